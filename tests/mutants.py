@@ -23,8 +23,11 @@ ROOT = Path(__file__).parents[1]
 MODULES = {
     "odometer": ("accounting/odometer", "accounting/test_odometer"),
     "ledger": ("accounting/ledger", "accounting/test_ledger"),
-    "guarantees": ("accounting/guarantees", "accounting/test_confidentiality",
-                   "accounting/test_statements"),
+    "guarantees": (
+        "accounting/guarantees",
+        "accounting/test_confidentiality",
+        "accounting/test_statements",
+    ),
     "secrets": ("accounting/secrets", "accounting/test_secrets"),
     "clipping": ("training/clipping", "training/test_clipping", "training/test_units"),
     "phases": ("training/phases", "training/test_phases"),

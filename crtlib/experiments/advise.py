@@ -7,13 +7,13 @@ at are charged in all rows: who takes the best of many has chosen by these label
 
 from __future__ import annotations
 
+import functools
 import math
 import shlex
 import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from crtlib.intervals import at_most, upwards
 from crtlib.release import certify, gate
 from crtlib.reports import pages
 from crtlib.screening.corpus import fitting
-from crtlib.screening.rates import ALPHA, NAMES, Rate, Rates, bound, from_json
+from crtlib.screening.rates import ALPHA, NAMES, Rate, Rates, bound, each, from_json
 from crtlib.text import labels as labelled
 from crtlib.training import methods
 
@@ -128,80 +128,92 @@ def advise(
         raise ValueError("--require: is missing; say 'public <= 1%' or another limit")
     certify.judged({"verdict": "none"}, require)  # refuses what is none
     about = labelled.facts(labels)
+    turns, people = int(about["judge"]), int(about["users"])
     names = [(p, c, u) for p in policies or [fitting(corpus)] for c in conservative for u in units]
     given = {k: v for k, v in settings.items() if v is not None}
-    tried = [_prepared(corpus, labels, name, given) for name in dict.fromkeys(names)]
+    tried: list[tuple[CrtStudy, Data]] = []
+    for policy, cautious, unit in dict.fromkeys(names):
+        how = {**given, "policy": policy, "conservative": cautious, "unit": unit}
+        study = own.study_of(corpus, **how)
+        prepared = crt.data(study)
+        tried.append((own.sized(study, prepared, given), own._judged(study, prepared, labels)))
     pairs = max(prepared.labels["judged"] for _, prepared in tried if prepared.labels)
-    rows = []
-    for study, prepared in tried:
-        prepared = replace(prepared, known=from_json(prepared.rates.to_json(), judged=pairs))
-        rows.append(_row(study, prepared, require, int(about["judge"])))
-    return _advice(rows, require, corpus, labels, about, pairs, hours, given)
+    rows = tuple(_row(study, prepared, pairs, require, turns) for study, prepared in tried)
+    best = max(
+        (k for k, r in enumerate(rows) if r.meets),
+        key=lambda k: (1 - rows[k].redacted) * (2 - rows[k].private) / rows[k].noise,
+        default=None,
+    )
+    commands: list[list[str]] = []
+    if best is not None:
+        why, r = f"plan {best + 1}: keeps most text for its noise", rows[best]
+        options = {"policy": r.policy, "conservative": r.conservative, "labels": labels}
+        options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit, **given, "out": "model"}
+        named = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
+        asked = [("--require", text) for text in require]
+        commands = [
+            ["train", str(corpus), *(word for pair in named for word in pair)],
+            ["certify", "model", "--out", "certificate.html", *(w for pair in asked for w in pair)],
+        ]
+    else:
+        why, near = _missing(rows, about, hours)
+        if near:
+            commands = [
+                ["label", "sample", str(corpus), "--turns", str(near), "--out", "more-labels"]
+            ]
+    said = tuple(shlex.join(["crtlib", *words]) for words in commands)
+    return Advice(rows, best, why, said, turns, people, pairs)
 
 
-def _prepared(
-    corpus: Named, labels: Named, names: tuple[str, str, str], given: Mapping[str, Any]
-) -> tuple[CrtStudy, Data]:
-    """A training with a pair of policies as it would begin, judged by the labels."""
-    policy, conservative, unit = names
-    how = {**given, "policy": policy, "conservative": conservative, "unit": unit}
-    study = own.study_of(corpus, **how)
-    prepared = crt.data(study)
-    return own.sized(study, prepared, given), own._judged(study, prepared, labels)
-
-
-@dataclass(frozen=True)
-class _Outlook:
-    """What the certificate of a training would say, at any epsilon and for any rates."""
-
-    study: CrtStudy
-    facts: Mapping[str, Any]
-    spent: odometer.Spent
-    require: Sequence[str]
-    ready: dict[float, CrtStudy] = field(default_factory=dict)
-
-    def at(self, epsilon: float, rates: Rates) -> dict[str, Any]:
-        """The limits as judged, whether all are met, and how often a guess is right."""
-        if epsilon not in self.ready:
-            self.ready[epsilon] = replace(self.study, epsilon=epsilon).ready()
-        ready, facts = self.ready[epsilon], self.facts
-        event = methods.events(crt.schedule(ready))
-        assert event is not None
-        screening = gate.Screening(facts["screening"], rates.gamma, rates.delta2)
-        holds = tuple(facts["holds"].items())
-        run = gate.Noised("this", facts["unit"], facts["relation"], (event,), screening, holds)
-        fold = gate.fold([run, gate.Screened("public steps", screening)])
-        promise = certify.promise(fold, self.spent, delta=ready.delta, accountant=ready.accountant)
-        told = {"rates": rates.to_json(), "protects_all": True, "searched": {"trials": 1},
-                "oracle_on_real_text": record.oracle(self.study)}  # fmt: skip
-        trained = certify.Trained(Path(), told, fold, self.spent)
-        why = certify.reasons(trained, promise, promise.missed()[0])
-        said = {
-            "verdict": "void" if why else "holds",
-            "rates": told["rates"],
-            "spent_before": {"gamma": promise.gamma, "delta2": promise.delta2},
-            "guarantee": promise.guarantee(),
-            **promise.guesses(()),
-        }
-        judged, guess = certify.judged(said, self.require), said["right_guess"][0]["at_most"]
-        return {"epsilon": epsilon, "noise": ready.noise_multiplier or 0.0, "guess": guess,
-                "judged": judged, "met": all(row["met"] for row in judged)}  # fmt: skip
-
-
-def _row(study: CrtStudy, prepared: Data, require: Sequence[str], turns: int) -> Row:
-    meter = record.meter(study.ready(), prepared)
+def _row(study: CrtStudy, prepared: Data, pairs: int, require: Sequence[str], turns: int) -> Row:
+    """A pair of policies on labels that have judged so many ``pairs``, which are ``turns``."""
+    rates, parts = from_json(prepared.rates.to_json(), judged=pairs), prepared.prepared
+    prepared = replace(prepared, known=rates)
+    entered = record.entered(study.ready(), prepared)
+    meter = record.opened(study.corpus, entered, init=study.init, protects=True)
     with tempfile.TemporaryDirectory() as new:  # where there is no odometer, none is left
         if not meter.folder.is_dir():
             meter = replace(meter, folder=Path(new) / "odometer")
             odometer.reserve(meter.folder, meter.facts["corpus"])
-        told = {**(prepared.labels or {}), "alpha": ALPHA, "judged": prepared.rates.judged}
+        told = {**(prepared.labels or {}), "alpha": ALPHA, "judged": rates.judged}
         spent = certify.family(meter.spent, told, meter.facts["corpus"])
-        look = _Outlook(study, meter.facts, spent, require)
-    rates, parts = prepared.rates, prepared.prepared
-    tried = [look.at(epsilon, rates) for epsilon in EPSILONS]
+    ready = functools.cache(lambda epsilon: replace(study, epsilon=epsilon).ready())
+
+    def at(epsilon: float, rates: Rates) -> dict[str, Any]:
+        """The limits as the certificate of a training would judge them, whether all are met, and
+        how often a guess is right."""
+        event = methods.events(crt.schedule(ready(epsilon)))
+        assert event is not None
+        screening = gate.Screening(entered["screening"], rates.gamma, rates.delta2)
+        holds = tuple(entered["holds"].items())
+        unit, relation = entered["unit"], entered["relation"]
+        sources: list[gate.Source] = [
+            gate.Noised("this", unit, relation, (event,), screening, holds),
+            gate.Screened("public steps", screening),
+        ]
+        content = {
+            "rates": rates.to_json(),
+            "protects_all": True,
+            "delta": study.delta,
+            "accountant": study.accountant,
+            "oracle_on_real_text": record.oracle(study),
+        }
+        promise, why = record.judged(content, sources, meter, spent)
+        said = {
+            "verdict": "void" if why else "holds",
+            "rates": content["rates"],
+            "spent_before": {"gamma": promise.gamma, "delta2": promise.delta2},
+            "guarantee": promise.guarantee(),
+            **promise.guesses(()),
+        }
+        judged, guess = certify.judged(said, require), said["right_guess"][0]["at_most"]
+        return {"epsilon": epsilon, "noise": ready(epsilon).noise_multiplier, "guess": guess,
+                "judged": judged, "met": all(row["met"] for row in judged)}  # fmt: skip
+
+    tried = [at(epsilon, rates) for epsilon in EPSILONS]
     met = bisect_left(tried, True, key=lambda t: not t["met"])
     taken = tried[max(met - 1, 0)]
-    enough = (m for m in MORE if look.at(taken["epsilon"], _after(rates, m))["met"])
+    enough = (m for m in MORE if at(taken["epsilon"], _after(rates, m))["met"])
     times = 1.0 if met else next(enough, None)
     covered = sum(s.end - s.start for spans in prepared.pi for s in spans)
     return Row(
@@ -209,13 +221,10 @@ def _row(study: CrtStudy, prepared: Data, require: Sequence[str], turns: int) ->
         conservative=study.conservative,
         unit=study.unit,
         meets=met > 0,
-        epsilon=taken["epsilon"],
-        noise=taken["noise"],
+        **{name: taken[name] for name in ("epsilon", "noise", "judged", "guess")},
         private=len(parts.private) / max(1, len(parts.all)),
         redacted=covered / max(1, sum(len(p.text) for p in prepared.points)),
         rates={name: getattr(rates, name).to_json() for name in NAMES},
-        judged=taken["judged"],
-        guess=taken["guess"],
         read=None if times is None else math.ceil(turns * times),
         tried=tried,
     )
@@ -235,60 +244,27 @@ def _after(rates: Rates, more: float) -> Rates:
         upper = bound(count, of, *again, alpha=rates.alpha / 2)
         return replace(rate, count=count, of=of, upper=upper, again=next(iter(again), None))
 
-    return replace(
-        rates, miss=grown(rates.miss), trace=grown(rates.trace), public=grown(rates.public)
-    )
+    return replace(rates, **each(vars(rates), grown))
 
 
-def _advice(
-    rows: Sequence[Row],
-    require: Sequence[str],
-    corpus: Named,
-    labels: Named,
-    about: Mapping[str, Any],
-    pairs: int,
-    hours: float,
-    given: Mapping[str, Any],
-) -> Advice:
-    turns, people = int(about["judge"]), int(about["users"])
-    who = {"user": "people", "dialogue": "conversations"}[str(about["by"])]
-    best = max(
-        (k for k, r in enumerate(rows) if r.meets),
-        key=lambda k: (1 - rows[k].redacted) * (2 - rows[k].private) / rows[k].noise,
-        default=None,
-    )
-    commands: list[str] = []
-    if best is not None:
-        r = rows[best]
-        options = {"policy": r.policy, "conservative": r.conservative, "labels": labels}
-        options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit, **given, "out": "model"}
-        named = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
-        asked = [word for text in require for word in ("--require", text)]
-        commands = [
-            shlex.join(["crtlib", "train", str(corpus), *chain.from_iterable(named)]),
-            shlex.join(["crtlib", "certify", "model", "--out", "certificate.html", *asked]),
-        ]
-        why = f"plan {best + 1}: keeps most text for its noise"
-        return Advice(tuple(rows), best, why, tuple(commands), turns, people, pairs)
+def _missing(rows: Sequence[Row], about: Mapping[str, Any], hours: float) -> tuple[str, int | None]:
+    """Why no row meets the limits, and how many turns to draw, if that would help."""
     near = min((r.read for r in rows if r.read is not None), default=None)
-    missing = " and ".join(_missing(rows))
+    missing = " and ".join(_unmet(rows))
     if near is None:
         why = f"none meets the limits, however many labels: {missing}; it takes better policies"
-    else:
-        needed = near * labelled.SECONDS / 3600
-        left = (near - turns) * labelled.SECONDS / 3600
-        why = f"none meets the limits ({missing}): needs {near:,} turns, {needed:.0f} hours"
-        if near > people:
-            why += f"; there are {people:,} {who}"
-        elif left > hours:
-            why += f", {left:.0f} more than were read; --hours allows {hours:g}"
-        else:
-            sample = ["--turns", str(near), "--out", "more-labels"]
-            commands = [shlex.join(["crtlib", "label", "sample", str(corpus), *sample])]
-    return Advice(tuple(rows), None, why, tuple(commands), turns, people, pairs)
+        return why, None
+    needed, left = (n * labelled.SECONDS / 3600 for n in (near, near - int(about["judge"])))
+    why = f"none meets the limits ({missing}): needs {near:,} turns, {needed:.0f} hours"
+    if near > (people := int(about["users"])):
+        who = {"user": "people", "dialogue": "conversations"}[str(about["by"])]
+        return f"{why}; there are {people:,} {who}", None
+    if left > hours:
+        return f"{why}, {left:.0f} more than were read; --hours allows {hours:g}", None
+    return why, near
 
 
-def _missing(rows: Sequence[Row]) -> Iterator[str]:
+def _unmet(rows: Sequence[Row]) -> Iterator[str]:
     """Each limit that no row meets, with the least that is certified."""
     for judged in zip(*(r.judged for r in rows), strict=True):
         if not any(row["met"] for row in judged):

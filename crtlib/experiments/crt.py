@@ -1,13 +1,4 @@
-"""Runs of CRT and of what it is compared with: what a run reads, its training, what is measured.
-
-What a run reads: the split corpus, screened and prepared, its tokenizer, the held-out texts.
-
->>> from crtlib.experiments.crt import CrtStudy
->>> d = data(CrtStudy(method="crt", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10))
->>> len(d.canaries), d.misses("pi").misses, MASK in "".join(p.text for p in d.prepared.public)
-(10, 0, False)
-
-Runs of CRT and of what it is compared with: one training on screened text, its measurements.
+"""Runs of CRT and of what it is compared with: what is read, one training, its measurements.
 
 >>> study = CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10,
 ...                  epochs=1, canaries=0, embedding=8, hidden=8)
@@ -15,14 +6,18 @@ Runs of CRT and of what it is compared with: one training on screened text, its 
 ['test_acc', 'test_acc_words', 'test_ppl', 'test_ppl_words']
 >>> replace(study, noise_multiplier=2.0).ready() == study.ready()  # it adds no noise
 True
->>> fitting([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
+>>> d = data(replace(study, method="crt", canaries=10))
+>>> len(d.canaries), d.misses("pi").misses, MASK in "".join(p.text for p in d.prepared.public)
+(10, 0, False)
+>>> pieces([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
 ([[1, 2, 3], [3, 4, 5], [5, 6], [7, 8]], [0, 0, 0, 1])
->>> fitting([[1, 2, 3, 4]], [0], 2, "cut")
+>>> pieces([[1, 2, 3, 4]], [0], 2, "cut")
 ([[1, 2, 3]], [0])
 """
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import math
@@ -31,6 +26,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from crtlib.accounting import ledger
@@ -40,14 +36,14 @@ from crtlib.attacks.attack import Subject
 from crtlib.models import networks, pretrained, scoring
 from crtlib.models.networks import ModelSpec, build
 from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
-from crtlib.screening import policies, tagger
+from crtlib.screening import policies, rates, tagger
 from crtlib.screening.corpus import recorded
-from crtlib.screening.policies import everything, miss, policy_by_name, union
+from crtlib.screening.policies import everything, miss, union
 from crtlib.screening.policy import Policy
-from crtlib.screening.rates import NAMES, Rate, Rates, rates, recall
+from crtlib.screening.rates import NAMES, Rate, RateCounter, Rates
 from crtlib.screening.redaction import Labels, Prepared, prepare, redact
 from crtlib.text import canaries, corpora, folders, records
-from crtlib.text.canaries import CARRIER, SPEAKER, USER, Template, insert, make, pairs
+from crtlib.text.canaries import SPEAKER, USER, Template
 from crtlib.text.records import MASK, Corpus, Dialogue, Point
 from crtlib.text.tokenizer import Bpe, adapt, train_bpe
 from crtlib.training import methods
@@ -62,298 +58,6 @@ DEFAULT = "customersim"
 TUNING_SEED = 1000
 """Corpus, canaries and initialisation of the search: a seed that no figure uses."""
 
-
-Recipe = Any
-"""What :func:`data` reads of a study: its fields, as :class:`crtlib.experiments.crt.CrtStudy` has
-them."""
-
-
-@dataclass(frozen=True)
-class Splits:
-    """Disjoint parts of one corpus. ``labelled`` is what a policy may learn from; ``others`` are
-    people whom no run reads, a source of secrets that are not in the training text."""
-
-    train: Corpus
-    valid: Corpus
-    test: Corpus
-    labelled: Corpus
-    others: Corpus
-
-
-@functools.lru_cache(maxsize=2)
-def splits(
-    corpus: str, variety: str, dialogues: int, heldout: int, seed: int, labelled: int = 0
-) -> Splits:
-    """Simulated dialogues, or those of a corpus shuffled and cut.
-
-    ``labelled`` dialogues are the same for every seed, so that one policy serves all runs; the
-    rest differs with the seed. The search (``TUNING_SEED``) has a block of a named corpus to
-    itself, which no other run reads. Dialogues of one user stay together, so that a person of the
-    training text is not also held out (but for the one at a cut). Raises ``ValueError`` where the
-    corpus is too small.
-    """
-    if draw := corpora.source(corpus).draw:
-        sizes = (dialogues, heldout, heldout)
-        drawn = [draw(n, 3 * seed + k, variety) for k, n in enumerate(sizes)]
-        taught = draw(labelled, 10**6, variety) if labelled else replace(drawn[0], dialogues=())
-        return Splits(*drawn, taught, draw(dialogues, 2 * 10**6 + seed, variety))  # type: ignore[call-arg]
-    whole = _loaded(corpus)
-    size = dialogues + 2 * heldout
-    reserved = size if is_corpus(corpus) else 0
-    needed = size + labelled + reserved
-    if len(whole) < needed:
-        raise ValueError(
-            f"dialogues={dialogues}: with {2 * heldout} held out, {labelled} labelled and "
-            f"{reserved} for the search, {corpus!r} must have {needed} dialogues, "
-            f"it has {len(whole)}"
-        )
-    fixed = _shuffled(whole.dialogues, 0)
-    search, free = fixed[labelled : labelled + reserved], fixed[labelled + reserved :]
-    rest = _shuffled(search if reserved and seed == TUNING_SEED else free, seed + 1)
-    cuts = np.cumsum([0, dialogues, heldout, heldout, 2 * dialogues])
-    parts = [rest[a:b] for a, b in itertools.pairwise(cuts)]
-    parts.insert(3, fixed[:labelled])
-    return Splits(*(replace(whole, dialogues=part) for part in parts))
-
-
-def is_corpus(name: str) -> bool:
-    """Whether this names a corpus, and not a file, a folder or a hub's model."""
-    return name in corpora.known()
-
-
-@functools.lru_cache(maxsize=1)
-def _loaded(corpus: str) -> Corpus:
-    return corpora.load(corpus)
-
-
-def _shuffled(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:
-    """In random order of users, the dialogues of each together."""
-    of: dict[str, list[Dialogue]] = {}
-    for d in dialogues:
-        of.setdefault(d.user, []).append(d)
-    users = list(of.values())
-    order = np.random.default_rng([seed, 5]).permutation(len(users))
-    return tuple(d for k in order for d in users[k])
-
-
-def forget() -> None:
-    """Read corpora anew from now on: a file may hold other text than when it was read."""
-    for cached in (splits, _loaded, _tagger):
-        cached.cache_clear()
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a run reads: the parts, the tokenizer and the held-out texts (perfectly redacted).
-
-    ``points`` are raw, with the spans ``pi`` and ``pi_c`` flag in them; ``checked`` is where the
-    policies are judged: points with labels, and the spans of both policies. ``read`` are the
-    points as the method saw them without noise or with it, redacted where it redacts; ``others``
-    are points of people whom no run read. ``template`` made texts of turns.
-    """
-
-    points: tuple[Point, ...]
-    pi: Labels
-    pi_c: Labels
-    checked: tuple[Sequence[Point], Labels, Labels]
-    policies: tuple[Policy, Policy]
-    prepared: Prepared
-    tokenizer: Bpe
-    canaries: tuple[str, ...]
-    valid: dict[Point, int]
-    test: dict[Point, int]
-    read: tuple[Point, ...]
-    others: tuple[Point, ...]
-    template: Template = SPEAKER
-    known: Rates | None = None  # as screening counted them, or labels that people made
-    labels: Mapping[str, Any] | None = None  # what a certificate says of those labels
-
-    @functools.cached_property
-    def rates(self) -> Rates:
-        """Miss, trace and public rate of the pair of policies, one secret of each user, on the
-        training points or, for a policy that learned from labels, on held-out ones."""
-        if self.known is not None:
-            return self.known
-        points, flags, cautious = self.checked
-        return rates(points, *self.policies, flags=flags, cautious_flags=cautious)
-
-    def misses(self, policy: Literal["pi", "pi_c"]) -> MissRate:
-        """Miss rate of a policy, counted on labelled secrets: on the training points themselves,
-        or for a policy that learned from labels on held-out ones.
-
-        Canaries do not count: we planted them, and a policy is easily right about twenty copies.
-        This is recall, for people: it never enters a guarantee (:attr:`rates` does). Where nothing
-        is labelled nothing is known, and the rate is 1.
-        """
-        points, *labels = self.checked
-        overall = recall(points, labels[policy == "pi_c"]).loc["all"]
-        n = int(overall["secrets"])  # type: ignore[arg-type]
-        if n == 0:
-            return MissRate(1.0)
-        return MissRate.measured(n - int(overall["caught"]), n, confidence=0.975)  # type: ignore[arg-type]
-
-
-def data(study: Recipe) -> Data:
-    """Corpus with canaries, screened and split as the method asks; tokenizer; held-out texts.
-
-    Raises ``ValueError`` for the policy "oracle" on a corpus without labels: it would find nothing.
-    Every source of randomness (people, canaries, misses) follows from ``study.seed``, so that error
-    bars over seeds cover all of them.
-    """
-    sizes = study.dialogues, study.heldout, study.seed, study.labelled
-    split = splits(study.corpus, study.variety, *sizes)
-    oracle = "oracle" in (study.policy, study.conservative)
-    if oracle and not any(t.secrets for t in split.train.turns()):
-        raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
-    secrets, carrier = make(study.canaries, seed=study.seed) if study.canaries else (), CARRIER
-    if study.audited:
-        secrets, carrier = tuple(v for v, _ in pairs(study.canaries, seed=study.seed)), ""
-    planted = insert(split.train, secrets, copies=study.copies, seed=study.seed, carrier=carrier)
-    tokenizer = adapt(pretrained.place(study.init)) if study.brings_vocabulary else None
-    if study.template == "chat" and tokenizer is not None:  # as the pre-trained model says
-        form = canaries.of_model(pretrained.place(study.init), tokenizer)
-    else:
-        form = canaries.by_name(study.template, tokenizer)
-    points = canaries.points(planted, study.unit, form)
-    redacting, conservative = pair_of(study)
-    pi = miss(redacting, study.gamma, study.seed, per=study.per)
-    flagged = _audited(study, points, pi(points), found=False)
-    cautious = _audited(study, points, conservative(points), found=True)
-    if study.learned:
-        judged = canaries.points(split.valid, study.unit, form)
-        checked = (judged, pi(judged), conservative(judged))
-    else:
-        own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
-        checked = tuple([part[k] for k in own] for part in (points, flagged, cautious))  # type: ignore[assignment]
-    prepared = _prepared(study, points, flagged, cautious)
-    read = prepared.private if study.how.reads_redacted else prepared.all
-    if study.how.flags_tokens:  # what pi finds is read with noise only
-        read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
-    return Data(
-        points=points,
-        pi=flagged,
-        pi_c=cautious,
-        checked=checked,
-        policies=(pi, conservative),
-        prepared=prepared,
-        tokenizer=tokenizer
-        or _tokenizer(planted, study, form, points, *_loud(study, points, cautious)),
-        canaries=secrets,
-        valid=_heldout(split.valid, study, form),
-        test=_heldout(split.test, study, form),
-        read=read,
-        others=canaries.points(split.others, study.unit, form),
-        template=form,
-        known=recorded(study.corpus) if folders.is_screened(study.corpus) else None,
-    )
-
-
-def _audited(study: Recipe, points: Sequence[Point], labels: Labels, *, found: bool) -> Labels:
-    """The labels, but that the canaries of an audit are all found, or all passed over."""
-    if not study.audited:
-        return labels
-    return [
-        (p.secrets if found else ()) if p.user.startswith(USER) else spans
-        for p, spans in zip(points, labels, strict=True)
-    ]
-
-
-def _prepared(
-    study: Recipe, points: Sequence[Point], flagged: Labels, cautious: Labels
-) -> Prepared:
-    """The public and the private part, as the method reads them."""
-    if study.how.reads_raw:  # raw text, all of it private
-        raw = prepare(points, None, everything(points), dedup="none")
-        if study.how.reads_redacted:
-            clean = prepare(points, flagged, cautious, dedup="none")
-            return replace(clean, public=clean.all, private=raw.private)
-        return raw
-    dedup = study.dedup if study.how.deduplicates else "none"
-    return prepare(points, flagged, cautious, dedup=dedup, duplicates=study.duplicates)  # type: ignore[arg-type]
-
-
-def pair_of(study: Recipe) -> tuple[Policy, Policy]:
-    """The policies pi (before the dial) and pi_c of a study; they never read a template."""
-    named = study.corpus if is_corpus(study.corpus) else DEFAULT
-    made = [
-        _tagger(study.corpus, study.variety, study.labelled, study.unit)[k]
-        if name == "tagger"
-        else policy_by_name(name, named)
-        for k, name in enumerate((study.policy, study.conservative))
-    ]
-    if study.template != "speaker":
-        made = [replace(policy, own_words=True) for policy in made]
-    return made[0], made[1]
-
-
-@functools.lru_cache(maxsize=2)
-def _tagger(
-    corpus: str, variety: str, labelled: int, unit: Literal["turn", "dialogue", "user"]
-) -> tuple[Policy, Policy]:
-    """The redacting and the conservative policy of a tagger that learned from labelled dialogues.
-
-    Some of those say an ID, as some of the training dialogues do; the numbers are others.
-    """
-    taught = splits(corpus, variety, 1, 1, 0, labelled).labelled
-    if not any(t.secrets for t in taught.turns()):
-        raise ValueError(
-            f"policy='tagger': {labelled} labelled dialogues hold no secret that it could learn "
-            "from; teach one by 'crtlib tagger' and name it tagger:FOLDER"
-        )
-    taught = insert(taught, make(20, seed=10**6), copies=2, seed=10**6)
-    made = tagger.fit(records.points(taught, unit=unit), seed=0)
-    return tagger.redacting(made), tagger.conservative(made)
-
-
-def _loud(study: Recipe, points: Sequence[Point], cautious: Labels) -> tuple[Labels, Policy]:
-    """Where a policy speaks, whichever: what pi alone finds is redacted, so the vocabulary may not
-    learn it either. Of one name they are one tagger's, of which pi_c says all that pi says; a
-    method without a policy has no pi."""
-    redacting, conservative = pair_of(study)
-    if study.policy == study.conservative or "policy" not in study.how.reads:
-        return cautious, conservative
-    either = union(redacting, conservative)
-    return _audited(study, points, either(points), found=True), either
-
-
-def _tokenizer(
-    corpus: Corpus, study: Recipe, form: Template, points: Sequence[Point], cautious: Labels,
-    pi_c: Policy,
-) -> Bpe:  # fmt: skip
-    """BPE on the turns that are public for every gamma and neighbouring dataset: those on which
-    ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret).
-
-    ``cautious``: what ``pi_c`` says of the ``points``. Where those are dialogues it has to be
-    silent on a turn within its dialogue, as its misses are counted, and on the turn by itself."""
-    by_turn = study.unit == "turn"
-    corpus = records.people(corpus) if study.unit == "user" else corpus
-    turns = points if by_turn else canaries.points(corpus, "turn", form)
-    speaks = [bool(spans) for spans in (cautious if by_turn else pi_c(turns))]
-    if not by_turn:
-        within = [
-            any(s.start < end and before < s.end - 1 for s in spans)
-            for p, spans in zip(points, cautious, strict=True)
-            for before, end in itertools.pairwise([-1, *(end for _, end in p.spoken)])
-        ]
-        speaks = [a or b for a, b in zip(speaks, within, strict=True)]
-    silent = [p.text for p, s in zip(turns, speaks, strict=True) if not s and MASK not in p.text]
-    return train_bpe(silent, vocab_size=study.vocab_size)
-
-
-def _heldout(corpus: Corpus, study: Recipe, form: Template) -> dict[Point, int]:
-    """Unique held-out points and how often each occurs: scored once, weighted.
-
-    Perfectly redacted, as a model that trained on redacted text will be used; raw for a method
-    that reads raw text and has never seen ``<MASK>``.
-    """
-    count: dict[Point, int] = {}
-    for point in canaries.points(corpus, study.unit, form):
-        done = point if study.how.reads_raw else redact(point, point.secrets)
-        done = replace(done, id="", user="")
-        count[done] = count.get(done, 0) + 1
-    return count
-
-
 PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128, "user": 128}
 """The most private segments that a point may have (S-DP)."""
 
@@ -361,6 +65,7 @@ PUBLIC_DIALOGUES = 1000
 """At most so many dialogues of a public corpus initialise a model."""
 
 Tokens = list[list[int]]
+Mask = NDArray[np.bool_]
 Row = tuple[str, int, int, float]
 """``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
 
@@ -440,29 +145,31 @@ class CrtStudy:
     noise_multiplier: NotNegative | None = None
 
     def __post_init__(self) -> None:
-        method = self.how
-        if method.weighs or not method.trains:
-            raise ValueError(f"method={self.method!r}: is no method of these runs")
-        if method.models is not None and self.model not in method.models:
-            able = " or ".join(method.models)
-            raise ValueError(
-                f"model={self.model!r}: {method.label} protects the state of an {able}, only"
-            )
-        if self.audited and self.copies != 1:
-            raise ValueError(f"copies={self.copies}: must be 1 where canaries are audited")
-        if self.init == self.corpus:
-            raise ValueError(f"init={self.init!r}: is the private corpus itself, must be public")
-        if self.init != "random" and not self.brings_vocabulary and self.init_epochs < 1:
-            raise ValueError(f"init={self.init!r}: a corpus; needs init_epochs of at least 1")
-
-        if self.model == "pretrained" and not self.brings_vocabulary:
-            raise ValueError("model='pretrained': init must name a pre-trained model")
-        if self.recurrent and self.template not in canaries.CANDIDATES:
-            raise ValueError(f"template={self.template!r}: is kept with a transformer only")
-        if self.template != "speaker" and folders.is_screened(self.corpus):
-            raise ValueError(f"template={self.template!r}: {self.corpus} is text already")
-        if self.lora and not self.brings_vocabulary:
-            raise ValueError(f"lora={self.lora}: adapters need a pre-trained model (init)")
+        method, init, template = self.how, self.init, self.template
+        brings, able = self.brings_vocabulary, method.models or ()
+        refused = (
+            (method.weighs or not method.trains,
+             f"method={self.method!r}: is no method of these runs"),
+            (able and self.model not in able,
+             f"model={self.model!r}: {method.label} protects the state of an {' or '.join(able)}, "
+             "only"),
+            (self.audited and self.copies != 1,
+             f"copies={self.copies}: must be 1 where canaries are audited"),
+            (init == self.corpus, f"init={init!r}: is the private corpus itself, must be public"),
+            (init != "random" and not brings and self.init_epochs < 1,
+             f"init={init!r}: a corpus; needs init_epochs of at least 1"),
+            (self.model == "pretrained" and not brings,
+             "model='pretrained': init must name a pre-trained model"),
+            (self.recurrent and template not in canaries.CANDIDATES,
+             f"template={template!r}: is kept with a transformer only"),
+            (template != "speaker" and folders.is_screened(self.corpus),
+             f"template={template!r}: {self.corpus} is text already"),
+            (self.lora and not brings,
+             f"lora={self.lora}: adapters need a pre-trained model (init)"),
+        )  # fmt: skip
+        for wrong, why in refused:
+            if wrong:
+                raise ValueError(why)
 
     @property
     def recurrent(self) -> bool:
@@ -542,6 +249,297 @@ def schedule(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:
     return study.how.phases(Constants.of(study, private_segments=segments, has_public=has_public))
 
 
+# --------------------------------------------------------------------------- what a run reads
+@dataclass(frozen=True)
+class Splits:
+    """Disjoint parts of one corpus. ``labelled`` is what a policy may learn from; ``others`` are
+    people whom no run reads, a source of secrets that are not in the training text."""
+
+    train: Corpus
+    valid: Corpus
+    test: Corpus
+    labelled: Corpus
+    others: Corpus
+
+
+@functools.lru_cache(maxsize=2)
+def splits(
+    corpus: str, variety: str, dialogues: int, heldout: int, seed: int, labelled: int = 0
+) -> Splits:
+    """Simulated dialogues, or those of a corpus shuffled and cut.
+
+    ``labelled`` dialogues are the same for every seed, so that one policy serves all runs; the
+    rest differs with the seed. The search (``TUNING_SEED``) has a block of a named corpus to
+    itself, which no other run reads. Dialogues of one user stay together, so that a person of the
+    training text is not also held out (but for the one at a cut). Raises ``ValueError`` where the
+    corpus is too small.
+    """
+    if draw := corpora.source(corpus).draw:
+        sizes = (dialogues, heldout, heldout)
+        drawn = [draw(n, 3 * seed + k, variety) for k, n in enumerate(sizes)]
+        taught = draw(labelled, 10**6, variety) if labelled else replace(drawn[0], dialogues=())
+        return Splits(*drawn, taught, draw(dialogues, 2 * 10**6 + seed, variety))  # type: ignore[call-arg]
+    whole = _loaded(corpus)
+    size = dialogues + 2 * heldout
+    reserved = size if is_corpus(corpus) else 0
+    needed = size + labelled + reserved
+    if len(whole) < needed:
+        raise ValueError(
+            f"dialogues={dialogues}: with {2 * heldout} held out, {labelled} labelled and "
+            f"{reserved} for the search, {corpus!r} must have {needed} dialogues, "
+            f"it has {len(whole)}"
+        )
+    fixed = _shuffled(whole.dialogues, 0)
+    search, free = fixed[labelled : labelled + reserved], fixed[labelled + reserved :]
+    rest = _shuffled(search if reserved and seed == TUNING_SEED else free, seed + 1)
+    cuts = np.cumsum([0, dialogues, heldout, heldout, 2 * dialogues])
+    parts = [rest[a:b] for a, b in itertools.pairwise(cuts)]
+    parts.insert(3, fixed[:labelled])
+    return Splits(*(replace(whole, dialogues=part) for part in parts))
+
+
+def is_corpus(name: str) -> bool:
+    """Whether this names a corpus, and not a file, a folder or a hub's model."""
+    return name in corpora.known()
+
+
+_loaded = functools.lru_cache(maxsize=1)(corpora.load)
+
+
+def _shuffled(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:
+    """In random order of users, the dialogues of each together."""
+    of: dict[str, list[Dialogue]] = {}
+    for d in dialogues:
+        of.setdefault(d.user, []).append(d)
+    users = list(of.values())
+    order = np.random.default_rng([seed, 5]).permutation(len(users))
+    return tuple(d for k in order for d in users[k])
+
+
+def forget() -> None:
+    """Read corpora anew from now on: a file may hold other text than when it was read."""
+    for cached in (splits, _loaded, _tagger):
+        cached.cache_clear()
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run reads: the parts, the tokenizer and the held-out texts (perfectly redacted).
+
+    ``corpus`` is what was read, without canaries. ``points`` are raw, with the spans that ``pi``
+    flags in them; ``checked`` is where the policies are judged: points with labels, and the spans
+    of both. ``read`` are the points as the method saw them without noise or with it, redacted where
+    it redacts; ``others`` are points of people whom no run read. ``template`` made texts of turns.
+    """
+
+    corpus: Corpus
+    points: tuple[Point, ...]
+    pi: Labels
+    checked: tuple[Sequence[Point], Labels, Labels]
+    policies: tuple[Policy, Policy]
+    prepared: Prepared
+    tokenizer: Bpe
+    canaries: tuple[str, ...]
+    valid: dict[Point, int]
+    test: dict[Point, int]
+    read: tuple[Point, ...]
+    others: tuple[Point, ...]
+    template: Template = SPEAKER
+    known: Rates | None = None  # as screening counted them, or labels that people made
+    labels: Mapping[str, Any] | None = None  # what a certificate says of those labels
+
+    @functools.cached_property
+    def counter(self) -> RateCounter:
+        """What befell each labelled secret, on the training points or, for a policy that learned
+        from labels, on held-out ones."""
+        counter, (points, flags, cautious) = RateCounter(*self.policies), self.checked
+        counter.add(points, flags=flags, cautious_flags=cautious)
+        return counter
+
+    @functools.cached_property
+    def rates(self) -> Rates:
+        """Miss, trace and public rate of the pair of policies, one secret of each user."""
+        return self.counter.rates() if self.known is None else self.known
+
+    def misses(self, policy: Literal["pi", "pi_c"]) -> MissRate:
+        """Miss rate of a policy, counted on labelled secrets: on the training points themselves,
+        or for a policy that learned from labels on held-out ones.
+
+        Canaries do not count: we planted them, and a policy is easily right about twenty copies.
+        This is recall, for people: it never enters a guarantee (:attr:`rates` does). Where nothing
+        is labelled nothing is known, and the rate is 1.
+        """
+        points, *labels = self.checked
+        overall = rates.recall(points, labels[policy == "pi_c"]).loc["all"]
+        n = int(overall["secrets"])  # type: ignore[arg-type]
+        if n == 0:
+            return MissRate(1.0)
+        return MissRate.measured(n - int(overall["caught"]), n, confidence=0.975)  # type: ignore[arg-type]
+
+
+def data(study: CrtStudy, *, public_words: bool = False) -> Data:
+    """Corpus with canaries, screened and split as the method asks; tokenizer; held-out texts.
+
+    ``public_words``: where points are more than turns the vocabulary is that of the public points:
+    a silent turn of a private one may hold a secret that no rate counts as public.
+    Raises ``ValueError`` for the policy "oracle" on a corpus without labels: it would find nothing.
+    Every source of randomness (people, canaries, misses) follows from ``study.seed``, so that error
+    bars over seeds cover all of them.
+    """
+    sizes = study.dialogues, study.heldout, study.seed, study.labelled
+    split = splits(study.corpus, study.variety, *sizes)
+    oracle = "oracle" in (study.policy, study.conservative)
+    if oracle and not any(t.secrets for t in split.train.turns()):
+        raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
+    seed, carrier, secrets = study.seed, canaries.CARRIER, tuple[str, ...]()
+    if study.audited:
+        secrets, carrier = tuple(v for v, _ in canaries.pairs(study.canaries, seed=seed)), ""
+    elif study.canaries:
+        secrets = canaries.make(study.canaries, seed=seed)
+    planted = canaries.insert(split.train, secrets, copies=study.copies, seed=seed, carrier=carrier)
+    tokenizer = adapt(pretrained.place(study.init)) if study.brings_vocabulary else None
+    if study.template == "chat" and tokenizer is not None:  # as the pre-trained model says
+        form = canaries.of_model(pretrained.place(study.init), tokenizer)
+    else:
+        form = canaries.by_name(study.template, tokenizer)
+    points = canaries.points(planted, study.unit, form)
+    redacting, conservative = pair_of(study)
+    pi = miss(redacting, study.gamma, study.seed, per=study.per)
+    flagged = _audited(study, points, pi(points), found=False)
+    cautious = _audited(study, points, conservative(points), found=True)
+    if study.learned:
+        judged = canaries.points(split.valid, study.unit, form)
+        checked = (judged, pi(judged), conservative(judged))
+    else:
+        own = [k for k, p in enumerate(points) if not p.user.startswith(USER)]
+        checked = tuple([part[k] for k in own] for part in (points, flagged, cautious))  # type: ignore[assignment]
+    loud, speaks = cautious, conservative
+    # What pi alone finds is redacted, so the vocabulary may not learn it either. Of one name they
+    # are one tagger's, of which pi_c says all that pi says; a method without a policy has no pi.
+    if study.policy != study.conservative and "policy" in study.how.reads:
+        speaks = union(redacting, conservative)
+        loud = _audited(study, points, speaks(points), found=True)
+    prepared = _prepared(study, points, flagged, cautious)
+    if tokenizer is None and public_words and study.unit != "turn" and not study.how.reads_raw:
+        texts = [p.text for p in prepared.public]
+        tokenizer = train_bpe(texts, vocab_size=study.vocab_size)
+    tokenizer = tokenizer or _tokenizer(planted, study, form, points, loud, speaks)
+    read = prepared.private if study.how.reads_redacted else prepared.all
+    if study.how.flags_tokens:  # what pi finds is read with noise only
+        read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
+    return Data(
+        corpus=split.train,
+        points=points,
+        pi=flagged,
+        checked=checked,
+        policies=(pi, conservative),
+        prepared=prepared,
+        tokenizer=tokenizer,
+        canaries=secrets,
+        valid=_heldout(split.valid, study, form),
+        test=_heldout(split.test, study, form),
+        read=read,
+        others=canaries.points(split.others, study.unit, form),
+        template=form,
+        known=recorded(study.corpus) if folders.is_screened(study.corpus) else None,
+    )
+
+
+def _audited(study: CrtStudy, points: Sequence[Point], labels: Labels, *, found: bool) -> Labels:
+    """The labels, but that the canaries of an audit are all found, or all passed over."""
+    if not study.audited:
+        return labels
+    return [
+        (p.secrets if found else ()) if p.user.startswith(USER) else spans
+        for p, spans in zip(points, labels, strict=True)
+    ]
+
+
+def _prepared(
+    study: CrtStudy, points: Sequence[Point], flagged: Labels, cautious: Labels
+) -> Prepared:
+    """The public and the private part, as the method reads them."""
+    if study.how.reads_raw:  # raw text, all of it private
+        raw = prepare(points, None, everything(points), dedup="none")
+        if study.how.reads_redacted:
+            clean = prepare(points, flagged, cautious, dedup="none")
+            return replace(clean, public=clean.all, private=raw.private)
+        return raw
+    dedup = study.dedup if study.how.deduplicates else "none"
+    return prepare(points, flagged, cautious, dedup=dedup, duplicates=study.duplicates)
+
+
+def pair_of(study: CrtStudy) -> tuple[Policy, Policy]:
+    """The policies pi (before the dial) and pi_c of a study; they never read a template."""
+    named = study.corpus if is_corpus(study.corpus) else DEFAULT
+    made = [
+        _tagger(study.corpus, study.variety, study.labelled, study.unit)[k]
+        if name == "tagger"
+        else policies.policy_by_name(name, named)
+        for k, name in enumerate((study.policy, study.conservative))
+    ]
+    if study.template != "speaker":
+        made = [replace(policy, own_words=True) for policy in made]
+    return made[0], made[1]
+
+
+@functools.lru_cache(maxsize=2)
+def _tagger(
+    corpus: str, variety: str, labelled: int, unit: Literal["turn", "dialogue", "user"]
+) -> tuple[Policy, Policy]:
+    """The redacting and the conservative policy of a tagger that learned from labelled dialogues.
+
+    Some of those say an ID, as some of the training dialogues do; the numbers are others.
+    """
+    taught = splits(corpus, variety, 1, 1, 0, labelled).labelled
+    if not any(t.secrets for t in taught.turns()):
+        raise ValueError(
+            f"policy='tagger': {labelled} labelled dialogues hold no secret that it could learn "
+            "from; teach one by 'crtlib tagger' and name it tagger:FOLDER"
+        )
+    taught = canaries.insert(taught, canaries.make(20, seed=10**6), copies=2, seed=10**6)
+    made = tagger.fit(records.points(taught, unit=unit), seed=0)
+    return tagger.redacting(made), tagger.conservative(made)
+
+
+def _tokenizer(
+    corpus: Corpus, study: CrtStudy, form: Template, points: Sequence[Point], cautious: Labels,
+    pi_c: Policy,
+) -> Bpe:  # fmt: skip
+    """BPE on the turns that are public for every gamma and neighbouring dataset: those on which
+    ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret).
+
+    ``cautious``: what ``pi_c`` says of the ``points``. Where those are dialogues it has to be
+    silent on a turn within its dialogue, as its misses are counted, and on the turn by itself."""
+    by_turn = study.unit == "turn"
+    corpus = records.people(corpus) if study.unit == "user" else corpus
+    turns = points if by_turn else canaries.points(corpus, "turn", form)
+    speaks = [bool(spans) for spans in (cautious if by_turn else pi_c(turns))]
+    if not by_turn:
+        within = [
+            any(s.start < end and before < s.end - 1 for s in spans)
+            for p, spans in zip(points, cautious, strict=True)
+            for before, end in itertools.pairwise([-1, *(end for _, end in p.spoken)])
+        ]
+        speaks = [a or b for a, b in zip(speaks, within, strict=True)]
+    silent = [p.text for p, s in zip(turns, speaks, strict=True) if not s and MASK not in p.text]
+    return train_bpe(silent, vocab_size=study.vocab_size)
+
+
+def _heldout(corpus: Corpus, study: CrtStudy, form: Template) -> dict[Point, int]:
+    """Unique held-out points and how often each occurs: scored once, weighted.
+
+    Perfectly redacted, as a model that trained on redacted text will be used; raw for a method
+    that reads raw text and has never seen ``<MASK>``.
+    """
+    texts = (
+        point if study.how.reads_raw else redact(point, point.secrets)
+        for point in canaries.points(corpus, study.unit, form)
+    )  # fmt: skip
+    return collections.Counter(replace(text, id="", user="") for text in texts)
+
+
+# --------------------------------------------------------------------------- training
 @dataclass(frozen=True)
 class Fitted:
     """A trained model with what it read and what was done; ``spec`` is its shape, None for one that
@@ -666,21 +664,26 @@ def utility(
     text in the form that it was trained on, and both are scored on the same words.
     """
     sequences, secret = tokenizer.encode_marked(points)
-    scores = scoring.token_scores(model, sequences)
-    own = [np.ones(len(flags) - 1, dtype=bool) for flags in secret]
+    logprobs, ranks = map(np.concatenate, scoring.token_scores(model, sequences))
+    own = np.concatenate(predicted([*points], sequences, tokenizer, own_words=own_words))
+    hidden = np.array([flag for flags in secret for flag in flags[1:]], dtype=bool)
+    weights = np.repeat([*points.values()], [len(ids) - 1 for ids in sequences])
+
+    def mean(values: NDArray[Any], counted: Mask) -> float:
+        return float(weights[counted] @ values[counted] / weights[counted].sum())
+
+    kinds = {"": own, "_words": own & ~hidden}
+    ppl = {f"ppl{kind}": float(np.exp(mean(-logprobs, c))) for kind, c in kinds.items()}
+    return ppl | {f"acc{kind}": mean(ranks == 0, c) for kind, c in kinds.items()}
+
+
+def predicted(
+    points: Sequence[Point], sequences: Tokens, tokenizer: Bpe, *, own_words: bool
+) -> list[Mask]:
+    """Of each text, which of the tokens that are predicted count in :func:`utility`."""
     if own_words:
-        own = [np.append(x, False) for x in canaries.own_tokens([*points], tokenizer)]
-    sums = np.zeros((2, 3))  # negative log-likelihood, right guesses, tokens
-    for logprobs, ranks, hidden, all_, weight in zip(
-        *scores, secret, own, points.values(), strict=True
-    ):
-        plain = all_ & ~np.array(hidden[1:])
-        for total, counted in zip(sums, (all_, plain), strict=True):
-            right = (ranks[counted] == 0).sum()
-            total += weight * np.array([-logprobs[counted].sum(), right, counted.sum()])
-    (ppl, ppl_words), (acc, acc_words) = np.exp(sums[:, 0] / sums[:, 2]), sums[:, 1] / sums[:, 2]
-    named = {"ppl": ppl, "ppl_words": ppl_words, "acc": acc, "acc_words": acc_words}
-    return {name: float(number) for name, number in named.items()}
+        return [np.append(x, False) for x in canaries.own_tokens(points, tokenizer)]
+    return [np.ones(len(ids) - 1, dtype=bool) for ids in sequences]
 
 
 def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
@@ -692,18 +695,22 @@ def measure(study: CrtStudy, fitted: Fitted) -> list[Row]:
         for name in UTILITY
     ]
     found = utility(model, d.tokenizer, d.test, own_words=study.template != "speaker")
-    facts = {f"test_{k}": v for k, v in found.items()}
-    facts |= {"n_public": len(d.prepared.public), "n_private": len(d.prepared.private)}
-    facts |= {"duplicates": d.prepared.duplicates, "missed_secrets": d.prepared.missed_secrets}
-    facts |= {"steps": sum(event.steps for event in fitted.run.events)}
-    facts |= {"private_updates": fitted.run.updates["private"]}
+    facts = {
+        **{f"test_{k}": v for k, v in found.items()},
+        "n_public": len(d.prepared.public),
+        "n_private": len(d.prepared.private),
+        "duplicates": d.prepared.duplicates,
+        "missed_secrets": d.prepared.missed_secrets,
+        "steps": sum(event.steps for event in fitted.run.events),
+        "private_updates": fitted.run.updates["private"],
+    }
     for name in NAMES:  # what the theorem needs, one secret of each user
         rate = getattr(d.rates, name)
         facts |= {f"{name}_count": rate.count, f"{name}_of": rate.of}
     for policy in ("pi", "pi_c"):
-        recall = d.misses(policy)
-        facts |= {f"{policy}_misses": recall.misses or 0}
-        facts |= {f"{policy}_labelled": recall.labelled or 0}
+        missed = d.misses(policy)
+        facts |= {f"{policy}_misses": missed.misses or 0}
+        facts |= {f"{policy}_labelled": missed.labelled or 0}
     rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
     if not np.isfinite(facts["test_ppl"]):
         return rows  # it diverged: no attack has anything to ask
@@ -781,28 +788,28 @@ def _parts(
     if not isinstance(model, networks.RecurrentLM) and study.brings_vocabulary:
         limit = study.context if limit is None else min(limit, study.context)
     if limit is not None:
-        public, _ = fitting(public, range(len(public)), limit, study.long)
-        private, owners = fitting(private, owners, limit, study.long)
+        public, _ = pieces(public, range(len(public)), limit, study.long)
+        private, owners = pieces(private, owners, limit, study.long)
     together = study.how.by_user or len(private) > whole
     return {"public": public, "private": private}, {"private": owners} if together else None
 
 
-def fitting(
+def pieces(
     rows: Sequence[list[int]], owners: Iterable[int], limit: int, long: str
 ) -> tuple[Tokens, list[int]]:
     """Each text in pieces of ``limit`` tokens to read and one more to predict, and whose each
     piece is; "cut" keeps the first piece. Every token but the first is predicted once."""
-    pieces, whose = [], []
+    cut, whose = [], []
     for row, owner in zip(rows, owners, strict=True):
         starts = range(0, max(1, len(row) - 1), limit) if long == "split" else (0,)
-        pieces += [row[a : a + limit + 1] for a in starts]
+        cut += [row[a : a + limit + 1] for a in starts]
         whose += [owner] * len(starts)
-    return pieces, whose
+    return cut, whose
 
 
 def users(points: Sequence[Point]) -> list[int]:
     """Whose each point is, users counted from 0. Raises ``ValueError`` where a point has none."""
     if any(not p.user for p in points):
         raise ValueError("method='user_dpsgd': a point has no user; say whose each dialogue is")
-    number = {user: k for k, user in enumerate(dict.fromkeys(p.user for p in points))}
-    return [number[p.user] for p in points]
+    number: dict[str, int] = {}
+    return [number.setdefault(p.user, len(number)) for p in points]

@@ -2,9 +2,9 @@
 
 >>> import tempfile
 >>> from pathlib import Path
->>> from crtlib.text import customersim, records
+>>> from crtlib.text import customersim, jsonl
 >>> folder = Path(tempfile.mkdtemp())
->>> records.write_jsonl(customersim.simulate(20, 0, "paper"), folder / "dialogues.jsonl")
+>>> jsonl.write_jsonl(customersim.simulate(20, 0, "paper"), folder / "dialogues.jsonl")
 >>> trained = train(folder / "dialogues.jsonl", unit="turn", method="sgd", epochs=1)
 >>> trained.promise
 'no guarantee: this method adds no noise'
@@ -13,52 +13,42 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import nn
 
 from crtlib import files, outputs
 from crtlib import recipe as recipes
 from crtlib.accounting import ledger
-from crtlib.accounting.guarantees import Guarantee
 from crtlib.accounting.ledger import WeightedGaussian
 from crtlib.experiments import crt, record
 from crtlib.experiments.crt import CrtStudy, Data, Fitted, Row
+from crtlib.experiments.record import Card, Facts, Meter, Trained, work
 from crtlib.files import Named
-from crtlib.models import folder as model_folder
 from crtlib.models import pretrained
 from crtlib.models.networks import ModelSpec, build
 from crtlib.recipe import Language, Recipe, SecretPlan
-from crtlib.release import certify, gate
+from crtlib.release import gate
 from crtlib.screening import policies
 from crtlib.screening.corpus import Pair, fitting, given, judge, unproved
 from crtlib.screening.policy import spoken
-from crtlib.screening.rates import RateCounter
-from crtlib.text import canaries, corpora, folders, records
+from crtlib.text import canaries, corpora, folders
 from crtlib.text.tokenizer import adapt, train_bpe
 from crtlib.training import loop, methods, parallel
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Run
-from crtlib.training.methods import LP_WEIGHTED as PLANNED
-from crtlib.training.methods import Constants
 
 LEAST = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
 
 CONTEXT = 1024
 """Tokens that a pre-trained model reads at once, at most, where nobody says how many."""
-
-PERPLEXITIES = tuple(2.0**k for k in range(1, 13))
-"""Bounds between which a model card says that the perplexity on held-out text lies."""
 
 CLIP_NORM = 0.1
 """Largest norm of a point's gradient in a training with a plan."""
@@ -70,53 +60,20 @@ with SmolLM2 and with LSTMs of 64 and 512 units, and a cautious guess for a GPU.
 SHAPE = {"init", "model", "width", "layers", "vocab_size", "lora"}
 """Options that say which model is trained."""
 
-Facts = Mapping[str, Any]
-Card = Callable[[Facts], str]
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A finished training of any method: its model, what it promises, and what is said of it.
-
-    ``facts`` are for ``--json`` and a model card, ``lines`` for a person; ``settings`` say how it
-    was made, without paths of this machine. ``saved`` lies beside the weights, ``texts`` are
-    released with them; all of it may know the ``sources``. ``record`` is what a certificate says,
-    ``private`` are files for the owner of the text alone. ``key`` is that of hashes in what is
-    shown.
-
-    Of a study there are its ``rows`` of measurements. Of a plan, ``secrets`` has a row each, by
-    pseudonym: what was promised, and the ``posterior`` that was accounted for what was done;
-    ``kept``: each is within its promise. Training that was cut short may have spent more.
-    """
-
-    run: Run
-    promise: str
-    holds: bool
-    facts: Facts
-    lines: Sequence[str]
-    settings: Facts
-    saved: Facts
-    sources: Sequence[gate.Source]
-    record: Facts
-    private: Mapping[str, str | pd.DataFrame]
-    key: bytes = field(repr=False)
-    texts: Mapping[str, gate.Value] = field(default_factory=dict)
-    study: CrtStudy | None = None
-    fitted: Fitted | None = None
-    rows: Sequence[Row] = ()
-    guarantee: Guarantee | None = None
-    secrets: pd.DataFrame | None = None
-    kept: bool = True
+UNFINISHED = ("unfinished.pt", "unfinished.run")
+"""What an unfinished training has in the folder beside its model: a checkpoint, and its name."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training that can begin: all that can be refused has been. ``fit`` trains, ``finish`` says
-    what came of it."""
+    """A training that can begin: all that can be refused has been. ``fit`` trains, ``entered`` is
+    what the odometer says of it, ``finish`` says what came of it. ``protects``: its noise, for
+    each point."""
 
     fit: Callable[..., Any]
-    meter: Callable[[], record.Meter]
-    finish: Callable[[Any, record.Meter, bytes], Trained]
+    entered: dict[str, Any]
+    protects: bool
+    finish: Callable[[Any, Meter], Trained]
 
 
 def study_of(corpus: Named, **settings: Any) -> CrtStudy:
@@ -282,32 +239,37 @@ def train(
     inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
     before = outputs.hashed(inputs)
     crt.forget()
+    _check(recipe, inputs.values())
     if isinstance(recipe, SecretPlan):
         job = _planned(recipe, device)
     else:
-        job = _studied(recipe, device, study or {}, card)
+        job = _studied(recipe, device, study or {})
     aside = None if recipe.out is None else work(recipe.out)
-    repeatable = getattr(recipe, "repeatable_noise", False)
+    secret = not getattr(recipe, "repeatable_noise", False)
+    checkpoint, mark = (aside / name if aside else None for name in UNFINISHED)
     fit = partial(
-        job.fit, checkpoint=aside and aside / "unfinished.pt", secure=not repeatable,
-        memory=recipe.memory, progress=progress,
-    )  # fmt: skip
+        job.fit, checkpoint=checkpoint, secure=secret, memory=recipe.memory, progress=progress
+    )
     if not parallel.crew().leads:
         fit()
         return None
     taken = f"--out: {aside} is in use by another training"  # two of them would be one run
     with files.locked(aside, taken) if aside else contextlib.nullcontext():
         try:
-            meter = job.meter()
-            meter.mark = aside and aside / "unfinished.run"
+            meter = record.opened(
+                recipe.corpus, job.entered, init=recipe.init, protects=job.protects,
+                place=recipe.odometer, secret=secret, trials=getattr(recipe, "trials", 1),
+            )  # fmt: skip
+            meter.mark = mark
             outputs.check_same(inputs, before)  # now, while nothing is spent
-            trained = job.finish(fit(on_start=meter.start), meter, secrets.token_bytes(32))
+            made = job.finish(fit(on_start=meter.start), meter)
+            trained = _promised(made, recipe, meter)
             outputs.check_same(inputs, before)
-            if aside is None or recipe.out is None:
+            if recipe.out is None:
                 meter.finish(None)
             else:
-                write(trained, recipe, before, meter)
-                meter.done()
+                record.write(trained, recipe.out, before, meter, card, device)
+                _finished(recipe.out)
             return trained
         finally:
             if aside:
@@ -332,7 +294,7 @@ def _chosen(recipe: Language, device: str) -> Recipe:
     return recipes.make({"method": recipe.method} | given | chosen)
 
 
-def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Job:
+def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
     """A training of a study, with the fields of it that are ``fixed``."""
     r: Any = recipe
     ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
@@ -354,55 +316,38 @@ def _studied(recipe: Recipe, device: str, fixed: Facts, card: Card | None) -> Jo
     named = {n: same[n] for n in shared if same[n] is not None} | dict(fixed)
     study = study_of(recipe.corpus, **named)
     digests = {name: policies.digest(name) for name in (study.policy, study.conservative)}
-    prepared = _read(study)  # refuses what can be refused before anything is written
+    prepared = crt.data(study, public_words=True)  # refuses before anything is written
     study = sized(study, prepared, named)
     if auto:
         study = replace(study, canaries=_enough(study.ready(), r.power))
-        prepared = _read(study)
+        prepared = crt.data(study, public_words=True)
         study = sized(study, prepared, named)
-    _check(recipe, [recipe.corpus])
     prepared = _judged(study, prepared, getattr(r, "labels", None))
 
-    def finish(fitted: Fitted, meter: record.Meter, key: bytes) -> Trained:
+    def finish(fitted: Fitted, meter: Meter) -> Trained:
         policies.check_same(digests, digests.values())
-        done = study.ready()
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
         promise = "no guarantee: this method adds no noise"
         if done.policy == "none" and not folders.is_screened(recipe.corpus):
             promise += ", and it read the text as it is"
-        facts = _facts(done, fitted, rows) | {"settings": _settings(done)}
-        made = Trained(
+        settings = _settings(done)
+        facts = _facts(done, fitted, rows) | {"settings": settings}
+        return Trained(
             run=fitted.run, promise=str(guarantee or promise), holds=guarantee is not None,
-            facts=facts, lines=_lines(done, fitted, rows, facts), settings=facts["settings"],
+            facts=facts, lines=_lines(done, fitted, rows, facts), settings=settings,
             saved={"tokenizer": fitted.data.tokenizer, "spec": fitted.spec,
-                   "base": pretrained.base(done.init), "template": fitted.data.template.source},
-            sources=record.sources(done, fitted, meter, key), private={}, key=key,
+                   "template": fitted.data.template.source},
+            sources=record.sources(done, fitted, meter),
             record=record.of_study(done, fitted, guarantee, meter),
             study=done, fitted=fitted, rows=rows, guarantee=guarantee,
         )  # fmt: skip
-        made = _promised(made, recipe, meter)
-        kind = record.KINDS.get(guarantee.kind) if made.holds and guarantee else None
-        facts = {**made.facts, "kind": kind}
-        origin = {"device": device, "seconds": round(fitted.run.seconds, 2)}
-        results = json.dumps({"guarantee": made.promise, "rows": rows, **origin}, indent=1) + "\n"
-        return replace(
-            made,
-            facts=facts,
-            private={"results.json": results},
-            texts=_texts(made.settings, facts, card),
-        )
 
-    return Job(
-        partial(
-            crt.fit, study, prepared=prepared, device=device, before=True,
-            gradient_checkpointing=r.gradient_checkpointing,
-        ),
-        lambda: record.meter(
-            study.ready(), prepared, place=recipe.odometer, trials=getattr(r, "trials", 1),
-            repeatable_noise=getattr(r, "repeatable_noise", False),
-        ),
-        finish,
+    fit = partial(
+        crt.fit, study, prepared=prepared, device=device, before=True,
+        gradient_checkpointing=r.gradient_checkpointing,
     )  # fmt: skip
+    done = study.ready()
+    return Job(fit, record.entered(done, prepared), record.protects(done), finish)
 
 
 def _settings(study: CrtStudy) -> dict[str, Any]:
@@ -415,41 +360,32 @@ def _settings(study: CrtStudy) -> dict[str, Any]:
     return each | {n: policies.plain(each[n]) for n in ("policy", "conservative")}
 
 
-def _facts(study: CrtStudy, fitted: Fitted, rows: Sequence[Row]) -> dict[str, Any]:
-    every = [*fitted.run.model.parameters()]
+def _parameters(model: nn.Module) -> dict[str, int]:
+    every = [*model.parameters()]
     return {
         "parameters": sum(p.numel() for p in every),
         "trained_parameters": sum(p.numel() for p in every if p.requires_grad),
-        "base": pretrained.base(study.init) if study.brings_vocabulary else None,
-        "recurrent": fitted.spec is not None and fitted.spec.recurrent,
-        "adapters": bool(study.lora),
-        "corpus": {"name": Path(study.corpus).name, "points": len(fitted.data.points)},
-        "perplexity": (ppl := next(x for name, _, _, x in rows if name == "test_ppl")),
-        "vocabulary": fitted.data.tokenizer.vocab_size,
-        "bits_per_character": math.log2(ppl) * _tokens_a_character(study, fitted.data),
     }
 
 
-def _tokens_a_character(study: CrtStudy, d: Data) -> float:
-    """Of the test texts, counted as their perplexity is."""
-    if study.template == "speaker":
-        counts = [len(tokens) - 1 for tokens in d.tokenizer.encode_marked([*d.test])[0]]
-    else:
-        counts = [int(own.sum()) for own in canaries.own_tokens([*d.test], d.tokenizer)]
-    letters = [sum(b - a for a, b in spoken(p)) for p in d.test]
-    weighed = [
-        sum(n * w for n, w in zip(some, d.test.values(), strict=True)) for some in (counts, letters)
-    ]
-    return weighed[0] / weighed[1]
-
-
-def _texts(settings: Facts, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
-    texts = {"experiment.json": gate.Value.text(json.dumps(settings, indent=1) + "\n")}
-    if card:
-        heard = gate.declare("held-out perplexity", facts["perplexity"], PERPLEXITIES)
-        said = card({**facts, "perplexity": heard.value})
-        texts["README.md"] = gate.Value.text(said, heard)
-    return texts
+def _facts(study: CrtStudy, fitted: Fitted, rows: Sequence[Row]) -> dict[str, Any]:
+    d = fitted.data
+    ppl = next(x for name, _, _, x in rows if name == "test_ppl")
+    sequences, _ = d.tokenizer.encode_marked(d.test)
+    own_words = study.template != "speaker"
+    counted = crt.predicted([*d.test], sequences, d.tokenizer, own_words=own_words)
+    tokens = sum(w * int(n.sum()) for w, n in zip(d.test.values(), counted, strict=True))
+    letters = sum(w * (b - a) for p, w in d.test.items() for a, b in spoken(p))
+    return {
+        **_parameters(fitted.run.model),
+        "base": pretrained.base(study.init) if study.brings_vocabulary else None,
+        "recurrent": fitted.spec is not None and fitted.spec.recurrent,
+        "adapters": bool(study.lora),
+        "corpus": {"name": Path(study.corpus).name, "points": len(d.points)},
+        "perplexity": ppl,
+        "vocabulary": d.tokenizer.vocab_size,
+        "bits_per_character": math.log2(ppl) * tokens / letters,
+    }
 
 
 def _lines(study: CrtStudy, fitted: Fitted, rows: Sequence[Row], facts: Facts) -> list[str]:
@@ -508,12 +444,8 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
 
     if parallel.launched() > 1:
         raise ValueError("--plan: must be trained in one process, without torchrun")
-    sha = corpora.corpus_hash(recipe.corpus)
     text = corpora.load(recipe.corpus)
-    points = records.points(text, plans.unit_of(recipe.plan, corpora.read_hash(recipe.corpus)))
-    plan, summary = plans.read(recipe.plan, points)
-    named = (outputs.marker(recipe.plan) or {})["options"]
-    _check(recipe, [recipe.corpus, recipe.plan])
+    plan, summary, points = plans.read(recipe.plan, recipe.corpus, text)
     if recipe.init != "random":
         tokenizer, spec = adapt(pretrained.place(recipe.init)), None
         net: nn.Module = pretrained.pretrained(pretrained.place(recipe.init), tokenizer)
@@ -522,30 +454,25 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
         shape: Any = {"embedding": recipe.width, "hidden": recipe.width, "context": recipe.context}
         spec = ModelSpec(recipe.model, tokenizer.vocab_size, **shape)
         net = build(spec, recipe.seed)
-    rate, most = recipe.private_learning_rate, min(recipe.epochs, plan.steps)
-    constants = Constants(
-        epochs=most, batch_size=1, clip_norm=CLIP_NORM, plan=plan, learning_rate=rate,
-        private_learning_rate=rate,
+    phases = methods.weighted(
+        plan, epochs=min(recipe.epochs, plan.steps), clip_norm=CLIP_NORM,
+        learning_rate=recipe.private_learning_rate,
     )  # fmt: skip
-    facts = {"unit": summary["unit"], "method": "lp_weighted", "holds": {}, "screening": sha}
-    facts |= {"relation": summary["neighbouring_relation"], "gamma": 1.0, "delta2": 1.0}
-    facts |= {"trials": recipe.trials}
+    method = methods.LP_WEIGHTED.name
+    relation: Any = plan.neighbouring_relation
+    entered = {"unit": summary["unit"], "method": method, "holds": {}, "gamma": 1.0,
+               "screening": corpora.corpus_hash(recipe.corpus), "delta2": 1.0,
+               "relation": relation}  # fmt: skip
 
-    def finish(run: Run, meter: record.Meter, key: bytes) -> Trained:
+    def finish(run: Run, meter: Meter) -> Trained:
         table = plans.accounted(run.events, plan, recipe.plan)
-        broken = int((table.posterior > table.promised).sum())
+        kept = bool((table.posterior <= table.promised).all())
         groups = table.groupby(["prior", "promised"]).posterior.max().reset_index()
         guesses: list[list[float]] = groups[["prior", "posterior"]].to_numpy().tolist()
         sha = outputs.sha256(recipe.plan / "plan.json")
-        noised = gate.Planned(
-            meter.run, sha, summary["neighbouring_relation"], tuple((p, q) for p, q in guesses),
-            not broken,
-        )  # fmt: skip
-        policy = {
-            "name": named.get("policy", "a list of secrets"),
-            "taught_by": None,
-            "sha256": sha,
-        }
+        pairs = tuple((p, q) for p, q in guesses)
+        policy = {"name": summary.get("policy", "a list of secrets"), "taught_by": None,
+                  "sha256": sha}  # fmt: skip
         events = [e for e in run.events if isinstance(e, WeightedGaussian)]
         how = {
             "corpus": record.about(recipe.corpus, text, meter.facts["corpus"]),
@@ -557,7 +484,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
                  "noise_multiplier": e.noise_multiplier, "clip_norm": CLIP_NORM}
                 for e in events
             ],
-            "plan": {"sha256": sha, "kept": not broken, "guesses": guesses},
+            "plan": {"sha256": sha, "kept": kept, "guesses": guesses},
             "rates": record.RAW.to_json(),
             "labels": None,
             "policies": {"pi": policy, "pi_c": policy},
@@ -565,66 +492,47 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
             "treated_as_public": [plans.KNOWN],
             "canaries": {"planted": 0, "copies": 0},
         }  # fmt: skip
-        made = Trained(
+        return Trained(
             run=run, promise=plans.promise(plan, summary, table), holds=True,
-            facts={"secrets": len(table), "kept": not broken}, lines=[],
-            settings={"method": PLANNED.name, "init": Path(recipe.init).name,
+            facts={**_parameters(run.model), "secrets": len(table), "kept": kept},
+            settings={"method": method, "init": Path(recipe.init).name,
                       "model": recipe.model, "seed": recipe.seed},
-            saved={"tokenizer": tokenizer, "spec": spec, "base": pretrained.base(recipe.init)},
-            sources=[noised, gate.Constant("settings and sizes"), *meter.origin(recipe.init)],
-            key=key, record=how, private={"secrets.parquet": table}, secrets=table,
-            kept=not broken,
+            saved={"tokenizer": tokenizer, "spec": spec}, record=how, secrets=table, kept=kept,
+            sources=[gate.Planned(meter.run, sha, relation, pairs, kept),
+                     gate.Constant("settings and sizes"), *meter.origin()],
         )  # fmt: skip
-        return _promised(made, recipe, meter)
 
-    return Job(
-        partial(
-            loop.train, net.to(device), PLANNED.phases(constants),
-            {"private": tokenizer.encode(p.text for p in points)}, seed=recipe.seed,
-        ),
-        lambda: record.opened(
-            recipe.corpus, facts, place=recipe.odometer, init=recipe.init,
-            secret=not recipe.repeatable_noise, protects=False,
-        ),
-        finish,
+    fit = partial(
+        loop.train, net.to(device), phases,
+        {"private": tokenizer.encode(p.text for p in points)}, seed=recipe.seed,
     )  # fmt: skip
-
-
-def _read(study: CrtStudy) -> Data:
-    """What the run reads. Where points are more than turns the vocabulary is that of the public
-    points: a silent turn of a private one may hold a secret that no rate counts as public."""
-    prepared = crt.data(study)
-    if study.unit == "turn" or study.how.reads_raw or study.brings_vocabulary:
-        return prepared
-    texts = [p.text for p in prepared.prepared.public]
-    return replace(prepared, tokenizer=train_bpe(texts, vocab_size=study.vocab_size))
+    return Job(fit, entered, False, finish)
 
 
 def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
     """What a run reads, with the rates of its policies as a folder of labels, if any, judges
     them."""
-    if labels is None and folders.is_screened(study.corpus):
+    raw, before = study.how.reads_raw, folders.is_screened(study.corpus)
+    if labels is None and before:
         return prepared
     named = (study.policy, study.conservative)
     misses = f"misses {study.gamma} per {study.per}, seed {study.seed}" if study.gamma else ""
     dial = misses + (", own words" if study.template != "speaker" else "")
     pair = Pair(prepared.policies, named, study.unit, dial)
-    if labels is None and study.how.reads_raw:
-        return replace(prepared, known=unproved(prepared.rates, named))
     if labels is None:
-        points, flags, cautious = prepared.checked
-        counter = RateCounter(*prepared.policies)
-        counter.add(points, flags=flags, cautious_flags=cautious)
-        return replace(prepared, known=given(counter, corpora.corpus_hash(study.corpus), pair))
-    if study.how.reads_raw:
+        found = unproved(prepared.rates, named) if raw else (
+            given(prepared.counter, corpora.corpus_hash(study.corpus), pair)
+        )  # fmt: skip
+        return replace(prepared, known=found)
+    if raw:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
-    if folders.is_screened(study.corpus):
+    if before:
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
     counter, about = judge(study.corpus, labels, pair)
     return replace(prepared, known=counter.rates(judged=about["judged"]), labels=about)
 
 
-def _check(recipe: Recipe, inputs: list[Any]) -> None:
+def _check(recipe: Recipe, inputs: Iterable[Named]) -> None:
     """Refuse a place for a model that holds something, or cannot be written: now, not later. The
     key beside an odometer must not leave with the model."""
     out, meter = recipe.out, recipe.odometer
@@ -634,32 +542,24 @@ def _check(recipe: Recipe, inputs: list[Any]) -> None:
     if meter and any(a in (b, *b.parents) for a, b in (places, places[::-1])):
         raise ValueError(f"--odometer: {meter} must lie outside of --out, {out}")
     if outputs.marker(out) is not None:
-        for name in ("unfinished.pt", "unfinished.run"):  # killed when it was done
-            (work(out) / name).unlink(missing_ok=True)
+        _finished(out)  # killed when it was done
         raise ValueError(f"--out: {out} is a finished model; train into another folder")
     if outputs.check_folder(out, inputs=inputs).exists():
         files.check_writable(out)
 
 
-def work(out: Named) -> Path:
-    """The private folder beside a model, not for release: what is unfinished, exact scores."""
-    place = Path(out).absolute()
-    folder = place.with_name(f"{place.name}.work")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+def _finished(out: Path) -> None:
+    for name in UNFINISHED:
+        (work(out) / name).unlink(missing_ok=True)
 
 
-def _promised(made: Trained, recipe: Recipe, meter: record.Meter) -> Trained:
+def _promised(made: Trained, recipe: Recipe, meter: Meter) -> Trained:
     """What came of a training of any method; of one that ``holds``, whether its certificate now
     does, and what is said beside the promise: why it is void, and what the certificate adds."""
-    holds, promise = made.holds, made.promise
+    holds, promise, kind = made.holds, made.promise, None
     if holds:
-        spent, trials, fold = meter.spent, meter.facts["trials"], gate.fold(made.sources)
-        fold = replace(fold, screening=fold.screening and meter.facts["screening"])
-        told = {**made.record, "searched": {"trials": trials}}
-        trained = certify.Trained(Path(), told, fold, spent)
-        own = trained.promise()
-        why = certify.reasons(trained, own, own.missed()[0])
+        spent, trials = meter.spent, meter.facts["trials"]
+        own, why = record.judged(made.record, made.sources, meter, spent)
         added = {
             f"{len(spent.entries)} earlier on this text": len(spent.entries),
             f"{trials - 1} that were compared with it": trials - 1,
@@ -667,50 +567,14 @@ def _promised(made: Trained, recipe: Recipe, meter: record.Meter) -> Trained:
         beside = " and ".join(text for text, number in added.items() if number)
         promise += "".join(f"; void: {text}" for text in why)
         promise += beside and f"; of this model alone: its certificate adds {beside}"
-        holds = not why and fold.kind != "none"
+        holds = not why and own.fold.kind != "none"
+        kind = own.kind if holds else None
     method = methods.by_name(meter.facts["method"])
     facts = {
         **made.facts,
         "name": recipe.out.name if recipe.out else "",
         "method": {"name": method.name, "label": method.label},
         "promise": promise,
+        "kind": kind,
     }
     return replace(made, promise=promise, holds=holds, facts=facts, lines=[*made.lines, promise])
-
-
-def write(trained: Trained, recipe: Recipe, inputs: Mapping[str, str], meter: record.Meter) -> None:
-    """Write the model as a folder that ``transformers`` loads (a recurrent one as
-    :mod:`crtlib.models.folder` does), with its promise; the marker comes last. What is private
-    goes into :func:`work`, for its owner alone. Others may read the model if it carries a promise.
-    The run is finished in the odometer before the weights take their place."""
-    folder = recipe.out
-    assert folder is not None
-    aside = work(folder)
-    releases: list[gate.Release] = []
-    with outputs.staged(
-        folder,
-        command="train",
-        options=trained.settings,
-        inputs=outputs.keyed(inputs, trained.key),
-        public=("*",) if trained.holds else (),
-        seal=lambda _: releases[0].close(meter.key, meter.run),
-    ) as part:
-        made = part / ".made"
-        saved = dict(trained.saved)
-        if not (saved["spec"] and saved["spec"].recurrent):
-            saved["spec"] = None  # transformers reads it
-        model_folder.save(trained.run.model, folder=made, **saved)
-        model = str(meter.finish(made / "model.safetensors").model)
-        promise = gate.Value.text(trained.promise + "\n")
-        texts = {"guarantee.txt": promise, **trained.texts}
-        releases.append(record.release(part, made, texts, trained.sources))
-        content = record.record(trained.record, trained.run, recipe.init, meter, trained.key, model)
-        record.save(content, aside, meter)
-        # Before the model takes its place: a run that is killed after that is not done again.
-        for name, kept in trained.private.items():
-            with files.replacing(aside / name, mode=0o600) as file:
-                if isinstance(kept, str):
-                    file.write_text(kept, encoding="utf-8")
-                else:
-                    kept.to_parquet(file, index=False)
-    (aside / "unfinished.pt").unlink(missing_ok=True)

@@ -26,8 +26,6 @@ Secret protection for a corpus of one's own: who holds which secret, and the pla
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import itertools
 import json
 import math
@@ -54,6 +52,7 @@ from crtlib.screening.corpus import batches
 from crtlib.screening.policies import SHORTEST, Finder, Listed, digest, entry, plain, policy_by_name
 from crtlib.screening.policy import Policy, spoken
 from crtlib.text import corpora, records
+from crtlib.text.folders import pseudonym
 from crtlib.text.records import Corpus, Point, unit
 from crtlib.training.phases import Event
 
@@ -316,52 +315,56 @@ def _taken(plans: Sequence[Plan], take: float | None) -> tuple[Plan, str]:
 
 
 def _summary(plan: Plan, found: Holders, matrix: sparse.csr_array) -> dict[str, Any]:
-    held = int((np.bincount(matrix.indices, minlength=matrix.shape[1]) > 0).sum())
-    plain = {k: v if v != math.inf else "inf" for k, v in plan.summary().items()}
-    rename = {"rounds": "steps", "certified_gap": "gap"}
-    plain = {rename.get(k, k): v for k, v in plain.items()}
+    name = {"rounds": "steps", "certified_gap": "gap"}
+    plain = {name.get(k, k): "inf" if v == math.inf else v for k, v in plan.summary().items()}
     pairs = sorted({(float(p), float(r)) for p, r in zip(plan.prior, plan.promised, strict=True)})
+    held = len(np.unique(matrix.indices))
     return {"schema": "crtlib/plan/1", **plain, "binding": len(plan.binding), "held": held,
             "unseen": found.unseen, "promises": pairs}  # fmt: skip
 
 
-def _name(key: bytes, kind: str, value: str) -> str:
-    digest = hmac.new(key, f"{kind}:{value}".encode(), hashlib.sha256).hexdigest()[:16]
-    return {"id": "p", "secret": "s"}[kind] + digest
-
-
 def _write(part: Path, plan: Plan, found: Holders, summary: dict[str, Any], key: bytes) -> None:
-    examples = [_name(key, "id", e) for e in found.examples]
-    names = [_name(key, "secret", s) for s in found.secrets]
+    examples = [pseudonym(key, "id", e) for e in found.examples]
+    names = [pseudonym(key, "secret", s) for s in found.secrets]
     tables = plan.tables(examples, names)
-    weights = tables["weights"].sort_values("example")
-    weights.to_parquet(part / "weights.parquet", index=False)
     columns = {"prior": "p", "promised": "r", "posterior_kl": "posterior"}
     told = tables["secrets"].rename(columns=columns)[["secret", "p", "r", "posterior", "examples"]]
-    told.to_parquet(part / "secrets.parquet", index=False)
     pairs = [(names[k], examples[i]) for k, i in found.pairs]
-    holds = pd.DataFrame(pairs, columns=["secret", "example"])
-    holds.to_parquet(part / "holders.parquet", index=False)
-    clear = pd.DataFrame({"secret": names, "name": found.secrets})
-    clear.to_parquet(part / "names.parquet", index=False)
+    for name, table in {
+        "weights": tables["weights"].sort_values("example"),
+        "secrets": told,
+        "holders": pd.DataFrame(pairs, columns=["secret", "example"]),
+        "names": pd.DataFrame({"secret": names, "name": found.secrets}),
+    }.items():
+        table.to_parquet(part / f"{name}.parquet", index=False)
     text = json.dumps(outputs.keyed(summary, key), indent=1, allow_nan=False) + "\n"
     (part / "plan.json").write_text(text, encoding="utf-8")
 
 
-def read(folder: Named, points: Sequence[Point]) -> tuple[Plan, dict[str, Any]]:
-    """The plan that :func:`make` wrote, for these points, and its summary."""
+def read(
+    folder: Named, corpus: Named, text: Corpus
+) -> tuple[Plan, dict[str, Any], Sequence[Point]]:
+    """The plan that :func:`make` wrote of this corpus, which holds this text, its summary with the
+    policy, and the points. Refuses what is no plan, and one of another corpus."""
     home = Path(folder)
-    outputs.demand(home)
-    summary = json.loads((home / "plan.json").read_bytes())
-    key = (home / "key").read_bytes()
+    marked = outputs.demand(home)
+    if marked["command"] != "protect":
+        raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
+    summary, key = json.loads((home / "plan.json").read_bytes()), outputs.key_in(home / "key")
+    summary["policy"] = marked["options"].get("policy", "a list of secrets")
+    made_for, this = summary.get("corpus_hmac"), outputs.keyed(corpora.read_hash(corpus), key)
+    if made_for is None:
+        raise ValueError(f"--plan: {folder} was made of a table, for no corpus that is known")
+    if made_for != this:
+        raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {this[:4]}…")
+    points = records.points(text, summary["unit"])
     weights = pd.read_parquet(home / "weights.parquet").set_index("example")
-    names = [_name(key, "id", p.id) for p in points]
+    names = [pseudonym(key, "id", p.id) for p in points]
     if sorted(names) != weights.index.tolist():
         raise ValueError("--plan: was made for other points; make it again with 'crtlib protect'")
     told, holds = (pd.read_parquet(home / f"{n}.parquet") for n in ("secrets", "holders"))
-    place = {name: i for i, name in enumerate(names)}
-    number = {name: k for k, name in enumerate(told.secret)}
-    where = (holds.secret.map(number).to_numpy(), holds.example.map(place).to_numpy())
+    where = (pd.Index(told.secret).get_indexer(pd.Index(holds.secret)),
+             pd.Index(names).get_indexer(pd.Index(holds.example)))  # fmt: skip
     matrix = sparse.csr_array((np.ones(len(holds)), where), shape=(len(told), len(names)))
     weights = weights.loc[names]
     kept_weight = float(weights.weight.sum())
@@ -377,21 +380,7 @@ def read(folder: Named, points: Sequence[Point]) -> tuple[Plan, dict[str, Any]]:
         binding=np.arange(0),
         scale=float(summary["scale"]),
         **{name: summary[name] for name in same},
-    ), summary
-
-
-def unit_of(folder: Named, corpus: str) -> str:
-    """The unit of a plan; refuses what is none, and one of another corpus."""
-    if outputs.demand(folder, names=["plan.json"])["command"] != "protect":
-        raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
-    summary = json.loads((Path(folder) / "plan.json").read_bytes())
-    made_for = summary.get("corpus_hmac")
-    if made_for is None:
-        raise ValueError(f"--plan: {folder} was made of a table, for no corpus that is known")
-    this = outputs.keyed(corpus, outputs.key_in(Path(folder) / "key"))
-    if made_for != this:
-        raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {this[:4]}…")
-    return str(summary["unit"])
+    ), summary, points  # fmt: skip
 
 
 def accounted(done: Sequence[Event], plan: Plan, folder: Named) -> pd.DataFrame:
@@ -404,7 +393,7 @@ def accounted(done: Sequence[Event], plan: Plan, folder: Named) -> pd.DataFrame:
     # A plan meets its promises to 1e-9: the last digits of a binding one are no broken promise.
     held = np.where(bound <= plan.promised * (1 + 1e-9), np.minimum(bound, plan.promised), bound)
     table = {"secret": names, "prior": plan.prior, "promised": plan.promised, "posterior": held}
-    return pd.DataFrame(table).assign(examples=np.diff(plan.incidence.indptr))
+    return pd.DataFrame({**table, "examples": np.diff(plan.incidence.indptr)})
 
 
 def promise(plan: Plan, summary: Mapping[str, Any], secrets: pd.DataFrame) -> str:

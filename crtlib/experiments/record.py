@@ -1,4 +1,4 @@
-"""What a training leaves for its certificate: its line in the odometer, and ``record.json``.
+"""What a training leaves: the model, its line in the odometer, and ``record.json``.
 
 The record is private (0600) and signed. It holds what :mod:`crtlib.release.certify` says beside the
 promise, which is that of the released files: rates with bounds, hashes of the text, the labels, the
@@ -18,41 +18,47 @@ import platform
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import crtlib
 from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.accounting.ledger import SampledGaussian
-from crtlib.experiments import crt
-from crtlib.experiments.crt import CrtStudy, Data, Fitted
+from crtlib.experiments.crt import CrtStudy, Data, Fitted, Row
 from crtlib.files import Named
+from crtlib.models import folder as model_folder
 from crtlib.models.folder import tensors
-from crtlib.models.pretrained import fingerprint
-from crtlib.release import gate
+from crtlib.models.pretrained import base, fingerprint
+from crtlib.release import certify, gate
 from crtlib.screening import policies
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, Rates, assumed
 from crtlib.text import corpora, folders
 from crtlib.text.canaries import USER
-from crtlib.text.records import Corpus
-from crtlib.training import methods
+from crtlib.text.records import Corpus, Point
 from crtlib.training.loop import Run
 from crtlib.training.methods import Terms
 from crtlib.training.phases import Event, PrivatePhase, PublicPhase, SelectivePhase
 
 SCHEMA = "crtlib/run/2"
 NAME = "record.json"
+PERPLEXITIES = tuple(2.0**k for k in range(1, 13))
+"""Bounds between which a model card says that the perplexity on held-out text lies."""
 SEEDED = "The noise follows from a known seed, so who knows it can take the noise away"
 RAW = Rates(assumed(1.0), assumed(1.0), Rate(0, 0, 0.0, "policy"))
 """The rates of who reads raw text: nothing is redacted, and all of it is private."""
-KINDS = {"differential privacy": "dp", "Bayesian confidentiality": "bayesian_confidentiality"}
+KINDS = {"differential privacy", "Bayesian confidentiality"}
+"""Promises of what a policy passes over, too."""
+
+Facts = Mapping[str, Any]
+Card = Callable[[Facts], str]
 
 
 def _sha(value: Any) -> str:
@@ -66,94 +72,109 @@ def policy_hash(name: str) -> str:
     return _sha([crtlib.__version__, policies.digest(name)])
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A finished training of any method: its model, what it promises, and what is said of it.
+
+    ``facts`` are for ``--json`` and a model card, ``lines`` for a person; ``settings`` say how it
+    was made, without paths of this machine. ``saved`` lies beside the weights; all that leaves may
+    know the ``sources``. ``record`` is what a certificate says of how it was done.
+
+    Of a study there are its ``rows`` of measurements. Of a plan, ``secrets`` has a row each, by
+    pseudonym: what was promised, and the ``posterior`` that was accounted for what was done;
+    ``kept``: each is within its promise. Training that was cut short may have spent more.
+    """
+
+    run: Run
+    promise: str
+    holds: bool
+    facts: Facts
+    settings: Facts
+    saved: Facts
+    sources: Sequence[gate.Source]
+    record: Facts
+    lines: Sequence[str] = ()
+    study: CrtStudy | None = None
+    fitted: Fitted | None = None
+    rows: Sequence[Row] = ()
+    guarantee: Guarantee | None = None
+    secrets: pd.DataFrame | None = None
+    kept: bool = True
+
+
 # --------------------------------------------------------------------------- the odometer
 @dataclass
 class Meter:
     """Enters one training into the odometer of its corpus and the registry: :meth:`start` before
-    its first step, :meth:`finish` after, :meth:`done` when its model is where it belongs. ``mark``
-    is a file beside the checkpoint that names the run and its place, so that one that goes on
-    there is not counted twice. ``secret``: nobody knows the noise; ``protects``: there is some."""
+    its first step, :meth:`finish` after. ``mark`` is a file beside the checkpoint that names the
+    run and its place, so that one that goes on there is not counted twice. ``init``: what the model
+    starts from. ``secret``: nobody knows the noise; ``protects``: there is some. ``salt``: the key
+    of hashes in what is shown."""
 
     folder: Path
     facts: dict[str, Any]
+    init: str
     secret: bool
     protects: bool
     mark: Path | None = None
-    entry: odometer.Entry | None = None
+    run: str = ""
+    entry: odometer.Entry = field(init=False, repr=False)
     registry: odometer.Registry = field(default_factory=lambda: odometer.Registry(odometer.home()))
+    salt: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
 
     def start(self, events: Sequence[Event], resumed: bool) -> None:
         """Enter the run with all that it may spend. One that goes on replaces what it had entered;
         one that was killed before its first checkpoint counts, as it may have taken steps, and so
         does one whose checkpoint was copied from elsewhere."""
         every = [e for e in events if isinstance(e, SampledGaussian)]
-        run = secrets.token_hex(16)
+        self.run = secrets.token_hex(16)
         if self.mark:
             place = self.mark.resolve()
             if resumed and self.mark.exists():
                 name, _, marked = self.mark.read_text().partition(" ")
-                run = name if marked == f"{place}\n" else run
-            files.write_text(self.mark, f"{run} {place}\n")  # first: a kill is no second run
+                self.run = name if marked == f"{place}\n" else self.run
+            files.write_text(self.mark, f"{self.run} {place}\n")  # first: a kill is no second run
         self.entry = odometer.add(
-            self.folder, registry=self.registry, run=run, state="started",
+            self.folder, registry=self.registry, run=self.run, state="started",
             events=every if self.protects else None, **self.facts,
         )  # fmt: skip
 
-    def finish(self, model: Path | None) -> odometer.Entry:
+    def finish(self, model: Path | None) -> None:
         """Enter that the run is over, and the hashes of its model, whose weights are a file."""
-        assert self.entry is not None  # training has begun
         hashes = {"model": outputs.sha256(model), "tensors": tensors(model.parent)} if model else {}
         self.entry = odometer.again(
             self.folder, self.entry, registry=self.registry, state="finished", **hashes
         )
-        return self.entry
-
-    def done(self) -> None:
-        """Forget how the run is called: its model is where it belongs."""
-        if self.mark:
-            self.mark.unlink(missing_ok=True)
 
     @property
     def spent(self) -> odometer.Spent:
         """What was spent before on this text, and whether what it started from had learned it."""
-        run = self.entry.run if self.entry else None
-        bases = {self.facts["base"], self.facts["base_tensors"]} - {None} if run is None else ()
+        run = self.run or None
+        bases = () if run else {self.facts["base"], self.facts["base_tensors"]} - {None}
         return odometer.history(self.folder, self.registry, run).spent(run, bases)
 
-    @property
-    def key(self) -> Ed25519PrivateKey:
-        """That of what it signs."""
-        return gate.key_in(self.folder)
-
-    @property
-    def run(self) -> str:
-        """How the run is called in the odometer."""
-        assert self.entry is not None  # training has begun
-        return self.entry.run
-
-    def origin(self, init: str) -> list[gate.Source]:
+    def origin(self) -> list[gate.Source]:
         """What is known of the noise, and of the model that it started from: one of crtlib is in a
         ledger here. What that one assumed of its own start is assumed here."""
-        if not self.secret:
-            return [gate.Raw(SEEDED), *replace(self, secret=True).origin(init)]
-        if not Path(init).is_dir():
-            return [] if init == "random" else [gate.Base(init, "outside")]
+        known: list[gate.Source] = [] if self.secret else [gate.Raw(SEEDED)]
+        if not Path(self.init).is_dir():
+            return known if self.init == "random" else [*known, gate.Base(self.init, "outside")]
         lines = [*odometer.read(self.folder), *self.registry.entries()]
         hashes = {self.facts["base"], self.facts["base_tensors"]} - {None}
-        name = Path(init).name
+        name = Path(self.init).name
         if not any({e.model, e.tensors} & hashes for e in lines):
-            ours = (outputs.marker(init) or {}).get("command") == "train"
-            return [gate.Base(name, "unknown" if ours else "outside")]
+            ours = (outputs.marker(self.init) or {}).get("command") == "train"
+            return [*known, gate.Base(name, "unknown" if ours else "outside")]
         before: list[gate.Source] = [gate.Base(f"what {name} started from", "outside")]
         with contextlib.suppress(ValueError):  # of weights that were copied nothing else is here
-            if not (released := gate.read(init)).altered:
+            if not (released := gate.read(self.init)).altered:
                 before = [s for s in released.sources if isinstance(s, gate.Base)]
-        return [gate.Base(name, "known"), *(s for s in before if s != gate.Base(name, "known"))]
+        known.append(gate.Base(name, "known"))
+        return [*known, *(s for s in before if s != gate.Base(name, "known"))]
 
     def told(self) -> dict[str, str]:
         """Where the run is entered, for its record."""
-        assert self.entry is not None
-        return {"folder": str(self.folder.resolve()), "run": self.entry.run,
+        return {"folder": str(self.folder.resolve()), "run": self.run,
                 "entry": self.entry.entry, "screening": self.entry.screening,
                 "before": " ".join(sorted({e.run for e in self.spent.entries})),
                 "forgotten": str(self.registry.forgotten(self.facts["corpus"]))}  # fmt: skip
@@ -161,15 +182,17 @@ class Meter:
 
 def opened(
     corpus: Named,
-    facts: Mapping[str, Any],
+    facts: Facts,
     *,
-    place: Named | None,
     init: str,
-    secret: bool,
     protects: bool,
+    place: Named | None = None,
+    secret: bool = True,
+    trials: int = 1,
 ) -> Meter:
     """The odometer of a training, in ``place`` or beside its corpus, made where there is none; the
-    registry knows the corpus then. ``facts`` go into every line.
+    registry knows the corpus then. ``facts`` go into every line. Noise that is not ``secret``, as
+    it follows from a known seed, protects nobody.
 
     Raises ``ValueError`` for the odometer of another corpus or a broken one, and where it cannot be
     written.
@@ -180,10 +203,15 @@ def opened(
     if (beside / odometer.LEDGER).is_file() and beside.resolve() != home.resolve():
         raise ValueError(f"--odometer: {place}: this text has one already, {beside}; name that")
     weights = Path(init) / "model.safetensors"
-    base = {"base": outputs.sha256(weights) if weights.is_file() else None,
-            "base_tensors": tensors(init)}  # fmt: skip
-    ours = {"corpus": sha, **base, "about": corpora.sizes(corpus), **facts}
-    meter = Meter(home, ours, secret=secret, protects=protects)
+    ours = {
+        "corpus": sha,
+        "base": outputs.sha256(weights) if weights.is_file() else None,
+        "base_tensors": tensors(init),
+        "about": corpora.sizes(corpus),
+        "trials": trials,
+        **facts,
+    }
+    meter = Meter(home, ours, init, secret, protects and secret)
     try:
         if home.is_dir():
             odometer.reserve(home, sha, meter.registry)
@@ -199,40 +227,27 @@ def opened(
     return meter
 
 
-def meter(
-    study: CrtStudy,
-    prepared: Data,
-    *,
-    place: Named | None = None,
-    repeatable_noise: bool = False,
-    trials: int = 1,
-) -> Meter:
-    """That of a study (:func:`opened`). Noise that follows from a known seed protects nobody, so
-    such a run counts as one without."""
+def entered(study: CrtStudy, prepared: Data) -> dict[str, Any]:
+    """What the line of a study says (:func:`opened`)."""
     rates = _rates(study, prepared)
     both = {"trace": rates.trace, "public": rates.public}
     counted = {
         n: (r.count, r.of, *(r.again or ())) for n, r in both.items() if r.how == "one_per_cluster"
     }
-    facts = {
+    unit = "user" if study.how.by_user else study.unit
+    return {
         "counted": {"labels": _labels(study, prepared)["sha256"], **counted} if counted else {},
-        "unit": _unit(study),
+        "unit": unit,
         "method": study.method,
         "relation": study.neighbouring_relation,
         "screening": _screening(study, corpora.corpus_hash(study.corpus)),
         "gamma": rates.gamma,
         "delta2": rates.delta2,
-        "holds": _holds(study),
-        "trials": trials,
+        "holds": {} if unit == "turn" else corpora.sizes(study.corpus)[unit],
     }
-    secret = not repeatable_noise
-    protects = _protects(study) and secret
-    return opened(
-        study.corpus, facts, place=place, init=study.init, secret=secret, protects=protects
-    )
 
 
-def _protects(study: CrtStudy) -> bool:
+def protects(study: CrtStudy) -> bool:
     """Whether there is a bound for what a policy passes over: what the method promises where one
     secret in two is, is asked for a step with much noise."""
     if not study.noise_multiplier:
@@ -244,10 +259,6 @@ def _protects(study: CrtStudy) -> bool:
     )  # fmt: skip
     promise = study.how.promise((SampledGaussian(0.1, 5.0, 1),), terms)
     return promise is not None and promise.kind in KINDS and promise.epsilon < math.inf
-
-
-def _unit(study: CrtStudy) -> str:
-    return "user" if study.how.by_user else study.unit
 
 
 def _screening(study: CrtStudy, corpus: str) -> str:
@@ -269,42 +280,45 @@ def private(study: CrtStudy, prepared: Data) -> int:
     return len({p.user for p in points}) if study.how.by_user else len(points)
 
 
-def _holds(study: CrtStudy) -> dict[str, int]:
-    """How many points of a smaller unit one of this unit holds at the most."""
-    if _unit(study) == "turn":
-        return {}
-    return corpora.sizes(study.corpus)[_unit(study)]
-
-
 def _rates(study: CrtStudy, prepared: Data) -> Rates:
     return RAW if study.how.reads_raw else prepared.rates
 
 
 # --------------------------------------------------------------------------- the record
-def record(
-    how: Mapping[str, Any], run: Run, init: str, meter: Meter, key: bytes, model: str
-) -> dict[str, Any]:
-    """All that a certificate says of a finished training: ``how`` it was done, versions, the model,
-    whose weights have the SHA-256 ``model``, and where it is entered. ``key``: that of hashes in
-    what is shown."""
-    weights = list(run.model.parameters())
-    base = None if init == "random" else {"name": Path(init).name, "sha256": fingerprint(init)}
-    facts, plan = meter.facts, "plan" in how
+def judged(
+    content: Facts, sources: Sequence[gate.Source], meter: Meter, spent: odometer.Spent
+) -> tuple[certify.Promise, list[str]]:
+    """What a certificate of a training would promise, and why it would be void: one with this
+    ``content`` of its record, whose files know these ``sources``."""
+    fold = gate.fold(sources)
+    fold = replace(fold, screening=fold.screening and meter.facts["screening"])
+    told = {**content, "searched": {"trials": meter.facts["trials"]}}
+    trained = certify.Trained(Path(), told, fold, spent)
+    promise = trained.promise()
+    return promise, certify.reasons(trained, promise, promise.missed()[0])
+
+
+def record(trained: Trained, meter: Meter) -> dict[str, Any]:
+    """All that a certificate says of a finished training: how it was done, versions, the model,
+    and where it is entered."""
+    facts, entered = trained.facts, meter.facts
+    known = meter.init != "random"
     return {
         "schema": SCHEMA,
-        "key": key.hex(),
+        "key": meter.salt.hex(),
         "software": {"crtlib": crtlib.__version__, "python": platform.python_version(),
                      "torch": torch.__version__},
-        "model": {"sha256": model, "parameters": sum(p.numel() for p in weights),
-                  "trained_parameters": sum(p.numel() for p in weights if p.requires_grad),
-                  "base": base},
-        "unit": facts["unit"],
-        "method": {"name": facts["method"], "label": methods.by_name(facts["method"]).label},
+        "model": {"sha256": meter.entry.model, "parameters": facts["parameters"],
+                  "trained_parameters": facts["trained_parameters"],
+                  "base": {"name": Path(meter.init).name, "sha256": fingerprint(meter.init)}
+                  if known else None},
+        "unit": entered["unit"],
+        "method": facts["method"],
         "randomness": "operating_system" if meter.secret else "seed",
-        "searched": {"trials": facts["trials"], "charged": not plan},
+        "searched": {"trials": entered["trials"], "charged": "plan" not in trained.record},
         "odometer": meter.told(),
-        **({"processes": run.processes} if run.processes > 1 else {}),  # that trained together
-        **how,
+        **({"processes": n} if (n := trained.run.processes) > 1 else {}),  # that trained together
+        **trained.record,
     }  # fmt: skip
 
 
@@ -315,7 +329,7 @@ def of_study(
     d = fitted.data
     rates = _rates(study, d)
     return {
-        "corpus": _corpus(study, meter.facts["corpus"]),
+        "corpus": about(study.corpus, d.corpus, meter.facts["corpus"]),
         "protects_all": promise is None or promise.kind in KINDS,
         "accountant": study.accountant,
         "delta": study.delta,
@@ -330,24 +344,24 @@ def of_study(
     }
 
 
-def sources(study: CrtStudy, fitted: Fitted, meter: Meter, key: bytes) -> list[gate.Source]:
+def sources(study: CrtStudy, fitted: Fitted, meter: Meter) -> list[gate.Source]:
     """What a finished training, with its vocabulary and all that is said of it, may know of the
     text: of each kind of steps that ran, and of what the model started from."""
     run, how, facts = fitted.run, study.how, meter.facts
-    name = outputs.keyed(facts["screening"], key)  # a plain hash would tell of the text
+    name = outputs.keyed(facts["screening"], meter.salt)  # a plain hash would tell of the text
     screening = gate.Screening(name, facts["gamma"], facts["delta2"])
-    redacted = gate.Redacted("redacted text", screening)
+    redacted: gate.Source = gate.Redacted("redacted text", screening)
     raw = gate.Raw("The weights were learned from raw text without noise")
+    read = raw if how.reads_raw else redacted
     every: list[gate.Source] = [gate.Constant("settings and sizes")]
     events = tuple(e for e in run.events if isinstance(e, SampledGaussian))
     if events and all(e.noise_multiplier for e in events):
-        holds = tuple(facts["holds"].items())
-        read = None if how.reads_raw else screening
-        every.append(gate.Noised(meter.run, facts["unit"], facts["relation"], events, read, holds))
+        seen, holds = None if how.reads_raw else screening, tuple(facts["holds"].items())
+        every.append(gate.Noised(meter.run, facts["unit"], facts["relation"], events, seen, holds))
         count = private(study, fitted.data)
         every.append(gate.declare("number of private points", count, gate.POINTS))
     elif run.updates["private"]:
-        every.append(raw if how.reads_raw else redacted)
+        every.append(read)
     if (trials := facts["trials"]) > 1:  # by what is held out, which no noise protects
         among = ("this one", *(f"another, {k}" for k in range(1, trials)))
         every.append(gate.Declared("the choice among those compared", among[0], among))
@@ -364,119 +378,75 @@ def sources(study: CrtStudy, fitted: Fitted, meter: Meter, key: bytes) -> list[g
     elif not study.brings_vocabulary:  # what reads raw text has no rate of what screening let pass
         let = gate.Raw("The vocabulary was learned from what the policies let pass, unmeasured")
         every.append(let if how.reads_raw else gate.Screened("vocabulary", screening))
-    return every + meter.origin(study.init)
-
-
-def release(
-    part: Path,
-    made: Path,
-    texts: Mapping[str, gate.Value],
-    known: Sequence[gate.Source],
-) -> gate.Release:
-    """The folder ``part`` as it is to be released: the files of a model, which lie in the private
-    folder ``made``, which may know what is ``known``, and ``texts``, which may know more."""
-    out = gate.Release(part)
-    out.adopt(made, *known)
-    shutil.rmtree(made)
-    every = frozenset(known).union(*(text.sources for text in texts.values()))
-    for name, text in texts.items():
-        out.write(name, gate.Value(text.content, every))
-    return out
-
-
-def save(content: Mapping[str, Any], folder: Named, meter: Meter) -> None:
-    """Write ``record.json`` (0600), signed by the key beside the odometer."""
-    text = json.dumps(gate.signed(content, meter.key), indent=1, allow_nan=False)
-    files.write_text(Path(folder) / NAME, text + "\n", mode=0o600)
-
-
-def _corpus(study: CrtStudy, sha: str) -> dict[str, Any]:
-    """What was read of the corpus: the part that trained, without canaries; the hash of it all."""
-    read: Corpus = crt.splits(
-        study.corpus, study.variety, study.dialogues, study.heldout, study.seed, study.labelled
-    ).train
-    if before := study.screening:  # a point is a dialogue there, and may stand for several turns
-        known = before["about"]
-        dates = {name: known[name] for name in ("users_are", "from", "to")}
-        said = folders.turns(study.corpus)
-        turns = sum(said[d.id] for d in read.dialogues)
-        name = before["corpus"]
-        users = len({d.user for d in read.dialogues})
-        return {"name": name, "sha256": sha, "turns": turns, "users": users, **dates}
-    return about(study.corpus, read, sha)
+    return every + meter.origin()
 
 
 def about(corpus: Named, read: Corpus, sha: str) -> dict[str, Any]:
-    """What a certificate says of a corpus of which ``read`` was trained on."""
+    """What a certificate says of a corpus of which ``read`` was trained on, without canaries; the
+    hash is that of it all."""
     users = {d.user for d in read.dialogues}
-    facts = folders.facts(corpus) if Path(corpus).is_dir() else None
-    users_are = "unknown" if "" in users else facts.users_are if facts else "column"
-    if users_are == "column" and any(d.user == d.id for d in read.dialogues):
-        users_are = "thread"
-    return {
-        "name": Path(corpus).name,
-        "sha256": sha,
-        "turns": sum(len(d.turns) for d in read.dialogues),
-        "users": len(users),
-        "users_are": users_are,
-        "from": facts.first if facts else None,
-        "to": facts.last if facts else None,
-    }
+    if folders.is_screened(corpus):  # a point is a dialogue, and may stand for several turns
+        before, said = folders.summary(corpus), folders.turns(corpus)
+        name, turns = before["corpus"], sum(said[d.id] for d in read.dialogues)
+        dates = {name: before["about"][name] for name in ("users_are", "from", "to")}
+    else:
+        facts = folders.facts(corpus) if Path(corpus).is_dir() else None
+        users_are = "unknown" if "" in users else facts.users_are if facts else "column"
+        if users_are == "column" and any(d.user == d.id for d in read.dialogues):
+            users_are = "thread"
+        name, turns = Path(corpus).name, sum(len(d.turns) for d in read.dialogues)
+        dates = {"users_are": users_are, "from": facts and facts.first, "to": facts and facts.last}
+    return {"name": name, "sha256": sha, "turns": turns, "users": len(users), **dates}
 
 
 def _phases(study: CrtStudy, fitted: Fitted) -> list[dict[str, Any]]:
     """The public steps and the private ones. How many gradients were no finite number is exact
     and private: it is not told here."""
-    run, prepared = fitted.run, fitted.data.prepared
-    every = len(prepared.public) + len(prepared.private)
-    parts = {phase.part for phase in fitted.schedule if isinstance(phase, PublicPhase)}
-    phases: list[dict[str, Any]] = []
-    if run.updates["public"]:
-        points = len(prepared.public) if parts == {"public"} else every
-        phases.append({"kind": "public", "points": points, "steps": run.updates["public"]})
-    events = [e for e in run.events if isinstance(e, SampledGaussian)]
+    prepared, phases = fitted.data.prepared, list[dict[str, Any]]()
+    if n := fitted.run.updates["public"]:
+        parts = {phase.part for phase in fitted.schedule if isinstance(phase, PublicPhase)}
+        read = prepared.public if parts == {"public"} else prepared.all
+        phases.append({"kind": "public", "points": len(read), "steps": n})
     steps = Counter[tuple[float, float]]()
-    for e in events:
-        steps[e.noise_multiplier, e.sampling_probability] += e.steps
-    for (noise, probability), n in steps.items():
-        count = gate.rounded(private(study, fitted.data))
-        phases.append({"kind": "private", "points": count, "steps": n,
-                       "noise_multiplier": noise, "sampling_probability": probability,
-                       "clip_norm": study.clip_norm})  # fmt: skip
-    return phases
+    for e in fitted.run.events:
+        if isinstance(e, SampledGaussian):
+            steps[e.noise_multiplier, e.sampling_probability] += e.steps
+    count = gate.rounded(private(study, fitted.data))
+    return phases + [
+        {"kind": "private", "points": count, "steps": n, "noise_multiplier": noise,
+         "sampling_probability": probability, "clip_norm": study.clip_norm}
+        for (noise, probability), n in steps.items()
+    ]  # fmt: skip
 
 
 def _labels(study: CrtStudy, d: Data) -> dict[str, Any]:
     """The labels that judged: those of the screening, those that people made for this training, or
     those of the corpus itself, which nobody drew for this."""
-    if before := study.screening:
-        counts = {k: v for k, v in before["labels"].items() if k != "left_out"}
+    counts, before = d.rates.labels_json(), study.screening
+    if before:
+        counts = before["labels"]
         inline = _sha(["labels of the corpus", before["corpus_sha256"]])
-        counts["judged"] = d.rates.judged  # since it was screened
-        return counts | {"sha256": counts["sha256"] or inline, "alpha": ALPHA}
-    counts = {k: v for k, v in d.rates.labels_json().items() if k != "left_out"}
-    if d.labels is not None:
-        return counts | dict(d.labels) | {"alpha": ALPHA}
-    points = d.checked[0]
-    spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in points]
-    same: dict[str, Any] = {"sha256": _sha(spans), "drawn": "given", "agreement": None}
-    return counts | same | {"alpha": ALPHA}  # that of both bounds together
+        told = {"judged": d.rates.judged, "sha256": counts["sha256"] or inline}  # since then
+    elif d.labels is not None:
+        told = dict(d.labels)
+    else:
+        spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in d.checked[0]]
+        told = {"sha256": _sha(spans), "drawn": "given", "agreement": None}
+    every = {**counts, **told, "alpha": ALPHA}  # that of both bounds together
+    return {name: value for name, value in every.items() if name != "left_out"}
 
 
 def _policies(study: CrtStudy, d: Data) -> dict[str, Any]:
     """Both policies; of a screened folder those that screened it."""
-    said = study.screening or {
-        "policy": policies.plain(study.policy),
-        "policy_sha256": policy_hash(study.policy),
-        "conservative": policies.plain(study.conservative),
-        "conservative_sha256": policy_hash(study.conservative),
-        "taught_by": {"policy": d.policies[0].teachers, "conservative": d.policies[1].teachers},
-    }
-    return {
-        key: {"name": said[name], "sha256": said[f"{name}_sha256"],
-              "taught_by": said["taught_by"][name]}
-        for key, name in {"pi": "policy", "pi_c": "conservative"}.items()
-    }  # fmt: skip
+    before, rows, names = study.screening, {}, {"pi": "policy", "pi_c": "conservative"}
+    for (key, name), policy in zip(names.items(), d.policies, strict=True):
+        if before:
+            told = before[name], before[f"{name}_sha256"], before["taught_by"][name]
+        else:
+            called = getattr(study, name)
+            told = policies.plain(called), policy_hash(called), policy.teachers
+        rows[key] = dict(zip(("name", "sha256", "taught_by"), told, strict=True))
+    return rows
 
 
 def oracle(study: CrtStudy) -> bool:
@@ -492,15 +462,79 @@ def oracle(study: CrtStudy) -> bool:
 
 def _canaries(study: CrtStudy, d: Data) -> dict[str, Any]:
     """What was planted, and which of it training read, in clear, with noise or without."""
-    public = {p.text for p in d.prepared.public}
-    private = {p.text for p in d.prepared.private}
-    values: dict[str, str] = {
-        p.user.removeprefix(USER): p.text for p in d.points if p.user.startswith(USER)
-    }
+    planted = [(p.user.removeprefix(USER), p.text) for p in d.points if p.user.startswith(USER)]
+
+    def read(part: Sequence[Point]) -> list[int]:
+        texts = {p.text for p in part}
+        return sorted({int(number) for number, text in planted if text in texts})
+
     return {
         "planted": len(d.canaries),
         "copies": study.copies if d.canaries else 0,
         "seed": study.seed,
-        "in_public": sorted(int(k) for k, text in values.items() if text in public),
-        "in_private": sorted(int(k) for k, text in values.items() if text in private),
+        "in_public": read(d.prepared.public),
+        "in_private": read(d.prepared.private),
     }
+
+
+# --------------------------------------------------------------------------- writing
+def work(out: Named) -> Path:
+    """The private folder beside a model, not for release: what is unfinished, exact scores."""
+    place = Path(out).absolute()
+    folder = place.with_name(f"{place.name}.work")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def write(
+    trained: Trained,
+    out: Path,
+    inputs: Mapping[str, str],
+    meter: Meter,
+    card: Card | None,
+    device: str,
+) -> None:
+    """Write the model as a folder that ``transformers`` loads (a recurrent one as
+    :mod:`crtlib.models.folder` does), with its promise; the marker comes last. What is private
+    goes into :func:`work`, for its owner alone. Others may read the model if it carries a promise.
+    The run is finished in the odometer before the weights take their place."""
+    aside, key, run = work(out), gate.key_in(meter.folder), trained.run
+    with outputs.staged(
+        out,
+        command="train",
+        options=trained.settings,
+        inputs=outputs.keyed(inputs, meter.salt),
+        public=("*",) if trained.holds else (),
+        seal=lambda _: release.close(key, meter.run),
+    ) as part:
+        made, release = part / ".made", gate.Release(part)
+        spec = trained.saved["spec"]
+        saved = {**trained.saved, "spec": spec if spec and spec.recurrent else None}
+        model_folder.save(run.model, folder=made, base=base(meter.init), **saved)
+        meter.finish(made / "model.safetensors")
+        release.adopt(made, *trained.sources)
+        shutil.rmtree(made)
+        texts = {"guarantee.txt": gate.Value.text(trained.promise + "\n")}
+        kept = {NAME: gate.signed(record(trained, meter), key)}
+        if trained.study:
+            texts |= _texts(trained.settings, trained.facts, card)
+            done = {"device": device, "seconds": round(run.seconds, 2)}
+            kept["results.json"] = {"guarantee": trained.promise, "rows": trained.rows, **done}
+        known = frozenset(trained.sources).union(*(text.sources for text in texts.values()))
+        for name, text in texts.items():
+            release.write(name, gate.Value(text.content, known))
+        # Before the model takes its place: a run that is killed after that is not done again.
+        for name, content in kept.items():
+            files.write_text(aside / name, json.dumps(content, indent=1) + "\n", mode=0o600)
+        if trained.secrets is not None:
+            with files.replacing(aside / "secrets.parquet", mode=0o600) as file:
+                trained.secrets.to_parquet(file, index=False)
+
+
+def _texts(settings: Facts, facts: Facts, card: Card | None) -> dict[str, gate.Value]:
+    texts = {"experiment.json": gate.Value.text(json.dumps(settings, indent=1) + "\n")}
+    if card:
+        heard = gate.declare("held-out perplexity", facts["perplexity"], PERPLEXITIES)
+        said = card({**facts, "perplexity": heard.value})
+        texts["README.md"] = gate.Value.text(said, heard)
+    return texts

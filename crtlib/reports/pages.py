@@ -297,6 +297,6 @@ def of_training(facts: Mapping[str, Any]) -> str:
     """README.md of a trained model: what it is, was trained on and may give away, as the line of
     the training promises it. Nothing of the text that was trained on is in it.
 
-    ``facts`` are those of a :class:`crtlib.experiments.own.Trained`.
+    ``facts`` are those of a :class:`crtlib.experiments.record.Trained`.
     """
     return page("model_card.md.j2", f=facts)

@@ -368,6 +368,12 @@ SAID = "private/said.parquet"
 _BATCH = 10_000
 
 
+def pseudonym(key: bytes, kind: str, value: str) -> str:
+    """How an "id", a "user" or a "secret" is called: its letter and 16 hexadecimal digits."""
+    digest = hmac.digest(key, f"{kind}:{value}".encode(), "sha256").hex()
+    return {"id": "p", "user": "u", "secret": "s"}[kind] + digest[:16]
+
+
 class Parts:
     """Collects points on disk and writes them in the order of their new ids, so that the order
     says nothing of the corpus. Ids and users become HMACs under ``key``; None keeps them."""
@@ -384,11 +390,10 @@ class Parts:
         self.sorter.__exit__()
 
     def name(self, kind: str, value: str) -> str:
-        """The pseudonym of an "id" (p and 16 hexadecimal digits) or of a "user" (u and 16)."""
+        """The :func:`pseudonym` of an "id" or of a "user"."""
         if self.key is None or not value:  # nobody has no pseudonym
             return value
-        digest = hmac.digest(self.key, f"{kind}:{value}".encode(), "sha256").hex()
-        return {"id": "p", "user": "u"}[kind] + digest[:16]
+        return pseudonym(self.key, kind, value)
 
     def add(self, part: str, points: Sequence[Point]) -> None:
         """Take points of one of the ``PARTS``."""

@@ -477,11 +477,11 @@ def test_runs_of_another_unit_are_found_and_so_are_people_behind_a_screening(tmp
     assert seen == [("user", 1), ("turn", 2)]
 
 
-@pytest.mark.parametrize("when", ["_studied", "meter", "measure"])
+@pytest.mark.parametrize("when", ["_studied", "opened", "measure"])
 def test_a_text_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, when):
     """The text that trained and the one that was entered and sealed were two."""
     text = corpus(tmp_path / "c.jsonl")
-    where = {"_studied": own, "meter": own.record, "measure": own.crt}[when]
+    where = {"_studied": own, "opened": own.record, "measure": own.crt}[when]
     honest = getattr(where, when)
 
     def edited(*args, **named):
@@ -995,7 +995,7 @@ def test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_decla
     """R8: q = B / n, delta and the divisor stood in release.json and on the card with all their
     digits, and where duplicates are dropped n tells of one message."""
     study = own.study_of(corpus(tmp_path / "c.jsonl"), policy="regex:customersim", unit="turn")
-    data = own._read(study)
+    data = own.crt.data(study, public_words=True)
     private = data.prepared.private * 40
 
     def sized(count, **named):

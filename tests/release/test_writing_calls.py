@@ -22,7 +22,7 @@ MADE = {
 ASIDE = {
     "accounting.odometer": "_connection _transaction reserve Registry._key",
     "commands.run": "_step",
-    "experiments.record": "Meter.start save",
+    "experiments.record": "Meter.start write",  # its model's files are the gate's
     "release.gate": "key_in",
     "text.folders": "Shards.write",
     "text.labels": "known judging",
@@ -33,7 +33,6 @@ OWN = {
     "attacks.run_audit": "audit",
     "commands.advise": "advise",
     "commands.new": "new",
-    "experiments.own": "write",  # stages the folder; its files are the gate's
     "experiments.plans": "make _write",
     "models.pretrained": "smollm2 _convert",
     "reports.leakage": "write make",

@@ -418,8 +418,9 @@ def test_only_a_method_that_bounds_what_is_passed_over_counts_as_protected(
 ):
     raw = RAW if "dpsgd" in method else {}
     study = own.study_of(corpus_in(tmp_path), **TINY | {"method": method} | raw).ready()
-    assert record._protects(study) == protects
-    assert record._unit(study) == unit and set(record._holds(study)) == set(holds)
+    entered = record.entered(study, own.crt.data(study, public_words=True))
+    assert record.protects(study) == protects
+    assert entered["unit"] == unit and set(entered["holds"]) == set(holds)
 
 
 STEP = SampledGaussian(sampling_probability=1 / 90, noise_multiplier=1.063, steps=360)

@@ -250,7 +250,7 @@ def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_no
         (tmp_path / f"{name}.toml").write_text(f"[word]\npattern = '{pattern}'\n")
     found = {"policy": f"regex:{tmp_path}/pi.toml", "conservative": f"regex:{tmp_path}/pi_c.toml"}
     study = own.study_of(tmp_path / "c.jsonl", method="crt", unit=unit, **found)
-    words = own._read(study).tokenizer.json
+    words = own.crt.data(study, public_words=True).tokenizer.json
     assert "zyzz" not in words and ("xylo" in words) == (unit == "turn")
 
 
