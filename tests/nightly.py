@@ -153,14 +153,6 @@ NIGHTLY = {
     "tests/attacks/test_audit.py::test_one_run_names_the_extremes": "3 s",
     "tests/attacks/test_inference.py::test_no_value_is_asked_twice": "4 s",
     "tests/attacks/test_run_audit.py::test_a_model_that_learned_them": "trains, 5 s",
-    **dict.fromkeys(
-        (
-            "tests/attacks/test_run_audit.py::"
-            f"test_a_fault_of_known_size_is_found_as_often_as_its_shadow_says[{size}"
-            for size in ("0.45", "1.0")
-        ),
-        "2 s each",
-    ),
     "tests/book/experiments/test_crt.py::test_a_new_measurement_scores": "trains",
     "tests/book/test_course.py::test_the_printed_book": "binds the book",
     "tests/pins/test_dirty.py::test_a_dirty_file": "5 s",

@@ -169,11 +169,7 @@ def _with_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
 def _points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     if unit == "turn":
         return records.points(corpus, "turn")
-    turns: dict[str, list[Turn]] = {}
-    for d in corpus.dialogues:
-        turns.setdefault(d.user, []).extend(d.turns)
-    merged = tuple(Dialogue(user, user, tuple(each)) for user, each in turns.items())
-    return records.points(replace(corpus, dialogues=merged), "dialogue")
+    return records.points(records.people(corpus), "dialogue")
 
 
 def prepared(study: LeakageStudy, points: Sequence[Point]) -> Prepared:

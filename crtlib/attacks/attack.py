@@ -19,9 +19,10 @@ True
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import pandas as pd
 from torch import nn
@@ -35,9 +36,9 @@ Row = tuple[str, int, float]
 """(metric, item, value): a row of the long table; ``item`` counts what is measured one by one."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Subject:
-    """What an attacker is given: a trained model, and who knows what.
+    """What an attacker is given: a trained model, and who knows what; its repr says none.
 
     ``points`` are the training points in clear with their labels, ``read`` the same as the method
     read them, ``others`` points of the same source, of people whom no run has read. ``canaries``
@@ -47,15 +48,15 @@ class Subject:
     digits of a canary.
     """
 
-    model: nn.Module = field(repr=False)
-    tokenizer: Bpe = field(repr=False)
-    points: tuple[Point, ...] = field(repr=False)
-    read: tuple[Point, ...] = field(repr=False)
-    others: tuple[Point, ...] = field(repr=False)
-    canaries: tuple[str, ...] = field(repr=False)
+    model: nn.Module
+    tokenizer: Bpe
+    points: tuple[Point, ...]
+    read: tuple[Point, ...]
+    others: tuple[Point, ...]
+    canaries: tuple[str, ...]
     seed: int
-    carrier: str = field(default_factory=canaries_text.prefix, repr=False)
-    reference: nn.Module | None = field(default=None, repr=False)
+    carrier: str = canaries_text.prefix()
+    reference: nn.Module | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +72,8 @@ class Attack:
     name: str
     label: str
     statistic: str
-    measure: Callable[[Subject], list[Row]] = field(repr=False)
-    summary: Callable[[pd.DataFrame], pd.DataFrame] = field(repr=False)
+    measure: Callable[[Subject], list[Row]]
+    summary: Callable[[pd.DataFrame], pd.DataFrame]
 
 
 ATTACKS: dict[str, Attack] = {}
@@ -114,11 +115,16 @@ def over_seeds(
     of so many such numbers at once.
     """
     runs = table[table.metric == metric].groupby([*CELL, "seed"]).value.agg(items)
-    rows = runs.groupby(CELL).agg(["mean", "std", "count"]).rename(columns={"count": "seeds"})
-    bands = {n: band(n, len(rows)) for n in sorted(set(rows.seeds))}
-    rows["low"] = rows.seeds.map({n: b.low for n, b in bands.items()})
-    rows["high"] = rows.seeds.map({n: b.high for n, b in bands.items()})
+    rows = spread(runs.groupby(CELL))
+    by_chance = functools.cache(band)
+    bands = [by_chance(n, len(rows)) for n in rows.seeds.tolist()]
+    rows["low"], rows["high"] = [b.low for b in bands], [b.high for b in bands]
     return at_every_gamma(rows.reset_index())
+
+
+def spread(runs: Any) -> pd.DataFrame:
+    """``mean``, ``std`` and number of ``seeds`` of a value of runs that are grouped by cell."""
+    return runs.agg(["mean", "std", "count"]).rename(columns={"count": "seeds"})
 
 
 def at_every_gamma(rows: pd.DataFrame, *, by: Collection[str] = CELL) -> pd.DataFrame:

@@ -116,12 +116,12 @@ def ranks(
 
 
 def canary_exposure(
-    model: nn.Module, tokenizer: Bpe, secrets: Sequence[str], *, carrier: str | None = None
+    model: nn.Module, tokenizer: Bpe, secrets: Sequence[str], *, carrier: str = planted.prefix()
 ) -> np.ndarray:
     """Exposure in bits of each six-digit canary, ``(n,)``; ``carrier`` is the text before its
     digits, by default that of :mod:`crtlib.text.canaries`."""
     digits = np.array([[int(c) for c in s] for s in secrets])
-    before = tokenizer.encode_prefix(planted.prefix() if carrier is None else carrier)
+    before = tokenizer.encode_prefix(carrier)
     return exposure(ranks(model, before, tokenizer.digits, digits), SPACE)
 
 
@@ -132,7 +132,7 @@ def sampled_exposure(
     *,
     seed: int,
     samples: int = SAMPLES,
-    carrier: str | None = None,
+    carrier: str = planted.prefix(),
 ) -> np.ndarray:
     """Exposure in bits of each canary, from its rank among ``samples`` random others, ``(n,)``;
     ``carrier`` as of :func:`canary_exposure`.
@@ -142,7 +142,7 @@ def sampled_exposure(
     """
     others = [s for s in planted.make(samples + len(secrets), seed=seed) if s not in set(secrets)]
     texts = [*secrets, *others[:samples]]
-    before = tokenizer.encode_prefix(planted.prefix() if carrier is None else carrier)
+    before = tokenizer.encode_prefix(carrier)
     digits = [[tokenizer.digits[int(c)] for c in text] for text in texts]
     logprobs = scoring.token_logprobs(model, [[*before, *text] for text in digits])
     scores = np.array([x[len(before) - 1 :].sum() for x in logprobs])

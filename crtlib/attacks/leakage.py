@@ -43,13 +43,10 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
   differential-privacy epsilon: the two must not be compared.
 - Counts are of token sequences, not of letters: "is" does not occur in "this".
 - Where two tokens are equally likely both count as guessed, so ties report more and never less.
-
-Under which template a model reads a corpus most easily: that of its training, most likely.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import sqlite3
@@ -69,7 +66,6 @@ from torch import nn
 
 from crtlib.checks import check
 from crtlib.models import folder, networks, scoring
-from crtlib.models.scoring import Scorer
 from crtlib.text import canaries
 from crtlib.text.canaries import Template, own_tokens
 from crtlib.text.records import Corpus, Point
@@ -116,8 +112,7 @@ def count(
 
 
 # --------------------------------------------------------------------------- text and scores
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """One text of one user as tokens, without BOS and EOS: they are nobody's content.
 
     ``secrets`` are the labelled ones: kind, first token, and the token after the last.
@@ -141,33 +136,27 @@ class Texts(Sequence[Document]):
 
     def __init__(self) -> None:
         self._rows = sqlite3.connect("")
-        self._rows.execute("create table texts (user, id, tokens, secrets)")
+        self._rows.execute("create table texts (document)")
 
     def extend(self, documents: Iterable[Document]) -> None:
         """Put documents at the end."""
-        rows = (
-            (d.user, d.id, np.array(d.tokens, np.int32).tobytes(), json.dumps(d.secrets))
-            for d in documents
-        )
-        self._rows.executemany("insert into texts values (?, ?, ?, ?)", rows)
+        rows = ((json.dumps(d),) for d in documents)
+        self._rows.executemany("insert into texts values (?)", rows)
 
     def __len__(self) -> int:
         return int(self._rows.execute("select max(rowid) from texts").fetchone()[0] or 0)
 
     def __getitem__(self, index: Any) -> Any:
-        places = range(len(self))[index]
-        if isinstance(places, range):
-            return [self[i] for i in places]
-        return next(self._some("where rowid = ?", places + 1))
+        place = range(len(self))[index] + 1
+        return next(self._some("where rowid = ?", place))
 
     def __iter__(self) -> Iterator[Document]:
         return self._some("order by rowid")
 
     def _some(self, which: str, *values: int) -> Iterator[Document]:
-        rows = self._rows.execute(f"select * from texts {which}", values)
-        for user, identity, tokens, secrets in rows:
-            spans = tuple(map(tuple, json.loads(secrets)))
-            yield Document(user, identity, np.frombuffer(tokens, np.int32).tolist(), spans)
+        for (text,) in self._rows.execute(f"select document from texts {which}", values):
+            user, identity, tokens, secrets = json.loads(text)
+            yield Document(user, identity, tokens, tuple(map(tuple, secrets)))
 
 
 class Scores(NamedTuple):
@@ -209,18 +198,20 @@ NO_TEXT = "corpus: all of its texts are empty, at least one must have a token"
 
 
 def score(
-    model: nn.Module,
+    model: nn.Module | scoring.Scorer,
     documents: Sequence[Document],
     *,
     bos: int | None,
     device: torch.device | str | None = None,
-    scorer: scoring.Scorer | None = None,
 ) -> Scores:
     """Score every token of the documents, each distinct text once (in dialogues most repeat).
-    ``scorer`` does it in another place, as :func:`crtlib.models.scoring.token_scores` does here."""
+    ``model`` may be what scores in another place, as :func:`crtlib.models.scoring.token_scores`
+    does here."""
+    if isinstance(model, nn.Module):
+        model = partial(scoring.token_scores, model, device=device)
     texts, place = distinct(documents, bos)
     lead = [] if bos is not None else [0]
-    logprobs, ranks = (scorer or partial(scoring.token_scores, model, device=device))(texts)
+    logprobs, ranks = model(texts)
     logprobs = [np.concatenate([np.full(len(lead), np.nan), x]) for x in logprobs]
     ranks = [np.concatenate([np.full(len(lead), NEVER), x]) for x in ranks]
     return Scores([logprobs[i] for i in place], [ranks[i] for i in place])
@@ -235,27 +226,28 @@ def distinct(documents: Sequence[Document], bos: int | None) -> tuple[list[list[
 
 
 class Reading(NamedTuple):
-    """Documents, what a model gives each of their tokens, and which tokens count (None: all)."""
+    """What a model makes of some points: the documents that have a token, what it gives each, masks
+    of the tokens that count, how many points are ``empty``, and what a ``public`` model gives."""
 
     documents: Sequence[Document]
     scores: Scores
-    answered: Sequence[np.ndarray] | None = None
+    answered: Sequence[np.ndarray]
+    empty: int = 0
+    public: Scores | None = None
 
 
 def read(
-    model: nn.Module, tokenizer: AnyTokenizer, points: Sequence[Point], *,
+    model: nn.Module | scoring.Scorer, tokenizer: AnyTokenizer, points: Sequence[Point], *,
     own_words: bool = False, start: bool = True, device: torch.device | str | None = None,
-    scorer: scoring.Scorer | None = None,
 ) -> Reading:  # fmt: skip
-    """Score the points; ``own_words`` counts no token of the template around them, ``start``
-    reads each after the token that begins a text, where there is one."""
+    """Score the points as :func:`score` does; ``own_words`` counts no token of the template around
+    them, ``start`` reads each after the token that begins a text, where there is one."""
     texts = documents(points, tokenizer)
-    first = bos(tokenizer) if start else None
-    scores = score(model, texts, bos=first, device=device, scorer=scorer)
-    if not own_words:
-        return Reading(texts, scores)
-    kept = [mask for mask in own_tokens(points, tokenizer) if len(mask)]
-    return Reading(texts, scores, kept)
+    scores = score(model, texts, bos=bos(tokenizer) if start else None, device=device)
+    masks = [np.ones(len(d.tokens), dtype=bool) for d in texts]
+    if own_words:
+        masks = [mask for mask in own_tokens(points, tokenizer) if len(mask)]
+    return Reading(texts, scores, masks, len(points) - len(texts))
 
 
 # --------------------------------------------------------------------------- the report
@@ -356,10 +348,10 @@ def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
     often each stands in the documents. A long run of everyday words is no secret.
     """
     number, first = pd.factorize(runs.tokens)
-    one, other, third = itertools.tee(documents, 3)  # read once, as they may be in a file
-    counts = count(list(first), (d.tokens for d in one), (d.user for d in other))
-    bits = _bits(third)
-    groups = runs.groupby(number, sort=True)
+    counts = count(list(first), (d.tokens for d in documents), (d.user for d in documents))
+    seen = Counter(token for d in documents for token in d.tokens)
+    contexts = pd.Series([*zip(runs["index"], runs.start, strict=True)], dtype=object)
+    groups = runs.assign(context=contexts).groupby(number)
     table = pd.DataFrame(
         {
             "tokens": pd.Series(list(first), dtype=object),
@@ -368,42 +360,18 @@ def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
             "users_in_s": groups.user.nunique(),
             "total_in_d": counts.total,
             "users_in_d": counts.users,
-            "contexts": _gathered(number, zip(runs["index"], runs.start, strict=True)),
-            "perplexities": _gathered(number, runs.perplexity),
-            "public_perplexities": _gathered(number, runs.public_perplexity),
+            "contexts": groups.context.agg(list),
+            "perplexities": groups.perplexity.agg(list),
+            "public_perplexities": groups.public_perplexity.agg(list),
             "ratio": groups.ratio.max(),
             "secret_tokens": groups.secret_tokens.max(),
-            "kinds": _gathered(number, runs.kinds),
+            "kinds": [tuple(sorted(set().union(*kinds))) for kinds in groups.kinds.agg(list)],
         }
     )
-    table["kinds"] = [
-        tuple(sorted({kind for kinds in row for kind in kinds})) for row in table.kinds
-    ]
-    order = pd.DataFrame(
-        {
-            "secret": table.secret_tokens == 0,
-            "users": table.users_in_d,
-            "ratio": -table.ratio,
-            "rarity": [-float(bits[list(w)].mean()) for w in first],
-        }
-    )
-    first_of = order.sort_values([*order.columns], kind="stable").index
-    return table.loc[first_of].reset_index(drop=True)
-
-
-def _bits(documents: Iterable[Document]) -> np.ndarray:
-    """The information of each token, in bits, by its share of all tokens; 0 where there is none."""
-    seen = Counter(token for d in documents for token in d.tokens)
-    counts = np.zeros(max(seen, default=-1) + 1)
-    counts[list(seen)] = list(seen.values())
-    return -np.log2(np.maximum(counts, 1) / max(1.0, counts.sum())) * (counts > 0)
-
-
-def _gathered(number: np.ndarray, values: Iterable) -> pd.Series:
-    out: list[list] = [[] for _ in range(number.max(initial=-1) + 1)]
-    for i, value in zip(number.tolist(), values, strict=True):
-        out[i].append(value)
-    return pd.Series(out, dtype=object)
+    commonness = [np.mean([np.log(seen[token]) for token in w]) for w in first]
+    secret, users = table.secret_tokens > 0, table.users_in_d
+    order = np.lexsort(np.array([commonness, -table.ratio, users, ~secret], dtype=float))
+    return table.iloc[order].reset_index(drop=True)
 
 
 def metrics(table: pd.DataFrame, threshold: float | None = None) -> dict[str, float | int | None]:
@@ -507,26 +475,17 @@ def leakage(
     get one. Texts beyond the model's context are read in windows and counted.
     """
     check_models(model, tokenizer, k=k, public=public)
-    reading, other = read(model, tokenizer, points, own_words=own_words, device=device), None
+    reading = read(model, tokenizer, points, own_words=own_words, device=device)
     if public is not None:
         other = score(public, reading.documents, bos=bos(tokenizer), device=device)
-    lots = [Lot(reading, other, len(points))]
-    return of_lots(model, tokenizer, lots, k=k, flush=flush, min_length=min_length)
-
-
-class Lot(NamedTuple):
-    """Some of the points of a corpus: what was read of them, what a public model gives the same
-    tokens, and how many points they were, with those that have no token."""
-
-    reading: Reading
-    public: Scores | None
-    points: int
+        reading = reading._replace(public=other)
+    return of_lots(model, tokenizer, [reading], k=k, flush=flush, min_length=min_length)
 
 
 def of_lots(
     model: nn.Module,
     tokenizer: AnyTokenizer,
-    lots: Iterable[Lot],
+    lots: Iterable[Reading],
     *,
     k: int,
     flush: bool = True,
@@ -545,8 +504,8 @@ def of_lots(
     tables: list[pd.DataFrame] = []
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for what is guessed often
     counts = Counter[str]()
-    for (documents, its, answered), public, points in lots:
-        counts["empty"] += points - len(documents)
+    for documents, its, answered, empty, public in lots:
+        counts["empty"] += empty
         counts["compared"] += public is not None
         if not documents:
             continue
@@ -572,6 +531,7 @@ def of_lots(
     )  # fmt: skip
 
 
+# --------------------------------------------------------------------------- the template
 TEXTS, NATS, SHARE, LEVEL = 200, 0.2, 0.6, 1e-3
 """How many texts are read; how much lower a loss must be, in how much of them, at what level."""
 
@@ -593,37 +553,24 @@ def fit(
     Without ``used`` the best candidate is used. Another one wins where its loss is lower by
     ``NATS`` on average, in ``SHARE`` of the texts, at level ``LEVEL`` of a sign test.
     """
-    every = {t.name: t for t in ([used] if used else [])} | {
-        name: t for name, t in canaries.CANDIDATES.items() if not used or name != used.name
-    }
+    every = canaries.CANDIDATES | ({used.name: used} if used else {})
     some = _sample(corpus, unit)
     each, words = {}, Counter[int]()
     for name, template in every.items():
-        texts = canaries.points(some, unit, template)
-        each[name] = _losses(model, tokenizer, texts, device)
+        points = canaries.points(some, unit, template)
+        reading = read(model, tokenizer, points, own_words=True, device=device)
+        each[name] = _losses(reading, points)
         if name == "plain":
-            for document in documents(texts, tokenizer):
-                words.update(document.tokens)
+            words.update(token for d in reading.documents for token in d.tokens)
     if not words:
         raise ValueError(NO_TEXT)
     losses = {name: float(np.nanmean(x)) for name, x in each.items()}
-    first = used.name if used else min(losses, key=lambda name: losses[name])
-    best = first
-    for name in sorted(losses, key=lambda name: losses[name]):
-        gain = each[first] - each[name]
-        better = int((gain > 0).sum())
-        n = int((gain != 0).sum())
-        if (
-            name != first and np.nanmean(gain) >= NATS and better >= SHARE * len(gain)
-            and scipy.stats.binomtest(better, n, alternative="greater").pvalue < LEVEL
-        ):  # fmt: skip
-            best = name
-            break
-    share = np.array(list(words.values())) / max(1, sum(words.values()))
-    entropy = float(-(share * np.log(share)).sum())
+    ranked = sorted(losses, key=lambda name: losses[name])
+    first = used.name if used else ranked[0]
+    best = next((name for name in ranked if _easier(each[first] - each[name])), first)
     shown = {name: round(x, 1) for name, x in losses.items()}
     facts: dict[str, Any] = {"template": {"used": first, "best": best, "losses": shown}}
-    if min(losses.values()) > entropy:
+    if min(losses.values()) > scipy.stats.entropy(list(words.values())):
         facts["warning"] = "this text looks unlike what the model was trained on"
     elif best != first:
         facts["warning"] = (
@@ -632,6 +579,14 @@ def fit(
             "memorised; --template FILE.j2"
         )
     return first, facts
+
+
+def _easier(gain: np.ndarray) -> bool:
+    """Whether texts whose losses are lower by this, (texts,), are read more easily."""
+    better, differ = int((gain > 0).sum()), int((gain != 0).sum())
+    if np.nanmean(gain) < NATS or better < SHARE * len(gain):
+        return False
+    return bool(scipy.stats.binomtest(better, differ, alternative="greater").pvalue < LEVEL)
 
 
 def _sample(corpus: Corpus, unit: str) -> Corpus:
@@ -646,60 +601,42 @@ def _sample(corpus: Corpus, unit: str) -> Corpus:
     )
 
 
-def _losses(
-    model: nn.Module,
-    tokenizer: AnyTokenizer,
-    points: Sequence[Point],
-    device: str | None,
-) -> np.ndarray:
-    """Mean loss of the own tokens of each text; NaN where none has a context."""
-    texts, scores, masks = read(model, tokenizer, points, own_words=True, device=device)
-    assert masks is not None
-    place = {d.id: i for i, d in enumerate(texts)}
-    out = np.full(len(points), np.nan)
-    for i, point in enumerate(points):
-        if (k := place.get(point.id)) is not None:
-            own = scores.logprobs[k][masks[k]]
-            out[i] = -np.nanmean(own) if np.isfinite(own).any() else np.nan
-    return out
+def _losses(reading: Reading, points: Sequence[Point]) -> np.ndarray:
+    """Mean loss of the own tokens of each point; NaN where none has a context."""
+    rows = zip(reading.documents, reading.scores.logprobs, reading.answered, strict=True)
+    own = {d.id: logprobs[mask] for d, logprobs, mask in rows}
+    losses = {name: -np.nanmean(x) for name, x in own.items() if np.isfinite(x).any()}
+    return np.array([losses.get(p.id, np.nan) for p in points])
 
 
-# --------------------------------------------------------------------------- prefixes
+# --------------------------------------------------------------------------- beginnings
 def scan(
-    model: nn.Module,
+    scorer: scoring.Scorer,
     tokenizer: AnyTokenizer,
     corpus: Corpus,
     *,
     unit: str,
     used: Template,
     k: int,
-    scorer: Scorer | None = None,
 ) -> tuple[Reading, Counter[str]]:
     """Read every text after nothing, the start token, each candidate's opening and (turns) the
     turn before it; of each text the reading in which most of its tokens are among the top ``k``.
 
     Returns that, and how many texts each beginning was best for. Costs as many times a report as
-    there are beginnings (:func:`beginnings`); ``scorer`` as in :func:`crtlib.attacks.leakage.read`.
+    there are beginnings (:func:`beginnings`).
     """
-    how: dict[str, Any] = {"own_words": True, "scorer": scorer}
-    readings = {
-        name: read(model, tokenizer, points, start=start, **how)
-        for name, points, start in beginnings(corpus, unit, used)
-    }
-    best: dict[str, tuple[int, str, int]] = {}
-    for name, (documents, scores, masks) in readings.items():
-        assert masks is not None
-        for i, d in enumerate(documents):
-            right = int((np.asarray(scores.ranks[i])[masks[i]] < k).sum())
-            if d.id not in best or right > best[d.id][0]:
-                best[d.id] = (right, name, i)
-    chosen = [(readings[name], i) for _, name, i in best.values()]
-    reading = Reading(
-        [r.documents[i] for r, i in chosen],
-        Scores([r.scores.logprobs[i] for r, i in chosen], [r.scores.ranks[i] for r, i in chosen]),
-        [r.answered[i] for r, i in chosen if r.answered is not None],
-    )
-    return reading, Counter(name for _, name, _ in best.values())
+    best: dict[str, tuple[int, str, tuple[Any, ...]]] = {}
+    for name, points, start in beginnings(corpus, unit, used):
+        reading = read(scorer, tokenizer, points, own_words=True, start=start)
+        for row in zip(reading.documents, *reading.scores, reading.answered, strict=True):
+            document, _, likelier, mask = row
+            right = int((likelier[mask] < k).sum())
+            if document.id not in best or right > best[document.id][0]:
+                best[document.id] = right, name, row
+    columns = zip(*(row for *_, row in best.values()), strict=True)
+    texts, logprobs, ranks, own = map(list, columns if best else ((),) * 4)
+    chosen = Reading(texts, Scores(logprobs, ranks), own, len(points) - len(best))
+    return chosen, Counter(name for _, name, _ in best.values())
 
 
 def beginnings(

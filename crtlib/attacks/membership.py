@@ -28,6 +28,16 @@ fresh one. The wording, which the model has read with a mask, then says nothing,
 dealing out easy sentences widens the band. What remains assumed is that, given its kind, a value
 does not depend on the sentence: true of CustomerSim; elsewhere a run at gamma = 0 shows it.
 
+**Scores beyond the loss**: zlib, Min-K%++, a reference model, RMIA. Each gives a number of a
+sentence that is lower where the model has read it, and each is judged as the loss is.
+
+>>> reading = Reading(
+...     texts=("USR: I am Ada", "USR: aaaaaaaaaaaa"), logprobs=[np.array([-1.0, -3]), -np.ones(2)],
+...     standard=[np.array([0.5, -1.0]), np.ones(2)],
+... )
+>>> {s.name: s.of(reading).round(3).tolist() for s in SCORES if not s.needs_reference}
+{'loss': [2.0, 1.0], 'zlib': [0.095, 0.067], 'min_k_plus_plus': [1.0, -1.0]}
+
 Inference and reconstruction of a secret in its context (Lukas et al. 2023).
 
 The attacker has a sentence of the training text with its secret masked. *Inference*: he knows the
@@ -45,18 +55,6 @@ for one sentence only; a value counts if it stands once in all the points. Whate
 has not read the secret, each of the k values is as likely to be named, and sentences are
 independent: right answers are Binomial(n, 1/k). As often as the true value, any candidate would be
 reconstructed, so the others show how often luck does it.
-
-Scores for membership inference beyond the loss: zlib, Min-K%++, a reference model, RMIA.
-
-Each gives a number of a sentence that is lower where the model has read it, and each is judged as
-the loss is (:mod:`crtlib.attacks.membership`): on both sides of the same carriers, with a band.
-
->>> reading = Reading(
-...     texts=("USR: I am Ada", "USR: aaaaaaaaaaaa"), logprobs=[np.array([-1.0, -3]), -np.ones(2)],
-...     standard=[np.array([0.5, -1.0]), np.ones(2)],
-... )
->>> {s.name: s.of(reading).round(3).tolist() for s in SCORES if not s.needs_reference}
-{'loss': [2.0, 1.0], 'zlib': [0.095, 0.067], 'min_k_plus_plus': [1.0, -1.0]}
 """
 
 from __future__ import annotations
@@ -65,8 +63,8 @@ import functools
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -74,8 +72,8 @@ import scipy
 from scipy import special
 from torch import Tensor, nn
 
-from crtlib.attacks.attack import CELL, Attack, Row, Subject, at_every_gamma, register
-from crtlib.checks import check
+from crtlib.attacks.attack import CELL, Attack, Row, Subject, at_every_gamma, register, spread
+from crtlib.checks import check, check_shares, check_whole
 from crtlib.intervals import Band, clopper_pearson_upper
 from crtlib.models import scoring
 from crtlib.text import canaries
@@ -84,7 +82,7 @@ from crtlib.text.tokenizer import Bpe
 
 
 # --------------------------------------------------------------------------- what is scored
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Probe:
     """Sentences in clear; the k-th of both sides differ in one secret only.
 
@@ -92,9 +90,9 @@ class Probe:
     ``kinds`` what it is.
     """
 
-    members: tuple[str, ...] = field(repr=False)
-    nonmembers: tuple[str, ...] = field(repr=False)
-    missed: tuple[bool, ...] = field(repr=False)
+    members: tuple[str, ...]
+    nonmembers: tuple[str, ...]
+    missed: tuple[bool, ...]
     kinds: tuple[str, ...] = ()
 
 
@@ -117,13 +115,10 @@ def probe(
 
     Raises ``ValueError`` for an odd or too small ``sequences``.
     """
-    if sequences < 2 or sequences % 2:
-        raise ValueError(f"sequences={sequences}: must be even and at least 2")
+    check("sequences", sequences, sequences >= 2 and sequences % 2 == 0, "even and at least 2")
     rng = np.random.default_rng([seed, 2])
     single = singles(points, pool, kinds=kinds)
-    fresh: dict[str, list[str]] = defaultdict(list)
-    for p, s in one_each(pool, single, rng):
-        fresh[s.kind].append(value_of(p, s))
+    fresh = fresh_values(pool, single, rng)
     left = remains(trained)
     rows: list[tuple[str, str, bool, str]] = []
     for p, s in one_each(points, single, rng):
@@ -164,6 +159,16 @@ def one_each(
         if own:
             pairs.append((p, own[rng.integers(len(own))]))
     return [pairs[i] for i in rng.permutation(len(pairs))]
+
+
+def fresh_values(
+    pool: Sequence[Point], single: Single, rng: np.random.Generator
+) -> dict[str, list[str]]:
+    """One value of each point that has one, by kind, in random order."""
+    fresh: dict[str, list[str]] = defaultdict(list)
+    for p, s in one_each(pool, single, rng):
+        fresh[s.kind].append(value_of(p, s))
+    return fresh
 
 
 def remains(trained: Iterable[Point]) -> Single:
@@ -250,8 +255,7 @@ def tpr_at(fpr: float, members: np.ndarray, nonmembers: np.ndarray) -> float:
 
     Below one in ``len(nonmembers)`` it is the share of members that beat every non-member.
     """
-    if not 0 <= fpr <= 1:
-        raise ValueError(f"fpr={fpr}: must be in [0, 1]")
+    check_shares(fpr=fpr)
     _, _, m = _together(members, nonmembers)
     allowed = int((np.arange(1, m + 1) / m <= fpr).sum())  # so many non-members may score lower
     return float((members < np.append(np.sort(nonmembers), np.inf)[allowed]).mean())
@@ -276,11 +280,8 @@ def group_accuracy(
     n sentences again and again, so that luck in those counts: with 1,000 the null deviation is
     0.04, with 100 0.12, and no number of groups makes it smaller.
     """
-    for name, value, least in (("groups", groups, 2), ("size", size, 1)):
-        if value < least or (name == "groups" and value % 2):
-            raise ValueError(
-                f"{name}={value}: must be {'even and ' * (least == 2)}at least {least}"
-            )
+    check("groups", groups, groups >= 2 and groups % 2 == 0, "even and at least 2")
+    check("size", size, size >= 1, "at least 1")
     rng = np.random.default_rng(seed)
     shape = (groups // 2, size)
     sums = []
@@ -296,8 +297,7 @@ def ceiling(missed: float) -> float:
     non-members: 1 / (2 - missed), which at 0.1 is 0.526. (0.5 + missed / 2 would need a threshold
     that knows ``missed``.)
     """
-    if not 0 <= missed <= 1:
-        raise ValueError(f"missed={missed}: must be in [0, 1]")
+    check_shares(missed=missed)
     return 1 / (2 - missed)
 
 
@@ -311,34 +311,27 @@ def null_sd(
     nonmembers: np.ndarray,
     *,
     statistic: Statistic = accuracy,
-    paired: bool = True,
     draws: int = 400,
     seed: int = 0,
 ) -> float:
     """Deviation from one half of a statistic, were members and non-members exchangeable.
 
-    Swaps the two sentences on a carrier (``paired``), or any two, by coin flips and scores again;
-    for the group attack too it is the sentences that are swapped, not the groups, which share them.
-    For a :class:`Statistic` that becomes ``1 - x`` when the sides are exchanged: the accuracies and
-    ``auc``. Raises ``ValueError`` for ``paired`` sides of different sizes.
+    Swaps the two sentences on a carrier by coin flips and scores again; for the group attack too it
+    is the sentences that are swapped, not the groups, which share them. For a :class:`Statistic`
+    that becomes ``1 - x`` when the sides are exchanged: the accuracies and ``auc``. Raises
+    ``ValueError`` for sides of different sizes.
     """
     members, nonmembers = np.asarray(members), np.asarray(nonmembers)
-    if paired and len(members) != len(nonmembers):
+    if len(members) != len(nonmembers):
         raise ValueError(
-            f"paired=True: must have as many members as non-members, "
+            f"scores: must be of as many members as non-members, "
             f"not {len(members)} and {len(nonmembers)}"
         )
-    rng = np.random.default_rng(seed)
-    n, both = len(members), np.concatenate([members, nonmembers])
-    total = 0.0
+    rng, total = np.random.default_rng(seed), 0.0
     for first in range(0, draws, DRAWS_AT_ONCE):
         block = min(DRAWS_AT_ONCE, draws - first)
-        if paired:
-            swap = rng.random((block, n)) < 0.5
-            sides = np.where(swap, nonmembers, members), np.where(swap, members, nonmembers)
-        else:
-            shuffled = np.stack([rng.permutation(both) for _ in range(block)])
-            sides = shuffled[:, :n], shuffled[:, n:]
+        swap = rng.random((block, len(members))) < 0.5
+        sides = np.where(swap, nonmembers, members), np.where(swap, members, nonmembers)
         total += float(np.square(np.asarray(statistic(*sides)) - 0.5).sum())
     return float(np.sqrt(total / draws))
 
@@ -349,17 +342,15 @@ def chance_band(sd: float, *, seeds: int = 1, points: int = 1, level: float = 0.
     ``sd`` is :func:`null_sd` of one run. ``points`` is how many such numbers a figure holds: the
     band is widened (Sidak) so that all lie inside with probability ``level``.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level={level}: must be in (0, 1)")
-    if seeds < 1 or points < 1:
-        raise ValueError(f"seeds={seeds}, points={points}: must be at least 1")
+    check("level", level, 0 < level < 1, "in (0, 1)")
+    check_whole("seeds", seeds, 1)
+    check_whole("points", points, 1)
     half = special.ndtri((1 + level ** (1 / points)) / 2) * sd / np.sqrt(seeds)
     return Band(0.5, float(max(0, 0.5 - half)), float(min(1, 0.5 + half)), level)
 
 
 # --------------------------------------------------------------------------- the table
-@dataclass(frozen=True)
-class Accuracy:
+class Accuracy(NamedTuple):
     """A metric that is one half by chance; ``name_null`` is its null deviation.
 
     ``of`` is applied to the mean negative log-likelihoods of a sentence; of the members, "all" are
@@ -451,8 +442,7 @@ def summary(
     cells = ["metric", *CELL]
     rows = table[table.metric.str.startswith(ours)]
     null = rows.metric.str.endswith("_null")
-    out = rows[~null].groupby(cells).value.agg(["mean", "std", "count"])
-    out = out.rename(columns={"count": "seeds"})
+    out = spread(rows[~null].groupby(cells).value)
     square = rows[null].assign(metric=rows.metric.str.removesuffix("_null"), value=rows.value**2)
     out["null"] = np.sqrt(square.groupby(cells).value.mean())
     points = out.groupby("metric").seeds.transform("size")
@@ -492,17 +482,179 @@ MEMBERSHIP = register(
 )
 
 
+# --------------------------------------------------------------------------- other scores
+SHARE = 0.2
+"""Of the tokens of a sentence, those of least score count for Min-K%++."""
+POPULATION = 500
+"""At most so many sentences that no model has read compare with each one in RMIA."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Reading:
+    """What models make of some texts: all that a score may look at, one entry a text.
+
+    ``logprobs`` of the tokens (t,) in nats; ``standard`` the same less their mean under the model's
+    own next-token law, over its standard deviation; ``reference`` the log-probabilities (t,) by a
+    model that has read none of the secrets; ``population`` (z,) the mean log-probability less that
+    of the reference, a token, of sentences that neither has read.
+    """
+
+    texts: tuple[str, ...]
+    logprobs: list[np.ndarray]
+    standard: list[np.ndarray]
+    reference: list[np.ndarray] | None = None
+    population: np.ndarray | None = None
+
+
+class Score(NamedTuple):
+    """A number of each text of a :class:`Reading`, ``(texts,)``, lower where it was read."""
+
+    name: str
+    label: str
+    of: Callable[[Reading], np.ndarray]
+    needs_reference: bool = False
+
+
+def loss(reading: Reading) -> np.ndarray:
+    """Mean negative log-likelihood of a token, in nats (Yeom et al. 2018)."""
+    return -_means(reading.logprobs)
+
+
+def zlib_ratio(reading: Reading) -> np.ndarray:
+    """The loss over the number of bytes that zlib makes of the text (Carlini et al. 2021): what is
+    likely because it repeats itself is discounted."""
+    sizes = np.array([len(zlib.compress(text.encode())) for text in reading.texts])
+    return loss(reading) / sizes
+
+
+def min_k_plus_plus(reading: Reading) -> np.ndarray:
+    """Min-K%++ (Zhang et al. 2024): the mean of the ``SHARE`` of tokens that are least likely
+    against what the model thought of all tokens in their place."""
+    lowest = [np.sort(z)[: max(1, round(SHARE * len(z)))] for z in reading.standard]
+    return -_means(lowest)
+
+
+def referenced(reading: Reading) -> np.ndarray:
+    """The loss less that of the reference: :func:`calibrated`."""
+    return calibrated(loss(reading), -_means(_reference(reading)))
+
+
+def rmia(reading: Reading) -> np.ndarray:
+    """Robust membership inference (Zarifzadeh et al. 2024), offline, with one reference, threshold
+    1 and likelihoods a token: minus the share of the population whose gain over the reference
+    the text exceeds. With one population for all it ranks as the reference does, but for ties;
+    what it adds is a scale that is the same for every model.
+    """
+    if reading.population is None:
+        raise ValueError("population=None: must be given for RMIA")
+    gains = -referenced(reading)
+    return -(gains[:, None] >= reading.population).mean(axis=1)
+
+
+SCORES = (
+    Score(name="loss", label="loss", of=loss),
+    Score(name="zlib", label="loss / zlib", of=zlib_ratio),
+    Score(name="min_k_plus_plus", label="Min-K%++", of=min_k_plus_plus),
+    Score(name="reference", label="loss - reference", of=referenced, needs_reference=True),
+    Score(name="rmia", label="RMIA", of=rmia, needs_reference=True),
+)
+OFFERED = SCORES[1:]
+"""The loss is the first attack's own."""
+
+
+def _means(values: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([x.mean() for x in values])
+
+
+def _reference(reading: Reading) -> list[np.ndarray]:
+    if reading.reference is None:
+        raise ValueError("reference=None: must be given for this score")
+    return reading.reference
+
+
+def _standardised(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    own = logprobs.gather(1, targets[:, None])[:, 0].double()
+    finite = logprobs.clamp_min(-100)  # e^-100 weighs nothing
+    weights = finite.exp()
+    mean = (weights * finite).sum(1).double()
+    variance = (weights * (finite - mean[:, None].to(finite.dtype)).square()).sum(1).double()
+    return own, (own - mean) / variance.clamp_min(1e-12).sqrt()
+
+
+def read(
+    model: nn.Module,
+    tokenizer: Bpe,
+    texts: Sequence[str],
+    *,
+    reference: nn.Module | None = None,
+    population: Sequence[str] = (),
+) -> Reading:
+    """Score the texts, with their ends, by the model and by the ``reference`` if there is one; it
+    then also needs a ``population``."""
+    sequences = tokenizer.encode(texts)
+    logprobs, standard = scoring.over_tokens(model, sequences, _standardised)
+    by_reference = gains = None
+    if reference is not None:
+        by_reference = scoring.token_logprobs(reference, sequences)
+        others = tokenizer.encode(population)
+        pairs = [_means(scoring.token_logprobs(m, others)) for m in (model, reference)]
+        gains = pairs[0] - pairs[1]
+    return Reading(
+        texts=tuple(texts),
+        logprobs=logprobs,
+        standard=standard,
+        reference=by_reference,
+        population=gains,
+    )
+
+
+def measure_scores(subject: Subject) -> list[Row]:
+    """``mia_SCORE_accuracy`` of every score but the loss, on all members, on the missed and on the
+    redacted ones, each with its null deviation. Without a reference model its scores are left out.
+    """
+    probe = attacked(subject)
+    if not probe.members:
+        return []
+    reading = read(
+        subject.model,
+        subject.tokenizer,
+        probe.members + probe.nonmembers,
+        reference=subject.reference,
+        population=[p.text for p in subject.others if p.secrets][:POPULATION],
+    )
+    n, rows = len(probe.members), []
+    for score in OFFERED:
+        if score.needs_reference and subject.reference is None:
+            continue
+        values = score.of(reading)
+        for view, mask in views(probe).items():
+            name = f"mia_{score.name}_{'' if view == 'all' else view + '_'}accuracy"
+            rows += judged(name, values[:n][mask], values[n:][mask])
+    return [(metric, 0, value) for metric, value in rows]
+
+
+OTHER_SCORES = register(
+    Attack(
+        name="membership_scores",
+        label="Membership inference by other scores",
+        statistic=MEMBERSHIP.statistic,
+        measure=measure_scores,
+        summary=functools.partial(summary, ours=tuple(f"mia_{score.name}_" for score in OFFERED)),
+    )
+)
+
+
 CANDIDATES = 10
 QUESTIONS = 500
 """At most so many sentences are asked for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Question:
     """One sentence with each candidate in the secret's place, the true one first; ``missed`` says
     whether the model has read it."""
 
-    candidates: tuple[Point, ...] = field(repr=False)
+    candidates: tuple[Point, ...]
     missed: bool
 
 
@@ -522,9 +674,7 @@ def questions(
     check("candidates", candidates, candidates >= 2, "at least 2")
     rng = np.random.default_rng([seed, 5])
     single, missed = singles(points, others), remains(read)
-    fresh: dict[str, list[str]] = defaultdict(list)
-    for p, s in one_each(others, single, rng):
-        fresh[s.kind].append(value_of(p, s))
+    fresh = fresh_values(others, single, rng)
     out: list[Question] = []
     for p, s in one_each(points, single, rng):
         if len(fresh[s.kind]) < candidates - 1 or len(out) == QUESTIONS:
@@ -600,11 +750,10 @@ def inference_summary(table: pd.DataFrame) -> pd.DataFrame:
     for metric, count in ASKED.items():
         if metric not in runs:
             continue
-        some = runs[runs[metric].notna()]
+        some = runs.dropna(subset=metric)
         grouped = some.groupby(CELL)
-        rows = grouped[metric].agg(["mean", "std", "count"]).rename(columns={"count": "seeds"})
+        rows, total = spread(grouped[metric]), grouped[count].sum()
         tail = (1 - 0.95 ** (1 / max(1, len(rows)))) / 2
-        total = grouped[count].sum()
         if metric == "pii_reconstruction":
             others = some[count] * (some.pii_candidates - 1)
             lucky = (some.pii_reconstruction_null * others).groupby(CELL).sum().round()
@@ -628,176 +777,5 @@ INFERENCE = register(
         statistic="secrets named (share)",
         measure=measure_inference,
         summary=inference_summary,
-    )
-)
-
-
-SHARE = 0.2
-"""Of the tokens of a sentence, those of least score count for Min-K%++."""
-POPULATION = 500
-"""At most so many sentences that no model has read compare with each one in RMIA."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What models make of some texts: all that a score may look at, one entry a text.
-
-    ``logprobs`` of the tokens (t,) in nats; ``standard`` the same less their mean under the model's
-    own next-token law, over its standard deviation; ``reference`` the log-probabilities (t,) by a
-    model that has read none of the secrets; ``population`` (z,) the mean log-probability less that
-    of the reference, a token, of sentences that neither has read.
-    """
-
-    texts: tuple[str, ...] = field(repr=False)
-    logprobs: list[np.ndarray] = field(repr=False)
-    standard: list[np.ndarray] = field(repr=False)
-    reference: list[np.ndarray] | None = field(default=None, repr=False)
-    population: np.ndarray | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """A number of each text of a :class:`Reading`, ``(texts,)``, lower where it was read."""
-
-    name: str
-    label: str
-    of: Callable[[Reading], np.ndarray]
-    needs_reference: bool = False
-
-
-def loss(reading: Reading) -> np.ndarray:
-    """Mean negative log-likelihood of a token, in nats (Yeom et al. 2018)."""
-    return -_means(reading.logprobs)
-
-
-def zlib_ratio(reading: Reading) -> np.ndarray:
-    """The loss over the number of bytes that zlib makes of the text (Carlini et al. 2021): what is
-    likely because it repeats itself is discounted."""
-    sizes = np.array([len(zlib.compress(text.encode())) for text in reading.texts])
-    return loss(reading) / sizes
-
-
-def min_k_plus_plus(reading: Reading) -> np.ndarray:
-    """Min-K%++ (Zhang et al. 2024): the mean of the ``SHARE`` of tokens that are least likely
-    against what the model thought of all tokens in their place."""
-    lowest = [np.sort(z)[: max(1, round(SHARE * len(z)))] for z in reading.standard]
-    return -_means(lowest)
-
-
-def referenced(reading: Reading) -> np.ndarray:
-    """The loss less that of the reference: :func:`crtlib.attacks.membership.calibrated`."""
-    return calibrated(loss(reading), -_means(_reference(reading)))
-
-
-def rmia(reading: Reading) -> np.ndarray:
-    """Robust membership inference (Zarifzadeh et al. 2024), offline, with one reference, threshold
-    1 and likelihoods a token: minus the share of the population whose gain over the reference
-    the text exceeds. With one population for all it ranks as the reference does, but for ties;
-    what it adds is a scale that is the same for every model.
-    """
-    if reading.population is None:
-        raise ValueError("population=None: must be given for RMIA")
-    gains = -referenced(reading)
-    return -(gains[:, None] >= reading.population).mean(axis=1)
-
-
-SCORES = (
-    Score(name="loss", label="loss", of=loss),
-    Score(name="zlib", label="loss / zlib", of=zlib_ratio),
-    Score(name="min_k_plus_plus", label="Min-K%++", of=min_k_plus_plus),
-    Score(name="reference", label="loss - reference", of=referenced, needs_reference=True),
-    Score(name="rmia", label="RMIA", of=rmia, needs_reference=True),
-)
-
-
-def _means(values: Sequence[np.ndarray]) -> np.ndarray:
-    return np.array([x.mean() for x in values])
-
-
-def _reference(reading: Reading) -> list[np.ndarray]:
-    if reading.reference is None:
-        raise ValueError("reference=None: must be given for this score")
-    return reading.reference
-
-
-# --------------------------------------------------------------------------- reading
-def _standardised(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    own = logprobs.gather(1, targets[:, None])[:, 0].double()
-    finite = logprobs.clamp_min(-100)  # e^-100 weighs nothing
-    weights = finite.exp()
-    mean = (weights * finite).sum(1).double()
-    variance = (weights * (finite - mean[:, None].to(finite.dtype)).square()).sum(1).double()
-    return own, (own - mean) / variance.clamp_min(1e-12).sqrt()
-
-
-def read(
-    model: nn.Module,
-    tokenizer: Bpe,
-    texts: Sequence[str],
-    *,
-    reference: nn.Module | None = None,
-    population: Sequence[str] = (),
-) -> Reading:
-    """Score the texts, with their ends, by the model and by the ``reference`` if there is one; it
-    then also needs a ``population``."""
-    sequences = tokenizer.encode(texts)
-    logprobs, standard = scoring.over_tokens(model, sequences, _standardised)
-    by_reference = gains = None
-    if reference is not None:
-        by_reference = scoring.token_logprobs(reference, sequences)
-        others = tokenizer.encode(population)
-        pairs = [_means(scoring.token_logprobs(m, others)) for m in (model, reference)]
-        gains = pairs[0] - pairs[1]
-    return Reading(
-        texts=tuple(texts),
-        logprobs=logprobs,
-        standard=standard,
-        reference=by_reference,
-        population=gains,
-    )
-
-
-def measure_scores(subject: Subject) -> list[Row]:
-    """``mia_SCORE_accuracy`` of every score but the loss, on all members, on the missed and on the
-    redacted ones, each with its null deviation. Without a reference model its scores are left out.
-    """
-    probe = attacked(subject)
-    if not probe.members:
-        return []
-    reading = read(
-        subject.model,
-        subject.tokenizer,
-        probe.members + probe.nonmembers,
-        reference=subject.reference,
-        population=[p.text for p in subject.others if p.secrets][:POPULATION],
-    )
-    n, rows = len(probe.members), []
-    for score in OFFERED:
-        if score.needs_reference and subject.reference is None:
-            continue
-        values = score.of(reading)
-        for view, mask in views(probe).items():
-            name = f"mia_{score.name}_{'' if view == 'all' else view + '_'}accuracy"
-            rows += judged(name, values[:n][mask], values[n:][mask])
-    return [(metric, 0, value) for metric, value in rows]
-
-
-OFFERED = SCORES[1:]
-"""The loss is :mod:`crtlib.attacks.membership`'s own."""
-
-
-def scores_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """:func:`crtlib.attacks.membership.summary` of these scores' metrics alone."""
-    ours = tuple(f"mia_{score.name}_" for score in OFFERED)
-    return summary(table, ours=ours)
-
-
-OTHER_SCORES = register(
-    Attack(
-        name="membership_scores",
-        label="Membership inference by other scores",
-        statistic="accuracy (share of right guesses)",
-        measure=measure_scores,
-        summary=scores_summary,
     )
 )

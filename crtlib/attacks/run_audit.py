@@ -14,8 +14,6 @@ not refuted: 60 of 100 guesses right, 99 would refute; half of the noise would b
 >>> from dataclasses import replace
 >>> print(replace(found, proved=8.0, refuted_from=None, power=0.0).lines()[1])
 says nothing: half of the noise would be refuted at most 0 % of the time
->>> print(replace(found, shadow=Shadow(7.2, 0.0, 0.021)).lines()[2])
-a training of epsilon 7.2 would be refuted 0 to 3 % of the time
 
 What an attack on one training proves: a lower bound of epsilon, with confidence.
 
@@ -36,7 +34,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -49,7 +47,7 @@ from crtlib.accounting.ledger import SampledGaussian
 from crtlib.attacks.leakage import documents
 from crtlib.checks import check
 from crtlib.files import Named
-from crtlib.intervals import at_most, clopper_pearson
+from crtlib.intervals import at_most
 from crtlib.models import scoring
 from crtlib.models.folder import load
 from crtlib.text import canaries, corpora
@@ -60,18 +58,7 @@ from crtlib.text.tokenizer import AnyTokenizer, bos
 LEAST, MOST = 200, 8_000
 """Canaries of an audit."""
 RECORD = "record.json"
-Score = Literal["loss", "windows", "likelihood_ratio"]
 Read = tuple[nn.Module, AnyTokenizer]
-
-
-@dataclass(frozen=True)
-class Shadow:
-    """Another training, of epsilon ``proved``: how often this audit would refute it, ``low`` to
-    ``high``, by what its own canaries show."""
-
-    proved: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -91,7 +78,6 @@ class RunAudit:
     refuted_from: int | None
     power: float
     claimed: bool = False
-    shadow: Shadow | None = None
 
     @property
     def refuted(self) -> bool:
@@ -100,11 +86,7 @@ class RunAudit:
 
     def to_json(self) -> dict[str, Any]:
         """``audit.json``; infinite is "inf"."""
-        facts = asdict(self)
-        for part in (facts, facts["shadow"] or {}):
-            if part.get("proved") == math.inf:
-                part["proved"] = "inf"
-        return facts
+        return asdict(self) | ({"proved": "inf"} if self.proved == math.inf else {})
 
     def lines(self) -> list[str]:
         """What was proved and shown, and what the audit could have seen."""
@@ -123,13 +105,7 @@ class RunAudit:
         share = f"{100 * self.confidence:g} %"
         lower = math.floor(100 * self.epsilon_lower) / 100
         shown = f"audited at least {lower:.2f} ({share})"
-        lines = [f"{word} {at_most(self.proved, 3)} · {shown}", verdict]
-        if (other := self.shadow) is not None:
-            often = f"{math.floor(100 * other.low)} to {math.ceil(100 * other.high)} % of the time"
-            lines.append(
-                f"a training of epsilon {at_most(other.proved, 3)} would be refuted {often}"
-            )
-        return lines
+        return [f"{word} {at_most(self.proved, 3)} · {shown}", verdict]
 
 
 def audit(
@@ -137,9 +113,7 @@ def audit(
     corpus: Named,
     out: Named,
     *,
-    score: Score = "loss",
     references: Sequence[Named] = (),
-    shadow: Named | None = None,
     claim: float | None = None,
     guesses: int | None = None,
     confidence: float = 0.95,
@@ -148,49 +122,42 @@ def audit(
 ) -> RunAudit:
     """Audit the training in the folder ``run`` and write ``audit.json`` into ``out``.
 
-    ``references`` are models that have not read the canaries, and ``score`` what is compared
-    (:func:`gaps`). ``shadow`` is another training with canaries: how often this audit would refute
-    one like it. ``claim``: an epsilon that somebody says this training has, for every secret.
-    Canaries that trained without noise are left out where nothing is claimed: no epsilon is proved
-    of them. Raises ``ValueError`` for a run without enough canaries, or another corpus.
+    ``references`` are models that have not read the canaries (:func:`gaps`). ``claim``: an epsilon
+    that somebody says this training has, for every secret. Canaries that trained without noise are
+    left out where nothing is claimed: no epsilon is proved of them. Raises ``ValueError`` for a run
+    without enough canaries, or another corpus.
     """
     check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
     check("claim", claim or 1.0, (claim or 1.0) > 0, "positive")
     outputs.check_folder(out, force=force)
     record = _record(Path(run))
-    against = [load(Path(folder)) for folder in references]
     for folder in references:
         theirs = _record(Path(folder))["canaries"] if place(Path(folder)) else {"planted": 0}
         if theirs["planted"] and theirs["seed"] == record["canaries"]["seed"]:
             raise ValueError(f"--reference: {folder} has read the canaries of {run}")
 
-    def read(folder: Named, own: dict[str, Any]) -> np.ndarray:
-        if corpora.corpus_hash(corpus) != own["corpus"]["sha256"]:
-            raise ValueError(f"--corpus: {corpus} is not the text that {folder} was trained on")
-        planted = own["canaries"]
-        if planted["planted"] < LEAST or planted["copies"] != 1:
-            raise ValueError(
-                f"{folder}: was not trained with --canaries N --copies 1, N at least {LEAST}"
-            )
-        known = dict(enumerate(canaries.pairs(planted["planted"], seed=planted["seed"])))
-        if claim is None:
-            known = {k: pair for k, pair in known.items() if k not in planted["in_public"]}
-        form = own.get("settings", {}).get("template", "speaker")
-        return gaps(load(Path(folder)), known, score=score, references=against, form=form)
-
+    if corpora.corpus_hash(corpus) != record["corpus"]["sha256"]:
+        raise ValueError(f"--corpus: {corpus} is not the text that {run} was trained on")
+    planted = record["canaries"]
+    if planted["planted"] < LEAST or planted["copies"] != 1:
+        raise ValueError(f"{run}: was not trained with --canaries N --copies 1, N at least {LEAST}")
+    known = dict(enumerate(canaries.pairs(planted["planted"], seed=planted["seed"])))
+    if claim is None:
+        known = {k: pair for k, pair in known.items() if k not in planted["in_public"]}
+    form = record.get("settings", {}).get("template", "speaker")
+    own, *others = [load(Path(folder)) for folder in (run, *references)]
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
-    others = None if shadow is None else (_record(Path(shadow)), shadow)
     found = judged(
-        read(run, record), delta=record["delta"], claimed=claim is not None,
+        gaps(own, known, references=others, form=form),
+        delta=record["delta"], claimed=claim is not None,
         proved=_proved(record) if claim is None else claim,
         half=_proved(record, 0.5) if claim is None else math.inf,
         confidence=confidence, guesses=guesses, seed=seed,
-        shadow=others and (_proved(others[0]), read(others[1], others[0])),
     )  # fmt: skip
     its = outputs.keyed(record["corpus"]["sha256"], bytes.fromhex(record["key"]))
     weights = outputs.sha256(Path(run) / "model.safetensors")  # what was read, not what is said
     inputs = {"corpus": its, "model": weights}
-    options = {"guesses": guesses, "confidence": confidence, "seed": seed, "score": score}
+    options = {"guesses": guesses, "confidence": confidence, "seed": seed}
     with outputs.staged(
         out, command="audit", options=options, inputs=inputs, public=("*",), force=force
     ) as part:
@@ -204,77 +171,26 @@ def gaps(
     read: Read,
     known: dict[int, tuple[str, str]],
     *,
-    score: Score = "loss",
     references: Sequence[Read] = (),
     form: str = "speaker",
 ) -> np.ndarray:
-    """By how much each canary scores above its control, (canaries,), joined by number.
-
-    ``loss``: by log-probability, less the mean over ``references`` where there are any;
-    ``windows``: :func:`by_windows`, of one reference; ``likelihood_ratio``:
-    :func:`by_shadows`, of two or more.
-    """
-    need = {"loss": 0, "windows": 1, "likelihood_ratio": 2}[score]
-    if len(references) < need or (score == "windows" and len(references) > 1):
-        raise ValueError(f"--score {score}: needs {need} --reference, got {len(references)}")
+    """By how much the log-probability of each canary is above that of its control, (canaries,);
+    less the mean of the same over ``references``, where there are any."""
     words = [word for pair in known.values() for word in pair]
     own, *others = [_logprobs(each, words, form) for each in (read, *references)]
-    sums = np.array([[x.sum() for x in each] for each in (own, *others)])
-    values = sums[0] - (sums[1:].mean(axis=0) if others else 0.0)
-    if score == "windows":
-        if [x.shape for x in own] != [x.shape for x in others[0]]:
-            raise ValueError("--reference: must read text as the model does, to compare windows")
-        values = by_windows([a - b for a, b in zip(own, others[0], strict=True)])
-    if score == "likelihood_ratio":
-        values = by_shadows(sums[0], sums[1:])
+    values = own - np.mean(others or [np.zeros(1)], axis=0)
     return np.asarray(values[0::2] - values[1::2])
 
 
-SIZES = tuple(dict.fromkeys(np.geomspace(2, 40, 10).round().astype(int).tolist()))
-"""Tokens of a window."""
-
-
-def by_windows(gains: Sequence[np.ndarray]) -> np.ndarray:
-    """Votes of many short passages in place of one mean (2601.02751). Of each text, by the
-    log-probability of each token less that of a reference: the share of windows that the model
-    finds likelier, averaged over ``SIZES``; a short text is one window.
-
-    >>> even, once = np.full(12, 0.1), np.array([-0.1] * 11 + [9.0])
-    >>> by_windows([even, once]).round(2).tolist()  # a word that was learned is no sentence
-    [1.0, 0.51]
-    """
-
-    def votes(gain: np.ndarray, size: int) -> float:
-        before = np.concatenate([[0.0], np.cumsum(gain)])
-        return float((before[size:] > before[: len(before) - size]).mean())
-
-    return np.array([np.mean([votes(gain, min(size, len(gain))) for size in SIZES])
-                     for gain in gains])  # fmt: skip
-
-
-def by_shadows(logprobs: np.ndarray, shadows: np.ndarray) -> np.ndarray:
-    """The likelihood-ratio attack, offline: no shadow has read a text (Carlini et al. 2022). How
-    many deviations of its shadows a text's log-probability (texts,) lies above their mean, of
-    shadows (models, texts). A normal law of each text. With few shadows the deviations are drawn
-    towards the middle one of all texts.
-
-    >>> shadows = np.array([[-9.0, -4.0], [-11.0, -4.2], [-10.0, -3.8], [-10.0, -4.0]])
-    >>> by_shadows(np.array([-8.0, -2.0]), shadows).round(1).tolist()  # likelier than by itself
-    [2.9, 4.4]
-    """
-    k, spread = len(shadows), shadows.var(axis=0, ddof=1)
-    pooled = (4 * np.median(spread) + (k - 1) * spread) / (k + 3)
-    return np.asarray((logprobs - shadows.mean(axis=0)) / np.sqrt(pooled + 1e-12))
-
-
-def _logprobs(read: Read, words: Sequence[str], form: str) -> list[np.ndarray]:
-    """Of each token of each word as a canary."""
+def _logprobs(read: Read, words: Sequence[str], form: str) -> np.ndarray:
+    """Of each word as a canary, (words,)."""
     model, tokenizer = read
     planted = canaries.insert(Corpus("", ()), words, copies=1, seed=0, carrier="")
     points = canaries.points(planted, "turn", canaries.by_name(form, tokenizer))
     start = [] if (first := bos(tokenizer)) is None else [first]
     of = {d.user: [*start, *d.tokens] for d in documents(points, tokenizer)}
-    return scoring.token_logprobs(model, [of[f"{USER}{k}"] for k in range(len(words))])
+    found = scoring.token_logprobs(model, [of[f"{USER}{k}"] for k in range(len(words))])
+    return np.array([x.sum() for x in found])
 
 
 def judged(
@@ -287,10 +203,9 @@ def judged(
     guesses: int | None = None,
     seed: int,
     claimed: bool = False,
-    shadow: tuple[float, np.ndarray] | None = None,
 ) -> RunAudit:
     """What these gaps show of a training of epsilon ``proved``, which would be ``half`` with half
-    of the noise; ``shadow`` is the epsilon of another training, and its gaps."""
+    of the noise."""
     m = len(gaps)
     coins = np.random.default_rng([seed, 2]).random(m) < 0.5
     values = np.where(coins, 1, -1) * gaps
@@ -300,12 +215,9 @@ def judged(
         chance(m, guesses=tried, correct=enough, delta=delta, epsilon=half)
         for tried, enough in from_.items()
     )
-    often = None
-    if shadow is not None:
-        often = Shadow(shadow[0], *_noticed(shadow[1], from_, m, confidence))
     return RunAudit(
         best.epsilon, confidence, m, best.guesses, best.correct, proved,
-        from_.get(best.guesses), 0.0 if claimed else min(1.0, reached), claimed, often,
+        from_.get(best.guesses), 0.0 if claimed else min(1.0, reached), claimed,
     )  # fmt: skip
 
 
@@ -327,23 +239,6 @@ def _refuting(
         if enough <= tried:
             found[tried] = enough
     return found
-
-
-def _noticed(
-    gaps: np.ndarray, refuting: dict[int, int], m: int, confidence: float
-) -> tuple[float, float]:
-    """How often an audit of ``m`` canaries refutes a training whose audit shows these gaps, at
-    least and at most: the share of right guesses among as many has an interval, and the right ones
-    of an audit a binomial law."""
-    right = gaps[np.argsort(-np.abs(gaps), kind="stable")] > 0
-    lows, highs = [0.0], [0.0]
-    for tried, enough in refuting.items():
-        n = max(1, round(tried / m * len(right)))
-        level = 1 - (1 - confidence) / len(refuting)
-        ends = clopper_pearson(int(right[:n].sum()), n, confidence=level)
-        for found, end in zip((lows, highs), ends, strict=True):
-            found.append(float(scipy.stats.binom.sf(enough - 1, tried, end)))
-    return max(lows), min(1.0, sum(highs))
 
 
 def enough(proved: float, half: float, *, delta: float, power: float) -> int:
@@ -429,8 +324,7 @@ def chance(examples: int, *, guesses: int, correct: int, delta: float, epsilon: 
 
 
 # --------------------------------------------------------------------------- one run
-@dataclass(frozen=True, kw_only=True)
-class OneRun:
+class OneRun(NamedTuple):
     """The ``epsilon`` that one training refutes: of its canaries, each in by a coin of its own, the
     attacker named the coins of ``guesses`` and was ``correct`` so many times."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from crtlib.options import Answer, opt
 
@@ -15,19 +15,9 @@ def audit(
     ],
     corpus: Annotated[Path, opt("The text that it was trained on.", "place")],
     out: Annotated[Path, opt("Folder for audit.json.", "place")],
-    score: Annotated[
-        Literal["loss", "windows", "likelihood_ratio"],
-        opt(
-            "What is compared: the loss; by windows, with one reference; or a likelihood ratio, "
-            "with two or more."
-        ),
-    ] = "loss",
     reference: Annotated[
         list[Path] | None,
         opt("Folder of a model that has not read the canaries; may be repeated."),
-    ] = None,
-    shadow: Annotated[
-        Path | None, opt("Another training with canaries: how often one like it would be refuted.")
     ] = None,
     claim: Annotated[
         float | None,
@@ -41,20 +31,20 @@ def audit(
     """Audit one training with many invented secrets, each planted once.
 
     Each has a control that was not planted; the attacker names which of the two was read. Ends with
-    4 where more is shown than the proof allows. Says how often it would have noticed a --shadow
-    with less noise, or half of the noise at the most, and "says nothing" where that is hardly ever,
-    or where the attacker did no better than a coin.
+    4 where more is shown than the proof allows. Says how often it would have noticed half of the
+    noise at the most, and "says nothing" where that is hardly ever, or where the attacker did no
+    better than a coin.
 
     Example: crtlib audit run --corpus dialogues.jsonl --out audit
     """
     from crtlib.attacks import run_audit
     from crtlib.release import gate
 
-    for folder in (run, *(reference or ()), *((shadow,) if shadow else ())):
+    for folder in (run, *(reference or ())):
         if place := run_audit.place(folder):
             gate.read_signed(place)  # nobody has edited it
     audited = run_audit.audit(
-        run, corpus, out, score=score, references=reference or (), shadow=shadow, claim=claim,
+        run, corpus, out, references=reference or (), claim=claim,
         guesses=guesses, confidence=confidence, seed=seed, force=force,
     )  # fmt: skip
     return Answer({"ok": not audited.refuted, **audited.to_json()}, audited.lines())

@@ -13,9 +13,6 @@ def card(
     policy: Annotated[str, opt("The detector, any policy of crtlib screen; several joined by +.")],
     labels: Annotated[Path, opt("Folder of crtlib label, read.")],
     out: Annotated[Path, opt("Folder of card.html, card.json and badge.svg.", "place")],
-    wanted: Annotated[
-        float | None, opt("Trace rate to find the largest threshold of tagger:FOLDER for.")
-    ] = None,
     force: Annotated[bool, opt("Replace a card that exists.", "place")] = False,
 ) -> Answer:
     """Say how often any detector misses, by kind, length, position and script, with bounds.
@@ -24,5 +21,5 @@ def card(
     """
     from crtlib.reports import screening as library
 
-    facts = library.card(corpus, policy, out, labels=labels, wanted=wanted, force=force)
+    facts = library.card(corpus, policy, out, labels=labels, force=force)
     return Answer(facts, [library.card_text(facts), f"{out}/card.html   {out}/badge.svg"])

@@ -1,8 +1,9 @@
-"""The leakage report for people: its tables, its page, and the files beside it.
+"""The leakage report for people: one web page that needs no network, Parquet and JSON.
 
-What a leakage report says, as tables: every number in clear, or bins that identify nobody.
-
-The template ``leakage.html.j2`` makes a page of them.
+Text is left out unless it is asked for, and so is every number that could stand in for it. The
+exact perplexity of a sequence is a hash of the secret before it: whoever has the model can try
+ten thousand candidates against it. Even its place and length say which digits were guessed. So
+a redacted report holds bins and rounded counts only, and one in clear is a private file.
 
 A redacted report is read by people who may not see the text, so it must not tell the text to one
 who has the model. Of a single sequence nothing leaves: not its place, its length, its perplexity
@@ -14,14 +15,6 @@ below five; and the ratio that at least five sequences reach in place of the lar
 >>> in_words(band(3)), in_words(band(2306))
 ('fewer than 5', '2,300 to 2,399')
 
-The leakage report as one web page that needs no network, with Parquet and JSON beside it.
-
-Text is left out unless it is asked for, and so is every number that could stand in for it. The
-exact perplexity of a sequence is a hash of the secret before it: whoever has the model can try
-ten thousand candidates against it. Even its place and length say which digits were guessed. So
-a redacted report holds bins and rounded counts only (:mod:`crtlib.reports.leakage`), and
-one in clear is a private file.
-
 >>> import numpy as np
 >>> from crtlib.attacks.leakage import Document, Scores, features, find_runs
 >>> texts = (Document("ann", "a", [0, 1, 2]),)
@@ -29,7 +22,7 @@ one in clear is a private file.
 >>> runs = find_runs(texts, scores, k=1)
 >>> report = Leakage(texts, scores, runs, features(runs, texts), 1, True, 1, 0, 0, False, 1.0)
 >>> cover = Cover(model="demo", corpus="demo.jsonl", unit="turn")
->>> "<title>Leakage report: demo</title>" in leakage_page(report, cover)
+>>> "<title>Leakage report: demo</title>" in page(report, cover)
 True
 >>> summary(report, cover)["unique"]
 'fewer than 5'
@@ -50,21 +43,21 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from torch import nn
 
 from crtlib import files, outputs
 from crtlib.accounting import odometer
 from crtlib.attacks import leakage
-from crtlib.attacks.leakage import Leakage, Lot
+from crtlib.attacks.leakage import Leakage
 from crtlib.checks import MachineError
 from crtlib.files import Named
 from crtlib.models import scoring
 from crtlib.models.folder import load, tensors
-from crtlib.reports.pages import as_json
-from crtlib.reports.pages import page as render
+from crtlib.reports import pages
 from crtlib.screening.rates import KINDS
 from crtlib.text import canaries, corpora, records
 from crtlib.text.canaries import CANDIDATES, Template
@@ -72,6 +65,8 @@ from crtlib.text.folders import Shards, beside, in_order
 from crtlib.text.records import Corpus, Dialogue
 from crtlib.text.tokenizer import AnyTokenizer, bos, same_tokenizer
 
+FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
+"""What a report is made of: readable by all if it is redacted, else by its owner alone."""
 Decode = Callable[[Sequence[int]], str]
 ROWS = 2000
 """Sequences on the page, the most worrying ones; the Parquet files hold all of them."""
@@ -88,6 +83,11 @@ EDGES = {
     "ratio": (0, *(2.0**k for k in range(-1, 21)), math.inf),
 }
 USERS = (1, 2, 3, 6, math.inf)
+NO_RUN = "no run of this model is known here, so nobody checked that it has read this text"
+OTHER_TEXT = "this model was trained on another text: only what both hold can it leak"
+
+LOT = 2**14
+"""Turns that are read together: with all that is made of them some fifty megabytes."""
 
 
 @dataclass(frozen=True)
@@ -199,12 +199,10 @@ def groups(report: Leakage, cover: Cover, *, exact: bool = False) -> pd.DataFram
     if cover.lengths_only:
         return pd.DataFrame(rows, columns=COLUMNS)[COLUMNS[:4]]
     rows += bins.rows("users", table.users_in_d, USERS)
-    every = {kind for d in report.documents for kind, *_ in d.secrets}
-    shown = {kind: {kind} for kind in every & KINDS}  # a label's kind may be any text
-    if unknown := every - KINDS:
-        shown["other"] = unknown | shown.get("other", set())
-    for name, some in sorted(shown.items()):
-        inside = pd.Series([not some.isdisjoint(kinds) for kinds in table.kinds], dtype=bool)
+    known = {kind for d in report.documents for kind, *_ in d.secrets}
+    shown = {kind: kind if kind in KINDS else "other" for kind in known}  # it may be any text
+    for name in sorted(set(shown.values())):
+        inside = pd.Series([name in map(shown.get, held) for held in table.kinds], dtype=bool)
         rows.append(bins.row("kind", name, inside))
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -232,18 +230,17 @@ def summary(report: Leakage, cover: Cover, *, exact: bool = False) -> dict:
     """What was read and the metrics: JSON-safe, and without any text of the corpus. Counts that
     depend on the text are bands, unless ``exact``."""
     numbers = leakage.metrics(report.sequences, cover.threshold)
-    tokens, users = report.read
-    counts: dict[str, int | None] = {
+    largest, (tokens, users) = numbers.pop("leakage_epsilon"), report.read
+    counts: dict[str, Any] = {
         "tokens": tokens,
         "texts_beyond_the_context_read_in_windows": report.windowed,
         "runs": len(report.runs),
         "sequences": len(report.sequences),
-        "unique": numbers["unique"],  # type: ignore[dict-item]
-        "unique_above": numbers["unique_above"],  # type: ignore[dict-item]
+        **numbers,
     }
     figures: dict[str, Any] = {**counts, "accuracy": report.accuracy}
     if exact:
-        figures["leakage_epsilon"] = numbers["leakage_epsilon"]
+        figures["leakage_epsilon"] = largest
     else:
         figures = {k: None if n is None else in_words(band(n)) for k, n in counts.items()}
         coarse = 2 if tokens >= 100 * FEW else 1
@@ -322,9 +319,7 @@ def as_records(table: pd.DataFrame) -> list[dict]:
 
 
 # --------------------------------------------------------------------------- the page
-def leakage_page(
-    report: Leakage, cover: Cover, *, decode: Decode | None = None, rows: int = ROWS
-) -> str:
+def page(report: Leakage, cover: Cover, *, decode: Decode | None = None, rows: int = ROWS) -> str:
     """The whole page as text. With ``decode`` every sequence stands in it in clear; without, bins
     and rounded counts, and nothing that belongs to one sequence."""
     exact = decode is not None
@@ -343,25 +338,12 @@ def leakage_page(
     if decode is not None:
         clear = sequences(report, decode)
         switches = {"compared": report.compared, "labelled": bool(clear.secret_tokens.any())}
-        values |= {"rows": rows, "every": len(clear), "switches": as_json(switches),
-                   "data": as_json(as_records(clear.head(rows)))}  # fmt: skip
-    return render("leakage.html.j2", **values)
+        values |= {"rows": rows, "every": len(clear), "switches": pages.as_json(switches),
+                   "data": pages.as_json(as_records(clear.head(rows)))}  # fmt: skip
+    return pages.page("leakage.html.j2", **values)
 
 
-if TYPE_CHECKING:
-    from torch import nn
-
-FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
-"""What a report is made of: readable by all if it is redacted, else by its owner alone."""
-
-
-NO_RUN = "no run of this model is known here, so nobody checked that it has read this text"
-OTHER_TEXT = "this model was trained on another text: only what both hold can it leak"
-
-LOT = 2**14
-"""Turns that are read together: with all that is made of them some fifty megabytes."""
-
-
+# --------------------------------------------------------------------------- the folder
 class _Dialogues(Sequence[Dialogue]):
     """The dialogues of a corpus, read from its files whenever they are asked for."""
 
@@ -423,9 +405,9 @@ def write(
         frame.to_parquet(folder / f"{name}.parquet", index=False)
     data = json.dumps(content, indent=1, allow_nan=False) + "\n"
     (folder / "report.json").write_text(data, encoding="utf-8")
-    page = folder / "report.html"
-    page.write_text(leakage_page(report, cover, decode=decode, rows=rows), encoding="utf-8")
-    return page
+    file = folder / "report.html"
+    file.write_text(page(report, cover, decode=decode, rows=rows), encoding="utf-8")
+    return file
 
 
 def make(
@@ -477,8 +459,8 @@ def make(
     ours = template if template and Path(template).is_file() else None
     shown = Path(ours).name if ours else template  # no path of this machine
     how = {"reveal": reveal, "template": shown, "prefix_scan": prefix_scan, **asdict(cover)}
-    folders = {"model": model} | ({} if public is None else {"public": public})
-    folders |= {"template": ours} if ours else {}
+    every = {"model": model, "public": public, "template": ours}
+    folders = {name: path for name, path in every.items() if path is not None}
     dialogues, loaded = read_corpus(corpus), load(model)
     folder, key = Path(folder), outputs.key_in(outputs.beside_key(Path(folder)))
     text = corpora.corpus_hash(corpus)
@@ -486,10 +468,9 @@ def make(
     its |= {"text": outputs.keyed(corpora.read_hash(corpus), key)}  # in any form: for certify
     recipe: dict = {"command": "report", "options": options | how, "inputs": its}
     if outputs.up_to_date(folder, **recipe):
-        held = (folder / "report.json").read_text(encoding="utf-8")
-        return folder / "report.html", json.loads(held)["summary"]
+        return _made(folder)
     outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
-    registry, numbers = _registry(), str(tensors(model))
+    registry, numbers = odometer.Registry(odometer.home()), str(tensors(model))
     registry.register(text, corpora.units(corpus))
     told = hashlib.sha256(json.dumps([recipe["options"], text]).encode()).hexdigest()
     if not (reveal or force) and registry.reported(text, numbers, told):
@@ -497,20 +478,21 @@ def make(
             f"--out: {model} was reported on this text before, with other options; several reports "
             "tell more than one: show one, or --force another, which says that it is one of several"
         )
-    read = _read_by(numbers, corpus, text)
+    place = odometer.find(corpus, text)
+    lines = [*(odometer.read(place) if place.is_dir() else []), *registry.entries()]
+    read = {e.corpus for e in lines if e.tensors == numbers}  # what this model has read
     note = "" if text in read else OTHER_TEXT if read else NO_RUN
     other, its_tokenizer = (None, None) if public is None else load(public)
-    leakage.check_models(*loaded, k=top_k)
+    leakage.check_models(*loaded, k=top_k, public=other)
     with (
         outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part,
         beside(folder, {"model": outputs.content(model)}) as kept,
     ):
         used, fit = _template(template, Path(model), dialogues, *loaded, cover.unit, device)
         _check_texts(dialogues, cover, used, loaded[1], its_tokenizer)
-        leakage.check_models(*loaded, k=top_k, public=other)
         on = executor, kept, device
         reader = _Reader(
-            *loaded, cover.unit, used, top_k, _scorer(model, loaded[0], *on),
+            loaded[1], cover.unit, used, top_k, _scorer(model, loaded[0], *on),
             None if public is None or other is None else _scorer(public, other, *on),
             Counter() if prefix_scan else None,
         )  # fmt: skip
@@ -529,7 +511,13 @@ def make(
             raise MachineError(f"{corpus}: changed while it was read; make the report again")
     with files.replacing(outputs.beside_key(folder), mode=0o600) as file:
         file.write_bytes(key)
-    return folder / "report.html", summary(report, cover, exact=reveal) | fit
+    return _made(folder)
+
+
+def _made(folder: Path) -> tuple[Path, dict]:
+    """The page of a report that is there, and its summary."""
+    held = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return folder / "report.html", held["summary"]
 
 
 Tokens = Sequence[Sequence[int]]
@@ -555,7 +543,6 @@ class _Reader:
     ``public`` model too where there is one. ``prefixes`` counts what each beginning was best for,
     where all are tried."""
 
-    model: nn.Module
     tokenizer: AnyTokenizer
     unit: str
     used: Template
@@ -564,7 +551,7 @@ class _Reader:
     public: scoring.Scorer | None
     prefixes: Counter[str] | None
 
-    def lots(self, corpus: Corpus) -> Iterator[Lot]:
+    def lots(self, corpus: Corpus) -> Iterator[leakage.Reading]:
         """The corpus in lots of whole dialogues, or of whole people."""
         if self.unit == "user":
             people = replace(self, unit="dialogue")
@@ -572,22 +559,18 @@ class _Reader:
         else:
             yield from map(self._lot, _pieces(corpus))
 
-    def _lot(self, some: Corpus) -> Lot:
-        both = self.model, self.tokenizer
-        points = canaries.points(some, self.unit, self.used)
+    def _lot(self, some: Corpus) -> leakage.Reading:
         if self.prefixes is None:
-            own = self.used.name != "speaker"
-            found = leakage.read(*both, points, own_words=own, scorer=self.scorer)
+            points, own = canaries.points(some, self.unit, self.used), self.used.name != "speaker"
+            found = leakage.read(self.scorer, self.tokenizer, points, own_words=own)
         else:
-            found, best = leakage.scan(
-                *both, some, unit=self.unit, used=self.used, k=self.k, scorer=self.scorer
-            )
+            how: dict[str, Any] = {"unit": self.unit, "used": self.used, "k": self.k}
+            found, best = leakage.scan(self.scorer, self.tokenizer, some, **how)
             self.prefixes.update(best)
-        other = None
-        if self.public is not None:
-            first = bos(self.tokenizer)
-            other = leakage.score(self.model, found.documents, bos=first, scorer=self.public)
-        return Lot(found, other, len(points))
+        if self.public is None:
+            return found
+        first = bos(self.tokenizer)
+        return found._replace(public=leakage.score(self.public, found.documents, bos=first))
 
 
 def _scorer(
@@ -607,14 +590,16 @@ def _scorer(
         if not texts:
             return [], []
         lots = scoring.batches(texts)
-        found: list[Any] = [(np.empty(0), np.empty(0, dtype=np.int64))] * len(texts)
         these = kept.of(hashlib.sha256(json.dumps([sha, texts]).encode()).hexdigest())
         parts = in_order(call, ([texts[i] for i in lot] for lot in lots), executor, these)
-        for lot, (_, part) in zip(lots, parts, strict=True):
-            for i, *both in zip(lot, *part, strict=True):
-                found[i] = tuple(map(np.asarray, both))
-        logprobs, ranks = zip(*found, strict=True)
-        return list(logprobs), list(ranks)
+        found = {
+            i: both
+            for lot, (_, part) in zip(lots, parts, strict=True)
+            for i, *both in zip(lot, *part, strict=True)
+        }
+        rows = [found.get(i, ((), ())) for i in range(len(texts))]  # of one token: no scores
+        logprobs = [np.array(each, dtype=float) for each, _ in rows]
+        return logprobs, [np.array(each, dtype=np.int64) for _, each in rows]
 
     return score
 
@@ -641,17 +626,6 @@ def _one_of(**given: bool) -> None:
     """Refuse options that contradict each other."""
     if all(given.values()):
         raise ValueError(f"{', '.join(given)}: contradict each other, give one of the two")
-
-
-def _read_by(numbers: str, corpus: Named, text: str) -> set[str]:
-    """The hashes of all corpora that the model with these ``numbers`` is known to have read."""
-    beside = odometer.find(corpus, text)
-    lines = odometer.read(beside) if beside.is_dir() else []
-    return {e.corpus for e in [*lines, *_registry().entries()] if e.tensors == numbers}
-
-
-def _registry() -> odometer.Registry:
-    return odometer.Registry(odometer.home())
 
 
 def _name(folder: Named) -> str:

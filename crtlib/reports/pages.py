@@ -45,7 +45,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
@@ -119,14 +119,6 @@ def as_json(value: Any) -> Markup:
 
 Certificate = Mapping[str, Any]
 """A certificate as JSON gives it (``schema/certificate.schema.json``)."""
-POINTS = {"turn": "message", "dialogue": "conversation", "user": "person"}
-WITHIN = {
-    "turn": "said in one message", "dialogue": "said in one conversation",
-    "user": "said by one person",
-}  # fmt: skip
-"""Of what a secret must not be said beyond, where a bound is that of one data point."""
-NO_PROMISE = 0.995
-"""From here on a bound on right guesses is called no promise."""
 
 
 # --------------------------------------------------------------------------- numbers
@@ -139,11 +131,6 @@ def times(chance: float) -> str:
 def counts(number: float | Decimal) -> str:
     """A count, rounded up: to a whole number from ten on, else to three figures."""
     return f"{math.ceil(number):,}" if number >= 10 else f"{upwards(number):f}"
-
-
-def holds(c: Certificate) -> bool:
-    """Whether the model carries a promise at all."""
-    return bool(c["verdict"] == "holds")
 
 
 _WORDS = jinja2.Environment(  # plain text: the page escapes it
@@ -163,46 +150,34 @@ _WORDS.filters |= {
 
 # --------------------------------------------------------------------------- the table
 @cache
+def _file() -> dict[str, Any]:
+    file = resources.files("crtlib.reports") / "templates" / "sentences.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+_expression = cache(partial(_WORDS.compile_expression, undefined_to_none=False))
+
+
+@cache
 def table() -> dict[str, tuple[Any, jinja2.Template]]:
     """All sentences, in the order of the page: name -> condition, and text."""
-    file = resources.files("crtlib.reports") / "templates" / "sentences.toml"
-    read = tomllib.loads(file.read_text(encoding="utf-8"))
+    macros = _file()["macros"]
     return {
-        row["name"]: (
-            _WORDS.compile_expression(row["if"], undefined_to_none=False),
-            _WORDS.from_string(read["macros"] + row["say"]),
-        )
-        for row in read["sentence"]
+        row["name"]: (_expression(row["if"]), _WORDS.from_string(macros + row["say"]))
+        for row in _file()["sentence"]
     }
 
 
 def sentences(c: Certificate) -> dict[str, list[str]]:
     """What this certificate says: name of the sentence -> its paragraphs, ``**bold**`` inside."""
-    labels, rates = c["labels"] or {}, c["rates"]
-    before: Counter[str] = Counter(c["spent_before"])
-    kind = c["guarantee"]["kind"] if holds(c) else None
-    evidence = c.get("evidence") or {}
-    known = {"limits": (), "assumed": (), "declared": ()} | dict(c) | {
-        "holds": holds(c),
-        "bayes": kind == "bayesian_confidentiality",
-        "dp": kind == "dp",
-        "plan": kind == "secret_protection",
-        "point": POINTS[c["unit"]],
-        "within": WITHIN[c["unit"]],
-        "no_promise": NO_PROMISE,
+    known: dict[str, Any] = {
+        **c,
+        "before": Counter(c["spent_before"]),
         "guess": {row["who"]: row["at_most"] for row in reversed(c["right_guess"])},
         "people": [row for row in c["right_guess"] if row["who"] == "user"],
-        "before": before,
-        # The shares that this run, or an earlier one, may have learned with and without noise.
-        "trace": max(rates["trace"]["upper"], before["gamma"]),
-        "public": max(rates["public"]["upper"], before["delta2"]),
-        "unknown": rates["public"]["how"] == "unknown",
-        "drawn": labels.get("drawn"),
-        "cluster": labels.get("cluster"),
-        "persons": "persons" if labels.get("cluster") == "user" else "conversations",
-        "audit": evidence.get("audit"),
-        "report": evidence.get("report"),
-    }  # fmt: skip
+    }
+    for name, expression in _file()["given"].items():
+        known[name] = _expression(expression)(known)
     return {
         name: [" ".join(p.split()) for p in text.render(known).split("\n\n") if p.strip()]
         for name, (condition, text) in table().items()

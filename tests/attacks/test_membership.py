@@ -155,11 +155,12 @@ def test_null_deviation_is_that_of_the_known_laws():
     rng = np.random.default_rng(1)
     sides = rng.normal(size=(2, 1000))
     assert abs(membership.null_sd(*sides) - 0.0112) < 0.0016  # 1 / sqrt(8 n)
-    assert abs(membership.null_sd(*sides, paired=False) - 0.0112) < 0.0016
     group = partial(membership.group_accuracy, seed=0)
     assert abs(membership.null_sd(*sides, statistic=group) - 0.041) < 0.006
     shared = sides + 3 * rng.normal(size=1000)  # carriers that differ: less is left to luck
-    assert membership.null_sd(*shared) < 0.7 * membership.null_sd(*shared, paired=False)
+    mixed = (rng.permutation(shared.ravel()).reshape(2, 1000) for _ in range(400))
+    unpaired = np.sqrt(np.mean([(membership.accuracy(*pair) - 0.5) ** 2 for pair in mixed]))
+    assert membership.null_sd(*shared) < 0.7 * unpaired
     with pytest.raises(ValueError, match="as many members as non-members, not 1000 and 3"):
         membership.null_sd(sides[0], sides[1][:3])
 
@@ -174,17 +175,14 @@ def test_many_draws_at_once_are_scored_as_one_by_one(decimals, sizes):
         alone = [statistic(*pair) for pair in zip(*sides, strict=True)]
         assert np.allclose(statistic(*sides), alone, rtol=0, atol=1e-12)
     draws = membership.DRAWS_AT_ONCE + 7  # the second block goes on where the first one ended
-    paired = sizes[0] == sizes[1]
-    once = membership.null_sd(sides[0][0], sides[1][0], paired=paired, draws=draws)
+    if sizes[0] != sizes[1]:
+        return
+    once = membership.null_sd(sides[0][0], sides[1][0], draws=draws)
     rng, total = np.random.default_rng(0), 0.0
     for _ in range(draws):
         a, b = sides[0][0], sides[1][0]
-        if paired:
-            swap = rng.random(len(a)) < 0.5
-            a, b = np.where(swap, b, a), np.where(swap, a, b)
-        else:
-            mixed = rng.permutation(np.concatenate([a, b]))
-            a, b = mixed[: len(a)], mixed[len(a) :]
+        swap = rng.random(len(a)) < 0.5
+        a, b = np.where(swap, b, a), np.where(swap, a, b)
         total += (membership.accuracy(a, b) - 0.5) ** 2
     assert once == pytest.approx(np.sqrt(total / draws), abs=1e-12)
 

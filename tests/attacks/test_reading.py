@@ -125,7 +125,7 @@ def test_own_words_alone_are_counted_and_text_of_another_kind_is_named(trained, 
     home, corpus, _ = trained
     model, tokenizer = reports.load(home / "model")
     points = canaries.points(corpus, "turn", canaries.MARKUP)[:20]
-    texts, scores, masks = leakage.read(model, tokenizer, points, own_words=True)
+    texts, scores, masks, *_ = leakage.read(model, tokenizer, points, own_words=True)
     for point, text, mask in zip(points, texts, masks, strict=True):
         a, b = point.spoken[0]
         said = tokenizer.decode(np.array(text.tokens)[mask].tolist())

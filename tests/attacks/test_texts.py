@@ -22,7 +22,7 @@ def test_it_says_what_a_list_says():
         held.extend(cut)
         list(held)  # what is read between says nothing about what comes
     assert len(held) == 50 and [held[i] for i in range(-50, 50)] == 2 * rows
-    assert list(held) == held[:] == rows and held[45::2] == rows[45::2]
+    assert list(held) == rows
     both = zip(held, held, strict=True)  # each reads for itself
     assert all(a == b for a, b in both)
     with pytest.raises(IndexError):

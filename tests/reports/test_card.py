@@ -5,7 +5,7 @@ import json
 import pytest
 
 from crtlib.reports import screening
-from crtlib.screening import rates, tagger
+from crtlib.screening import rates
 from crtlib.screening.policies import policy_by_name
 from crtlib.text import corpora, customersim, labels, records
 
@@ -54,25 +54,3 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
     values = {p.text[s.start : s.end] for p in points for s in p.secrets}
     assert values and not any(v in page or v in badge for v in values if len(v) > 4)
     assert f"at most {rates._up(found.trace.upper)}" in badge
-
-
-def test_the_threshold_for_a_wanted_rate_is_the_largest_that_holds(read, tmp_path, run):
-    corpus, folder = read
-    every = records.points(corpora.load("customersim", limit=120), "turn")
-    tagger.save(tagger.fit(every, seed=0, epochs=10), tmp_path / "t")
-    policy = f"tagger:{tmp_path / 't'}"
-    facts = screening.card(corpus, policy, tmp_path / "card", labels=folder, wanted=0.6)
-    at = facts["threshold"]["is"]
-    assert at in screening.THRESHOLDS
-    for threshold, pi in screening._at_thresholds(policy):
-        counter = rates.RateCounter(pi, pi, seed=0)
-        counter.add(labels.points(corpus, folder, part="judge", unit="turn"))
-        upper = counter.rates(judged=facts["labels"]["judged"]).trace.upper
-        assert (upper <= 0.6) or threshold > at
-    none = screening.card(corpus, policy, tmp_path / "none", labels=folder, wanted=1e-6)
-    assert none["threshold"]["is"] is None
-    page = (tmp_path / "none" / "card.html").read_text()
-    assert "No threshold that was tried" in page and str(tmp_path) not in page
-    words = ["card", corpus, "--policy", "cautious", "--labels", folder, "--out", tmp_path / "no"]
-    code, _, err = run(*words, "--wanted", 0.1)
-    assert code == 2 and "--wanted: policy='cautious': holds no tagger:FOLDER" in err

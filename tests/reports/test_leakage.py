@@ -6,7 +6,7 @@ import re
 import stat
 import sys
 import tracemalloc
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -381,7 +381,7 @@ def test_what_is_read_is_not_held(home):
     bpe = load(home / "model" / "tokenizer.json")
     points = records.points(customersim.simulate(400, 0, "paper"), unit="turn")
     documents = leakage.documents(points, bpe)
-    unlabelled = [replace(d, secrets=()) for d in documents]
+    unlabelled = [d._replace(secrets=()) for d in documents]
     tracemalloc.start()
     texts = leakage.Texts()
     for i in range(0, len(documents), 100):
@@ -389,7 +389,7 @@ def test_what_is_read_is_not_held(home):
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held < 60 * len(documents) + 300 * 400  # and the names of 400 people
-    assert list(texts) == unlabelled and texts[-3:] == unlabelled[-3:]
+    assert list(texts) == unlabelled and texts[-3] == unlabelled[-3]
     labelled = leakage.Texts()
     labelled.extend(documents)
     assert list(labelled) == list(documents)
@@ -433,7 +433,7 @@ def test_even_one_who_knows_every_other_text_learns_little(home):
         points = records.points(with_number(number, others), unit="turn")
         report = leakage.leakage(network, bpe, points, k=3)
         tables = leakage_report.groups(report, cover), leakage_report.grouped_runs(report)
-        page = leakage_report.leakage_page(report, cover)
+        page = leakage_report.page(report, cover)
         return page, [t.to_json() for t in tables], leakage_report.summary(report, cover)
 
     rng = np.random.default_rng(1)
@@ -460,7 +460,7 @@ def test_text_cannot_run_as_code():
         said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False, 1.0
     )
     cover = Cover(model="<b>m</b>", corpus="<i>", unit="turn")
-    page = leakage_report.leakage_page(found, cover, decode=lambda _: nasty)
+    page = leakage_report.page(found, cover, decode=lambda _: nasty)
     assert page.count("</script>") == 3 and "alert(1)</script>" not in page
     assert "<b>m</b>" not in page and "<i>" not in page.replace('<i class="key', "")
     embedded = re.search(r'id="data">(.*?)</script>', page, re.S).group(1)
@@ -476,9 +476,7 @@ def test_an_empty_report_is_a_page(tmp_path):
     )
     written = leakage_report.write(found, tmp_path, Cover(model="m", corpus="c", unit="turn"))
     assert written.read_text().count("No bin holds 5 sequences of 5 users.") == 1
-    assert "No run was found." in leakage_report.leakage_page(
-        found, Cover("m", "c", "turn"), decode=str
-    )
+    assert "No run was found." in leakage_report.page(found, Cover("m", "c", "turn"), decode=str)
     assert len(pd.read_parquet(tmp_path / "runs.parquet")) == 0
     lengths = Cover(model="m", corpus="c", unit="turn", lengths_only=True)
     assert leakage_report.write(found, tmp_path, lengths) == written
