@@ -61,10 +61,6 @@ class MachineError(RuntimeError):
     """The machine failed; what was finished is kept, and the message says what to do next."""
 
 
-class AccessError(MachineError):
-    """A place lets nobody in without credentials: a user's mistake, but what was done is kept."""
-
-
 def whole_numbers(name: str, text: str) -> list[int]:
     """Whole numbers with commas between them.
 

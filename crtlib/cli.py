@@ -1,6 +1,6 @@
 """The runner of command lines: of ``crtlib``, and of any program with commands of the same form.
 
-A command is a function whose parameters are annotated by :func:`crtlib.options.opt`; it returns
+A command is a function whose parameters are options (:func:`crtlib.options.model_of`); it returns
 an :class:`crtlib.options.Answer`. The runner reads the line, calls the function, and prints the
 answer for people or, with ``--json``, as one object. A group of commands is a dict of functions.
 Nothing reads what was printed.
@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import inspect
 import io
 import itertools
 import json
@@ -31,26 +32,35 @@ from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import click
 
-from crtlib.checks import AccessError, DamagedError, MachineError
-from crtlib.options import Answer, Option, Part, Refused, make, model_of, opt, options_of
+from crtlib.checks import DamagedError, MachineError
+from crtlib.options import (
+    SECTION,
+    Answer,
+    Option,
+    Part,
+    Refused,
+    make,
+    model_of,
+    options_of,
+)  # fmt: skip
 
 DONE, DEFECT, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BROKEN = FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-EXTRAS = dict.fromkeys(("torch", "transformers", "safetensors", "peft"), "train")
-"""Packages that not every installation has, and the extra that brings each."""
+EXTRA = ("torch", "transformers", "safetensors", "peft")
+"""Packages that not every installation has: crtlib[train] brings them."""
+FREE = "free some, then run the same command again"
 DISK = ("OperationalError", "IOException", "OutOfMemoryException")  # of SQLite and DuckDB
 GROUPS = ("Files", "Text", "Policies", "Guarantee", "Model", "Optimisation", "Options")
 """Headings that come in this order, before others."""
 WIDTH = {"max_content_width": 80, "terminal_width": 80}
 POLICIES = ("policy", "conservative")
 """Options that name files among other words."""
-TITLES = {"result": "Options", "speed": "Speed and memory", "place": "Files", "talk": "Output"}
 
 
 # --------------------------------------------------------------------------- what went wrong
@@ -82,45 +92,43 @@ def failure(error: BaseException) -> Failure | None:
             what = "no such option"
         return Failure(MISTAKE, name, what, f"did you mean {near}?" * bool(near))
     if isinstance(error, OSError) and error.errno:
-        hint = "free some, then run the same command again" if error.errno in FULL else ""
         code = MACHINE if error.errno in BROKEN else MISTAKE
-        where = str(error.filename or "")
-        return Failure(code, where, os.strerror(error.errno).lower(), hint)
+        what, hint = os.strerror(error.errno).lower(), FREE if error.errno in FULL else ""
+        return Failure(code, str(error.filename or ""), what, hint)
     if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # Dask's
         hint = "what was finished is kept: run the same command again"
         return Failure(MACHINE, "workers", "one died (killed, or out of memory)", hint)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        package = error.name.partition(".")[0]
-        if extra := EXTRAS.get(package):
-            hint = f"pip install 'crtlib[{extra}]'"
-            return Failure(MISTAKE, package, "is needed here and not installed", hint)
+        package, what = error.name.partition(".")[0], "is needed here and not installed"
+        if package in EXTRA:
+            return Failure(MISTAKE, package, what, "pip install 'crtlib[train]'")
     if type(error).__name__ in DISK and type(error).__module__.partition(".")[0].strip("_") in (
         "sqlite3", "duckdb",
     ):  # fmt: skip
-        hint = "free some, then run the same command again"
-        return Failure(MACHINE, "temporary files", "disk full, or a limit on files reached", hint)
+        return Failure(MACHINE, "temporary files", "disk full, or a limit on files reached", FREE)
     if isinstance(error, MemoryError):
         return Failure(MACHINE, "memory", "there is not enough", "try less at a time")
     if isinstance(error, RecursionError):
         return Failure(MISTAKE, "input", "is nested too deeply")
     if isinstance(error, (ValueError, OSError, MachineError)):
-        machine = isinstance(error, (DamagedError, MachineError))
-        machine = machine and not isinstance(error, AccessError)
+        code = MACHINE if isinstance(error, (DamagedError, MachineError)) else MISTAKE
         where, colon, rest = " ".join(str(error).split()).partition(": ")
         what, _, hint = (rest if colon else where).partition("; ")
-        what = what or type(error).__name__
-        return Failure(MACHINE if machine else MISTAKE, where if colon else "", what, hint)
+        return Failure(code, where if colon else "", what or type(error).__name__, hint)
     return None
 
 
 # --------------------------------------------------------------------------- one command
 class Talk(Part):
-    """The options that every command has."""
+    """The options that every command has.
 
-    as_json: Annotated[
-        bool, opt("Print one JSON object and nothing else.", "talk", flag="--json")
-    ] = False
-    quiet: Annotated[bool, opt("Print errors only.", "talk")] = False
+    Output:
+        --json: Print one JSON object and nothing else.
+        --quiet: Print errors only.
+    """
+
+    json_: bool = False
+    quiet: bool = False
 
 
 class Command(click.Command):
@@ -132,11 +140,10 @@ class Command(click.Command):
         self.choose: Callable[[Mapping[str, Any] | None], tuple[list[type[Part]], str]] = getattr(
             function, "choose", lambda given: ([model_of(function)], "")
         )
-        text = (function.__doc__ or "").strip()
+        text = SECTION.split(inspect.getdoc(function) or "")[0].strip()
         first = " ".join(text.partition("\n\n")[0].split())  # shown whole beside its name
         super().__init__(name, help=text, short_help=first, context_settings=WIDTH)
         self.full = name
-        self.options: dict[str, Option] = {}
 
     def known(self, given: Mapping[str, Any] | None) -> list[Option]:
         """The options where these are given, or all."""
@@ -153,7 +160,7 @@ class Command(click.Command):
                 continue
             off = f"/--no-{o.flag[2:]}" if o.default is True else ""
             how: dict[str, Any] = {"multiple": True, "type": click.UNPROCESSED}
-            how = {"default": None, "is_flag": True} if o.kind is bool else how
+            how = {"default": None, "is_flag": True} if o.kind == "boolean" else how
             self.params.append(click.Option([o.flag + off, o.name], **how))
         return super().get_params(ctx)
 
@@ -164,49 +171,46 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> int:
-        given = {k: v for k, v in ctx.params.items() if v not in (None, ())}
+        """Call the function with what was given as text, print its answer, return the code."""
+        leads = _leads(self.full)
         try:
-            return self.answer(given)
+            talk = make(Talk, self.read(ctx, Talk.model_fields))
+            quiet, call = talk.quiet or not leads, self.call(ctx)
+            with contextlib.redirect_stderr(io.StringIO()) if quiet else contextlib.nullcontext():
+                answer = call()
+                for line in answer.lines:
+                    if not (quiet or talk.json_):
+                        print(line, flush=True)
         except Refused as error:
             flags = {o.name: o.flag for o in self.known(None)}
             error.flag = flags.get(error.name, error.flag)
             raise
-
-    def answer(self, given: dict[str, Any]) -> int:
-        """Call the function with what was given as text, print its answer, return the code."""
-        leads = _leads(self.full)
-        talk = make(Talk, self.read(given, Talk.model_fields))
-        quiet = talk.quiet or not leads
-        arguments = self.arguments(given)
-        with contextlib.redirect_stderr(io.StringIO()) if quiet else contextlib.nullcontext():
-            answer: Answer = self.function(**arguments)
-            for line in answer.lines:
-                if not (quiet or talk.as_json):
-                    print(line, flush=True)
-        if leads and talk.as_json:
+        if leads and talk.json_:
             head = {"schema": f"{self.program.name}/{self.full.replace(' ', '-')}/1", "ok": True}
             print(json.dumps(head | plain(answer.facts), allow_nan=False))
         return DONE if answer.facts.get("ok", True) else NO
 
-    def read(self, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    def read(self, ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
         """The values that were typed for these options."""
-        known = {o.name: o for o in self.known(None) if o.name in names}
-        return {k: _value(known[k], v) for k, v in given.items() if k in known}
+        known = {o.name: o for o in self.known(None)}
+        given = {k: v for k, v in ctx.params.items() if k in names and v not in (None, ())}
+        return {k: _value(known[k], v) for k, v in given.items()}
 
-    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function is called with, of what was given as text; raises :class:`Refused`
-        before anything is opened."""
-        read = self.read(given, given.keys() - Talk.model_fields.keys())
+    def call(self, ctx: click.Context) -> Callable[[], Answer]:
+        """The call of the function with what was given as text; raises :class:`Refused` before
+        anything is opened."""
+        read = self.read(ctx, ctx.params.keys() - Talk.model_fields.keys())
         (model, *_), whose = self.choose(read)
         values = make(model, read, whose)
-        return {"recipe": values} if hasattr(self.function, "choose") else dict(values)
+        chosen = hasattr(self.function, "choose")
+        return partial(self.function, **{"recipe": values} if chosen else dict(values))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *GROUPS)}
         for option in self.known(ctx.obj or {}):
-            title = option.extra.get("group") or TITLES[option.changes]
-            groups.setdefault("Arguments" if option.by_place else title, []).append(_help(option))
-        groups[TITLES["talk"]] = [*groups.pop(TITLES["talk"]), ("--help", "Show this and exit.")]
+            title = "Arguments" if option.by_place else option.group
+            groups.setdefault(title, []).append(_help(option))
+        groups["Output"] = [*groups.pop("Output"), ("--help", "Show this and exit.")]
         for group, rows in groups.items():
             if rows:
                 with formatter.section(group):
@@ -238,11 +242,11 @@ def _help(option: Option) -> tuple[str, str]:
     """An option with its value, and its sentence with the default."""
     many, default = "..." * option.many, option.default
     text = option.text
-    if default not in (None, "", ()) and option.kind is not bool and "[" not in text:
+    if default not in (None, "", ()) and option.kind != "boolean" and "[" not in text:
         text += f" [{','.join(map(str, default)) if option.many else default}]"
     if option.by_place:
         return option.flag + many, text
-    if option.kind is bool:
+    if option.kind == "boolean":
         return ("--no-" + option.flag[2:] if default is True else option.flag), text
     return f"{option.flag} {option.phrase}{many}", text
 
@@ -256,44 +260,40 @@ class _Group(click.Group):
 
 
 class Program(_Group):
-    """A command line: ``commands`` are modules of ``package``, each with a function of its name or
-    a dict of several, imported when it is asked for."""
+    """A command line: ``commands`` has the name of each, and the module of ``package`` that is
+    imported when it is asked for. There it is a function, or a sentence and a dict of several."""
 
-    def __init__(self, name: str, package: str, commands: Sequence[str], *, version: str,
+    def __init__(self, name: str, package: str, commands: Mapping[str, str], *, version: str,
                  about: str) -> None:  # fmt: skip
         option = click.version_option(version, prog_name=name, message="%(prog)s %(version)s")
         super().__init__(name, help=about, no_args_is_help=True, context_settings=WIDTH)
         option(self)
-        self.package, self.names = package, tuple(commands)
+        self.package, self.names = package, commands
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.names)
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.names:
-            return None
-        if cmd_name not in self.commands:
-            module = importlib.import_module(f"{self.package}.{cmd_name}")
+        if cmd_name in self.names and cmd_name not in self.commands:
+            module = importlib.import_module(f"{self.package}.{self.names[cmd_name]}")
             made = getattr(module, cmd_name)
-            if isinstance(made, dict):
-                parts: dict[str, click.Command] = {
-                    k: Command(self, f"{cmd_name} {k}", part) for k, part in made.items()
+            if isinstance(made, tuple):
+                about, parts = made
+                each: dict[str, click.Command] = {
+                    k: Command(self, f"{cmd_name} {k}", part) for k, part in parts.items()
                 }
-                text = next(line for line in (module.__doc__ or "").splitlines())
-                about = text.partition(": ")[2].capitalize()
-                self.commands[cmd_name] = _Group(cmd_name, parts, help=about, no_args_is_help=True)
+                made = _Group(cmd_name, each, help=about, no_args_is_help=True)
             else:
-                self.commands[cmd_name] = Command(self, cmd_name, made)
-        return self.commands[cmd_name]
+                made = Command(self, cmd_name, made)
+            self.commands[cmd_name] = made
+        return self.commands.get(cmd_name)
 
     def parsed(self, words: Sequence[str]) -> Callable[[], Answer]:
         """The call that a line stands for; what it returns is not printed. Raises
         :class:`Refused` and what click raises."""
         every, (first, *rest) = self.every(), words
         command = every.get(first) or every[f"{first} {rest.pop(0)}"]
-        given = command.make_context(command.full, [*rest]).params
-        typed = {k: v for k, v in given.items() if v not in (None, ())}
-        return partial(command.function, **command.arguments(typed))
+        return command.call(command.make_context(command.full, [*rest]))
 
     def every(self) -> dict[str, Command]:
         """All commands by their words, also those of groups."""

@@ -145,15 +145,20 @@ def reading(path: Named) -> Iterator[BinaryIO]:
             raise ValueError(f"{path}: damaged gzip file") from None
 
 
-def check_regular(path: Named) -> None:
-    """Refuse what is no regular file, in one line that says what it is."""
+def irregular(path: Named) -> str:
+    """Why a path is no regular file, in words; empty for one that is."""
     path = Path(path)
     if path.is_dir():
-        raise ValueError(f"{path}: is a folder, a file is needed")
+        return "is a folder, a file is needed"
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: is a pipe or a device, a regular file is needed")
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
+        return "is a pipe or a device, no regular file"
+    return "" if path.exists() else "no such file"
+
+
+def check_regular(path: Named) -> None:
+    """Refuse what is no regular file, in one line that says what it is."""
+    if what := irregular(path):
+        raise ValueError(f"{path}: {what}")
 
 
 LONGEST = 64 << 20

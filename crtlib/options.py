@@ -1,17 +1,23 @@
 """What a person may set, declared once: a name with its sentence, type, range and effect.
 
-An option is an annotated field, of a command's function or of a recipe (:mod:`crtlib.recipe`).
-Values may come as text; pydantic reads them, and the first mistake is one line.
+An option is a parameter of a command's function, or a field of a model such as a recipe
+(:mod:`crtlib.recipe`); the docstring has its sentence. Values may come as text; pydantic reads
+them, and the first mistake is one line.
 
->>> def demo(rows: Annotated[int, opt("Rows to read.", ge=1)] = 3) -> None: ...
+>>> def demo(rows: Annotated[int, Field(ge=1)] = 3) -> None:
+...     '''Read a table.
+...
+...     Options:
+...         --rows: Rows to read.
+...     '''
 >>> make(model_of(demo), {"rows": "7"}).rows
 7
 >>> make(model_of(demo), {"rows": "0"})
 Traceback (most recent call last):
 ...
 crtlib.options.Refused: rows=0: must be greater than or equal to 1
->>> [(o.flag, o.phrase, o.changes) for o in options_of(model_of(demo))]
-[('--rows', 'int from 1', 'result')]
+>>> [(o.flag, o.phrase, o.text) for o in options_of(model_of(demo))]
+[('--rows', 'int from 1', 'Rows to read.')]
 
 Frozen values whose fields have types and ranges; a bad one is refused in one line.
 
@@ -37,19 +43,15 @@ import difflib
 import functools
 import inspect
 import math
-import types
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import (
     Annotated,
     Any,
     TypeVar,
-    Union,
     cast,
     dataclass_transform,
-    get_args,
-    get_origin,
 )
 
 import pydantic.dataclasses
@@ -57,38 +59,30 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from crtlib.checks import ParameterError
 
-CHANGES = ("result", "speed", "place", "talk")
-"""What an option may change: what is computed; how fast and where; what is read, written or
-replaced; what is said."""
+SECTION = re.compile(r"^([A-Z][\w ]*):\n(?= )", re.MULTILINE)
+ROW = re.compile(
+    r"^ {4}(?:--)?(?P<word>[\w-]+)(?: \((?P<needs>[^)]+)\))?(?: (?P<metavar>.+?))?: "
+    r"(?P<text>.+(?:\n {8}.+)*)",
+    re.MULTILINE,
+)
+"""An option in a docstring: ``--name (needs) VALUE: sentence``, or ``ARGUMENT: sentence``. It is
+read only with what it needs: ``lora``, or of a value, ``init=random``. What stands under "Files",
+"Speed and memory" and "Output" does not change the result."""
 
 M = TypeVar("M", bound="Part")
 T = TypeVar("T")
 
 
 class Part(BaseModel):
-    """A group of options; it is frozen, and knows no other names."""
+    """A group of options, of which the docstring has the sentences; it is frozen, and knows no
+    other names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
 
 
-def opt(text: str, changes: str = "result", *, group: str = "", flag: str = "",
-        argument: str = "", metavar: str = "", needs: str = "", **limits: Any) -> Any:  # fmt: skip
-    """An option's sentence and what it ``changes``, for ``Annotated``.
-
-    Args:
-        group: Its heading in the help, by default what it changes.
-        flag: How it is said where not by its name.
-        argument: Its word in the help where it is said by its place.
-        metavar: Its value in the help, by default type and range.
-        needs: The option without which it is not read: ``lora``, or of a value, ``init=random``.
-        limits: ``ge``, ``gt``, ``le``, ``lt`` and what else ``pydantic.Field`` takes.
-    """
-    assert changes in CHANGES
-    about = {"group": group, "flag": flag, "argument": argument, "metavar": metavar}
-    extra = {"changes": changes, "needs": needs} | about
-    return Field(
-        description=text, json_schema_extra={k: v for k, v in extra.items() if v}, **limits
-    )
+def flag_of(name: str) -> str:
+    """How an option is said on the command line; ``for_`` is ``--for``."""
+    return "--" + name.rstrip("_").replace("_", "-")
 
 
 class Refused(ParameterError):
@@ -96,7 +90,7 @@ class Refused(ParameterError):
 
     def __init__(self, name: str, what: str, given: str = "") -> None:
         self.name, self.what, self.given = name, what, " ".join(given[:80].split())
-        self.flag = "--" + name.replace("_", "-")  # a command may have another
+        self.flag = flag_of(name)  # an argument of a command has none
         super().__init__(f"{name}{'=' if self.given else ''}{self.given}: {what}")
 
 
@@ -116,42 +110,41 @@ class Option:
     """An option as all forms show it."""
 
     name: str
-    kind: Any
     default: Any
     needed: bool
-    text: str
-    extra: Mapping[str, str]
     node: Mapping[str, Any]
+    word: str
+    group: str
+    text: str
+    needs: str | None
+    metavar: str | None
+
+    @property
+    def by_place(self) -> bool:
+        return self.word.isupper()
 
     @property
     def flag(self) -> str:
         """How it is said on the command line; the word of an argument."""
-        return self.extra.get("argument") or (
-            self.extra.get("flag") or "--" + self.name.replace("_", "-")
-        )
+        return self.word if self.by_place else flag_of(self.name)
 
     @property
-    def by_place(self) -> bool:
-        return "argument" in self.extra
-
-    @property
-    def changes(self) -> str:
-        return self.extra["changes"]
+    def kind(self) -> str:
+        """As JSON schema has it: ``integer``, ``boolean``, ``array``, or ``path``."""
+        return str(self.node.get("format") or self.node.get("type"))
 
     @property
     def many(self) -> bool:
-        return get_origin(self.kind) in (list, tuple)
+        return self.kind == "array"
 
     @property
     def is_path(self) -> bool:
-        return Path in (self.kind, *get_args(self.kind))
+        return "path" in (self.kind, self.node.get("items", {}).get("format"))
 
     @property
     def phrase(self) -> str:
         """Type and range in words."""
-        if self.extra.get("metavar"):
-            return self.extra["metavar"]
-        return phrase(self.node)
+        return self.metavar or phrase(self.node)
 
 
 def phrase(node: Mapping[str, Any]) -> str:
@@ -174,29 +167,33 @@ def model_of(function: Callable[..., Any]) -> type[Part]:
     fields: dict[str, Any] = {
         p.name: (p.annotation, ... if p.default is p.empty else p.default) for p in parameters
     }
-    return create_model(function.__name__, __base__=Part, **fields)
+    made: type[Part] = create_model(
+        function.__name__, __base__=Part, __doc__=function.__doc__, **fields
+    )
+    return made
+
+
+def sentences(model: type[Part]) -> dict[str, dict[str, Any]]:
+    """What the docstrings of a model say of its options, by flag: those of all its classes."""
+    found = {}
+    for part in reversed([c for c in model.__mro__ if issubclass(c, Part)]):
+        _, *sections = SECTION.split(inspect.cleandoc(part.__doc__ or ""))
+        for title, rows in zip(sections[::2], sections[1::2], strict=True):
+            for row in ROW.finditer(rows):
+                said = row.groupdict() | {"group": title, "text": " ".join(row["text"].split())}
+                found["--" + row["word"].lower()] = said
+    return found
 
 
 @functools.cache
-def options_of(model: type[BaseModel]) -> list[Option]:
-    """All options of a model, in order; without what chooses the model."""
-    nodes, rows = model.model_json_schema()["properties"], []
+def options_of(model: type[Part]) -> list[Option]:
+    """All options of a model, in order."""
+    nodes, said, rows = model.model_json_schema()["properties"], sentences(model), []
     for name, info in model.model_fields.items():
-        if not isinstance(info.json_schema_extra, dict):
-            continue
-        some = get_args(info.annotation)
-        optional = type(None) in some and get_origin(info.annotation) in (Union, types.UnionType)
-        kind = next(k for k in some if k is not type(None)) if optional else info.annotation
-        node = nodes[name]
-        some_node: Mapping[str, Any] = next(
-            (n for n in node.get("anyOf", ()) if n.get("type") != "null"), {}
-        )
-        extra: Any = info.json_schema_extra
-        rows.append(
-            Option(name, get_args(kind)[0] if get_origin(kind) is Annotated else kind,
-                   None if info.is_required() else info.default, info.is_required(),
-                   info.description or "", extra, {**some_node, **node})
-        )  # fmt: skip
+        node, needed = nodes[name], info.is_required()
+        some = (n for n in node.get("anyOf", ()) if n.get("type") != "null")
+        default = None if needed else info.default
+        rows.append(Option(name, default, needed, next(some, {}) | node, **said[flag_of(name)]))
     return rows
 
 

@@ -32,7 +32,7 @@ from typing import Any
 
 import crtlib
 from crtlib.checks import DamagedError
-from crtlib.files import Named, disk_faults, locked
+from crtlib.files import Named, check_regular, disk_faults, irregular, locked
 
 MARKER = "crtlib.json"
 SEAL = "release.json"
@@ -52,8 +52,7 @@ def sha256(path: Named) -> str:
     if path.is_dir():
         listed = json.dumps(demand(path, names=())["files"], sort_keys=True)
         return hashlib.sha256(listed.encode()).hexdigest()
-    if not path.is_file():
-        raise ValueError(f"{path}: {_what(path)}")
+    check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -72,8 +71,7 @@ def content(path: Named) -> str:
 def hashed(inputs: Inputs) -> dict[str, str]:
     """The SHA-256 of each input; one that is a hash already (64 hexadecimal digits) stays."""
     return {
-        name: value if isinstance(value, str) and _is_sha(value) else content(value)
-        for name, value in inputs.items()
+        name: str(value) if _is_sha(value) else content(value) for name, value in inputs.items()
     }
 
 
@@ -84,8 +82,8 @@ def check_same(inputs: Inputs, before: Mapping[str, str]) -> None:
             raise ValueError(f"{inputs[name]}: was changed while it was read; run this again")
 
 
-def _is_sha(value: str) -> bool:
-    return re.fullmatch(SHA, value) is not None
+def _is_sha(value: Named) -> bool:
+    return isinstance(value, str) and re.fullmatch(SHA, value) is not None
 
 
 def keyed(value: Any, key: bytes) -> Any:
@@ -119,17 +117,6 @@ def beside_key(folder: Named) -> Path:
     """Where the key of a folder that is shown lies: a private file beside it."""
     place = Path(folder).absolute()
     return place.with_name(f".{place.name}.key")
-
-
-def _what(path: Path) -> str:
-    """Why a path cannot be read or replaced as a file."""
-    try:
-        kind = path.stat().st_mode
-    except (OSError, ValueError):
-        return "no such file"
-    if stat.S_ISDIR(kind):
-        return "is a folder"
-    return "is a pipe or a device, no regular file"
 
 
 # Reading.
@@ -170,17 +157,21 @@ def demand(folder: Named, names: Iterable[str] | None = None) -> dict[str, Any]:
         raise ValueError(
             f"{folder}: holds no {MARKER} as it was written; it is unfinished or not ours"
         )
-    patterns = ["*"] if names is None else list(names)
     key = key_in(folder / str(content.get("key", "")))
-    for name, expected in content["files"].items():
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-            path = folder / name
-            if not path.is_file() or expected not in (found := sha256(path), _told(found, key)):
-                raise DamagedError(
-                    f"{path}: does not match its SHA-256 in {MARKER}; "
-                    f"make it again with 'crtlib {content['command']} …'"
-                )
+    for name in _matching(content["files"], ("*",) if names is None else names):
+        path, expected = folder / name, content["files"][name]
+        if not path.is_file() or expected not in (found := sha256(path), _told(found, key)):
+            raise DamagedError(
+                f"{path}: does not match its SHA-256 in {MARKER}; "
+                f"make it again with 'crtlib {content['command']} …'"
+            )
     return content
+
+
+def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """Of relative names those that match a pattern, as in ``data/*.parquet``."""
+    every = list(patterns)
+    return [n for n in names if any(fnmatch.fnmatchcase(n, p) for p in every)]
 
 
 def _told(sha: str, key: bytes) -> str:
@@ -223,8 +214,8 @@ def check_file(path: Named, *, inputs: Iterable[Named] = (), force: bool = False
     """
     path = _named(path)
     _no_input(path, inputs)
-    if path.is_dir() or (path.exists() and not path.is_file()):
-        raise ValueError(f"--out: {path} {_what(path)}")
+    if path.exists() and (what := irregular(path)):
+        raise ValueError(f"--out: {path} {what}")
     if path.exists() and not force:
         raise ValueError(f"--out: {path} exists; choose another name or --force")
     _has_place(path)
@@ -262,8 +253,7 @@ def check_folder(
         _has_place(folder)
         return folder
     if not folder.is_dir():
-        what = "is a file" if folder.is_file() else _what(folder)
-        raise ValueError(f"--out: {folder} {what}; a folder is needed")
+        raise ValueError(f"--out: {folder} {irregular(folder) or 'is a file'}; a folder is needed")
     if not _present(folder):
         return folder
     content = marker(folder)
@@ -351,7 +341,7 @@ def staged(
     """
     before = hashed(inputs or {})
     recipe = _recipe(command, options, before)
-    paths = [p for p in (inputs or {}).values() if not (isinstance(p, str) and _is_sha(p))]
+    paths = [p for p in (inputs or {}).values() if not _is_sha(p)]
     _recover(_named(folder))
     folder = _named(folder) if add else check_folder(folder, inputs=paths, force=force)
     if add:
@@ -380,7 +370,7 @@ def staged(
             (part / MARKER).unlink(missing_ok=True)
             files = {name: sha256(part / name) for name in _files(part)}
             if key:
-                shown = {n for n in files if any(fnmatch.fnmatchcase(n, p) for p in public)}
+                shown = _matching(files, public)
                 files = {n: f if n in shown else _told(f, secret) for n, f in files.items()}
                 recipe = keyed(recipe, secret) | {"key": key}
             content = {"schema": SCHEMA, "version": crtlib.__version__, **recipe, "files": files}
@@ -409,8 +399,8 @@ def _cleared(paths: Iterable[Path]) -> None:
 def _modes(part: Path, old: Path, public: Sequence[str], umask: int) -> None:
     """Set the modes of all files and folders, and have them on disk."""
     names = _files(part)
-    open_to_all = {n for n in names if any(fnmatch.fnmatchcase(n, p) for p in public)}
-    open_to_all |= {MARKER, SEAL} if open_to_all else set()
+    open_to_all = _matching(names, public)
+    open_to_all += [MARKER, SEAL] if open_to_all else []
     shown: set[Path] = set()
     for name in names:
         path = part / name

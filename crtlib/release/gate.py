@@ -41,7 +41,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -53,13 +53,14 @@ from pydantic.dataclasses import dataclass
 
 from crtlib import files, outputs
 from crtlib.accounting.ledger import SampledGaussian
+from crtlib.files import Named
 
 KEY = "signing.key"
 MOST = 1 << 26
 """Bytes of a signed file, at most."""
 
 
-def key_in(folder: str | os.PathLike[str]) -> Ed25519PrivateKey:
+def key_in(folder: Named) -> Ed25519PrivateKey:
     """The private key beside an odometer; it is made where there is none, by one of several
     processes. Raises ``ValueError`` for one that is none."""
     path = Path(folder) / KEY
@@ -117,7 +118,7 @@ def loads(text: str) -> Any:
     return json.loads(text, object_pairs_hook=once)
 
 
-def read_signed(path: str | os.PathLike[str], public: str | None = None) -> dict[str, Any]:
+def read_signed(path: Named, public: str | None = None) -> dict[str, Any]:
     """A signed JSON object from a file (:func:`check`)."""
     path = Path(path)
     try:
@@ -137,6 +138,7 @@ SCHEMA = "crtlib/release/1"
 NAME = outputs.SEAL
 Rate = Annotated[float, Field(ge=0, le=1)]
 Unit = Literal["turn", "dialogue", "user"]
+Kind = TypeVar("Kind")
 
 
 # --------------------------------------------------------------------------- sources
@@ -148,6 +150,10 @@ class Screening:
     id: str
     trace: Rate
     public: Rate
+
+
+NOTHING = Screening("", trace=1.0, public=0.0)
+"""That of a run on raw text: no secret is left out of it."""
 
 
 @dataclass(frozen=True)
@@ -384,7 +390,7 @@ class Manifest:
     hashes: Mapping[str, str]
 
 
-def read(folder: str | os.PathLike[str]) -> Manifest:
+def read(folder: Named) -> Manifest:
     """The signed list of a release, compared with what is there, file by file.
 
     Raises ``ValueError`` where there is none, or its signature is not that of its content."""
@@ -432,36 +438,30 @@ class Fold:
 def fold(sources: Iterable[Source], altered: Iterable[str] = ()) -> Fold:
     """The promise of all files together; a run counts once, in however many files it stands."""
     every = list(dict.fromkeys(sources))
+
+    def those(kind: type[Kind]) -> tuple[Kind, ...]:
+        return tuple(s for s in every if isinstance(s, kind))
+
+    noised, plans, bases = those(Noised), those(Planned), those(Base)
+    runs: list[Noised | Planned] = [*noised, *plans]
     void = [f"{name} is not what was released." for name in altered]
-    runs = [s for s in every if isinstance(s, Noised | Planned)]
     if len({s.run for s in runs}) < len(runs):
         void.append("One run is declared in two ways.")
-    noised = [s for s in runs if isinstance(s, Noised)]
-    plans = [s for s in runs if isinstance(s, Planned)]
     if len(runs) > 1 and (plans or len({(s.unit, s.relation) for s in noised}) > 1):
         void.append("Runs with different promises were written into one release.")
-    void += [f"{s.of}." for s in every if isinstance(s, Raw) and runs]
-    void += [f"Nobody knows what {s.name}, from which it started, has read." for s in every
-             if isinstance(s, Base) and s.lineage == "unknown"]  # fmt: skip
-    named: dict[str, Screening] = {}
-    for s in every:
-        one = getattr(s, "screening", None)
-        if one and named.setdefault(one.id, one) != one:
-            void.append("One screening is declared in two ways.")
-    gamma = {s.screening.id if s.screening else "": s.screening.trace if s.screening else 1.0
-             for s in noised}  # fmt: skip
-    public: dict[str, float] = {}
-    for s in every:
-        if isinstance(s, Screened | Redacted):
-            rate = s.screening.public if isinstance(s, Screened) else s.screening.trace
-            public[s.screening.id] = max(rate, public.get(s.screening.id, 0.0))
+    void += [f"{s.of}." for s in those(Raw) if runs]
+    void += [f"Nobody knows what {s.name}, from which it started, has read." for s in bases
+             if s.lineage == "unknown"]  # fmt: skip
+    screenings = {one for s in every if (one := getattr(s, "screening", None))}
+    if len({one.id for one in screenings}) < len(screenings):
+        void.append("One screening is declared in two ways.")
+    gamma = {one.id: one.trace for one in (s.screening or NOTHING for s in noised)}
+    charged = [(s.screening.public, s.screening.id) for s in those(Screened)]
+    charged += [(s.screening.trace, s.screening.id) for s in those(Redacted)]
+    public = {name: rate for rate, name in sorted(charged)}  # of two of one screening, the larger
     traces = min(1.0, math.fsum(gamma.values()))
     delta2 = min(1.0, math.fsum(public.values()))
-    common: dict[str, Any] = {
-        "declared": tuple(s for s in every if isinstance(s, Declared)),
-        "bases": tuple(s for s in every if isinstance(s, Base)),
-        "void": tuple(void),
-    }
+    common: dict[str, Any] = {"declared": those(Declared), "bases": bases, "void": tuple(void)}
     if plans:
         plan = plans[0]
         return Fold("secret_protection", relation=plan.relation, gamma=1.0, plan=plan, **common)

@@ -14,7 +14,7 @@ import pytest
 from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import MissRate
 from crtlib.checks import MachineError
-from crtlib.commands import run as project
+from crtlib.commands import training as project
 from crtlib.experiments import own, plans
 from crtlib.experiments.advise import advise
 from crtlib.intervals import clopper_pearson_upper

@@ -256,7 +256,7 @@ def test_earlier_runs_compose_by_their_groups_and_rates():
 
 
 KINDS = "Constant|Noised|Planned|Screened|Redacted|Base|Declared|declare|Raw"
-PLACES = {"release/gate.py", "experiments/record.py", "experiments/own.py", "commands/account.py",
+PLACES = {"release/gate.py", "experiments/record.py", "experiments/own.py", "commands/release.py",
           "experiments/advise.py"}  # fmt: skip
 
 

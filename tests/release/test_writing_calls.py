@@ -21,7 +21,7 @@ MADE = {
 """The files of a model before they are released."""
 ASIDE = {
     "accounting.odometer": "_connection _transaction reserve Registry._key",
-    "commands.run": "_step",
+    "commands.training": "new _step",
     "experiments.record": "Meter.start write",  # its model's files are the gate's
     "release.gate": "key_in",
     "text.folders": "Shards.write",
@@ -31,8 +31,7 @@ ASIDE = {
 """What stays with its owner (0600): registry, odometer, records, checkpoints."""
 OWN = {
     "attacks.run_audit": "audit",
-    "commands.advise": "advise",
-    "commands.new": "new",
+    "commands.release": "advise",
     "experiments.plans": "make _write",
     "models.pretrained": "smollm2 _convert",
     "reports.leakage": "write make",

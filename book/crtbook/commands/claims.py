@@ -1,23 +1,21 @@
 """``crtbook claims``: what holds up of the three papers, from the recorded tables."""
 
 import json
-from typing import Annotated
 
 import pandas as pd
 
-from crtlib.options import Answer, opt
+from crtlib.options import Answer
 
 
-def claims(
-    paper: Annotated[str | None, opt("Only this one: crt, crt_acl, report, hush or ours.")] = None,
-    row: Annotated[
-        str | None, opt("All of one claim's rows, by their id: what made them, the rule.")
-    ] = None,
-    errata: Annotated[bool, opt("Where the papers contradict themselves, instead.")] = False,
-) -> Answer:
+def claims(paper: str | None = None, row: str | None = None, errata: bool = False) -> Answer:
     """Every claim of the three papers, our number beside it with its interval, and the verdict.
 
     Example: crtbook claims --paper hush
+
+    Options:
+        --paper: Only this one: crt, crt_acl, report, hush or ours.
+        --row: All of one claim's rows, by their id: what made them, the rule.
+        --errata: Where the papers contradict themselves, instead.
     """
     from crtbook.claims import ledger, page
     from crtbook.claims.claim import PAPERS

@@ -1,24 +1,17 @@
 """``crtbook grade``: grade a folder of submissions to a lab."""
 
 from pathlib import Path
-from typing import Annotated
 
-from crtlib.options import Answer, opt
+from crtlib.options import Answer
 
 
 def grade(
-    folder: Annotated[
-        Path, opt("Folder with a NAME.json for each student.", "place", argument="FOLDER")
-    ],
-    lab: Annotated[str, opt("Lab: attack or defence.")],
-    key: Annotated[Path, opt("Key file of the class, from 'crtbook lab'.", "place")],
-    out: Annotated[Path | None, opt("CSV file for the marks.", "place")] = None,
-    models: Annotated[
-        Path | None, opt("New folder for each team's model, to be attacked.", "place")
-    ] = None,
-    found: Annotated[
-        Path | None, opt("Folder with what each team found in those models.", "place")
-    ] = None,
+    folder: Path,
+    lab: str,
+    key: Path,
+    out: Path | None = None,
+    models: Path | None = None,
+    found: Path | None = None,
 ) -> Answer:
     """Grade the submissions to a lab: a row for each file with points, total, copies and hints.
 
@@ -27,6 +20,15 @@ def grade(
     lab is two calls: with ``--models``, and a week later with ``--found``.
 
     Example: crtbook grade submissions --lab attack --key class.key --out grades.csv
+
+    Files:
+        FOLDER: Folder with a NAME.json for each student.
+        --key: Key file of the class, from 'crtbook lab'.
+        --out: CSV file for the marks.
+        --models: New folder for each team's model, to be attacked.
+        --found: Folder with what each team found in those models.
+    Options:
+        --lab: Lab: attack or defence.
     """
     from crtcourse import grading, keys
 

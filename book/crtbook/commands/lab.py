@@ -2,18 +2,11 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-from crtlib.options import Answer, opt
+from crtlib.options import Answer
 
 
-def lab(
-    key: Annotated[Path, opt("Key file of the class; keep it to yourself.", "place")],
-    students: Annotated[
-        Path | None, opt("Text file with a name a line, for the attack lab.", "place")
-    ] = None,
-    out: Annotated[Path, opt("Folder for a hand-out for each student.", "place")] = Path("class"),
-) -> Answer:
+def lab(key: Path, students: Path | None = None, out: Path = Path("class")) -> Answer:
     """Make the key of a class, and train the three models of the attack lab for each student.
 
     The key has 256 random bits, each student's task follows from it and the name, and nothing of
@@ -21,6 +14,11 @@ def lab(
     40 seconds each. The defence lab needs the key alone.
 
     Example: crtbook lab --key class.key --students names.txt --out class
+
+    Files:
+        --key: Key file of the class; keep it to yourself.
+        --students: Text file with a name a line, for the attack lab.
+        --out: Folder for a hand-out for each student.
     """
     from crtcourse import attack, keys
 

@@ -3,52 +3,55 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from crtlib.commands import Force
-from crtlib.options import Answer, opt
+from crtlib.commands import Workers
+from crtlib.options import Answer
 
 
 def sweep(
-    name: Annotated[
-        str,
-        opt(
-            "Sweep: crt, tuning, authors, start, carriers, axis, leakage, secrets, games or "
-            "screening.",
-            argument="NAME",
-        ),
-    ],
-    profile: Annotated[str, opt("Profile: quick, laptop, paper, paper_lstm or smollm2.")] = "quick",
-    changes: Annotated[
-        list[str] | None,
-        opt("A setting, such as seeds=1; repeatable.", flag="--set", metavar="NAME=VALUE"),
-    ] = None,
-    store: Annotated[Path, opt("Folder of finished runs.", "place")] = Path("store"),
-    workers: Annotated[int, opt("Processes.", "speed", ge=1, le=1024)] = 2,
-    executor: Annotated[
-        str, opt("Executor: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.", "speed")
-    ] = "processes:",
-    device: Annotated[str, opt("Device: auto, cpu or cuda.", "speed")] = "auto",
-    dry_run: Annotated[bool, opt("Say what would run, how long, what lacks.", "place")] = False,
-    keep_models: Annotated[bool, opt("Keep no trained models in the store.", "place")] = True,
-    out: Annotated[Path | None, opt("Also write the table here (Parquet).", "place")] = None,
-    force: Force = False,
+    name: str,
+    profile: str = "quick",
+    set_: tuple[str, ...] = (),
+    store: Path = Path("store"),
+    workers: Workers = 2,
+    executor: str = "processes:",
+    device: str = "auto",
+    dry_run: bool = False,
+    keep_models: bool = True,
+    out: Path | None = None,
+    force: bool = False,
 ) -> Answer:
     """Run what a figure or table still lacks. A killed sweep goes on where it was.
 
     Example: crtbook sweep crt --profile quick --set gammas=[0.05] --dry-run
+
+    Files:
+        --store: Folder of finished runs.
+        --dry-run: Say what would run, how long, what lacks.
+        --keep-models: Keep no trained models in the store.
+        --out: Also write the table here (Parquet).
+        --force: Replace results that exist.
+    Options:
+        NAME: Sweep: crt, tuning, authors, start, carriers, axis, leakage, secrets, games or
+            screening.
+        --profile: Profile: quick, laptop, paper, paper_lstm or smollm2.
+        --set NAME=VALUE: A setting, such as seeds=1; repeatable.
+    Speed and memory:
+        --workers: Processes.
+        --executor: Executor: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.
+        --device: Device: auto, cpu or cuda.
     """
     from crtbook import runner, sweeps, tables
     from crtbook.store import Store
     from crtlib import outputs
     from crtlib.training.devices import device_by_name
 
-    values, runs = sweeps.pairs(changes or ()), Store(store)
+    values, runs = sweeps.pairs(set_), Store(store)
     studies = sweeps.studies(name, profile, values)
     if out:
         outputs.check_file(out, force=force)
     device = device_by_name(device)
-    given = [word for change in changes or () for word in ("--set", change)]
+    given = [word for change in set_ for word in ("--set", change)]
     plan = runner.plan(studies, runs)
     facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:

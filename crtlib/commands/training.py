@@ -1,4 +1,4 @@
-"""``crtlib run``: the whole path of a project, each step once.
+"""Commands of a training, and of a project: the whole path, each step once.
 
 >>> words("screen", {"policy": "cautious", "keep_ids": True, "force": False}, [])
 ['screen', '--policy', 'cautious', '--keep-ids']
@@ -10,33 +10,121 @@ import contextlib
 import hashlib
 import itertools
 import json
+import sys
 import tomllib
 from collections.abc import Generator, Iterator
+from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from crtlib import cli, files, outputs
+from crtlib import recipe as recipes
 from crtlib.checks import check_choice
-from crtlib.options import Answer, opt
-from crtlib.recipe import choose
+from crtlib.commands import COMMANDS
+from crtlib.options import Answer, Refused
 
+FILES = ("crtlib.toml", "Makefile", "README.md", "gitignore", "policies/ours.toml")
 STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
+PROGRAM = cli.Program("crtlib", "crtlib.commands", COMMANDS, version="", about="")
 STAMPS = Path(".crtlib-run.json")
 DONE, UP_TO_DATE, WAITS = "done", "up to date", "people must label"
+NEXT = "what it may give away, on one sheet: crtlib certify {} --out certificate.html"
 
 
-def run(
-    folder: Annotated[Path, opt("A folder of crtlib new.", "place", argument="DIR")],
-    until: Annotated[str | None, opt("The last step to run.")] = None,
-    dry_run: Annotated[bool, opt("Print the commands only.", "place")] = False,
+def train(recipe: recipes.Recipe) -> Answer:
+    """Train on a corpus by a method; write the model, and what is promised of it.
+
+    What is shown here are the options of one method: --method NAME --help shows another's. With
+    torchrun --nproc-per-node N -m crtlib train ... N processes train one model together.
+
+    Example: crtlib train dialogues.jsonl --method crt --out run
+    """
+    if recipe.out is None:
+        raise Refused("out", "is missing")
+    from crtlib.experiments import own
+    from crtlib.reports import pages
+    from crtlib.training import parallel
+
+    with parallel.joined():
+        trained = own.train(recipe, card=pages.of_training, progress=True)
+        if not parallel.crew().leads:
+            return Answer({})
+    return Answer(trained.facts, [*trained.lines, NEXT.format(recipe.out)])
+
+
+train.choose = recipes.choose  # type: ignore[attr-defined]
+
+
+def generate(
+    model: Path,
+    prompt: str,
+    max_tokens: int = 200,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    n: int = 1,
+    seed: int | None = None,
 ) -> Answer:
+    """Write text with a model: it stops by itself, or after --max-tokens.
+
+    Example: crtlib generate model --prompt "USR: hello" --n 3
+
+    Files:
+        MODEL: Folder of crtlib train, or of transformers.
+    Options:
+        --prompt: Beginning of the text; -: from standard input.
+        --max-tokens: Tokens to write at most.
+        --temperature: Temperature; 0: always the likeliest token.
+        --top-p: Share of probability to draw from.
+        --n: Texts to write.
+        --seed: Seed. [from the operating system]
+    """
+    from crtlib.models import scoring
+
+    texts = scoring.generate(
+        model,
+        sys.stdin.read() if prompt == "-" else prompt,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        n=n,
+        seed=seed,
+    )
+    return Answer({"texts": texts}, texts)
+
+
+# --------------------------------------------------------------------------- a project
+def new(dir: Path) -> Answer:
+    """Write a small project: settings, policies and a recipe of the whole path.
+
+    Example: crtlib new helpdesk
+
+    Files:
+        DIR: A new or empty folder.
+    """
+    if dir.exists() and (not dir.is_dir() or any(dir.iterdir())):
+        raise ValueError(f"{dir}: is not empty; name a new folder")
+    home = resources.files("crtlib.commands") / "project"
+    names = [name.replace("gitignore", ".gitignore") for name in FILES]
+    for source, name in zip(FILES, names, strict=True):
+        files.write_text(dir / name, (home / source).read_text(encoding="utf-8"))
+    line = f"{dir}/crtlib.toml: name your file under [ingest], then 'crtlib run {dir}'"
+    return Answer({"folder": dir, "files": names}, [line])
+
+
+def run(dir: Path, until: str | None = None, dry_run: bool = False) -> Answer:
     """Run the steps of a project that are not up to date; stops where people must label.
 
     Ends with 4 where a step's answer is no, as of a certificate that does not meet its limits.
 
     Example: crtlib run helpdesk --until screen
+
+    Files:
+        DIR: A folder of crtlib new.
+        --dry-run: Print the commands only.
+    Options:
+        --until: The last step to run.
     """
-    settings = read(folder)
+    settings = read(dir)
     steps = list(settings)
     if until:
         check_choice("until", until, steps)
@@ -45,7 +133,7 @@ def run(
     facts: dict[str, Any] = {"steps": states, "ok": True}
 
     def lines() -> Iterator[str]:
-        with contextlib.chdir(folder):
+        with contextlib.chdir(dir):
             for step in steps:
                 if dry_run:
                     states[step] = "crtlib " + " ".join(_words(step, settings))
@@ -74,17 +162,13 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     return {step: settings[step] for step in STEPS if step in settings}
 
 
-def _program() -> cli.Program:
-    return cli.Program("crtlib", "crtlib.commands", STEPS, version="", about="")
-
-
 def _check(step: str, settings: dict[str, dict[str, Any]]) -> None:
     """Refuse what the step's command would refuse, before the first step."""
     where = f"crtlib.toml, [{step}]"
     if talk := {"json", "quiet"} & settings[step].keys():
         raise ValueError(f"{where} {min(talk)}: is an option of 'crtlib run'")
     try:
-        _program().parsed(_words(step, settings))
+        PROGRAM.parsed(_words(step, settings))
     except Exception as error:
         if (refused := cli.failure(error)) is None:
             raise
@@ -107,22 +191,20 @@ def _words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
     table = dict(settings[step])
     labels = ["--labels", "labels"] if "label" in settings else []
     text = "screened" if "screen" in settings else "corpus"
-    if step == "ingest":
-        return words("ingest", table, [*table.pop("source", []), "--out", "corpus", "--force"])
-    if step == "label":
-        return words("label sample", table, ["corpus", "--out", "labels"])
-    if step in ("tagger", "screen"):
-        out = {"tagger": "tagger", "screen": "screened"}[step]
-        return words(step, table, ["corpus", *labels, "--out", out, "--force"])
     if step == "train":
-        (recipe, *_), _ = choose(table)
+        (recipe, *_), _ = recipes.choose(table)
         if "screen" in settings or "labels" not in recipe.model_fields:
             labels = []  # they have judged already, or there is no policy to judge
-        place = "corpus" if "plan" in table else text
-        return words(step, table, [place, *labels, "--out", "model"])
-    if step == "report":
-        return words(step, table, ["model", "--corpus", text, "--out", "report", "--force"])
-    return words(step, table, ["model", "--out", "certificate.html", "--force"])
+    places = {
+        "ingest": [*table.pop("source", []), "--out", "corpus", "--force"],
+        "label": ["corpus", "--out", "labels"],
+        "tagger": ["corpus", *labels, "--out", "tagger", "--force"],
+        "screen": ["corpus", *labels, "--out", "screened", "--force"],
+        "train": ["corpus" if "plan" in table else text, *labels, "--out", "model"],
+        "report": ["model", "--corpus", text, "--out", "report", "--force"],
+        "certify": ["model", "--out", "certificate.html", "--force"],
+    }
+    return words("label sample" if step == "label" else step, table, places[step])
 
 
 def _step(
@@ -183,7 +265,7 @@ def _call(line: list[str]) -> Generator[str, None, bool]:
     """Run a command; returns whether its answer is not no."""
     yield "crtlib " + " ".join(line)
     try:
-        answer = _program().parsed(line)()
+        answer = PROGRAM.parsed(line)()
         yield from answer.lines
     except ValueError as error:
         if "say --" not in str(error):

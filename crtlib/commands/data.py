@@ -1,0 +1,534 @@
+"""Commands on text: bring it in, make it, have people read it, judge and teach policies, screen it,
+and plan what protects its secrets."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from crtlib.commands import Workers, pool
+from crtlib.options import Answer, Count, Whole
+
+
+def ingest(
+    source: list[Path],
+    out: Path,
+    format: str = "auto",
+    user: str | None = None,
+    thread: str | None = None,
+    speaker: str | None = None,
+    text: str | None = None,
+    time: str | None = None,
+    no_users: bool = False,
+    agents: str = "",
+    dates: str = "auto",
+    rename: str = "",
+    encoding: str = "auto",
+    skip_bad: bool = False,
+    max_bad: float = 0.05,
+    limit: int | None = None,
+    split: str = "train",
+    yes: bool = False,
+    force: bool = False,
+) -> Answer:
+    """Make a corpus of CSV, TSV, Parquet, JSONL, chats, mail or plain text.
+
+    Rows are streamed: memory does not grow with the text. Columns are guessed by their names; the
+    guess is shown before it is used. Rows that were left out are listed in rejected.csv.
+
+    Example: crtlib ingest mails.csv --user customer --text body --skip-bad --out corpus
+
+    Files:
+        SOURCE: Files, folders, or hub:owner/name.
+        --out: Folder of the corpus.
+        --force: Replace a corpus that exists.
+    Options:
+        --format: How SOURCE is written: csv, tsv, parquet, jsonl, hub, mbox, eml, text.
+        --encoding: Codec such as cp1252; auto: byte order mark, else UTF-8.
+        --skip-bad: Leave bad rows out, and count them.
+        --max-bad: Share of bad rows that still passes.
+        --limit: The first rows only.
+        --split: Name of the split.
+    Columns:
+        --user: The person. [guessed]
+        --thread: The conversation. [guessed]
+        --speaker: Who speaks. [guessed]
+        --text: What is said. [guessed]
+        --time: When it was said. [guessed]
+        --no-users: No person is known, or not in all rows of --user: a thread is one.
+        --agents A,...: Who answers, so that threads stay whole: names, addresses, @domains.
+        --dates: 3/4/2026 is dmy or mdy. [refused]
+        --rename N=B,...: Names for columns by number: 5=sent.
+        --yes: Take the guessed columns.
+    """
+    import click
+
+    from crtlib.text import ingest as library
+
+    def ask(shown: str) -> bool:
+        print(shown, file=sys.stderr)
+        return click.confirm("Are these the columns?", default=True, err=True)
+
+    pairs = (part.partition("=") for part in rename.split(",") if part)
+    summary = library.ingest(
+        source,
+        out,
+        format=format,
+        columns={"user": user, "thread": thread, "speaker": speaker, "text": text, "time": time},
+        no_users=no_users,
+        agents=[name.strip().lower() for name in agents.split(",") if name.strip()],
+        dates=dates,
+        rename={place.strip(): name.strip() for place, _, name in pairs},
+        encoding=encoding,
+        skip_bad=skip_bad,
+        max_bad=max_bad,
+        limit=limit,
+        split=split,
+        yes=yes,
+        ask=ask if sys.stdin.isatty() else None,
+        force=force,
+        progress=sys.stderr.isatty(),
+    )
+    return Answer(asdict(summary), [library.table(summary)])
+
+
+def simulate(
+    dialogues: int, out: Path, seed: int = 0, variety: str = "paper", force: bool = False
+) -> Answer:
+    """Simulate customer-service dialogues, with the place and kind of every secret.
+
+    Files:
+        --out: A file of JSON lines (.jsonl, .jsonl.gz), or a folder.
+        --force: Replace results that exist.
+    Options:
+        --dialogues: Number of dialogues.
+        --seed: Another seed, another split of the same world.
+        --variety: Variety: paper (61 public turns) or rich.
+    """
+    from tqdm import tqdm
+
+    from crtlib.checks import check
+    from crtlib.text import customersim, folders
+
+    check("dialogues", dialogues, 1 <= dialogues <= 10**8, "at least 1 and at most 100,000,000")
+    write = folders.writer(out, force=force)
+    options: dict[str, Any] = {"dialogues": dialogues, "seed": seed, "variety": variety}
+    # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
+    stream = tqdm(customersim.stream(dialogues, seed, variety), total=dialogues, disable=None)
+    write(stream, command="simulate", options=options, simulated=True, policy="regex:customersim")
+    line = f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}"
+    return Answer({"file": out, **options}, [line])
+
+
+def convert(
+    name: str,
+    out: Path,
+    split: str = "train",
+    folder: Path | None = None,
+    limit: int | None = None,
+    force: bool = False,
+) -> Answer:
+    """Write a known corpus as JSONL, or as a folder with a card; every other command reads both.
+
+    Files:
+        --out: A file of JSON lines (.jsonl, .jsonl.gz), or a folder.
+        --folder: Instead of the corpus' own under $CRTLIB_DATA.
+        --force: Replace results that exist.
+    Options:
+        NAME: Corpus: customersim, multiwoz, schema_guided, wikitext2, ...
+        --split: Split, as the corpus names it.
+        --limit: At most so many dialogues.
+    """
+    from collections import Counter
+
+    from crtlib.text import folders
+    from crtlib.text.corpora import known, load, source
+
+    if name not in known() and Path(name).exists():
+        raise ValueError(f"NAME: {name} is a text of your own, which every command reads; convert "
+                         f"takes {', '.join(known())}")  # fmt: skip
+    write = folders.writer(out, inputs=[] if folder is None else [folder], force=force)
+    corpus = load(name, split, folder=folder, limit=limit)
+    options = {"name": name, "split": split, "limit": limit}
+    write(
+        corpus.dialogues, command="convert", options=options, split=split,
+        simulated=source(name).draw is not None,
+    )  # fmt: skip
+    turns = list(corpus.turns())
+    private = sum(bool(turn.secrets) for turn in turns)
+    kinds = Counter(secret.kind for turn in turns for secret in turn.secrets)
+    counts = {"dialogues": len(corpus), "turns": len(turns), "turns_with_a_secret": private}
+    return Answer(
+        {"file": out, **counts, "kinds": kinds, "left_out": dict(corpus.skipped)},
+        [
+            f"{out}: {len(corpus)} dialogues, {len(turns)} turns, {private} of them with a secret",
+            *(f"{kind:>12} {count}" for kind, count in sorted(kinds.items())),
+            *(f"left out: {count} ({reason})" for reason, count in corpus.skipped),
+        ],
+    )
+
+
+# --------------------------------------------------------------------------- labels
+def sample(
+    corpus: Path,
+    out: Path,
+    secrets: int = 400,
+    turns: int | None = None,
+    rate: float | None = None,
+    teach: int = 0,
+    by: str = "user",
+    policy: str | None = None,
+    seal: str | None = None,
+    kinds: str = "name,address,phone,id,other",
+    context: int = 2,
+    for_: tuple[str, ...] = ("page",),
+    seed: int | None = None,
+    force: bool = False,
+) -> Answer:
+    """Draw turns to be read, and say how many labels certify which bound.
+
+    Example: crtlib label sample corpus --secrets 400 --teach 600 --out labels
+
+    Files:
+        CORPUS: Corpus folder or JSONL.
+        --out: Folder of the labels.
+        --force: Replace labels that exist.
+    Options:
+        --secrets: Users with a secret that are wanted in the judging part.
+        --turns: Turns to read instead.
+        --rate: Guess of the share of turns with a secret.
+        --teach: Further turns, to teach a tagger.
+        --by: What is drawn: user or dialogue; one turn each.
+        --policy: Prefills the teaching part, half of which is where tagger:FOLDER doubts most.
+        --seal: Policies of your own that these labels shall judge, as they are now: list:FILE, ...
+        --kinds: Kinds of secret, with commas between.
+        --context: Turns shown before and after.
+        --for: Form: page, jsonl or labelstudio; repeatable.
+        --seed: Seed. [from the operating system]
+    """
+    from crtlib.screening.policies import digest, policy_by_name
+    from crtlib.text import labels as library
+
+    if seal:
+        policy_by_name(seal)  # refuses what is none
+
+    flags = policy_by_name(policy) if policy else None
+    doubt = library.unlike(flags, policy_by_name("cautious")) if flags else None
+    for part in (policy or "").split("+"):
+        if part.startswith("tagger:"):
+            from crtlib.screening.tagger import load
+
+            doubt = load(part.removeprefix("tagger:")).doubt
+    summary = library.sample(
+        corpus,
+        out,
+        secrets=secrets,
+        turns=turns,
+        rate=rate,
+        teach=teach,
+        by=by,
+        policy=flags,
+        doubt=doubt,
+        sealed=[digest(part) for part in seal.split("+")] if seal else [],
+        kinds=[kind.strip() for kind in kinds.split(",")],
+        context=context,
+        forms=for_,
+        seed=seed,
+        force=force,
+    )
+    return Answer(summary, [library.table(summary)])
+
+
+def take(
+    corpus: Path,
+    file: Path,
+    labels: Path,
+    annotator: str | None = None,
+    role: str = "first",
+    partial: bool = False,
+) -> Answer:
+    """Bring in labels, checked against the text they were made for.
+
+    Example: crtlib label import corpus labels-ann-20260301.json --labels labels
+
+    Files:
+        CORPUS: The corpus that the turns were drawn from.
+        FILE: What the page or the tool exported.
+        --labels: Folder of crtlib label sample.
+    Options:
+        --annotator: Who read them: a short name. [a; b; c]
+        --role: Reader: first, second or decides; see crtlib label adjudicate.
+        --partial: Accept unread turns; labels then count as given.
+    """
+    from crtlib.text import labels as library
+
+    summary = library.take(corpus, file, labels, annotator=annotator, role=role, partial=partial)
+    return Answer(summary, [library.imported_table(summary)])
+
+
+def adjudicate(
+    corpus: Path,
+    labels: Path,
+    out: Path,
+    share: float = 0.2,
+    for_: tuple[str, ...] = ("page",),
+    force: bool = False,
+) -> Answer:
+    """Write what is read again, so that no reader alone decides what is a secret.
+
+    First for a second reader: all turns with a mark and a random share of all, the marks not shown;
+    bring them in with --role second. A mark of one reader alone then counts where a policy fails on
+    it, and nowhere else, and what the first overlooked enters the bounds. Then, for --role decides,
+    the turns on which the two differ, with all marks.
+
+    Example: crtlib label adjudicate corpus --labels labels --out again
+
+    Files:
+        CORPUS: The corpus that the turns were drawn from.
+        --labels: Folder of crtlib label sample.
+        --out: Folder of what is to be read.
+        --force: Replace a folder that exists.
+    Options:
+        --share: Share of all turns that the second reads whatever is marked.
+        --for: Form: page, jsonl or labelstudio; repeatable.
+    """
+    from crtlib.text import labels as library
+
+    summary = library.adjudicate(corpus, labels, out, share=share, forms=for_, force=force)
+    line = f"to read   {summary['turns']:,} turns; bring them in with --role {summary['role']}"
+    return Answer(summary, [line, *(f"{out}/{name}" for name in summary["files"])])
+
+
+label = (
+    "Draw turns to be read by people; bring in what they marked.",
+    {"sample": sample, "import": take, "adjudicate": adjudicate},
+)
+
+
+# --------------------------------------------------------------------------- policies
+def tagger(
+    corpus: Path,
+    out: Path,
+    labels: tuple[Path, ...] = (),
+    unit: str = "turn",
+    heldout: float = 0.3,
+    epochs: Count | None = None,
+    backbone: str | None = None,
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.3,
+    seed: Whole = 0,
+    force: bool = False,
+) -> Answer:
+    """Train a screening policy on labelled text, and say what it misses on other people's.
+
+    Example: crtlib tagger corpus --labels labels --out tagger
+
+    Files:
+        CORPUS: Corpus folder or JSONL.
+        --out: Folder for the tagger and summary.json.
+        --force: Replace a tagger that exists.
+    Options:
+        --labels: Folder of crtlib label; repeatable: all teach, the first one judges.
+        --unit: Data point: turn or dialogue.
+        --heldout: Share of users to judge it on, without --labels.
+        --epochs: Epochs. [14; 6 with --backbone]
+        --backbone: Pre-trained encoder: minilm (needs crtlib[encoder]), or a folder or hub id.
+        --threshold: Score from which it flags; the cautious one takes a third.
+        --seed: Seed of the split and of training.
+    """
+    from crtlib.screening import tagger
+
+    taught = tagger.make(
+        corpus,
+        out,
+        labels=labels,
+        unit=unit,
+        heldout=heldout,
+        epochs=epochs,
+        backbone=backbone,
+        threshold=threshold,
+        seed=seed,
+        force=force,
+        progress=sys.stderr.isatty(),
+    )
+    facts = json.loads((out / "summary.json").read_bytes())
+    return Answer(facts, [taught.text() if taught else f"{out}: up to date"])
+
+
+def card(
+    corpus: Path,
+    policy: str,
+    labels: Path,
+    out: Path,
+    force: bool = False,
+) -> Answer:
+    """Say how often any detector misses, by kind, length, position and script, with bounds.
+
+    Example: crtlib card corpus --policy presidio --labels labels --out card
+
+    Files:
+        CORPUS: Corpus folder or JSONL.
+        --out: Folder of card.html, card.json and badge.svg.
+        --force: Replace a card that exists.
+    Options:
+        --policy: The detector, any policy of crtlib screen; several joined by +.
+        --labels: Folder of crtlib label, read.
+    """
+    from crtlib.reports import screening as library
+
+    facts = library.card(corpus, policy, out, labels=labels, force=force)
+    return Answer(facts, [library.card_text(facts), f"{out}/card.html   {out}/badge.svg"])
+
+
+def screen(
+    corpus: Path,
+    out: Path,
+    policy: str | None = None,
+    conservative: str = "everything",
+    labels: Path | None = None,
+    unit: str = "turn",
+    gamma: float = 0.0,
+    seed: int = 0,
+    dedup: str = "all",
+    dedup_by: str = "exact",
+    duplicates: str = "mask",
+    keep_ids: bool = False,
+    reveal: Whole = 0,
+    workers: Workers = 1,
+    force: bool = False,
+) -> Answer:
+    """Deduplicate, redact and split a corpus into public and private points (Algorithm 1).
+
+    Policies: list:FILE, regex:FILE.toml, regex:CORPUS, tagger:FOLDER (from crtlib tagger),
+    presidio, ner:MODEL, cautious, everything, none, oracle; tagger and ner also as
+    tagger_conservative:FOLDER, which flags all that is not surely plain. Without --labels (from
+    crtlib label) nothing is known of what was missed. The folder can be given to train, tagger and
+    report in place of a corpus.
+
+    Example: crtlib screen corpus --policy list:customers.csv+regex:ours.toml
+    --conservative cautious --labels labels --out screened
+
+    Files:
+        CORPUS: Corpus folder or JSONL.
+        --out: Folder of the screened corpus.
+        --force: Replace a folder that exists.
+    Options:
+        --policy: Redaction policy pi; several, joined by +. [the corpus' own, if any]
+        --conservative: Conservative policy pi_c.
+        --labels: Folder of crtlib label, for the three rates.
+        --unit: Data point: turn, dialogue or user.
+        --gamma: Share of what pi flags to miss on purpose.
+        --seed: Seed of the misses.
+        --keep-ids: Leave ids and users in clear in the public part.
+        --reveal: Examples of each kind, in clear, into a private page.
+    Duplicates:
+        --dedup: Scope: all (Algorithm 1), flagged or none.
+        --dedup-by: Likeness: exact, bloom or near.
+        --duplicates: Second occurrences: mask or drop.
+    Speed and memory:
+        --workers: Processes.
+    """
+    from crtlib.reports import screening
+    from crtlib.screening.corpus import How, fitting
+
+    how = How(
+        policy or fitting(corpus),
+        conservative,
+        unit,
+        gamma,
+        seed,
+        dedup,  # type: ignore[arg-type]  # refused there where it is none of them
+        dedup_by,  # type: ignore[arg-type]
+        duplicates,  # type: ignore[arg-type]
+        keep_ids,
+    )
+    with pool(workers) as executor:
+        outcome = screening.make(
+            corpus,
+            out,
+            how,
+            labels=labels,
+            reveal=reveal,
+            force=force,
+            executor=executor,
+            progress=sys.stderr.isatty(),
+        )
+    summary = json.loads((out / "summary.json").read_bytes())
+    lines = [f"{out}: up to date"]
+    if outcome is not None:
+        examples = f"   {out}/private/examples.html" if reveal else ""
+        lines = [screening.text(outcome), f"{out}/screening.html{examples}"]
+    return Answer(summary, lines)
+
+
+def protect(
+    corpus: Path,
+    out: Path,
+    secrets: Path | None = None,
+    from_policy: str | None = None,
+    by: str = "value",
+    unit: str = "turn",
+    prior: float = 0.001,
+    posterior: float | None = None,
+    steps: int | None = None,
+    batch_size: float | None = None,
+    scale: tuple[float, ...] = (2.0, 5.0, 10.0, float("inf")),
+    take: float | None = None,
+    targets: str = "sqrt",
+    neighbouring: str = "reference",
+    force: bool = False,
+) -> Answer:
+    """Weights of examples, and the noise with which no secret is guessed more than promised.
+
+    C (--scale) is how much of each secret's text may stay: with several the command compares them
+    and takes the one that keeps most text for its noise. crtlib train --plan trains with the plan.
+
+    Example: crtlib protect corpus --secrets holders.csv --by user --posterior 0.1 --out plan
+
+    Files:
+        CORPUS: Corpus folder or JSONL.
+        --out: Folder of the plan.
+        --force: Replace a plan that exists.
+    Options:
+        --secrets: CSV or Parquet user,secret[,kind][,p][,r].
+        --from-policy: Instead: each value that this policy flags.
+        --by: What gets one promise: a value, or all that the values of a user touch.
+        --unit: Data point: turn or dialogue.
+        --prior: Chance of a guess without the model, if no column p.
+        --posterior: What training may raise it to, if no column r.
+        --steps: Steps of training. [8 passes]
+        --batch-size: Expected size of a Poisson batch. [64]
+        --scale: C: more keeps more, at more noise; inf keeps all; several: compare.
+        --take: Of several scales, the one to write. [most for its noise]
+    Accounting:
+        --targets: Targets: sqrt (ours) or linear (the paper's).
+        --neighbouring: Relation: reference, add_or_remove or replace.
+    """
+    from crtlib.experiments import plans
+
+    made = plans.make(
+        corpus,
+        out,
+        table=secrets,
+        policy=from_policy,
+        by=by,  # type: ignore[arg-type]  # refused there where it is neither
+        unit=unit,
+        prior=prior,
+        posterior=posterior,
+        steps=steps,
+        batch_size=batch_size,
+        scales=scale,
+        take=take,
+        targets=targets,
+        neighbouring_relation=neighbouring,
+        force=force,
+    )
+    lines = [
+        made.text() if made else f"{out}: up to date",
+        f"{out}: plan.json, weights.parquet; private: secrets, holders, names, key",
+    ]
+    return Answer(json.loads((out / "plan.json").read_bytes()), lines)

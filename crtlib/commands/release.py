@@ -1,0 +1,470 @@
+"""Commands on what leaves: what a training may promise, what it has spent, what it shows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crtlib.commands import Workers, pool
+from crtlib.intervals import at_most
+from crtlib.options import Answer, Count, NotNegative, Positive
+
+if TYPE_CHECKING:
+    from crtlib.accounting.ledger import Group, SampledGaussian
+
+
+def advise(
+    corpus: Path,
+    labels: Path,
+    require: tuple[str, ...] = (),
+    policy: tuple[str, ...] = (),
+    conservative: tuple[str, ...] = ("cautious", "everything"),
+    unit: tuple[str, ...] = ("turn",),
+    hours: NotNegative = 0.0,
+    epochs: Count | None = None,
+    init: str | None = None,
+    out: Path | None = None,
+    force: bool = False,
+) -> Answer:
+    """Say which policies and how much noise meet your limits, what that costs, or what is missing.
+
+    Rates are counted on labels, never assumed; each pair of policies that is tried widens the
+    bounds of all a little, and the certificate of the plan will say the same. --out is a private
+    page (0600). Ends with 4 where nothing meets the limits.
+
+    Example: crtlib advise corpus --labels labels --require "public <= 1%" --require "guess <= 55"
+
+    Files:
+        CORPUS: Corpus folder or JSONL.
+        --out: Page to write, with the guess at each epsilon as a picture.
+        --force: Replace the page that is there.
+    Options:
+        --labels: Folder of crtlib label, read.
+        --require LIMIT: A limit, as 'public <= 1%' or 'guess <= 55'; repeatable.
+        --policy: Redaction policy to try; repeatable. [the corpus' own, if any]
+        --conservative: Conservative policy to try with each; repeatable.
+        --unit: Data point to try: turn, dialogue or user; repeatable.
+        --hours: Hours that people can still read.
+        --epochs: Passes over the points, as of crtlib train.
+        --init: Where the weights start, as of crtlib train.
+    """
+    from crtlib import files, outputs
+    from crtlib.experiments import advise as library
+
+    if out:
+        outputs.check_file(out, inputs=(corpus, labels), force=force)
+    advice = library.advise(
+        corpus,
+        labels,
+        require,
+        policies=policy,
+        conservative=conservative,
+        units=unit,
+        hours=hours,
+        epochs=epochs,
+        init=init,
+    )
+    if out:
+        files.write_text(out, advice.page(), mode=outputs.PRIVATE)
+    return Answer(advice.json(), [advice.text()])
+
+
+def certify(
+    run: Path,
+    out: Path,
+    for_: str = "both",
+    name: str | None = None,
+    audit: Path | None = None,
+    report: Path | None = None,
+    copies: str = "5,20",
+    require: tuple[str, ...] = (),
+    odometer: Path | None = None,
+    verify: bool = False,
+    force: bool = False,
+) -> Answer:
+    """Write what a model may give away: one sheet in plain words, every number in tables, and JSON.
+
+    Earlier private runs on the same text, which its odometer lists, are composed with this one.
+    Ends with 4 where the certificate is void, where a limit that --require sets is not met or, with
+    --verify, where anything differs.
+
+    Example: crtlib certify run --out certificate.html
+
+    Files:
+        RUN: Folder that crtlib train wrote.
+        --out: The page; its JSON gets the same name.
+        --odometer: The odometer, if it was moved since.
+        --force: Replace what is there.
+    Options:
+        --for: Whose page: officer, engineer or both.
+        --name: Name of the model. [its folder]
+        --copies: Rows for a person with so many secrets, or one said so often.
+        --require LIMIT: A limit, as 'public <= 1%' or 'guess <= 55'; repeatable.
+        --verify: Write nothing; compare what is there with the run.
+    Evidence:
+        --audit: Evidence to attach: audit.json of crtlib audit.
+        --report: Evidence to attach: the folder of crtlib report.
+    """
+    from crtlib.checks import whole_numbers
+    from crtlib.release import certify
+
+    if verify:
+        difference, value = certify.verify(run, out, place=odometer)
+        if require:  # other limits than those that were set when it was written
+            value = value | {"limits": certify.judged(value, require)}
+    else:
+        difference, value = None, certify.write(
+            run, out, name=name, audience=for_, audit=audit, report=report, place=odometer,
+            copies=whole_numbers("copies", copies), require=require, force=force,
+        )  # fmt: skip
+    verdict = str(value["verdict"])
+    asked = value.get("limits", [])
+    kept = verdict != "void" and all(row["met"] for row in asked)
+    facts = {"ok": not difference and kept, "id": value["id"], "verdict": verdict, "limits": asked}
+    line = f"{'verified' if verify else out}: {certify.summary(value)}"
+    if difference:
+        line = f"verification failed: {difference}"
+    return Answer(facts | {"difference": difference}, [line])
+
+
+def audit(
+    run: Path,
+    corpus: Path,
+    out: Path,
+    reference: tuple[Path, ...] = (),
+    claim: Positive | None = None,
+    guesses: int | None = None,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    force: bool = False,
+) -> Answer:
+    """Audit one training with many invented secrets, each planted once.
+
+    Each has a control that was not planted; the attacker names which of the two was read. Ends with
+    4 where more is shown than the proof allows. Says how often it would have noticed half of the
+    noise at the most, and "says nothing" where that is hardly ever, or where the attacker did no
+    better than a coin.
+
+    Example: crtlib audit run --corpus dialogues.jsonl --out audit
+
+    Files:
+        RUN: Folder of crtlib train --canaries auto, or N --copies 1.
+        --corpus: The text that it was trained on.
+        --out: Folder for audit.json.
+        --force: Replace an earlier audit.
+    Options:
+        --reference: Folder of a model that has not read the canaries; may be repeated.
+        --claim: Test this epsilon, of every secret, instead of what is proved.
+        --guesses: Canaries to guess on. [five numbers are tried]
+        --confidence: Confidence of the lower bound, in (0, 1).
+        --seed: Seed of coins. [drawn]
+    """
+    from crtlib.attacks import run_audit
+    from crtlib.release import gate
+
+    for folder in (run, *reference):
+        if place := run_audit.place(folder):
+            gate.read_signed(place)  # nobody has edited it
+    audited = run_audit.audit(
+        run, corpus, out, references=reference, claim=claim, guesses=guesses,
+        confidence=confidence, seed=seed, force=force,
+    )  # fmt: skip
+    return Answer({"ok": not audited.refuted, **audited.to_json()}, audited.lines())
+
+
+def report(
+    model: Path,
+    corpus: Path,
+    out: Path,
+    top_k: int = 3,
+    public: Path | None = None,
+    unit: str | None = None,
+    reveal: bool = False,
+    lengths_only: bool = False,
+    min_length: int = 1,
+    threshold: float | None = None,
+    verbatim: bool = False,
+    template: str | None = None,
+    prefix_scan: bool = False,
+    workers: Workers = 1,
+    force: bool = False,
+) -> Answer:
+    """What a model completes of its training text, by user (Inan et al. 2021); text redacted.
+
+    Files:
+        MODEL: Folder of a model of crtlib train or transformers.
+        --corpus: The training dialogues: folder or JSONL.
+        --out: Folder for report.html, .json and Parquet.
+        --public: Folder of a public model.
+        --force: Replace results that exist, or write one of several reports of a model.
+    Options:
+        --top-k: Guesses that an attacker sees; 1: tab attack.
+        --unit: One text: turn or dialogue. [as trained, or turn]
+        --reveal: Write text in clear.
+        --lengths-only: Lengths and counts, no users, no labels.
+        --min-length: Tokens of the shortest run to count.
+        --threshold: Ratio t of metric 2.
+        --verbatim: Drop runs at the end of a text, as printed.
+        --template: How turns became text: chat, plain, speaker or FILE.j2. [as trained, the
+            tokenizer's, or what the model reads most easily]
+        --prefix-scan: Read each text after every known beginning.
+    Speed and memory:
+        --workers: Processes.
+    """
+    import torch
+
+    from crtlib.reports import leakage
+
+    with pool(workers) as executor:
+        page, summary = leakage.make(
+            model,
+            corpus,
+            out,
+            top_k=top_k,
+            public=public,
+            unit=unit,
+            reveal=reveal,
+            lengths_only=lengths_only,
+            min_length=min_length,
+            threshold=threshold,
+            verbatim=verbatim,
+            template=template,
+            prefix_scan=prefix_scan,
+            device="cuda" if torch.cuda.is_available() else "cpu",
+            force=force,
+            executor=executor,
+        )
+    if warning := summary.get("warning"):
+        print(f"warning: {warning}", file=sys.stderr)
+    shown = {k: "-" if v is None else v for k, v in summary.items() if k != "warning"}
+    lines = [f"{name:>40}  {value}" for name, value in shown.items()]
+    return Answer({"page": page, **summary}, [*lines, str(page)])
+
+
+# --------------------------------------------------------------------------- what is spent
+def account(
+    delta: float | None = None,
+    batch_size: float | None = None,
+    points: int | None = None,
+    epochs: float | None = None,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    gamma: float = 1.0,
+    delta2: float = 0.0,
+    copies: str = "1,5,20",
+    accountant: str = "pld",
+    neighbouring: str = "replace",
+    unit: str = "point",
+    before: Path | None = None,
+    odometer: Path | None = None,
+    strike: str | None = None,
+    because: str = "",
+    forget: bool = False,
+) -> Answer:
+    """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it.
+
+    With --before, which needs --unit turn, dialogue or user: what a certificate of this run will
+    say, as it adds what was spent on the same text (gamma and delta2 as of another screening).
+    With --odometer: the private runs on one text, and what they have spent together. Both count
+    earlier runs on text of the same people that the registry of this user knows.
+
+    Example: crtlib account --delta 1e-5 --batch-size 512 --points 46080 --epochs 4 --epsilon 3
+
+    Options:
+        --delta: Delta of one point, in (0, 1).
+        --batch-size: Expected size of a batch.
+        --points: Private data points.
+        --epochs: Epochs, as expected passes over the points.
+        --epsilon: Target epsilon of DP-SGD.
+        --noise-multiplier: Instead of --epsilon.
+        --gamma: Trace rate of the redaction policy.
+        --delta2: Public rate; it is added to delta.
+        --copies: Rows for a person with so many points, or a value said so often.
+        --accountant: Accountant: pld, rdp, prv or autodp.
+        --neighbouring: Relation: replace, or add_or_remove (as in the paper).
+        --unit: What one data point is, for the record.
+    What was spent:
+        --before: Odometer of earlier runs: what they and this one spend together.
+        --odometer: Instead: what the runs in this odometer have spent.
+        --strike: Hash of an entry of a model that nobody ever saw.
+        --because: Why, for --strike.
+        --forget: Forget whose text that odometer's was; its runs stay.
+    """
+    from crtlib.accounting import guarantees
+    from crtlib.accounting.ledger import SampledGaussian
+    from crtlib.checks import whole_numbers
+
+    if odometer is not None:
+        return _odometer(odometer, strike, because, 1e-6 if delta is None else delta, forget)
+    if forget:
+        raise ValueError("forget: needs --odometer")
+    if delta is None or batch_size is None or points is None or epochs is None:
+        raise ValueError("account: needs --delta, --batch-size, --points and --epochs")
+    if (epsilon is None) == (noise_multiplier is None):
+        raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
+    told: dict[str, Any] = guarantees.account(
+        epsilon=epsilon,
+        noise_multiplier=noise_multiplier,
+        delta=delta,
+        batch_size=batch_size,
+        points=points,
+        epochs=epochs,
+        gamma=gamma,
+        delta2=delta2,
+        accountant=accountant,
+        neighbouring_relation=neighbouring,
+    )
+    told["unit"] = unit
+    run = SampledGaussian(told["sampling_probability"], told["noise_multiplier"], told["steps"])
+    counts = whole_numbers("copies", copies)
+    told["by_copies"] = _by_copies(counts, (run,), 1, told["gamma"], told["delta2"])
+    if before is not None:
+        told["together"] = _together(told, run, before, counts)
+    lines = _account_lines(told)
+    if told["accountant"] != accountant:
+        other = told["accountant"]
+        note = f"{accountant} has no answer here, or a larger one: the bound is that of {other}"
+        lines.append(note)
+    return Answer(told, lines)
+
+
+def _odometer(folder: Path, strike: str | None, because: str, delta: float, forget: bool) -> Answer:
+    from crtlib.accounting import odometer
+    from crtlib.release import certify
+
+    registry = odometer.Registry(odometer.home())
+    if strike is not None:
+        odometer.strike(folder, strike, because=because, registry=registry)
+    entries = odometer.read(folder)
+    if forget and entries:
+        registry.forget(entries[0].corpus)
+    bill = odometer.bill(certify.family(odometer.history(folder, registry)), delta=delta)
+    bill["forgotten"] = registry.forgotten(entries[0].corpus) if entries else 0
+    lines = []
+    for run in bill["runs"]:
+        spent = "unprotected" if run["epsilon"] is None else f"epsilon {run['epsilon']}"
+        note = f"  ({run['because']})" if run["because"] else ""
+        lines.append(
+            f"{run['entry'][:12]}  {run['time']}  {run['state']:<8}  {run['method']:<10} "
+            f"{run['unit']:<8} {spent}{note}"
+        )
+    total, unit = bill["together"], bill["unit"]
+    lines += [
+        f"together  epsilon {total['epsilon']} at delta {delta:g} of one {unit} in clear",
+        f"          trace rate at most {at_most(total['gamma'])}, public at most "
+        f"{at_most(total['delta2'])}",
+    ]
+    if bill["forgotten"] and not forget:
+        lines.append(
+            f"not added: runs of {bill['forgotten']} texts that were forgotten, of which nobody "
+            "knows whether they were of the same people"
+        )
+    if forget:
+        lines.append(
+            "forgotten: a certificate of a later run on another text of the same people does not "
+            "add these runs, and says that nobody of that text is assumed to be in this one"
+        )
+    return Answer(bill, lines)
+
+
+def _together(
+    told: dict, event: SampledGaussian, folder: Path, counts: list[int]
+) -> dict[str, Any]:
+    """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
+    from crtlib.accounting import odometer
+    from crtlib.checks import check_choice
+    from crtlib.release import certify, gate
+
+    unit = told["unit"]
+    check_choice("unit", unit, odometer.UNITS)
+    registry = odometer.Registry(odometer.home())
+    spent = certify.family(odometer.history(folder, registry)).spent()
+    screening = gate.Screening("this", told["gamma"], told["delta2"])
+    holds = tuple(spent.holds(unit).items())
+    run = gate.Noised("this", unit, told["neighbouring_relation"], (event,), screening, holds)
+    fold = gate.fold([run, gate.Screened("public steps", screening)])
+    own = certify.promise(fold, spent, delta=told["delta"], accountant=told["accountant"])
+    epsilon, delta = own.secret()
+    return {
+        "runs": spent.runs,
+        "unprotected": spent.unprotected,
+        "epsilon": certify.up(own.missed()[0]),
+        "gamma": own.gamma,
+        "delta2": own.delta2,
+        "confidentiality_epsilon": certify.up(epsilon),
+        "confidentiality_delta": delta,
+        "by_copies": _by_copies(counts, own.events, own.groups, own.gamma, own.delta2),
+    }
+
+
+def _account_lines(told: dict) -> list[str]:
+    """The numbers, the guarantee that they make, and what a person can weigh."""
+    from crtlib.accounting.guarantees import Guarantee, MissRate
+
+    numbers = {k: v for k, v in told.items() if k not in ("by_copies", "together")}
+    bounds = ("epsilon", "delta", "confidentiality_epsilon", "confidentiality_delta", "gamma")
+    plain = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in numbers.items()}
+    plain |= {k: at_most(numbers[k], 6) for k in bounds}
+    lines = [f"{name:>24}  {value}" for name, value in plain.items()]
+    guarantee = Guarantee(
+        told["confidentiality_epsilon"],
+        delta=told["confidentiality_delta"],
+        unit=f"one secret in one {told['unit']}",
+        neighbours=told["neighbouring_relation"],
+        accountant=told["accountant"],
+        kind="Bayesian confidentiality",
+        gamma=MissRate(told["gamma"]),
+        delta2=MissRate(told["delta2"]),
+        public="the number of private points",
+    )
+    lines += [f"\n{guarantee}", *_copies_lines(told["by_copies"])]
+    if "together" not in told:
+        return lines
+    both = told["together"]
+    bare = f", and {both['unprotected']} without protection" if both["unprotected"] else ""
+    plural = "" if both["runs"] == 1 else "s"
+    return [
+        *lines,
+        f"\ntogether with {both['runs']} earlier run{plural} on this text{bare}:",
+        f"  epsilon {both['epsilon']} of a {told['unit']} in clear at delta {told['delta']:g}",
+        f"  epsilon {both['confidentiality_epsilon']} of a secret at random at delta "
+        f"{at_most(both['confidentiality_delta'])} (trace rate {at_most(both['gamma'])}, public "
+        f"{at_most(both['delta2'])}, as of another screening)",
+        *_copies_lines(both["by_copies"]),
+    ]
+
+
+def _copies_lines(rows: list[dict[str, float]]) -> list[str]:
+    return [
+        f"{row['copies']} in clear: at most {at_most(row['right_guesses'], 3)} right "
+        "guesses of 100; if passed over as often as others: "
+        f"{at_most(row['right_guesses_after_redaction'], 3)}"
+        for row in rows
+    ]
+
+
+def _by_copies(
+    counts: list[int],
+    events: tuple[SampledGaussian, ...],
+    group: Group,
+    gamma: float,
+    delta2: float,
+) -> list[dict[str, float]]:
+    """Right guesses of 100 about a person with so many points, or a value said so often."""
+    from crtlib.accounting import guarantees
+
+    def right(copies: int, **rates: float) -> float:
+        gained = guarantees.advantage(  # it is blacked out, or not
+            events, copies=copies, neighbouring_relation="replace", group=group, **rates
+        )
+        return 100 * guarantees.right_guess(gained)
+
+    return [
+        {
+            "copies": k,
+            "right_guesses": right(k, trace_rate=1.0),
+            "right_guesses_after_redaction": right(k, trace_rate=gamma, public_rate=delta2),
+        }
+        for k in counts
+    ]
