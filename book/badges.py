@@ -20,5 +20,5 @@ def renewed(text: str) -> str:
 if __name__ == "__main__":
     table = ledger.computed()
     table.attrs["of"] = ledger.digest()
-    tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
+    tables.record(table, ledger.FOLDER / ledger.RECORDED)
     PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")

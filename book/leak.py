@@ -17,7 +17,7 @@ from crtbook import tables
 from crtbook.figures.diagrams import diagram
 from crtbook.runner import sweep
 from crtbook.runs import CrtStudy, restore
-from crtbook.store import Store
+from crtbook.study import Store
 from crtlib.experiments.crt import measure
 
 BOOK = Path(__file__).resolve().parent

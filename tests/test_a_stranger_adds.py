@@ -11,7 +11,7 @@ from crtbook import runner
 from crtbook.figures import crt as figures
 from crtbook.figures import theme
 from crtbook.runs import CrtStudy
-from crtbook.store import Store
+from crtbook.study import Store
 from crtlib import recipe
 from crtlib.attacks import attack as attack_values
 from crtlib.attacks import by_name as attacks

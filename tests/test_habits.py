@@ -12,8 +12,7 @@ import crtlib
 from crtbook import tables
 from crtbook.game import GameStudy
 from crtbook.leakage import LeakageStudy
-from crtbook.runs import CrtStudy
-from crtbook.screening import ScreeningStudy
+from crtbook.runs import CrtStudy, ScreeningStudy
 from crtbook.secrets import ExtractionStudy, MaskedStudy
 from crtbook.study import Study
 from crtlib.options import Whole, value

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from crtbook import __main__ as companion
 from crtbook import runs
 from crtbook.runner import sweep
-from crtbook.store import Store
+from crtbook.study import Store
 from crtlib import __main__ as cli
 from crtlib import cli as runner
 from crtlib.checks import DamagedError, MachineError

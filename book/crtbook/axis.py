@@ -17,7 +17,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -69,8 +69,6 @@ class AxisStudy(CrtStudy):
     ``prior`` and ``posterior``: what weighted training promises of each labelled value. ``scale``:
     its C, at which greedy bounding takes one example of a value and the LP as much weight.
     """
-
-    kind: ClassVar[str] = "axis"
 
     prior: Open = 1e-3
     posterior: Open = 0.1

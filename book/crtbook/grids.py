@@ -16,8 +16,7 @@ from crtbook.axis import ARMS, AxisStudy
 from crtbook.carriers import CARRIERS, CarrierStudy
 from crtbook.game import GameStudy
 from crtbook.leakage import METHODS, TEXTS, LeakageStudy
-from crtbook.runs import CrtStudy
-from crtbook.screening import ScreeningStudy
+from crtbook.runs import CrtStudy, ScreeningStudy
 from crtbook.secrets import ExtractionStudy, MaskedStudy, UnigramStudy, first_available
 from crtbook.study import Study
 from crtbook.tables import STUDIES
@@ -58,7 +57,7 @@ def crt_grid(settings: Settings) -> list[CrtStudy]:
         for corpus, model, main, ablations in _cells(settings)
         for names, gammas in ((main, settings.gammas), (ablations, settings.ablation_gammas))
         for method, gamma in itertools.product(names, gammas)
-        for study in _runs(settings, corpus, method, model, {}, gamma=gamma)
+        for study in _runs(settings, corpus, method, model, gamma=gamma)
     ]
 
 
@@ -69,15 +68,15 @@ def authors_grid(settings: Settings) -> list[CrtStudy]:
         for corpus, model, main, _ in _cells(settings)
         for method, chosen in STUDIES["authors"].get(model, {}).items()
         if method in main
-        for study in _runs(settings, corpus, method, model, chosen)
+        for study in _runs(settings, corpus, method, model, **chosen)
     ]
 
 
 def choices_grid(settings: Settings) -> dict[str, list[CrtStudy]]:
     """CRT at one gamma with each of its choices, a few seeds: LSTM on CustomerSim."""
-    seeds = range(settings.choice_seeds)
+    few = settings.but(seeds=settings.choice_seeds)
     return {
-        name: _runs(settings, crt.DEFAULT, "crt", "lstm", change, seeds=seeds)
+        name: _runs(few, crt.DEFAULT, "crt", "lstm", **change)
         for name, change in STUDIES["choices"].items()
     }
 
@@ -91,9 +90,8 @@ def public_start_grid(settings: Settings) -> list[CrtStudy]:
     start has the hyperparameters of its own search."""
     return [
         study
-        for method in STARTED
-        for start in ({}, _start(settings))
-        for study in _runs(settings, crt.DEFAULT, method, "gpt2", start)
+        for method, start in itertools.product(STARTED, ({}, _start(settings)))
+        for study in _runs(settings, crt.DEFAULT, method, "gpt2", **start)
     ]
 
 
@@ -120,11 +118,9 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
         rates = search.GENTLY if start or model == "pretrained" else 1.0
         drawn = search.draws(trials, settings.data[corpus].pub_passes, rates=rates)
         for method, draw in itertools.product(names, drawn):
-            chosen = {name: draw[name] for name in methods.by_name(method).searched} | start
-            studies += _runs(
-                settings, corpus, method, model, chosen, seeds=[crt.TUNING_SEED], tuned=False
-            )
-    return studies
+            chosen = {name: draw[name] for name in methods.by_name(method).searched}
+            studies.append(_run(settings, corpus, method, model, **chosen | start))
+    return [replace(study, seed=crt.TUNING_SEED) for study in studies]
 
 
 def carriers_grid(settings: Settings) -> list[CarrierStudy]:
@@ -139,47 +135,32 @@ def _cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]
         allowed = settings.data[corpus]
         if model in allowed.models:
             main, ablations = (
-                [m for m in names if m in known and model in (methods.by_name(m).models or [model])]
-                for names, known in (
-                    (settings.methods, allowed.methods), (settings.ablations, allowed.ablations)
-                )
+                [m for m in settings[kind]
+                 if m in allowed[kind] and model in (methods.by_name(m).models or [model])]
+                for kind in ("methods", "ablations")
             )  # fmt: skip
             yield corpus, model, main, ablations
 
 
 def _runs(
-    settings: Settings,
-    corpus: str,
-    method: str,
-    model: str,
-    change: Mapping[str, Any],
-    *,
-    gamma: float | None = None,
-    seeds: Iterable[int] | None = None,
-    tuned: bool = True,
+    settings: Settings, corpus: str, method: str, model: str, **change: Any
 ) -> list[CrtStudy]:
-    """A cell at these seeds (all): the recorded search's choice for its start, then ``change``."""
+    """A cell at all seeds: the recorded search's choice for its start, then ``change``."""
+    chosen = search.tuned(
+        method, model, corpus, table=search.of_profile(settings.profile),
+        init=change.get("init", settings.shapes[model].get("init", "random")),
+    )  # fmt: skip
+    run = _run(settings, corpus, method, model, **chosen | change)
+    return [replace(run, seed=seed) for seed in range(settings.seeds)]
+
+
+def _run(settings: Settings, corpus: str, method: str, model: str, **change: Any) -> CrtStudy:
+    """A run of these sizes, with ``change``."""
     shape = settings.shapes[model]
-    given = _known(CrtStudy, {**settings.data[corpus], **shape})
+    given = _known(CrtStudy, {**settings, **settings.data[corpus], **shape})
     given = {name: entry for name, entry in given.items() if name not in search.SEARCHED}
     given |= {"epochs": shape.epochs.get(method, shape.epochs["crt"])}
-    if tuned:
-        init = change.get("init", shape.get("init", "random"))
-        recorded = search.of_profile(settings.profile)
-        given |= search.tuned(method, model, corpus, init=init, table=recorded)
-    return [
-        CrtStudy(
-            corpus=corpus,
-            method=method,
-            model=model,
-            gamma=float(settings.gamma if gamma is None else gamma),
-            seed=seed,
-            epsilon=settings.epsilon,
-            delta=settings.delta,
-            **given | dict(change),
-        )
-        for seed in (range(settings.seeds) if seeds is None else seeds)
-    ]
+    return CrtStudy(corpus=corpus, method=method, model=model, seed=0, **given | change)
 
 
 def axis_grid(settings: Settings) -> list[AxisStudy]:
@@ -201,46 +182,36 @@ def axis_grid(settings: Settings) -> list[AxisStudy]:
 # --- the leakage report ---------------------------------------------------------------------------
 
 
-def shared(settings: Settings, shape: str, **changes: Any) -> dict[str, Any]:
-    """The fields of a run that a profile's section, its sizes for the corpus, and one of its
-    shapes give."""
-    there = settings.data[changes.get("corpus", crt.DEFAULT)]
-    return _known(LeakageStudy, {**settings, **there, **settings.shapes[shape], **changes})
+def _report(settings: Settings, shape: str, *, last: bool = False, **changes: Any) -> LeakageStudy:
+    """A run that a profile's section, its sizes for the corpus, and one of its shapes give; with a
+    report at the ``last`` epoch alone, or at each snapshot."""
+    sizes, there = settings.shapes[shape], settings.data[changes.get("corpus", crt.DEFAULT)]
+    ends = {"snapshots": (sizes.epochs,)} if last else {}
+    return LeakageStudy(**_known(LeakageStudy, {**settings, **there, **sizes, **ends, **changes}))
 
 
 def table_2(settings: Settings, corpus: str, seed: int) -> list[LeakageStudy]:
     """Rows of Table 2: private, DP from two starts, public; a point is all that a user said."""
-    base = shared(settings, "table", corpus=corpus, unit="user", seed=seed) | {"gamma": 0.0}
-    last = {"snapshots": (base["epochs"],)}
+    where = {"corpus": corpus, "unit": "user", "seed": seed, "gamma": 0.0}
     return [
-        LeakageStudy(method="sgd", **base | last, left_out=True),
-        LeakageStudy(method="dpsgd", **base, left_out=True),
-        LeakageStudy(method="dpsgd", init="public", **base, left_out=True),
-        LeakageStudy(method="public", init="public", **base | last),
+        _report(settings, "table", last=row["method"] != "dpsgd", **where, **row)
+        for row in STUDIES["table_2"]
     ]
 
 
 def one_table(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
     """Non-private, DP-SGD, CRT and LP-weighted models of the same turns of CustomerSim."""
-    base = shared(settings, "methods", unit="turn", seed=seed)
-    unread = {"gamma": 0.0}  # without a policy
     return {
-        name: LeakageStudy(
-            dedup=change["method"] == "crt",
-            **base | change | (unread if change["policy"] == "none" else {}),
-        )
+        name: _report(settings, "methods", unit="turn", seed=seed, **change)
         for name, change in METHODS.items()
     }
 
 
 def figure_5(settings: Settings, seed: int, corpus: str) -> dict[str, LeakageStudy]:
     """The run of Figure 5, and the same with one thing done to its text."""
-    base = shared(settings, "lstm", unit="turn", seed=seed, corpus=corpus)
-    last = {"snapshots": (base["epochs"],)}
+    what = {"corpus": corpus, "unit": "turn", "seed": seed, "method": "sgd", "detail": True}
     return {
-        text: LeakageStudy(
-            method="sgd", detail=True, **base | change | ({} if text == "as it is" else last)
-        )
+        text: _report(settings, "lstm", last=text != "as it is", **what, **change)
         for text, change in TEXTS.items()
     }
 
@@ -261,20 +232,25 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
 # --- Hush! ----------------------------------------------------------------------------------------
 
 
+def _hush(settings: Settings) -> dict[str, Any]:
+    """The groups of a section, and its first corpus that is here."""
+    corpus = first_available(settings.texts)
+    return {**settings.model, **settings.data, **settings.training, "corpus": corpus}
+
+
 def masked_base(settings: Settings) -> MaskedStudy:
     """The run that the others of Figure 1 change: seed 0, no preprocessing, noise."""
-    given = {**settings.model, **settings.data, **settings.training, "prior": settings.prior}
-    corpus = first_available(settings.texts)
-    return MaskedStudy(seed=0, targets="linear", scale=None, noisy=True, corpus=corpus, **given)
+    given = _hush(settings) | {"prior": settings.prior}
+    return MaskedStudy(seed=0, targets="linear", scale=None, noisy=True, **given)
 
 
 def masked_grid(settings: Settings) -> list[MaskedStudy]:
     """The runs of Figure 1: both rules of the budget at every C, and no preprocessing, with and
     without noise, at every learning rate, all seeds."""
-    arms = [(rule, scale) for rule in ("linear", "sqrt") for scale in settings.scales]
+    arms = [*itertools.product(("linear", "sqrt"), settings.scales), ("linear", None)]
     return [
         run
-        for (rule, scale), noisy in itertools.product([*arms, ("linear", None)], (False, True))
+        for (rule, scale), noisy in itertools.product(arms, (False, True))
         for run in _masked(settings, targets=rule, scale=scale, noisy=noisy)
     ]
 
@@ -283,51 +259,45 @@ def beside_grid(settings: Settings) -> list[MaskedStudy]:
     """Two things of the paper beside Figure 1, seed 0, the paper's rule at the least C and no
     preprocessing: a tenth of the noise, as the paper trains (that of a batch and of data ten times
     as large, which are not there); and a predicate by which only the secret words may differ."""
+    arms = itertools.product(
+        (min(settings.scales), None), ({"simulated": 10}, {"predicate": "word"})
+    )
     one = settings.but(seeds=1)
-    return [
-        run
-        for scale in (min(settings.scales), None)
-        for change in ({"simulated": 10}, {"predicate": "word"})
-        for run in _masked(one, scale=scale, **change)
-    ]
+    return [run for scale, change in arms for run in _masked(one, scale=scale, **change)]
 
 
 def unigram_grid(settings: Settings) -> list[UnigramStudy]:
     """Word counts of the text of Figure 1, all seeds."""
-    base = masked_base(settings)
-    text = {"dialogues": base.dialogues, "vocab_size": base.vocab_size, "corpus": base.corpus}
+    text = _known(UnigramStudy, _hush(settings))
     return [UnigramStudy(seed=seed, **text) for seed in range(settings.seeds)]
 
 
 def _masked(settings: Settings, **changes: Any) -> list[MaskedStudy]:
     """An arm at every learning rate, all seeds."""
-    return [
-        replace(masked_base(settings), learning_rate=rate, seed=seed, **changes)
-        for rate in settings.learning_rates
-        for seed in range(settings.seeds)
-    ]
+    arms = itertools.product(settings.learning_rates, range(settings.seeds))
+    base = masked_base(settings)
+    return [replace(base, learning_rate=rate, seed=seed, **changes) for rate, seed in arms]
 
 
 def games_grid(settings: Settings) -> list[GameStudy]:
     """Reconstruction games: no noise, half of it, all of it, ``trials`` each."""
-    return [
-        GameStudy(seed=seed, learns=learns, noise=noise)
-        for learns in GameStudy.LEARNS
-        for noise in (0.0, 0.5, 1.0)
-        for seed in range(settings.trials)
-    ]
+    arms = itertools.product(GameStudy.LEARNS, (0.0, 0.5, 1.0), range(settings.trials))
+    return [GameStudy(learns=learns, noise=noise, seed=seed) for learns, noise, seed in arms]
 
 
 def extraction_grid(settings: Settings) -> list[ExtractionStudy]:
     """The runs of Section 5.2: every width and noise, all seeds."""
-    given = {**settings.model, **settings.data, **settings.training}
-    corpus = first_available(settings.texts)
+    given, noises = _hush(settings), settings.noise_multipliers
     return [
-        ExtractionStudy(seed=seed, noise_multiplier=noise, hidden=hidden, corpus=corpus, **given)
-        for hidden in settings.hidden
-        for noise in settings.noise_multipliers
-        for seed in range(settings.seeds)
+        ExtractionStudy(hidden=hidden, noise_multiplier=noise, seed=seed, **given)
+        for hidden, noise, seed in itertools.product(settings.hidden, noises, range(settings.seeds))
     ]
+
+
+def secrets_grid(protection: Settings, extraction: Settings) -> list[Study]:
+    """All runs of both chapters."""
+    masked = [*masked_grid(protection), *beside_grid(protection)]
+    return [*masked, *unigram_grid(protection), *extraction_grid(extraction)]
 
 
 # --- screening ------------------------------------------------------------------------------------

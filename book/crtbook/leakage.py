@@ -20,8 +20,9 @@ from pandas import DataFrame
 from pydantic import Field
 from torch import nn
 
-from crtbook import incidence, mitigations, runs
+from crtbook import mitigations, runs
 from crtbook.mitigations import report_recall
+from crtbook.secrets import of_values
 from crtbook.study import Desk, Row, Study
 from crtbook.tables import STUDIES
 from crtlib.accounting import ledger, secrets
@@ -257,7 +258,7 @@ def secret_plan(study: Any, points: Sequence[Point], scale: float = 1.0) -> secr
     """Secret protection (Hush!): which point holds which labelled value, and what follows."""
     values = [{p.text[a.start : a.end] for a in p.secrets} for p in points]
     return secrets.plan(
-        incidence.of_values(values),
+        of_values(values),
         study.prior,
         study.posterior,
         steps=study.epochs * max(1, round(1 / study.sampling_probability)),

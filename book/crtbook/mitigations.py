@@ -1,7 +1,7 @@
 """Mitigations that need no retraining, and the vocabulary rule: what they hide and what they cost.
 
-Inan et al. (2021), Section 6.1. An interface may keep silent where the model is unsure, or where
-what was typed is strange; a policy may mask the words of few people before training.
+Inan et al. (2021), Section 6.1. An interface may keep silent where the model is unsure; a policy
+may mask the words of few people before training.
 
 >>> points = [Point("0", "ann", "Hello Zorro"), Point("1", "bob", "hello you you")]
 >>> flagged = rare_words(2)(points)
@@ -44,17 +44,6 @@ def next_perplexity(
     return [np.concatenate([lead, values[i]]) for i in place]
 
 
-def typed_perplexity(scores: Scores) -> list[np.ndarray]:
-    """Perplexity of the text before each token, which is what was typed when the model is asked:
-    it tells an ordinary message from a string of probes. 1 where nothing scored was typed yet."""
-    out = []
-    for logprobs in scores.logprobs:
-        known = np.nan_to_num(logprobs)  # a first token without context counts for nothing
-        seen = np.cumsum(~np.isnan(logprobs)) - ~np.isnan(logprobs)
-        out.append(np.exp(-(np.cumsum(known) - known) / np.maximum(seen, 1)))
-    return out
-
-
 def harden(
     documents: Sequence[Document],
     scores: Scores,
@@ -65,8 +54,8 @@ def harden(
     flush: bool = True,
     min_length: int = 1,
 ) -> DataFrame:
-    """API hardening (Section 6.1): no answer where ``perplexity`` (:func:`next_perplexity` or
-    :func:`typed_perplexity`) is above a threshold. One row a threshold, after one without any.
+    """API hardening (Section 6.1): no answer where ``perplexity`` (:func:`next_perplexity`) is
+    above a threshold. One row a threshold, after one without any.
 
     ``answered`` is the share of tokens for which an answer is given, ``accuracy`` the share
     guessed (none is no guess), ``unique`` what the report still finds, ``longest`` its longest.

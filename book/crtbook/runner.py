@@ -17,6 +17,8 @@ them have processes, any executor, a device, resume, progress and provenance.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -27,7 +29,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import (
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+)
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from multiprocessing import forkserver
@@ -38,10 +46,10 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from crtbook import executors, tables
-from crtbook.store import Store
-from crtbook.study import Desk, Study
-from crtlib import files
+from crtbook import tables
+from crtbook.study import Desk, Store, Study
+from crtbook.tables import Facts
+from crtlib import __version__, files
 from crtlib.checks import MachineError
 from crtlib.training.devices import device_by_name
 
@@ -97,7 +105,7 @@ def sweep(
 
     Each finished run is written atomically by its worker, so a kill loses at most the runs in
     flight, and those go on from their checkpoints. ``executor`` is a name of
-    :mod:`crtbook.executors`, by default ``workers`` processes, or any
+    :func:`executor_of`, by default ``workers`` processes, or any
     ``concurrent.futures.Executor``; its workers see the folder of the store under the same name.
     Several sweeps may fill one store: each run is done by one of them.
     ``keep_models`` keeps what was trained in the store, so that a new measurement needs no
@@ -114,7 +122,7 @@ def sweep(
     if todo.lacking:
         raise ValueError("; ".join(todo.lacking))
     if todo.missing:
-        with executors.of(executor, workers) as pool:
+        with executor_of(executor, workers) as pool:
             failed = _all(way, todo.missing, workers, pool, progress)
         if failed:
             last = json.loads(store.failures(failed[0]).read_text("utf-8").splitlines()[-1])
@@ -140,16 +148,17 @@ def run(settings: Any, studies: Iterable[Study]) -> pd.DataFrame:
 
 
 # --- the runs of a sweep --------------------------------------------------------------------------
+Told = Facts | bool
+"""Of a run: True where it is recorded, False where it was not begun (another sweep is at it, or the
+pool broke), else what went wrong."""
+
+
 def _all(
-    way: _Way,
-    missing: Mapping[str, Study],
-    workers: int,
-    executor: Executor | None,
-    progress: bool,
+    way: _Way, missing: Mapping[str, Study], workers: int, executor: Executor | None, progress: bool
 ) -> list[str]:
     """Run these studies; the keys of those that failed in every attempt."""
     waiting = sorted(missing, key=lambda key: -missing[key].cost())
-    attempts, failed, done = dict.fromkeys(missing, 0), list[str](), 0
+    attempts, failed, done = Counter[str](), list[str](), 0
     bar = tqdm(
         total=sum(study.cost() for study in missing.values()),
         bar_format="{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]",
@@ -159,17 +168,17 @@ def _all(
         bar.set_description_str(f"run 0 of {len(missing)}")
         while waiting:
             again, before = list[str](), done
-            for key, error in _round(way, missing, waiting, workers, executor):
-                if error is None:
+            for key, told in _round(way, missing, waiting, workers, executor):
+                if told is True:
                     done += 1
                     bar.set_description_str(f"run {done} of {len(missing)}", refresh=False)
                     bar.update(missing[key].cost())
                     continue
-                if not isinstance(error, _NotStarted):
+                if told:
                     attempts[key] += 1
-                    _note(way.store.failures(key), key, missing[key], attempts[key], error)
+                    _note(way.store.failures(key), key, missing[key], attempts[key], told)
                 (again if attempts[key] < ATTEMPTS else failed).append(key)
-            if again and done == before:  # another sweep has them; or the pool broke
+            if again and done == before:
                 time.sleep(POLL)
             waiting = again
     return failed
@@ -181,73 +190,51 @@ def _round(
     keys: Sequence[str],
     workers: int,
     executor: Executor | None,
-) -> Iterator[tuple[str, BaseException | None]]:
-    """Each key with None when its run is recorded, or with what went wrong."""
+) -> Iterator[tuple[str, Told]]:
+    """What became of each key."""
     pool = executor or process_pool(min(workers, len(keys)))
-    futures: dict[Future[bool], str] = {}
+    futures: dict[Future[Told], str] = {}
     begun: list[str] = []
     try:
         for key in keys:
             try:
                 futures[pool.submit(way.run, missing[key], key)] = key
             except BrokenProcessPool:  # a worker died while the others were handed out
-                yield key, _NotStarted()
+                yield key, False
         for future in as_completed([*futures]):
             key, error = futures[future], future.exception()
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise error
             if isinstance(error, BrokenProcessPool):
                 begun = begun or list(futures.values())[:workers]  # in their order
-                error = _KilledError() if key in begun else _NotStarted()
-            elif error is None and not future.result():
-                error = _NotStarted()
             del futures[future]
-            yield key, error
+            if error is None:
+                yield key, future.result()
+            else:
+                lost = key in begun or not isinstance(error, BrokenProcessPool)
+                died = f"its worker died, of memory perhaps ({type(error).__name__})"
+                yield key, {"kind": "killed", "message": died} if lost else False
     finally:
         if executor is None:
             pool.shutdown(cancel_futures=True)
 
 
-class _NotStarted(Exception):
-    """The pool broke before this study was begun, or another sweep is at it: no attempt."""
-
-
-class _Ours(RuntimeError):
-    """What the sweep itself says of a run."""
-
-    def __str__(self) -> str:
-        return " ".join([(self.__doc__ or "").rstrip("."), *(f"({why})" for why in self.args)])
-
-
-class _KilledError(_Ours):
-    """The worker died (killed, or out of memory)."""
-
-
-class _DataError(_Ours):
-    """What it reads is not there, cannot be read, or is not what it was when it was planned."""
-
-
-KINDS = {_KilledError: "killed", _DataError: "data", TimeoutError: "timeout", MemoryError: "memory"}
-"""What a failure record calls an error; any other is an exception."""
-
-
-def _note(failures: Path, key: str, study: Study, attempt: int, error: BaseException) -> None:
+def _note(failures: Path, key: str, study: Study, attempt: int, told: Facts) -> None:
     """A line in the run's failure record: types, places and numbers, never text."""
-    message = str(error) if isinstance(error, (ValueError, _Ours)) else ""
-    dask = type(error).__name__ == "KilledWorker"
-    kinds = (kind for of, kind in KINDS.items() if isinstance(error, of))
     line = {
         "schema": "crtlib/failure/1",
         "key": key,
         "study": {"kind": study.kind, **asdict(study)},
         "attempt": attempt,
         "ended": time.time(),
-        "kind": "killed" if dask else next(kinds, "exception"),
-        **getattr(error, "facts", {}),
-        "message": f"{type(error).__name__}: {message}".removesuffix(": "),
+        **told,
     }
     before = failures.read_text("utf-8") if failures.exists() else ""
     files.write_text(failures, f"{before}{json.dumps(line, default=str)}\n")
+
+
+class _DataError(ValueError):
+    """Of data: the names of files and errors, and no text."""
 
 
 @dataclass(frozen=True)
@@ -260,20 +247,25 @@ class _Way:
     keep_models: bool
     command: str
 
-    def run(self, study: Study, key: str) -> bool:
-        """Run one study here, in a worker, and record it; False where another sweep is at it."""
+    def run(self, study: Study, key: str) -> Told:
+        """Run one study here, in a worker, and record it."""
         torch.set_num_threads(1)  # two processes beat two threads at these sizes
         started = time.time()
         with self.store.alone(key) as ours:
             if self.store.has(key):
                 return True
-            if ours:
-                try:
+            try:
+                if ours:
                     self._measured(study, key)
-                except Exception as error:  # a pool drops the traceback
-                    facts = {"host": socket.gethostname(), "started": started}
-                    error.facts = facts | {"where": _where(error)}  # type: ignore[attr-defined]
-                    raise
+            except Exception as error:
+                message = f": {error}" if isinstance(error, ValueError) else ""
+                return {
+                    "kind": "data" if isinstance(error, _DataError) else "exception",
+                    "message": f"{type(error).__name__}{message}".removeprefix("_"),
+                    "where": _where(error.__cause__ or error),
+                    "host": socket.gethostname(),
+                    "started": started,
+                }
             return ours
 
     def _measured(self, study: Study, key: str) -> None:
@@ -294,20 +286,20 @@ class _Way:
 
 def _same_data(study: Study, key: str) -> None:
     """Raise :class:`_DataError` where the study would now read something else, or nothing."""
+    why = "what it reads is not there, or is not what it was when it was planned"
     try:
         same = study.key == key
     except (OSError, ValueError) as error:
-        raise _DataError(type(error).__name__) from error
+        raise _DataError(f"{why} ({type(error).__name__})") from error
     if not same:
-        raise _DataError
+        raise _DataError(why)
 
 
 def _where(error: BaseException) -> str:
     """Module, function and line of the library where an error arose."""
-    first = error.__context__ if isinstance(error, _DataError) else None
-    frames = traceback.extract_tb((first or error).__traceback__)
+    frames = traceback.extract_tb(error.__traceback__)
     ours = [f for f in frames if "crtlib" in f.filename or "crtbook" in f.filename] or frames
-    return f"{Path(ours[-1].filename).stem}:{ours[-1].name}:{ours[-1].lineno}" if ours else ""
+    return f"{Path(ours[-1].filename).stem}:{ours[-1].name}:{ours[-1].lineno}"
 
 
 MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
@@ -358,3 +350,86 @@ def _leave_with_parent() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+# --- executors by name ----------------------------------------------------------------------------
+PATIENCE = 30
+"""Seconds in which a scheduler must answer."""
+
+
+@contextlib.contextmanager
+def executor_of(name: str | Executor, workers: int) -> Iterator[Executor | None]:
+    """Where runs are run, by the name that ``--executor`` takes: fresh ``processes:`` of this
+    machine, ``threads:`` of this process, the workers of a Dask scheduler (``dask://HOST:PORT``),
+    or what a function returns (``entry:MODULE:NAME``), any ``concurrent.futures.Executor``. It is
+    closed at the end; one that is given is not. None for processes, which the sweep starts itself,
+    so that it can start them again where one died.
+
+    Raises ``ValueError`` in one line for a name that is none, a package that is absent, a scheduler
+    that does not answer, or a worker with another version of this library.
+
+    >>> with executor_of("threads:", workers=1) as executor:
+    ...     executor.submit(abs, -2).result()
+    2
+    """
+    if isinstance(name, Executor):
+        yield name
+        return
+    kind, _, rest = name.partition(":")
+    if name == "processes:":
+        yield None
+    elif name == "threads:":
+        with ThreadPoolExecutor(workers) as executor:
+            yield executor
+    elif kind == "dask" and rest.startswith("//") and rest.count(":") == 1:
+        with _dask(rest[2:], name) as executor:
+            yield executor
+    elif kind == "entry" and rest.count(":") == 1:
+        with _entry(rest, name) as executor:
+            yield executor
+    else:
+        raise ValueError(
+            f"executor={name!r}: must be processes:, threads:, dask://HOST:PORT or "
+            "entry:MODULE:NAME"
+        )
+
+
+def _entry(path: str, name: str) -> Executor:
+    module, function = path.split(":")
+    try:
+        executor = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ValueError(f"executor={name!r}: {error}") from None
+    if not isinstance(executor, Executor):
+        raise ValueError(
+            f"executor={name!r}: must return a concurrent.futures.Executor, "
+            f"not a {type(executor).__name__}"
+        )
+    return executor
+
+
+@contextlib.contextmanager
+def _dask(address: str, name: str) -> Iterator[Executor]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ValueError(f"executor={name!r}: needs pip install 'crtlib[dask]'") from None
+    try:
+        connect: Any = Client  # it has no types
+        client = connect(f"tcp://{address}", timeout=PATIENCE, set_as_default=False)
+    except (OSError, TimeoutError):
+        raise ValueError(f"executor={name!r}: no answer in {PATIENCE} s") from None
+    with client:
+        for worker, theirs in client.run(version).items():
+            if theirs != __version__:
+                raise ValueError(
+                    f"executor={name!r}: {worker} has crtlib {theirs}, must be {__version__}"
+                )
+        # Results depend on the clock of the run: none is taken from an earlier one.
+        with client.get_executor(pure=False, retries=0) as executor:
+            yield executor
+
+
+def version() -> str:
+    """Of the library that a worker imports."""
+    return __version__

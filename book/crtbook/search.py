@@ -37,14 +37,12 @@ def draws(trials: int, passes: Sequence[int], *, rates: float = 1.0) -> list[dic
         scipy.stats.qmc.LatinHypercube(len(SEARCHED), rng=np.random.default_rng(seed)).random(6)
         for seed in range(11, 11 + -(-trials // 6))
     ]
-    rows = [
-        {name: of(u, passes) for u, (name, of) in zip(row, SEARCHED.items(), strict=True)}
-        for row in np.concatenate(cubes)[:trials]
-    ]
-    return [
-        {n: float(f"{rates * v:.2g}") if n.endswith("rate") else v for n, v in row.items()}
-        for row in rows
-    ]
+    rows = []
+    for cube in np.concatenate(cubes)[:trials]:
+        row = {name: of(u, passes) for u, (name, of) in zip(cube, SEARCHED.items(), strict=True)}
+        gently = {n: float(f"{rates * v:.2g}") for n, v in row.items() if n.endswith("rate")}
+        rows.append(row | gently)
+    return rows
 
 
 def tuned(

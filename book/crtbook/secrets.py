@@ -1,9 +1,36 @@
-"""The runs of Hush!: masked language models on text with word-secrets, and extraction.
+"""The runs of Hush!: who holds which secret, masked language models on it, and extraction.
+
+Words as secrets, and the incidence of secrets and examples with what is promised of each:
 
 >>> lines = ["the cat sat", "the dog sat", "a dog ran"]
 >>> holders = secret_words(lines, first=1, count=2, prior=0.01, posteriors=(0.1, 0.9), seed=0)
 >>> holders.secrets.tolist(), holders.examples.tolist()  # "dog" comes first, by letters
 (['sat', 'the'], ['0', '1'])
+>>> table = pd.DataFrame({"example": ["a", "b", "b"], "secret": ["x", "x", "y"], "r": 0.2})
+>>> held = of_pairs(table, prior=0.01)
+>>> held.secrets.tolist(), held.examples.tolist(), held.matrix.toarray().tolist()
+(['x', 'y'], ['a', 'b'], [[1.0, 1.0], [0.0, 1.0]])
+
+Masked language models: which tokens are hidden, and their loss.
+
+>>> tokens, lengths = torch.tensor([[0, 5, 6, 7, 1]]), torch.tensor([5])
+>>> inputs, targets = hide(tokens, lengths, mask=2, share=1.0, vocab_size=9,
+...                        generator=torch.Generator().manual_seed(0))
+>>> targets.tolist()  # the frame, first and last, is never asked for
+[[-100, 5, 6, 7, -100]]
+>>> bert = build(ModelSpec("bert", 9, hidden=8, heads=2), seed=0)
+>>> bool(abs(loss(bert, [[0, 5, 6, 7, 1]] * 40, mask=2, seed=0) - 2.197) < 0.3)  # log 9: a guess
+True
+
+Verbatim extraction: which training sequences a model continues word by word (Section 5.2).
+
+>>> model = build(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5), seed=0)
+>>> first, second = continuation(model, [[1, 2], [3, 4]], length=3).tolist()
+>>> sequences = [[1, 2, *first], [3, 4, *second], [3, 4, 6, 6, 6]]
+>>> extracted(model, sequences, prefix=2, suffix=3).tolist()
+[True, True, False]
+>>> kinds(model, model, sequences, prefix=2, suffix=3).tolist()  # it needs no such sequence
+['generalised', 'generalised', 'kept']
 """
 
 from __future__ import annotations
@@ -12,30 +39,269 @@ import functools
 import itertools
 import math
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, namedtuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
+import torch
+import torch.nn.functional as F
 from pandas import DataFrame
+from scipy import sparse
+from torch import Tensor, nn
 
-from crtbook import extraction, incidence, masked_lm, runs
+from crtbook import runs
 from crtbook.study import Desk, Row, Study, rows
 from crtbook.tight import tight_posterior
 from crtlib.accounting import secrets
+from crtlib.accounting.secrets import promised
 from crtlib.checks import check
 from crtlib.experiments import crt
+from crtlib.models import networks, scoring
 from crtlib.models.networks import ModelSpec, build
 from crtlib.models.scoring import token_logprobs
 from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
 from crtlib.text import corpora, records
-from crtlib.text.records import MASK
+from crtlib.text.records import MASK, Point, Secret
 from crtlib.text.tokenizer import Bpe, train_bpe
+from crtlib.training.clipping import IGNORED
+from crtlib.training.devices import sent
 from crtlib.training.loop import train
 from crtlib.training.methods import Private, dpsgd
-from crtlib.training.phases import Phase
+from crtlib.training.noise import Random
+from crtlib.training.phases import Batch, Phase, PrivatePhase, collate
+
+# --- who holds what -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Incidence:
+    """``matrix (secrets, examples)`` of 0 and 1, the names of both in the order of their first
+    rows, and ``prior``, ``posterior (secrets,)``."""
+
+    matrix: sparse.csr_array
+    secrets: np.ndarray
+    examples: np.ndarray
+    prior: np.ndarray
+    posterior: np.ndarray
+
+
+def of_pairs(table: pd.DataFrame, *, prior: float) -> Incidence:
+    """The incidence of different pairs ``example``, ``secret``, with the posterior ``r`` that the
+    secret of the first of its rows is promised. Raises ValueError unless 0 < prior < r < 1."""
+    secret, secrets = pd.factorize(table["secret"])
+    example, examples = pd.factorize(table["example"])
+    p, r = promised(prior, table["r"].to_numpy(float)[np.unique(secret, return_index=True)[1]])
+    shape = len(secrets), len(examples)
+    matrix = sparse.csr_array((np.ones(len(table)), (secret, example)), shape=shape)
+    return Incidence(matrix, np.asarray(secrets), np.asarray(examples), p, r)
+
+
+def of_values(values: Sequence[Collection[str]]) -> sparse.csr_array:
+    """``(secrets, examples)`` of 0 and 1: each value that an example holds is a secret, in the
+    order in which they are first met, those of one example by name.
+
+    >>> of_values([{"x"}, {"y", "x"}, set()]).toarray().tolist()
+    [[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    pairs = [(value, i) for i, each in enumerate(values) for value in sorted(each)]
+    rows, _ = pd.factorize(np.array([value for value, _ in pairs], dtype=object))
+    where = (rows, [i for _, i in pairs])
+    shape = (int(rows.max(initial=-1)) + 1, len(values))
+    return sparse.csr_array((np.ones(len(pairs)), where), shape=shape)
+
+
+# --- masked language models -----------------------------------------------------------------------
+SHARE = 0.15
+"""Share of the tokens that are asked for (BERT, Devlin et al. 2019)."""
+
+
+def hide(
+    tokens: Tensor,
+    lengths: Tensor,
+    *,
+    mask: int,
+    vocab_size: int,
+    generator: Random,
+    share: float = SHARE,
+) -> tuple[Tensor, Tensor]:
+    """Inputs and targets (B, L) of ``tokens`` (B, L): each token but the first and the last is
+    asked for with probability ``share``; of those 80 % read ``mask``, 10 % a random token, 10 %
+    what they are. Targets are ``IGNORED`` elsewhere.
+
+    The draws depend on nothing but ``generator`` and the lengths. Raises ValueError for a share
+    outside (0, 1].
+    """
+    check("share", share, 0 < share <= 1, "in (0, 1]")
+    place = torch.arange(tokens.shape[1], device=tokens.device)
+    inside = (place > 0) & (place < sent(lengths, tokens.device)[:, None] - 1)
+    asked = inside & (_uniforms(tokens, generator) < share)
+    fate = _uniforms(tokens, generator)
+    other = (_uniforms(tokens, generator) * vocab_size).long()
+    inputs = tokens.masked_fill(asked & (fate < 0.8), mask)
+    inputs = torch.where(asked & (fate >= 0.9), other, inputs)
+    return inputs, tokens.masked_fill(~asked, IGNORED)
+
+
+def _uniforms(tokens: Tensor, generator: Random) -> Tensor:
+    # What is hidden guards no secret, so where noise is secure any good generator will do.
+    seeded = generator if isinstance(generator, torch.Generator) else None
+    return torch.rand(tokens.shape, device=tokens.device, dtype=torch.float64, generator=seeded)
+
+
+@dataclass(frozen=True)
+class MaskedPhase(PrivatePhase):
+    """A `PrivatePhase` for masked language models, with fresh masks at every step.
+
+    An example's gradient is clipped whatever was hidden of it, so the guarantee is unchanged.
+    """
+
+    mask: int = 2
+    vocab_size: int = 512
+
+    draws: ClassVar[bool] = True
+
+    def examples(self, batch: Batch, noise: Random) -> Iterator[tuple[Tensor, ...]]:
+        """``(inputs, lengths, targets)``: see :func:`hide`."""
+        for tokens, lengths in batch:
+            inputs, targets = hide(
+                tokens, lengths, mask=self.mask, vocab_size=self.vocab_size, generator=noise
+            )
+            yield inputs, lengths, targets
+
+
+@dataclass(frozen=True)
+class InvariantPhase(MaskedPhase):
+    """A :class:`MaskedPhase` without noise, on texts that no secret changes: nothing to account."""
+
+    def event(self) -> None:  # type: ignore[override]
+        """Every point that this phase reads is the same for all adjacent datasets."""
+        return None
+
+
+def invariant(phase: MaskedPhase, points: int) -> InvariantPhase:
+    """As many steps as ``phase`` on the part "public", with as large batches: every one of its
+    ``points`` is as likely as the others, as no promise asks for less."""
+    given = {f.name: getattr(phase, f.name) for f in fields(phase)}
+    share = min(1.0, phase.normaliser / points)
+    return InvariantPhase(
+        **given | {"part": "public", "sampling_probability": share, "noise_multiplier": 0.0}
+    )
+
+
+@torch.no_grad()
+def loss(model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, seed: int) -> float:
+    """Mean cross entropy in nats of the tokens asked for; the same ones for the same ``seed``."""
+    if networks.is_causal(model):
+        raise ValueError("model: must be a masked language model")
+    head, training = networks.head(model), model.training
+    device = head.weight.device
+    generator = torch.Generator(device).manual_seed(seed)
+    total, count = 0.0, 0
+    model.eval()
+    for tokens, lengths in collate(sequences, range(len(sequences)), device):
+        inputs, targets = hide(
+            tokens, lengths, mask=mask, vocab_size=len(head.weight), generator=generator
+        )
+        asked = targets != IGNORED
+        logits = head.logits(networks.hidden(model, inputs, lengths)[asked])
+        total += float(F.cross_entropy(logits.float(), targets[asked], reduction="sum"))
+        count += int(asked.sum())
+    model.train(training)
+    return total / max(count, 1)
+
+
+_END = re.compile(r"(?:(?<=\s[.!?]|\w[!?])|(?<=[a-z]{4}\.))\s+(?![a-z]|[\"'”)]\s*$)|\n")
+
+
+def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
+    """Each point cut after its sentences, for paragraphs longer than a model's context.
+
+    Ids get ``/j``. A sentence ends at a mark that stands alone, as in WikiText, or closes a word of
+    four letters or more, never before a lower-case letter or a last quotation mark: a missed cut
+    leaves a longer point, one too many cuts a sentence in two (CRT, A.6.3). The cuts are made as if
+    each labelled secret read ``<MASK>``, so no secret is cut, and a point and its neighbour with
+    the secret masked are cut alike (A.6.2; neither holds for a secret without a label).
+    """
+    pieces: list[Point] = []
+    for p in points:
+        masked = p.text
+        for s in p.secrets:  # no sign of a mask ends a sentence or begins a word
+            masked = masked[: s.start] + "<" * (s.end - s.start) + masked[s.end :]
+        cuts = [at for end in _END.finditer(masked) for at in end.span()]
+        spans = zip([0, *cuts[1::2]], [*cuts[::2], len(p.text)], strict=True)
+        for j, (a, b) in enumerate((a, b) for a, b in spans if a < b):
+            inside = (Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b)
+            own = tuple((max(c, a) - a, min(e, b) - a) for c, e in p.spoken if c < b and a < e)
+            pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own, p.thread))
+    return tuple(pieces)
+
+
+# --- verbatim extraction --------------------------------------------------------------------------
+AT_ONCE = 512  # prefixes that are continued together
+KINDS = ("kept", "generalised", "memorised")
+
+
+def continuation(model: nn.Module, prefixes: Sequence[Sequence[int]], *, length: int) -> np.ndarray:
+    """The ``length`` tokens that greedy decoding adds to each prefix, ``(prefixes, length)``.
+
+    All prefixes have the same number of tokens. The model is read as it is, without dropout.
+    """
+    check("length", length, length >= 1, "at least 1")
+    out = np.zeros((len(prefixes), length), dtype=np.int64)
+    for first in range(0, len(prefixes), AT_ONCE):
+        block = slice(first, first + AT_ONCE)
+        state, logprobs = scoring.start(model, torch.as_tensor(prefixes[block]))
+        for t in range(length):
+            guess = logprobs.argmax(1)
+            out[block, t] = guess.cpu().numpy()
+            if t + 1 < length:
+                state, logprobs = scoring.step(model, state, guess)
+    return out
+
+
+def extracted(
+    model: nn.Module, sequences: Sequence[Sequence[int]], *, prefix: int, suffix: int
+) -> np.ndarray:
+    """Whether each sequence is extractable: its first ``prefix`` tokens, continued greedily, give
+    its next ``suffix`` tokens, ``(sequences,)`` of bool (Hush!, Definition 5.1): each of these is
+    the likeliest after those before it.
+
+    Raises ValueError for a sequence that is shorter
+    than both together; what comes after is not read.
+    """
+    check("prefix", prefix, prefix >= 1, "at least 1")
+    check("suffix", suffix, suffix >= 1, "at least 1")
+    shortest = min(map(len, sequences), default=prefix + suffix)
+    if shortest < prefix + suffix:
+        raise ValueError(
+            f"sequences: one has {shortest} tokens: must be at least {prefix}+{suffix}"
+        )
+    whole = [s[: prefix + suffix] for s in sequences]
+    ranks = scoring.token_scores(model, whole)[1]
+    return np.array([not each[prefix - 1 :].any() for each in ranks], dtype=bool)
+
+
+def kinds(
+    model: nn.Module,
+    without: nn.Module,
+    sequences: Sequence[Sequence[int]],
+    *,
+    prefix: int,
+    suffix: int,
+) -> np.ndarray:
+    """What became of each training sequence of ``model``, ``(sequences,)`` of ``KINDS``.
+
+    "kept": not extractable. "generalised": the model ``without``, trained in the same way on all
+    but these sequences, produces it too, so that it need not have been remembered. "memorised":
+    only the model that has read it does (counterfactual memorisation, Zhang et al. 2023).
+    """
+    ours = extracted(model, sequences, prefix=prefix, suffix=suffix)
+    theirs = extracted(without, sequences, prefix=prefix, suffix=suffix)
+    return np.array(KINDS)[np.where(ours, np.where(theirs, 1, 2), 0)]
+
 
 # --- text -----------------------------------------------------------------------------------------
 
@@ -53,14 +319,8 @@ def split(name: str) -> str:
     return next((s for s in ("train", "valid", "test") if corpora.available(name, s)), "train")
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Different texts, each in one part only; the vocabulary is learned from ``public``."""
-
-    public: tuple[str, ...]
-    train: tuple[str, ...]
-    valid: tuple[str, ...]
-    test: tuple[str, ...]
+Texts = namedtuple("Texts", ["public", "train", "valid", "test"])
+"""Different texts, each in one part only; the vocabulary is learned from ``public``."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -73,7 +333,7 @@ def texts(corpus: str, dialogues: int, seed: int) -> Texts:
         whole = corpora.load(corpus, split(corpus), limit=dialogues)
     points = records.points(whole, unit="turn")
     if not whole.dialogues[0].turns[0].speaker:
-        points = masked_lm.sentences(points)
+        points = sentences(points)
     lines = sorted({p.text for p in points if len(p.text) > 15})
     lines = [lines[i] for i in np.random.default_rng(seed).permutation(len(lines))]
     ends = (np.array([0, 0.15, 0.8, 0.9, 1]) * len(lines)).astype(int)
@@ -88,7 +348,7 @@ def secret_words(
     prior: float,
     posteriors: tuple[float, float],
     seed: int,
-) -> incidence.Incidence:
+) -> Incidence:
     """Words as secrets, as in Section 5.1: sorted by how many texts hold them, the ``count`` from
     rank ``first`` on. Each is promised a uniform posterior between the two ``posteriors``;
     ``examples`` are the numbers of the lines that hold a secret, as strings."""
@@ -102,11 +362,15 @@ def secret_words(
     pairs = [(str(i), w, promise[w]) for i, words in enumerate(each) for w in sorted(words)
              if w in promise]  # fmt: skip
     table = DataFrame(pairs, columns=["example", "secret", "r"])
-    return incidence.of_pairs(table, prior=prior)
+    return of_pairs(table, prior=prior)
 
 
 def without(line: str, words: Collection[str]) -> str:
     """A line with ``<MASK>`` for each of these words: what stays as it is, whatever they are.
+
+    It is a *view* of the narrower predicate (Hush!, Section 3), by which two examples are the same
+    but for a secret word: what is computed from views alone is equal for adjacent datasets, so it
+    costs none of any promise.
 
     >>> without("The cat, the CAT!", {"cat"})
     'The <MASK>, the <MASK>!'
@@ -142,8 +406,7 @@ class MaskedStudy(TextStudy):
     ``predicate`` "word": but for its secret words a text stays as it is; what is left when they
     are masked is then the same for all adjacent datasets, and is read first, without noise."""
 
-    kind: ClassVar[str] = "masked"
-    LATER: ClassVar[frozenset[str]] = frozenset({"simulated", "predicate"})
+    LATER = frozenset({"simulated", "predicate"})
 
     targets: Literal["linear", "sqrt"]
     scale: Positive | None
@@ -172,9 +435,9 @@ class MaskedStudy(TextStudy):
         phases = 1 + (self.predicate == "word")
         return 1 + 1e-4 * phases * self.steps * self.batch_size * self.context / 32 * width
 
-    def phase(self, plan: secrets.Plan, bpe: Bpe) -> masked_lm.MaskedPhase:
+    def phase(self, plan: secrets.Plan, bpe: Bpe) -> MaskedPhase:
         """All steps of a plan, on text of this vocabulary."""
-        return masked_lm.MaskedPhase(
+        return MaskedPhase(
             epoch=1,
             sampling_probability=tuple(plan.probabilities.tolist()),
             steps=self.steps,
@@ -203,7 +466,7 @@ class MaskedStudy(TextStudy):
         parts = {"private": cut(read)}
         if self.predicate == "word":
             parts["public"] = cut(without(line, holders.secrets.tolist()) for line in read)
-            phases.insert(0, masked_lm.invariant(phases[0], len(read)))
+            phases.insert(0, invariant(phases[0], len(read)))
         model.to(desk.device)
         run = train(model, phases, parts, seed=self.seed, checkpoint=desk.checkpoint)
         accounted = secrets.guarantees(run.events, holders.matrix, prior=holders.prior)[0]
@@ -216,7 +479,7 @@ class MaskedStudy(TextStudy):
             "examples": len(read),
         }
         for part in ("valid", "test"):
-            facts[part] = masked_lm.loss(run.model, cut(getattr(text, part)), mask=bpe.mask, seed=0)
+            facts[part] = loss(run.model, cut(getattr(text, part)), mask=bpe.mask, seed=0)
         return rows(facts)
 
 
@@ -224,8 +487,6 @@ class MaskedStudy(TextStudy):
 class UnigramStudy(TextStudy):
     """How often each token stands in the training texts of :class:`MaskedStudy`, and nothing of
     its place: a model whose loss is not below this one's has learned nothing that is compared."""
-
-    kind: ClassVar[str] = "unigram"
 
     dialogues: Count = 300
     vocab_size: Count = 400
@@ -242,7 +503,7 @@ class UnigramStudy(TextStudy):
 
 
 @functools.lru_cache(maxsize=64)
-def masked_plan(study: MaskedStudy) -> tuple[secrets.Plan, incidence.Incidence]:
+def masked_plan(study: MaskedStudy) -> tuple[secrets.Plan, Incidence]:
     """How to train, and who holds what."""
     holders = secret_words(
         texts(study.corpus, study.dialogues, study.seed).train,
@@ -321,8 +582,6 @@ class ExtractionStudy(TextStudy):
     """DP-SGD on a causal model, twice: on all texts, and on all but the ``probes``. ``prefix`` and
     ``suffix`` are in tokens."""
 
-    kind: ClassVar[str] = "extraction"
-
     noise_multiplier: NotNegative
     dialogues: Count = 40
     probes: Count = 40
@@ -380,8 +639,8 @@ class ExtractionStudy(TextStudy):
             for name, part in (("all", [*probes, *rest]), ("rest", rest))
         ]  # fmt: skip
         ours, theirs = (run.model.eval() for run in both)
-        kinds = extraction.kinds(ours, theirs, probes, prefix=self.prefix, suffix=self.suffix)
-        counts = {kind: float((kinds == kind).sum()) for kind in extraction.KINDS}
+        found = kinds(ours, theirs, probes, prefix=self.prefix, suffix=self.suffix)
+        counts = {kind: float((found == kind).sum()) for kind in KINDS}
         scores = np.concatenate(token_logprobs(ours, valid))
         size = sum(p.numel() for p in ours.parameters())
         facts = counts | {"loss": -scores.mean(), "parameters": size}

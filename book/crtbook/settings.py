@@ -22,18 +22,18 @@ import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from importlib import resources
 from typing import Any
 
 import yaml
 
+import crtbook
 from crtlib import options
 from crtlib.checks import ParameterError
 from crtlib.screening import policies
 from crtlib.text import corpora
 from crtlib.training import methods
 
-FOLDER = resources.files("crtbook") / "profiles"
+FOLDER = crtbook.FOLDER / "profiles"
 SIMULATED = "customersim"
 _SIZES = ("quick", "laptop", "paper")
 _IPYTHON = {"In", "Out", "get_ipython", "exit", "quit", "open"}
@@ -41,9 +41,7 @@ _IPYTHON = {"In", "Out", "get_ipython", "exit", "quit", "open"}
 Node = Mapping[str, Any]
 """What is known of a field, or of a group of fields, in the words of JSON Schema."""
 
-SECTIONS: dict[str, Node] = yaml.safe_load(
-    (resources.files("crtbook") / "sections.yml").read_text("utf-8")
-)["sections"]
+SECTIONS: dict[str, Node] = crtbook.entries("sections")["sections"]
 """The sections that a profile has, by name."""
 
 
@@ -122,7 +120,7 @@ class Dotted:
 # --------------------------------------------------------------------------- profiles
 def profile_names() -> list[str]:
     """The profiles that exist, smallest first."""
-    names = [file.name.removesuffix(".yml") for file in FOLDER.iterdir() if ".yml" in file.name]
+    names = [file.stem for file in FOLDER.glob("*.yml")]
     return sorted(names, key=lambda n: (_SIZES.index(n) if n in _SIZES else len(_SIZES), n))
 
 

@@ -6,14 +6,14 @@
 6
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pandas import DataFrame
 
 from crtbook import grids, settings
-from crtbook.store import Store
-from crtbook.study import Study
+from crtbook.study import Store, Study
+from crtbook.tables import STUDIES
 from crtlib.checks import ParameterError, check_choice
 
 SHOWN = (
@@ -23,30 +23,8 @@ SHOWN = (
 """Metrics that the command line shows of a sweep."""
 
 
-def _secrets(protection: Any, extraction: Any) -> list[Study]:
-    masked = [*grids.masked_grid(protection), *grids.beside_grid(protection)]
-    return [*masked, *grids.unigram_grid(protection), *grids.extraction_grid(extraction)]
-
-
-SWEEPS: dict[str, tuple[tuple[str, ...], Callable[..., list[Any]]]] = {
-    # Figures 2 to 5 of CRT, and the search for their hyperparameters
-    "crt": (("crt",), grids.crt_grid),
-    "tuning": (("tuning",), grids.tuning_grid),
-    # Figure 2 with the paper's own learning rates, and GPT-2 from a public start
-    "authors": (("utility",), grids.authors_grid),
-    "start": (("utility",), grids.public_start_grid),
-    # what a pre-trained model knows before it is fine-tuned
-    "carriers": (("crt",), grids.carriers_grid),
-    # what is proved, audited, attacked, and its cost
-    "axis": (("axis",), grids.axis_grid),
-    # Tables 2 to 5 and Figure 5 of the report
-    "leakage": (("leakage_report", "leakage_training"), grids.leakage_chapters),
-    # Figure 1 of Hush! and its extraction
-    "secrets": (("secret_protection", "extraction"), _secrets),
-    "games": (("secret_protection",), grids.games_grid),
-    "screening": (("screening",), grids.screening_grid),
-}
-"""Which sections of a profile a sweep reads, and the studies that it makes of them."""
+SWEEPS: dict[str, list[str]] = STUDIES["sweeps"]
+"""Of each sweep its grid (:mod:`crtbook.grids`), and the sections of a profile that it reads."""
 
 
 def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
@@ -56,7 +34,7 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
     Raises :class:`ParameterError` for a name that no section has, or a value that it refuses.
     """
     check_choice("name", name, tuple(SWEEPS))
-    names, grid = SWEEPS[name]
+    grid, *names = SWEEPS[name]
     sections = [settings.load(section, profile) for section in names]
     given: list[dict[str, str]] = [{} for _ in sections]  # at once: one setting may follow another
     for dotted, text in changes.items():
@@ -68,7 +46,7 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
         for k in owners or [0]:
             given[k][dotted] = text
     sections = [settings.assign(*pair) for pair in zip(sections, given, strict=True)]
-    return grids.unique(grid(*sections))
+    return grids.unique(getattr(grids, grid)(*sections))
 
 
 def forecast(studies: Iterable[Study], store: Store) -> DataFrame:

@@ -8,31 +8,59 @@ True
 """
 
 import contextlib
+import datetime
 import functools
 import hashlib
+import os
 import platform
 import subprocess
-from collections.abc import Iterable
-from importlib import resources
+import time
+from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
-import yaml
 from pandas import DataFrame
 
-from crtbook.study import measured, provenance
-from crtlib import files
+import crtbook
+from crtlib import __version__, files
 from crtlib.files import Named
 
-__all__ = ["caption", "digest", "edition", "measured", "names", "provenance", "record", "recorded"]
-
-FOLDER = resources.files("crtbook") / "recorded"
+FOLDER = crtbook.FOLDER / "recorded"
 """The recorded tables: package data, so that they are there without a checkout."""
-STUDIES: dict[str, Any] = yaml.safe_load(
-    (resources.files("crtbook") / "studies.yml").read_text("utf-8")
-)
+STUDIES: dict[str, Any] = crtbook.entries("studies")
 """What the studies of the papers are made of."""
+
+
+Made = TypeVar("Made")
+Facts = dict[str, str | float]
+
+
+def provenance(
+    *, profile: str, device: str, seconds: float, cpu_seconds: float | None = None
+) -> Facts:
+    """What a reader must know of where a number comes from. ``seconds``: wall clock of the whole
+    run, preparing and attacks included."""
+    versions = {n: metadata.version(n) for n in ("torch", "transformers", "numpy")}
+    versions = {"crtlib": __version__, **versions}
+    facts: Facts = {
+        "profile": profile,
+        "device": device,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "date": datetime.date.today().isoformat(),
+        "seconds": round(seconds, 2),
+    }
+    return facts if cpu_seconds is None else facts | {"cpu_seconds": round(cpu_seconds, 2)}
+
+
+def measured(make: Callable[[], Made], *, profile: str, device: str = "cpu") -> tuple[Made, Facts]:
+    """What ``make`` makes, and its :func:`provenance`."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    made = make()
+    seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+    return made, provenance(profile=profile, device=device, **seconds)
 
 
 @functools.cache
@@ -40,19 +68,13 @@ def commit() -> str:
     """The commit of this checkout, with a ``+`` where tracked files differ from it; empty where
     the package lies in none."""
     root = Path(__file__).resolve().parents[2]
+    where = f"--git-dir={root / '.git'}", f"--work-tree={root}"
+    told = ("describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+")
     try:
-        where, head, changed = (
-            subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True)
-            for words in (
-                ("rev-parse", "--show-toplevel"),
-                ("rev-parse", "--short=12", "HEAD"),
-                ("status", "--porcelain", "--untracked-files=no"),
-            )
-        )
+        done = subprocess.run(["git", *where, *told], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return ""
-    inside = Path(where.stdout.strip()) == root
-    return head.stdout.strip() + "+" * bool(changed.stdout) if inside else ""
+    return done.stdout.strip()
 
 
 @functools.cache
@@ -91,8 +113,7 @@ def edition(name: str) -> DataFrame | None:
 
 def names() -> list[str]:
     """The recorded tables."""
-    found = (p.name for p in FOLDER.iterdir())
-    return sorted(name.removesuffix(".parquet") for name in found if name.endswith(".parquet"))
+    return sorted(path.stem for path in FOLDER.glob("*.parquet"))
 
 
 @functools.lru_cache(maxsize=8)
@@ -100,8 +121,7 @@ def _read(name: str) -> DataFrame:
     path = FOLDER / f"{name}.parquet"
     if not path.is_file():
         raise ValueError(f"name={name!r}: must be one of {', '.join(names())}")
-    with path.open("rb") as stream:
-        return pd.read_parquet(stream)
+    return pd.read_parquet(path)
 
 
 def digest(name: str) -> str:

@@ -2,8 +2,8 @@
 
 What a run promises is :mod:`crtlib.accounting.guarantees`, which calls none of these.
 
->>> crt_bayesian(1.0, delta=0.0, gamma=0.0, delta2=0.01)
-(0.0, 0.01)
+>>> crt_group(1.0, delta=0.0, missed=3)
+(3.0, 0.0)
 """
 
 import math
@@ -17,7 +17,6 @@ from crtbook.tight import Composed, compose
 from crtlib.accounting import accountants, secrets
 from crtlib.accounting.accountants import RELATIONS
 from crtlib.accounting.composition import Array, Pair
-from crtlib.accounting.guarantees import bayes_amplify
 from crtlib.accounting.ledger import SampledGaussian, profile
 from crtlib.accounting.secrets import check_each
 from crtlib.checks import check, check_choice, check_delta, check_whole
@@ -53,13 +52,6 @@ def indistinguishability(p: Sequence[float], q: Sequence[float], *, epsilon: flo
     0.1703
     """
     return max(hockey_stick(p, q, epsilon=epsilon), hockey_stick(q, p, epsilon=epsilon))
-
-
-def confidentiality_redacted(
-    epsilon: float, *, delta: float, detected: bool
-) -> tuple[float, float]:
-    """Proposition 5, one secret: epsilon becomes 0 where the policy detects it; delta stays."""
-    return (0.0 if detected else float(epsilon)), delta
 
 
 def group_naive(
@@ -140,20 +132,8 @@ def _group(event: SampledGaussian, group: int, relation: str) -> tuple[Composed,
     """The group against its absence and back, or against its worst replacement."""
     law = secrets.poisson_binomial([event.sampling_probability] * group)
     sigma, steps = event.noise_multiplier, int(event.steps)
-    directions: tuple[secrets.Direction, ...] = ("replace",)
-    if relation == "add_or_remove":
-        directions = "forward", "backward"
-    return tuple(compose(law, sigma, steps, direction=d) for d in directions)
-
-
-def crt_confidentiality(
-    epsilon: float, *, delta: float, detected: bool, caught: bool
-) -> tuple[float, float]:
-    """Theorem 8.1: a secret that is redacted, or missed but ``caught`` by the conservative policy.
-
-    Missed by both, it is trained on without noise: (inf, delta).
-    """
-    return (0.0 if detected else epsilon if caught else math.inf), delta
+    ways = secrets.RELATIONS[relation]
+    return tuple(compose(law, sigma, steps, direction=way) for way in ways)
 
 
 def crt_group(
@@ -166,27 +146,6 @@ def crt_group(
     """
     check_whole("missed", missed, 0)
     return group_naive([epsilon] * int(missed), delta=delta, tight=tight)
-
-
-def crt_bayesian(
-    epsilon: float, *, delta: float, gamma: float, delta2: float, one_directional: bool = False
-) -> tuple[float, float]:
-    """Theorem 8.3: (log(1 + gamma (e^epsilon - 1)), gamma delta + delta2), in both directions.
-
-    ``delta2`` is the probability that both policies miss, so it is at most gamma.
-    ``one_directional`` gives the tighter pair that holds for D against D' only.
-    """
-    check("delta2", delta2, 0 <= delta2 <= 1, "in [0, 1]")
-    amplified, spent = bayes_amplify(epsilon, delta=delta, gamma=gamma)
-    if not one_directional:
-        return amplified, spent + delta2
-    check("delta2", delta2, delta2 <= gamma, f"at most gamma={gamma}")
-    weight = gamma - delta2  # 1 - gamma + weight e^eps = 1 - delta2 + weight (e^eps - 1)
-    if epsilon < 700:
-        value = math.log1p(weight * math.expm1(epsilon) - delta2) if delta2 < 1 else 0.0
-    else:
-        value = epsilon + math.log(weight) if weight else 0.0
-    return max(0.0, value), weight * delta + delta2
 
 
 def _exp(x: float) -> float:

@@ -24,6 +24,7 @@ from crtlib.training import methods
 from crtlib.training.methods import Terms
 
 CELLS = ["corpus", "model", "method", "gamma"]
+WORDS = {"valid_ppl_words": "ppl", "valid_acc_words": "acc"}
 
 
 def exact(corpus: str, policy: str) -> bool:
@@ -76,34 +77,29 @@ def curve(
     worst; the bound of the public rate is part of ``delta`` then. A table that was recorded before
     these were counted has the misses of both policies instead, which is not what the theorem
     asks."""
-    names = {"valid_ppl_words": "ppl", "valid_acc_words": "acc"}
-    steps = table[table.metric == "steps"].set_index("run").value
-    part = table[table.metric.isin(names) & (epochs is None or table.epoch.isin(epochs or []))]
-    wide = part.assign(metric=part.metric.map(names)).pivot_table(
-        index=[*CELLS, "epoch"], columns="metric", values="value", aggfunc=["mean", "std"]
-    )
-    wide.columns = [f"{name}_{kind}" for kind, name in wide.columns]
-    each = ["ppl_mean", "ppl_std", "acc_mean", "acc_std"]
-    out = wide.reindex(columns=each).reset_index()  # of one seed there is no spread
-    out["seeds"] = part.groupby([*CELLS, "epoch"]).seed.nunique().to_numpy()
-    constants = table.drop_duplicates(CELLS).set_index(CELLS)
-    missed = {key: _miss_rates(cell) for key, cell in table.groupby(CELLS)}
-
-    costs = []
-    for *cell, epoch in out[[*CELLS, "epoch"]].itertuples(index=False):
-        run, (gamma, delta2) = constants.loc[tuple(cell)], missed[tuple(cell)]
-        epsilon = spent(
-            run.name[2],
-            sampling_probability=run.sampling_probability,
-            noise_multiplier=run.noise_multiplier,
-            steps=round(steps[run.run] * epoch / run.epochs),
-            gamma=gamma,
-            delta=run.delta,
-            neighbouring_relation=neighbouring_relation,
-        )
-        costs.append((gamma, epsilon, run.delta + delta2))
-    out[["miss_rate", "epsilon", "delta"]] = costs
-    return out
+    out = []
+    for cell, runs in table.groupby(CELLS):
+        run, (gamma, delta2) = runs.iloc[0], _miss_rates(runs)
+        (steps,) = runs[(runs.metric == "steps") & (runs.run == run.run)].value
+        for epoch, part in runs[runs.metric.isin(WORDS)].groupby("epoch"):
+            if epochs is not None and epoch not in epochs:
+                continue
+            each = part.groupby(part.metric.map(WORDS)).value
+            row = {f"{name}_mean": x for name, x in each.mean().items()}
+            row |= {f"{name}_std": x for name, x in each.std().items()}  # of one seed there is none
+            row["seeds"], row["miss_rate"] = part.seed.nunique(), gamma
+            row["epsilon"] = spent(
+                run.method,
+                sampling_probability=run.sampling_probability,
+                noise_multiplier=run.noise_multiplier,
+                steps=round(steps * epoch / run.epochs),
+                gamma=gamma,
+                delta=run.delta,
+                neighbouring_relation=neighbouring_relation,
+            )
+            row["delta"] = run.delta + delta2
+            out.append(dict(zip(CELLS, cell, strict=True)) | {"epoch": epoch} | row)
+    return DataFrame(out)
 
 
 def _miss_rates(cell: DataFrame) -> tuple[float, float]:

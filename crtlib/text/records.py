@@ -534,7 +534,7 @@ def points(
     joined by newlines. ``unit="user"``: all turns of a person. There is no default, as the choice
     decides what is public: every CustomerSim dialogue holds a name, so with dialogues as points
     nothing is. ``write`` makes a text of turns. A WikiText paragraph is a turn, and
-    ``crtbook.masked_lm.sentences`` cuts it further.
+    ``crtbook.secrets.sentences`` cuts it further.
     """
     if unit not in UNITS:
         raise ValueError(f"unit={unit!r}: must be one of {', '.join(UNITS)}")

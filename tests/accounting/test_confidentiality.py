@@ -24,6 +24,7 @@ from crtlib.accounting.ledger import SampledGaussian
 from crtlib.screening import policies, redaction
 from crtlib.screening.redaction import prepare, redact
 from crtlib.text.records import MASK, Point, Secret
+from tests.accounting import printed
 
 DELTA = 8e-5
 GAMMAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 1)
@@ -401,7 +402,7 @@ def test_definition_2_and_proposition_5_on_a_finite_mechanism():
         (policies.miss(policies.oracle, 1.0, 0), False),
     ):
         pair = (shown(prepare(d, pi(d), None, dedup="none").all, secret) for d in (ours, theirs))
-        _, delta = theorems.confidentiality_redacted(epsilon, delta=plain, detected=detected)
+        _, delta = printed.confidentiality_redacted(epsilon, delta=plain, detected=detected)
         found = indistinguishability(*pair, epsilon=0.0 if detected else epsilon)
         assert found == (0 if detected else plain) <= delta
 
@@ -466,7 +467,7 @@ def test_definition_4_and_theorem_8_on_a_finite_mechanism():
     for epsilon in (0.02, 0.1, 0.2):
         delta = indistinguishability(law(1), law(0), epsilon=epsilon)
         for one_directional in (False, True):
-            eps, spent = theorems.crt_bayesian(
+            eps, spent = printed.crt_bayesian(
                 epsilon, delta=delta, gamma=gamma, delta2=delta2, one_directional=one_directional
             )
             apart = hockey_stick(mixture, masked, epsilon=eps)
@@ -474,7 +475,7 @@ def test_definition_4_and_theorem_8_on_a_finite_mechanism():
             if not one_directional:
                 assert indistinguishability(mixture, masked, epsilon=eps) <= spent + 1e-12
     for v in values:  # Theorem 8.1, value by value
-        eps, delta = theorems.crt_confidentiality(
+        eps, delta = printed.crt_confidentiality(
             0.1,
             delta=indistinguishability(law(1), law(0), epsilon=0.1),
             detected=v not in missed,
@@ -503,7 +504,7 @@ def test_proposition_6_and_theorem_8_3_in_both_directions(laws, gamma, epsilon):
     delta2 = gamma / 4
     mixture = (1 - gamma) * p + (gamma - delta2) * q + delta2 * free
     for one_directional, apart in ((False, indistinguishability), (True, hockey_stick)):
-        eps, spent = theorems.crt_bayesian(
+        eps, spent = printed.crt_bayesian(
             epsilon, delta=delta, gamma=gamma, delta2=delta2, one_directional=one_directional
         )
         assert apart(mixture, p, epsilon=eps) <= spent + 1e-12
@@ -515,13 +516,13 @@ def test_the_tight_form_of_theorem_8_3_is_reached():
     p = np.array([0.2, 0.8, 0.0])
     q = np.array([0.2 * math.exp(epsilon), 1 - 0.2 * math.exp(epsilon), 0.0])
     mixture = (1 - gamma) * p + (gamma - delta2) * q + delta2 * np.array([0, 0, 1])
-    eps, spent = theorems.crt_bayesian(
+    eps, spent = printed.crt_bayesian(
         epsilon, delta=0.0, gamma=gamma, delta2=delta2, one_directional=True
     )
     assert spent == delta2
     assert hockey_stick(mixture, p, epsilon=eps) == pytest.approx(spent, abs=1e-12)
     assert hockey_stick(mixture, p, epsilon=0.99 * eps) > spent + 1e-4
-    assert eps < theorems.crt_bayesian(epsilon, delta=0.0, gamma=gamma, delta2=delta2)[0]
+    assert eps < printed.crt_bayesian(epsilon, delta=0.0, gamma=gamma, delta2=delta2)[0]
 
 
 # --- Edges ----------------------------------------------------------------------------------------
@@ -583,12 +584,12 @@ def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
 
 
 def test_single_secrets():
-    assert theorems.confidentiality_redacted(1.5, delta=DELTA, detected=True) == (0, DELTA)
-    assert theorems.confidentiality_redacted(1.5, delta=DELTA, detected=False) == (
+    assert printed.confidentiality_redacted(1.5, delta=DELTA, detected=True) == (0, DELTA)
+    assert printed.confidentiality_redacted(1.5, delta=DELTA, detected=False) == (
         1.5,
         DELTA,
     )
-    missed_by_both = theorems.crt_confidentiality(1.5, delta=DELTA, detected=False, caught=False)
+    missed_by_both = printed.crt_confidentiality(1.5, delta=DELTA, detected=False, caught=False)
     assert missed_by_both[0] == math.inf
     assert theorems.crt_group(1.5, delta=DELTA, missed=0) == (0, 0)
 
@@ -598,7 +599,7 @@ def test_extreme_epsilons_do_not_overflow():
         value, _ = guarantees.bayes_amplify(eps, delta=DELTA, gamma=0.1)
         expected = 0.1 * eps if eps < 1e-6 else eps + math.log(0.1 + 0.9 * math.exp(-eps))
         assert value == pytest.approx(expected, rel=1e-9)
-        tight, _ = theorems.crt_bayesian(
+        tight, _ = printed.crt_bayesian(
             eps, delta=DELTA, gamma=0.1, delta2=1e-3, one_directional=True
         )
         assert 0 <= tight <= value
@@ -659,9 +660,7 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
             "missed=0.5: must be a whole number",
         ),
         (
-            lambda: theorems.crt_bayesian(
-                1, delta=0.1, gamma=0.1, delta2=0.2, one_directional=True
-            ),
+            lambda: printed.crt_bayesian(1, delta=0.1, gamma=0.1, delta2=0.2, one_directional=True),
             "delta2=0.2: must be at most gamma=0.1",
         ),
         (
@@ -679,7 +678,7 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
         ),
         (lambda: theorems.crt_group(1, delta=0.1, missed=-1), "missed=-1: must be a whole"),
         (
-            lambda: theorems.crt_bayesian(1, delta=0.1, gamma=0.1, delta2=2),
+            lambda: printed.crt_bayesian(1, delta=0.1, gamma=0.1, delta2=2),
             "delta2=2: must be in [0, 1]",
         ),
         (
@@ -810,7 +809,7 @@ def test_command_account_refuses(crtlib, arguments, message):
 
 def test_beyond_the_largest_exponent_one_direction_is_still_a_number():
     for epsilon in (699.0, 701.0, 800.0):
-        found, _ = theorems.crt_bayesian(
+        found, _ = printed.crt_bayesian(
             epsilon, delta=0.0, gamma=0.1, delta2=0.01, one_directional=True
         )
         assert found == pytest.approx(epsilon + math.log(0.09), rel=1e-9)

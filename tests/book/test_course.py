@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from crtbook.figures import tables, theme
+from tests.book.contrast import contrast
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "book"), str(ROOT / "book" / "_ext")]
@@ -278,7 +279,7 @@ def test_colours_of_the_dark_page_are_those_of_the_figures_and_can_be_read():
     pages = importlib.import_module("pages")
     assert set(pages.NEUTRAL) == {theme.INK, theme.MUTED, theme.FAINT, theme.CARD}
     looks = [look.color for look in theme.METHOD_STYLE.values()]
-    assert min(theme.contrast(pages.dark(color), pages.GROUND) for color in looks) >= 4.5
+    assert min(contrast(pages.dark(color), pages.GROUND) for color in looks) >= 4.5
 
 
 def test_a_card_of_a_cross_table_says_which_row_and_column_it_is():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crtbook import extraction
+from crtbook import secrets as extraction
 from crtlib.models import scoring
 from crtlib.models.networks import ModelSpec, build
 from crtlib.training import methods

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from crtbook import incidence, tight
+from crtbook import secrets as incidence
+from crtbook import tight
 from crtlib.accounting.ledger import WeightedGaussian
 from crtlib.accounting.secrets import guarantees, plan, sweep
 

@@ -35,34 +35,3 @@ def test_norms_are_rounded_up():
 def test_a_norm_that_is_none_is_refused(bad):
     with pytest.raises(ValueError, match=r"norms=.*: must be at least 0"):
         individual.epsilons([[1.0, bad]], steps=1, **HOW)
-
-
-DATA = ["meet Ada at 9", "no secret", "Ada pays 70"]
-
-
-def name(text):
-    return text.replace("Ada", "*").replace("Bob", "*")
-
-
-@pytest.mark.parametrize(
-    ("other", "always", "only_the_name"),
-    [
-        (["meet Bob at 9", "no secret", "Bob pays 70"], True, True),
-        (["meet Bob at 9", "no secret", "Ada pays 70"], True, True),
-        (["meet Bob at 8", "no secret", "Ada pays 70"], True, False),
-        (["", "no secret", "what you like"], True, False),
-        (["meet Ada at 9", "a secret", "Ada pays 70"], False, False),
-        (["meet Ada at 9", "no secret"], False, False),
-        (DATA, True, True),
-    ],
-)
-def test_only_those_who_hold_the_secret_differ_and_only_as_the_predicate_says(
-    other, always, only_the_name
-):
-    assert individual.adjacent(DATA, other, holders={0, 2}) is always
-    assert individual.adjacent(DATA, other, holders={0, 2}, view=name) is only_the_name
-
-
-def test_the_predicate_that_is_always_1_sees_no_difference():
-    assert individual.anything("Ada") == individual.anything("Bob")
-    assert not individual.adjacent(["Ada"], ["Bob"], holders=set())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crtbook import masked_lm
+from crtbook import secrets as masked_lm
 from crtlib.models.networks import ModelSpec, build
 from crtlib.training import clipping
 from crtlib.training.loop import train

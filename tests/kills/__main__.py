@@ -28,7 +28,7 @@ from pathlib import Path
 import psutil
 
 from crtbook import leakage, runner, runs, secrets
-from crtbook.store import Store
+from crtbook.study import Store
 from crtlib import __main__ as cli
 from crtlib.text import customersim, records
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtbook.masked_lm import sentences
+from crtbook.secrets import sentences
 from crtlib.text import corpora
 from crtlib.text.records import MASK, Point, Secret, check_spans, points
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from crtbook.masked_lm import MaskedPhase
+from crtbook.secrets import MaskedPhase
 from crtlib.models.networks import ModelSpec, build
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise

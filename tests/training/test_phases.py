@@ -10,7 +10,7 @@ import torch
 from scipy import sparse, stats
 
 from crtbook import tight
-from crtbook.masked_lm import MaskedPhase
+from crtbook.secrets import MaskedPhase
 from crtlib.accounting import secrets
 from crtlib.models.networks import build
 from crtlib.training import methods, phases

@@ -12,12 +12,11 @@ and asks for the verdict, so that a rule which answers another sentence, or the 
 
 import functools
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
+import crtbook
 from crtbook.claims import statistics
 
 PAPERS = {
@@ -83,8 +82,7 @@ class Claim(BaseModel):
 
 def entries(name: str) -> Any:
     """What a file of this package holds: ``claims``, ``errata``, ``figures`` or ``terms``."""
-    path = resources.files("crtbook.claims") / f"{name}.yml"
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return crtbook.entries(f"claims/{name}")
 
 
 @functools.cache

@@ -12,20 +12,20 @@ here.
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
+import crtbook
 from crtbook import tables, utility
 from crtbook.claims import calculations, measures, statistics
 from crtbook.claims.claim import PAPERS, Claim, entries, read, terms
 from crtbook.claims.statistics import OPEN, UNDECIDABLE, VERDICTS, Evidence
 from crtlib.text import corpora
 
-FOLDER = resources.files("crtbook.claims")
+FOLDER = crtbook.FOLDER / "claims"
 RECORDED = "ledger.parquet"
 """What :func:`computed` made of the tables that ship; ``book/badges.py`` writes it."""
 COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
@@ -111,16 +111,15 @@ def computed() -> DataFrame:
 
 def digest() -> str:
     """Of the claims, the rules and all recorded tables: what the recorded ledger was made of."""
-    files = sorted(f.name for f in FOLDER.iterdir() if f.name.endswith((".py", ".yml")))
-    parts = [FOLDER.joinpath(name).read_text(encoding="utf-8") for name in files]
+    files = sorted(f for f in FOLDER.iterdir() if f.suffix in (".py", ".yml"))
+    parts = [file.read_text(encoding="utf-8") for file in files]
     parts += [f"{name} {tables.digest(name)}" for name in tables.names()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @functools.cache
 def _ledger() -> DataFrame:
-    with FOLDER.joinpath(RECORDED).open("rb") as stream:
-        table = pd.read_parquet(stream)
+    table = pd.read_parquet(FOLDER / RECORDED)
     return table if table.attrs["of"] == digest() else computed()
 
 

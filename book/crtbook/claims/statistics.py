@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pandas import DataFrame
-from scipy import special
+from scipy import special, stats
 
 from crtlib.intervals import clopper_pearson
 
@@ -135,13 +135,23 @@ def _apart(gap: float, values: Sequence[float]) -> float:
 
 
 # --- means over seeds -----------------------------------------------------------------------------
+def half(std: Any, seeds: Any) -> Any:
+    """Half the 95 % interval of a mean over ``seeds``, by Student's t; 0 for one seed.
+
+    >>> [round(float(half(1.0, n)), 2) for n in (1, 3)]
+    [0.0, 2.48]
+    """
+    wide = special.stdtrit(np.maximum(np.subtract(seeds, 1), 1), 0.975) * std / np.sqrt(seeds)
+    return np.where(np.greater(seeds, 1), wide, 0)
+
+
 def interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
     """Mean and 95 % t-interval over seeds; none for fewer than ``SEEDS``."""
-    x = np.asarray(values, dtype=float)
-    if len(x) < SEEDS:
-        return float(x.mean()) if len(x) else math.nan, None, None
-    half = float(special.stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x)))
-    return float(x.mean()), float(x.mean() - half), float(x.mean() + half)
+    mean = float(np.mean(values)) if len(values) else math.nan
+    if len(values) < SEEDS:
+        return mean, None, None
+    off = float(half(np.std(values, ddof=1), len(values)))
+    return mean, mean - off, mean + off
 
 
 def above(values: Sequence[float], line: float) -> float:
@@ -153,6 +163,9 @@ def above(values: Sequence[float], line: float) -> float:
     if error == 0:
         return float(gap <= 0)
     return float(special.stdtr(len(x) - 1, -gap / error))
+
+
+INTERVAL = ("value", "low", "high")
 
 
 def span(value: float, low: float | None, high: float | None, unit: str = "") -> str:
@@ -237,24 +250,20 @@ def leaks(kind: str, points: DataFrame, *, seeds: int = SEEDS) -> Evidence:
     least = min(calm.values(), default=1.0)
     some = sum(p <= ALPHA / k for p in found)
     fewest = int(points.groupby("gamma").seed.nunique().min())
-    told = Evidence(
+    above_chance = [signal(p, len(e)) for p, e in zip(found, each.values(), strict=True)]
+    below_line = [_apart(line - p.value.mean(), p.value.tolist()) for p in each.values()]
+    return Evidence(
+        **_described(kind, points, "idxmin"),
         rule="every point must be above chance (its law, over seeds)",
         why="; ".join(
             [*short, *(f"at chance at γ = {g:g}" for g, p in calm.items() if p <= ALPHA)]
         ),
-        effect=max(
-            min((signal(p, len(each[g])) for g, p in zip(each, found, strict=True)), default=0.0),
-            max(
-                (_apart(line - p.value.mean(), p.value.tolist()) for p in each.values()),
-                default=0.0,
-            ),
-        ),
+        effect=max(min(above_chance, default=0.0), max(below_line, default=0.0)),
         p_true=1.0 if short else max(found),
         p_false=least,
         part=not short and 0 < some < k,
         seeds=fewest if short and least > ALPHA else seeds,
     )
-    return _described(told, kind, points, "min")
 
 
 def calm(
@@ -274,7 +283,8 @@ def calm(
     why = why if idle else "finds nothing on non-private training either"
     whys = [] if works else [f"the attack {why}"]
     whys += [f"above chance (p = {p_false:.1g})"] if p_false <= ALPHA else []
-    told = Evidence(
+    return Evidence(
+        **_described(kind, points, "idxmax"),
         rule=f"over all points at most {MARGIN[kind]:g} above chance, none above chance by its law,"
         " and the attack must work on non-private training",
         why="; ".join([*whys, *short]),
@@ -284,24 +294,17 @@ def calm(
         effect=_apart(abs(line - float(np.mean(means))), means) if works and means else power,
         comparable=works or not idle or p_false <= ALPHA,
     )
-    return _described(told, kind, points, "max")
 
 
-def _described(told: Evidence, kind: str, points: DataFrame, which: str) -> Evidence:
-    """Evidence with the range of the points, and the interval of the least or the largest."""
+def _described(kind: str, points: DataFrame, end: str) -> dict[str, Any]:
+    """The range of the points in words, and the interval of the least or the largest."""
     means = points.groupby("gamma").value.mean()
-    at = means.idxmin() if which == "min" else means.idxmax()
-    value, low, high = interval(points[points.gamma == at].value.tolist())
+    at = points[points.gamma == getattr(means, end)()]
     words = f"{means.min():.3g}" + (f" to {means.max():.3g}" if len(means) > 1 else "")
     unit = "bits, the mean canary" if kind == "exposure" else "right guesses"
     number = f"{len(means)} point{'s'[: len(means) > 1]}"
-    return replace(
-        told,
-        ours=f"{words} {unit} (chance: {chance(kind):.3g}), {number}",
-        value=value,
-        low=low,
-        high=high,
-    )
+    ours = f"{words} {unit} (chance: {chance(kind):.3g}), {number}"
+    return {"ours": ours, **dict(zip(INTERVAL, interval(at.value.tolist()), strict=True))}
 
 
 # --- counts and calculations ----------------------------------------------------------------------
@@ -309,11 +312,11 @@ def rate(count: int, of: int, *, side: str, line: float, seeds: int) -> Evidence
     """The claim that a share lies at or "above", or "below" ``line``; a line of 1 asks for no
     exception at all."""
     low, high = clopper_pearson(count, of)
-    at_least = float(special.betainc(count, of - count + 1, line)) if count else 1.0
-    at_most = float(1 - special.betainc(count + 1, of - count, line)) if count < of else 1.0
+    more = stats.binomtest(count, of, line, alternative="greater").pvalue
+    less = stats.binomtest(count, of, line, alternative="less").pvalue
+    true, false = (more, less) if side == "above" else (less, more)
     if line == 1:
-        at_least, at_most = float(count < of), float(count == of)
-    true, false = (at_least, at_most) if side == "above" else (at_most, at_least)
+        true, false = float(count < of), float(count == of)
     return Evidence(
         ours=f"{count} of {of}, {count / of:.1%} [{low:.1%}, {high:.1%}]",
         rule=f"none of {of} may be missed"

@@ -42,7 +42,7 @@ def sweep(
         --device: Device: auto, cpu or cuda.
     """
     from crtbook import runner, sweeps, tables
-    from crtbook.store import Store
+    from crtbook.study import Store
     from crtlib import outputs
     from crtlib.training.devices import device_by_name
 

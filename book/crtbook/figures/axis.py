@@ -1,4 +1,4 @@
-"""One axis for all methods: what is proved of a secret, what audits and attacks show, the cost.
+"""All methods beside each other: proved, audited, attacked, their cost; and that of a private step.
 
 >>> row = {"label": "CRT", "arm": "crt", "proved_add_or_remove": 0.7, "proved_replace": 2.4,
 ...        "proved_swap": 4.9, "audited": 0.0, "exposure": 4.2, "accuracy": 0.51,
@@ -19,6 +19,7 @@ from crtbook.figures.theme import (
     INK,
     LOOKS,
     MUTED,
+    by_row,
     describe,
     method_looks,
     panels,
@@ -39,9 +40,7 @@ def axis(rows: pd.DataFrame) -> Figure:
     colors, y = _colors(rows), np.arange(len(rows))
     with panels(LOOKS["axis"], height=0.75 + 0.3 * len(y), room=0.5, sharey=True) as (fig, axes):
         for ax, column in zip(axes, ("", "accuracy", "exposure", "test_ppl_words"), strict=True):
-            ax.set_yticks(y, rows.label.tolist())
-            ax.set_ylim(len(y) - 0.4, -0.6)
-            ax.grid(axis="y", visible=False)
+            by_row(ax, rows.label.tolist())
             if column:
                 ax.scatter(rows[column], y, color=colors, s=45, zorder=3)
         _epsilons(axes[0], rows, colors)
@@ -50,7 +49,7 @@ def axis(rows: pd.DataFrame) -> Figure:
         )
         axes[1].axvline(0.5, color=MUTED, linewidth=0.8)
         axes[3].set_xscale("log")
-        plain_ticks(axes[3].xaxis, axes[3].get_xlim())
+        plain_ticks(axes[3].xaxis)
         shared_legend(fig, columns=1)
         describe(fig, f"By method: {_said(rows)}.")
     return fig
@@ -82,7 +81,41 @@ def _said(rows: pd.DataFrame) -> str:
     each: Any = rows.itertuples()
     return "; ".join(
         f"{r.label} proves "
-        + (f"ε = {r.proved_replace:.2g}" if np.isfinite(r.proved_replace) else "nothing")
+        + (f"ε = {r.proved_replace:.2g}" if r.proved_replace < np.inf else "nothing")
         + f", {r.audited:.2g} audited, attack {r.accuracy:.2g}, perplexity {r.test_ppl_words:.2g}"
         for r in each
     )
+
+
+STEP_STYLE, SHAPES = LOOKS["engines"], LOOKS["shapes"]
+"""Label, colour and marker of each engine of ``benchmarks/dp_step.py``."""
+
+
+def step_times(rows: pd.DataFrame) -> Figure:
+    """Step time of each engine over the natural, non-private step's, one line a model.
+
+    ``rows`` are those of ``benchmarks/dp_step.py``; a mark at ``ratio_median``, a line to
+    ``ratio_min``.
+    """
+    kinds = list(dict.fromkeys(rows.model))
+    with panels([""], height=0.72 * len(kinds), room=1.5) as (fig, (ax,)):
+        ax.axvline(1, color=INK, linewidth=1)
+        for k, (engine, (label, color, marker)) in enumerate(STEP_STYLE.items()):
+            some = rows[(rows.engine == engine) & rows.ratio_median.notna()]
+            y = some.model.map(kinds.index) + 0.16 * (k - 1.5)  # close marks do not hide each other
+            ax.hlines(y, some.ratio_min, some.ratio_median, color=color)
+            ax.plot(some.ratio_median, y, marker, color=color, label=label)
+        limits = (0.85 * rows.ratio_min.min(), max(2.0, 1.3 * rows.ratio_median.max()))
+        ax.set_xscale("log")
+        ax.set(xlim=limits, xlabel="step time / natural step")
+        plain_ticks(ax.xaxis, apart=1.45)
+        by_row(ax, [SHAPES.get(kind, kind) for kind in kinds])
+        shared_legend(fig)
+        describe(fig, f"Step time over that of a step without privacy. Our DP-SGD: {_ours(rows)}.")
+    return fig
+
+
+def _ours(rows: pd.DataFrame) -> str:
+    own = rows[(rows.engine == "ours") & rows.ratio_median.notna()]
+    pairs = zip(own.model, own.ratio_median, strict=True)
+    return ", ".join(f"{SHAPES.get(m, m)} {r:.2f}".replace("\n", " ") for m, r in pairs)

@@ -21,6 +21,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from crtbook.claims.statistics import half
 from crtbook.figures.theme import (
     CARD,
     INK,
@@ -30,14 +31,13 @@ from crtbook.figures.theme import (
     corpus_name,
     describe,
     end_labels,
-    half,
     listed,
     method_looks,
     model_name,
     panels,
+    parts,
     plain_ticks,
     provenance,
-    readable,
     shared_legend,
 )
 from crtlib.attacks import membership
@@ -56,41 +56,38 @@ def attack_figure(
     *,
     ylabel: str,
     title: str = "",
-    level: float = 0.95,
     nothing: float | None = None,
-    ceiling: float | Callable[[float], float] | None = None,
-    ceiling_label: str = "the most there is",
+    ceiling: tuple[str, Callable[[float], float]] | None = None,
 ) -> Figure:
     """A statistic of an attack against gamma, one line a method, one panel a model.
 
     ``summary`` holds ``model``, ``method``, ``gamma``, ``mean``, ``std``, ``seeds``, and ``low``
-    and ``high`` of the band in which a model that knows nothing lands (at ``level``, NaN where it
+    and ``high`` of the band in which a model that knows nothing lands (with 95 %, NaN where it
     is not known; at each gamma the widest of the panel's methods is shaded). Two columns are
     optional: ``values``, the numbers of the single seeds, which are then the dots (of more than
     ten seeds, and without the column, bars are the 95 % interval of the mean); ``method_label``,
     the name to show of a method that this library does not know.
 
-    ``nothing`` is the mean of a model that knows nothing (a dotted line), ``ceiling`` the most
-    that can be reached, one number or a function of gamma.
+    ``nothing`` is the mean of a model that knows nothing (a dotted line), ``ceiling`` the name of
+    the most that can be reached, and what it is at a gamma.
     """
-    models = list(dict.fromkeys(summary.model))
+    models = parts(summary, "model")
     top = float(max(summary.gamma.max(), 0.05))
-    with panels([model_name(m) for m in models], sharex=True, sharey=True) as (fig, axes):
-        for ax, model in zip(axes, models, strict=True):
-            rows = summary[summary.model == model].sort_values(["method", "gamma"])
-            _band(ax, rows, f"chance: {level:.0%} of such figures")
+    with panels([model_name(m) for m, _ in models], sharex=True, sharey=True) as (fig, axes):
+        for ax, (_, rows) in zip(axes, models, strict=True):
+            _band(ax, rows)
             if nothing is not None:
                 ax.axhline(
                     nothing, label="mean of chance", color=MUTED, linewidth=1, zorder=0.6,
                     linestyle=(0, (1, 2)),
                 )  # fmt: skip
             if ceiling is not None:
-                gammas = np.linspace(0, top, 50)
-                most = [ceiling(g) if callable(ceiling) else ceiling for g in gammas]
+                gammas, (label, most) = np.linspace(0, top, 50), ceiling
                 ax.plot(
-                    gammas, most, label=ceiling_label, linewidth=1, linestyle=(0, (6, 2)), color=INK
-                )
-            ends = _lines(ax, rows)
+                    gammas, [*map(most, gammas)], label=label, linewidth=1, color=INK,
+                    linestyle=(0, (6, 2)),
+                )  # fmt: skip
+            ends = _lines(ax, rows.sort_values(["method", "gamma"]))
             ax.set(xlim=(-0.02 * top, 1.02 * top), ylabel=ylabel)
             end_labels(ax, ends)
         axes[-1].set_xlabel(GAMMA)
@@ -101,15 +98,15 @@ def attack_figure(
     return fig
 
 
-def _band(ax: Axes, rows: DataFrame, label: str) -> None:
+def _band(ax: Axes, rows: DataFrame) -> None:
     """Shade where chance lands: at each gamma the widest band of the panel's methods."""
     band = rows.groupby("gamma").agg({"low": "min", "high": "max"}).dropna()
     if len(band) == 1:  # a band must have a width to be seen
         band = pd.concat([band, band.rename(lambda gamma: gamma + 0.05)])
     if len(band):
         ax.fill_between(
-            band.index, band.low, band.high, label=label, color=MUTED, alpha=0.16, linewidth=0,
-            zorder=0.5,
+            band.index, band.low, band.high, label="chance: 95% of such figures", color=MUTED,
+            alpha=0.16, linewidth=0, zorder=0.5,
         )  # fmt: skip
 
 
@@ -149,7 +146,7 @@ def _spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
 def _finding(summary: DataFrame) -> str:
     """What the figure shows at the largest gamma: of each model the highest and lowest method."""
     said = []
-    for model, rows in summary.groupby("model", sort=False):
+    for model, rows in parts(summary, "model"):
         top = rows.gamma.max()
         at = rows[rows.gamma == top].sort_values("mean", ascending=False)
         looks, (low, high) = method_looks(at), (at.low.min(), at.high.max())
@@ -158,7 +155,7 @@ def _finding(summary: DataFrame) -> str:
             f"{looks[m].label} {v:.3g}" for m, v in zip(ends.method, ends["mean"], strict=True)
         ]
         chance = "" if math.isnan(low) else f" (chance: {low:.3g} to {high:.3g})"
-        said.append(f"{model_name(str(model))} at {top:g}: {listed(values)}{chance}")
+        said.append(f"{model_name(model)} at {top:g}: {listed(values)}{chance}")
     return "; ".join(said)
 
 
@@ -172,17 +169,15 @@ def figure_2(curves: DataFrame, *, value: str = "ppl") -> Figure:
     it reached that utility, and promises nothing for it.
     """
     label = {"ppl": "perplexity over words", "acc": "top-1 accuracy over words"}[value]
-    pairs = list(dict.fromkeys(zip(curves.corpus, curves.model, strict=True)))
-    titles = [f"{corpus_name(c)}, {model_name(m)}" for c, m in pairs]
+    cells = parts(curves, ["corpus", "model"])
+    titles = [f"{corpus_name(c)}, {model_name(m)}" for (c, m), _ in cells]
     rename = {"epsilon": "gamma", f"{value}_mean": "mean", f"{value}_std": "std"}
     with panels(titles, height=3.1, room=0.5) as (fig, axes):
-        for ax, (corpus, model) in zip(axes, pairs, strict=True):
-            rows = curves[(curves.corpus == corpus) & (curves.model == model)]
-            rows = rows.drop(columns="gamma").rename(columns=rename).sort_values("epoch")
+        for ax, (_, rows) in zip(axes, cells, strict=True):
             ax.set(ylabel=label, yscale="log" if value == "ppl" else "linear")
-            _utility(ax, rows)
+            _utility(ax, rows.drop(columns="gamma").rename(columns=rename).sort_values("epoch"))
             if value == "ppl":
-                plain_ticks(ax.yaxis, ax.get_ylim())
+                plain_ticks(ax.yaxis)
         axes[-1].set_xlabel("ε so far")
         last = curves.groupby(["corpus", *CELL[:2]]).epoch.transform("max")
         said = _ended(curves[curves.epoch == last], f"{value}_mean")
@@ -197,16 +192,15 @@ def figure_2_test(ends: DataFrame) -> Figure:
     relations, joined by a line. A method without a finite epsilon is a line across. Of the first
     model the marks are filled and the lines across as the method's; the others are hollow, dotted.
     """
-    corpora = list(dict.fromkeys(ends.corpus))
+    corpora = parts(ends, "corpus")
     first, *others = sorted(set(ends.model))
-    marks = {m: mark for m, mark in zip([first, *others], "os^Dv", strict=False)}
-    with panels([corpus_name(c) for c in corpora], height=3.6, room=2.4) as (fig, axes):
-        for ax, corpus in zip(axes, corpora, strict=True):
-            part = ends[ends.corpus == corpus]
+    marks = dict(zip([first, *others], "os^Dv", strict=False))
+    with panels([corpus_name(c) for c, _ in corpora], height=3.6, room=2.4) as (fig, axes):
+        for ax, (_, part) in zip(axes, corpora, strict=True):
             looks = method_looks(part)
-            for (method, model), line in part.groupby(["method", "model"]):
-                look, seen = looks[str(method)], line[np.isfinite(line.epsilon)]
-                name = f"{look.label}, {model_name(str(model))}"
+            for (method, model), line in parts(part, ["method", "model"]):
+                look, seen = looks[method], line[np.isfinite(line.epsilon)]
+                name = f"{look.label}, {model_name(model)}"
                 if seen.empty:
                     dash = look.line["linestyle"] if model == first else (0, (1, 1.5))
                     ax.axhline(line.ppl_mean.iloc[0], color=look.color, linestyle=dash,
@@ -217,9 +211,9 @@ def figure_2_test(ends: DataFrame) -> Figure:
                             capsize=2.5, marker=marks[model], markerfacecolor=face, label=name,
                             color=look.color, markeredgecolor=look.color)  # fmt: skip
             ax.set(xscale="log", yscale="log", ylabel="test perplexity")
-            plain_ticks(ax.yaxis, ax.get_ylim())
+            plain_ticks(ax.yaxis)
             low, high = ax.get_xlim()
-            plain_ticks(ax.xaxis, (low, high), apart=max(1.35, (high / low) ** (1 / 8)))
+            plain_ticks(ax.xaxis, apart=max(1.35, (high / low) ** (1 / 8)))
         axes[-1].set_xlabel("ε: added or removed, to replaced")
         shared_legend(fig, columns=1)
         said = _ended(ends[ends.relation == "replace"], "ppl_mean")
@@ -276,7 +270,7 @@ def _utility(ax: Axes, rows: DataFrame) -> None:
             _spread(ax, line, look, 0.0)
             ax.annotate(
                 look.label, (line.gamma.iloc[0], line["mean"].iloc[0]), xytext=(9, 0),
-                textcoords="offset points", va="center", color=readable(look.color),
+                textcoords="offset points", va="center",
             )  # fmt: skip
         else:
             y = line["mean"].iloc[-1]
@@ -293,14 +287,12 @@ def exposures(table: DataFrame) -> DataFrame:
     ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
     the average over the canaries. DP-SGD knows no gamma: its one result stands at every gamma.
     """
-    values = table[table.metric == "exposure"].groupby([*CELL, "seed"]).value
-    runs = values.agg(["max", "mean"])
-    words = table[table.metric == "test_ppl_words"].set_index([*CELL, "seed"]).value
-    runs["ppl"] = words
-    out = runs.groupby(CELL).agg(["mean", "std", "count"])
-    out.columns = pd.Index(["_".join(names) for names in out.columns])
-    out = out.rename(columns={"max_count": "seeds"}).drop(columns=["mean_count", "ppl_count"])
-    return at_every_gamma(out.reset_index())
+    runs = [*CELL, "seed"]
+    each = table[table.metric == "exposure"].groupby(runs).value.agg(["max", "mean"])
+    each["ppl"] = table[table.metric == "test_ppl_words"].set_index(runs).value
+    out = each.groupby(CELL).agg(["mean", "std"])
+    out.columns = out.columns.map("_".join)
+    return at_every_gamma(out.assign(seeds=each.groupby(CELL).size()).reset_index())
 
 
 def figure_3(summary: DataFrame, band: Band, runs: DataFrame | None = None) -> Figure:
@@ -316,10 +308,8 @@ def figure_3(summary: DataFrame, band: Band, runs: DataFrame | None = None) -> F
         exposures = runs[runs.metric == "exposure"].groupby([*CELL, "seed"]).value.max()
         rows = with_seeds(rows, exposures.reset_index())
     most = math.log2(canaries.SPACE)
-    fig = attack_figure(
-        rows, ylabel="highest exposure (bits)", level=band.level, nothing=band.mean,
-        ceiling=most, ceiling_label=f"the most a canary can have: {most:.1f} bits",
-    )  # fmt: skip
+    ceiling = f"the most a canary can have: {most:.1f} bits", lambda _: most
+    fig = attack_figure(rows, ylabel="highest exposure (bits)", nothing=band.mean, ceiling=ceiling)
     for ax in fig.axes:
         ax.set_ylim(0, 21)
     return fig
@@ -347,65 +337,47 @@ def membership_figure(
         raise ValueError(f"metric={metric!r}: must be one of {known}")
     if runs is not None:
         rows = with_seeds(rows, runs[runs.metric == metric])
-    most = membership.ceiling if metric == "mia_accuracy" else None
-    return attack_figure(
-        rows, ylabel=ylabel, nothing=0.5, ceiling=most, ceiling_label="all missed secrets named",
-    )  # fmt: skip
+    most = ("all missed secrets named", membership.ceiling) if metric == "mia_accuracy" else None
+    return attack_figure(rows, ylabel=ylabel, nothing=0.5, ceiling=most)
 
 
 def with_seeds(summary: DataFrame, runs: DataFrame) -> DataFrame:
     """``summary`` with the column ``values``: what the single seeds of ``runs`` gave (columns
-    model, method, gamma, value). A method that stands at several gammas of the summary, and was
-    run at one, has its values at each."""
-    cells: pd.Series = runs.groupby(CELL).value.agg(tuple)
-    single = runs.groupby(["model", "method"]).value.agg(tuple)
-    gammas = runs.groupby(["model", "method"]).gamma.nunique()
-    rows = zip(summary.model, summary.method, summary.gamma, strict=True)
-    values = [
-        single[model, method] if gammas[model, method] == 1 else cells[model, method, gamma]
-        for model, method, gamma in rows
-    ]
-    return summary.assign(values=pd.Series(values, index=summary.index, dtype=object))
+    model, method, gamma, value); a method that knows no gamma has its values at each."""
+    each: DataFrame = runs.groupby(CELL).value.agg(tuple).rename("values").reset_index()
+    return summary.merge(at_every_gamma(each), on=CELL, how="left")
 
 
 def figure_6(table: DataFrame) -> Figure:
     """CRT, Figure 6: Bayesian confidentiality against gamma, one line for each epsilon' of DP-SGD.
 
-    Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and, to compare, ``relation``: one panel
-    each. The vertical axis is linear up to 0.1 and logarithmic above.
+    Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and ``relation``: one panel each. The
+    vertical axis is linear up to 0.1 and logarithmic above.
     """
-    table = table if "relation" in table else table.assign(relation="")
-    relations, targets = list(dict.fromkeys(table.relation)), sorted(table.target.unique())
-    shades = plt.get_cmap("viridis")(np.linspace(0.0, 0.7, len(targets)))
-    titles = [str(name).replace("_", " ") for name in relations]
+    relations, targets = parts(table, "relation"), sorted(set(table.target))
+    shades = [*map(to_hex, plt.get_cmap("viridis")(np.linspace(0.0, 0.7, len(targets))))]
+    titles = [name.replace("_", " ") for name, _ in relations]
+    most = 1.3 * table.epsilon.max()
     with panels(titles, height=3.5, room=0.4, sharex=True, sharey=True) as (fig, axes):
-        for ax, relation in zip(axes, relations, strict=True):
-            rows = table[table.relation == relation]
-            for target, shade in zip(targets, shades, strict=True):
-                line = rows[rows.target == target].sort_values("gamma")
-                ax.plot(line.gamma, line.epsilon, "o-", color=shade, clip_on=False)
+        for ax, (_, rows) in zip(axes, relations, strict=True):
+            ends = []
+            for (target, line), shade in zip(
+                parts(rows.sort_values("target"), "target"), shades, strict=True
+            ):
+                x, y = line.sort_values("gamma")[["gamma", "epsilon"]].to_numpy().T
+                ax.plot(x, y, "o-", color=shade, clip_on=False)
+                ends.append((x[-1], y[-1], f"ε′ = {target:g}", shade))
             ax.set_yscale("symlog", linthresh=0.1, linscale=0.6)
-            most = 1.3 * table.epsilon.max()
             ticks = [t for t in (0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10) if t <= most]
             ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
             ax.minorticks_off()
             ax.set(xlim=(0, None), ylim=(0, most), ylabel="Bayesian confidentiality ε")
-            ends = rows.sort_values(["target", "gamma"]).groupby("target").tail(1)
-            named = [(row.gamma, row.epsilon, f"ε′ = {row.target:g}", to_hex(shade))
-                     for shade, row in zip(shades, ends.itertuples(), strict=True)]  # fmt: skip
-            end_labels(ax, named)
+            end_labels(ax, ends)
         axes[-1].set_xlabel(GAMMA)
-        rows, gammas = table[table.target == targets[len(targets) // 2]], sorted(set(table.gamma))
-        gamma = gammas[len(gammas) // 2]
-        describe(fig, f"Bayesian confidentiality against the miss rate. At ε′ = "
-                      f"{rows.target.iloc[0]:g}, {_amplified(rows, gamma)}")  # fmt: skip
+        target, gamma = (x[len(x) // 2] for x in (targets, sorted(set(table.gamma))))
+        rows = table[(table.target == target) & (table.gamma == gamma)]
+        pairs = zip(rows.epsilon, rows.relation, strict=True)
+        said = listed([f"{epsilon:.2g} ({name.replace('_', ' ')})" for epsilon, name in pairs])
+        describe(fig, f"Bayesian confidentiality against the miss rate. At ε′ = {target:g}, "
+                      f"at γ = {gamma:g}, ε is {said}.")  # fmt: skip
     return fig
-
-
-def _amplified(rows: DataFrame, gamma: float) -> str:
-    """What a gamma makes of an epsilon', in words."""
-    said = [
-        f"{row.epsilon:.2g}" + (f" ({str(row.relation).replace('_', ' ')})" if row.relation else "")
-        for row in rows[rows.gamma == gamma].itertuples()
-    ]
-    return f"at γ = {gamma:g}, ε is {listed(said)}."

@@ -11,21 +11,18 @@ text that says the same in sentences, for those who do not see it.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import yaml
 from markupsafe import Markup
 
+from crtbook import entries
 from crtbook.figures.theme import page
 
 WIDTH = 360
 """Pixels of a diagram: a telephone shows it without shrinking it."""
 LINE = 15.5
 """Pixels from a line of text to the next."""
-DIAGRAMS: dict[str, dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parent / "templates" / "diagrams.yml").read_text("utf-8")
-)
+DIAGRAMS: dict[str, dict[str, Any]] = entries("figures/templates/diagrams")
 
 
 @dataclass(frozen=True)

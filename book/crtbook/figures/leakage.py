@@ -56,13 +56,13 @@ def figure_5(table: DataFrame) -> Figure:
             mean = part[name].groupby("epoch").value.mean()
             a.plot(mean.index, mean, color=color, linestyle=line, label=label)
         a.set(xlabel="epoch", ylabel="perplexity", yscale="log")
-        plain_ticks(a.yaxis, a.get_ylim())
+        plain_ticks(a.yaxis)
         if len(lengths):
             sns.ecdfplot(
                 lengths.assign(weight=1 / seeds), x="value", weights="weight", stat="count",
                 complementary=True, log_scale=(True, False), ax=b, **shaded,
             )  # fmt: skip
-            plain_ticks(b.xaxis, (1, float(lengths.value.max())), apart=1.6)
+            plain_ticks(b.xaxis, apart=1.6)
         b.set(xlabel="tokens", ylabel="unique sequences")
         colors = ScalarMappable(shaded["hue_norm"], SHADES)
         bar = fig.colorbar(colors, ax=b, label="epoch", aspect=14)
@@ -78,7 +78,7 @@ def figure_5(table: DataFrame) -> Figure:
             middle = some.groupby("epoch").value.median()
             c.plot(middle.index, middle, "_", color="black", label="median", markersize=14,
                    markeredgewidth=1.6, markeredgecolor="black")  # fmt: skip
-            plain_ticks(c.yaxis, c.get_ylim(), apart=1.5)
+            plain_ticks(c.yaxis, apart=1.5)
         c.axhline(3, color=MUTED, linestyle=":", linewidth=1.2, label="threshold 3")
         c.set(xlabel="epoch", ylabel="perplexity")
         c.legend()
@@ -112,7 +112,7 @@ def hardening(train: DataFrame, heldout: DataFrame) -> Figure:
             ax.set(ylabel=label, ylim=(0, None))
             ax.legend(loc="lower right")
         ax.set(xscale="log", xlabel="no answer where the perplexity is above")
-        plain_ticks(ax.xaxis, ax.get_xlim(), apart=1.45)
+        plain_ticks(ax.xaxis, apart=1.45)
         tight = train.threshold[finite].idxmin()
         describe(fig, "Unique sequences left and accuracy against a threshold on perplexity: at "
                  f"{train.threshold[tight]:g}, {train['unique'][tight]} are left at an accuracy of "

@@ -16,17 +16,16 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 from markupsafe import Markup
 
-from crtbook.figures.theme import page
+from crtbook.figures.theme import TEMPLATES, page
 
 ORDER = 6
 """Characters that the model looks back."""
 ALPHABET = 64
 """Characters between which a model that has read nothing cannot choose."""
-SCRIPT = (Path(__file__).parent / "templates" / "live.js").read_text("utf-8")
+SCRIPT = (TEMPLATES / "live.js").read_text("utf-8")
 
 
 class Counts:

@@ -1,4 +1,4 @@
-"""Figures of the two primers: lines and bars under a slider, a sentence cut into pieces.
+"""Figures with a slider: any, and the primers' lines, bars, and sentences cut into pieces.
 
 >>> frames = [Frame("1", "σ is 1.", {"world D": ([0, 1], [0.2, 0.1])})]
 >>> page = lines(frames, active=0, prefix="σ = ", alt="One falling line.", xaxis={}, yaxis={})
@@ -6,28 +6,86 @@
 (True, True, True)
 """
 
+import hashlib
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from crtbook.figures import sliders
-from crtbook.figures.theme import CARD, INK, MUTED, SMALL, plain_ticks
+from crtbook.figures.theme import CARD, INK, LOOKS, SMALL, page, panels, plain_ticks, svg
+
+
+def slider(
+    positions: Sequence[tuple[str, str, Any]],
+    draw: Callable[[Axes, Any], Any],
+    *,
+    active: int,
+    name: str,
+    alt: str,
+    height: float = 3.0,
+    arrange: Callable[[Axes], Any] | None = None,
+    legend: bool = True,
+    **axes: Any,
+) -> str:
+    """A figure with a slider below, as HTML in the book's style, ``height`` inches high.
+
+    A position is its label, a sentence that says what is seen there, and what ``draw`` puts on the
+    axes. All share the axes, so that what moves is what the slider moves. ``arrange`` comes last
+    (ticks, limits), ``axes`` goes to ``Axes.set``. The slider is the browser's own: arrows, Page
+    Up, Page Down, Home and End work, and a screen reader says its value with the sentence of the
+    position. The page needs no drawing library: the positions lie in one SVG, and a few lines of
+    script show one and hide the others. Without the script, and in print, the figure stands at its
+    first position.
+
+    >>> def line(ax, k):
+    ...     ax.plot([0, 1], [0, k], label="k")
+    >>> positions = [(str(k), f"The line ends at {k}.", k) for k in (1, 2)]
+    >>> page = slider(positions, line, active=1, name="k", alt="A line.", xlabel="x")
+    >>> page.count('type="range"'), "The line ends at 2." in page, 'aria-label="A line."' in page
+    (1, True, True)
+    >>> page.count('data-frame="0" style="display:none"'), page.count('data-frame="1"')
+    (1, 1)
+    """
+    with panels([""], height=height, room=0.1) as (fig, (ax,)):
+        for k, (_, _, what) in enumerate(positions):
+            before = set(ax.get_children())
+            draw(ax, what)
+            for artist in set(ax.get_children()) - before:
+                artist.set_gid(f"frame-{k}")
+        ax.set(**axes)
+        if arrange:
+            arrange(ax)
+        if legend:
+            entries = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+            columns = 2 if max(map(len, entries), default=0) < 26 else 1
+            fig.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=columns)
+        drawn = svg(fig).replace('role="img" aria-label=""', 'aria-hidden="true"', 1)
+    for k in range(len(positions)):
+        hidden = "" if k == active else ' style="display:none"'
+        drawn = drawn.replace(f'id="frame-{k}"', f'data-frame="{k}"{hidden}')
+    steps = [{"label": label, "sentence": sentence} for label, sentence, _ in positions]
+    told = json.dumps(steps, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    # From the content, so that two runs write the same page.
+    key = "live-" + hashlib.sha256((drawn + told).encode()).hexdigest()[:12]
+    drawn = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{key}-", drawn)
+    return page(
+        "slider.html.j2", key=key, plot=Markup(drawn), steps=Markup(told), frames=steps,
+        active=active, name=name, alt=alt,
+    )  # fmt: skip
+
 
 Series = tuple[Any, Any]
 Axis = Mapping[str, Any]
 """Of an axis: ``title``, ``range`` (two numbers), ``share`` (as per cent), ``log``."""
 LINE = 44
 """Characters in a line of pieces."""
-_STYLES = (
-    ("#D55E00", "-"),
-    ("#0072B2", (0, (4, 2))),
-    ("#00795A", (0, (1, 1.5))),
-    (MUTED, (0, (4, 2, 1, 2))),
-)
+_STYLES = [(color, (0, dashes or None)) for color, dashes in LOOKS["series"]]
 
 
 @dataclass(frozen=True)
@@ -100,7 +158,7 @@ def pieces(
             x += len(part)
 
     rows = 1 if longest <= LINE else -(-longest // (LINE - 6))
-    return sliders.slider(
+    return slider(
         cuts, draw, active=active, name=prefix.strip(" =") or "step", alt=alt, legend=False,
         height=0.36 * rows, arrange=lambda ax: ax.set_axis_off(),
         xlim=(0, line), ylim=(rows - 0.4, -0.6),
@@ -118,7 +176,7 @@ def _figure(
     **options: Any,
 ) -> str:
     """All frames in one figure, of which the slider shows one at a time; ``prefix`` is the name of
-    what the slider moves, ``options`` are those of :func:`crtbook.figures.sliders.slider`."""
+    what the slider moves, ``options`` are those of :func:`slider`."""
 
     def arrange(ax: Axes) -> None:
         for one, axis, scale in ((xaxis, ax.xaxis, "xscale"), (yaxis, ax.yaxis, "yscale")):
@@ -128,11 +186,11 @@ def _figure(
                 axis.set_major_formatter(PercentFormatter(1, decimals=0))
         ax.set(xlim=xaxis.get("range", ax.get_xlim()), ylim=yaxis.get("range", (0, None)))
         if yaxis.get("log"):
-            plain_ticks(ax.yaxis, ax.get_ylim(), apart=2.9)
+            plain_ticks(ax.yaxis, apart=2.9)
         if not named:  # the bars have their names themselves
             ax.set_xticks([])
             ax.xaxis.labelpad = 20
 
     positions = [(f.label, f.said, f) for f in frames]
     name = prefix.strip(" =") or "step"
-    return sliders.slider(positions, draw, name=name, arrange=arrange, **options)
+    return slider(positions, draw, name=name, arrange=arrange, **options)

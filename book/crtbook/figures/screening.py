@@ -21,18 +21,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from crtbook.figures.sliders import slider
+from crtbook.figures.primer import slider
 from crtbook.figures.tables import number
 from crtbook.figures.theme import (
     CARD,
-    FAINT,
     INK,
     LOOKS,
     MUTED,
+    by_row,
     corpus_name,
     describe,
     page,
     panels,
+    parts,
     shared_legend,
 )
 from crtlib.intervals import clopper_pearson, clopper_pearson_upper, labels_needed
@@ -101,16 +102,10 @@ def figure_1(dialogue: Dialogue, flagged: Sequence[Sequence[Secret]], *, caption
     }
     styles = [p.style for turn in columns["Redacted imperfectly"] for p in turn]
     missed, wrong = styles.count("missed"), styles.count("wrong")
-    key = (
-        ("secret", "secret", "confidential"),
-        ("caught", MASK, "found"),
-        ("missed", "secret", "missed: false negative"),
-        ("wrong", MASK, "no secret: false positive"),
-    )
     alt = "A dialogue with its secrets marked, redacted perfectly, and by a policy with errors: "
     alt += f"{missed} missed, {wrong} masked that are no secret."
-    return page("figure_1.html.j2", turns=turns, panels=columns, key=key, caption=caption,
-                alt=alt)  # fmt: skip
+    given = {"key": LOOKS["figure_1"], "caption": caption, "alt": alt}
+    return page("figure_1.html.j2", turns=turns, panels=columns, **given)
 
 
 def _masks(point: Point, secret: str, mask: str) -> list[Piece]:
@@ -142,11 +137,9 @@ def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str 
             "side": "public" if p.id in public else "private",
             "why": why,
         })  # fmt: skip
-    key = (("secret", "secret", "a secret"), ("repeat", MASK, "second occurrence"),
-           ("caught", MASK, "flagged by π"), ("missed", "secret", "still in clear"))  # fmt: skip
     alt = f"What lines 1 to 4 of Algorithm 1 do to {len(points)} points: {len(public)} become "
     alt += f"public, {len(points) - len(public)} private, {sum(map(bool, repeated))} are repeats."
-    return page("figure_7.html.j2", rows=rows, key=key, caption=caption, alt=alt)
+    return page("figure_7.html.j2", rows=rows, key=LOOKS["figure_7"], caption=caption, alt=alt)
 
 
 # --------------------------------------------------------------------------- charts
@@ -155,15 +148,11 @@ def public_and_private(counts: DataFrame) -> Figure:
 
     Columns ``public``, ``private``, ``masked`` (``<MASK>`` only): numbers of points.
     """
-    parts = {
-        "public": ("public", "#00795A"),
-        "private": ("private", "#0072B2"),
-        "masked": ("nothing but <MASK>", FAINT),
-    }
-    shares = counts[list(parts)].div(counts[list(parts)].sum(axis=1), axis=0)[::-1]
+    kinds = LOOKS["parts"]
+    shares = counts[[*kinds]].div(counts[[*kinds]].sum(axis=1), axis=0)[::-1]
     with panels([""], height=0.56 * len(counts), room=0.95) as (fig, (ax,)):
         left = np.zeros(len(shares))
-        for column, (label, color) in parts.items():
+        for column, (label, color) in kinds.items():
             ax.barh(shares.index, shares[column], left=left, label=label, color=color, height=0.62)
             for y, (start, width) in enumerate(zip(left, shares[column], strict=True)):
                 if width > 0.08:
@@ -188,8 +177,7 @@ def certified_miss_rate(*, target: float) -> Figure:
     n = np.unique(np.geomspace(8, 3 / target, 120).astype(int))
     labelled, enough = 200, labels_needed(target)
     with panels([""], height=2.9, room=0.7) as (fig, (ax,)):
-        styles = ((0, "-", "#00795A"), (1, "--", "#B97F00"), (10, ":", "#D55E00"))
-        for misses, style, color in styles:
+        for misses, style, color in LOOKS["misses"]:
             bounds = [clopper_pearson_upper(misses, int(k)) for k in n[n > misses]]
             label = f"{misses} missed" if misses else "no miss"
             ax.plot(n[n > misses], bounds, style, color=color, label=label)
@@ -226,27 +214,26 @@ def recall_bars(table: DataFrame) -> Figure:
     Columns ``corpus``, ``policy`` (a key of ``POLICY_STYLE``), ``kind``, ``secrets``, ``caught``.
     """
     table = _recalls(table[table.secrets > 0])
-    names = list(dict.fromkeys(table.corpus))
-    kinds = {n: list(dict.fromkeys(table[table.corpus == n].kind)) for n in names}
-    sizes = [len(kinds[n]) for n in names]
-    each = 0.6 + 0.4 * sum(sizes) / len(names)
-    titles = [corpus_name(n) for n in names]
-    with panels(titles, height=each, sharex=True, height_ratios=sizes) as (fig, axes):
-        for ax, name in zip(axes, names, strict=True):
+    corpora = parts(table, "corpus")
+    sizes = [each.kind.nunique() for _, each in corpora]
+    height = 0.6 + 0.4 * sum(sizes) / len(sizes)
+    titles = [corpus_name(name) for name, _ in corpora]
+    with panels(titles, height=height, sharex=True, height_ratios=sizes) as (fig, axes):
+        for ax, (_, each) in zip(axes, corpora, strict=True):
+            kinds = each.kind.unique().tolist()
             for k, (policy, (label, color, marker)) in enumerate(POLICY_STYLE.items()):
-                rows = table[(table.corpus == name) & (table.policy == policy)]
-                y = [kinds[name].index(kind) + 0.22 * (k - 1) for kind in rows.kind]
+                rows = each[each.policy == policy]
+                y = rows.kind.map(kinds.index) + 0.22 * (k - 1)
                 ax.hlines(y, rows.low, rows.high, color=color, linewidth=1.2)
                 ax.scatter(rows.recall, y, color=color, marker=marker, s=45, label=label)
-            ax.set_yticks(range(len(kinds[name])), kinds[name])
-            ax.set_ylim(len(kinds[name]) - 0.5, -0.5)
+            by_row(ax, kinds)
         axes[-1].set_xlabel("recall on held-out secrets, 95 % interval")
         axes[-1].set_xlim(None, 1.02)
         shared_legend(fig)
         whole = table.groupby("policy")[["caught", "secrets"]].sum()
         words = {p: re.sub(r"[$\\_]", "", label) for p, (label, *_) in POLICY_STYLE.items()}
         said = (f"{words[p]} {c / s:.2f}" for p, c, s in whole.itertuples())
-        describe(fig, f"Recall by kind of secret in {len(names)} corpora, with intervals; "
+        describe(fig, f"Recall by kind of secret in {len(corpora)} corpora, with intervals; "
                       f"over all kinds: {', '.join(said)}.")  # fmt: skip
     return fig
 
@@ -278,10 +265,9 @@ def threshold_slider(sweep: DataFrame) -> str:
         name="flag a word whose score for plain is under",
         alt="Recall by kind of secret, with a slider for the threshold under which a word is "
         "flagged.",
-        arrange=lambda ax: ax.set_yticks(range(len(kinds)), kinds),
+        arrange=lambda ax: by_row(ax, kinds),
         legend=False,
         height=0.6 + 0.3 * len(kinds),
         xlim=(0, 1.02),
-        ylim=(len(kinds) - 0.4, -0.6),
         xlabel="recall",
     )

@@ -16,14 +16,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from crtbook.claims.statistics import half
 from crtbook.figures.primer import Frame, lines
 from crtbook.figures.theme import (
     CARD,
     INK,
     LOOKS,
     MUTED,
+    by_row,
     describe,
-    half,
     listed,
     panels,
     shared_legend,
@@ -98,19 +99,12 @@ def game_figure(verdicts: DataFrame) -> Figure:
     y = np.arange(len(rows))
     with panels([""], height=0.6 * len(rows), room=1.7) as (fig, (ax,)):
         ax.hlines(y, rows.low, rows.high, color="#0072B2")
-        for column, shift, look, label in (
-            ("rate", 0.0, ("#0072B2", "o", 45, 0), "measured, 95 % interval"),
-            ("promised", 0.0, ("#D55E00", "|", 260, 2.5), "promised"),
-            ("accounted", -0.24, ("#00795A", "D", 40, 0), "bound for the noise added"),
-        ):  # fmt: skip
-            color, marker, size, width = look
-            ax.scatter(rows[column], y + shift, label=label, color=color, marker=marker, s=size,
-                       linewidth=width)  # fmt: skip
+        for column, shift, style in LOOKS["game_marks"]:
+            ax.scatter(rows[column], y + shift, **style)
         names = [f"{LOOKS['games'][k]},\n{LOOKS['noise'].get(n, f'{n:g} of the noise')}"
                  for k, n in zip(rows.learns, rows.noise, strict=True)]  # fmt: skip
-        ax.set_yticks(y, names)
-        ax.set(xlim=(0, 1.03), ylim=(len(rows) - 0.5, -0.5), ylabel="",
-               xlabel="chance that the secret is named")  # fmt: skip
+        by_row(ax, names)
+        ax.set(xlim=(0, 1.03), ylabel="", xlabel="chance that the secret is named")
         shared_legend(fig, columns=1)
         whole = rows[rows.noise == 1.0]
         rates = [f"{r.rate:.2f} against {r.promised:.2f} ({r.learns})" for r in whole.itertuples()]

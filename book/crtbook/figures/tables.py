@@ -55,13 +55,20 @@ def named(table: DataFrame) -> DataFrame:
     return table.assign(**words)
 
 
+def _sorted(table: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Rows by these columns, methods in their order, under the names that people read."""
+    order = list(method_looks(table))
+    told = table.assign(order=table.method.map(order.index))
+    return named(told.sort_values([*by, "order"], kind="stable"))
+
+
 def by_gamma(table: DataFrame, value: str, rows: Sequence[str] = ("model", "method")) -> DataFrame:
     """One row for each of ``rows`` (methods in their order), one column for each gamma; a method
     whose text is the same at every gamma says it once."""
-    names, order = list(rows), list(method_looks(table))
-    told = table.assign(order=table.method.map(order.index))
-    told = named(told.sort_values([n for n in names if n != "method"] + ["order"], kind="stable"))
-    wide = told.pivot_table(index=names, columns="gamma", values=value, aggfunc="first", sort=False)
+    told = _sorted(table, [name for name in rows if name != "method"])
+    wide = told.pivot_table(
+        index=list(rows), columns="gamma", values=value, aggfunc="first", sort=False
+    )
     wide = wide.reindex(columns=sorted(wide.columns)).fillna("–").astype(str)
     for row, texts in wide.iterrows():
         some = texts[texts != "–"]
@@ -100,9 +107,7 @@ def verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
     cells = DataFrame(
         [(*key, told(cell)) for key, cell in rows.groupby(keys)], columns=[*keys, "text"]
     )
-    order = list(method_looks(rows))
-    cells = named(cells.assign(order=cells.method.map(order.index)).sort_values(["model", "order"]))
-    wide = cells.pivot_table(
+    wide = _sorted(cells, ["model"]).pivot_table(
         index=keys[:2], columns="metric", values="text", aggfunc="first", sort=False
     )
     wide = wide[[m for m in metrics if m in wide]].rename(columns=dict(metrics)).fillna("–")

@@ -21,20 +21,18 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jinja2
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
-import yaml
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D, Transform
-from scipy import special
+
+from crtbook import FOLDER, entries
 
 INK = "#1d2733"
 """Text."""
@@ -75,8 +73,8 @@ class Look:
         return {"color": self.color, "marker": self.marker, "linestyle": dashes}
 
 
-TEMPLATES = Path(__file__).parent / "templates"
-LOOKS: dict[str, Any] = yaml.safe_load((TEMPLATES / "looks.yml").read_text("utf-8"))
+TEMPLATES = FOLDER / "figures" / "templates"
+LOOKS: dict[str, Any] = entries("figures/templates/looks")
 """How figures draw and name things."""
 METHOD_STYLE = {name: Look(*look) for name, look in LOOKS["methods"].items()}
 """The methods of the papers, in the order in which they are listed."""
@@ -201,6 +199,11 @@ def method_looks(table: pd.DataFrame) -> dict[str, Look]:
     return looks
 
 
+def parts(table: pd.DataFrame, by: Any) -> list[tuple[Any, pd.DataFrame]]:
+    """The rows of each value of a column, or of several, in the order in which they first come."""
+    return list(table.groupby(by, sort=False))
+
+
 End = tuple[float, float, str, str]
 """Where a line ends, with its name and colour."""
 
@@ -229,7 +232,7 @@ def end_labels(ax: Axes, ends: Sequence[End]) -> None:
     for k, (x, y, _, color) in enumerate(ends):
         ax.annotate(
             names[k], (x, y), xytext=(0, 0), textcoords=place(k), va="center",
-            color=readable(color), annotation_clip=False, linespacing=1.0,
+            annotation_clip=False, linespacing=1.0,
             arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1,
                         "shrinkB": 3, "relpos": (0, 0.5)},
         )  # fmt: skip
@@ -253,53 +256,27 @@ def _apart(places: Sequence[float], heights: Sequence[float]) -> list[float]:
     return out
 
 
-def contrast(color: str, ground: str = CARD) -> float:
-    """WCAG's contrast of two colours: 1 (none) to 21; text needs 4.5, marks need 3."""
-
-    def light(name: str) -> float:
-        parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(name)]
-        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-    low, high = sorted((light(color), light(ground)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def readable(color: str) -> str:
-    """The colour, darkened until it can be read as text on the card.
-
-    >>> contrast("#3A9BD6") < 4.5 <= contrast(readable("#3A9BD6"))
-    True
-    """
-    r, g, b = to_rgb(color)
-    while contrast(to_hex((r, g, b))) < 4.5:
-        r, g, b = 0.96 * r, 0.96 * g, 0.96 * b
-    return to_hex((r, g, b))
-
-
-def plain_ticks(axis: Any, limits: tuple[float, float], *, apart: float = 1.35) -> None:
+def plain_ticks(axis: Axis, *, apart: float = 1.35) -> None:
     """Ticks of a logarithmic axis as people write them: 1, 2, 5 times a power of ten, none closer
     to the next than the factor ``apart``, and no powers. A range too narrow for two of them has
     ticks at round numbers."""
-    low, high = limits
-    values = [m * 10.0**k for k in range(-9, 10) for m in (1, 1.5, 2, 3, 5, 7)]
-    ticks: list[float] = []
-    for value in (v for v in values if low <= v <= high):
-        if not ticks or value / ticks[-1] >= apart:
+    low, high = axis.get_view_interval()
+    ticks = [0.0]
+    for value in [m * 10.0**k for k in range(-9, 10) for m in (1, 1.5, 2, 3, 5, 7)]:
+        if low <= value <= high and value >= apart * ticks[-1]:
             ticks.append(value)
+    ticks = ticks[1:]
     if len(ticks) < 2:
         ticks = [float(t) for t in MaxNLocator(4).tick_values(low, high) if low <= t <= high]
     axis.set_ticks(ticks, labels=[f"{t:,g}" for t in ticks])
     axis.set_minor_locator(plt.NullLocator())
 
 
-def half(std: Any, seeds: Any) -> Any:
-    """Half the 95 % interval of a mean over ``seeds``, by Student's t; 0 for one seed.
-
-    >>> [round(float(half(1.0, n)), 2) for n in (1, 3)]
-    [0.0, 2.48]
-    """
-    wide = special.stdtrit(np.maximum(np.subtract(seeds, 1), 1), 0.975) * std / np.sqrt(seeds)
-    return np.where(np.greater(seeds, 1), wide, 0)
+def by_row(ax: Axes, names: Sequence[str]) -> None:
+    """A row for each of ``names``, the first on top."""
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.45, -0.55)
+    ax.grid(visible=False, axis="y")
 
 
 def shared_legend(fig: Figure, *, columns: int = 2) -> None:

@@ -18,8 +18,8 @@ from tokenizers import models as bpe
 
 from crtbook import grids, runner, runs, search, sweeps, tables
 from crtbook import settings as settings_studies
-from crtbook import store as store_module
-from crtbook.store import Store
+from crtbook import study as store_module
+from crtbook.study import Store
 from crtlib.experiments import crt, own
 from crtlib.models import folder
 from crtlib.screening import policies
@@ -81,8 +81,8 @@ def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
     """Finished cells are not run again, no half-written file is read, the table is the same."""
     code = (
         "from tests.book.experiments.test_crt import GRID\n"
-        "from crtbook import runner, store\n"
-        f"runner.sweep(GRID, store.Store({str(tmp_path / 's')!r}), workers=1, progress=False)\n"
+        "from crtbook import runner, study\n"
+        f"runner.sweep(GRID, study.Store({str(tmp_path / 's')!r}), workers=1, progress=False)\n"
     )
     script = tmp_path / "killed.py"
     script.write_text("if __name__ == '__main__':\n    " + code.replace("\n", "\n    "))

@@ -4,8 +4,7 @@ import pandas as pd
 import pytest
 
 from crtbook import game, runner
-from crtbook.store import Store
-from crtbook.study import Desk
+from crtbook.study import Desk, Store
 from crtlib.training import phases
 
 GAMES = 60

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 import time
@@ -11,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crtbook import executors, runner
-from crtbook.store import Store
-from crtbook.study import Study
+from crtbook import runner
+from crtbook.study import Store, Study
 from crtlib.options import Whole, value
 from crtlib.text import records
 
@@ -99,7 +97,7 @@ def test_a_living_sweep_is_waited_for_and_a_dead_one_is_not(tmp_path):
 def test_a_sweep_that_was_killed_holds_nothing(tmp_path):
     code = f"""if True:
         import time
-        from crtbook.store import Store
+        from crtbook.study import Store
         with Store({str(tmp_path)!r}).alone("a") as ours:
             print(ours, flush=True)
             time.sleep(600)
@@ -175,10 +173,9 @@ def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
     ready = Reader(seed=0, path=str(path)).ready()
     path.unlink()
     way = runner._Way(store, "custom", "cpu", False, "")
-    with pytest.raises(runner._DataError, match=r"when it was planned \(ValueError\)") as refused:
-        way.run(ready, "abc")
-    assert refused.value.facts["where"].startswith("records:digest:")
-    assert pickle.loads(pickle.dumps(refused.value)).facts == refused.value.facts
+    told = way.run(ready, "abc")
+    assert told["kind"] == "data" and "when it was planned (ValueError)" in told["message"]
+    assert told["where"].startswith("records:digest:")
 
 
 class Elsewhere(Executor):
@@ -195,8 +192,8 @@ class Elsewhere(Executor):
 
 
 def test_an_executor_of_somebody_elses_serves_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(executors, "elsewhere", Elsewhere, raising=False)
-    name = "entry:crtbook.executors:elsewhere"
+    monkeypatch.setattr(runner, "elsewhere", Elsewhere, raising=False)
+    name = "entry:crtbook.runner:elsewhere"
     table = runner.sweep([Slow(seed=3)], Store(tmp_path), executor=name, progress=False)
     assert table.value.tolist() == [3.0]
 
@@ -221,10 +218,10 @@ def test_other_executors_are_refused_in_one_line(name, message, tmp_path):
 
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(executors, "PATIENCE", 1)
+    monkeypatch.setattr(runner, "PATIENCE", 1)
     with (
         pytest.raises(ValueError, match=r"executor='dask://127.0.0.1:1': no answer in 1 s"),
-        executors.of("dask://127.0.0.1:1", 1),
+        runner.executor_of("dask://127.0.0.1:1", 1),
     ):
         pass
 

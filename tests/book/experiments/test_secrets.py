@@ -8,9 +8,7 @@ import pandas as pd
 import pytest
 
 from crtbook import grids, runner, secrets, settings
-from crtbook.individual import adjacent
-from crtbook.store import Store
-from crtbook.study import Desk
+from crtbook.study import Desk, Store
 
 RUN = secrets.MaskedStudy(
     seed=0,
@@ -113,6 +111,15 @@ def test_a_tenth_of_the_noise_breaks_promises_and_says_so():
     facts = {name: value for name, _, _, value in replace(RUN, simulated=10).run(Desk())}
     assert facts["noise_multiplier"] == pytest.approx(facts["needed"] / 10)
     assert facts["worst"] > 1.5
+
+
+def adjacent(one, other, *, holders, view):
+    """Whether two datasets may differ in one secret: those that do not hold it (``holders``: the
+    numbers of those that do) are equal, and the others look the same."""
+    return len(one) == len(other) and all(
+        a == b or (i in holders and view(a) == view(b))
+        for i, (a, b) in enumerate(zip(one, other, strict=True))
+    )
 
 
 def test_what_the_narrower_predicate_leaves_is_the_same_for_all_adjacent_datasets():

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from crtbook.store import Store
+from crtbook.study import Store
 
 STUDY, ROWS = {"study": "toy", "seed": 0}, [("loss", 1, 0, 0.5)]
 

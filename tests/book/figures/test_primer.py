@@ -42,7 +42,7 @@ def test_pieces_keep_their_order_and_show_spaces():
 
 def test_a_logarithmic_axis_is_as_wide_as_its_data(monkeypatch):
     drawn = {}
-    monkeypatch.setattr(primer.sliders, "slider", lambda *_, **given: drawn.update(given))
+    monkeypatch.setattr(primer, "slider", lambda *_, **given: drawn.update(given))
     frame = primer.Frame("1", "It rises.", {"r": ([1e-3, 1e-1], [0, 1])})
     primer.lines([frame], **OPTIONS | {"xaxis": {"log": True}})
     fig, ax = plt.subplots()
