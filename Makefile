@@ -75,19 +75,19 @@ publish: .venv/.book ## (maintainers) run the notebooks at PROFILE and record th
 	@$(BIN)/python book/build.py --publish $(PROFILE)
 
 lab: .venv/.lab ## open JupyterLab with every chapter as a notebook that reads well there
-	@$(BIN)/python book/lab.py
+	@$(BIN)/python book/plain.py
 
 page: .venv/.book ## make one chapter a page, recorded or with other parameters: make page NB=canary ARGS="-p gammas [0.07]"
-	@$(BIN)/python book/render.py $(NB) $(ARGS)
+	@$(BIN)/python book/forms.py page $(NB) $(ARGS)
 
 slides: .venv/.book ## make the slides of the ten hours: _build/slides/index.html
-	@$(BIN)/python book/slides.py
+	@$(BIN)/python book/forms.py slides
 
 instructor: .venv/.book ## notes, answers, and with KEY=class.key an exam for each student: _build/instructor/index.html
-	@$(BIN)/python book/instructor.py $(if $(KEY),--key $(KEY))
+	@$(BIN)/python book/forms.py instructor $(KEY)
 
 pdf: .venv/.book ## make the book a PDF (with Chromium): _build/print
-	@$(BIN)/python book/bind.py
+	@$(BIN)/python book/forms.py pdf
 
 teaching: .venv/.installed ## (maintainers) write the glossary and the pages for lecturers anew
 	@$(BIN)/python book/teaching.py

@@ -37,8 +37,6 @@ LIVE = ROOT / "_build" / "live"
 PACKAGES = [ROOT / "crtlib", ROOT / "book" / "crtbook", ROOT / "book" / "crtcourse"]
 SOURCES = [*PACKAGES, ROOT / "lock.txt"]
 """What decides, beside its own code and parameters, about what a chapter shows."""
-SECONDS = {"canary": 60, "membership": 60, "leakage_report": 60, "secret_protection": 60}
-"""What a chapter takes that has never run here; the others take 20."""
 PAUSE = 20
 """Seconds between two renderings at least."""
 
@@ -82,17 +80,10 @@ def cached(name: str, profile: str) -> Path:
     return CACHE / f"{name}-{key[:20]}.ipynb"
 
 
-def expected(name: str, profile: str) -> float:
-    """The seconds that a chapter took the last time, here or where it was recorded."""
-    paths = sorted(CACHE.glob(f"{name}-*.ipynb"), key=os.path.getmtime, reverse=True)
-    for path in [*paths, PUBLISHED / f"{name}.ipynb"]:
-        try:
-            made = plain.read(path)["metadata"]["papermill"]
-        except (OSError, ValueError, KeyError):
-            continue
-        if made["parameters"].get("profile") == profile:
-            return float(made["duration"])
-    return SECONDS.get(name, 20)
+def seconds(name: str) -> float:
+    """What a chapter took when it was recorded: which of several takes longest."""
+    path = PUBLISHED / f"{name}.ipynb"
+    return plain.read(path)["metadata"]["papermill"]["duration"] if path.is_file() else 0.0
 
 
 def show(names: list[str], profile: str) -> list[str]:
@@ -270,7 +261,7 @@ def execute_all(
 
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # for the kernels
     failed, last = False, 0.0
-    order = sorted(targets, key=lambda name: -expected(name, profile))
+    order = sorted(targets, key=seconds, reverse=True)
     with ThreadPoolExecutor(2) as pool:
         runs = {pool.submit(execute, name, profile, targets[name]): name for name in order}
         often = 0.5 if sys.stderr.isatty() else 30

@@ -1,17 +1,25 @@
-"""Notebooks that read well outside the book: ``python book/plain.py FOLDER [NAME ...]``.
+"""Notebooks that read well outside the book: ``python book/plain.py`` opens JupyterLab on them.
 
 The chapters are written in MyST for the book. Here they become notebooks for JupyterLab, VS Code
 or a forge: numbers stand where the book glues them, citations read (Zhao et al., 2022), boxes are
 quotations with a title, solutions fold, and references are links. Code is left as it is.
+
+What JupyterLab opens (``make lab``) are copies in ``_build/lab``, with the published outputs. A
+copy that you have changed is kept; delete it to get the published one back.
 """
 
 import functools
+import hashlib
 import json
+import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 BOOK = Path(__file__).resolve().parent
 GLUE = re.compile(r"\{glue:text\}`([^`]+)`")
@@ -43,6 +51,18 @@ def read(path: Path) -> dict[str, Any]:
     """A notebook."""
     made: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return made
+
+
+def data(name: str) -> Any:
+    """A YAML file of the book."""
+    return yaml.safe_load((BOOK / name).read_text("utf-8"))
+
+
+def chapters() -> list[str]:
+    """The chapters in the order of the contents."""
+    parts = data("_toc.yml")["parts"]
+    files = (c["file"].partition("chapters/") for part in parts for c in part["chapters"])
+    return [name for before, _, name in files if name and not before]
 
 
 def glued(cells: list[dict[str, Any]]) -> dict[str, str]:
@@ -188,16 +208,11 @@ def convert(name: str) -> dict[str, Any]:
     return {**notebook, "cells": readable(cells, whole=True)}
 
 
-def chapters() -> list[str]:
-    """The recorded chapters."""
-    return sorted(path.stem for path in (BOOK / "chapters").glob("*.ipynb"))
-
-
 def write(folder: Path, names: list[str] | None = None) -> list[Path]:
     """The plain form of the chapters (all by default) in ``folder``."""
     every = chapters()
     if unknown := sorted(set(names or ()) - set(every)):
-        raise ValueError(f"NB={' '.join(unknown)}: must be one of {', '.join(every)}")
+        raise ValueError(f"NB={' '.join(unknown)}: must be one of {', '.join(sorted(every))}")
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name in names or every:
@@ -207,9 +222,42 @@ def write(folder: Path, names: list[str] | None = None) -> list[Path]:
     return paths
 
 
+# --------------------------------------------------------------------------- JupyterLab
+FOLDER = BOOK.parent / "_build" / "lab"
+WRITTEN = ".written.json"
+
+
+def refresh(folder: Path = FOLDER) -> list[str]:
+    """Write the notebooks and a page of contents; returns the names that were changed by hand, and
+    so were left alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    note = folder / WRITTEN
+    written = json.loads(note.read_text()) if note.is_file() else {}
+    kept = []
+    with tempfile.TemporaryDirectory() as fresh:
+        for path in write(Path(fresh)):
+            target, digest = folder / path.name, _digest(path)
+            if target.is_file() and _digest(target) != written.get(path.name):
+                kept.append(path.stem)
+                continue
+            target.write_bytes(path.read_bytes())
+            written[path.name] = digest
+    note.write_text(json.dumps(written))
+    known = titles()
+    lines = [f"1. [{known[name]}]({name}.ipynb)" for name in chapters()]
+    head = "# Confidential language modelling\n\nOpen a chapter, run its cells, type answers.\n\n"
+    (folder / "start.md").write_text(head + "\n".join(lines) + "\n", "utf-8")
+    return kept
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 if __name__ == "__main__":
-    try:
-        for path in write(Path(sys.argv[1]), sys.argv[2:]):
-            print(path)
-    except ValueError as error:
-        sys.exit(str(error))
+    for name in refresh():
+        print(f"{name}: you have changed it, so it is left as it is")
+    python = str(Path(sys.executable).parent)
+    os.environ["PATH"] = python + os.pathsep + os.environ["PATH"]
+    options = ["--notebook-dir", str(FOLDER), "--LabApp.default_url=/lab/tree/start.md"]
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *options, *sys.argv[1:]])

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+import jinja2
 
 import plain
+from plain import chapters, data
 
 BOOK = Path(__file__).resolve().parent
 
@@ -21,18 +22,6 @@ PACE, CELL, EXERCISE, WRONG, TASK = 100, 2, 7, 2, 5
 of a task of a lab."""
 ALONE = {"lab_attack": 120, "lab_defence": 180}
 """Minutes of the labs, as their pages say."""
-
-
-def data(name: str) -> Any:
-    """A YAML file of the book."""
-    return yaml.safe_load((BOOK / name).read_text("utf-8"))
-
-
-def chapters() -> list[str]:
-    """The chapters in the order of the contents."""
-    parts = data("_toc.yml")["parts"]
-    files = (c["file"].partition("chapters/") for part in parts for c in part["chapters"])
-    return [name for before, _, name in files if name and not before]
 
 
 def cells(name: str) -> list[dict[str, Any]]:
@@ -51,16 +40,35 @@ def raised(text: str) -> str:
     return re.sub(r"\^(?:\(([^)]*)\)|(\w))", lambda m: f"{{sup}}`{m[1] or m[2]}`", text)
 
 
+def plainly(text: str) -> str:
+    """``text`` as it stands, where Markdown would read signs of its own."""
+    return text.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_").replace("$", r"\$")
+
+
+def page(template: str, **values: Any) -> str:
+    """A page of ``templates`` with its values."""
+    loader = jinja2.FileSystemLoader(BOOK / "templates")
+    made = jinja2.Environment(
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {"raised": raised, "plain": plainly}
+    return made.get_template(f"{template}.md.j2").render(values)
+
+
 # --------------------------------------------------------------------------- pages
 def glossary() -> str:
     """Every term with its definition and the chapter that defines it."""
-    lines = ["# Glossary", "", "Each term with the chapter that defines it.", "", "```{glossary}"]
-    for row in sorted(data("glossary.yml"), key=lambda row: row["term"].lower()):
-        where = "the first page" if row["chapter"] == "index" else ""
-        page = "index.md" if where else f"chapters/{row['chapter']}.ipynb"
-        name = where or plain.titles()[row["chapter"]]
-        lines += [row["term"], f"  {raised(row['means'])} [{name}]({page})", ""]
-    return "\n".join([*lines[:-1], "```", ""])
+    rows = sorted(data("glossary.yml"), key=lambda row: row["term"].lower())
+    for row in rows:
+        name = row["chapter"]
+        first = name == "index"
+        title = "the first page" if first else plain.titles()[name]
+        row["where"] = f"[{title}]({'index.md' if first else f'chapters/{name}.ipynb'})"
+    return page("glossary", rows=rows)
 
 
 NOT_TOLD = ("", "Five questions", "Exercises", "Summary", "The published runs")
@@ -99,120 +107,60 @@ def quiz(number: int) -> list[list[str]]:
     return []
 
 
-def hours(plan: Sequence[dict[str, Any]]) -> list[str]:
-    """What is done in each hour, with minutes that follow from what is named."""
-    out = []
-    for k, hour in enumerate(plan, 1):
-        out += ["", f"### Hour {k}: {hour['title']}", ""]
-        if goals := hour.get("objectives"):
-            out += ["**After this hour a student can:**", "", *(f"- {x}" for x in goals), ""]
-        (words, _), live = size(hour["read"], hour.get("sections")), hour.get("live", [])
-        parts = ", ".join(hour.get("sections", [])) or "every section"
-        of = ", ".join(map(link, hour["read"]))
-        shown = "; ".join(x["show"] for x in live)
-        wrong = hour.get("wrong", [])
-        asked, home = (
-            ", ".join(f"{{ref}}`{name}`" for name in hour[kind]) for kind in ("class", "home")
-        )
-        tasks = hour.get("tasks", 0)
-        rows = [
-            (5, "quiz", "five questions on what came before" if k > 1 else
-             "none: open the first page, and let them type"),
-            (round(words / PACE), "talk", f"{words:,} words of {of}: {parts}"),
-            (CELL * len(live), "shown live", shown),
-            (EXERCISE * len(hour["class"]), "in pairs", asked),
-            (TASK * tasks, "at the lab", f"{tasks} tasks begun"),
-            (WRONG * len(wrong), "wrong answers", "; ".join(x for x, _ in wrong)),
-            (2, "homework", home or "finish the lab"),
-        ]  # fmt: skip
-        out += ["| minutes | what |", "|---|---|"]
-        out += [f"| {n} | **{name}**: {x} |" for n, name, x in rows if n and x]
-        out.append(f"| **{sum(n for n, _, x in rows if x)}** | what is left is for questions |")
-    return out
+def minutes(hour: dict[str, Any], *, first: bool) -> dict[str, Any]:
+    """What is done in an hour, with minutes that follow from what is named."""
+    (words, _), live = size(hour["read"], hour.get("sections")), hour.get("live", [])
+    parts = ", ".join(hour.get("sections", [])) or "every section"
+    of = ", ".join(map(link, hour["read"]))
+    wrong, tasks = hour.get("wrong", []), hour.get("tasks", 0)
+    asked, home = (", ".join(f"{{ref}}`{x}`" for x in hour[kind]) for kind in ("class", "home"))
+    quiz = "five questions on what came before"
+    rows = [
+        (5, "quiz", "none: open the first page, and let them type" if first else quiz),
+        (round(words / PACE), "talk", f"{words:,} words of {of}: {parts}"),
+        (CELL * len(live), "shown live", "; ".join(x["show"] for x in live)),
+        (EXERCISE * len(hour["class"]), "in pairs", asked),
+        (TASK * tasks, "at the lab", f"{tasks} tasks begun"),
+        (WRONG * len(wrong), "wrong answers", "; ".join(x for x, _ in wrong)),
+        (2, "homework", home or "finish the lab"),
+    ]
+    told = {"title": hour["title"], "objectives": hour.get("objectives")}
+    return told | {"rows": rows, "total": sum(n for n, _, what in rows if what)}
 
 
-def alone() -> list[str]:
+def alone() -> list[dict[str, Any]]:
     """Every chapter with the time that it takes somebody who works through it."""
     taught = {n for hour in data("teaching/plan.yml") for n in hour["read"]}
-    out, total = ["| chapter | words | cells | exercises | minutes |", "|---|---|---|---|---|"], 0
+    rows = []
     for name in chapters():
         words, seen = size([name])
         count = sum("".join(c["source"]).count("{exercise}") for c in cells(name))
-        minutes = ALONE.get(name) or round(words / PACE + CELL * seen + 10 * count)
-        total += minutes
-        more = "" if name in taught else " (further reading)"
-        out.append(f"| {link(name)}{more} | {words:,} | {seen} | {count} | {minutes} |")
-    return [*out, f"| **all** | | | | **{total}**: {total / 60:.0f} hours |"]
+        spent = ALONE.get(name) or round(words / PACE + CELL * seen + 10 * count)
+        told = {"link": link(name), "taught": name in taught, "words": words, "cells": seen}
+        rows.append(told | {"exercises": count, "minutes": spent})
+    return rows
 
 
 def plan() -> str:
     """Ten hours, three, and thirty, with minutes that follow from what they name."""
-    return "\n".join([
-        "# Three, ten or thirty hours",
-        "",
-        f"The minutes are computed: {PACE} words of the named sections are told in a minute, a "
-        f"demonstration takes {CELL} minutes, an exercise in pairs {EXERCISE}, a wrong answer "
-        f"{WRONG}, a task of a lab {TASK}. What an hour has left is for questions. The quiz asks "
-        "about the hour before, from the [bank](questions.md). `make slides` writes the slides. "
-        "A demonstration takes seconds at the `quick` profile; run the cells before it in the "
-        "break. `make instructor` writes what students do not "
-        "see: what to say and what to wait for, the answers, the labs' model solutions, and an "
-        "exam for each student.",
-        "",
-        "## Ten hours",
-        *hours(data("teaching/plan.yml")),
-        "",
-        "## Three hours",
-        *hours(data("teaching/short.yml")),
-        "",
-        "## Thirty hours",
-        "",
-        f"Every chapter, read and run: {PACE} words a minute, {CELL} minutes a cell, ten an "
-        "exercise.",
-        "",
-        *alone(),
-        "",
-        (BOOK / "teaching" / "marks.txt").read_text(encoding="utf-8"),
-    ])  # fmt: skip
+    ten, three = (
+        [minutes(hour, first=not k) for k, hour in enumerate(data(f"teaching/{name}.yml"))]
+        for name in ("plan", "short")
+    )
+    sizes = {"PACE": PACE, "CELL": CELL, "EXERCISE": EXERCISE, "WRONG": WRONG, "TASK": TASK}
+    return page("plan", ten=ten, three=three, alone=alone(), **sizes)
 
 
 def notes() -> str:
     """What to say, to ask and to wait for in each hour, and what to do where something fails."""
-    out = [
-        "# Notes for the instructor",
-        "",
-        "For each hour one sentence to say, one question to ask, the answer to wait for, and the "
-        "wrong answers that come, with what to do. If a demonstration fails, go on with its slide: "
-        "the slides show the recorded output.",
-    ]
-    for k, hour in enumerate(data("teaching/plan.yml"), 1):
-        out += ["", f"## Hour {k}: {hour['title']}", "", f"**Say:** {hour['say']}"]
-        out += ["", f"**Ask:** {hour['ask']}", "", f"**Wait for:** {hour['wait']}"]
-        out += ["", "| they say | you do |", "|---|---|"]
-        out += [f"| {wrong} | {do} |" for wrong, do in hour["wrong"]]
-    return "\n".join([*out, ""])
+    return page("notes", plan=data("teaching/plan.yml"))
 
 
 def questions(*, answers: bool) -> str:
     """The question bank, or its answers."""
-    head = (
-        ["# Answers", "", "To the questions of the book, with the same numbers."]
-        if answers
-        else [
-            "# Questions",
-            "",
-            "For a quiz or an exam; every answer follows from its chapter. *In the text* asks for "
-            "what stands there, *to compute* for a small calculation, *to judge* for what follows "
-            "and what does not. The answers are in the instructor's edition (`make instructor`).",
-        ]
-    )
     bank = data("teaching/questions.yml")
-    for name in (n for n in chapters() if n in bank):
-        head += ["", f"## {plain.titles()[name]}", ""]
-        for k, (level, question, answer) in enumerate(bank[name], 1):
-            mask = (answer if answers else question).replace("<MASK>", "`<MASK>`")
-            head.append(f"{k}. {mask}" if answers else f"{k}. {mask} *({LEVELS[level]})*")
-    return "\n".join([*head, ""])
+    of = [(plain.titles()[name], bank[name]) for name in chapters() if name in bank]
+    return page("questions", answers=answers, chapters=of, LEVELS=LEVELS)
 
 
 def pages() -> dict[Path, str]:

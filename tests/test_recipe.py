@@ -24,7 +24,7 @@ GIVEN = {
 }  # fmt: skip
 HERE = Path(__file__).parents[1]
 sys.path.insert(0, str(HERE / "book"))
-parameters = importlib.import_module("parameters")
+computed = importlib.import_module("computed")
 
 
 @pytest.mark.parametrize("method", recipe.RECIPES)
@@ -42,7 +42,7 @@ def test_every_form_says_the_same(method):
     jsonschema.validate(plain, recipe.RECIPES[method].model_json_schema())
     for name in given:
         option = next(o for o in options_of(recipe.recipe_of(method)) if o.name == name)
-        assert f"| `{option.flag}` |" in parameters.options()
+        assert f"| `{option.flag}` |" in computed.options()
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_a_recipe_is_frozen_and_its_methods_options_alone_are_shown(run):
 
 
 def test_the_page_of_options_is_in_step():
-    assert (HERE / "book" / "options.md").read_text(encoding="utf-8") == parameters.options()
+    assert (HERE / "book" / "options.md").read_text(encoding="utf-8") == computed.options()

@@ -4,18 +4,36 @@ The chapters of ``book/chapters`` hold recorded outputs. Where the environment v
 ``BOOK_LIVE`` names a folder (``book/build.py`` sets it), a chapter that was run on this machine and
 lies there takes the place of the recorded one; without it, as in ``jupyter-book build book/``,
 every page is recorded. A page is read again where its notebook is another than the last time.
+
+Pages have launch buttons (Binder, Colab) and links to their source and to the issues once the book
+has an address: ``repository: url:`` in ``_config.yml``, which stands nowhere else. Where it is
+empty no page has a button, as none could work. Codespaces reads ``.devcontainer`` by itself.
+
+No page needs a network. Thebe, which Jupyter Book loads whether or not it is used, names a script
+on a CDN in every page; its part in the pages is switched off.
 """
 
 import datetime
+import gc
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
+
+import sphinx_thebe
 
 RECORDED = "Recorded at the `{profile}` profile on {date} ([how](../reproducing.md)). "
 RECORDED += "To see your own: `make book LIVE={name}`."
 YOURS = "**Yours:** run on this machine at the `{profile}` profile on {date} "
 YOURS += "([how](../reproducing.md)). The recorded outputs: `make published`."
+
+BUTTONS = {
+    "binderhub_url": "https://mybinder.org",
+    "colab_url": "https://colab.research.google.com",
+    "notebook_interface": "jupyterlab",
+}
+PRELOAD = re.compile(r'<link\b[^>]*rel="preload"[^>]*\.woff2"[^>]*>')
 
 
 def executed(app, docname):
@@ -58,8 +76,38 @@ def chosen(app, docname, source):
     app.env.metadata[docname]["shown"] = digest(app, docname)
 
 
+def add_buttons(app, config):
+    """Give the theme its buttons where it has a repository."""
+    options = config.html_theme_options
+    if options.get("repository_url"):
+        options["launch_buttons"] = {**options.get("launch_buttons", {}), **BUTTONS}
+        for link in ("repository", "edit_page", "issues"):
+            options[f"use_{link}_button"] = True
+
+
+def drop_preloads(app, exception):
+    """Take the theme's preloads of icon fonts out of the pages: from the disk a browser refuses
+    them with an error, and the style sheet loads the same fonts."""
+    if exception is None and app.builder.format == "html":
+        for page in Path(app.outdir).rglob("*.html"):
+            text = page.read_text("utf-8")
+            if (without := PRELOAD.sub("", text)) != text:
+                page.write_text(without, "utf-8")
+
+
+def drop_thebe(app, config):
+    """Take thebe's script and its settings out of the pages."""
+    parts = (sphinx_thebe.init_thebe_core, sphinx_thebe.update_thebe_context)
+    for listeners in app.events.listeners.values():
+        listeners[:] = [listener for listener in listeners if listener.handler not in parts]
+
+
 def setup(app):
-    """Its notes are in the environment's metadata, so pages may be read in parallel."""
+    """Notes are in the environment's metadata, so pages may be read and written in parallel."""
+    gc.set_threshold(200_000, 20, 100)  # trees of documents live long: a ninth of a build's time
+    app.connect("config-inited", add_buttons, priority=100)  # before the theme reads its options
+    app.connect("config-inited", drop_thebe)
     app.connect("env-get-outdated", outdated)
     app.connect("source-read", chosen)
+    app.connect("build-finished", drop_preloads)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

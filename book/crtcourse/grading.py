@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from crtcourse import attack, defence, keys, rounds
+from crtcourse import attack, defence, keys
 from crtcourse.labs import Marks, number, printable, reason
 from crtlib import files
 from crtlib.checks import check_choice
@@ -29,75 +29,32 @@ LARGEST = 1 << 18
 """Bytes of a submission."""
 SECONDS = {"attack": 10.0, "defence": 60.0}
 """Processor seconds that grading one submission may take."""
-GRADED = "not graded: "
 OWN = {"attack": ("exposure", "extraction", "membership"), "defence": ("plan",)}
 """What no two students hand in alike by chance."""
 
 
-def grade(
-    folder: str | Path,
-    lab: str,
-    key: Mapping[str, Any],
-    *,
-    models: Path | None = None,
-    found: Path | None = None,
-) -> list[dict[str, Any]]:
+def grade(folder: str | Path, lab: str, key: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of all ``*.json`` of a folder, by name: points for each task, a column for the
     teacher's marks of the rationale, the total without them, whose answers are the same, hints,
     and the rationale.
 
     ``key`` is that of the class (:func:`crtcourse.keys.read`). A file that cannot be graded is a
-    row of 0 points with the reason. A round of the defence lab: ``models`` is a new folder for
-    each team's model, and ``found`` holds what each team found in those of the others. Raises
-    ``ValueError`` for a folder without submissions.
+    row of 0 points with the reason. Raises ``ValueError`` for a folder without submissions.
     """
     check_choice("lab", lab, LABS)
     paths = sorted(p for p in Path(folder).iterdir() if p.suffix == ".json")
     if not paths:
         raise ValueError(f"{folder}: holds no submission (*.json)")
     seen: dict[str, list[str]] = {}
-    rows = [_row(path, lab, key, seen, models) for path in paths]
-    if found is not None:
-        rows = _attacked(rows, Path(found), key, seen)
+    rows = [_row(path, lab, key, seen) for path in paths]
     for row in rows:
         alike = {name for who in seen.values() if row["name"] in who for name in who}
         row["same_as"] = ", ".join(sorted(alike - {row["name"]}))
     return rows
 
 
-def _attacked(
-    rows: list[dict[str, Any]], found: Path, key: Mapping[str, Any], seen: dict[str, list[str]]
-) -> list[dict[str, Any]]:
-    """The rows with the points of the round; who handed in guesses alone has a row as well."""
-    guesses: dict[str, Any] = {}
-    wrong: dict[str, str] = {}
-    for path in sorted(p for p in found.iterdir() if p.suffix == ".json"):
-        name = files.harmless(printable(path.stem))
-        try:
-            guesses[name] = dict(read(path)["guesses"])
-            said = "guesses" + json.dumps(guesses[name], sort_keys=True)
-            seen.setdefault(said, []).append(name)
-        except Exception as error:  # the row says so, and the next file is read
-            guesses[name], wrong[name] = {}, reason(error)
-    useful = {row["name"]: row["utility"] > 0 for row in rows if GRADED not in row["hints"]}
-    points = rounds.marks(guesses, useful, key, wrong)
-    empty = dict.fromkeys(defence.POINTS, 0.0) | {"total": 0.0, "hints": "", "explained": ""}
-    known = {row["name"] for row in rows}
-    rows += [{"name": name} | empty for name in sorted(guesses.keys() - known)]
-    none = dict.fromkeys(rounds.POINTS, 0.0)
-    for row in rows:
-        row |= points.get(row["name"], none)
-        row["total"] = round(row["total"] + row["held"] + row["found"], 1)
-        row["hints"] = "; ".join(filter(None, [row["hints"], wrong.get(row["name"], "")]))
-    return rows
-
-
 def _row(
-    path: Path,
-    lab: str,
-    key: Mapping[str, Any],
-    seen: dict[str, list[str]],
-    models: Path | None,
+    path: Path, lab: str, key: Mapping[str, Any], seen: dict[str, list[str]]
 ) -> dict[str, Any]:
     points = attack.POINTS if lab == "attack" else defence.POINTS
     name = files.harmless(printable(path.stem))
@@ -106,15 +63,12 @@ def _row(
         answer = read(path)
         with limit(SECONDS[lab]):
             marks = judge(answer, lab, room(path.stem, lab, key))
-        if models is not None:
-            with limit(SECONDS[lab]):
-                rounds.hand_out(answer["plan"], path.stem, key, models)
         said = files.harmless(printable(str(answer.get("rationale", ""))[: attack.LONGEST]))
         for task in OWN[lab]:
             if answer.get(task) and answer[task] != attack.form("ABC").get(task):
                 seen.setdefault(task + json.dumps(answer[task], sort_keys=True), []).append(name)
     except Exception as error:  # the row says so, and the next file is graded
-        marks = replace(none, hints=[f"{GRADED}{reason(error)}"])
+        marks = replace(none, hints=[f"not graded: {reason(error)}"])
     hints = "; ".join(marks.hints)
     row = {"name": name, **marks.earned, "rationale": "", "total": marks.total, "same_as": ""}
     return row | {"hints": hints, "explained": said}

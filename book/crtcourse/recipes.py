@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from crtlib import intervals
-from crtlib.accounting import secrets
+from crtlib.accounting import guarantees, secrets
 from crtlib.attacks import run_audit
 from crtlib.screening.redaction import redact
 from crtlib.text.records import MASK, Point, Secret
@@ -101,3 +101,21 @@ RECIPES: dict[str, Callable[..., Any]] = {
     "ex-screening-trace": _leaves_no_trace,
 }
 """Of each exercise the function that computes its answer, or judges a function of the student's."""
+
+EXAM: dict[str, Callable[..., float]] = {
+    "coin": lambda p: math.log(p / (1 - p)),
+    "laplace": lambda epsilon, t: math.exp(-epsilon * t),
+    "shame": lambda n, delta: n * delta,
+    "empty": lambda n, q: (1 - q) ** n,
+    "labels": lambda missed, labelled: intervals.clopper_pearson_upper(missed, labelled),
+    "amplified": lambda epsilon, gamma: guarantees.bayes_amplify(epsilon, delta=0.0, gamma=gamma)[
+        0
+    ],
+    "exposure": lambda rank: math.log2(10**6 / rank),
+    "luck": lambda canaries, bits: 1 - (1 - 2.0**-bits) ** canaries,
+    "copies": lambda copies, gamma: 1 - (1 - gamma) ** copies,
+    "guess": lambda epsilon, candidates: float(
+        secrets.posterior(epsilon, 1 / candidates, kind="pure")
+    ),
+}
+"""The answer to each question of the exam (``book/teaching/exam.yml``), from its numbers."""

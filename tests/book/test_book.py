@@ -198,7 +198,7 @@ class Absent:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 sys.path[:0] = ["book", "book/_ext"]
-import build, edition, launch, offline, pages
+import build, edition, pages
 build.render = lambda: "rendered"
 build.show = lambda names, profile: names
 sys.argv = ["build.py", "--first", "--live", "canary"]

@@ -12,18 +12,14 @@ import pandas as pd
 import pytest
 
 from crtbook.figures import tables, theme
+from crtcourse import recipes
 from tests.book.contrast import contrast
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "book"), str(ROOT / "book" / "_ext")]
 teaching = importlib.import_module("teaching")
 plain = importlib.import_module("plain")
-render = importlib.import_module("render")
-slides = importlib.import_module("slides")
-bind = importlib.import_module("bind")
-lab = importlib.import_module("lab")
-board = importlib.import_module("board")
-instructor = importlib.import_module("instructor")
+forms = importlib.import_module("forms")
 
 TERMS = teaching.data("glossary.yml")
 PLAN = teaching.data("teaching/plan.yml")
@@ -129,36 +125,15 @@ def test_public_pages_hold_no_answer_of_graded_work():
 
 
 def test_each_student_has_an_exam_that_follows_from_the_key():
-    ann, again = (instructor.exam(b"k" * 32, "ann") for _ in range(2))
-    bob, other = instructor.exam(b"k" * 32, "bob"), instructor.exam(b"l" * 32, "ann")
+    ann, again = (forms.exam(b"k" * 32, "ann") for _ in range(2))
+    bob, other = forms.exam(b"k" * 32, "bob"), forms.exam(b"l" * 32, "ann")
     assert ann == again and ann != bob and ann != other
     assert len(ann) == 10 and all(math.isfinite(answer) for _, answer in ann)
     key = {"secret": (b"k" * 32).hex(), "students": {"ann": {}, "bob": {}}}
-    pages = instructor.pages(key)
+    pages = forms.edition(key)
     assert {"exam-ann", "exam-bob", "answers", "notes", "solutions"} < set(pages)
     assert all(f"{answer:.4g}" in pages["exam solutions"] for _, answer in ann)
     assert "{" not in pages["exam-ann"] and "solutions" not in pages["exam-ann"]
-
-
-def test_the_board_adds_up_the_rounds_and_shows_no_more_than_points(tmp_path):
-    head = "name,plan,total,same_as,hints\n"
-    first, second = tmp_path / "round-1.csv", tmp_path / "round-2.csv"
-    first.write_text(head + "ann,1,40.5,,a secret hint\n<b>bob,1,60,,\n")
-    second.write_text(head + "ann,1,30,,\ncy,1,5,,\n")
-    page = board.board([first, second])
-    rows = [
-        [cell.get_text() for cell in row.find_all("td")]
-        for row in bs4.BeautifulSoup(page, "html.parser").select("tbody tr")
-    ]
-    assert rows == [
-        ["ann", "1", "70.5", "40.5", "30"],
-        ["<b>bob", "2", "60", "60", "0"],
-        ["cy", "3", "5", "0", "5"],
-    ]
-    assert "hint" not in page and REMOTE.findall(page) == []
-    second.write_text("name,marks\nann,3\n")
-    with pytest.raises(ValueError, match="is no table of crtbook grade"):
-        board.board([first, second])
 
 
 @pytest.mark.parametrize(
@@ -177,7 +152,7 @@ def test_the_board_adds_up_the_rounds_and_shows_no_more_than_points(tmp_path):
     ],
 )
 def test_the_exam_is_solved_as_by_hand(question, numbers, by_hand):
-    assert instructor.SOLVE[question](**numbers) == pytest.approx(by_hand, rel=1e-6)
+    assert recipes.EXAM[question](**numbers) == pytest.approx(by_hand, rel=1e-6)
     assert set(teaching.data("teaching/exam.yml")[question]["numbers"]) == set(numbers)
 
 
@@ -223,12 +198,12 @@ def test_a_number_that_no_run_stored_is_refused():
 
 
 def test_a_notebook_that_was_changed_is_kept(tmp_path):
-    assert lab.refresh(tmp_path) == []
+    assert plain.refresh(tmp_path) == []
     mine = tmp_path / "canary.ipynb"
     mine.write_text(mine.read_text() + " ")
-    assert lab.refresh(tmp_path) == ["canary"] and mine.read_text().endswith(" ")
+    assert plain.refresh(tmp_path) == ["canary"] and mine.read_text().endswith(" ")
     (tmp_path / "canary.ipynb").unlink()
-    assert lab.refresh(tmp_path) == [] and mine.is_file()
+    assert plain.refresh(tmp_path) == [] and mine.is_file()
 
 
 # --------------------------------------------------------------------------- slides, pages, print
@@ -241,25 +216,25 @@ def without_scripts(page):
 
 
 def test_slides_stand_alone_and_each_hour_has_a_deck(tmp_path):
-    paths = slides.write(tmp_path)
+    paths = sorted(forms.slides(tmp_path).parent.glob("hour-*.html"))
     assert len(paths) == 10
     for path in paths:
         page = path.read_text()
         assert REMOTE.findall(without_scripts(page)) == [], path.name
         count = page.count("<section")
-        assert 4 <= count <= slides.MOST and PLACEHOLDER.findall(without_scripts(page)) == []
+        assert 4 <= count <= forms.MOST and PLACEHOLDER.findall(without_scripts(page)) == []
     assert "Randomised response" in paths[1].read_text()
 
 
 def test_one_notebook_is_a_page_that_stands_alone():
-    page = render.page(plain.convert("amplification"))
+    page = forms.page(plain.convert("amplification"))
     assert REMOTE.findall(without_scripts(page)) == []
     assert "<math" in page and "<h1>Amplification by redaction</h1>" in page
 
 
 def test_the_printed_book_has_every_page_and_no_placeholder():
-    page = bind.whole()
-    for _, names in bind.contents():
+    page = forms.whole()
+    for _, names in forms.contents():
         assert all(f'id="{name.rsplit("/", 1)[-1]}"' in page for name in names)
     assert PLACEHOLDER.findall(without_scripts(page)) == []
     assert "<details>" not in page  # on paper nothing unfolds
@@ -268,9 +243,9 @@ def test_the_printed_book_has_every_page_and_no_placeholder():
 # --------------------------------------------------------------------------- launch buttons
 @pytest.mark.parametrize(("address", "shown"), [("", False), ("https://example.org/a/b", True)])
 def test_launch_buttons_follow_the_one_address(address, shown):
-    launch = importlib.import_module("launch")
+    edition = importlib.import_module("edition")
     config = type("Config", (), {"html_theme_options": {"repository_url": address}})
-    launch.add_buttons(None, config)
+    edition.add_buttons(None, config)
     options = config.html_theme_options
     assert ("launch_buttons" in options) == options.get("use_edit_page_button", False) == shown
 

@@ -157,5 +157,5 @@ def test_the_panels_noise_keeps_what_it_is_asked_for(epsilon, delta, q, steps, r
 
 
 def test_the_panels_recorded_runs_follow_from_their_table():
-    panel = importlib.import_module("panel")
-    assert panel.TARGET.read_text(encoding="utf-8") == panel.script()
+    computed = importlib.import_module("computed")
+    assert computed.PANEL.read_text(encoding="utf-8") == computed.panel()

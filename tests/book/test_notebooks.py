@@ -189,7 +189,7 @@ def test_what_papermill_makes_of_a_chapter_reads_well(tmp_path):
 # --------------------------------------------------------------------------- parameters cells
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 sys.path.insert(0, str(ROOT / "book"))
-book_parameters = importlib.import_module("parameters")
+computed = importlib.import_module("computed")
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -208,16 +208,16 @@ def given(notebook, **injected):
     names = {}
     exec(code(notebook, "parameters"), names)
     exec(PythonTranslator.codify(injected), names)
-    return settings.parameters(names, book_parameters.section_of(notebook))
+    return settings.parameters(names, computed.section_of(notebook))
 
 
 def test_parameters_cell_is_written_from_the_section(notebook):
-    section = book_parameters.section_of(notebook)
-    assert code(notebook, "parameters") == settings.cell(section), "run python book/parameters.py"
+    section = computed.section_of(notebook)
+    assert code(notebook, "parameters") == settings.cell(section), "run python book/computed.py"
 
 
 def test_parameters_cell_changes_nothing_by_itself(notebook):
-    assert given(notebook) == settings.load(book_parameters.section_of(notebook))
+    assert given(notebook) == settings.load(computed.section_of(notebook))
     assert given(notebook, profile="paper").profile == "paper"
 
 

@@ -27,7 +27,7 @@ from crtlib.text import corpora
 
 FOLDER = crtbook.FOLDER / "claims"
 RECORDED = "ledger.parquet"
-"""What :func:`computed` made of the tables that ship; ``book/badges.py`` writes it."""
+"""What :func:`computed` made of the tables that ship; ``book/computed.py`` writes it."""
 COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
            "model", "edition", "source", "rule", "why", "run", "made", "chapter", "id"]  # fmt: skip
 

@@ -10,14 +10,11 @@ def grade(
     lab: str,
     key: Path,
     out: Path | None = None,
-    models: Path | None = None,
-    found: Path | None = None,
 ) -> Answer:
     """Grade the submissions to a lab: a row for each file with points, total, copies and hints.
 
     The files are data; no code of a student runs. Grading twice gives the same marks. The column
-    ``rationale`` is empty: the teacher marks what stands in ``explained``. A round of the defence
-    lab is two calls: with ``--models``, and a week later with ``--found``.
+    ``rationale`` is empty: the teacher marks what stands in ``explained``.
 
     Example: crtbook grade submissions --lab attack --key class.key --out grades.csv
 
@@ -25,14 +22,12 @@ def grade(
         FOLDER: Folder with a NAME.json for each student.
         --key: Key file of the class, from 'crtbook lab'.
         --out: CSV file for the marks.
-        --models: New folder for each team's model, to be attacked.
-        --found: Folder with what each team found in those models.
     Options:
         --lab: Lab: attack or defence.
     """
     from crtcourse import grading, keys
 
-    rows = grading.grade(folder, lab, keys.read(key), models=models, found=found)
+    rows = grading.grade(folder, lab, keys.read(key))
     if out is not None:
         grading.write(rows, out)
     return Answer({"rows": rows}, [grading.text(rows)])

@@ -11,7 +11,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -37,7 +36,6 @@ from crtbook.figures.theme import (
     panels,
     parts,
     plain_ticks,
-    provenance,
     shared_legend,
 )
 from crtlib.attacks import membership
@@ -232,31 +230,6 @@ def _ended(ends: DataFrame, mean: str) -> str:
         at = f" at ε = {epsilon:.2g}" if np.isfinite(epsilon) else ""
         said.append(f"{look.label} {rows[mean][name]:.3g}{at}")
     return listed(said)
-
-
-@dataclass(frozen=True)
-class Note:
-    """A sentence in the place of a figure."""
-
-    text: str
-
-    def _repr_markdown_(self) -> str:
-        return self.text
-
-
-def edition(
-    table: DataFrame | None,
-    draw: Callable[[DataFrame], Figure],
-    *,
-    caption: Callable[[DataFrame], str],
-    command: str,
-) -> Figure | Note:
-    """A figure of a recorded table that not every edition has, of the points that it has, with the
-    line that says whose runs it shows; where there is none, the sentence that says so, with the
-    command that makes it."""
-    if table is None or table.empty:
-        return Note(f"*Not recorded in this edition: `{command}` makes it.*")
-    return provenance(draw(table), "recorded: " + caption(table))
 
 
 def _utility(ax: Axes, rows: DataFrame) -> None:

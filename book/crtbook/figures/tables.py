@@ -78,6 +78,19 @@ def by_gamma(table: DataFrame, value: str, rows: Sequence[str] = ("model", "meth
     return wide
 
 
+def plus_minus(table: DataFrame, name: str, digits: int = 2) -> pd.Series:
+    """The columns ``name_mean`` and ``name_std`` as "1.50 ± 0.20"; of one seed there is no spread.
+
+    >>> plus_minus(DataFrame({"ppl_mean": [1.5, 2], "ppl_std": [0.2, math.nan]}), "ppl").tolist()
+    ['1.50\\xa0±\\xa00.20', '2.00\\xa0±\\xa0–']
+    """
+    mean, spread = (
+        table[f"{name}_{kind}"].astype(float).map(f"{{:.{digits}f}}".format)
+        for kind in ("mean", "std")
+    )
+    return mean + "\u00a0±\u00a0" + spread.replace("nan", "–")
+
+
 def counted(points: DataFrame) -> DataFrame:
     """How many seeds a model and method have at each gamma, under the names that people read;
     ``points`` is :func:`crtbook.utility.points`, which may be empty."""

@@ -12,9 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from crtbook.__main__ import app
-from crtcourse import attack, defence, grading, keys, rounds
+from crtcourse import attack, defence, grading, keys
 from crtlib.attacks import exposure, run_audit
-from crtlib.models import folder as folders
 from crtlib.models import scoring
 from crtlib.text import canaries
 from crtlib.training.methods import Constants
@@ -237,66 +236,6 @@ def test_the_defence_lab_is_solved_from_its_rules(tmp_path):
     assert "adds no noise" in rows["bob"]["hints"] and rows["bob"]["epsilon"] == 0
     assert "below what the run spent" in rows["cleo"]["hints"] and rows["cleo"]["epsilon"] == 0
     assert "the budget is 80" in rows["dan"]["hints"] and rows["dan"]["total"] == 0
-
-
-def opened(folder):
-    """What an attacker hands in who scores every candidate and every number by the model."""
-    model, tokens, _ = folders.ours(folder / "model")
-    rows = json.loads((folder / "questions.json").read_text())
-    sums = [[x.sum() for x in scoring.token_logprobs(model, tokens.encode(row))] for row in rows]
-    prefix = tokens.encode_prefix("USR: My ID is: ")
-    every = exposure.all_logprobs(model, prefix, tokens.digits, 6)
-    numbers = [f"{i:06d}" for i in np.argsort(-every)[: attack.GUESSES]]
-    return {"values": [int(np.argmax(row)) for row in sums], "numbers": numbers}
-
-
-def test_a_round_pays_who_attacks_and_whose_model_holds(tmp_path, monkeypatch):
-    """ann trains without any defence, bob with CRT; cy has no plan, and eve copies cy."""
-    monkeypatch.setattr(defence, "DIALOGUES", 60)
-    defence.people.cache_clear()
-    form, key = defence.form(), tmp_path / "class.key"
-    keys.write(KEY, key)
-    crt = {"method": "crt", "policy": PATTERNS, "pub_passes": 9, "batch_size": 16}
-    plans = {"ann": {"epochs": 30}, "bob": crt | {"learning_rate": 0.03}, "dan": {"epochs": -1}}
-    made = {name: form | {"plan": form["plan"] | plan} for name, plan in plans.items()}
-    folder = submit(tmp_path / "plans", **made)
-    words = ["grade", folder, "--lab", "defence", "--key", key]
-    run = CliRunner().invoke(app, [*map(str, words), "--models", str(tmp_path / "models")])
-    assert run.exit_code == 0, run.output
-    assert sorted(p.name for p in (tmp_path / "models").iterdir()) == ["ann", "bob"]
-    guesses = {name: opened(tmp_path / "models" / name) for name in ("ann", "bob")}
-    blind = {"values": [0] * len(guesses["ann"]["values"]), "numbers": ["000000"]}
-    found = submit(
-        tmp_path / "found",
-        cy={"lab": "round", "guesses": guesses},
-        eve={"lab": "round", "guesses": guesses},
-        bob={"lab": "round", "guesses": {"ann": blind, "bob": guesses["bob"]}},
-        fay={"guesses": {"ann": {"values": [0], "numbers": [{}] * 50}, "nobody": 3}},
-        gus=["lab"],
-    )
-    (found / "hal.json").write_bytes(b"[" * 100_000)
-    words += ["--found", found, "--out", tmp_path / "round-1.csv"]
-    run = CliRunner().invoke(app, [*map(str, words)])
-    assert run.exit_code == 0, run.output
-    marks = pd.read_csv(tmp_path / "round-1.csv").set_index("name")
-    assert sorted(marks.index) == ["ann", "bob", "cy", "dan", "eve", "fay", "gus", "hal"]
-    assert marks.held["bob"] == 20 and marks.held["ann"] < 15 and marks.held["dan"] == 0
-    assert marks.found["cy"] == marks.found["eve"] == 20 and marks.same_as["eve"] == "cy"
-    assert (marks.found[["ann", "bob", "fay", "gus", "hal"]] == 0).all()
-    assert "list of 40 numbers" in marks.hints["fay"] and "nested" in marks.hints["hal"]
-    defence.people.cache_clear()
-
-
-def test_a_model_of_no_use_holds_nothing_and_nobody_attacks_his_own():
-    own, key = {"ann": {"values": [], "numbers": list(rounds.people(KEY, "ann").canaries)}}, KEY
-    wrong = {}
-    marks = rounds.marks({"ann": own, "bob": own}, {"ann": True, "cy": False}, key, wrong)
-    assert marks == {
-        "ann": {"held": 10.0, "found": 0.0},
-        "bob": {"held": 0.0, "found": 20.0},
-        "cy": {"held": 0.0, "found": 0.0},
-    }
-    assert wrong == {}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,325 @@
+"""Write what is computed from the recorded tables: ``python book/computed.py``.
+
+- The recorded ledger of claims, and the table of figures in ``reproducing.md``.
+- The page of what is known (``known.yml``), and its figures.
+- The page that maps each item of the papers to where it is here (``map.yml``).
+- The recorded runs that the panel shows.
+- The parameters cell of every notebook, and of its published chapter, from the section of the
+  profiles that it reads; and the page of all options of ``crtlib train``.
+
+Tests hold each in step. The words of the pages are in ``templates``.
+"""
+
+import functools
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+import teaching
+from crtbook import settings, tables
+from crtbook.claims import ledger
+from crtbook.claims.claim import PAPERS, entries, read, terms
+from crtbook.claims.statistics import AGREES, DIFFERS, INCOMPARABLE, MOST, OPEN, PART, UNDECIDABLE
+from crtbook.figures import theme
+from crtlib import recipe
+from crtlib.attacks.exposure import chance_band
+from crtlib.options import options_of
+
+BOOK = Path(__file__).resolve().parent
+UNDECIDED = {OPEN, UNDECIDABLE, INCOMPARABLE}
+
+
+# --------------------------------------------------------------------------- what is known
+COLOR = {AGREES: "#00795a", DIFFERS: "#b34700", PART: "#8a6100"}
+GREY = "#5f6b7a"
+KNOWN = {
+    "established": "Established: every row that can be compared agrees",
+    "established somewhere": "Established for some corpora, models or sizes, open for others",
+    "refuted somewhere": "Refuted for some corpora, models or sizes",
+    "refuted": "Refuted: no row agrees, and at least one differs",
+    "open": "Open",
+}
+
+
+def of_claims(table: pd.DataFrame) -> pd.DataFrame:
+    """The ledger with the claim that each row is of, and where the row was measured."""
+    where = [
+        ", ".join(filter(None, (theme.corpus_name(corpus), theme.model_name(model))))
+        for corpus, model in zip(table.corpus, table.model, strict=True)
+    ]
+    return table.assign(claim=table.id.str.replace(r"\.\d+$", "", regex=True), at=where)
+
+
+def rows_of(finding: dict[str, Any], table: pd.DataFrame) -> pd.DataFrame:
+    """The comparable rows of a finding of our own, with a ``name`` each."""
+    found = table[table.claim.isin(finding["claims"]) & (table.verdict != INCOMPARABLE)]
+    size = found.edition.str.partition(",")[0].str.replace("dialogue.*", "dialogues", regex=True)
+    kinds = {"test_ppl": "all tokens", "test_ppl_words": "words"}
+    metric = found.source.map(lambda s: kinds.get(s.split(": ")[-1], ""))
+    what = found.claim.map(finding["claims"]) + metric
+    found = found.assign(what=what, name=what + " · " + found["at"] + ", " + size)
+    return found[found.value.notna()]
+
+
+def figure(finding: dict[str, Any], found: pd.DataFrame) -> Figure:
+    """A dot a row with its 95 % interval, in the colour of its verdict; without an interval, of
+    too few seeds, the dot is hollow."""
+    with theme.panels([""], height=0.3 + 0.46 * len(found), room=1.0) as (fig, [ax]):
+        ax.axvline(finding["line"], color=theme.MUTED, linestyle=(0, (1, 2)))
+        card = {"facecolor": theme.CARD, "edgecolor": "none", "pad": 0.5}
+        at = {"transform": ax.get_yaxis_transform(), "va": "center", "in_layout": False}
+        for y, row in enumerate(found.itertuples()):
+            color, face = COLOR.get(str(row.verdict), GREY), theme.CARD
+            if pd.notna(row.low):
+                ax.plot([row.low, row.high], [y, y], color=color, linewidth=2.5)
+                face = color
+            ax.plot(row.value, y, "o", markerfacecolor=face, markeredgecolor=color, zorder=3)
+            ax.text(0, y - 0.3, f" {row.name}", bbox=card, **at)
+        ax.set(yticks=[], xlabel=finding["axis"], ylim=(len(found) - 0.5, -0.7))
+        said = "; ".join(found.name + " " + found.ours)
+        theme.describe(fig, f"{finding['axis']}: {said}.")
+        legend = "green: agrees; red: differs; grey: open. "
+        theme.provenance(fig, legend + "Bars: 95 % interval; hollow: too few seeds for one")
+    return fig
+
+
+def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
+    """A finding with all that its section says: the tables that it rests on with their profile,
+    device, seeds and dates, its verdicts counted, and its rows."""
+    names = found.source.str.partition(":")[0].unique()
+    each = [pd.concat(map(tables.recorded, terms()["recorded"][name])) for name in names]
+    tallies = [
+        (words, ", ".join(f"{n} {verdict}" for verdict, n in of.verdict.value_counts().items()))
+        for words, of in found.groupby("words", sort=False)
+    ]
+    said = {"alt": theme.alt(figure(finding, found)), "recorded": [*map(tables.caption, each)]}
+    return finding | said | {"tallies": tallies, "rows": found.to_dict("records")}
+
+
+def standing(verdicts: set[str]) -> str:
+    """Of a claim with these verdicts on its rows, what is known."""
+    said = verdicts - {INCOMPARABLE}
+    if said <= UNDECIDED:
+        return "open"
+    if DIFFERS in said:
+        return "refuted" if said <= UNDECIDED | {DIFFERS} else "refuted somewhere"
+    return "established" if said == {AGREES} else "established somewhere"
+
+
+def papers(table: pd.DataFrame) -> list[tuple[str, Any]]:
+    """Each paper's claims, with what was measured of them, by what is known of them."""
+    out = []
+    for paper, name in PAPERS.items():
+        known: dict[str, list[Any]] = {kind: [] for kind in KNOWN}
+        for claim, of in table[table.paper == paper].groupby("claim", sort=False):
+            ours = [
+                f"{r.ours} ({', '.join(filter(None, (r.at, r.verdict)))})"
+                for r in of.itertuples()
+                if r.ours
+            ]
+            known[standing(set(of.verdict))].append((claim, of.words.iloc[0], ours))
+        out.append((name, [(KNOWN[kind], each) for kind, each in known.items() if each]))
+    return out
+
+
+def what_we_know(table: pd.DataFrame) -> dict[Path, str]:
+    """The page and its figures, by their paths."""
+    table, plan = of_claims(table), ledger.planned()
+    findings = [(f, rows_of(f, table)) for f in teaching.data("known.yml")]
+    out = {
+        BOOK / "_assets" / f"known-{f['name']}.svg": _alone(theme.svg(figure(f, found)))
+        for f, found in findings
+    }
+    out[BOOK / "what_we_know.md"] = teaching.page(
+        "what_we_know",
+        findings=[told(*finding) for finding in findings],
+        papers=papers(table),
+        plan=plan[["rows", "hours", "command"]].to_dict("records"),
+        open=plan.rows.sum(),
+        never=(table.verdict == UNDECIDABLE).sum(),
+        most=MOST,
+    )
+    return out
+
+
+def _alone(drawn: str) -> str:
+    named = '<svg xmlns="http://www.w3.org/2000/svg"'
+    return drawn if "xmlns=" in drawn else drawn.replace("<svg", named, 1)
+
+
+# --------------------------------------------------------------------------- the map
+SECTIONS = {
+    "crt": "CRT (NAACL 2022, and its ACL submission)",
+    "report": "The training-data leakage report (2021)",
+    "hush": "Hush! (2025)",
+    "design": "The companion itself",
+}
+MEANS = {
+    "works": "it is here, a test names it, and where it is a claim, recorded runs decide it",
+    "partly": "a part of it is here, no test names it, or recorded runs do not decide its claim",
+    "toy": "its largest recorded run has less than a tenth of the paper's dialogues or width",
+    "absent": "it is not here",
+    "n/a": "nothing to build",
+}
+TOY = 0.1
+
+
+def resolved(dotted: str) -> object:
+    """What a dotted name stands for: a module, or something in one."""
+    module, _, name = dotted.rpartition(".")
+    try:
+        return importlib.import_module(dotted)
+    except ModuleNotFoundError:
+        return getattr(resolved(module), name)
+
+
+def tested(row: dict[str, Any]) -> bool:
+    """Whether the tests of an item name its function, in whatever case, or plant the worlds of the
+    claim that calls it."""
+    name = row.get("function", "").rpartition(".")[2]
+    calls = {claim.id: claim.call for claim in read()}
+    if not name or calls.get(row.get("claim", "")) == name:
+        return "test" in row
+    text = (BOOK.parent / row["test"]).read_text("utf-8")
+    return re.search(rf"\b{name}\b", text, re.IGNORECASE) is not None
+
+
+@functools.cache
+def _verdicts() -> dict[str, set[str]]:
+    claims = of_claims(ledger.ledger()).groupby("claim").verdict
+    return {str(name): set(verdicts) for name, verdicts in claims}
+
+
+@functools.cache
+def _shares() -> dict[str, dict[str, float]]:
+    """The share of the paper's dialogues, width and epochs that a figure's largest runs have."""
+    figures = {f["id"]: f for f in entries("figures") if not f.get("exact")}
+    runs = {name: ledger.shown(figure) for name, figure in figures.items()}
+    return {n: ledger.largest(f, runs[n])[0] for n, f in figures.items() if len(runs[n])}
+
+
+def status(row: dict[str, Any]) -> tuple[str, str]:
+    """The status of an item, and why it is not better."""
+    for name, word in (("nothing", "n/a"), ("absent", "absent")):
+        if name in row:
+            return word, row[name]
+    share = _shares().get(row.get("shows", ""), {"dialogues": 1.0, "hidden": 1.0})
+    least = min(("dialogues", "hidden"), key=lambda name: share[name])
+    if share[least] < TOY:
+        what = {"dialogues": "dialogues", "hidden": "width"}[least]
+        return "toy", f"{share[least]:.1g} of the paper's {what}"
+    if "lacks" in row:
+        return "partly", row["lacks"]
+    if not tested(row):
+        return "partly", "its test does not name it"
+    if "claim" in row and _verdicts()[row["claim"]] <= UNDECIDED:
+        return "partly", f"the claim is {' or '.join(sorted(_verdicts()[row['claim']]))}"
+    return "works", ""
+
+
+WHERE = {
+    "function": "`{}`",
+    "test": "`{}`",
+    "chapter": "{{doc}}`chapters/{}`",
+    "claim": "claim `{}`",
+}
+
+
+def map_page() -> str:
+    """The page of all items."""
+    rows = teaching.data("map.yml")
+    for row in rows:
+        row["status"], row["why"] = status(row)
+        named = {kind: row[kind].removeprefix("crtlib.") for kind in WHERE if kind in row}
+        row["where"] = [WHERE[kind].format(name) for kind, name in named.items()]
+    return teaching.page("map", rows=rows, MEANS=MEANS, SECTIONS=SECTIONS)
+
+
+# --------------------------------------------------------------------------- the panel
+PANEL = BOOK / "_assets" / "panel-runs.js"
+LINES = {"sgd": "non-private, masked", "crt": "CRT", "dpsgd": "DP-SGD (reads no γ)"}
+
+
+def panel() -> str:
+    """The runs of the LSTM on CustomerSim as JavaScript: means over seeds by method and gamma."""
+    table = tables.recorded("crt_laptop").query("model == 'lstm' and corpus == 'customersim'")
+    table = table[table.method.isin(LINES)]
+    chance = chance_band(canaries=10, seeds=int(table.seed.nunique()))
+    band, measures = {"band": [round(chance.low, 2), round(chance.high, 2)]}, []
+    for metric, title, ticks, more in (
+        ("exposure", "Exposure of the luckiest of ten canaries (bits)", range(0, 21, 5), band),
+        ("test_ppl_words", "Perplexity of held-out words", range(1, 5), {}),
+    ):
+        runs = table[table.metric == metric].groupby(["method", "gamma", "seed"]).value.max()
+        means = runs.groupby(["method", "gamma"]).mean().round(3)
+        lines = [
+            {"name": name, "points": [[g, float(means.get((method, g), means[method].iloc[0]))]
+                                      for g in sorted(means["crt"].index)]}
+            for method, name in LINES.items()
+        ]  # fmt: skip
+        ends = {"low": ticks[0], "high": ticks[-1], "ticks": [*ticks]}
+        measures.append({"title": title, "lines": lines, **ends, **more})
+    made = f"Recorded runs: LSTM, CustomerSim, {tables.caption(table)}; means over seeds"
+    made += "; grey: what luck alone gives, in 95 of 100 cases"
+    held = {"most": float(table.gamma.max()), "measures": measures, "made": made}
+    return f"const PANEL = {json.dumps(held, ensure_ascii=False)};\n"
+
+
+# --------------------------------------------------------------------------- figures and options
+FIGURES = BOOK / "reproducing.md"
+BLOCK = re.compile(r"(<!-- figures: [^>]*-->\n).*?(<!-- end of figures -->)", re.DOTALL)
+SECTION = re.compile(r'parameters\(globals\(\), "(\w+)"\)')
+
+
+def renewed(text: str) -> str:
+    """The page of what is reproduced, with today's table of figures."""
+    lines = "\n".join(ledger.badges())
+    return BLOCK.sub(lambda found: f"{found[1]}\n{lines}\n\n{found[2]}", text)
+
+
+def section_of(notebook: dict[str, Any]) -> str:
+    """The section of the profiles that a notebook reads, as its settings cell says."""
+    (section,) = SECTION.findall("\n".join("".join(c["source"]) for c in notebook["cells"]))
+    return section
+
+
+def with_parameters(text: str) -> str:
+    """A notebook with the parameters cell of its section."""
+    notebook = json.loads(text)
+    (cell,) = (c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", []))
+    cell["source"] = settings.cell(section_of(notebook)).splitlines(keepends=True)
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n" * text.endswith("\n")
+
+
+def options() -> str:
+    """The page of the options of a training."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for method in recipe.RECIPES:
+        for o in options_of(recipe.recipe_of(method)):
+            default = "" if o.default is None or o.name == "method" else str(o.default)
+            rows.setdefault((f"`{o.flag}`", o.phrase, default, o.text), []).append(method)
+    every = len(recipe.RECIPES)
+    cells = [
+        (*row, "all" if len(names) == every else ", ".join(f"`{n}`" for n in names))
+        for row, names in rows.items()
+    ]
+    return teaching.page("options", rows=[[c.replace("|", "\\|") for c in row] for row in cells])
+
+
+if __name__ == "__main__":
+    table = ledger.computed()
+    table.attrs["of"] = ledger.digest()
+    tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
+    pages = what_we_know(table) | {BOOK / "map.md": map_page(), BOOK / "options.md": options()}
+    pages |= {PANEL: panel(), FIGURES: renewed(FIGURES.read_text("utf-8"))}
+    notebooks = [*BOOK.parent.glob("notebooks/*.ipynb"), *BOOK.glob("chapters/*.ipynb")]
+    pages |= {path: with_parameters(path.read_text("utf-8")) for path in notebooks}
+    for path, text in pages.items():
+        if path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+            print(path.relative_to(BOOK.parent))
