@@ -2,9 +2,9 @@
 
 >>> import tempfile
 >>> from pathlib import Path
->>> from crtlib.text import customersim, jsonl
+>>> from crtlib.text import customersim, records
 >>> folder = Path(tempfile.mkdtemp())
->>> jsonl.write_jsonl(customersim.simulate(20, 0, "paper"), folder / "dialogues.jsonl")
+>>> records.write_jsonl(customersim.simulate(20, 0, "paper"), folder / "dialogues.jsonl")
 >>> trained = train(folder / "dialogues.jsonl", unit="turn", method="sgd", epochs=1)
 >>> trained.promise
 'no guarantee: this method adds no noise'

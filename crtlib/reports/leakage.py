@@ -483,13 +483,14 @@ def make(
     read = {e.corpus for e in lines if e.tensors == numbers}  # what this model has read
     note = "" if text in read else OTHER_TEXT if read else NO_RUN
     other, its_tokenizer = (None, None) if public is None else load(public)
-    leakage.check_models(*loaded, k=top_k, public=other)
+    leakage.check_models(*loaded, k=top_k)
     with (
         outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part,
         beside(folder, {"model": outputs.content(model)}) as kept,
     ):
         used, fit = _template(template, Path(model), dialogues, *loaded, cover.unit, device)
         _check_texts(dialogues, cover, used, loaded[1], its_tokenizer)
+        leakage.check_models(*loaded, k=top_k, public=other)
         on = executor, kept, device
         reader = _Reader(
             loaded[1], cover.unit, used, top_k, _scorer(model, loaded[0], *on),

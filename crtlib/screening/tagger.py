@@ -36,6 +36,7 @@ import os
 import re
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
@@ -110,7 +111,7 @@ def _lots(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
         del order[-size:]
 
 
-class Scorer(nn.Module):
+class Scorer(nn.Module, ABC):
     """What gives each token of a text a score for each tag, and so each word: read, taught and
     asked in one way. It is called on the tokens of several texts and answers with (tokens, tags)
     scores of all, in a row.
@@ -126,9 +127,9 @@ class Scorer(nn.Module):
     piece, beside, together, weight = 2**11, 2**8, 128, 1.0
     columns: Floats | None = None
 
+    @abstractmethod
     def read(self, text: str) -> Sentence:
         """A text as tokens."""
-        raise NotImplementedError
 
     def save(self, folder: Path) -> None:
         """Write what is to be read back beside the weights."""

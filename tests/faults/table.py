@@ -616,8 +616,8 @@ FORMULAS = rows(
     ("a group is one point to the composition", "_group",
      "[event.sampling_probability] * group", "[event.sampling_probability]",
      "test_a_group_in_one_step_equals_the_integral"),
-    ("replacing a group as removing it", "_group", 'if relation == "add_or_remove":',
-     'if relation != "swap":', "test_a_replaced_group_in_one_step_equals_the_integral"),
+    ("replacing a group as removing it", "_group", "secrets.RELATIONS[relation]",
+     'secrets.RELATIONS["add_or_remove"]', "test_a_replaced_group_in_one_step_equals_the_integral"),
 )
 UNITS = rows(
     "text.labels",
