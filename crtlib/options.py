@@ -44,6 +44,7 @@ import functools
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import (
@@ -174,7 +175,10 @@ def model_of(function: Callable[..., Any]) -> type[Part]:
 
 
 def sentences(model: type[Part]) -> dict[str, dict[str, Any]]:
-    """What the docstrings of a model say of its options, by flag: those of all its classes."""
+    """What the docstrings of a model say of its options, by flag: those of all its classes. Raises
+    ``ValueError`` where Python has left them out."""
+    if sys.flags.optimize > 1:
+        raise ValueError("python -OO: leaves out the docstrings that declare options; use -O")
     found = {}
     for part in reversed([c for c in model.__mro__ if issubclass(c, Part)]):
         _, *sections = SECTION.split(inspect.cleandoc(part.__doc__ or ""))

@@ -289,3 +289,12 @@ def test_a_limit_on_the_size_of_files_is_one_line(tmp_path):
     )  # fmt: skip
     assert done.returncode == 3 and done.stderr.count("\n") == 1, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["messages.csv"]
+
+
+def test_a_python_that_drops_docstrings_is_refused_in_one_line():
+    command = [sys.executable, "-OO", "-m", "crtlib", "account", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == (
+        "crtlib: error: python -OO: leaves out the docstrings that declare options; use -O\n"
+    )
