@@ -42,9 +42,18 @@ def escape(line):
     return "".join(pieces)
 
 
+def item(found):
+    """The sentence of an option, in a line of a list."""
+    indent, option, text = found.groups()
+    return f"\n\n{indent}* ``{option}``: {' '.join(text.split())}\n"
+
+
+OPTION = re.compile(r"\n( +)(--[^\n:]+|[A-Z]{2,}): ([^\n]*(?:\n\1 +[^\n]*)*)")
+
+
 def plain_docstrings(app, docname, source):
-    """In docstrings, ``*args`` and ``|R|`` mean themselves."""
-    source[0] = "\n".join(map(escape, source[0].split("\n")))
+    """In docstrings, ``*args`` and ``|R|`` mean themselves, and sentences of options are a list."""
+    source[0] = "\n".join(map(escape, OPTION.sub(item, source[0]).split("\n")))
 
 
 def setup(app):
