@@ -123,6 +123,9 @@ class Document(NamedTuple):
     tokens: Sequence[int]
     secrets: tuple[tuple[str, int, int], ...] = ()
 
+    def __repr__(self) -> str:
+        return "Document(...)"  # not the text, nor a hash of it
+
 
 class Texts(Sequence[Document]):
     """Documents that memory may not hold: in a database of SQLite whose file has no name and goes
@@ -131,7 +134,7 @@ class Texts(Sequence[Document]):
     >>> said = Texts()
     >>> said.extend([Document("ann", "a/0", [3, 1]), Document("bob", "b/0", [5])])
     >>> len(said), said[1]
-    (2, Document(user='bob', id='b/0', tokens=[5], secrets=()))
+    (2, Document(...))
     """
 
     def __init__(self) -> None:
@@ -165,6 +168,9 @@ class Scores(NamedTuple):
 
     logprobs: Sequence[np.ndarray]
     ranks: Sequence[np.ndarray]
+
+    def __repr__(self) -> str:
+        return "Scores(...)"  # not the text, nor a hash of it
 
 
 NEVER = np.iinfo(np.int64).max
@@ -234,6 +240,9 @@ class Reading(NamedTuple):
     answered: Sequence[np.ndarray]
     empty: int = 0
     public: Scores | None = None
+
+    def __repr__(self) -> str:
+        return "Reading(...)"  # not the text, nor a hash of it
 
 
 def read(
@@ -392,7 +401,7 @@ def metrics(table: pd.DataFrame, threshold: float | None = None) -> dict[str, fl
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Leakage:
     """A report: what was read, the runs, the distinct sequences, and by which options.
 

@@ -322,7 +322,7 @@ def forget() -> None:
         cached.cache_clear()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Data:
     """What a run reads: the parts, the tokenizer and the held-out texts (perfectly redacted).
 

@@ -649,7 +649,7 @@ def write(
     """Write the page ``out`` and, of the same name, the JSON; the certificate, sealed.
 
     Both are public files (0644, less the umask) where the verdict is "holds", else private ones.
-    ``require``: limits (:mod:`crtlib.release.certify`), whose verdict the certificate gives. Raises
+    ``require``: limits (:func:`judged`), whose verdict the certificate gives. Raises
     ``ValueError`` where the run has no record, or the files exist and not ``force``.
     """
     check_choice("for", audience, AUDIENCES)

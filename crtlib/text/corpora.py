@@ -21,8 +21,6 @@ MultiWOZ 2.2 and Schema-Guided Dialogue: two corpora, one JSON form, one loader.
 >>> corpus.skipped
 (('a span runs outside its utterance', 1),)
 
-All corpora by name: ours, those of installed packages, and one's own by path.
-
 >>> load("customersim", limit=2).dialogues[1].user
 'user-14234'
 >>> source("multiwoz").label, source("customersim").by_rule

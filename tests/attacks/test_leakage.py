@@ -406,3 +406,10 @@ def test_dialogues_keep_their_users():
         "ann",
         "ann",
     ]
+
+
+def test_no_value_of_a_report_shows_text_or_what_stands_for_it():
+    said = (leakage.Document("ann", "a", [1234, 5678]),)
+    scores = leakage.Scores([np.array([-0.5432])], [np.array([9])])
+    for value in (*said, scores, leakage.Reading(said, scores, [np.ones(2, dtype=bool)])):
+        assert not {"ann", "1234", "0.5432"} & set(re.findall(r"[\w.]+", repr(value)))
