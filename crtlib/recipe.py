@@ -224,10 +224,13 @@ class Crt(Judged, Calibrated):
 
     Policies:
         --dedup: Deduplicate: all points, flagged ones, or none.
+        --duplicates: Copies: mask those of private points and leave out those of public ones, or
+            mask all (Algorithm 1).
     """
 
     method: Literal["crt"] = "crt"
     dedup: Literal["all", "flagged", "none"] = "all"
+    duplicates: Literal["mask_private", "mask"] = "mask_private"
 
 
 class Sgd(Judged):
@@ -312,7 +315,7 @@ def derived(method: Any) -> type[Recipe]:
     if "policy" in method.reads:
         names |= {"conservative", "vocab_size", *["labels"] * (not method.reads_raw)}
     if not method.deduplicates:
-        names -= {"dedup"}
+        names -= {"dedup", "duplicates"}
     if method.private:
         names |= set(Noised.model_fields)
     fields: dict[str, Any] = {

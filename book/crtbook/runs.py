@@ -61,6 +61,7 @@ class CrtStudy(crt.CrtStudy, Study):
             "precision",
             "template",
             "audited",
+            "coin",
         ]
     )
 

@@ -395,7 +395,7 @@ def screen(
     seed: int = 0,
     dedup: str = "all",
     dedup_by: str = "exact",
-    duplicates: str = "mask",
+    duplicates: str = "mask_private",
     keep_ids: bool = False,
     reveal: Whole = 0,
     workers: Workers = 1,
@@ -427,8 +427,8 @@ def screen(
         --reveal: Examples of each kind, in clear, into a private page.
     Duplicates:
         --dedup: Scope: all (Algorithm 1), flagged or none.
-        --dedup-by: Likeness: exact, bloom or near.
-        --duplicates: Second occurrences: mask or drop.
+        --dedup-by: Likeness: exact; bloom or near, without a certificate.
+        --duplicates: Copies: mask_private (those of public points are left out) or mask (all).
     Speed and memory:
         --workers: Processes.
     """

@@ -39,9 +39,9 @@ from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Wor
 from crtlib.screening import policies, rates, tagger
 from crtlib.screening.corpus import recorded
 from crtlib.screening.policies import everything, miss, union
-from crtlib.screening.policy import Policy
+from crtlib.screening.policy import Policy, check_text_alone
 from crtlib.screening.rates import NAMES, Rate, RateCounter, Rates
-from crtlib.screening.redaction import Labels, Prepared, prepare, redact
+from crtlib.screening.redaction import Labels, Prepared, TextCounts, prepare, redact
 from crtlib.text import canaries, corpora, folders, records
 from crtlib.text.canaries import SPEAKER, USER, Template
 from crtlib.text.records import MASK, Corpus, Dialogue, Point
@@ -91,6 +91,9 @@ class CrtStudy:
     ``context`` tokens is read in pieces that are clipped together (``long`` "split"), or cut.
     ``template`` says how turns become text (:mod:`crtlib.text.canaries`). ``audited``: the
     canaries are those of an audit (:mod:`crtlib.attacks.run_audit`), which pi passes over.
+    ``coin``: what the dial of ``gamma`` draws its coins from (:func:`crtlib.screening.policies.
+    miss`). ``duplicates`` "drop" and ``coin`` "point" are those of the recorded studies, and of
+    none that is certified: :func:`crtlib.experiments.own.study_of` takes others.
     """
 
     seed: Whole
@@ -107,7 +110,8 @@ class CrtStudy:
     conservative: Word = "regex"
     labelled: Whole = 0
     per: Literal["occurrence", "value"] = "occurrence"
-    duplicates: Literal["drop", "mask"] = "drop"
+    coin: Literal["text", "point"] = "point"
+    duplicates: Literal["mask_private", "mask", "drop"] = "drop"
     dedup: Literal["all", "flagged", "none"] = "all"
     canaries: Whole = 10
     copies: Whole = 20
@@ -180,6 +184,11 @@ class CrtStudy:
     def how(self) -> Method:
         """Its method."""
         return methods.by_name(self.method)
+
+    @property
+    def repeats_are_hidden(self) -> bool:
+        """Whether second occurrences of a text are masked or left out before training."""
+        return self.how.deduplicates and self.dedup != "none"
 
     @property
     def learned(self) -> bool:
@@ -345,6 +354,7 @@ class Data:
     read: tuple[Point, ...]
     others: tuple[Point, ...]
     template: Template = SPEAKER
+    texts: TextCounts | None = None  # of all that may repeat; None: it is not deduplicated
     known: Rates | None = None  # as screening counted them, or labels that people made
     labels: Mapping[str, Any] | None = None  # what a certificate says of those labels
 
@@ -352,7 +362,8 @@ class Data:
     def counter(self) -> RateCounter:
         """What befell each labelled secret, on the training points or, for a policy that learned
         from labels, on held-out ones."""
-        counter, (points, flags, cautious) = RateCounter(*self.policies), self.checked
+        points, flags, cautious = self.checked
+        counter = RateCounter(*self.policies, texts=self.texts)
         counter.add(points, flags=flags, cautious_flags=cautious)
         return counter
 
@@ -404,7 +415,9 @@ def data(study: CrtStudy, *, public_words: bool = False) -> Data:
         form = canaries.by_name(study.template, tokenizer)
     points = canaries.points(planted, study.unit, form)
     redacting, conservative = pair_of(study)
-    pi = miss(redacting, study.gamma, study.seed, per=study.per)
+    if study.repeats_are_hidden:
+        check_text_alone(redacting, conservative)
+    pi = miss(redacting, study.gamma, study.seed, per=study.per, coin=study.coin)
     flagged = _audited(study, points, pi(points), found=False)
     cautious = _audited(study, points, conservative(points), found=True)
     if study.learned:
@@ -427,6 +440,11 @@ def data(study: CrtStudy, *, public_words: bool = False) -> Data:
     read = prepared.private if study.how.reads_redacted else prepared.all
     if study.how.flags_tokens:  # what pi finds is read with noise only
         read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
+    texts = None
+    if study.repeats_are_hidden:
+        texts = TextCounts(points)
+        for part in (split.valid, split.test):
+            texts.add(canaries.points(part, study.unit, form))
     return Data(
         corpus=split.train,
         points=points,
@@ -441,6 +459,7 @@ def data(study: CrtStudy, *, public_words: bool = False) -> Data:
         read=read,
         others=canaries.points(split.others, study.unit, form),
         template=form,
+        texts=texts,
         known=recorded(study.corpus) if folders.is_screened(study.corpus) else None,
     )
 
@@ -465,7 +484,7 @@ def _prepared(
             clean = prepare(points, flagged, cautious, dedup="none")
             return replace(clean, public=clean.all, private=raw.private)
         return raw
-    dedup = study.dedup if study.how.deduplicates else "none"
+    dedup = study.dedup if study.repeats_are_hidden else "none"
     return prepare(points, flagged, cautious, dedup=dedup, duplicates=study.duplicates)
 
 
@@ -589,8 +608,6 @@ def _public(study: CrtStudy) -> str:
         learned = ", and the vocabulary, learned from turns that screening let pass"
         return known + ("" if bytes_only else learned)
     names = study.screening or vars(study)
-    if names["dedup"] != "none":
-        known += ", and which points are second occurrences"
     others = [part for key in ("policy", "conservative") for part in names[key].split("+")
               if not policies.ours(part)]  # fmt: skip
     if others:

@@ -93,6 +93,7 @@ def study_of(corpus: Named, **settings: Any) -> CrtStudy:
         )
     chosen: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
     chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
+    chosen |= {"duplicates": "mask_private", "coin": "text"}
     init = settings.get("init", "random")
     if init != "random":
         if crt.is_corpus(init):  # which may be this very text
@@ -192,6 +193,7 @@ def _fitted(corpus: Named, settings: dict[str, Any]) -> dict[str, Any]:
     before = folders.summary(corpus)
     own: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
     own |= {"unit": before["unit"], "dedup": "none", "canaries": 0, "gamma": 0.0}
+    own |= {"duplicates": "mask_private"}
     for name, value in settings.items():
         if name in own and value not in (own[name], 0, "all"):
             raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")
@@ -528,7 +530,8 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
     if before:
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
-    counter, about = judge(study.corpus, labels, pair)
+    dedup = study.dedup if study.repeats_are_hidden else "none"
+    counter, about = judge(study.corpus, labels, pair, dedup=dedup)
     return replace(prepared, known=counter.rates(judged=about["judged"]), labels=about)
 
 

@@ -39,7 +39,9 @@ from crtlib.models.folder import tensors
 from crtlib.models.pretrained import base, fingerprint
 from crtlib.release import certify, gate
 from crtlib.screening import policies
+from crtlib.screening.corpus import by_likeness
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, Rates, assumed
+from crtlib.screening.redaction import CERTIFIABLE
 from crtlib.text import corpora, folders
 from crtlib.text.canaries import USER
 from crtlib.text.records import Corpus, Point
@@ -373,12 +375,31 @@ def sources(study: CrtStudy, fitted: Fitted, meter: Meter) -> list[gate.Source]:
             clean = phase.reads_flags or (apart and how.reads_redacted)
             passed = gate.Screened("public steps", screening) if apart else redacted
             every.append(redacted if clean else raw if how.reads_raw else passed)
+    if not how.reads_raw:
+        every += map(gate.Raw, _decided_by_one_message(study))
     if study.conservative == "everything" and not study.brings_vocabulary:
         every.append(gate.Constant("a vocabulary of single bytes"))
     elif not study.brings_vocabulary:  # what reads raw text has no rate of what screening let pass
         let = gate.Raw("The vocabulary was learned from what the policies let pass, unmeasured")
         every.append(let if how.reads_raw else gate.Screened("vocabulary", screening))
     return every + meter.origin()
+
+
+def _decided_by_one_message(study: CrtStudy) -> list[str]:
+    """Why one message may decide how others are read, a clause each: what no noise covers."""
+    screened = study.screening
+    clauses = (
+        (study.repeats_are_hidden and study.duplicates not in CERTIFIABLE,
+         "Second occurrences were left out of the private points too, so a found secret in a "
+         "repeated message decides how many points there are"),
+        (study.repeats_are_hidden and study.coin == "point" and study.gamma > 0,
+         "What was missed on purpose was drawn for each message by its name, so copies of one text "
+         "were read in two ways"),
+        (screened is not None and by_likeness(screened),
+         "What is a duplicate was decided by likeness, so one message may decide whether any "
+         "number of others is read"),
+    )  # fmt: skip
+    return [clause for applies, clause in clauses if applies]
 
 
 def about(corpus: Named, read: Corpus, sha: str) -> dict[str, Any]:

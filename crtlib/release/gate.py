@@ -241,8 +241,8 @@ class Declared:
 
 @dataclass(frozen=True)
 class Raw:
-    """Learned from raw text without noise, as the clause ``of`` says. It may leave; nothing is
-    promised then."""
+    """Learned from raw text without noise, or from what one message decided about others, as the
+    clause ``of`` says. It may leave; nothing is promised then."""
 
     of: str
     kind: Literal["raw"] = "raw"

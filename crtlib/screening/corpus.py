@@ -17,7 +17,7 @@ import json
 import random
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -30,8 +30,15 @@ from crtlib.checks import check_choice
 from crtlib.files import Named
 from crtlib.screening import policies, rates, redaction
 from crtlib.screening.policies import check_same, digest, of_a_file, plain, policy_by_name
-from crtlib.screening.policy import Policy, Shift, shift
-from crtlib.screening.redaction import Dedup, Duplicates, Labels, Spans, prepare
+from crtlib.screening.policy import Policy, Shift, check_text_alone, shift
+from crtlib.screening.redaction import (
+    Dedup,
+    Duplicates,
+    Labels,
+    Spans,
+    TextCounts,
+    prepare,
+)
 from crtlib.text import corpora, customersim, folders, labels, records
 from crtlib.text.folders import Shards, in_order
 from crtlib.text.records import Corpus, Dialogue, Point, Secret
@@ -93,13 +100,19 @@ class How:
     seed: int = 0
     dedup: Dedup = "all"
     dedup_by: redaction.Method = "exact"
-    duplicates: Duplicates = "mask"
+    duplicates: Duplicates = "mask_private"
     keep_ids: bool = False
 
     def __post_init__(self) -> None:
         check_choice("unit", self.unit, records.UNITS)
         check_choice("dedup", self.dedup, ("all", "flagged", "none"))
         check_choice("method", self.dedup_by, ("exact", "bloom", "near"))
+        if self.duplicates == "drop":
+            raise ValueError(
+                "duplicates='drop': a found secret in a repeated message would decide how many "
+                "points there are; must be one of mask_private, mask"
+            )
+        check_choice("duplicates", self.duplicates, redaction.CERTIFIABLE)
 
     def hashes(self) -> tuple[str, str]:
         """Of what the policies pi and pi_c hold now."""
@@ -123,7 +136,10 @@ def _pair(how: How, shas: tuple[str, str]) -> tuple[Policy, Policy]:
     """The pair as it was hashed; made once by each worker."""
     check_same((how.policy, how.conservative), shas)
     pi = policies.miss(policy_by_name(how.policy), how.gamma, how.seed)
-    return pi, policy_by_name(how.conservative)
+    pi_c = policy_by_name(how.conservative)
+    if how.dedup != "none":
+        check_text_alone(pi, pi_c)
+    return pi, pi_c
 
 
 @dataclass(frozen=True)
@@ -228,10 +244,11 @@ def screen(
     """
     pair = how.pair()
     pi, pi_c = pair.policies
-    counter = rates.RateCounter(pi, pi_c)
+    texts = TextCounts() if how.dedup != "none" else None
+    counter = rates.RateCounter(pi, pi_c, texts=texts)
     about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
     if judges:
-        counter, about = judge(corpus, judges, pair)
+        counter, about = judge(corpus, judges, pair, dedup=how.dedup)
     tally = _Tally(how, reveal, counter.kinds)
     size, seen = 0, None
     if how.dedup_by == "bloom":  # it must know how many points there will be
@@ -252,6 +269,8 @@ def screen(
             again = seen([p.text for p in points]) if seen else redaction.repeats(points, "near")
             if not judges:
                 counter.add(points, flags=flags, cautious_flags=cautious)
+                if texts is not None:
+                    texts.add(points)
             tally.write(parts, points, flags, cautious, again)
             shifts = [shift(points, *each) for each in zip(taught, shifts, strict=True)]
         check_same(pair.names, shas)  # as each worker did
@@ -266,10 +285,22 @@ def screen(
     return Outcome(summary, found, _notes(summary, found, shifts), tally.examples, private)
 
 
-def judge(corpus: Named, folder: Named, pair: Pair) -> tuple[rates.RateCounter, dict[str, Any]]:
+def count_texts(corpus: Named, unit: str) -> TextCounts:
+    """How often each text of a corpus on disk stands in it, in bounded memory but for a hash of
+    each different one."""
+    texts = TextCounts()
+    for batch in batches(corpora.dialogues(corpus), whole=unit == "user"):
+        texts.add(records.points(Corpus("", tuple(batch)), unit))
+    return texts
+
+
+def judge(
+    corpus: Named, folder: Named, pair: Pair, *, dedup: Dedup = "all"
+) -> tuple[rates.RateCounter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
     certificate says of these labels; that they judged is noted there. Turns that had been drawn
-    before a policy out of a file was sealed do not judge it.
+    before a policy out of a file was sealed do not judge it. Unless ``dedup`` is "none", a secret
+    in a message that is repeated anywhere in the corpus leaves a trace.
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
@@ -286,7 +317,8 @@ def judge(corpus: Named, folder: Named, pair: Pair) -> tuple[rates.RateCounter, 
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
     drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
-    counter = rates.RateCounter(*pair.policies, **drawn)
+    texts = None if dedup == "none" else count_texts(corpus, pair.unit)
+    counter = rates.RateCounter(*pair.policies, **drawn, texts=texts, find_values=True)
     read = partial(labels.points, corpus, folder, part="judge", unit=pair.unit, without=late)
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
     counter.add(read(), sure=sure, again=labels.again(folder) if twice else None)
@@ -362,7 +394,7 @@ def _summary(
     how = tally.how
     pi, pi_c = how.pair().policies
     return {
-        "schema": "crtlib/screen/1",
+        "schema": folders.SCREENED,
         "corpus": Path(corpus).name,
         "corpus_sha256": corpora.corpus_hash(corpus),
         "about": _about(corpus, tally),
@@ -426,10 +458,22 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
         notes.append("pi flagged nothing, so nothing was redacted")
     if not summary["public"]:
         notes.append("no point is public, so CRT is DP-SGD on redacted text")
+    if by_likeness(summary):
+        notes.append(
+            f"what is a duplicate was decided by likeness ({summary['dedup_by']}), so one message "
+            "may decide whether others are read: what is trained on this folder has no certificate"
+        )
     return notes
 
 
 # --------------------------------------------------------------------------- what was screened
+def by_likeness(summary: Mapping[str, Any]) -> bool:
+    """Whether a text was screened so that a message may have been left out for its likeness to
+    others: near duplicates, or a Bloom filter's. One message then decides whether any number of
+    others is read, so what is trained on such a folder has no certificate."""
+    return bool(summary["dedup"] != "none" and summary["dedup_by"] != "exact")
+
+
 def recorded(folder: Named) -> rates.Rates:
     """The rates of a screened folder, as they were counted when it was made; of the pairs that were
     judged until now, this one was chosen."""
@@ -451,4 +495,4 @@ def private_part(folder: str) -> Policy:
         apart = p.text and (p.user if by_user else p.thread) in private
         return (Secret("private", 0, len(p.text)),) if apart else ()
 
-    return Policy(f"screened:{Path(folder).name}", partial(map, found))
+    return Policy(f"screened:{Path(folder).name}", partial(map, found), reads_ids=True)

@@ -52,7 +52,7 @@ from importlib import import_module, resources, util
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import ahocorasick
 import regex as regular
@@ -219,17 +219,20 @@ def _changed(policy: Flag, change: Callable[[Point, Spans], Iterable[Secret]]) -
 
 # --------------------------------------------------------------------------- the dial
 Per = Literal["occurrence", "value"]
+Coin = Literal["text", "point"]
+"""What else than the seed and the value a coin of the dial is drawn from: see :func:`miss`."""
 
 
-def _coin(seed: int, per: Per, point: Point, s: Secret) -> float:
+def _uniform(*drawn_from: object) -> float:
     """Uniform on [0, 1), a function of what is hashed and of nothing else."""
-    where = f"{point.id}\x1f" if per == "occurrence" else ""
-    said = f"{seed}\x1f{where}{point.text[s.start : s.end]}"
+    said = "\x1f".join(map(str, drawn_from))
     digest = hashlib.blake2b(said.encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
-def miss(policy: Flag, gamma: float, seed: int, per: Per = "occurrence") -> Policy:
+def miss(
+    policy: Flag, gamma: float, seed: int, per: Per = "occurrence", *, coin: Coin = "text"
+) -> Policy:
     """The dial: ``policy`` with miss rate ``gamma`` in [0, 1] on what it would have found.
 
     ``per="occurrence"`` tosses a coin for each point and value, so that a secret which stands in
@@ -238,15 +241,27 @@ def miss(policy: Flag, gamma: float, seed: int, per: Per = "occurrence") -> Poli
     secret, or adding a point, changes no other label, which Proposition 5 needs. For the same
     reason equal values within one point share their coin: counting them would let the mask of
     the first change the second. What is missed at some ``gamma`` is missed at every larger one.
+
+    ``coin="text"`` draws it from the value and from the rest of its point, in which all that
+    ``policy`` flags is masked: of two points with one text the same is missed, so deduplication
+    may follow. ``coin="point"`` draws it from the value and the point's id: copies have coins of
+    their own. That is a dial of recorded experiments; a policy with it reads ids.
     """
     check("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
-    check_choice("per", per, ("occurrence", "value"))
+    check_choice("per", per, get_args(Per))
+    check_choice("coin", coin, get_args(Coin))
 
     def found(p: Point, spans: Spans) -> Iterator[Secret]:
-        return (s for s in spans if _coin(seed, per, p, s) >= gamma)
+        if per == "value":
+            place: tuple[str, ...] = ()
+        else:
+            place = (p.id,) if coin == "point" else (redact(p, spans).text,)
+        return (s for s in spans if _uniform(seed, *place, p.text[s.start : s.end]) >= gamma)
 
     made = _changed(policy, found)
-    return replace(made, name=f"{made.name} (misses {gamma:g} per {per})", total=False)
+    name = f"{made.name} (misses {gamma:g} per {per})"
+    by_id = gamma > 0 and per == "occurrence" and coin == "point"
+    return replace(made, name=name, total=False, reads_ids=made.reads_ids or by_id)
 
 
 # --------------------------------------------------------------------------- unions
@@ -264,6 +279,7 @@ def union(*parts: Flag) -> Policy:
         taught_by=tuple(t for p in policies for t in p.taught_by),
         total=any(p.total for p in policies),
         batched=True,
+        reads_ids=any(p.reads_ids for p in policies),
     )
 
 

@@ -103,7 +103,9 @@ class Policy:
     so it reads the speakers and the masks as well, whatever ``own_words`` says.
     ``batched``: ``flag`` takes many points at once, for speed, and answers each as if it stood
     alone; otherwise it is asked for one point at a time, as a guarantee needs that a secret decides
-    nothing about other points.
+    nothing about other points. ``reads_ids``: it is shown whose a point is and what it is called;
+    every other policy gets points without id, user and thread, so that of two points with one text
+    it says the same. Deduplication needs that (:func:`check_text_alone`).
     """
 
     name: str
@@ -113,6 +115,7 @@ class Policy:
     own_words: bool = False
     total: bool = False
     batched: bool = False
+    reads_ids: bool = False
 
     @property
     def teachers(self) -> str | None:
@@ -127,8 +130,9 @@ class Policy:
             return self._of_turns(points)
         who = f"policy={self.name!r}"
         labels: Labels = []
+        shown = points if self.reads_ids else [_of_nobody(p) for p in points]
         try:
-            for lot in [points] if self.batched else [[point] for point in points]:
+            for lot in [shown] if self.batched else [[point] for point in shown]:
                 found = [tuple(spans) for spans in self.flag(lot)]
                 if len(found) != len(lot):
                     raise Unanswered(f"{who}: {len(found)} labels for {len(lot)} points")
@@ -148,7 +152,12 @@ class Policy:
         cut around the masks in them."""
         at = [(k, p, a, b) for k, p in enumerate(points) for a, b in spoken(p)]
         turns = [
-            Point(p.id, p.user, p.text[a:b], inside(p.secrets, [Clear(a, b, -a)]))
+            Point(
+                p.id if self.reads_ids else "",
+                p.user if self.reads_ids else "",
+                p.text[a:b],
+                inside(p.secrets, [Clear(a, b, -a)]),
+            )
             for _, p, a, b in at
         ]
         labels: list[list[Secret]] = [[] for _ in points]
@@ -156,6 +165,28 @@ class Policy:
         for (k, _, a, b), turn, spans in zip(at, turns, said, strict=True):
             labels[k] += inside(around(turn.text, spans), [Clear(0, b, a)])
         return list(map(tuple, labels))
+
+
+def _of_nobody(point: Point) -> Point:
+    """The point as its text alone, with its labels: without id, user and thread."""
+    if not (point.id or point.user or point.thread):
+        return point
+    return Point("", "", point.text, point.secrets, point.spoken)
+
+
+def check_text_alone(*policies: Policy) -> None:
+    """Refuse a policy that reads ids or users where points are deduplicated: of two copies it might
+    flag one, and which of them is read would follow from who said the other.
+
+    Raises:
+        ValueError: In one line that names the policy and what to do.
+    """
+    for policy in policies:
+        if policy.reads_ids:
+            raise ValueError(
+                f"policy={policy.name!r}: reads ids or users, so copies of a text may be flagged "
+                "in two ways; deduplicate with dedup none, or take one that reads the text alone"
+            )
 
 
 def checked(policy: Flag) -> Policy:

@@ -1,21 +1,23 @@
 r"""The three rates that a guarantee of CRT stands on, counted on labels, with bounds.
 
 Let a labelled secret stand in the data point ``x``, and let ``x'`` be the point with the secret
-replaced by ``<MASK>``, wherever its value is labelled there. The policies label both anew.
+replaced by ``<MASK>``, wherever its value stands there. The policies label both anew.
 
-- **miss**: a character of the secret that is no white space is in no span of ``pi``. For people.
-- **trace**: ``x`` as redacted differs from ``x'`` as redacted. Its probability is gamma of
-  Theorem 8.3: where it does not happen training reads the same in both worlds. What is missed
-  leaves a trace, and what is found can leave one (half of a name, a neighbour that is flagged no
-  more, a space between two masks): recall never enters a guarantee.
+- **miss**: a character of the secret that is no white space is in no span of ``pi``, at one of the
+  places of its value. For people.
+- **trace**: ``x`` as redacted differs from ``x'`` as redacted; or, where points are deduplicated,
+  ``x`` or ``x'`` is the text of another point too. Its probability is gamma of Theorem 8.3: where
+  it does not happen training reads the same in both worlds. What is missed leaves a trace, and
+  what is found can leave one (half of a name, a neighbour that is flagged no more, a space between
+  two masks; or a message that stands twice, of which the second is left out or masked until the
+  first one changes): recall never enters a guarantee.
 - **public**: neither policy says anything of ``x``, and it trains without noise with the secret in
   it. Its probability is delta2.
 
-Both are counted before deduplication, which could only hide a difference. The probability is over
-*a secret met by drawing a user, then one of his secrets*: one is taken of each labelled user, so
-the outcomes are independent however alike one user's secrets are, and the bound of Clopper and
-Pearson is exact. Where one turn of each user was read, it is *a secret met by drawing a user, then
-one of his turns, until it holds one*: who seldom says a secret counts less.
+The probability is over *a secret met by drawing a user, then one of his secrets*: one is taken of
+each labelled user, so the outcomes are independent however alike one user's secrets are, and the
+bound of Clopper and Pearson is exact. Where one turn of each user was read, it is *a secret met by
+drawing a user, then one of his turns, until it holds one*: who seldom says a secret counts less.
 
 Readers overlook secrets, and mark what is none. Where a second one read again, blind, each turn
 with a mark and a random share of all (``crtlib label adjudicate``), :func:`bound` counts what the
@@ -23,13 +25,21 @@ first overlooked (docs/decisions/91-two-readers.md); otherwise his marks are tak
 
 >>> from crtlib.screening.policies import oracle, none
 >>> from crtlib.screening.policy import Policy
->>> points = [Point(str(i), f"user {i}", "I am Ada", (Secret("name", 5, 8),)) for i in range(200)]
+>>> def said(i, text):
+...     return Point(str(i), f"user {i}", text, (Secret("name", 5, 8),))
+>>> points = [said(i, f"I am Ada, for the {i}th time") for i in range(200)]
 >>> found = rates(points, oracle, none)
 >>> found.miss.count, found.trace.count, found.public.of, round(found.trace.upper, 4)
 (0, 0, 200, 0.0183)
 >>> half = Policy("half", lambda points: [(Secret("x", 5, 7),) for p in points])
 >>> rates(points, half, none).trace.count
 200
+
+All is found, and each message stands twice:
+
+>>> twice = [said(i, "I am Ada") for i in range(200)]
+>>> rates(twice, oracle, none).trace.count, rates(twice, oracle, none, dedup="none").trace.count
+(200, 0)
 
 How much of what is labelled a policy finds: for people; guarantees ask for :mod:`.rates`.
 """
@@ -38,6 +48,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -51,9 +62,20 @@ import pandas as pd
 
 from crtlib.checks import check, check_choice
 from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
-from crtlib.screening.policies import entry
+from crtlib.screening.policies import SHORTEST, Finder, Listed, entry
 from crtlib.screening.policy import Flag, Policy, checked
-from crtlib.screening.redaction import Labels, clear, missed, overlaps, redact
+from crtlib.screening.redaction import (
+    Clear,
+    Dedup,
+    Labels,
+    TextCounts,
+    clear,
+    merged,
+    missed,
+    overlaps,
+    redact,
+    text_hash,
+)
 from crtlib.text import corpora, customersim, labels
 from crtlib.text.canaries import USER
 from crtlib.text.records import MASK, Point, Secret
@@ -228,15 +250,12 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
 
 
 # --------------------------------------------------------------------------- judging
-Place = tuple[Point, str, Sequence[Secret]]
-"""The point with a secret, its text as redacted, and where the secret's value is labelled in it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
     ``traits`` are what it is, by :data:`TRAITS`, but for its kind. ``sure``: no reader doubts
-    it; ``again``: see :func:`crtlib.text.labels.again`."""
+    it; ``again``: see :func:`crtlib.text.labels.again`. ``text`` and ``masked``: hashes of its
+    point's text, and of that with the secret masked; None where it was not looked for."""
 
     cluster: str
     kind: str
@@ -247,16 +266,49 @@ class Judged:
     traits: tuple[str, str, str]
     sure: bool = True
     again: str | None = None
+    text: int | None = None
+    masked: int | None = None
+
+    def repeated(self, texts: TextCounts) -> bool:
+        """Whether its point, or that with the secret masked, is the text of another point."""
+        assert self.text is not None and self.masked is not None
+        here = texts.stands_elsewhere(self.text, here=True)
+        return here or (
+            self.masked != self.text and texts.stands_elsewhere(self.masked, here=False)
+        )
 
 
-def _traces(rows: Sequence[Place], pi: Policy) -> Iterator[bool]:
-    """Of each secret: whether the redacted point differs from the redacted neighbour. Neighbours
-    are made and read so many characters at a time."""
+Neighbour = tuple[Point, str, Sequence[Secret]]
+"""A point with a secret, its text as redacted, and all places of the secret's value in it."""
+
+
+def _traces(rows: Sequence[Neighbour], pi: Policy) -> Iterator[tuple[bool, int]]:
+    """Of each secret: whether the redacted point differs from the redacted neighbour, and the hash
+    of the neighbour's text. Neighbours are made and read so many characters at a time."""
     sizes = itertools.accumulate(len(p.text) for p, *_ in rows)
     for _, lot in itertools.groupby(zip(rows, sizes, strict=True), lambda row: row[1] // 2**24):
-        some = [(text, redact(p, s)) for (p, text, s), _ in lot]
-        for (text, p), spans in zip(some, pi([p for _, p in some]), strict=True):
-            yield text != redact(p, spans).text
+        some = [(text, redact(p, places)) for (p, text, places), _ in lot]
+        for (text, masked), spans in zip(some, pi([p for _, p in some]), strict=True):
+            yield text != redact(masked, spans).text, text_hash(masked)
+
+
+def _places(point: Point, value: str) -> list[Secret]:
+    """Where a value stands in a point, however its case, accents, dashes and spaces are written
+    (:class:`crtlib.screening.policies.Finder`); one that is too short for that, as it is written.
+    Inside of a longer word or number it does not stand."""
+    if len(entry(value)[0]) >= SHORTEST:
+        spans, _ = Finder("labels", [Listed(value, "", 0)])(point.text)
+        return [s for one in spans for s in one]
+    alone = rf"(?<![^\W_]){re.escape(value)}(?![^\W_])"
+    return [Secret("", *m.span()) for m in re.finditer(alone, point.text)]
+
+
+def _left_in_clear(point: Point, places: Sequence[Secret], pieces: Sequence[Clear]) -> bool:
+    """Whether a character of some ``places`` that is no white space is in a piece in clear."""
+    return any(
+        point.text[max(s.start, c.start) : min(s.end, c.end)].strip()
+        for s, c in overlaps(merged([places]), pieces)
+    )
 
 
 def whose(point: Point, cluster: Cluster) -> str:
@@ -336,6 +388,8 @@ def rates(
     cluster: Cluster = "user",
     judged: int = 1,
     how: How = "one_per_cluster",
+    dedup: Dedup = "all",
+    whole_text: Iterable[Point] | None = None,
 ) -> Rates:
     """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
 
@@ -348,10 +402,24 @@ def rates(
     on average over a draw at random, for those whom nobody read, without a confidence. Points that
     taught a policy are left out. Without labels all is unknown and each bound 1, but for a policy
     that flags everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves
-    a trace, whatever the labels.
+    a trace, whatever the labels: all points are then ``<MASK>`` and nothing else, copies too.
+
+    ``dedup`` is that of :func:`crtlib.screening.redaction.prepare`; unless it is "none", a secret
+    counts as a trace too where its point, with it or with a mask in its place, is the text of
+    another point of the ``whole_text`` that is deduplicated; None: of the ``points`` themselves.
+
+    Guarantee:
+        Let a secret be drawn as above, and ``x`` be its point. With a probability of at most
+        ``trace.upper`` what :func:`crtlib.screening.redaction.prepare` makes of the text (with
+        duplicates "mask_private" or "mask", by the exact pattern) differs from what it makes of
+        the text with the secret masked in ``x``, and with at most ``public.upper`` it stands in
+        the public part; both bounds hold together with a confidence of 0.95, if the points were
+        drawn at random and labelled whole. Public: how many were labelled, and the rates.
+        Test: ``tests/screening/test_repeats.py::test_a_secret_without_a_trace_changes_nothing``.
     """
     check_choice("how", how, ("one_per_cluster", "exchangeable"))
-    counter = RateCounter(pi, pi_c, cluster=cluster)
+    texts = TextCounts(points if whole_text is None else whole_text) if dedup != "none" else None
+    counter = RateCounter(pi, pi_c, cluster=cluster, texts=texts)
     counter.add(points, flags=flags, cautious_flags=cautious_flags)
     found = counter.rates(judged=judged)
 
@@ -365,8 +433,18 @@ def rates(
 
 
 class RateCounter:
-    """Counts what :func:`rates` counts, a batch of points after another. A kind of secret that is
-    not among :data:`KINDS` or ``kinds`` is shown as "other": a label's kind may be any text."""
+    """Counts what :func:`rates` counts, a batch of points after another.
+
+    Args:
+        cluster: Of what one secret is taken: a user or a dialogue.
+        seed: Decides which secret is taken of a cluster.
+        kinds: Kinds of secrets that may be shown beside :data:`KINDS`; any other is shown as
+            "other", as a label's kind may be any text.
+        texts: How often each text stands in the whole text, where that is deduplicated; it may
+            still grow until rates are asked for. None: it is not deduplicated.
+        find_values: A labelled value is looked for in its whole point: the labels say which secrets
+            stand in a turn that was drawn, and not where else in the point their values stand.
+    """
 
     def __init__(
         self,
@@ -376,12 +454,15 @@ class RateCounter:
         cluster: Cluster = "user",
         seed: int = 0,
         kinds: Iterable[str] = (),
+        texts: TextCounts | None = None,
+        find_values: bool = False,
     ) -> None:
         check_choice("cluster", cluster, ("user", "dialogue"))
         self.kinds = KINDS.union(kinds)
         self.pi, self.pi_c, self.cluster, self.seed = checked(pi), checked(pi_c), cluster, seed
+        self.texts, self.find_values = texts, find_values
         self.points = self.left_out = 0
-        self.rows: list[Judged] = []
+        self._judged: list[Judged] = []
         self.said: set[tuple[str, str]] = set()  # each turn, and what decides its rates
 
     def add(
@@ -407,7 +488,7 @@ class RateCounter:
         flags = self.pi(points) if flags is None else flags
         cautious = self.pi_c(points) if cautious_flags is None else cautious_flags
         judged: list[Judged] = []
-        where: list[Place] = []
+        where: list[Neighbour] = []
         size = longest = 0
         for p, spans, more in zip(points, flags, cautious, strict=True):
             if p.user.startswith(USER):
@@ -421,43 +502,73 @@ class RateCounter:
             self.said.add((labels.turn(p.text), f"{p.id} {p.user} {p.secrets}"))
             size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
             redacted, public = redact(p, spans).text, not (spans or more or MASK in p.text)
-            missed = {
-                s
-                for s, c in overlaps(p.secrets, clear(p.text, spans))
-                if p.text[max(s.start, c.start) : min(s.end, c.end)].strip()
-            }
-            same: dict[str, list[Secret]] = {}  # a value that stands twice is one secret
+            pieces, hashed = clear(p.text, spans), text_hash(p)
+            places = self._places_of_values(p)
+            passed_over = {value: _left_in_clear(p, some, pieces) for value, some in places.items()}
             for s in p.secrets:
-                value = p.text[s.start : s.end]
-                value = entry(value)[0] or value
-                same.setdefault(value, []).append(s)
+                value = _value(p, s)
                 name, order = whose(p, self.cluster), _order(self.seed, p.id, s.start)
-                traits = _traits(p.text, s)
-                known = sure is None or (p.id, s.start) in sure
-                new = None if again is None else again.get(name, "")
                 judged.append(
-                    Judged(name, s.kind, order, s in missed, None, public, traits, known, new)
+                    Judged(
+                        cluster=name,
+                        kind=s.kind,
+                        order=order,
+                        miss=passed_over[value],
+                        trace=None,
+                        public=public,
+                        traits=_traits(p.text, s),
+                        sure=sure is None or (p.id, s.start) in sure,
+                        again=None if again is None else again.get(name, ""),
+                        text=hashed,
+                    )
                 )
-                where.append((p, redacted, same[value]))
+                where.append((p, redacted, places[value]))
         take: Sequence[int] = range(len(judged))
         if longest > 16 * size + 2**20 and sure is None:
             each = attrgetter("cluster"), attrgetter("cluster", "kind")
             first = {id(j) for one in each for j in one_of_each(judged, one)}
             take = [k for k, j in enumerate(judged) if id(j) in first]
-        for k, trace in zip(take, _traces([where[k] for k in take], self.pi), strict=True):
-            judged[k] = replace(judged[k], trace=trace)
-        self.rows += judged
-        return judged
+        traces = _traces([where[k] for k in take], self.pi)
+        for k, (trace, masked) in zip(take, traces, strict=True):
+            judged[k] = replace(judged[k], trace=trace, masked=masked)
+        self._judged += judged
+        return self._with_repeats(judged)
+
+    def _places_of_values(self, point: Point) -> dict[str, list[Secret]]:
+        """Of each labelled value of a point, which is one secret wherever it stands, its places."""
+        places: dict[str, list[Secret]] = {}
+        for s in point.secrets:
+            places.setdefault(_value(point, s), []).append(s)
+        if self.find_values:
+            for some in places.values():
+                first = some[0]
+                some += _places(point, point.text[first.start : first.end])
+        return places
+
+    def _with_repeats(self, judged: Iterable[Judged]) -> list[Judged]:
+        """The secrets, of which those that stand in a repeated text leave a trace."""
+        texts = self.texts
+        if texts is None:
+            return list(judged)
+        return [
+            replace(j, trace=True) if j.trace is False and j.repeated(texts) else j for j in judged
+        ]
+
+    @property
+    def rows(self) -> list[Judged]:
+        """All secrets that were judged, with what befell them in the text as it is known by now."""
+        return self._with_repeats(self._judged)
 
     def rates(self, *, judged: int = 1) -> Rates:
         """The rates of what was counted so far."""
         check("judged", judged, judged >= 1, "at least 1")
+        rows = self.rows
         return Rates(
-            **_three(self.rows, self.pi, self.pi_c, judged),
+            **_three(rows, self.pi, self.pi_c, judged),
             by_kind=self.by("kind", judged=judged),
             cluster=self.cluster,
             points=self.points,
-            secrets=len(self.rows),
+            secrets=len(rows),
             left_out=self.left_out,
             judged=judged,
         )
@@ -471,6 +582,12 @@ class RateCounter:
             groups.setdefault((kind, *row.traits)[TRAITS.index(trait)], []).append(row)
         terms = (self.pi, self.pi_c, judged)
         return {name: _three(groups[name], *terms) for name in sorted(groups)}
+
+
+def _value(point: Point, secret: Secret) -> str:
+    """The value of a secret as it is compared with others, however it is written."""
+    value = point.text[secret.start : secret.end]
+    return entry(value)[0] or value
 
 
 def recall(

@@ -26,7 +26,9 @@ Which points repeat an earlier one: exactly, by a Bloom filter, or nearly (CRT, 
 [False, False, True, False]
 
 The pattern goes to :func:`crtlib.screening.redaction.prepare`, whose ``dedup`` says on which points
-it acts. It is computed once, on the raw points, and treated as public there.
+it acts and whose ``duplicates`` says what becomes of them. It is computed on the raw points, so it
+follows from the text: a secret whose message stands twice may leave a trace by it, and is counted
+as one (:class:`TextCounts`, :mod:`crtlib.screening.rates`).
 
 Algorithm 1 of CRT, lines 1 to 4: deduplicate, redact, split into public and private points.
 
@@ -54,7 +56,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from operator import attrgetter, itemgetter
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -244,6 +246,44 @@ def seen(
     return again
 
 
+class TextCounts:
+    """Which texts stand in a corpus once, and which more often, by a hash of each.
+
+    A text is what its turns say, without who says it: two points that are equal in any form of
+    the text are equal here.
+
+    >>> from crtlib.text.records import Point
+    >>> counts = TextCounts(Point(str(i), "u", said) for i, said in enumerate(("a", "b", "a")))
+    >>> [counts.stands_elsewhere(text_hash(Point("", "", said)), here=True) for said in "ab"]
+    [True, False]
+    >>> counts.stands_elsewhere(text_hash(Point("", "", "b")), here=False)
+    True
+    """
+
+    def __init__(self, points: Iterable[Point] = ()) -> None:
+        self._once, self._more = set[int](), set[int]()
+        self.add(points)
+
+    def add(self, points: Iterable[Point]) -> None:
+        """Count further points of the corpus."""
+        for hashed in map(text_hash, points):
+            (self._more if hashed in self._once else self._once).add(hashed)
+
+    def stands_elsewhere(self, hashed: int, *, here: bool) -> bool:
+        """Whether the text with this :func:`text_hash` is that of another point; ``here``: the
+        point that is asked about is one of the corpus itself."""
+        return hashed in (self._more if here else self._once)
+
+
+def text_hash(point: Point) -> int:
+    """64 bits that equal texts share; two others share them with a chance of 5e-20, and are then
+    taken for equal."""
+    said = [point.text[a:b] for a, b in point.spoken] or [point.text]
+    return int.from_bytes(
+        hashlib.blake2b("\x1f".join(said).encode(), digest_size=8).digest(), "big"
+    )
+
+
 def _near(texts: list[str], threshold: float) -> list[bool]:
     datasketch = _needed("datasketch")
 
@@ -304,7 +344,10 @@ def _needed(package: str) -> Any:
 
 
 Dedup = Literal["all", "flagged", "none"]
-Duplicates = Literal["mask", "drop"]
+Duplicates = Literal["mask_private", "mask", "drop"]
+"""What becomes of a second occurrence: see :func:`prepare`."""
+CERTIFIABLE: tuple[Duplicates, ...] = ("mask_private", "mask")
+"""The forms in which one message decides about no other (:func:`prepare`, Guarantee)."""
 
 
 @dataclass(frozen=True)
@@ -352,20 +395,31 @@ def prepare(
     alone the points on which both policies are silent, so that harmless templates keep their
     frequencies, which is enough for Proposition 7 where ``pi_c`` has full recall; ``"none"``.
 
-    ``duplicates`` says what becomes of a second occurrence: ``"mask"`` replaces it by a
-    ``<MASK>``-only private point (Algorithm 1), ``"drop"`` removes it (Section 4, "remove
-    identical sequences"). The ``pattern`` of duplicates is computed once, on the raw points
-    (:func:`crtlib.screening.redaction.repeats`), and is treated as public: computed anew on the
-    neighbouring dataset it can differ, one secret then changes several prepared points, and
-    Proposition 7 fails on templated text (the two-line counterexample is a test). None is the
-    exact one.
+    ``duplicates`` says what becomes of a second occurrence. ``"mask_private"`` (ours, for text of
+    one's own): of a private point it becomes a private point that is ``<MASK>`` and nothing else,
+    of a public point it is left out. ``"mask"``: it becomes such a mask in both cases (Algorithm
+    1). ``"drop"`` leaves it out in both (Section 4, "remove identical sequences"); for studies.
+    The ``pattern`` of duplicates is that of the raw points
+    (:func:`crtlib.screening.redaction.repeats`); None is the exact one.
 
     The policies read the raw points, after splitting and before anything is replaced (A.6.2), so
-    labels cannot depend on what deduplication did elsewhere. Raises ``ValueError`` for no points,
-    and for spans that are not those of these points.
+    labels cannot depend on what deduplication did elsewhere.
+
+    Guarantee:
+        Let one private point ``x`` be exchanged for a private ``y``, let the policies know a point
+        by its text alone, and let the pattern be exact. With ``"mask_private"`` and ``"mask"`` the
+        public part stays as it is, and there are as many private points as before, of which, in
+        whatever order, at most one differs. Nothing differs at all where ``x`` and ``y`` read the
+        same when redacted and neither is the text of another point.
+        With ``"drop"``, or a pattern by likeness, none of this is so: one private point may come
+        or go with a copy of it, and one message may decide whether any number of others is read.
+        Test: ``tests/screening/test_repeats.py::test_one_message_decides_about_no_other``.
+
+    Raises:
+        ValueError: For no points, and for spans that are not those of these points.
     """
     check_choice("dedup", dedup, ("all", "flagged", "none"))
-    check_choice("duplicates", duplicates, ("mask", "drop"))
+    check_choice("duplicates", duplicates, get_args(Duplicates))
     points = tuple(points)
     if not points:
         raise ValueError("points: the corpus is empty, at least one point is needed")
@@ -389,7 +443,7 @@ def prepare(
     parts: tuple[list[Point], list[Point]] = [], []
     spans = touched = left = 0
     for p, marks, apart, again in zip(points, pi, private, repeated, strict=True):
-        if again and duplicates == "drop":
+        if again and (duplicates == "drop" or (duplicates == "mask_private" and not apart)):
             continue
         if again:
             parts[1].append(replace(p, text=MASK, secrets=(), spoken=()))

@@ -59,6 +59,7 @@ from crtlib.checks import check
 from crtlib.draws import drawing
 from crtlib.files import Named
 from crtlib.screening import rates
+from crtlib.screening.corpus import count_texts
 from crtlib.screening.policies import steady
 from crtlib.screening.policy import (
     THRESHOLD,
@@ -72,7 +73,7 @@ from crtlib.screening.policy import (
     teaching,
     words,
 )
-from crtlib.screening.redaction import overlaps
+from crtlib.screening.redaction import TextCounts, overlaps
 from crtlib.text import corpora, records
 from crtlib.text.labels import facts, judging, points
 from crtlib.text.records import MASK, Point, Secret
@@ -593,6 +594,7 @@ def make(
         apart = set(drawn.tolist())  # nobody is on both sides
         taught = [p for p in every if p.user not in apart]
         others = [p for p in every if p.user in apart]
+        texts = TextCounts(every)
     else:
         about = facts(folders[0])
         by = about["by"]
@@ -601,6 +603,7 @@ def make(
         for which in (name, f"{name} pi_c"):  # each is judged alone
             judged = judging(folders[0], pi=which, pi_c=which, corpus=about["corpus"])
         others = list(points(corpus, folders[0], part="judge", unit=unit))
+        texts = count_texts(corpus, unit)
         apart = {rates.whose(p, by) for p in others}
         sets = [points(corpus, x, part="teach", unit=unit) for x in folders]
         taught = [p for some in sets for p in some if rates.whose(p, by) not in apart]
@@ -616,7 +619,10 @@ def make(
     found: dict[str, rates.Rates] = {}
     for key, policy in {"pi": redacting(made), "pi_c": conservative(made)}.items():
         flags = policy(others)
-        counter = rates.RateCounter(policy, policy, cluster=by)
+        drawn_labels = bool(folders)
+        counter = rates.RateCounter(
+            policy, policy, cluster=by, texts=texts, find_values=drawn_labels
+        )
         counter.add(others, flags=flags, cautious_flags=flags)
         found[key] = counter.rates(judged=judged)
         summary[key] = {

@@ -363,6 +363,9 @@ BESIDE = {
 }
 """What lies beside the private part: whose a pseudonym is, what was flagged in raw texts, by what a
 registry knows the text again, and how many messages a point has."""
+SCREENED = "crtlib/screen/2"
+"""Schema of the summary of a screened folder. In that of 0.3, "crtlib/screen/1", a secret in a
+repeated message left no trace, and copies might be dropped."""
 KEY = "private/key"
 SAID = "private/said.parquet"
 _BATCH = 10_000
@@ -456,8 +459,11 @@ def summary(folder: Named) -> dict[str, Any]:
     name = "private/summary.json"
     known = {name, SAID} <= outputs.demand(folder, names=[name])["files"].keys()
     content = json.loads((Path(folder) / name).read_bytes()) if known else {}
-    if "decided" not in content:
-        raise ValueError(f"{folder}: is of another version of crtlib; screen the corpus anew")
+    if content.get("schema") != SCREENED or "decided" not in content:
+        raise ValueError(
+            f"{folder}: was screened by another version of crtlib, whose trace rate may leave out "
+            "repeated messages; screen the corpus anew"
+        )
     return content
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -92,7 +93,7 @@ def test_a_policy_that_changes_meanwhile_is_refused_and_what_was_finished_kept(h
 
 def test_nobody_is_named_and_the_owner_can_look_up(home):
     out = home / "s"
-    pages.make(home / "c.jsonl", out, HOW, reveal=2)
+    pages.make(home / "c.jsonl", out, replace(HOW, duplicates="mask"), reveal=2)
     corpus = corpora.read(home / "c.jsonl")
     users, texts = {d.user for d in corpus.dialogues}, {t.text for t in corpus.turns()}
     named = pq.read_table(out / "private" / "ids.parquet").to_pylist()
@@ -112,7 +113,7 @@ def test_nobody_is_named_and_the_owner_can_look_up(home):
     assert not any(text in shown for text in texts if len(text) > 25)
     assert "<mark>" in (out / "private" / "examples.html").read_text()
     ids = {row["id"] for row in every}
-    pages.make(home / "c.jsonl", out, How("cautious"), force=True)
+    pages.make(home / "c.jsonl", out, How("cautious", duplicates="mask"), force=True)
     again = {row["id"] for part in folders.PARTS for row in rows(out, part)}
     assert again == ids  # the key stays with its folder
 
@@ -264,7 +265,8 @@ def test_a_screened_folder_knows_the_units_and_sizes_of_the_raw_text(home):
     )
     people = [Dialogue(f"{who}-{k}", who, turns) for who in ("ann", "bob") for k in range(2)]
     records.write_jsonl(people, home / "c.jsonl")
-    pages.make(home / "c.jsonl", home / "s", How("regex:customersim", duplicates="drop"))
+    pages.make(home / "c.jsonl", home / "s", How("regex:customersim", "none"))
+    assert folders.summary(home / "s")["public"] == 2  # the copies are left out
     raw = set(corpora.units(home / "c.jsonl"))
     assert raw < set(corpora.units(home / "s"))  # and its own rows
     assert corpora.sizes(home / "s") == corpora.sizes(home / "c.jsonl")

@@ -148,7 +148,7 @@ def test_per_value_is_all_or_nothing_and_per_occurrence_is_not():
     copies = [Point(str(i), "u", "USR: 123456", (Secret("id", 5, 11),)) for i in range(200)]
     found = {
         per: [
-            sum(map(len, policies.miss(policies.oracle, 0.5, seed, per)(copies)))
+            sum(map(len, policies.miss(policies.oracle, 0.5, seed, per, coin="point")(copies)))
             for seed in range(20)
         ]
         for per in ("occurrence", "value")

@@ -184,7 +184,7 @@ def test_everything_makes_the_public_part_empty():
     ("options", "message"),
     [
         ({"dedup": "some"}, "dedup='some': must be one of all, flagged, none"),
-        ({"duplicates": "x"}, "duplicates='x': must be one of mask, drop"),
+        ({"duplicates": "x"}, "duplicates='x': must be one of mask_private, mask, drop"),
         ({"pattern": [True]}, "pattern: has 1 entries for"),
     ],
 )
