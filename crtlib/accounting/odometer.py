@@ -74,6 +74,8 @@ LINES = "SELECT content FROM lines ORDER BY n"
 OF_CORPUS = "(SELECT text FROM texts WHERE corpus = ?)"
 FACTS = ("named", "owned", "lone", "said")
 """Kinds of units that say whose the others are, and make no two texts the same."""
+KEEPS_COPIES = frozenset(("dpsgd", "user_dpsgd", "jft", "selective", "sgd", "plan", "lp_weighted"))
+"""Methods that train on each copy of a message as on the first."""
 ALIKE = 16
 """So many short messages, and half of those of one text, make two texts the same: strangers share
 "thank you" and the like."""
@@ -91,7 +93,8 @@ class Entry:
     in them, which stay when a model is saved again. ``trials``: how many trainings like this one
     the text has paid for, of which this model was chosen. ``counted``: of the labels that bound
     ``gamma`` and ``delta2`` their hash, and how many secrets left a ``trace``, or were ``public``,
-    of how many.
+    of how many. ``repeats_counted``: a secret in a repeated message counted as a trace, and copies
+    were hidden so that one message decides about no other; a line of crtlib 0.3 does not say it.
     """
 
     entry: str
@@ -116,6 +119,13 @@ class Entry:
     about: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     trials: int = 1
     counted: Mapping[str, Any] = field(default_factory=dict)
+    repeats_counted: bool = False
+
+    @property
+    def leaves_out_repeats(self) -> bool:
+        """Whether its rates are too small where messages repeat: it was trained by crtlib 0.3 with
+        a method that hides copies."""
+        return not self.repeats_counted and self.method not in KEEPS_COPIES
 
     @property
     def charged(self) -> tuple[SampledGaussian, ...] | None:
@@ -643,4 +653,5 @@ def bill(known: History, *, delta: float) -> dict[str, Any]:
         "delta": delta,
         "runs": rows,
         "together": {"epsilon": together, "gamma": gamma, "delta2": delta2},
+        "leave_out_repeats": sum(e.leaves_out_repeats for e in whole.private),
     }

@@ -355,6 +355,9 @@ def _odometer(folder: Path, strike: str | None, because: str, delta: float, forg
         f"          trace rate at most {at_most(total['gamma'])}, public at most "
         f"{at_most(total['delta2'])}",
     ]
+    if old := bill["leave_out_repeats"]:
+        runs = "a run" if old == 1 else f"{old} runs"
+        lines.append(f"too little: {runs} of crtlib 0.3, {certify.REPEATS}")
     if bill["forgotten"] and not forget:
         lines.append(
             f"not added: runs of {bill['forgotten']} texts that were forgotten, of which nobody "

@@ -246,6 +246,7 @@ def entered(study: CrtStudy, prepared: Data) -> dict[str, Any]:
         "gamma": rates.gamma,
         "delta2": rates.delta2,
         "holds": {} if unit == "turn" else corpora.sizes(study.corpus)[unit],
+        "repeats_counted": True,
     }
 
 

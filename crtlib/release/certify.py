@@ -254,10 +254,15 @@ def read(
     return Trained(folder, record, own, spent, tuple(problems), key)
 
 
+REPEATS = "which counted no trace of a secret whose message stands twice"
+
+
 def _line(lines: Sequence[odometer.Entry], own: Fold, record: Mapping[str, Any]) -> list[str]:
     """Where the last of the lines of a run, or the model in any, is another than the files and the
     record say."""
     line, one = lines[-1], record["model"]["sha256"]
+    if line.leaves_out_repeats and own.kind != "none":
+        return [f"It was trained by crtlib 0.3, {REPEATS}: train it again."]
     other = [e.model for e in lines if e.state == "finished" and e.model != one]
     same: list[tuple[str, Any, Any]] = [("model", [line.model, *other], [one])]
     same += [("trials", line.trials, record["searched"]["trials"])]
@@ -453,6 +458,9 @@ def reasons(trained: Trained, own: Promise, epsilon: float) -> list[str]:
          "Its run was struck from the odometer, as of a model that nobody ever saw."),
         (spent is not None and spent.bare,
          "It started from a model that had learned this text without protection."),
+        (spent is not None and any(e.leaves_out_repeats for e in spent.private),
+         f"An earlier run on this text was of crtlib 0.3, {REPEATS}; strike it if nobody ever saw "
+         "its model: crtlib account --odometer FOLDER --strike ENTRY --because WHY."),
         (not record["protects_all"],
          "What the policy passes over is learned without noise, so nothing bounds it."),
         (record["oracle_on_real_text"],
