@@ -117,9 +117,11 @@ def text(outcome: Outcome, notes: Sequence[str] = ()) -> str:
     """What ``crtlib screen`` prints."""
     s = outcome.summary
     points = "turns" if s["unit"] == "turn" else f"{s['unit']}s"
+    gone = s["copies_left_out"]
+    left_out = f" ({gone:,} of public {points} left out)" if gone else ""
     lines = [
-        f"{points} {s['points']:,} · duplicates {s['duplicates']:,} · private {s['private']:,} · "
-        f"public {s['public']:,} ({100 * s['public_share']:.1f} %)",
+        f"{points} {s['points']:,} · duplicates {s['duplicates']:,}{left_out} · "
+        f"private {s['private']:,} · public {s['public']:,} ({100 * s['public_share']:.1f} %)",
         outcome.rates.table(),
     ]
     if len(outcome.rates.by_kind) > 1:

@@ -401,6 +401,9 @@ def _summary(
         "taught_by": {"policy": pi.teachers, "conservative": pi_c.teachers},
         **how.recorded(),
         **{name: tally.counts[name] for name in names},
+        "copies_left_out": tally.counts["points"]
+        - tally.counts["public"]
+        - tally.counts["private"],
         "public_share": round(tally.counts["public"] / tally.counts["points"], 4),
         **left,
         "rates": found.to_json(),

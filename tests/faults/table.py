@@ -702,7 +702,7 @@ UNITS = rows(
     "screening.policy",
     "release/test_false_certificates.py",
     ("a policy sees all points at once", "Policy.__call__",
-     "[[point] for point in points]", "[points]", "test_a_policy_is_asked_for_one_point_at_a_time"),
+     "[[point] for point in shown]", "[shown]", "test_a_policy_is_asked_for_one_point_at_a_time"),
 ) + rows(
     "screening.policy",
     "release/test_sixth_reading.py",
@@ -785,8 +785,9 @@ UNITS = rows(
     ("labels of a text judge once, however often", "given",
      "judged = labels.judged_pairs(", "judged = 1 or labels.judged_pairs(",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
-    ("a caller's seed draws the secrets that count", "screen", "rates.RateCounter(pi, pi_c)",
-     "rates.RateCounter(pi, pi_c, seed=how.seed)",
+    ("a caller's seed draws the secrets that count", "screen",
+     "rates.RateCounter(pi, pi_c, texts=texts)",
+     "rates.RateCounter(pi, pi_c, texts=texts, seed=how.seed)",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
 ) + rows(
     "screening.rates",

@@ -155,7 +155,7 @@ def test_the_guarantee_says_what_it_rests_on():
         "unit: one secret in one turn",
         "one data point replaced (antipodal pair, proved the worst)",
         "97.5 % upper bound",
-        "treated as public: the rounded number of private points, and which points are second",
+        "treated as public: the rounded number of private points, and the counts of labels",
     ):
         assert part in said
     # 20 dialogues label few secrets: the bound on delta2 is added, not assumed away.
