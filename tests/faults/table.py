@@ -362,6 +362,72 @@ ACCOUNTING = rows(
      "of - count, confidence)", "of - count, confidence - (1 - confidence))", "test_recall_bounds"),
 )
 
+REPEATS = rows(
+    "screening.redaction",
+    "screening/test_repeats.py",
+    ("copies of private points are left out", "prepare",
+     'duplicates == "mask_private" and not apart', 'duplicates == "mask_private"',
+     "test_one_message_decides_about_no_other", True),
+    ("a text that stands twice stands nowhere else", "TextCounts.stands_elsewhere",
+     "self._more if here else self._once", "self._more",
+     "test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats"),
+    ("copies by other speakers are other texts", "text_hash", "or [point.text]",
+     "and [point.text]", "test_texts_are_counted_by_what_is_said_and_not_by_who_says_it"),
+) + rows(
+    "screening.rates",
+    "screening/test_repeats.py",
+    ("a repeated message leaves no trace", "Judged.repeated", "return here or (",
+     "return False and (", "test_a_secret_without_a_trace_changes_nothing"),
+    ("that the masked message stands elsewhere leaves no trace", "Judged.repeated",
+     "self.masked != self.text", "False",
+     "test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats"),
+    ("a value is looked for in the marked turn alone", "RateCounter._places_of_values",
+     "if self.find_values:", "if False:",
+     "release/test_repeated_messages.py::"
+     "test_a_value_is_masked_wherever_it_stands_in_the_point_of_a_drawn_turn"),
+) + rows(
+    "screening.policy",
+    "screening/test_repeats.py",
+    ("policies see who says a message", "Policy.__call__",
+     "points if self.reads_ids else", "points if True else",
+     "test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so"),
+) + rows(
+    "screening.policies",
+    "screening/test_repeats.py",
+    ("masking a secret draws the coins of its neighbours anew", "miss",
+     "(redact(p, spans).text,)", "(p.text,)",
+     "test_the_dial_misses_the_same_in_every_copy_and_changes_no_other_label"),
+) + rows(
+    "screening.corpus",
+    "release/test_repeated_messages.py",
+    ("drawn labels are judged as if nothing stood twice", "judge",
+     'None if dedup == "none" else count_texts(corpus, pair.unit)', "None",
+     "test_a_found_secret_in_a_repeated_message_is_a_trace"),
+    ("labels of the text are judged as if nothing stood twice", "screen",
+     'TextCounts() if how.dedup != "none" else None', "None",
+     "test_a_found_secret_in_a_repeated_message_is_a_trace"),
+    ("what is left out for its likeness is certified", "by_likeness",
+     'summary["dedup_by"] != "exact"', "False",
+     "test_what_is_screened_by_likeness_has_no_certificate"),
+) + rows(
+    "experiments.crt",
+    "release/test_repeated_messages.py",
+    ("a training from the text judges as if nothing stood twice", "data",
+     "texts = TextCounts(points)", "texts = TextCounts()",
+     "test_a_found_secret_in_a_repeated_message_is_a_trace"),
+) + rows(
+    "experiments.own",
+    "release/test_repeated_messages.py",
+    ("an own text is trained on as the recorded studies are", "study_of",
+     '{"duplicates": "mask_private", "coin": "text"}', '{"duplicates": "drop", "coin": "text"}',
+     "test_a_training_of_ones_own_takes_no_form_of_the_studies"),
+) + rows(
+    "accounting.odometer",
+    "release/test_of_0_3.py",
+    ("a run of 0.3 counts as one of today", "Entry.leaves_out_repeats",
+     "not self.repeats_counted", "False",
+     "test_a_model_of_a_method_that_hides_copies_has_no_certificate"),
+)
 SCREENING = rows(
     "screening.redaction",
     "screening/test_prepare.py",
@@ -855,4 +921,4 @@ REPRODUCED = rows(
 )
 
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
-FAULTS += UNITS + STEADY + REPRODUCED
+FAULTS += UNITS + STEADY + REPRODUCED + REPEATS
