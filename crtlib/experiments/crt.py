@@ -440,11 +440,11 @@ def data(study: CrtStudy, *, public_words: bool = False) -> Data:
     read = prepared.private if study.how.reads_redacted else prepared.all
     if study.how.flags_tokens:  # what pi finds is read with noise only
         read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
-    texts = None
+    counts = None
     if study.repeats_are_hidden:
-        texts = TextCounts(points)
+        counts = TextCounts(points)
         for part in (split.valid, split.test):
-            texts.add(canaries.points(part, study.unit, form))
+            counts.add(canaries.points(part, study.unit, form))
     return Data(
         corpus=split.train,
         points=points,
@@ -459,7 +459,7 @@ def data(study: CrtStudy, *, public_words: bool = False) -> Data:
         read=read,
         others=canaries.points(split.others, study.unit, form),
         template=form,
-        texts=texts,
+        texts=counts,
         known=recorded(study.corpus) if folders.is_screened(study.corpus) else None,
     )
 

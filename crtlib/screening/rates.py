@@ -559,13 +559,13 @@ class RateCounter:
         """All secrets that were judged, with what befell them in the text as it is known by now."""
         return self._with_repeats(self._judged)
 
-    def rates(self, *, judged: int = 1) -> Rates:
-        """The rates of what was counted so far."""
+    def rates(self, *, judged: int = 1, of: Sequence[Judged] | None = None) -> Rates:
+        """The rates of what was counted so far, or ``of`` some of these secrets."""
         check("judged", judged, judged >= 1, "at least 1")
-        rows = self.rows
+        rows = self.rows if of is None else of
         return Rates(
             **_three(rows, self.pi, self.pi_c, judged),
-            by_kind=self.by("kind", judged=judged),
+            by_kind=self.by("kind", judged=judged, of=rows),
             cluster=self.cluster,
             points=self.points,
             secrets=len(rows),
@@ -573,11 +573,13 @@ class RateCounter:
             judged=judged,
         )
 
-    def by(self, trait: str, *, judged: int = 1) -> dict[str, dict[str, Rate]]:
+    def by(
+        self, trait: str, *, judged: int = 1, of: Sequence[Judged] | None = None
+    ) -> dict[str, dict[str, Rate]]:
         """The rates of the secrets that share a trait, one of :data:`TRAITS`; each bound holds for
         itself."""
         groups: dict[str, list[Judged]] = {}
-        for row in self.rows:
+        for row in self.rows if of is None else of:
             kind = row.kind if row.kind in self.kinds else "other"
             groups.setdefault((kind, *row.traits)[TRAITS.index(trait)], []).append(row)
         terms = (self.pi, self.pi_c, judged)

@@ -413,7 +413,7 @@ REPEATS = rows(
     "experiments.crt",
     "release/test_repeated_messages.py",
     ("a training from the text judges as if nothing stood twice", "data",
-     "texts = TextCounts(points)", "texts = TextCounts()",
+     "counts = TextCounts(points)", "counts = TextCounts()",
      "test_a_found_secret_in_a_repeated_message_is_a_trace"),
 ) + rows(
     "experiments.own",
