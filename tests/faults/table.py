@@ -413,6 +413,7 @@ HONEST = "test_a_certificate_that_promises_more_than_its_files_keep_is_refused"
 LINE = "test_it_compares_with_the_line_of_the_odometer"
 READS = "test_a_release_is_read_as_it_was_written"
 LEAVES = "test_nothing_leaves_that_does_not_say_what_it_knows"
+SAID = "test_what_is_said_of_a_model_is_what_its_certificate_says"
 CERTIFY, FALSE = "reports/test_certify.py::", "release/test_false_certificates.py::"
 CHAIN = rows(
     "release.gate",
@@ -744,10 +745,31 @@ UNITS = rows(
      ', *(s for s in before if s != gate.Base(name, "known"))', "",
      "test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it"),
 ) + rows(
-    "experiments.own",
-    "release/test_sixth_reading.py",
-    ("guarantee.txt promises what is void", "_promised", "holds = not why and", "why = []; holds =",
-     "test_what_is_void_says_so_in_all_its_files"),
+    "reports.pages",
+    "release/test_one_number.py",
+    ("guarantee.txt promises what is void", "promise", 'c["verdict"] != "holds"', "False",
+     "release/test_sixth_reading.py::test_what_is_void_says_so_in_all_its_files"),
+    ("words promise what this model alone would keep", "_of_points", "{_bounds(g['secret'])}",
+     "{_bounds(before['alone'])}", f"{SAID}[earlier_runs]"),
+    ("words count earlier models without protection as composed", "_of_points",
+     """f"{before['runs']} earlier""", """f"{before['runs'] + before['unprotected']} earlier""",
+     f"{SAID}[earlier_runs]"),
+    ("words leave out what earlier searches add to a rate", "_rates_told",
+     'before[symbol] != rate["upper"]', "False", f"{SAID}[earlier_runs]"),
+    ("words leave out what is treated as known", "promise",
+     "{'; '.join(c['treated_as_public'])}", "", f"{SAID}[labels_of_the_text]"),
+) + rows(
+    "accounting.guarantees",
+    "release/test_one_number.py",
+    ("the bound in words forgets what the first reader overlooked", "MissRate.counted",
+     'upper_bound=row["upper"]',
+     'upper_bound=clopper_pearson_upper(row["count"], row["of"], confidence=1 - alpha)',
+     f"{SAID}[two_readers]"),
+) + rows(
+    "experiments.record",
+    "release/test_one_number.py",
+    ("words have the bounds of when an earlier run began", "certified",
+     "certify.recounted(now)", "now", f"{SAID}[raw_after_screened]"),
 ) + rows(
     "text.labels",
     "release/test_sixth_reading.py",
