@@ -185,8 +185,8 @@ def promise(plan: Plan, fitted: labs.Fitted, counted: Rates) -> Guarantee | None
     if not fitted.events:
         return None
     terms = Terms(
-        gamma=_bounded(counted.trace),
-        delta2=_bounded(counted.public),
+        gamma=MissRate.counted(counted.trace.to_json(), alpha=counted.alpha),
+        delta2=MissRate.counted(counted.public.to_json(), alpha=counted.alpha),
         delta=DELTA,
         unit="turn",
         accountant="pld",
@@ -194,12 +194,6 @@ def promise(plan: Plan, fitted: labs.Fitted, counted: Rates) -> Guarantee | None
         public="the number of private points, and which points are second occurrences",
     )
     return methods.by_name(plan.method).promise(fitted.events, terms)
-
-
-def _bounded(rate: Any) -> MissRate:
-    if rate.how != "one_per_cluster":  # certain from the policy, or unknown
-        return MissRate(rate.upper)
-    return MissRate.measured(rate.count, rate.of, confidence=0.975)
 
 
 # --------------------------------------------------------------------------- hand in, grade

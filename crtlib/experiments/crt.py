@@ -40,7 +40,7 @@ from crtlib.screening import policies, rates, tagger
 from crtlib.screening.corpus import recorded
 from crtlib.screening.policies import everything, miss, union
 from crtlib.screening.policy import Policy, check_text_alone
-from crtlib.screening.rates import NAMES, Rate, RateCounter, Rates
+from crtlib.screening.rates import NAMES, RateCounter, Rates
 from crtlib.screening.redaction import Labels, Prepared, TextCounts, prepare, redact
 from crtlib.text import canaries, corpora, folders, records
 from crtlib.text.canaries import SPEAKER, USER, Template
@@ -577,13 +577,14 @@ class Fitted:
         what was measured, not the rates that were hoped for.
         """
         events = self.run.events  # what ran: a secure phase that was run again counts twice
+        counted = self.data.rates
         if not events or not all(event.noise_multiplier for event in events):
             return None
         return study.how.promise(
             events,  # type: ignore[arg-type]
             Terms(
-                gamma=_bounded(self.data.rates.trace, self.data.rates.alpha),
-                delta2=_bounded(self.data.rates.public, self.data.rates.alpha),
+                gamma=MissRate.counted(counted.trace.to_json(), alpha=counted.alpha),
+                delta2=MissRate.counted(counted.public.to_json(), alpha=counted.alpha),
                 delta=study.delta,
                 unit=study.unit,
                 accountant=study.accountant,
@@ -591,13 +592,6 @@ class Fitted:
                 public=_public(study),
             ),
         )
-
-
-def _bounded(rate: Rate, alpha: float) -> MissRate:
-    """A rate with the bound that a guarantee counts on, which fails with a chance of ``alpha``."""
-    if rate.how != "one_per_cluster":
-        return MissRate(rate.upper)  # certain from the policy, assumed, or unknown
-    return MissRate.measured(rate.count, rate.of, confidence=1 - alpha)
 
 
 def _public(study: CrtStudy) -> str:
