@@ -527,8 +527,7 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
     if before:
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
-    dedup = study.dedup if study.repeats_are_hidden else "none"
-    counter, about = judge(study.corpus, labels, pair, dedup=dedup)
+    counter, about = judge(study.corpus, labels, pair, texts=prepared.texts)
     return replace(prepared, known=counter.rates(judged=about["judged"]), labels=about)
 
 

@@ -156,7 +156,8 @@ def card(
     with outputs.staged(out, **recipe, public=FILES, force=force) as part:
         pi = policy_by_name(policy)
         pair = screening.Pair((pi, pi), (policy, policy))
-        counter, about = screening.judge(corpus, labels, pair)
+        texts = screening.count_texts(corpus, pair.unit)
+        counter, about = screening.judge(corpus, labels, pair, texts=texts)
         found = counter.rates(judged=about["judged"])
         groups = {
             trait: {name: some for name, some in counter.by(trait, judged=about["judged"]).items()

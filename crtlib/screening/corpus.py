@@ -248,7 +248,9 @@ def screen(
     counter = rates.RateCounter(pi, pi_c, texts=texts)
     about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
     if judges:
-        counter, about = judge(corpus, judges, pair, dedup=how.dedup)
+        if texts is not None:
+            texts = count_texts(corpus, how.unit)
+        counter, about = judge(corpus, judges, pair, texts=texts)
     tally = _Tally(how, reveal, counter.kinds)
     size, seen = 0, None
     if how.dedup_by == "bloom":  # it must know how many points there will be
@@ -295,12 +297,13 @@ def count_texts(corpus: Named, unit: str) -> TextCounts:
 
 
 def judge(
-    corpus: Named, folder: Named, pair: Pair, *, dedup: Dedup = "all"
+    corpus: Named, folder: Named, pair: Pair, *, texts: TextCounts | None
 ) -> tuple[rates.RateCounter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
     certificate says of these labels; that they judged is noted there. Turns that had been drawn
-    before a policy out of a file was sealed do not judge it. Unless ``dedup`` is "none", a secret
-    in a message that is repeated anywhere in the corpus leaves a trace.
+    before a policy out of a file was sealed do not judge it. ``texts``: how often each text stands
+    in the corpus (:func:`count_texts`), so that a secret in a repeated message is a trace; None
+    where it is not deduplicated.
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
@@ -317,7 +320,6 @@ def judge(
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
     drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
-    texts = None if dedup == "none" else count_texts(corpus, pair.unit)
     counter = rates.RateCounter(*pair.policies, **drawn, texts=texts, find_values=True)
     read = partial(labels.points, corpus, folder, part="judge", unit=pair.unit, without=late)
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None

@@ -401,7 +401,7 @@ REPEATS = rows(
     "screening.corpus",
     "release/test_repeated_messages.py",
     ("drawn labels are judged as if nothing stood twice", "judge",
-     'None if dedup == "none" else count_texts(corpus, pair.unit)', "None",
+     "texts=texts, find_values=True", "texts=None, find_values=True",
      "test_a_found_secret_in_a_repeated_message_is_a_trace"),
     ("labels of the text are judged as if nothing stood twice", "screen",
      'TextCounts() if how.dedup != "none" else None', "None",

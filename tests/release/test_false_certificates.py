@@ -1115,7 +1115,7 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     assert len(late) >= len(places[0] & places[1]) > 0  # a text that stands twice was read twice
     assert judged("more").summary["labels"]["turns"] == 25 - len(late)
     screening.judge(  # what says itself what taught it, or is ours, needs no seal
-        path, tmp_path / "open", screening.How("regex:customersim", "cautious").pair()
+        path, tmp_path / "open", screening.How("regex:customersim", "cautious").pair(), texts=None
     )
 
 
@@ -1305,7 +1305,7 @@ def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeyp
 
     def judged(name, **how):
         asked = screening.How("regex:customersim", "cautious", **how)
-        made = screening.judge(path, tmp_path / name, asked.pair())
+        made = screening.judge(path, tmp_path / name, asked.pair(), texts=None)
         return made[1]["judged"]
 
     assert [judged("labels"), judged("copy"), judged("labels")] == [1, 1, 1]
