@@ -350,8 +350,7 @@ def _rates_told(c: Certificate) -> list[str]:
     searches of earlier models, where these add to them."""
     kind, before = c["guarantee"]["kind"], c["spent_before"]
     if kind != "bayesian_confidentiality":
-        policies = ("redaction", "conservative") if kind == "dp" else ()
-        return [f"{policy} policy: not used" for policy in policies]
+        return ["holds whatever a search for secrets finds"] * (kind == "dp")
     rows = (
         ("trace rate: the redacted points differ", "gamma", "trace"),
         ("public rate: learned without noise", "delta2", "public"),
