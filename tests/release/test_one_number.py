@@ -239,7 +239,9 @@ def test_what_is_said_of_a_model_is_what_its_certificate_says(tmp_path, run, way
     alone = re.findall(r"alone: (\(\S+, \S+\))", words)
     assert [pair(a) for a in alone] == [told(before["alone"])] * (runs > 0)
     assert runs > 0 or g["secret"] == before["alone"]
-    unprotected = re.findall(r"not counted: (\d+) trained on this text without protection", words)
+    unprotected = re.findall(
+        r"not counted: (\d+) trained on this text or .* without protection", words
+    )
     assert unprotected == [str(before["unprotected"])] * (before["unprotected"] > 0)
     assert ("O9" in page, "O9u" in page) == (runs > 0, before["unprotected"] > 0)
     assert runs == 0 or f"this model and {runs} earlier one" in page["O9"][0]
