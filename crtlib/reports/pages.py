@@ -276,6 +276,8 @@ KINDS = {
     "bayesian_confidentiality": "Bayesian confidentiality",
 }
 
+SAME = "on this text or text of the same people"
+
 
 def promise(c: Certificate) -> str:
     """What a certificate promises, in one line: for ``guarantee.txt``, the model's card and a
@@ -315,7 +317,7 @@ def _of_points(c: Certificate) -> list[str]:
     """Epsilon and delta of what was trained with noise for each data point, and of which unit."""
     g, before, unit = c["guarantee"], c["spent_before"], c["unit"]
     others = c["searched"]["trials"] - 1
-    beside = [f"{before['runs']} earlier on this text"] * (before["runs"] > 0)
+    beside = [f"{before['runs']} earlier {SAME}"] * (before["runs"] > 0)
     beside += [f"{others} that were compared with it"] * (others > 0)
     together = f" of this model and {' and '.join(beside)} together" if beside else ""
     told = [f"{_bounds(g['secret'])} {KINDS[g['kind']]}{together}"]
@@ -350,8 +352,7 @@ def _rates_told(c: Certificate) -> list[str]:
     searches of earlier models, where these add to them."""
     kind, before = c["guarantee"]["kind"], c["spent_before"]
     if kind != "bayesian_confidentiality":
-        policies = ("redaction", "conservative") if kind == "dp" else ()
-        return [f"{policy} policy: not used" for policy in policies]
+        return ["holds whatever a search for secrets finds"] * (kind == "dp")
     rows = (
         ("trace rate: the redacted points differ", "gamma", "trace"),
         ("public rate: learned without noise", "delta2", "public"),
@@ -370,7 +371,7 @@ def _rates_told(c: Certificate) -> list[str]:
 def _not_counted(before: Mapping[str, Any]) -> list[str]:
     """Earlier models that no number counts."""
     rows = (
-        ("unprotected", "trained on this text without protection"),
+        ("unprotected", f"trained {SAME} without protection, or with one that does not count here"),
         ("struck", "that nobody ever saw, as the releaser says"),
         ("forgotten", "on texts of which the releaser forgot whose they were"),
     )

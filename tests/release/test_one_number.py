@@ -239,31 +239,28 @@ def test_what_is_said_of_a_model_is_what_its_certificate_says(tmp_path, run, way
     alone = re.findall(r"alone: (\(\S+, \S+\))", words)
     assert [pair(a) for a in alone] == [told(before["alone"])] * (runs > 0)
     assert runs > 0 or g["secret"] == before["alone"]
-    unprotected = re.findall(r"not counted: (\d+) trained on this text without protection", words)
+    unprotected = re.findall(
+        r"not counted: (\d+) trained on this text or .* without protection", words
+    )
     assert unprotected == [str(before["unprotected"])] * (before["unprotected"] > 0)
     assert ("O9" in page, "O9u" in page) == (runs > 0, before["unprotected"] > 0)
     assert runs == 0 or f"this model and {runs} earlier one" in page["O9"][0]
     assert all(x in words for x in (*value["treated_as_public"], *value["assumed"]))
     if g["kind"] == "dp":
-        assert "gamma" not in words and "redaction policy: not used" in words
+        assert "gamma" not in words and "whatever a search for secrets finds" in words
         return
     passed = re.search(r"passed over(, but that was learned with noise)?: (\(\S+, \S+\))", words)
     assert pair(passed[2]) == told(g["missed"]) and bool(passed[1]) == (before["delta2"] > 0)
     rates_agree(words, value)
+    trace = value["rates"]["trace"]
+    assert ("again" in trace) == (
+        way in (two_readers, a_third_reader_decides, several_pairs_judged)
+    )
+    if "again" in trace:  # what the first overlooked counts: one reader alone had a smaller bound
+        one = MissRate.measured(trace["count"], trace["of"], confidence=0.975)
+        assert trace["again"][1] > 5 and trace["upper"] > one.bound
     # The page says both shares of 100, rounded upwards.
     for sentence, share in (("O3", before["gamma"]), ("O4", before["delta2"])):
         if sentence in page:
             of_100 = re.search(r"at most (\S+) of 100", page[sentence][0])[1]
             assert share <= float(of_100) / 100 <= max(1.01 * share, 1e-9)
-
-
-def test_the_ways_are_those_that_they_are_called(tmp_path, run):
-    """Two readers have a second term, and the third has decided; else the test above is of one
-    reader."""
-    homes = [tmp_path / str(n) for n in range(2)]
-    for home, way in zip(homes, (two_readers, a_third_reader_decides), strict=True):
-        home.mkdir()
-        made = way(home, run)
-        trace, told = made.record["rates"]["trace"], made.record["labels"]
-        one = MissRate.measured(trace["count"], trace["of"], confidence=0.975).bound
-        assert trace["again"][1] > 5 and trace["upper"] > one and told["read_twice"]

@@ -131,13 +131,12 @@ def test_greedy_bounding_keeps_every_budget_with_whole_examples_and_less_than_th
     assert 0 < greedy.value <= best.value <= best.bound * (1 + 1e-9) <= greedy.bound
 
 
-@pytest.mark.parametrize("method", ["dpsgd", "crt"])
-def test_a_text_beyond_the_context_moves_the_model_as_far_as_one_point(method):
+def test_a_text_beyond_the_context_moves_the_model_as_far_as_one_point():
     """Its pieces are clipped together: apart, each would add a gradient of the clipping norm."""
     study = CrtStudy(
-        method=method, model="gpt2", gamma=0.0, seed=0, dialogues=20, heldout=10, canaries=0,
+        method="dpsgd", model="gpt2", gamma=0.0, seed=0, dialogues=8, heldout=4, canaries=0,
         unit="dialogue", context=8, embedding=8, hidden=8, heads=1, epochs=1, optimizer="sgd",
-        conservative="everything", dedup="none", policy="oracle" if method == "crt" else "regex",
+        conservative="everything", dedup="none", policy="regex",
         sampling_probability=1.0, normaliser=1.0, private_learning_rate=1.0, clip_norm=1e-3,
         noise_multiplier=1e-9,
     )  # fmt: skip
