@@ -300,10 +300,15 @@ def right_guess(advantage: float) -> float:
 
 
 def value_guess(epsilon: float, *, delta: float, prior: float) -> float:
-    """How often the value of a passed-over secret is guessed that has ``prior`` without the model.
+    """How often the value of a passed-over secret is guessed that has ``prior`` without the model,
+    among the values that the policies would treat as they treated it.
 
     e^epsilon prior + delta, with the epsilon of a *missed* secret: which values a policy misses
-    depends on the value, so redaction at random may not be counted here.
+    depends on the value, so redaction at random may not be counted here. For the same reason the
+    prior is that among the values that ``pi`` would pass over in this place and, where something is
+    learned without noise, that ``pi_c`` would flag there: the model may show that a value was
+    learned with noise, which tells a rare name from all common ones. One of 1,000 names of which
+    990 are common words has a prior of 1/10 then, not of 1/1,000.
 
     >>> round(value_guess(1.0, delta=1e-6, prior=0.01), 6)
     0.027184

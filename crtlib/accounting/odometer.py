@@ -95,6 +95,8 @@ class Entry:
     ``gamma`` and ``delta2`` their hash, and how many secrets left a ``trace``, or were ``public``,
     of how many. ``repeats_counted``: a secret in a repeated message counted as a trace, and copies
     were hidden so that one message decides about no other; a line of crtlib 0.3 does not say it.
+    ``brought``: names of what the user brought to screen the text, of which it is assumed that it
+    was not made from it.
     """
 
     entry: str
@@ -120,6 +122,7 @@ class Entry:
     trials: int = 1
     counted: Mapping[str, Any] = field(default_factory=dict)
     repeats_counted: bool = False
+    brought: tuple[str, ...] = ()
 
     @property
     def leaves_out_repeats(self) -> bool:
@@ -262,6 +265,7 @@ def _entry(content: Mapping[str, Any]) -> Entry:
     values = {f.name: content[f.name] for f in fields(Entry) if f.name in content}
     if values["events"] is not None:
         values["events"] = tuple(SampledGaussian(**event) for event in values["events"])
+    values["brought"] = tuple(content.get("brought", ()))
     entry = Entry(**values)  # of older lines, some of its fields have their defaults
     check_choice("state", entry.state, STATES)
     check_choice("unit", entry.unit, UNITS)

@@ -470,7 +470,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
         guesses: list[list[float]] = groups[["prior", "posterior"]].to_numpy().tolist()
         sha = outputs.sha256(recipe.plan / "plan.json")
         pairs = tuple((p, q) for p, q in guesses)
-        policy = {"name": summary.get("policy", "a list of secrets"), "taught_by": None,
+        policy = {"name": summary["policy"], "taught_by": None,
                   "sha256": sha}  # fmt: skip
         events = [e for e in run.events if isinstance(e, WeightedGaussian)]
         how = {
@@ -498,7 +498,8 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
                       "model": recipe.model, "seed": recipe.seed},
             saved={"tokenizer": tokenizer, "spec": spec}, record=how, secrets=table, kept=kept,
             sources=[gate.Planned(meter.run, sha, relation, pairs, kept),
-                     gate.Constant("settings and sizes"), *meter.origin()],
+                     gate.Constant("settings and sizes"), *meter.origin(),
+                     *map(gate.Brought, plans.brought(summary))],
         )  # fmt: skip
 
     fit = partial(

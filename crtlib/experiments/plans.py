@@ -199,6 +199,8 @@ BATCH, EPOCHS = 64, 8
 """Batch size and passes over the text of a plan, where they are not given."""
 PUBLIC = ("plan.json", "weights.parquet")
 KNOWN = "which points hold which secret, and the weights"
+LISTED = "a list of secrets"
+"""What stands in the place of a policy's name where the secrets come from a table."""
 
 
 @dataclass(frozen=True)
@@ -350,7 +352,7 @@ def read(
     if marked["command"] != "protect":
         raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
     summary, key = json.loads((home / "plan.json").read_bytes()), outputs.key_in(home / "key")
-    summary["policy"] = marked["options"].get("policy", "a list of secrets")
+    summary["policy"] = marked["options"].get("policy", LISTED)
     made_for, this = summary.get("corpus_hmac"), outputs.keyed(corpora.read_hash(corpus), key)
     if made_for is None:
         raise ValueError(f"--plan: {folder} was made of a table, for no corpus that is known")
@@ -380,6 +382,14 @@ def read(
         scale=float(summary["scale"]),
         **{name: summary[name] for name in same},
     ), summary, points  # fmt: skip
+
+
+def brought(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the user brought that decided which secrets the plan knows, by names that may be shown:
+    a list, or files of the policy."""
+    if summary["policy"] == LISTED:
+        return ("the list of secrets",)
+    return policies.brought(summary["policy"])
 
 
 def accounted(done: Sequence[Event], plan: Plan, folder: Named) -> pd.DataFrame:

@@ -248,6 +248,7 @@ def entered(study: CrtStudy, prepared: Data) -> dict[str, Any]:
         "delta2": rates.delta2,
         "holds": {} if unit == "turn" else corpora.sizes(study.corpus)[unit],
         "repeats_counted": True,
+        "brought": brought(study),
     }
 
 
@@ -389,6 +390,7 @@ def sources(study: CrtStudy, fitted: Fitted, meter: Meter) -> list[gate.Source]:
             clean = phase.reads_flags or (apart and how.reads_redacted)
             passed = gate.Screened("public steps", screening) if apart else redacted
             every.append(redacted if clean else raw if how.reads_raw else passed)
+    every += map(gate.Brought, brought(study))
     if not how.reads_raw:
         every += map(gate.Raw, _decided_by_one_message(study))
     if study.conservative == "everything" and not study.brings_vocabulary:
@@ -397,6 +399,23 @@ def sources(study: CrtStudy, fitted: Fitted, meter: Meter) -> list[gate.Source]:
         let = gate.Raw("The vocabulary was learned from what the policies let pass, unmeasured")
         every.append(let if how.reads_raw else gate.Screened("vocabulary", screening))
     return every + meter.origin()
+
+
+def brought(study: CrtStudy) -> tuple[str, ...]:
+    """What the user brought that decides how the text is read, by names that may be shown: the
+    policies of a study, or those that screened its folder, and a template of his own.
+
+    Guarantee:
+        Of each the certificate, its page and ``guarantee.txt`` say what is assumed. Test:
+        ``tests/release/test_what_is_assumed.py::test_a_policy_of_a_file_was_not_made_from_the_text``.
+    """
+    said = study.screening or vars(study)
+    read = study.screening is not None or not study.how.reads_raw
+    names = [said["policy"], said["conservative"]] if read else []
+    found = [part for name in names for part in policies.brought(name)]
+    if study.template.endswith((".j2", ".jinja")):
+        found.append(Path(study.template).name)
+    return tuple(dict.fromkeys(found))
 
 
 def _decided_by_one_message(study: CrtStudy) -> list[str]:

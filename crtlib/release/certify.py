@@ -41,14 +41,15 @@ from crtlib.files import Named
 from crtlib.intervals import at_most, exactly, exchangeable_rate, upwards
 from crtlib.release import gate
 from crtlib.release.gate import Fold
-from crtlib.reports import pages
+from crtlib.reports import bands, pages
 from crtlib.screening.rates import ALPHA, bound
 from crtlib.text import labels
 
 NAMES = {
     "guess": "right guesses of 100, about a secret drawn at random",
     "missed": "right guesses of 100, about a secret that the search passed over",
-    "value": "chance in 100 to name a protected value, or one of a thousand that are as likely",
+    "value": "chance in 100 to name a protected value, or one of a thousand that are as likely and "
+    "that the search would pass over and noise cover as well",
     "epsilon": "epsilon of a secret drawn at random",
     "delta": "its delta",
     "epsilon_missed": "epsilon of a secret that the search passed over",
@@ -135,8 +136,8 @@ NOT_PROMISED = (
 )
 
 COUNTS = (
-    "dates and exact numbers of messages, conversations, people, public points and labels that "
-    "stand here or in another file of the release"
+    "dates, exact numbers of messages, conversations, people, public points and labels, and how far "
+    "two readers agree, where they stand here or in another file of the release"
 )
 PAPER = "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
 
@@ -390,8 +391,15 @@ class Promise:
         return rows + [("user", k, self.right(k, gamma, delta2)) for k in copies]
 
     def value_guesses(self) -> list[Pair]:
-        """Priors, and chances to name a value. One in place of another is replacement, whatever
-        the relation of the epsilon; a plan says it itself."""
+        """Priors, and chances to name a value: a prior is that among the values which the policies
+        would treat alike (:func:`crtlib.accounting.guarantees.value_guess`). One in place of
+        another is replacement, whatever the relation of the epsilon; a plan says it itself.
+
+        Guarantee:
+            Whether a value is learned with noise depends on it, so a chance among all values may
+            be smaller than that which is promised of. Test:
+            ``tests/release/test_what_is_assumed.py::test_the_chance_of_a_value_is_among_those_that_are_treated_alike``.
+        """
         if plan := self.fold.plan:
             return list(plan.guesses)
         epsilon = ledger.profile(self.events, self.accountant, "replace", self.groups)(self.delta)
@@ -520,9 +528,8 @@ def parts(
         "policies": outputs.keyed(record["policies"], key),
         "treated_as_public": known,
         "declared": [{"of": d.of, "value": d.value, "bits": float(upwards(d.bits))}
-                     for d in fold.declared],
-        "assumed": [f"{b.name} had not read this text" for b in fold.bases
-                    if b.lineage == "outside"],
+                     for d in (*fold.declared, *of_report(evidence))],
+        "assumed": [*fold.assumed, *of_earlier(spent)],
         "searched": {"trials": record["searched"]["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
         # A line's own hash tells of the text to who knows the rest of it: it leaves keyed.
@@ -537,6 +544,14 @@ def parts(
         "evidence": dict(evidence or {}),
     }  # fmt: skip
     return content | ({"limits": judged(content, require)} if require else {})
+
+
+def of_earlier(spent: odometer.Spent) -> list[str]:
+    """What is assumed of the earlier models that the promise covers: that what somebody brought to
+    screen their text was not made from it."""
+    names = dict.fromkeys(name for e in spent.private for name in e.brought)
+    return [gate.not_made_from(name, "the text of an earlier model that it screened")
+            for name in names]  # fmt: skip
 
 
 def _share(value: float) -> float:
@@ -600,7 +615,11 @@ def evidence(
 ) -> dict[str, Any]:
     """What ``audit.json`` and the folder of a leakage report say of the model in ``run``, for the
     certificate. Raises ``ValueError`` where they are of another one, or name none, or the report is
-    of another corpus than that with the hash ``text``."""
+    of another corpus than that with the hash ``text``.
+
+    The numbers of an audit are functions of the model, of the noise that was accounted and of
+    canaries that were invented, so they tell nothing of the text that the model does not. Those of
+    a report are counts on the text itself: :func:`of_report` declares them."""
     attached: dict[str, Any] = {}
     other = "is of another model, or names none; make it again"
     if audit is not None:
@@ -629,6 +648,29 @@ def evidence(
         r = _json(Path(report) / "report.json")["summary"]
         attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
     return attached
+
+
+COUNTED = {
+    "completed": "passages that a report found completed",
+    "unique": "passages of one person only that it found completed",
+}
+"""What stands on the sheet of a report that was made of the text: bands of exact counts."""
+
+
+def of_report(evidence: Mapping[str, Any] | None) -> tuple[gate.Declared, ...]:
+    """What the leakage report in the ``evidence`` of a certificate tells of the private text
+    outside of the promise: no noise is in its counts, and one message may move one to the next
+    band. Raises ``ValueError`` for what is no band.
+
+    >>> [(d.value, round(d.bits, 2)) for d in of_report({"report": {"completed": "5 to 9"}})]
+    [('5 to 9', 9.85)]
+    """
+    report = (evidence or {}).get("report") or {}
+    return tuple(
+        gate.Declared(of, report[name], bands.names())
+        for name, of in COUNTED.items()
+        if name in report
+    )
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -248,7 +248,21 @@ class Raw:
     kind: Literal["raw"] = "raw"
 
 
-Source = Constant | Noised | Planned | Screened | Redacted | Base | Declared | Raw
+@dataclass(frozen=True)
+class Brought:
+    """What the releaser brought that decided how the text is read, as a file of rules, of which it
+    is assumed that it was not made from this text. ``name`` is what may be shown of it."""
+
+    name: str
+    kind: Literal["brought"] = "brought"
+
+
+def not_made_from(name: str, text: str = "this text") -> str:
+    """What is assumed of what somebody brought."""
+    return f"{name} was not made from {text}"
+
+
+Source = Constant | Noised | Planned | Screened | Redacted | Base | Declared | Raw | Brought
 _SOURCES: TypeAdapter[list[Source]] = TypeAdapter(
     list[Annotated[Source, Field(discriminator="kind")]]
 )
@@ -419,7 +433,8 @@ def read(folder: Named) -> Manifest:
 @dataclass(frozen=True)
 class Fold:
     """What files with these sources promise together: the ``kind``, the private steps, and how many
-    secrets leave a trace (``gamma``) or were learned without noise (``delta2``), at the most."""
+    secrets leave a trace (``gamma``) or were learned without noise (``delta2``), at the most. The
+    promise is void if one of what is ``assumed``, a sentence each, is false."""
 
     kind: Literal["none", "dp", "bayesian_confidentiality", "secret_protection"]
     unit: Unit = "turn"
@@ -431,7 +446,7 @@ class Fold:
     holds: Mapping[str, int] = field(default_factory=dict)
     plan: Planned | None = None
     declared: tuple[Declared, ...] = ()
-    bases: tuple[Base, ...] = ()
+    assumed: tuple[str, ...] = ()
     void: tuple[str, ...] = ()
 
 
@@ -461,7 +476,10 @@ def fold(sources: Iterable[Source], altered: Iterable[str] = ()) -> Fold:
     public = {name: rate for rate, name in sorted(charged)}  # of two of one screening, the larger
     traces = min(1.0, math.fsum(gamma.values()))
     delta2 = min(1.0, math.fsum(public.values()))
-    common: dict[str, Any] = {"declared": those(Declared), "bases": bases, "void": tuple(void)}
+    assumed = [f"{b.name} had not read this text" for b in bases if b.lineage == "outside"]
+    assumed += [not_made_from(s.name) for s in those(Brought)]
+    common: dict[str, Any] = {"declared": those(Declared), "assumed": tuple(assumed),
+                              "void": tuple(void)}  # fmt: skip
     if plans:
         plan = plans[0]
         return Fold("secret_protection", relation=plan.relation, gamma=1.0, plan=plan, **common)

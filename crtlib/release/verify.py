@@ -61,9 +61,11 @@ def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
     kinds = [own.kind, *([certify.BAYES] if own.kind == "dp" else [])]  # earlier ones leave less
     if given["kind"] not in kinds or given["relation"] != own.relation:
         return "certificate: promises another kind of thing than the files can keep"
-    named = [(d.of, d.value) for d in own.declared]
+    named = [(d.of, d.value) for d in (*own.declared, *certify.of_report(value.get("evidence")))]
     if sorted((d["of"], d["value"]) for d in value["declared"]) != sorted(named):
         return "certificate: does not name what was declared public"
+    if not set(own.assumed) <= set(value.get("assumed", ())):
+        return "certificate: does not say what is assumed"
     delta = float(given["missed"]["delta"])
     promise = certify.promise(own, None, delta=delta)
     guesses = promise.value_guesses()

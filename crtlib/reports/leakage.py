@@ -10,11 +10,6 @@ who has the model. Of a single sequence nothing leaves: not its place, its lengt
 or its user. What leaves are counts over the whole report, of wide bins, rounded down, and none
 below five; and the ratio that at least five sequences reach in place of the largest one.
 
->>> band(3), band(57), band(2306)
-((0, 4), (55, 59), (2300, 2399))
->>> in_words(band(3)), in_words(band(2306))
-('fewer than 5', '2,300 to 2,399')
-
 >>> import numpy as np
 >>> from crtlib.attacks.leakage import Document, Scores, features, find_runs
 >>> texts = (Document("ann", "a", [0, 1, 2]),)
@@ -58,6 +53,7 @@ from crtlib.files import Named
 from crtlib.models import scoring
 from crtlib.models.folder import load, tensors
 from crtlib.reports import pages
+from crtlib.reports.bands import FEW, band, in_words
 from crtlib.screening.rates import KINDS
 from crtlib.text import canaries, corpora, records
 from crtlib.text.canaries import CANDIDATES, Template
@@ -74,8 +70,6 @@ SHOWN = 5
 """Contexts of one sequence on the page."""
 CONTEXT = 240
 """Characters of a context on the page: the nearest ones."""
-FEW = 5
-"""Counts below it are not told from none in a redacted report, nor those of fewer users."""
 REACHED = f"ratio_that_sequences_of_{FEW}_users_reach"
 EDGES = {
     "tokens": (1, 2, 3, 5, 9, 17, 33, math.inf),
@@ -113,23 +107,6 @@ class Cover:
 
 
 # --------------------------------------------------------------------------- bins
-def band(count: int) -> tuple[int, int]:
-    """The least and the largest count that a redacted report does not tell from this one."""
-    if count < FEW:
-        return 0, FEW - 1
-    width = FEW if count < 100 else 10 ** (len(str(count)) - 2)
-    low = count - count % width
-    return low, low + width - 1
-
-
-def in_words(ends: tuple[int, int]) -> str:
-    """A band as people read it, or one number."""
-    low, high = (f"{end:,}" for end in ends)
-    return (
-        low if low == high else f"fewer than {ends[1] + 1:,}" if low == "0" else f"{low} to {high}"
-    )
-
-
 def _bin_name(low: float, high: float, whole: bool) -> str:
     if math.isinf(high):
         return f"{low:,g} or more"

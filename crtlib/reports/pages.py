@@ -138,6 +138,7 @@ def counts(number: float | Decimal) -> str:
 _WORDS = jinja2.Environment(  # plain text: the page escapes it
     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
 )
+_WORDS.tests["ending"] = str.endswith
 _WORDS.filters |= {
     "times": times,
     "counts": counts,

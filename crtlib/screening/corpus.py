@@ -463,6 +463,13 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
         notes.append("pi flagged nothing, so nothing was redacted")
     if not summary["public"]:
         notes.append("no point is public, so CRT is DP-SGD on redacted text")
+    brought = policies.brought(f"{summary['policy']}+{summary['conservative']}")
+    if brought:
+        notes.append(
+            f"it is assumed that {' and '.join(brought)} {'was' if len(brought) == 1 else 'were'} "
+            "not made from this text: a message that decided what stands there would decide how "
+            "others are read"
+        )
     if by_likeness(summary):
         notes.append(
             f"what is a duplicate was decided by likeness ({summary['dedup_by']}), so one message "

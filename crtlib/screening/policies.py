@@ -706,7 +706,9 @@ def cautious(words: str = "") -> Policy:
 
     A sentence starts with the turn, and after ``.``, ``!``, ``?``, ``:`` or a line break; "I" is
     no capital. It reads one turn and nothing else, so masking one secret changes no label
-    elsewhere but for words right beside it. ``words``: a file of your own, frequent words first.
+    elsewhere but for words right beside it. ``words``: a file of your own, frequent words first,
+    that was not made from the text which is screened: a word's frequency there follows from each
+    message that says it, so one message would decide what is flagged in others.
     """
     name = f"cautious:{words}" if words else "cautious"
     found = partial(_bold, common_words(words))
@@ -866,6 +868,28 @@ def learned(name: str) -> bool:
 def ours(part: str) -> bool:
     """Whether a part of a policy's name is this library's own, and not another package's."""
     return part.partition(":")[0] in _HOME
+
+
+def brought(name: str) -> tuple[str, ...]:
+    """The parts of ``name``, as :func:`plain` shows them, that decide by what their user brought: a
+    file or folder, a model, or code of another package. Nobody here can tell whether that was made
+    from the text that they screen, where one message may then decide how others are read. What
+    comes with this library was not; a tagger says itself what taught it.
+
+    >>> brought("list:/home/ann/names.txt+regex:customersim+cautious+tagger:T")
+    ('list:names.txt',)
+    """
+    own = ("tagger", "tagger_conservative")
+    ships = {"regex": SHAPES, "presidio": SPACY_MODELS}
+    return tuple(
+        dict.fromkeys(
+            plain(part)
+            for part in name.split("+")
+            for kind, argument in parts(part)
+            if kind not in own
+            and (kind not in _HOME or (argument and argument not in ships.get(kind, ())))
+        )
+    )
 
 
 def plain(name: str) -> str:

@@ -255,9 +255,9 @@ def test_earlier_runs_compose_by_their_groups_and_rates():
     assert both.missed()[0] == pytest.approx(exact, rel=1e-6)
 
 
-KINDS = "Constant|Noised|Planned|Screened|Redacted|Base|Declared|declare|Raw"
+KINDS = "Constant|Noised|Planned|Screened|Redacted|Base|Declared|declare|Raw|Brought"
 PLACES = {"release/gate.py", "experiments/record.py", "experiments/own.py", "commands/release.py",
-          "experiments/advise.py"}  # fmt: skip
+          "experiments/advise.py", "release/certify.py"}  # fmt: skip
 
 
 def test_few_places_say_what_something_may_know():

@@ -117,6 +117,8 @@ OTHER = (
 )
 REPORT = (("evidence.report", {"completed": "2,300 to 2,399", "unique": "380 to 389"}),)
 
+FILES = (("assumed", ["list:a.txt was not made from this text"]),)
+
 # Of each sentence: changes under which it must be said, and under which it must not.
 LIMITS = (("limits", [{"limit": "guess <= 55", "certified": 52.4, "met": True},
                       {"limit": "public <= 1%", "certified": 0.0377, "met": False}]),)  # fmt: skip
@@ -172,6 +174,10 @@ CASES = {
     "O10": ([(("searched.trials", 2),), (*VOID, ("searched.trials", 9))], [(), VOID]),
     "O11": ([(("canaries", {"planted": 1, "copies": 3}),)], [(), NONE]),
     "O12": ([(), NONE], [(("model.base", None),)]),
+    "O17": (
+        [FILES, (*DP, *FILES)],
+        [(), (("assumed", ["smollm2 had not read this text"]),), (*VOID, *FILES), NONE],
+    ),
     "O13": ([AUDIT, REPORT, (*VOID, *AUDIT)], [(), VOID, (("evidence", {}),)]),
     "O14": ([(), VOID, NONE, DP, PLAN], []),
     "O15": ([DECLARED], [(), (*VOID, *DECLARED), (("declared", []),)]),
@@ -198,7 +204,11 @@ def test_the_words_of_the_worked_example():
     assert "at most 0.918 of 100 secrets" in words["O4"]
     assert "A person with 5 secrets, or a secret said in 5 messages: at most 55.0" in words["O5"]
     assert "said in 20 messages: at most 70.0 times in 100, if their secrets" in words["O5"]
-    assert words["O6"].endswith("one chance in 1,000,000: at most 22 in 1,000,000.")
+    assert words["O6"] == (
+        "Guessing the value of a passed-over secret, said in one message and learned with noise, "
+        "that has one chance in 1,000,000 among the values that the search would pass over and "
+        "noise would cover: at most 22 in 1,000,000."
+    )
     assert "read 1,310 messages of as many persons drawn at random; 400 had a secret" in words["O7"]
     assert "with 95 % confidence" in words["O7"] and "judged" not in words["O7"]
     assert words["O12"] == "It started from smollm2; nothing is said about what smollm2 had read."
@@ -244,6 +254,18 @@ def test_words_that_depend_on_the_case():
     assert "one conversation and learned with noise, that" in said(("unit", "dialogue"))["O6"][0]
     certain = said(("rates.public", rate(0, 400, 0.0, "policy")))
     assert "our search passed over** (" in certain["O3"][0] and "noise" not in certain["O6"][0]
+    assert "1,000,000 among the values that the search would pass over: at" in certain["O6"][0]
+    assert "secret, said in one message, that has one chance in 1,000,000: at" in said(
+        *DP, ("rates.public", rate(0, 0, 0.0, "policy"))
+    )["O6"][0]  # fmt: skip
+    files = ("assumed", ["smollm2 had not read this text", "list:a.txt was not made from this text",
+                         "regex:b.toml was not made from this text"])  # fmt: skip
+    assert said(files)["O12"][0].endswith("**It is assumed that it had not read this text.**")
+    assert said(("assumed", files[1][1:]))["O12"] == said()["O12"]
+    assert said(files)["O17"][0].startswith(
+        "**It is assumed that list:a.txt was not made from this text; that regex:b.toml was not "
+        "made from this text.** The text was read as these say: a message that"
+    )
     assert "passed over, but learned with noise** (at most" in said()["O3"][0]
     once = said()["O7"][0]
     assert "13 labels decide this certificate: the search leaves a trace of what" in once
