@@ -355,6 +355,7 @@ class Data:
     others: tuple[Point, ...]
     template: Template = SPEAKER
     texts: TextCounts | None = None  # of all that may repeat; None: it is not deduplicated
+    find_values: bool = False  # that are labelled, in the whole of their points
     known: Rates | None = None  # as screening counted them, or labels that people made
     labels: Mapping[str, Any] | None = None  # what a certificate says of those labels
 
@@ -363,7 +364,7 @@ class Data:
         """What befell each labelled secret, on the training points or, for a policy that learned
         from labels, on held-out ones."""
         points, flags, cautious = self.checked
-        counter = RateCounter(*self.policies, texts=self.texts)
+        counter = RateCounter(*self.policies, texts=self.texts, find_values=self.find_values)
         counter.add(points, flags=flags, cautious_flags=cautious)
         return counter
 
@@ -460,6 +461,7 @@ def data(study: CrtStudy, *, public_words: bool = False) -> Data:
         others=canaries.points(split.others, study.unit, form),
         template=form,
         texts=counts,
+        find_values=not is_corpus(study.corpus),
         known=recorded(study.corpus) if folders.is_screened(study.corpus) else None,
     )
 

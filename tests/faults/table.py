@@ -371,8 +371,9 @@ REPEATS = rows(
     ("a text that stands twice stands nowhere else", "TextCounts.stands_elsewhere",
      "self._more if here else self._once", "self._more",
      "test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats"),
-    ("copies by other speakers are other texts", "text_hash", "or [point.text]",
-     "and [point.text]", "test_texts_are_counted_by_what_is_said_and_not_by_who_says_it"),
+    ("copies that are cut into other turns are other texts", "text_hash", "point.text.encode(",
+     "str((point.text, point.spoken)).encode(",
+     "test_texts_are_counted_as_they_are_deduplicated"),
 ) + rows(
     "screening.rates",
     "screening/test_repeats.py",
@@ -874,8 +875,8 @@ UNITS = rows(
      "judged = labels.judged_pairs(", "judged = 1 or labels.judged_pairs(",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
     ("a caller's seed draws the secrets that count", "screen",
-     "rates.RateCounter(pi, pi_c, texts=texts)",
-     "rates.RateCounter(pi, pi_c, texts=texts, seed=how.seed)",
+     "texts=texts, find_values=True)",
+     "texts=texts, find_values=True, seed=how.seed)",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
 ) + rows(
     "screening.rates",
