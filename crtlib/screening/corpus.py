@@ -299,7 +299,8 @@ def judge(
 ) -> tuple[rates.RateCounter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
     certificate says of these labels; that they judged is noted there. Turns that had been drawn
-    before a policy out of a file was sealed do not judge it. Unless ``dedup`` is "none", a secret
+    before a policy out of a file was sealed do not judge it; those that nobody read count as
+    secrets on which both policies fail. Unless ``dedup`` is "none", a secret
     in a message that is repeated anywhere in the corpus leaves a trace.
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
@@ -322,10 +323,12 @@ def judge(
     read = partial(labels.points, corpus, folder, part="judge", unit=pair.unit, without=late)
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
     counter.add(read(), sure=sure, again=labels.again(folder) if twice else None)
+    left = [t for t in labels.unread(folder) if t.task not in late]
+    counter.add_unread(labels.points_of(left))
     one, other = pair.hashes()
     judged = labels.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
-    given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
-    given |= {"others": about.get("others", 0)}
+    given = {"judged": judged, "drawn": "at_random", "sha256": about["labels"]}
+    given |= {"others": about.get("others", 0)} | ({"unread": len(left)} if left else {})
     if twice:
         doubted = sum(bool(j.trace) and not j.sure for j in counter.rows)
         turns = about["readers"][about["second"]]["read"]
@@ -439,7 +442,12 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
         f"the text is not what taught the policy: {s}; its numbers are for text like its labels"
         for s in shifts
     ]
-    if found.trace.how == "unknown":
+    if unread := (summary["labels"] or {}).get("unread", 0):
+        notes.append(
+            f"{unread} turns that were drawn were not read: each counts as a secret on which the "
+            "policies fail"
+        )
+    elif found.trace.how == "unknown":
         notes.append(
             "without --labels nothing is known of what was missed, and a certificate will be void"
         )
