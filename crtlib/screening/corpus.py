@@ -306,9 +306,10 @@ def judge(
 ) -> tuple[rates.RateCounter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
     certificate says of these labels; that they judged is noted there. Turns that had been drawn
-    before a policy out of a file was sealed do not judge it. ``texts``: how often each text stands
-    in the corpus (:func:`count_texts`), so that a secret in a repeated message is a trace; None
-    where it is not deduplicated. ``write`` makes a text of turns, as training reads it.
+    before a policy out of a file was sealed do not judge it; those that nobody read count as
+    secrets on which both policies fail. ``texts``: how often each text stands in the corpus
+    (:func:`count_texts`), so that a secret in a repeated message is a trace; None where it is not
+    deduplicated. ``write`` makes a text of turns, as training reads it.
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
@@ -331,10 +332,12 @@ def judge(
     )
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
     counter.add(read(), sure=sure, again=labels.again(folder) if twice else None)
+    left = [t for t in labels.unread(folder) if t.task not in late]
+    counter.add_unread(labels.points_of(left))
     one, other = pair.hashes()
     judged = labels.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
-    given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
-    given |= {"others": about.get("others", 0)}
+    given = {"judged": judged, "drawn": "at_random", "sha256": about["labels"]}
+    given |= {"others": about.get("others", 0)} | ({"unread": len(left)} if left else {})
     if twice:
         doubted = sum(bool(j.trace) and not j.sure for j in counter.rows)
         turns = about["readers"][about["second"]]["read"]
@@ -451,7 +454,12 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
         f"the text is not what taught the policy: {s}; its numbers are for text like its labels"
         for s in shifts
     ]
-    if found.trace.how == "unknown":
+    if unread := (summary["labels"] or {}).get("unread", 0):
+        notes.append(
+            f"{unread} turns that were drawn were not read: each counts as a secret on which the "
+            "policies fail"
+        )
+    elif found.trace.how == "unknown":
         notes.append(
             "without --labels nothing is known of what was missed, and a certificate will be void"
         )

@@ -477,6 +477,7 @@ class RateCounter:
         self.texts, self.find_values = texts, find_values
         self.points = self.left_out = 0
         self._judged: list[Judged] = []
+        self._unread: list[Judged] = []
         self.said: set[tuple[str, str]] = set()  # each turn, and what decides its rates
 
     def add(
@@ -548,6 +549,25 @@ class RateCounter:
         self._judged += judged
         return self._with_repeats(judged)
 
+    def add_unread(self, turns: Iterable[Point]) -> None:
+        """Count turns that were drawn, one of each cluster, and that nobody read: each as a secret
+        on which the policies fail in every way, of every kind.
+
+        Guarantee:
+            With u unread turns of which v hold a secret, on g of which a policy fails, whoever
+            reads all counts f + g of s + v failures, and here are f + u of s + u. As g <= v <= u
+            and f <= s, both the share and every bound of this module are at least those of a whole
+            reading, whichever turns were left; so the labels are those of a random draw. Tests:
+            ``tests/release/test_unread_turns.py::test_a_bound_with_unread_turns_is_above_that_of_a_whole_reading``
+            and, of a certificate, ``...::test_hard_turns_that_were_left_unread_are_in_the_bound``.
+        """
+        fails: dict[str, Any] = {"miss": True, "trace": True, "public": True}
+        for p in turns:
+            name, order = whose(p, self.cluster), _order(self.seed, p.id, 0)
+            self._unread.append(
+                Judged(cluster=name, kind="", order=order, traits=("", "", ""), **fails)
+            )
+
     def _places_of_values(self, point: Point) -> dict[str, list[Secret]]:
         """Of each labelled value of a point, which is one secret wherever it stands, its places."""
         places: dict[str, list[Secret]] = {}
@@ -576,10 +596,10 @@ class RateCounter:
     def rates(self, *, judged: int = 1, of: Sequence[Judged] | None = None) -> Rates:
         """The rates of what was counted so far, or ``of`` some of these secrets."""
         check("judged", judged, judged >= 1, "at least 1")
-        rows = self.rows if of is None else of
+        rows, unread = (self.rows, self._unread) if of is None else (of, [])
         return Rates(
-            **_three(rows, self.pi, self.pi_c, judged),
-            by_kind=self.by("kind", judged=judged, of=rows),
+            **_three([*rows, *unread], self.pi, self.pi_c, judged),
+            by_kind=self.by("kind", judged=judged, of=of),
             cluster=self.cluster,
             points=self.points,
             secrets=len(rows),
@@ -593,11 +613,12 @@ class RateCounter:
         """The rates of the secrets that share a trait, one of :data:`TRAITS`; each bound holds for
         itself."""
         groups: dict[str, list[Judged]] = {}
-        for row in self.rows if of is None else of:
+        rows, unread = (self.rows, self._unread) if of is None else (of, [])
+        for row in rows:
             kind = row.kind if row.kind in self.kinds else "other"
             groups.setdefault((kind, *row.traits)[TRAITS.index(trait)], []).append(row)
         terms = (self.pi, self.pi_c, judged)
-        return {name: _three(groups[name], *terms) for name in sorted(groups)}
+        return {name: _three([*groups[name], *unread], *terms) for name in sorted(groups)}
 
 
 def _value(point: Point, secret: Secret) -> str:
