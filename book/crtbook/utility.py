@@ -77,7 +77,9 @@ def curve(
     :func:`exact`, else the 97.5 % upper bound of the trace rate counted on labels, of all seeds the
     worst; the bound of the public rate is part of ``delta`` then. A table that was recorded before
     these were counted has the misses of both policies instead, which is not what the theorem
-    asks."""
+    asks. With the dial as gamma, epsilon is that of a secret whose message is not repeated: which
+    points are second occurrences is treated as public. Counted traces include repeated messages.
+    """
     out = []
     for cell, runs in table.groupby(CELLS):
         run, (gamma, delta2) = runs.iloc[0], _miss_rates(runs)
