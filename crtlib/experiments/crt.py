@@ -660,6 +660,7 @@ def fit(
         precision=study.precision,
         seed=study.seed,
         optimizer=study.optimizer,
+        longest=_context(study, model),
         on_epoch=lambda _, m: utility(m, points=d.valid, **how),
         **training,
     )
@@ -797,14 +798,20 @@ def _parts(
             "so there is nothing to train on with noise"
         )
     owners = users(d.prepared.private) if study.how.by_user else [*range(len(private))]
-    whole, limit = len(private), networks.context(model)  # tokens that are read at once
-    if not isinstance(model, networks.RecurrentLM) and study.brings_vocabulary:
-        limit = study.context if limit is None else min(limit, study.context)
+    whole, limit = len(private), _context(study, model)
     if limit is not None:
         public, _ = pieces(public, range(len(public)), limit, study.long)
         private, owners = pieces(private, owners, limit, study.long)
     together = study.how.by_user or len(private) > whole
     return {"public": public, "private": private}, {"private": owners} if together else None
+
+
+def _context(study: CrtStudy, model: nn.Module) -> int | None:
+    """Tokens that are read at once, a public constant; None: as many as a text has."""
+    limit = networks.context(model)
+    if isinstance(model, networks.RecurrentLM) or not study.brings_vocabulary:
+        return limit
+    return study.context if limit is None else min(limit, study.context)
 
 
 def pieces(

@@ -886,7 +886,7 @@ UNITS = rows(
 ) + rows(
     "checks",
     "release/test_false_certificates.py",
-    ("a clipping norm of any size", "check_clip_norm", "1e-20 <= value", "0 < value",
+    ("a clipping norm of any size", "check_clip_norm", "LEAST_CLIP_NORM <= value", "0 < value",
      "test_a_clipping_norm_that_float32_cannot_hold_is_refused"),
 ) + rows(
     "experiments.crt",
@@ -1123,5 +1123,26 @@ ASSUMED = rows(
      "test_what_0_3_let_pass_is_refused_in_one_line_or_counted"),
 )
 
+PROBE = rows(
+    "training.probe",
+    "training/test_probe.py",
+    ("nothing is tried before the first step", "refuse_mixing", "isinstance(model, RecurrentLM)",
+     "True", "test_what_mixes_is_refused[longrope]"),
+    ("weights are tried as they start", "_moved", "alpha=MOVED", "alpha=0",
+     "test_what_mixes_is_refused[adapters that start at zero]"),
+    ("a clip norm apart is as good as equal", "refuse_mixing",
+     "TOLERANCE if is_host(device) else COARSE", "1.0",
+     "test_what_mixes_is_refused[a router that draws]"),
+    ("no long text is tried", "refuse_mixing", "longest > max(SHORT)", "False",
+     "test_a_training_is_refused_before_its_first_step"),
+    ("a training tries nothing", "loop:train", '"private" in phase.rates()', "False",
+     "test_a_training_is_refused_before_its_first_step"),
+) + rows(
+    "models.networks",
+    "training/test_probe.py",
+    ("the head's scale is left out", "_logit_scale", "scale *=", "scale = 1.0 or",
+     "test_a_head_has_the_scale_of_its_model[cohere-0.25]"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
-FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED
+FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
