@@ -128,12 +128,12 @@ neighbours: .venv/.installed ## train on PAIRS=500 pairs of corpora that differ 
 modes: .venv/.installed ## (maintainers) write the table of all files and their modes into SECURITY.md
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.modes
 
-lint: .venv/.installed ## check style, budgets, the arrows between the rooms, and types
+lint: .venv/.installed ## check style, the arrows between the rooms, and types
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@$(MAKE) --no-print-directory house
 	@$(BIN)/mypy
 
-house: .venv/.installed ## count tokens by package against their budgets, and imports upward or in a circle
+house: .venv/.installed ## print tokens by package; refuse imports upward or in a circle
 	@$(BIN)/python benchmarks/house.py
 	@$(BIN)/lint-imports
 

@@ -1,11 +1,10 @@
-"""Budgets of the code: tokens by package. Exits 1 beyond a limit.
+"""Sizes of the code: tokens by package. It prints them, and limits nothing.
 
     python benchmarks/house.py [CHECKOUT]
 
 A token is what Python reads as one, without comments, docstrings, brackets and commas; an f-string
-counts once. So neither long lines nor many short ones pay. ``[tool.house]`` in ``pyproject.toml``
-has the budgets: of each subpackage, of other folders, and ``sum`` of all tracked Python, cells of
-notebooks included, tests and examples left out. The layers are in ``.importlinter``.
+counts once. ``sum`` is all tracked Python, cells of notebooks included, tests and examples left
+out. The layers are in ``.importlinter``.
 """
 
 import ast
@@ -14,9 +13,8 @@ import json
 import subprocess
 import sys
 import tokenize
-import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,7 +55,7 @@ def sources(path: Path) -> Iterator[str]:
 
 
 def part(name: str) -> str | None:
-    """The line of the budget that a tracked file belongs to; None for what is not counted."""
+    """The line of the table that a tracked file belongs to; None for what is not counted."""
     free = ("tests/", "examples/", "book/chapters/")
     if name.startswith(free) or Path(name).suffix not in (".py", ".ipynb"):
         return None
@@ -68,7 +66,7 @@ def part(name: str) -> str | None:
     return folder.rpartition("/")[2]
 
 
-def budget(root: Path) -> Counter[str]:
+def sizes(root: Path) -> Counter[str]:
     """Tokens of each part of a checkout; of an untracked tree, of all its files."""
     listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True)
     files = [str(p.relative_to(root)) for p in root.rglob("*.py")]
@@ -80,29 +78,13 @@ def budget(root: Path) -> Counter[str]:
     return count
 
 
-def refused(count: Mapping[str, int], limits: Mapping[str, int]) -> list[str]:
-    """What is beyond its budget, in a sentence each; a part without a line of its own as well."""
-    total = sum(n for name, n in count.items() if name.startswith("crtlib"))
-    every = {**count, "crtlib in all": total, "sum": sum(count.values())}
-    return [
-        f"{name}: {n:,} tokens, its budget is {limits.get(name, 0):,}"
-        for name, n in every.items()
-        if n > limits.get(name, 0)
-    ]
-
-
 def main() -> None:
-    """Print the budgets; exit 1 where one is exceeded, and name all that are."""
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT).resolve()
-    limits = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["house"]
-    count = budget(root)
+    """Print the size of each part, of crtlib in all, and the sum."""
+    count = sizes(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT).resolve())
     total = sum(n for name, n in count.items() if name.startswith("crtlib"))
     rows = [*sorted(count.items()), ("crtlib in all", total), ("sum", sum(count.values()))]
     for name, number in rows:
-        print(f"{name:<22}{number:>9,}  budget {limits.get(name, 0):>8,}")
-    wrong = refused(count, limits)
-    print(*wrong, sep="\n")
-    sys.exit(bool(wrong))
+        print(f"{name:<22}{number:>9,}")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from faker.providers.person.en_US import Provider as Person
 from crtlib.screening import rates, tagger
 from crtlib.screening.policies import policy_by_name, union, whole_turns
 from crtlib.screening.policy import Policy
+from crtlib.screening.redaction import TextCounts
 from crtlib.text import corpora, records
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
@@ -165,7 +166,9 @@ def main() -> None:
     name, _, split = o.corpus.partition(":")
     corpus = simulated(2000) if name == "simulated" else corpora.load(name, split or "train")
     by: dict[str, list[Point]] = {}
-    for p in records.points(corpus, "turn"):
+    every_turn = records.points(corpus, "turn")
+    texts = TextCounts(every_turn)
+    for p in every_turn:
         by.setdefault(p.user, []).append(p)
     people = rng.sample(sorted(by), len(by))
     judges, others = people[: JUDGE // 2], people[JUDGE // 2 :]
@@ -202,15 +205,15 @@ def main() -> None:
         policies |= {"backbone": backbone, "backbone, expressions": both}
         policies |= {"both, whole turns": whole_turns(both), "all, whole turns": whole_turns(every)}
         for which, pi in policies.items():
-            counter = rates.RateCounter(pi, policy_by_name("cautious"), cluster="dialogue")
+            careful = policy_by_name("cautious")
+            counter = rates.RateCounter(pi, careful, cluster="dialogue", texts=texts)
             told = {j.order: j for j in counter.add(truth)}
             real = counter.rates()
             miss, trace = real.miss.all or (0, 1), real.trace.all or (0, 1)
             judged = []
             for turns in draws:
                 noticed = (rates._order(0, p.id, s.start) for p in turns for s in p.secrets)
-                counter.rows = [told[k] for k in noticed if k in told]
-                judged.append(counter.rates().trace)
+                judged.append(counter.rates(of=[told[k] for k in noticed if k in told]).trace)
             drawn = sum(r.count for r in judged) / sum(r.of for r in judged)
             row = {
                 "true miss": miss[0] / miss[1],

@@ -51,7 +51,9 @@ def test_screen_splits_and_reports(run, dialogues, tmp_path):
     parts = {name: rows(tmp_path / "s" / name) for name in ("public", "private")}
     assert summary["public"] == len(parts["public"]) > 0
     assert summary["private"] == len(parts["private"])
-    assert summary["points"] == summary["public"] + summary["private"]
+    left_out = summary["points"] - summary["public"] - summary["private"]
+    assert summary["copies_left_out"] == left_out > 0
+    assert f"duplicates {summary['duplicates']} ({left_out} of public turns left out)" in out
     assert not any("<MASK>" in p["text"] for p in parts["public"])
     assert 0 < summary["missed_secrets"] < summary["redacted_spans"]
     again = run("screen", dialogues, *options, "--gamma", 0.1, "--out", tmp_path / "s")

@@ -198,7 +198,8 @@ TAUGHT = ("tagger", "tagger_conservative")
 class ScreeningStudy(Study):
     """What a pair of policies misses: the three rates that the theorem needs, of ``policy`` as pi
     with ``conservative`` as pi_c, on ``heldout`` dialogues of each of two parts that taught nobody;
-    ``labelled`` other dialogues teach the tagger.
+    ``labelled`` other dialogues teach the tagger. Each point is judged by itself: which messages
+    are repeated follows from the text that is trained on, and there is none.
 
     >>> study = ScreeningStudy(seed=0, policy="regex:customersim", heldout=20)
     >>> found = {name: number for name, _, _, number in study.run(Desk())}
@@ -238,7 +239,8 @@ class ScreeningStudy(Study):
         )
         pi, pi_c = (self._policy(name) for name in (self.policy, self.conservative))
         flags, cautious = pi(points), pi_c(points)
-        counted = rates.rates(points, pi, pi_c, flags=flags, cautious_flags=cautious)
+        known = {"flags": flags, "cautious_flags": cautious}
+        counted = rates.rates(points, pi, pi_c, dedup="none", **known)
         either = [bool(f or c) for f, c in zip(flags, cautious, strict=True)]
         facts: dict[str, float] = {"points": len(points), "private": sum(either) / len(points)}
         facts["flagged"] = sum(map(bool, flags)) / len(points)

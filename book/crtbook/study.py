@@ -115,7 +115,7 @@ class Study:
 
 
 # --- the store of runs ----------------------------------------------------------------------------
-MEASUREMENTS = 3
+MEASUREMENTS = 4
 """Raised whenever a trained model is measured otherwise than before."""
 
 

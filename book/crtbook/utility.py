@@ -19,6 +19,7 @@ from pandas import DataFrame
 from crtlib.accounting import guarantees
 from crtlib.accounting.guarantees import MissRate
 from crtlib.accounting.ledger import SampledGaussian
+from crtlib.screening import rates
 from crtlib.text import corpora
 from crtlib.training import methods
 from crtlib.training.methods import Terms
@@ -76,7 +77,9 @@ def curve(
     :func:`exact`, else the 97.5 % upper bound of the trace rate counted on labels, of all seeds the
     worst; the bound of the public rate is part of ``delta`` then. A table that was recorded before
     these were counted has the misses of both policies instead, which is not what the theorem
-    asks."""
+    asks. With the dial as gamma, epsilon is that of a secret whose message is not repeated: which
+    points are second occurrences is treated as public. Counted traces include repeated messages.
+    """
     out = []
     for cell, runs in table.groupby(CELLS):
         run, (gamma, delta2) = runs.iloc[0], _miss_rates(runs)
@@ -114,8 +117,8 @@ def _miss_rates(cell: DataFrame) -> tuple[float, float]:
         if names[0] not in counts:
             names = (f"{old}_misses", f"{old}_labelled")
         pairs = zip(*(counts[name] for name in names), strict=True)
-        rates = [MissRate.measured(int(k), int(n), confidence=0.975) for k, n in pairs if n]
-        return max((rate.bound for rate in rates), default=1.0)  # no label: nothing is known
+        bounds = [rates.bound(int(k), int(n), alpha=rates.ALPHA / 2) for k, n in pairs if n]
+        return max(bounds, default=1.0)  # no label: nothing is known
 
     certain = run.conservative == "everything"
     return worst("trace", "pi"), 0.0 if certain else worst("public", "pi_c")

@@ -157,7 +157,15 @@ def trained(plan: Plan, text: labs.People) -> labs.Fitted:
     constants = Constants.of(
         plan, noise_multiplier=noise(plan) if private else 0.0, normaliser=64.0
     )
-    return labs.fit(text, plan.method, constants, pi=pi, pi_c=pi_c, dedup=plan.dedup)
+    return labs.fit(
+        text,
+        plan.method,
+        constants,
+        pi=pi,
+        pi_c=pi_c,
+        dedup=plan.dedup,
+        duplicates="mask_private",  # so that one turn decides about no other: it makes a promise
+    )
 
 
 def run(plan: Plan, seed: int = 0) -> Outcome:
@@ -168,9 +176,9 @@ def run(plan: Plan, seed: int = 0) -> Outcome:
     probe = membership.probe(text.points, fitted.prepared.all, text.others, seed=seed)
     members, others = membership.score(fitted.model, fitted.tokenizer, probe)
     seen = np.array(probe.missed, bool) if any(probe.missed) else np.ones(len(members), bool)
-    counted = rates(text.points, pi, pi_c)
-    raw = methods.by_name(plan.method).reads_raw
-    shown = text.test if raw else [redact(p, p.secrets) for p in text.test]
+    how = methods.by_name(plan.method)
+    counted = rates(text.points, pi, pi_c, dedup=plan.dedup if how.deduplicates else "none")
+    shown = text.test if how.reads_raw else [redact(p, p.secrets) for p in text.test]
     return Outcome(
         crt.utility(fitted.model, fitted.tokenizer, dict.fromkeys(shown, 1))["ppl_words"],
         float(bits.max()),
@@ -185,21 +193,15 @@ def promise(plan: Plan, fitted: labs.Fitted, counted: Rates) -> Guarantee | None
     if not fitted.events:
         return None
     terms = Terms(
-        gamma=_bounded(counted.trace),
-        delta2=_bounded(counted.public),
+        gamma=MissRate.counted(counted.trace.to_json(), alpha=counted.alpha),
+        delta2=MissRate.counted(counted.public.to_json(), alpha=counted.alpha),
         delta=DELTA,
         unit="turn",
         accountant="pld",
         neighbouring_relation="replace",
-        public="the number of private points, and which points are second occurrences",
+        public="the number of private points",
     )
     return methods.by_name(plan.method).promise(fitted.events, terms)
-
-
-def _bounded(rate: Any) -> MissRate:
-    if rate.how != "one_per_cluster":  # certain from the policy, or unknown
-        return MissRate(rate.upper)
-    return MissRate.measured(rate.count, rate.of, confidence=0.975)
 
 
 # --------------------------------------------------------------------------- hand in, grade

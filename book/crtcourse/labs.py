@@ -24,7 +24,7 @@ from torch import nn
 from crtlib.models.networks import ModelSpec, build
 from crtlib.screening.policies import everything, regex
 from crtlib.screening.policy import Policy
-from crtlib.screening.redaction import Prepared, prepare, redact
+from crtlib.screening.redaction import Dedup, Duplicates, Prepared, prepare, redact
 from crtlib.text import canaries as _planted
 from crtlib.text import customersim, records
 from crtlib.text.records import Point
@@ -86,7 +86,8 @@ def fit(
     *,
     pi: Policy | None = None,
     pi_c: Policy | None = None,
-    dedup: str = "all",
+    dedup: Dedup = "all",
+    duplicates: Duplicates = "drop",
     tokens: Bpe | None = None,
 ) -> Fitted:
     """Screen as the method asks, then train an LSTM; all randomness follows from the class's seed.
@@ -102,8 +103,8 @@ def fit(
             people.points,
             pi(people.points),
             pi_c(people.points),
-            dedup=dedup if how.deduplicates else "none",  # type: ignore[arg-type]  # checked there
-            duplicates="drop",
+            dedup=dedup if how.deduplicates else "none",
+            duplicates=duplicates,
         )
     tokens = tokens or tokenizer(people)
     parts = {

@@ -42,7 +42,7 @@ who weighs guesses, wants to know is in :mod:`crtlib.accounting.guarantees`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -56,48 +56,86 @@ from crtlib.accounting.ledger import Events, Group, SampledGaussian, describe_re
 from crtlib.checks import check, check_choice, check_delta, check_shares, check_whole
 from crtlib.intervals import at_most, clopper_pearson_upper, upwards
 
+ORIGINS = {"policy": "certain from the policy", "unknown": "unknown: no labels"}
+"""What a rate stands on that nobody measured, where it is not assumed."""
+
 
 @dataclass(frozen=True)
 class MissRate:
-    """The rate at which a screening policy misses secrets: assumed, or measured on labels.
+    """The rate at which a screening policy misses secrets, with the bound that a guarantee counts
+    on: ``upper_bound``, or where that is None the ``rate``, which is then certain or assumed.
+
+    Of a rate that was measured on labels: ``misses`` of ``labelled`` secrets, the ``confidence`` of
+    the bound, and where two people read, ``again``: of the secrets that the second one found, how
+    many the first had overlooked and the policy misses, and how many they are. No bound is computed
+    from these counts here, but by :meth:`measured`, for one reader: what was counted by
+    :mod:`crtlib.screening.rates` has its bound, and :meth:`counted` takes it. ``origin`` says what
+    a rate stands on that was not measured.
 
     >>> print(MissRate.measured(0, 200))
     0 (measured: 0 of 200, 95 % upper bound 0.01487)
+    >>> print(MissRate(0.05), MissRate(0.0, origin="certain from the policy"), sep=", ")
+    0.05 (assumed), 0 (certain from the policy)
     """
 
     rate: float
+    upper_bound: float | None = None
     misses: int | None = None
     labelled: int | None = None
     confidence: float = 0.95
+    again: tuple[int, int] | None = None
+    origin: str = "assumed"
 
     def __post_init__(self) -> None:
         check_shares(rate=self.rate)
+        if self.upper_bound is not None:
+            check_shares(upper_bound=self.upper_bound)
 
     @classmethod
     def measured(cls, misses: int, labelled: int, *, confidence: float = 0.95) -> MissRate:
-        """The rate observed on ``labelled`` secrets, of which a policy missed ``misses``."""
+        """The rate observed on ``labelled`` secrets that one reader found, of which a policy missed
+        ``misses``, with the one-sided bound of Clopper and Pearson."""
         check("labelled", labelled, labelled >= 1, "at least 1")
-        clopper_pearson_upper(misses, labelled, confidence=confidence)  # refuses impossible counts
-        return cls(misses / labelled, misses, labelled, confidence)
+        upper = clopper_pearson_upper(misses, labelled, confidence=confidence)
+        return cls(misses / labelled, upper, misses, labelled, confidence)
+
+    @classmethod
+    def counted(cls, row: Mapping[str, Any], *, alpha: float) -> MissRate:
+        """A rate as ``summary.json``, ``record.json`` and a certificate have it
+        (:meth:`crtlib.screening.rates.Rate.to_json`), with its own bound, which fails with a
+        chance of ``alpha``.
+
+        Guarantee:
+            The bound is the row's own, whoever read the labels, and is not computed again:
+            ``tests/release/test_one_number.py``.
+        """
+        if row["how"] != "one_per_cluster":
+            return cls(row["upper"], origin=ORIGINS.get(row["how"], "assumed"))
+        pair = row.get("again")
+        return cls(
+            row["rate"] or 0.0,
+            upper_bound=row["upper"],
+            misses=row["count"],
+            labelled=row["of"],
+            confidence=1 - alpha,
+            again=pair and (pair[0], pair[1]),
+        )
 
     @property
     def bound(self) -> float:
         """What a guarantee may count on: the upper bound, or the rate where it is assumed."""
         return self.rate if self.upper_bound is None else self.upper_bound
 
-    @property
-    def upper_bound(self) -> float | None:
-        """The one-sided Clopper-Pearson bound, or None where the rate is only assumed."""
-        if self.misses is None or self.labelled is None:
-            return None
-        return clopper_pearson_upper(self.misses, self.labelled, confidence=self.confidence)
-
     def __str__(self) -> str:
         if self.upper_bound is None:
-            return f"{at_most(self.rate)} (assumed)"
+            return f"{at_most(self.rate)} ({self.origin})"
         held = float(-upwards(-100 * self.confidence))  # downwards: it is what one can rely on
+        twice = ""
+        if self.again:
+            overlooked, found = self.again
+            twice = f"; of {found} of a second reader {overlooked} were overlooked and missed"
         return (
-            f"{self.rate:.4g} (measured: {self.misses} of {self.labelled}, "
+            f"{self.rate:.4g} (measured: {self.misses} of {self.labelled}{twice}, "
             f"{held:g} % upper bound {at_most(self.upper_bound)})"
         )
 

@@ -40,7 +40,7 @@ from crtlib.screening import policies, rates, tagger
 from crtlib.screening.corpus import recorded
 from crtlib.screening.policies import everything, miss, union
 from crtlib.screening.policy import Policy, check_text_alone
-from crtlib.screening.rates import NAMES, Rate, RateCounter, Rates
+from crtlib.screening.rates import NAMES, RateCounter, Rates
 from crtlib.screening.redaction import Labels, Prepared, TextCounts, prepare, redact
 from crtlib.text import canaries, corpora, folders, records
 from crtlib.text.canaries import SPEAKER, USER, Template
@@ -355,6 +355,7 @@ class Data:
     others: tuple[Point, ...]
     template: Template = SPEAKER
     texts: TextCounts | None = None  # of all that may repeat; None: it is not deduplicated
+    find_values: bool = False  # that are labelled, in the whole of their points
     known: Rates | None = None  # as screening counted them, or labels that people made
     labels: Mapping[str, Any] | None = None  # what a certificate says of those labels
 
@@ -363,7 +364,7 @@ class Data:
         """What befell each labelled secret, on the training points or, for a policy that learned
         from labels, on held-out ones."""
         points, flags, cautious = self.checked
-        counter = RateCounter(*self.policies, texts=self.texts)
+        counter = RateCounter(*self.policies, texts=self.texts, find_values=self.find_values)
         counter.add(points, flags=flags, cautious_flags=cautious)
         return counter
 
@@ -440,11 +441,11 @@ def data(study: CrtStudy, *, public_words: bool = False) -> Data:
     read = prepared.private if study.how.reads_redacted else prepared.all
     if study.how.flags_tokens:  # what pi finds is read with noise only
         read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
-    texts = None
+    counts = None
     if study.repeats_are_hidden:
-        texts = TextCounts(points)
+        counts = TextCounts(points)
         for part in (split.valid, split.test):
-            texts.add(canaries.points(part, study.unit, form))
+            counts.add(canaries.points(part, study.unit, form))
     return Data(
         corpus=split.train,
         points=points,
@@ -459,7 +460,8 @@ def data(study: CrtStudy, *, public_words: bool = False) -> Data:
         read=read,
         others=canaries.points(split.others, study.unit, form),
         template=form,
-        texts=texts,
+        texts=counts,
+        find_values=not is_corpus(study.corpus),
         known=recorded(study.corpus) if folders.is_screened(study.corpus) else None,
     )
 
@@ -577,13 +579,14 @@ class Fitted:
         what was measured, not the rates that were hoped for.
         """
         events = self.run.events  # what ran: a secure phase that was run again counts twice
+        counted = self.data.rates
         if not events or not all(event.noise_multiplier for event in events):
             return None
         return study.how.promise(
             events,  # type: ignore[arg-type]
             Terms(
-                gamma=_bounded(self.data.rates.trace, self.data.rates.alpha),
-                delta2=_bounded(self.data.rates.public, self.data.rates.alpha),
+                gamma=MissRate.counted(counted.trace.to_json(), alpha=counted.alpha),
+                delta2=MissRate.counted(counted.public.to_json(), alpha=counted.alpha),
                 delta=study.delta,
                 unit=study.unit,
                 accountant=study.accountant,
@@ -591,13 +594,6 @@ class Fitted:
                 public=_public(study),
             ),
         )
-
-
-def _bounded(rate: Rate, alpha: float) -> MissRate:
-    """A rate with the bound that a guarantee counts on, which fails with a chance of ``alpha``."""
-    if rate.how != "one_per_cluster":
-        return MissRate(rate.upper)  # certain from the policy, assumed, or unknown
-    return MissRate.measured(rate.count, rate.of, confidence=1 - alpha)
 
 
 def _public(study: CrtStudy) -> str:

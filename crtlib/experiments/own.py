@@ -35,6 +35,7 @@ from crtlib.models import pretrained
 from crtlib.models.networks import ModelSpec, build
 from crtlib.recipe import Language, Recipe, SecretPlan
 from crtlib.release import gate
+from crtlib.reports import pages
 from crtlib.screening import policies
 from crtlib.screening.corpus import Pair, fitting, given, judge, unproved
 from crtlib.screening.policy import spoken
@@ -329,19 +330,15 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
     def finish(fitted: Fitted, meter: Meter) -> Trained:
         policies.check_same(digests, digests.values())
         rows, guarantee = crt.measure(study, fitted), fitted.guarantee(done)
-        promise = "no guarantee: this method adds no noise"
-        if done.policy == "none" and not folders.is_screened(recipe.corpus):
-            promise += ", and it read the text as it is"
         settings = _settings(done)
         facts = _facts(done, fitted, rows) | {"settings": settings}
         return Trained(
-            run=fitted.run, promise=str(guarantee or promise), holds=guarantee is not None,
-            facts=facts, lines=_lines(done, fitted, rows, facts), settings=settings,
+            run=fitted.run, facts=facts, lines=_lines(done, fitted, rows, facts), settings=settings,
             saved={"tokenizer": fitted.data.tokenizer, "spec": fitted.spec,
                    "template": fitted.data.template.source},
             sources=record.sources(done, fitted, meter),
             record=record.of_study(done, fitted, guarantee, meter),
-            study=done, fitted=fitted, rows=rows, guarantee=guarantee,
+            study=done, fitted=fitted, rows=rows,
         )  # fmt: skip
 
     fit = partial(
@@ -495,7 +492,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
             "canaries": {"planted": 0, "copies": 0},
         }  # fmt: skip
         return Trained(
-            run=run, promise=plans.promise(plan, summary, table), holds=True,
+            run=run,
             facts={**_parameters(run.model), "secrets": len(table), "kept": kept},
             settings={"method": method, "init": Path(recipe.init).name,
                       "model": recipe.model, "seed": recipe.seed},
@@ -531,8 +528,8 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
     if before:
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
-    dedup = study.dedup if study.repeats_are_hidden else "none"
-    counter, about = judge(study.corpus, labels, pair, dedup=dedup)
+    write = canaries.writer(prepared.template)
+    counter, about = judge(study.corpus, labels, pair, texts=prepared.texts, write=write)
     return replace(prepared, known=counter.rates(judged=about["judged"]), labels=about)
 
 
@@ -558,27 +555,19 @@ def _finished(out: Path) -> None:
 
 
 def _promised(made: Trained, recipe: Recipe, meter: Meter) -> Trained:
-    """What came of a training of any method; of one that ``holds``, whether its certificate now
-    does, and what is said beside the promise: why it is void, and what the certificate adds."""
-    holds, promise, kind = made.holds, made.promise, None
-    if holds:
-        spent, trials = meter.spent, meter.facts["trials"]
-        own, why = record.judged(made.record, made.sources, meter, spent)
-        added = {
-            f"{len(spent.entries)} earlier on this text": len(spent.entries),
-            f"{trials - 1} that were compared with it": trials - 1,
-        }
-        beside = " and ".join(text for text, number in added.items() if number)
-        promise += "".join(f"; void: {text}" for text in why)
-        promise += beside and f"; of this model alone: its certificate adds {beside}"
-        holds = not why and own.fold.kind != "none"
-        kind = own.kind if holds else None
+    """What came of a training of any method, with what its certificate says now, in words.
+
+    Guarantee:
+        The words, which stand in ``guarantee.txt``, on the model's card and in the last line, say
+        the numbers of the certificate: ``tests/release/test_one_number.py``.
+    """
     method = methods.by_name(meter.facts["method"])
     facts = {
         **made.facts,
         "name": recipe.out.name if recipe.out else "",
         "method": {"name": method.name, "label": method.label},
-        "promise": promise,
-        "kind": kind,
     }
+    certificate = record.certified(replace(made, facts=facts), meter)
+    promise, holds = pages.promise(certificate), certificate["verdict"] == "holds"
+    facts |= {"promise": promise, "kind": certificate["guarantee"]["kind"] if holds else None}
     return replace(made, promise=promise, holds=holds, facts=facts, lines=[*made.lines, promise])

@@ -46,7 +46,6 @@ from crtlib.accounting.ledger import WeightedGaussian
 from crtlib.accounting.secrets import Plan
 from crtlib.checks import check, check_choice
 from crtlib.files import Named
-from crtlib.intervals import at_most, upwards
 from crtlib.screening import policies
 from crtlib.screening.corpus import batches
 from crtlib.screening.policies import SHORTEST, Finder, Listed, digest, entry, plain, policy_by_name
@@ -404,21 +403,3 @@ def accounted(done: Sequence[Event], plan: Plan, folder: Named) -> pd.DataFrame:
     held = np.where(bound <= plan.promised * (1 + 1e-9), np.minimum(bound, plan.promised), bound)
     table = {"secret": names, "prior": plan.prior, "promised": plan.promised, "posterior": held}
     return pd.DataFrame({**table, "examples": np.diff(plan.incidence.indptr)})
-
-
-def promise(plan: Plan, summary: Mapping[str, Any], secrets: pd.DataFrame) -> str:
-    """The promise in words, for all secrets together, as they were accounted."""
-    label: Any = (secrets.posterior / secrets.promised).idxmax()
-    worst = secrets.loc[label]
-    prior = (-upwards(-worst.prior, 4)).normalize()
-    what = {"value": "a protected value", "user": "the protected values of a user"}
-    return (
-        f"{what[summary['by']]}, which is guessed with a chance of {prior:f} "
-        f"without the model, is guessed with a chance of at most {at_most(worst.posterior)} "
-        f"with it (promised: {at_most(worst.promised)}); this is the one nearest to its "
-        f"promise of {len(secrets):,}, and all are kept; unit: all points in "
-        "which the search found it; "
-        f"{plan.steps} steps with noise multiplier {plan.noise_multiplier:.6g}; "
-        f"accountant: KL divergence; neighbours: {plan.neighbouring_relation}; "
-        f"treated as public: {KNOWN}"
-    )

@@ -78,9 +78,11 @@ def policy_hash(name: str) -> str:
 class Trained:
     """A finished training of any method: its model, what it promises, and what is said of it.
 
-    ``facts`` are for ``--json`` and a model card, ``lines`` for a person; ``settings`` say how it
-    was made, without paths of this machine. ``saved`` lies beside the weights; all that leaves may
-    know the ``sources``. ``record`` is what a certificate says of how it was done.
+    ``promise`` is that of its certificate at the end of the training, in words, and ``holds``
+    whether it does. ``facts`` are for ``--json`` and a model card, ``lines`` for a person;
+    ``settings`` say how it was made, without paths of this machine. ``saved`` lies beside the
+    weights; all that leaves may know the ``sources``. ``record`` is what a certificate says of how
+    it was done.
 
     Of a study there are its ``rows`` of measurements. Of a plan, ``secrets`` has a row each, by
     pseudonym: what was promised, and the ``posterior`` that was accounted for what was done;
@@ -88,18 +90,17 @@ class Trained:
     """
 
     run: Run
-    promise: str
-    holds: bool
     facts: Facts
     settings: Facts
     saved: Facts
     sources: Sequence[gate.Source]
     record: Facts
+    promise: str = ""
+    holds: bool = False
     lines: Sequence[str] = ()
     study: CrtStudy | None = None
     fitted: Fitted | None = None
     rows: Sequence[Row] = ()
-    guarantee: Guarantee | None = None
     secrets: pd.DataFrame | None = None
     kept: bool = True
 
@@ -294,12 +295,24 @@ def judged(
 ) -> tuple[certify.Promise, list[str]]:
     """What a certificate of a training would promise, and why it would be void: one with this
     ``content`` of its record, whose files know these ``sources``."""
-    fold = gate.fold(sources)
-    fold = replace(fold, screening=fold.screening and meter.facts["screening"])
     told = {**content, "searched": {"trials": meter.facts["trials"]}}
-    trained = certify.Trained(Path(), told, fold, spent)
+    trained = certify.Trained(Path(), told, _fold(sources, meter), spent)
     promise = trained.promise()
     return promise, certify.reasons(trained, promise, promise.missed()[0])
+
+
+def certified(trained: Trained, meter: Meter) -> dict[str, Any]:
+    """The parts of the certificate that ``crtlib certify`` would make of a training now, at the end
+    of it; the hash of its weights, which are not written yet, is missing."""
+    content = record(trained, meter)
+    now = certify.Trained(Path(), content, _fold(trained.sources, meter), meter.spent)
+    return certify.parts(certify.recounted(now), name=trained.facts["name"], copies=())
+
+
+def _fold(sources: Sequence[gate.Source], meter: Meter) -> gate.Fold:
+    """What these sources promise, of a screening that is named as the odometer names it."""
+    fold = gate.fold(sources)
+    return replace(fold, screening=fold.screening and meter.facts["screening"])
 
 
 def record(trained: Trained, meter: Meter) -> dict[str, Any]:

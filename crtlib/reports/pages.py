@@ -53,7 +53,9 @@ import jinja2
 import jsonschema
 from markupsafe import Markup, escape
 
-from crtlib.intervals import exactly, upwards
+from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.ledger import describe_relation
+from crtlib.intervals import at_most, exactly, upwards
 
 
 def bold(text: str) -> Markup:
@@ -267,6 +269,114 @@ def fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
             f"{value:,}" if isinstance(value, int) else str(value))  # fmt: skip
         return [(path, text)]
     return [field for part in parts for field in part]
+
+
+# --------------------------------------------------------------------------- in one line
+KINDS = {
+    "dp": "differential privacy",
+    "bayesian_confidentiality": "Bayesian confidentiality",
+}
+
+SAME = "on this text or text of the same people"
+
+
+def promise(c: Certificate) -> str:
+    """What a certificate promises, in one line: for ``guarantee.txt``, the model's card and a
+    terminal. ``c`` has the parts of a certificate; it need not be sealed.
+
+    What holds is that of the model and of all that was trained on its text before; what it would
+    be of this model alone stands beside it, and says so.
+
+    Guarantee:
+        Every number is one of the certificate's, rounded upwards where it has more digits; none is
+        computed here: ``tests/release/test_one_number.py``.
+    """
+    if c["verdict"] == "none":
+        raw = ", and it read the text as it is" if c["policies"]["pi"]["name"] == "none" else ""
+        return f"no guarantee: this method adds no noise{raw}"
+    if c["verdict"] != "holds":
+        return f"no guarantee; void: {' '.join(c['void_because'])}"
+    g = c["guarantee"]
+    neighbours = describe_relation(g["relation"], g["accountant"])
+    told = _of_values(c) if g["kind"] == "secret_protection" else _of_points(c)
+    told += [
+        f"neighbours: {neighbours}",
+        f"accountant: {g['accountant']}",
+        *_rates_told(c),
+        f"treated as public: {'; '.join(c['treated_as_public'])}",
+        *([f"assumed: {'; '.join(c['assumed'])}"] if c["assumed"] else []),
+    ]
+    return "; ".join(told + _not_counted(c["spent_before"]))
+
+
+def _bounds(pair: Mapping[str, Any]) -> str:
+    """(epsilon, delta) as people read it."""
+    return f"({at_most(float(pair['epsilon']))}, {at_most(pair['delta'])})"
+
+
+def _of_points(c: Certificate) -> list[str]:
+    """Epsilon and delta of what was trained with noise for each data point, and of which unit."""
+    g, before, unit = c["guarantee"], c["spent_before"], c["unit"]
+    others = c["searched"]["trials"] - 1
+    beside = [f"{before['runs']} earlier {SAME}"] * (before["runs"] > 0)
+    beside += [f"{others} that were compared with it"] * (others > 0)
+    together = f" of this model and {' and '.join(beside)} together" if beside else ""
+    told = [f"{_bounds(g['secret'])} {KINDS[g['kind']]}{together}"]
+    if before["runs"]:
+        compared = " and those that were compared with it" if others else ""
+        told.append(f"of this model{compared} alone: {_bounds(before['alone'])}")
+    if g["kind"] == "dp":
+        whole = ", with all his points" if unit == "user" else ""
+        return [*told, f"unit: one {unit}{whole}"]
+    learned = ", but that was learned with noise" if before["delta2"] > 0 else ""
+    passed = f"of one that the policy passed over{learned}: {_bounds(g['missed'])}"
+    return [*told, passed, f"unit: one secret in one {unit}"]
+
+
+def _of_values(c: Certificate) -> list[str]:
+    """How often a value is guessed that a plan protects."""
+    rows = [
+        f"a protected value, which is guessed with a chance of "
+        f"{(-upwards(-row['prior'], 4)).normalize():f} without the model, is guessed with a chance "
+        f"of at most {at_most(row['at_most'])} with it"
+        for row in c["value_guess"]
+    ]
+    noise = [
+        f"{phase['steps']} steps with noise multiplier {phase['noise_multiplier']:.6g}"
+        for phase in c["mechanism"]["phases"]
+    ]
+    return [*rows, "unit: all points in which the search found it", *noise]
+
+
+def _rates_told(c: Certificate) -> list[str]:
+    """The two rates that confidentiality stands on: those of this model's own search, and with the
+    searches of earlier models, where these add to them."""
+    kind, before = c["guarantee"]["kind"], c["spent_before"]
+    if kind != "bayesian_confidentiality":
+        return ["holds whatever a search for secrets finds"] * (kind == "dp")
+    rows = (
+        ("trace rate: the redacted points differ", "gamma", "trace"),
+        ("public rate: learned without noise", "delta2", "public"),
+    )
+    labels, told = c["labels"], []
+    alpha = labels["alpha"] / (2 * labels["judged"]) if labels else 0.0
+    for what, symbol, name in rows:
+        rate = c["rates"][name]
+        said = MissRate.counted(rate, alpha=alpha)
+        added = before[symbol] != rate["upper"]
+        earlier = f", with earlier models at most {at_most(before[symbol])}" if added else ""
+        told.append(f"{what}, {symbol} = {said}{earlier}")
+    return told
+
+
+def _not_counted(before: Mapping[str, Any]) -> list[str]:
+    """Earlier models that no number counts."""
+    rows = (
+        ("unprotected", f"trained {SAME} without protection, or with one that does not count here"),
+        ("struck", "that nobody ever saw, as the releaser says"),
+        ("forgotten", "on texts of which the releaser forgot whose they were"),
+    )
+    return [f"not counted: {before[n]} {what}" for n, what in rows if before.get(n)]
 
 
 def of_training(facts: Mapping[str, Any]) -> str:

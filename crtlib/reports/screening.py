@@ -117,9 +117,11 @@ def text(outcome: Outcome, notes: Sequence[str] = ()) -> str:
     """What ``crtlib screen`` prints."""
     s = outcome.summary
     points = "turns" if s["unit"] == "turn" else f"{s['unit']}s"
+    gone = s["copies_left_out"]
+    left_out = f" ({gone:,} of public {points} left out)" if gone else ""
     lines = [
-        f"{points} {s['points']:,} · duplicates {s['duplicates']:,} · private {s['private']:,} · "
-        f"public {s['public']:,} ({100 * s['public_share']:.1f} %)",
+        f"{points} {s['points']:,} · duplicates {s['duplicates']:,}{left_out} · "
+        f"private {s['private']:,} · public {s['public']:,} ({100 * s['public_share']:.1f} %)",
         outcome.rates.table(),
     ]
     if len(outcome.rates.by_kind) > 1:
@@ -154,7 +156,8 @@ def card(
     with outputs.staged(out, **recipe, public=FILES, force=force) as part:
         pi = policy_by_name(policy)
         pair = screening.Pair((pi, pi), (policy, policy))
-        counter, about = screening.judge(corpus, labels, pair)
+        texts = screening.count_texts(corpus, pair.unit)
+        counter, about = screening.judge(corpus, labels, pair, texts=texts)
         found = counter.rates(judged=about["judged"])
         groups = {
             trait: {name: some for name, some in counter.by(trait, judged=about["judged"]).items()

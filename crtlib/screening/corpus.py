@@ -17,7 +17,7 @@ import json
 import random
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -41,7 +41,7 @@ from crtlib.screening.redaction import (
 )
 from crtlib.text import corpora, customersim, folders, labels, records
 from crtlib.text.folders import Shards, in_order
-from crtlib.text.records import Corpus, Dialogue, Point, Secret
+from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
 TURNS = 10_000
 """Turns in a batch."""
@@ -245,10 +245,12 @@ def screen(
     pair = how.pair()
     pi, pi_c = pair.policies
     texts = TextCounts() if how.dedup != "none" else None
-    counter = rates.RateCounter(pi, pi_c, texts=texts)
+    counter = rates.RateCounter(pi, pi_c, texts=texts, find_values=True)
     about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
     if judges:
-        counter, about = judge(corpus, judges, pair, dedup=how.dedup)
+        if texts is not None:
+            texts = count_texts(corpus, how.unit)
+        counter, about = judge(corpus, judges, pair, texts=texts)
     tally = _Tally(how, reveal, counter.kinds)
     size, seen = 0, None
     if how.dedup_by == "bloom":  # it must know how many points there will be
@@ -295,13 +297,19 @@ def count_texts(corpus: Named, unit: str) -> TextCounts:
 
 
 def judge(
-    corpus: Named, folder: Named, pair: Pair, *, dedup: Dedup = "all"
+    corpus: Named,
+    folder: Named,
+    pair: Pair,
+    *,
+    texts: TextCounts | None,
+    write: Callable[[Dialogue, Sequence[Turn], str], Point] = records.by_speaker,
 ) -> tuple[rates.RateCounter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
     certificate says of these labels; that they judged is noted there. Turns that had been drawn
     before a policy out of a file was sealed do not judge it; those that nobody read count as
-    secrets on which both policies fail. Unless ``dedup`` is "none", a secret
-    in a message that is repeated anywhere in the corpus leaves a trace.
+    secrets on which both policies fail. ``texts``: how often each text stands in the corpus
+    (:func:`count_texts`), so that a secret in a repeated message is a trace; None where it is not
+    deduplicated. ``write`` makes a text of turns, as training reads it.
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
@@ -318,9 +326,10 @@ def judge(
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
     drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
-    texts = None if dedup == "none" else count_texts(corpus, pair.unit)
     counter = rates.RateCounter(*pair.policies, **drawn, texts=texts, find_values=True)
-    read = partial(labels.points, corpus, folder, part="judge", unit=pair.unit, without=late)
+    read = partial(
+        labels.points, corpus, folder, part="judge", unit=pair.unit, without=late, write=write
+    )
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
     counter.add(read(), sure=sure, again=labels.again(folder) if twice else None)
     left = [t for t in labels.unread(folder) if t.task not in late]
@@ -404,6 +413,9 @@ def _summary(
         "taught_by": {"policy": pi.teachers, "conservative": pi_c.teachers},
         **how.recorded(),
         **{name: tally.counts[name] for name in names},
+        "copies_left_out": tally.counts["points"]
+        - tally.counts["public"]
+        - tally.counts["private"],
         "public_share": round(tally.counts["public"] / tally.counts["points"], 4),
         **left,
         "rates": found.to_json(),

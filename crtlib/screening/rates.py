@@ -63,7 +63,7 @@ import pandas as pd
 from crtlib.checks import check, check_choice
 from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
 from crtlib.screening.policies import SHORTEST, Finder, Listed, entry
-from crtlib.screening.policy import Flag, Policy, checked
+from crtlib.screening.policy import Flag, Policy, checked, spoken
 from crtlib.screening.redaction import (
     Clear,
     Dedup,
@@ -292,15 +292,29 @@ def _traces(rows: Sequence[Neighbour], pi: Policy) -> Iterator[tuple[bool, int]]
             yield text != redact(masked, spans).text, text_hash(masked)
 
 
-def _places(point: Point, value: str) -> list[Secret]:
-    """Where a value stands in a point, however its case, accents, dashes and spaces are written
-    (:class:`crtlib.screening.policies.Finder`); one that is too short for that, as it is written.
-    Inside of a longer word or number it does not stand."""
-    if len(entry(value)[0]) >= SHORTEST:
-        spans, _ = Finder("labels", [Listed(value, "", 0)])(point.text)
-        return [s for one in spans for s in one]
-    alone = rf"(?<![^\W_]){re.escape(value)}(?![^\W_])"
-    return [Secret("", *m.span()) for m in re.finditer(alone, point.text)]
+def _places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
+    """Where each of some values stands in what the turns of a point say, however its case, accents,
+    dashes and spaces are written (:class:`crtlib.screening.policies.Finder`); one that is too short
+    for that, as it is written. Inside of a longer word or number it does not stand."""
+    places: list[list[Secret]] = [[] for _ in values]
+    long = [k for k, value in enumerate(values) if len(entry(value)[0]) >= SHORTEST]
+    find = Finder("labels", [Listed(values[k], str(k), k) for k in long])
+    short = {
+        k: re.compile(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])")
+        for k, value in enumerate(values)
+        if k not in long
+    }
+    for start, end in spoken(point):
+        said = point.text[start:end]
+        for (s,) in find(said)[0] if long else ():
+            places[int(s.kind)].append(Secret("", start + s.start, start + s.end))
+        for k, alone in short.items():
+            places[k] += [Secret("", start + a, start + b) for a, b in _spans(alone, said)]
+    return places
+
+
+def _spans(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
+    return (m.span() for m in pattern.finditer(text))
 
 
 def _left_in_clear(point: Point, places: Sequence[Secret], pieces: Sequence[Clear]) -> bool:
@@ -442,8 +456,8 @@ class RateCounter:
             "other", as a label's kind may be any text.
         texts: How often each text stands in the whole text, where that is deduplicated; it may
             still grow until rates are asked for. None: it is not deduplicated.
-        find_values: A labelled value is looked for in its whole point: the labels say which secrets
-            stand in a turn that was drawn, and not where else in the point their values stand.
+        find_values: A labelled value is looked for in its whole point, as labels of one's own text
+            need not say of each place that it is one. Those of a known corpus do.
     """
 
     def __init__(
@@ -560,9 +574,9 @@ class RateCounter:
         for s in point.secrets:
             places.setdefault(_value(point, s), []).append(s)
         if self.find_values:
-            for some in places.values():
-                first = some[0]
-                some += _places(point, point.text[first.start : first.end])
+            values = [point.text[some[0].start : some[0].end] for some in places.values()]
+            for some, more in zip(places.values(), _places(point, values), strict=True):
+                some += more
         return places
 
     def _with_repeats(self, judged: Iterable[Judged]) -> list[Judged]:
@@ -579,13 +593,13 @@ class RateCounter:
         """All secrets that were judged, with what befell them in the text as it is known by now."""
         return self._with_repeats(self._judged)
 
-    def rates(self, *, judged: int = 1) -> Rates:
-        """The rates of what was counted so far."""
+    def rates(self, *, judged: int = 1, of: Sequence[Judged] | None = None) -> Rates:
+        """The rates of what was counted so far, or ``of`` some of these secrets."""
         check("judged", judged, judged >= 1, "at least 1")
-        rows = self.rows
+        rows, unread = (self.rows, self._unread) if of is None else (of, [])
         return Rates(
-            **_three([*rows, *self._unread], self.pi, self.pi_c, judged),
-            by_kind=self.by("kind", judged=judged),
+            **_three([*rows, *unread], self.pi, self.pi_c, judged),
+            by_kind=self.by("kind", judged=judged, of=of),
             cluster=self.cluster,
             points=self.points,
             secrets=len(rows),
@@ -593,15 +607,18 @@ class RateCounter:
             judged=judged,
         )
 
-    def by(self, trait: str, *, judged: int = 1) -> dict[str, dict[str, Rate]]:
+    def by(
+        self, trait: str, *, judged: int = 1, of: Sequence[Judged] | None = None
+    ) -> dict[str, dict[str, Rate]]:
         """The rates of the secrets that share a trait, one of :data:`TRAITS`; each bound holds for
         itself."""
         groups: dict[str, list[Judged]] = {}
-        for row in self.rows:
+        rows, unread = (self.rows, self._unread) if of is None else (of, [])
+        for row in rows:
             kind = row.kind if row.kind in self.kinds else "other"
             groups.setdefault((kind, *row.traits)[TRAITS.index(trait)], []).append(row)
         terms = (self.pi, self.pi_c, judged)
-        return {name: _three([*groups[name], *self._unread], *terms) for name in sorted(groups)}
+        return {name: _three([*groups[name], *unread], *terms) for name in sorted(groups)}
 
 
 def _value(point: Point, secret: Secret) -> str:

@@ -54,6 +54,7 @@ from crtlib.text.records import (
     Dialogue,
     Point,
     Secret,
+    Turn,
     canonical,
     filled,
     normal,
@@ -823,11 +824,12 @@ def points(
     unit: str,
     without: Collection[str] = (),
     sure: bool = False,
+    write: Callable[[Dialogue, Sequence[Turn], str], Point] = records.by_speaker,
 ) -> tuple[Point, ...]:
     """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with what
     readers marked there (:func:`read`), ``without`` some tasks; labels that the corpus came with
-    are passed over. Raises ``ValueError`` where they are of another corpus, or that part is
-    empty."""
+    are passed over. ``write`` makes a text of turns, as in :func:`crtlib.text.records.points`.
+    Raises ``ValueError`` where they are of another corpus, or that part is empty."""
     about = facts(folder)
     same_corpus(corpus, about)
     done = ((t, spans) for t, spans in read(folder, part=part, sure=sure) if t.task not in without)
@@ -847,7 +849,7 @@ def points(
             turns = [replace(t, secrets=secrets.get((d.id, i), ())) for i, t in enumerate(d.turns)]
             found.append(replace(d, turns=tuple(turns)))
     read_turns = {f"{thread}/{turn}" for thread, turn in secrets}
-    cut = records.points(Corpus("", tuple(found)), unit)
+    cut = records.points(Corpus("", tuple(found)), unit, write)
     return tuple(p for p in cut if unit != "turn" or p.id in read_turns)
 
 

@@ -150,7 +150,7 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
         delta2=MissRate(0.0),
         delta=8e-5,
         unit="turn",
-        public="the number of private points, and which points are second occurrences",
+        public="the rounded number of private points",
     )
     assert str(guarantee) in page
     replaced = ledger.epsilon(phase, delta=8e-5, neighbouring_relation="replace")

@@ -104,7 +104,7 @@ def test_4_duplicates_and_secrets_share_one_mask(chapter):
 def test_4_a_fixed_pattern_makes_two_masks_harmless(chapter, monkeypatch):
     D = chapter.points("[7351]", "hello", "[7351]")
     fixed = redaction.repeats(D)
-    monkeypatch.setattr(redaction, "pattern", lambda points: fixed)
+    monkeypatch.setattr(redaction, "repeats", lambda points: fixed)
     worlds = D, chapter.masked(D, 2)
     assert chapter.differing(*(chapter.two_masks(d, policies.oracle) for d in worlds)) == 0
 

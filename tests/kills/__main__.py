@@ -14,7 +14,6 @@ import json
 import multiprocessing
 import os
 import random
-import re
 import shutil
 import signal
 import sys
@@ -35,8 +34,6 @@ from crtlib.text import customersim, records
 VARIES = {"seconds", "cpu_seconds", "date", "started", "ended", "sha256", "files", "inputs",
           "odometer", "key", "hmac", "run", "signature", "id", "public_key", "sum"}  # fmt: skip
 """Keys of JSON files that differ from run to run: times, hashes over them, hashes with a key."""
-EARLIER = rb"; of this model alone: its certificate adds \d+ earlier on this text"
-"""All runs are on one text, and one that was killed before its first checkpoint counts."""
 IGNORED = {".lock", "failures"}
 ENDED = 15.0
 """Seconds after which a child of a killed process counts as an orphan."""
@@ -131,7 +128,7 @@ def content(folder):
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = str(path.relative_to(folder))
         if IGNORED.isdisjoint(Path(name).parts):
-            raw = re.sub(EARLIER, b"", path.read_bytes())
+            raw = path.read_bytes()
             out[name] = plain(json.loads(raw)) if path.suffix == ".json" else raw
             if path.suffix == ".key":
                 out[name] = len(raw)  # random

@@ -62,6 +62,17 @@ def test_dropping_copies_is_refused_wherever_something_is_certified(tmp_path, ru
     assert not (tmp_path / "s").exists() and not (tmp_path / "m").exists()
 
 
+def test_a_training_of_ones_own_takes_no_form_of_the_studies(tmp_path):
+    path = write(tmp_path / "c.jsonl", people(60, copies=1))
+    for settings in ({}, {"method": "dedup"}, {"gamma": 0.1}):
+        study = own.study_of(path, policy=NUMBER, **settings)
+        assert (study.duplicates, study.coin) == ("mask_private", "text")
+    point = {"coin": "point"}
+    given = SMALL | {"policy": NUMBER, "conservative": "everything", "gamma": 0.5}
+    trained = own.train(path, out=tmp_path / "m", study=point, **given)
+    assert not trained.holds and "void: What was missed on purpose was drawn" in trained.promise
+
+
 @pytest.mark.parametrize("form", ["mask_private", "mask"])
 def test_sizes_cuts_and_vocabulary_are_those_of_the_neighbour(tmp_path, form):
     """The same text and the one with the secret masked: all that is learned without noise, and all

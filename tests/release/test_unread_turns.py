@@ -97,7 +97,10 @@ def test_turns_that_were_drawn_before_a_seal_do_not_judge_though_nobody_read_the
     monkeypatch.setattr(labels, "late", lambda *_: {first})
     policy = policies.policy_by_name("regex:customersim")
     counter, about = screening.judge(
-        path, tmp_path / "labels", screening.Pair((policy, policy), ("regex:customersim",) * 2)
+        path,
+        tmp_path / "labels",
+        screening.Pair((policy, policy), ("regex:customersim",) * 2),
+        texts=None,
     )
     assert about["unread"] == 9 and counter.rates().trace.of == 29
 
@@ -124,7 +127,7 @@ def test_what_is_left_unread_is_of_every_kind(tmp_path, user):
     read(path, tmp_path / "labels", known, hard)
     policy = policies.policy_by_name("regex:customersim")
     pair = screening.Pair((policy, policy), ("regex:customersim",) * 2)
-    counter, about = screening.judge(path, tmp_path / "labels", pair)
+    counter, about = screening.judge(path, tmp_path / "labels", pair, texts=None)
     found = counter.rates(judged=about["judged"])
     assert {kind: row["trace"].count for kind, row in found.by_kind.items()} == {"phone": 10}
     assert found.secrets == found.points == 20
@@ -161,12 +164,12 @@ def test_what_0_3_let_pass_is_refused_in_one_line_or_counted(tmp_path):
     written(home, drawn="given")
     policy = policies.policy_by_name("regex:customersim")
     pair = screening.Pair((policy, policy), ("regex:customersim",) * 2)
-    _, about = screening.judge(path, home, pair)
+    _, about = screening.judge(path, home, pair, texts=None)
     assert (about["drawn"], about["unread"]) == ("at_random", 10)
     again = {"read": ["judge-00001"], "random": ["judge-00001"]}
     written(home, second="b", again=again, readers={"b": {"read": 1, "secrets": 0}})
     with pytest.raises(ValueError, match="was read twice, and not whole; bring in all"):
-        screening.judge(path, home, pair)
+        screening.judge(path, home, pair, texts=None)
 
 
 def test_the_sentence_of_one_who_was_left_unread():

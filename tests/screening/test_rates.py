@@ -352,8 +352,7 @@ def one(user, *, fails, sure=True, again=None, start=0, order=None):
 def test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else():
     rows = [one(f"u{k}", fails=k < 3, sure=k % 2 == 0) for k in range(10)]  # 1 of the 3 is doubted
     counter = rates.RateCounter(policies.none, policies.none)
-    counter._judged = rows
-    trace = counter.rates().trace
+    trace = counter.rates(of=rows).trace
     assert (trace.count, trace.of, trace.all) == (3, 6, (3, 10))
     # What is taken of a user does not hide a failure behind a mark that nobody else saw.
     both = [
@@ -361,8 +360,8 @@ def test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else():
         for k, (f, s) in enumerate([(False, False), (True, True)])
     ]
     for some in (both, both[::-1]):
-        counter._judged = some
-        assert (counter.rates().trace.count, counter.rates().trace.of) == (1, 1)
+        trace = counter.rates(of=some).trace
+        assert (trace.count, trace.of) == (1, 1)
 
 
 def test_what_the_first_reader_overlooked_is_added_to_the_bound():
@@ -370,17 +369,18 @@ def test_what_the_first_reader_overlooked_is_added_to_the_bound():
     rows += [one(f"v{k}", fails=k < 2, again="new") for k in range(5)]
     rows += [one(f"w{k}", fails=False, sure=False, again="new") for k in range(9)]  # doubted
     counter = rates.RateCounter(policies.none, policies.none)
-    counter._judged = rows
-    trace = counter.rates().trace
+    trace = counter.rates(of=rows).trace
     assert (trace.count, trace.of, trace.again) == (3, 100, (2, 45))
     parts = [
         rates.clopper_pearson_upper(x, n, confidence=1 - 0.0125) for x, n in ((3, 100), (2, 45))
     ]
     assert trace.upper == pytest.approx(sum(parts))
-    again = rates.from_json(json.loads(json.dumps(counter.rates().to_json())), judged=2)
-    assert again.trace == counter.rates(judged=2).trace and again.trace.upper > trace.upper
-    counter._judged = [one("u", fails=False, again="")]
-    assert counter.rates().trace.upper == 1  # a second reader who found nothing bounds nothing
+    again = rates.from_json(json.loads(json.dumps(counter.rates(of=rows).to_json())), judged=2)
+    assert again.trace == counter.rates(judged=2, of=rows).trace and again.trace.upper > trace.upper
+    alone = [one("u", fails=False, again="")]
+    assert (
+        counter.rates(of=alone).trace.upper == 1
+    )  # a second reader who found nothing bounds nothing
 
 
 class World:

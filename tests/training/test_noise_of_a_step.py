@@ -127,3 +127,14 @@ def test_noise_of_a_large_tensor_does_not_repeat_itself():
         add_noise([large], std=2.0, generator=generator)
         assert (large.grad.std(1) / 2 - 1).abs().max() < 0.01
         assert torch.corrcoef(large.grad).fill_diagonal_(0).abs().max() < 6 / 2**8
+
+
+@pytest.mark.parametrize("generator", ["secure", "seeded"])
+def test_every_tensor_of_many_has_its_noise(generator):
+    """A transformer has hundreds: of each the deviation is the one that is asked for, to 1 %."""
+    many = [torch.nn.Parameter(torch.zeros(2**16)) for _ in range(40)]
+    seeded = torch.Generator().manual_seed(0)
+    add_noise(many, std=2.0, generator=seeded if generator == "seeded" else "secure")
+    assert all(abs(p.grad.std() / 2 - 1) < 0.0145 for p in many)  # 5 deviations of a deviation
+    whole = torch.cat([p.grad for p in many])
+    assert abs(whole.std() / 2 - 1) < 0.0022

@@ -129,3 +129,23 @@ def test_greedy_bounding_keeps_every_budget_with_whole_examples_and_less_than_th
     assert set(greedy.weights) <= {0.0, 1.0} and (held @ greedy.weights <= 3).all()
     best = secrets.solve(held, budgets)
     assert 0 < greedy.value <= best.value <= best.bound * (1 + 1e-9) <= greedy.bound
+
+
+def test_a_text_beyond_the_context_moves_the_model_as_far_as_one_point():
+    """Its pieces are clipped together: apart, each would add a gradient of the clipping norm."""
+    study = CrtStudy(
+        method="dpsgd", model="gpt2", gamma=0.0, seed=0, dialogues=8, heldout=4, canaries=0,
+        unit="dialogue", context=8, embedding=8, hidden=8, heads=1, epochs=1, optimizer="sgd",
+        conservative="everything", dedup="none", policy="regex",
+        sampling_probability=1.0, normaliser=1.0, private_learning_rate=1.0, clip_norm=1e-3,
+        noise_multiplier=1e-9,
+    )  # fmt: skip
+    d = crt.data(study)
+    longest = max(d.prepared.private, key=lambda p: len(p.text))
+    alone = replace(d, prepared=replace(d.prepared, private=(longest,), public=()))
+    assert len(d.tokenizer.encode([longest.text])[0]) > 4 * study.context
+    fitted = crt.fit(study, prepared=alone)
+    before, after = build(fitted.spec, study.seed).parameters(), fitted.run.model.parameters()
+    squares = [(b - a).double().square().sum() for a, b in zip(before, after, strict=True)]
+    assert sum(event.steps for event in fitted.run.events) == 1
+    assert torch.sqrt(sum(squares)).item() == pytest.approx(study.clip_norm, rel=1e-3)

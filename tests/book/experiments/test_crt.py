@@ -155,7 +155,7 @@ def test_the_guarantee_says_what_it_rests_on():
         "unit: one secret in one turn",
         "one data point replaced (antipodal pair, proved the worst)",
         "97.5 % upper bound",
-        "treated as public: the rounded number of private points, and which points are second",
+        "treated as public: the rounded number of private points, and the counts of labels",
     ):
         assert part in said
     # 20 dialogues label few secrets: the bound on delta2 is added, not assumed away.
@@ -186,7 +186,7 @@ def test_without_labels_nothing_is_known(tmp_path):
     path = unlabelled(tmp_path)
     e = replace(TINY, method="crt", corpus=path, canaries=0)
     guarantee = crt.fit(e).guarantee(e)
-    assert guarantee.delta == 1.0 and "gamma = 1 (assumed)" in str(guarantee)
+    assert guarantee.delta == 1.0 and "gamma = 1 (unknown: no labels)" in str(guarantee)
     e = replace(e, conservative="everything")
     guarantee = crt.fit(e).guarantee(e)
     assert guarantee.delta == e.delta and guarantee.gamma.rate == 1.0

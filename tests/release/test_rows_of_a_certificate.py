@@ -1,0 +1,301 @@
+"""Each number of one certificate against a formula that stands here, written from the theorems.
+
+All steps read every point (q = 1), so that they compose to one Gaussian, whose profile has a closed
+form: with noise of sigma C, replacing g points moves the sum by 2 g C at the most, leaving them out
+by g C, and steps add the squares of what they move over their noise. Nothing here asks the
+accountants, and no number was printed before.
+"""
+
+import math
+from dataclasses import replace
+from statistics import NormalDist
+
+import pytest
+from scipy import optimize, stats
+
+from crtlib.accounting import odometer
+from crtlib.accounting.ledger import SampledGaussian
+from crtlib.intervals import upwards
+from crtlib.release import certify, gate
+from crtlib.screening import rates
+from crtlib.screening.policy import Policy
+from crtlib.text.records import MASK, Point, Secret
+
+DELTA = 1e-5
+PHI = NormalDist().cdf
+TEXT, ANOTHER = "c" * 64, "d" * 64
+TRIALS = 2
+ONE, TWO = SampledGaussian(1.0, 25.0, 1), SampledGaussian(1.0, 30.0, 2)
+S, T = gate.Screening("5" * 64, 0.06, 0.011), gate.Screening("6" * 64, 0.04, 0.007)
+HOLDS = {"turn": 5, "dialogue": 2}
+"""How many of each one person holds in the text of the certificate."""
+
+
+# --------------------------------------------------------------------------- the formulas
+def moved(events, relation="replace"):
+    """Of steps with (noise multiplier, how many of them, points of one unit): how far apart the
+    two worlds are, over the noise of all together."""
+    each = 2 if relation == "replace" else 1
+    return math.sqrt(sum(steps * (each * group / sigma) ** 2 for sigma, steps, group in events))
+
+
+def delta_of(epsilon, mu):
+    """The profile of a Gaussian whose mean moves by mu deviations (Balle and Wang 2018)."""
+    return PHI(mu / 2 - epsilon / mu) - math.exp(epsilon) * PHI(-mu / 2 - epsilon / mu)
+
+
+def epsilon_of(delta, mu):
+    if delta_of(0.0, mu) <= delta:
+        return 0.0
+    return optimize.brentq(lambda e: delta_of(e, mu) - delta, 0.0, 60.0, xtol=1e-12)
+
+
+def distance(mu):
+    """The total variation distance of two Gaussians."""
+    return 2 * PHI(mu / 2) - 1
+
+
+def amplified(gamma, delta2, mu):
+    """Theorem 8.3 at DELTA, and delta2 in full."""
+    inner = epsilon_of(DELTA / gamma, mu)
+    return math.log(1 + gamma * (math.exp(inner) - 1)), DELTA + delta2
+
+
+def right(copies, gamma, delta2, mu):
+    """How often a guess is right about so many secrets: of j that are passed over the distance is
+    that of a move j times as far, which is concave in j; their mean number is copies gamma."""
+    at = copies * gamma
+    low = min(math.floor(at), copies - 1)
+    ends = [distance(j * mu) for j in (low, low + 1)]
+    mean = ends[0] + (ends[1] - ends[0]) * (at - low)
+    return (1 + min(1.0, mean + copies * delta2)) / 2
+
+
+def upper(count, of, alpha):
+    """The rate at which so few failures have a chance of alpha (Clopper and Pearson 1934)."""
+    if count == of:
+        return 1.0
+    return optimize.brentq(lambda p: stats.binom.cdf(count, of, p) - alpha, 1e-12, 1 - 1e-12,
+                           xtol=1e-14)  # fmt: skip
+
+
+def close(found, exact):
+    """Not below the truth, and at most what the accountants may charge above."""
+    assert exact * (1 - 1e-9) <= found <= exact * (1 + 2e-3) + 1e-12, (found, exact)
+    return True
+
+
+# --------------------------------------------------------------------------- the certificate
+def line(run, **changes):
+    facts = {
+        "entry": run * 64, "previous": None, "time": "", "corpus": TEXT, "run": run,
+        "state": "finished", "unit": "turn", "method": "crt", "relation": "replace",
+        "events": (), "screening": run * 64, "gamma": 0.0, "delta2": 0.0, "holds": {},
+        "repeats_counted": True,
+    }  # fmt: skip
+    return odometer.Entry(**{**facts, **changes})
+
+
+LINES = (
+    # Messages of the same text, of which a person holds four there; chosen among three.
+    line("1", events=(SampledGaussian(1.0, 200.0, 1),), trials=3, gamma=0.03, delta2=0.004,
+         about={"user": {"turn": 4}}),
+    # Messages of another text of the same people, which may have been cut in another way: a person
+    # holds three there, and five here. It was started and never finished.
+    line("2", corpus=ANOTHER, events=(SampledGaussian(1.0, 150.0, 2),), gamma=0.02, delta2=0.003,
+         about={"user": {"turn": 3}}, state="started"),
+    # Conversations of the same text; it does not say how many a person holds.
+    line("3", unit="dialogue", events=(SampledGaussian(1.0, 80.0, 1),), gamma=0.01, delta2=0.002),
+    # Persons, behind the same searches as this model, whose rates were bounded less well then.
+    line("4", unit="user", events=(SampledGaussian(1.0, 60.0, 1),), gamma=0.12, delta2=0.02,
+         screening="own"),
+    # Without protection: it composes with nothing.
+    line("7", method="sgd", events=None, gamma=1.0, delta2=1.0),
+)  # fmt: skip
+BEFORE = [(200.0, 3, 4), (150.0, 2, 5), (80.0, 1, 2), (60.0, 1, 1)]
+OWN = [(25.0, 1 * TRIALS, 1), (30.0, 2 * TRIALS, 1)]
+GAMMA, DELTA2 = 0.03 + 0.02 + 0.01 + 0.12, 0.004 + 0.003 + 0.002 + 0.02
+ALONE = 0.06 + 0.04, 0.011 + 0.007
+"""Of two screenings in one release both rates add; of one behind which two models were trained the
+larger bound counts."""
+
+
+def record(**changes):
+    one = rates.Rate(0, 0, S.trace, "assumed"), rates.Rate(0, 0, S.public, "assumed")
+    found = rates.Rates(one[0], *one)
+    return {
+        "schema": "crtlib/run/2", "key": "00" * 32, "software": {}, "unit": "user",
+        "model": {"sha256": "0" * 64, "base": None}, "method": {"name": "crt", "label": "CRT"},
+        "corpus": {"name": "talk", "sha256": TEXT, "turns": 1, "users": 1, "users_are": "column",
+                   "from": None, "to": None},
+        "protects_all": True, "accountant": "pld", "delta": DELTA, "randomness": "seed",
+        "phases": [], "rates": found.to_json(), "labels": None, "policies": {},
+        "oracle_on_real_text": False, "treated_as_public": [], "odometer": {},
+        "searched": {"trials": TRIALS}, "canaries": {"planted": 0, "copies": 0}, **changes,
+    }  # fmt: skip
+
+
+def trained(relation="replace", lines=LINES, screenings=(S, T)):
+    """A release of two runs behind a screening each, with what was spent before it."""
+    first, second = screenings
+    holds = tuple(HOLDS.items())
+    sources = [
+        gate.Noised("a", "user", relation, (ONE,), first, holds),
+        gate.Noised("b", "user", relation, (TWO,), second, holds),
+        *(gate.Screened("public steps", one) for one in screenings if one),
+    ]
+    fold = gate.fold(sources)
+    assert not fold.void
+    fold = replace(fold, screening=fold.screening and "own")
+    spent = replace(odometer.spent(lines), cut={"user": {ANOTHER}})
+    return certify.Trained(certify.Path("m"), record(), fold, spent)
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_or_remove"])
+def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation):
+    made = certify.parts(trained(relation), copies=())
+    mu, alone = moved(OWN + BEFORE, relation), moved(OWN, relation)
+    guarantee, before = made["guarantee"], made["spent_before"]
+    whole, own = trained(relation).promise(), replace(trained(relation), spent=None).promise()
+    pairs = (
+        (guarantee["missed"], whole.missed(), (epsilon_of(DELTA, mu), DELTA)),
+        (guarantee["secret"], whole.secret(), amplified(GAMMA, DELTA2, mu)),
+        (before["alone"], own.secret(), amplified(*ALONE, alone)),
+    )
+    for printed, found, exact in pairs:
+        assert close(found[0], exact[0]) and close(found[1], exact[1])
+        assert (printed["epsilon"], printed["delta"]) == tuple(float(upwards(x)) for x in found)
+    assert before["gamma"] == pytest.approx(GAMMA, rel=1e-12)
+    assert before["delta2"] == pytest.approx(DELTA2, rel=1e-12)
+    assert (before["runs"], before["unprotected"]) == (4, 1)
+    assert (guarantee["kind"], guarantee["relation"]) == (certify.BAYES, relation)
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_or_remove"])
+@pytest.mark.parametrize("lines", [LINES, ()], ids=["after earlier runs", "alone"])
+def test_right_guesses_and_values_are_for_replacing_whatever_the_relation(relation, lines):
+    promise = trained(relation, lines).promise()
+    mu = moved(OWN + (BEFORE if lines else []))
+    gamma, delta2 = (GAMMA, DELTA2) if lines else ALONE
+    copies = (2, 5, 9)
+    rows = promise.right_guesses(copies)
+    exact = [
+        ("random", 1, right(1, gamma, delta2, mu)),
+        ("missed", 1, right(1, 1.0, 0.0, mu)),
+        ("public", 1, 1.0),
+        *(("user", k, right(k, gamma, delta2, mu)) for k in copies),
+    ]
+    assert [row[:2] for row in rows] == [row[:2] for row in exact]
+    assert all(close(row[2], one[2]) for row, one in zip(rows, exact, strict=True))
+    values = [(p, math.exp(epsilon_of(DELTA, mu)) * p + DELTA) for p in (1e-6, 1e-3)]
+    guesses = promise.value_guesses()
+    assert [p for p, _ in guesses] == [p for p, _ in values]
+    assert all(close(got, one) for (_, got), (_, one) in zip(guesses, values, strict=True))
+    if relation == "replace":  # else the certificate is void, and has no such rows
+        made = certify.parts(trained(relation, lines), copies=copies)
+        printed = [(row["who"], row["copies"], row["at_most"]) for row in made["right_guess"]]
+        assert printed == [(who, k, min(1.0, float(upwards(p)))) for who, k, p in rows]
+        printed = [(row["prior"], row["at_most"]) for row in made["value_guess"]]
+        assert printed == [(p, float(upwards(q))) for p, q in guesses]
+
+
+def test_any_one_person_where_nothing_was_redacted():
+    made, mu = trained(lines=LINES[-1:], screenings=(None, None)), moved(OWN)
+    rows = made.promise().right_guesses((3,))
+    assert [row[:2] for row in rows] == [("missed", 1), ("user", 3)]
+    assert close(rows[0][2], (1 + distance(mu)) / 2) and close(rows[1][2], right(3, 1.0, 0.0, mu))
+    parts = certify.parts(made, copies=())
+    assert parts["guarantee"]["kind"] == "dp"
+    assert parts["guarantee"]["secret"] == parts["guarantee"]["missed"]
+    assert close(made.promise().secret()[0], epsilon_of(DELTA, mu))
+
+
+def test_the_average_over_the_draw_of_the_labels():
+    """(count + 1) / (of + 1) for each pair that was judged, of this model's own search."""
+    judged, trace, public = 2, (3, 80), (0, 80)
+    alpha = 0.05 / (2 * judged)
+    bounds = [rates.Rate(k, n, rates.bound(k, n, alpha=alpha), "one_per_cluster")
+              for k, n in (trace, public)]  # fmt: skip
+    exact = [upper(k, n, alpha) for k, n in (trace, public)]
+    assert [rate.upper for rate in bounds] == pytest.approx(exact, rel=1e-9)
+    own = gate.Screening("5" * 64, *(rate.upper for rate in bounds))
+    run = gate.Noised("a", "turn", "replace", (ONE,), own)
+    fold = gate.fold([run, gate.Screened("public steps", own)])
+    told = {"sha256": "e" * 64, "drawn": "at_random", "others": 40, "judged": judged, "alpha": 0.05}
+    content = record(rates=rates.Rates(bounds[0], *bounds).to_json(), labels=told, unit="turn")
+    content["searched"] = {"trials": 1}
+    made = certify.Trained(certify.Path("m"), content, fold, odometer.Spent(()))
+    rows = {row["who"]: row["at_most"] for row in certify.parts(made, copies=())["right_guess"]}
+    mu = moved([(25.0, 1, 1)])
+    mean = [judged * (k + 1) / (n + 1) for k, n in (trace, public)]
+    for who, shares in (("other", mean), ("random", exact)):
+        truth = right(1, *shares, mu)
+        assert truth * (1 - 1e-9) <= rows[who] <= truth * 1.004, who
+
+
+# --------------------------------------------------------------------------- the rates
+NUMBER = "555-1234"
+
+
+def said(text, who):
+    """A point in which every number is labelled."""
+    starts = [k for k in range(len(text)) if text.startswith(NUMBER, k)]
+    spans = tuple(Secret("phone", k, k + len(NUMBER)) for k in starts)
+    return Point(f"p{who}", f"u{who}", text, spans)
+
+
+def spans_of(text, words):
+    """Where these words stand."""
+    places = [
+        (k, k + len(word)) for word in words for k in range(len(text)) if text.startswith(word, k)
+    ]
+    return [Secret("x", start, end) for start, end in sorted(places)]
+
+
+def finds(points):
+    """It flags a number after "is", and no other; and "thanks" where a number stands."""
+    out = []
+    for p in points:
+        after = [Secret("x", s.start + 3, s.end) for s in spans_of(p.text, [f"is {NUMBER}"])]
+        beside = spans_of(p.text, ["thanks"] if NUMBER in p.text else [])
+        out.append(after + beside)
+    return out
+
+
+def doubts(points):
+    """It flags "call"."""
+    return [spans_of(p.text, ["call"]) for p in points]
+
+
+SAID = [
+    *[f"it is {NUMBER}"] * 9,  # found whole
+    *[f"it is {NUMBER} thanks"] * 3,  # found, and what was beside it is flagged no more: a trace
+    *[f"call {NUMBER}"] * 4,  # passed over, and learned with noise
+    *[f"use {NUMBER}"] * 2,  # passed over by both
+    *[f"it is {NUMBER} , use {NUMBER}"] * 5,  # one secret, of which the second place is left
+]
+
+
+def test_three_rates_of_points_that_were_counted_by_hand():
+    points = [said(f"{text} , said {k}", k) for k, text in enumerate(SAID)]
+    judged = 3
+    found = rates.rates(points, Policy("a", finds), Policy("b", doubts, own_words=True),
+                        judged=judged)  # fmt: skip
+    assert (found.trace.all, found.public.all, found.miss.all) == (
+        (3 + 4 + 2 + 10, 28), (2, 28), (4 + 2 + 10, 28),
+    )  # fmt: skip
+    assert (found.trace.count, found.trace.of, found.public.count) == (3 + 4 + 2 + 5, 23, 2)
+    alpha = 0.05 / (2 * judged)
+    assert found.gamma == pytest.approx(upper(14, 23, alpha), rel=1e-9)
+    assert found.delta2 == pytest.approx(upper(2, 23, alpha), rel=1e-9)
+    assert MASK not in "".join(SAID)  # it would be no public point
+    twice = rates.rates([said(text, k) for k, text in enumerate(SAID)], Policy("a", finds),
+                        Policy("b", doubts, own_words=True))  # fmt: skip
+    assert twice.trace.all == (28, 28)  # each message stands twice
+    later = rates.from_json(found.to_json(), judged=7)
+    assert later.gamma == pytest.approx(upper(14, 23, 0.05 / 14), rel=1e-9)
+
+
+def test_a_bound_by_two_readers_is_the_sum_of_two():
+    exact = upper(4, 90, 0.0125) + upper(1, 60, 0.0125)
+    assert rates.bound(4, 90, (1, 60), alpha=0.025) == pytest.approx(exact, rel=1e-9)
