@@ -167,7 +167,7 @@ def test_what_0_3_let_pass_is_refused_in_one_line_or_counted(tmp_path):
     _, about = screening.judge(path, home, pair, texts=None)
     assert (about["drawn"], about["unread"]) == ("at_random", 10)
     again = {"read": ["judge-00001"], "random": ["judge-00001"]}
-    written(home, second="b", again=again)
+    written(home, second="b", again=again, readers={"b": {"read": 1, "secrets": 0}})
     with pytest.raises(ValueError, match="was read twice, and not whole; bring in all"):
         screening.judge(path, home, pair, texts=None)
 
