@@ -58,6 +58,8 @@ WORDS = ("a", "the", "of", "we", "you", "it", "is", "are", "was", "to", "order",
 LETTERS, DIGITS = "QXZJVWKY", "0123456789"
 LONG = ("longrope", "dynamic")
 """Models whose positions follow the longest text of a batch, beyond a length."""
+ORIGINAL = 48
+"""Tokens of that length: more than a message has, but for one that was made long."""
 LISTED = [f"KA-{''.join(random.Random(k).choices(LETTERS, k=3 + k % 7))}" for k in range(60)]
 """Values that a list names, of the kind that pi finds."""
 CERTIFIED = 50
@@ -66,7 +68,7 @@ FIXED = {"method", "corpus", "out", "odometer", "device", "workers", "memory", "
          "core_hours", "gradient_checkpointing", "repeatable_noise", "power"}  # fmt: skip
 """Options that the fuzzer sets itself, that change no result, or that void every promise."""
 CHOICES = {
-    "init": ["random"] * 12 + ["{home}/base", *(f"{{home}}/{name}" for name in LONG)],
+    "init": ["random"] * 10 + ["{home}/base", *(f"{{home}}/{name}" for name in LONG)],
     "seed": [0, 1, 2],
     "model": ["lstm", "lstm", "lstm", "gru", "gpt2"],
     "unit": ["turn", "turn", "dialogue", "user"],
@@ -94,8 +96,13 @@ CHOICES = {
     "sampling_probability": [None, 0.2, 0.5],
     "vocab_size": [280, 400],
     "policy": ["regex:{home}/found.toml", "regex:{home}/found.toml", "list:{home}/found.txt"],
-    "conservative": [None, "regex:{home}/wide.toml", "regex:{home}/other.toml", "everything",
-                     "cautious:{home}/words.txt"],
+    "conservative": [
+        None,
+        "regex:{home}/wide.toml",
+        "regex:{home}/other.toml",
+        "everything",
+        "cautious:{home}/words.txt",
+    ],
     "gamma": [0.0, 0.0, 0.4],
     "dedup": ["all", "all", "flagged", "none"],
     "duplicates": ["mask_private", "mask"],
@@ -124,7 +131,7 @@ class Neighbours:
 
 def settings(coin, home):
     """A method and values of all its options."""
-    method = coin.choice([*recipes.RECIPES, "crt", "crt"])
+    method = coin.choice([*recipes.RECIPES, *["crt"] * 5, "dpsgd"])  # crt alone reads of repeats
     given = {}
     for option in options_of(recipes.recipe_of(method)):
         if option.name in CHOICES:
@@ -142,7 +149,7 @@ def settings(coin, home):
     if given["init"] != "random":
         given["template"] = None  # its own, or what reads most easily
     if is_long(given):
-        given["context"] = None  # beyond the length from which positions are others
+        given |= {"context": None, "unit": "turn", "neighbouring": "replace"}  # by one that is long
     if method in ("sgd", "jft", "selective"):
         given["gamma"] = 0.0  # what the dial misses is read without noise
     while True:
@@ -182,7 +189,8 @@ def said(coin, given, of):
 def corpus(coin, method, given):
     """Rows of a corpus: 14 to 18 conversations, of as many people or of half as many."""
     of = DIGITS if method == "selective" else LETTERS
-    each = coin.choice([1, 2])
+    few = unit_of(given) == "user" and "screened" in given  # it needs 12 points
+    each = 1 if few else coin.choice([1, 2])
     rows = [
         {"id": f"d{k}", "user": f"u{k // each}", "turns": [
             {"speaker": coin.choice(["USR", "SYS"]), "text": said(coin, given, of)}
@@ -206,6 +214,11 @@ def wild(coin, rows):
     ])  # fmt: skip
 
 
+def long_message(coin):
+    """One that is longer than all others."""
+    return " ".join(coin.choices(WORDS, k=coin.randint(24, 28)))
+
+
 def changed(coin, rows, method, given, labelled):
     """Two neighbouring corpora: a unit of the rows is another, or a secret of it."""
     if method in ("dpsgd", "user_dpsgd"):
@@ -226,7 +239,8 @@ def replaced(coin, rows, unit, given):
         return Neighbours(rows, other, f"last message of {row['id']} removed", removed=True)
     for one in [r for r in other if r["user"] == row["user"]] if unit == "user" else [row]:
         if unit == "turn":
-            coin.choice(one["turns"])["text"] = wild(coin, rows)
+            said = long_message(coin) if is_long(given) else wild(coin, rows)
+            coin.choice(one["turns"])["text"] = said
         else:
             one["turns"] = [
                 {"speaker": coin.choice(["USR", "SYS"]), "text": wild(coin, rows)}
@@ -239,7 +253,7 @@ def another_secret(coin, rows, method, given, labelled):
     """A secret of one point is another, or masked, wherever it stands there; of a plan, wherever it
     stands at all. What the point says, in either corpus or masked, may be what others say too."""
     kinds = [FOUND]
-    if method == "crt" and given.get("conservative"):
+    if method == "crt" and coin.random() < 0.5 and given.get("conservative"):
         kinds.append(MISSED)  # pi_c finds it
     if method == "crt" and labelled and coin.random() < 0.15:
         kinds = [UNSEEN]
@@ -256,7 +270,7 @@ def another_secret(coin, rows, method, given, labelled):
     if method == "crt" and coin.random() < 0.3:
         new = "<MASK>"
     own = point_of(rows, row, turn, unit)
-    if method != "selective" and coin.random() < 0.3:  # said again, perhaps as nobody looks for it
+    if method != "selective" and coin.random() < 0.4:  # said again, perhaps as nobody looks for it
         writing = coin.choice([old, old.lower()]) if method in ("crt", "plan") else old
         there = [turn] if unit == "turn" else [t for one in own for t in one["turns"]]
         coin.choice(there)["text"] += f" {writing}"
@@ -266,7 +280,7 @@ def another_secret(coin, rows, method, given, labelled):
         "as it becomes": swap, "masked": partial(swapped, old=old, new="<MASK>"),
     }  # fmt: skip
     told = []
-    for _ in range(coin.choice([0, 0, 1, 1, 1, 2])):
+    for _ in range(coin.choice([0, 0, 1, 1, 2, 2, 3])):
         form = "the same" if method == "plan" else coin.choice([*forms, "the same", "masked"])
         told.append(form)
         repeat(coin, rows, (row, turn, own), unit, forms[form])
@@ -302,6 +316,7 @@ def point_of(rows, row, turn, unit):
 
 def swapped(text, old, new):
     """The text with another secret, however it is written."""
+
     def other(m):
         return new if new == "<MASK>" or m[0] == old else new.lower()
 
@@ -399,8 +414,11 @@ class Watch:
             assert not teachers  # of whom points would be left out
             each = [(p, s) for p in points if not p.user.startswith(USER) for s in p.secrets]
             values = [value.lower() for value in self.pair.values]
-            ours = [before + k for k, (p, s) in enumerate(each)
-                    if p.id in self.pair.points and p.text[s.start : s.end].lower() in values]
+            ours = [
+                before + k
+                for k, (p, s) in enumerate(each)
+                if p.id in self.pair.points and p.text[s.start : s.end].lower() in values
+            ]
             self.judged.append((counter, ours))
             return rows
 
@@ -751,12 +769,14 @@ def pair(number, seed, home, say=print):
     coin = random.Random(f"{seed} {number}")
     method, given = settings(coin, home)
     labelled = coin.choice([None, "as the text brings them", "drawn"])
-    made = changed(coin, corpus(coin, method, given), method, given, labelled)
+    if method == "crt" and labelled == "drawn" and not is_long(given):
+        given["unit"] = coin.choice(["turn", "dialogue", "user"])
     if method == "crt" and coin.random() < 0.4:
         for name in ("canaries", "copies", "template"):
             given.pop(name, None)  # a screened text has none, and is text already
         likeness = coin.choice(["exact"] * 8 + ["near", "bloom"])
         given["screened"] = How("none", dedup_by=likeness, keep_ids=coin.random() < 0.3)
+    made = changed(coin, corpus(coin, method, given), method, given, labelled)
     runs, watches = [], []
     with tempfile.TemporaryDirectory(dir=home) as place:
         for name, rows in (("one", made.rows), ("other", made.other)):
@@ -825,17 +845,23 @@ def a_home():
 
 
 def long(name, folder):
-    """A tiny model whose positions are others where a text of the batch has more than 16 tokens."""
-    sizes = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 1,
-             "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24,
-             "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}  # fmt: skip
+    """A tiny model whose positions are others where a text of the batch is longer than ORIGINAL."""
+    shape = {
+        "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24,
+        "initializer_range": 0.5, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0,
+    }  # fmt: skip
     if name == "longrope":
-        rope = {"type": "longrope", "short_factor": [1.0, 1.0], "long_factor": [4.0, 40.0]}
-        config = transformers.Phi3Config(**sizes, max_position_embeddings=256, rope_scaling=rope,
-                                         original_max_position_embeddings=16)  # fmt: skip
+        rope = {"type": "longrope", "short_factor": [1.0] * 2, "long_factor": [40.0] * 2}
+        config = transformers.Phi3Config(
+            **shape, max_position_embeddings=256, rope_scaling=rope,
+            original_max_position_embeddings=ORIGINAL,
+        )  # fmt: skip
     else:
         rope = {"type": "dynamic", "factor": 8.0}
-        config = transformers.LlamaConfig(**sizes, max_position_embeddings=16, rope_scaling=rope)
+        config = transformers.LlamaConfig(
+            **shape, max_position_embeddings=ORIGINAL, rope_scaling=rope
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)

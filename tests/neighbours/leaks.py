@@ -37,7 +37,7 @@ NOT_COVERED = (
      "clipped = (x * factors)", "clipped = (9 * x)"),
     ("a state without noise", "training.phases:SelectivePhase.released",
      "if self.noise_multiplier == 0", "if True"),
-)
+)  # fmt: skip
 """What is read, clipped, noised or written without the promise's leave."""
 REPEATED = (
     ("copies of private points are left out", "screening.redaction:prepare",
@@ -63,7 +63,7 @@ REPEATED = (
      '"exact"', 'summary["dedup_by"]'),
     ("the coin of the dial is drawn from the name of a message", "experiments.own:study_of",
      '"coin": "text"', '"coin": "point"'),
-)
+)  # fmt: skip
 """One message decides how others are read."""
 UNCOUNTED = (
     ("a secret in a repeated message is no trace", "screening.rates:RateCounter._with_repeats",
@@ -80,14 +80,14 @@ UNCOUNTED = (
      "if len(entry(value)[0]) >= SHORTEST", "if False"),
     ("a value is masked at one of its places", "screening.rates:RateCounter.add",
      "where.append((p, redacted, places[value]))", "where.append((p, redacted, [s]))"),
-)
+)  # fmt: skip
 """A secret that leaves a trace, or is public, counts as one that is not."""
 MIXED = (
     ("activations follow the longest text of a batch", "models.networks:RecurrentLM.features",
      "x = layer(x)", "x = layer(x) * (1 + x.shape[1] / 50)"),
     ("a message is clipped by the norms of its batch", "training.bookkeeping:clip_factors",
      "norms.clamp_min(", "norms.mean().expand_as(norms).clamp_min("),
-)
+)  # fmt: skip
 """What a model makes of a message depends on the others of its batch."""
 LEAKS = [
     Fault(name, f"crtlib.{target}", old, new, "")
