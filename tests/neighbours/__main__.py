@@ -1,15 +1,36 @@
 """Train on pairs of neighbouring corpora and look inside: ``python -m tests.neighbours``.
 
 A pair is drawn: a method with its options, a small corpus, and the same corpus with one unit
-changed, as the method's relation says. Both are trained on by the functions of ``crtlib train``,
-with the same batches, and the second one is led: after each private step it is given the noisy sum
-of the first. So all that follows is a function of what may follow, and is compared:
+changed, as the method's relation says. For the methods that know secrets a unit is changed in one
+secret, at all its places there; others may say what it says, as it was, as it becomes, masked, in
+lower case or nearly so, before it or after it, the same person or another. Labels are none, those
+that the text brings, or of turns that were drawn. Both corpora are trained on by the functions of
+``crtlib train``, some of those of ``crt`` after ``crtlib screen``, with the same batches, and the
+second training is led: after each private step it is given the noisy sum of the first. So all that
+follows is a function of what may follow, and is compared:
 
-- constant: settings, schedule, batches, the names, order and sizes of files, models as they are;
+- constant: settings, schedule, batches, the number of private units, the names, order and sizes of
+  files, models as they are;
 - screened: what is read without noise is equal whenever a policy flags the change;
-- noised: the clipped sums of each step differ by at most the sensitivity that was accounted, only
-  where the changed unit was drawn, and every number has the noise that was accounted;
+- counted: where the product counts the secret neither as a trace nor as public, in both corpora,
+  nothing differs at all: no unit, no sum;
+- noised: of the private units at most one differs, in whatever order they come; the clipped sums of
+  each step differ by at most the sensitivity that was accounted, only where the changed unit was
+  drawn, and every number has the noise that was accounted;
 - declared: of all files only the declared value differs.
+
+Where messages repeat, a change may move others: of two copies the second is a mask, and becomes
+the text itself when the first is changed. So units are paired by what they say: one that stands at
+the same place in both stands for itself, then equal ones for each other, and the one that is left
+for the one that is left. Paired units share the coins of Poisson sampling. Each unit is drawn by
+itself and with the same probability, wherever it stands, so this changes the distribution of
+neither run, and a sum knows no order: two runs so coupled differ in one unit of a step's batch.
+Where probabilities are each unit's own (a plan), and where units follow each other in an order that
+is told (S-DP), a unit stands for that at its place.
+
+A pair is "refused" where a model is, in one line and in both corpora: positions of the models
+:data:`LONG` follow the longest text of a batch. It is "void" where likeness decided what is a
+copy and the release promises nothing, and "public" where a secret may be read without noise.
 
 ``--planted`` then plants leaks, one at a time, and counts the pairs until each is found.
 """
