@@ -5,7 +5,7 @@ import torch
 import transformers
 from torch import nn
 
-from crtlib.models import pretrained
+from crtlib.models import networks, pretrained
 from crtlib.models.networks import ModelSpec, build
 from crtlib.training import loop, methods, probe
 from crtlib.training.bookkeeping import trainable
@@ -43,33 +43,10 @@ MORE = {
 }  # fmt: skip
 FIT = ["gpt2", "llama", "mixtral", "gemma2", "cohere", "granite", "biogpt", "phi3"]
 BY_NIGHT = [
-    "gpt_neo",
-    "gptj",
-    "gpt_neox",
-    "gpt_bigcode",
-    "opt",
-    "bloom",
-    "falcon",
-    "mistral",
-    "qwen2",
-    "qwen2_moe",
-    "qwen3",
-    "qwen3_moe",
-    "phi",
-    "gemma",
-    "gemma3_text",
-    "olmo",
-    "olmo2",
-    "olmoe",
-    "stablelm",
-    "starcoder2",
-    "cohere2",
-    "granitemoe",
-    "glm",
-    "nemotron",
-    "smollm3",
-    "codegen",
-]
+    "gpt_neo", "gptj", "gpt_neox", "gpt_bigcode", "opt", "bloom", "falcon", "mistral", "qwen2",
+    "qwen2_moe", "qwen3", "qwen3_moe", "phi", "gemma", "gemma3_text", "olmo", "olmo2", "olmoe",
+    "stablelm", "starcoder2", "cohere2", "granitemoe", "glm", "nemotron", "smollm3", "codegen",
+]  # fmt: skip
 
 
 def tiny(kind, **changes):
