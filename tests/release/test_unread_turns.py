@@ -78,6 +78,9 @@ def test_hard_turns_that_were_left_unread_are_in_the_bound(tmp_path, run):
     assert "which we did not draw" not in page
     assert "read 60 of 120 messages of as many persons drawn at random; 60 had a secret" in page
     assert "The 60 that were drawn and that nobody read count as secrets on which" in page
+    said = (tmp_path / "m" / "guarantee.txt").read_text()
+    assert "; in both counts 60 turns that were drawn and not read, as failures; " in said
+    assert "60 turns that were drawn and not read are in each count" in page
     assert "decides this certificate" not in page and "decide this certificate" not in page
     assert verify.difference(tmp_path / "m", value) is None
     assert certify.verify(tmp_path / "m", tmp_path / "m.html")[0] is None
