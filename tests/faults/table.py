@@ -853,7 +853,7 @@ UNITS = rows(
 ) + rows(
     "text.corpora",
     "release/test_false_certificates.py",
-    ("a text is known by its conversations alone", "units", "elif times == 1:", "elif False:",
+    ("a text is known by its conversations alone", "units", "if times == 1:", "if False:",
      "test_a_text_that_was_cut_in_another_way_is_known_by_people_and_by_messages"),
     ("short messages are forgotten", "units", 'yield "short", name', "pass",
      "test_a_person_of_many_messages_is_as_many_points_where_the_text_was_cut_by_message[False]"),

@@ -73,7 +73,7 @@ UNCOUNTED = (
     ("the message itself is not looked for elsewhere", "screening.rates:Judged.repeated",
      "here = texts.stands_elsewhere(self.text, here=True)", "here = False"),
     ("drawn labels look for no repeated message", "screening.corpus:judge",
-     "count_texts(corpus, pair.unit)", "None"),
+     "texts=texts, find_values=True", "texts=None, find_values=True"),
     ("a drawn value is looked for in its message alone", "screening.corpus:judge",
      "find_values=True", "find_values=False"),
     ("a drawn value is looked for as it is written", "screening.rates:_places",
