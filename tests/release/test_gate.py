@@ -226,7 +226,7 @@ def test_it_compares_with_the_line_of_the_odometer():
     line = odometer.Entry(
         entry="e", previous=None, time="", corpus="c", run="a", state="finished", unit="turn",
         method="crt", relation="replace", events=(STEP,), screening="5", gamma=S.trace,
-        delta2=S.public, holds={}, model="m",
+        delta2=S.public, holds={}, model="m", repeats_counted=True,
     )  # fmt: skip
     own = gate.fold([RUN, gate.Screened("public steps", S)])
     record = {"model": {"sha256": "m"}, "searched": {"trials": 1}}
