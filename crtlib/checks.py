@@ -47,10 +47,14 @@ def check_positive(**values: float) -> None:
         check(name, value, value > 0, "positive")
 
 
+LEAST_CLIP_NORM = 1e-6
+
+
 def check_clip_norm(value: float) -> None:
     """Refuse a clipping norm so small that float32 rounds parts of a clipped gradient to nothing:
-    what should cancel in it does not, and it is longer than its norm."""
-    check("clip_norm", value, 1e-20 <= value < math.inf, "at least 1e-20, and finite")
+    what should cancel in it does not, and it is longer than its norm. A gradient of such a norm has
+    squares that float32 has not, so it would count as zero and not be clipped."""
+    check("clip_norm", value, LEAST_CLIP_NORM <= value < math.inf, "at least 1e-6, and finite")
 
 
 class DamagedError(ValueError):

@@ -165,7 +165,7 @@ class Clipped(Noised):
         --private-learning-rate: Learning rate of private steps. [5e-3, 1e-3, 1e-4; LoRA 5e-4]
     """
 
-    clip_norm: Annotated[float, Field(ge=1e-20)] | None = None
+    clip_norm: Annotated[float, Field(ge=1e-6)] | None = None
     delta: Open | None = None
     private_learning_rate: Positive | None = None
 

@@ -57,6 +57,7 @@ NIGHTLY = {
     "tests/text/test_customersim.py::test_our_wording_is_our_own": "reads corpora",
     "tests/text/test_customersim.py::test_the_table_is_what_the_original_says": "reads corpora",
     "tests/test_examples.py": "runs each example",
+    "tests/training/test_probe.py::test_more_architectures": "makes 26 architectures",
     "tests/training/test_noise_of_a_step.py::"
     "test_noise_of_every_number_is_the_accounted_one[masked-gpt2]": "6 s",
     "tests/training/test_noise_of_a_step.py::"

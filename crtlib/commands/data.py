@@ -263,7 +263,7 @@ def take(
     Options:
         --annotator: Who read them: a short name. [a; b; c]
         --role: Reader: first, second or decides; see crtlib label adjudicate.
-        --partial: Accept unread turns; labels then count as given.
+        --partial: Accept unread turns; each counts as a secret on which a policy fails.
     """
     from crtlib.text import labels as library
 

@@ -62,7 +62,7 @@ class Row:
 @dataclass(frozen=True)
 class Advice:
     """The ``rows``, which of them is advised (None: none meets the limits), and why. ``turns`` were
-    read of so many ``people``; ``pairs`` of policies have judged these labels."""
+    drawn of so many ``people``; ``pairs`` of policies have judged these labels."""
 
     rows: tuple[Row, ...]
     best: int | None

@@ -355,6 +355,7 @@ class Data:
     others: tuple[Point, ...]
     template: Template = SPEAKER
     texts: TextCounts | None = None  # of all that may repeat; None: it is not deduplicated
+    find_values: bool = False  # that are labelled, in the whole of their points
     known: Rates | None = None  # as screening counted them, or labels that people made
     labels: Mapping[str, Any] | None = None  # what a certificate says of those labels
 
@@ -363,7 +364,7 @@ class Data:
         """What befell each labelled secret, on the training points or, for a policy that learned
         from labels, on held-out ones."""
         points, flags, cautious = self.checked
-        counter = RateCounter(*self.policies, texts=self.texts)
+        counter = RateCounter(*self.policies, texts=self.texts, find_values=self.find_values)
         counter.add(points, flags=flags, cautious_flags=cautious)
         return counter
 
@@ -460,6 +461,7 @@ def data(study: CrtStudy, *, public_words: bool = False) -> Data:
         others=canaries.points(split.others, study.unit, form),
         template=form,
         texts=counts,
+        find_values=not is_corpus(study.corpus),
         known=recorded(study.corpus) if folders.is_screened(study.corpus) else None,
     )
 
@@ -658,6 +660,7 @@ def fit(
         precision=study.precision,
         seed=study.seed,
         optimizer=study.optimizer,
+        longest=_context(study, model),
         on_epoch=lambda _, m: utility(m, points=d.valid, **how),
         **training,
     )
@@ -795,14 +798,20 @@ def _parts(
             "so there is nothing to train on with noise"
         )
     owners = users(d.prepared.private) if study.how.by_user else [*range(len(private))]
-    whole, limit = len(private), networks.context(model)  # tokens that are read at once
-    if not isinstance(model, networks.RecurrentLM) and study.brings_vocabulary:
-        limit = study.context if limit is None else min(limit, study.context)
+    whole, limit = len(private), _context(study, model)
     if limit is not None:
         public, _ = pieces(public, range(len(public)), limit, study.long)
         private, owners = pieces(private, owners, limit, study.long)
     together = study.how.by_user or len(private) > whole
     return {"public": public, "private": private}, {"private": owners} if together else None
+
+
+def _context(study: CrtStudy, model: nn.Module) -> int | None:
+    """Tokens that are read at once, a public constant; None: as many as a text has."""
+    limit = networks.context(model)
+    if isinstance(model, networks.RecurrentLM) or not study.brings_vocabulary:
+        return limit
+    return study.context if limit is None else min(limit, study.context)
 
 
 def pieces(

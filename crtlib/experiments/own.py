@@ -528,7 +528,8 @@ def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
     if before:
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
-    counter, about = judge(study.corpus, labels, pair, texts=prepared.texts)
+    write = canaries.writer(prepared.template)
+    counter, about = judge(study.corpus, labels, pair, texts=prepared.texts, write=write)
     return replace(prepared, known=counter.rates(judged=about["judged"]), labels=about)
 
 

@@ -430,15 +430,17 @@ class RecurrentLM(nn.Module):
 # --------------------------------------------------------------------------- the interface
 @dataclass(frozen=True)
 class Head:
-    """The output layer: ``logits = cap(h @ weight.T + bias)``, ``cap`` a scaled tanh or nothing."""
+    """The output layer: ``logits = cap(scale (h @ weight.T + bias))``, ``cap`` a scaled tanh or
+    nothing."""
 
     weight: nn.Parameter  # (vocabulary, hidden)
     bias: nn.Parameter | None = None
     softcap: float | None = None
+    scale: float = 1.0
 
     def logits(self, h: Tensor) -> Tensor:
         """(..., hidden) -> (..., vocabulary)."""
-        z = F.linear(h, self.weight, self.bias)
+        z = F.linear(h, self.weight, self.bias) * self.scale
         return z if self.softcap is None else (z / self.softcap).tanh() * self.softcap
 
 
@@ -457,8 +459,18 @@ def head(model: nn.Module) -> Head:
     layer = core(model).get_output_embeddings()
     if type(layer) is not nn.Linear:
         raise ValueError(f"model: its output layer is a {type(layer).__name__}: must be nn.Linear")
-    softcap = getattr(core(model).config, "final_logit_softcapping", None)
-    return Head(layer.weight, layer.bias, softcap)
+    config = core(model).config
+    softcap = getattr(config, "final_logit_softcapping", None)
+    return Head(layer.weight, layer.bias, softcap, _logit_scale(config))
+
+
+def _logit_scale(config: Any) -> float:
+    """By what an architecture multiplies its logits: Cohere, Granite and Falcon H1 do. One that
+    says so elsewhere is refused before it is trained (:mod:`crtlib.training.probe`)."""
+    scale = 1.0
+    for name in ("logit_scale", "lm_head_multiplier"):
+        scale *= float(getattr(config, name, None) or 1.0)
+    return scale / float(getattr(config, "logits_scaling", None) or 1.0)
 
 
 def hidden(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -136,8 +136,8 @@ NOT_PROMISED = (
 )
 
 COUNTS = (
-    "dates, exact numbers of messages, conversations, people, public points and labels, and how far "
-    "two readers agree, where they stand here or in another file of the release"
+    "dates, exact numbers of messages, conversations, people, public points and labels, and how "
+    "far two readers agree, where they stand here or in another file of the release"
 )
 PAPER = "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
 

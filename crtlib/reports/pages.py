@@ -277,7 +277,7 @@ KINDS = {
     "bayesian_confidentiality": "Bayesian confidentiality",
 }
 
-SAME = "on this text or text of the same people"
+SAME = "on this text or text with some of the same people or messages"
 
 
 def promise(c: Certificate) -> str:
@@ -366,6 +366,8 @@ def _rates_told(c: Certificate) -> list[str]:
         added = before[symbol] != rate["upper"]
         earlier = f", with earlier models at most {at_most(before[symbol])}" if added else ""
         told.append(f"{what}, {symbol} = {said}{earlier}")
+    if unread := (labels or {}).get("unread"):
+        told.append(f"in both counts {unread} turns that were drawn and not read, as failures")
     return told
 
 

@@ -172,6 +172,7 @@ def card(
         facts: dict[str, Any] = {"schema": "crtlib/card/1", "policy": plain(policy)}
         facts |= {"rates": found.to_json() | {"by_kind": {}}, "by": by}
         facts |= {"labels": found.labels_json() | {"drawn": about["drawn"]}}
+        facts["labels"] |= {"unread": about["unread"]} if "unread" in about else {}
         (part / "card.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         said = f"traces {str(found.trace).rpartition(', ')[2]}"
         wide = [7 * len(text) + 14 for text in (facts["policy"], said)]

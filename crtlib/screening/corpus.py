@@ -17,7 +17,7 @@ import json
 import random
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -41,7 +41,7 @@ from crtlib.screening.redaction import (
 )
 from crtlib.text import corpora, customersim, folders, labels, records
 from crtlib.text.folders import Shards, in_order
-from crtlib.text.records import Corpus, Dialogue, Point, Secret
+from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
 TURNS = 10_000
 """Turns in a batch."""
@@ -245,7 +245,7 @@ def screen(
     pair = how.pair()
     pi, pi_c = pair.policies
     texts = TextCounts() if how.dedup != "none" else None
-    counter = rates.RateCounter(pi, pi_c, texts=texts)
+    counter = rates.RateCounter(pi, pi_c, texts=texts, find_values=True)
     about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
     if judges:
         if texts is not None:
@@ -297,13 +297,19 @@ def count_texts(corpus: Named, unit: str) -> TextCounts:
 
 
 def judge(
-    corpus: Named, folder: Named, pair: Pair, *, texts: TextCounts | None
+    corpus: Named,
+    folder: Named,
+    pair: Pair,
+    *,
+    texts: TextCounts | None,
+    write: Callable[[Dialogue, Sequence[Turn], str], Point] = records.by_speaker,
 ) -> tuple[rates.RateCounter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
     certificate says of these labels; that they judged is noted there. Turns that had been drawn
-    before a policy out of a file was sealed do not judge it. ``texts``: how often each text stands
-    in the corpus (:func:`count_texts`), so that a secret in a repeated message is a trace; None
-    where it is not deduplicated.
+    before a policy out of a file was sealed do not judge it; those that nobody read count as
+    secrets on which both policies fail. ``texts``: how often each text stands in the corpus
+    (:func:`count_texts`), so that a secret in a repeated message is a trace; None where it is not
+    deduplicated. ``write`` makes a text of turns, as training reads it.
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
@@ -321,13 +327,17 @@ def judge(
         )
     drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
     counter = rates.RateCounter(*pair.policies, **drawn, texts=texts, find_values=True)
-    read = partial(labels.points, corpus, folder, part="judge", unit=pair.unit, without=late)
+    read = partial(
+        labels.points, corpus, folder, part="judge", unit=pair.unit, without=late, write=write
+    )
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
     counter.add(read(), sure=sure, again=labels.again(folder) if twice else None)
+    left = [t for t in labels.unread(folder) if t.task not in late]
+    counter.add_unread(labels.points_of(left))
     one, other = pair.hashes()
     judged = labels.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
-    given = {"judged": judged, "drawn": about["drawn"], "sha256": about["labels"]}
-    given |= {"others": about.get("others", 0)}
+    given = {"judged": judged, "drawn": "at_random", "sha256": about["labels"]}
+    given |= {"others": about.get("others", 0)} | ({"unread": len(left)} if left else {})
     if twice:
         doubted = sum(bool(j.trace) and not j.sure for j in counter.rows)
         turns = about["readers"][about["second"]]["read"]
@@ -444,7 +454,12 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
         f"the text is not what taught the policy: {s}; its numbers are for text like its labels"
         for s in shifts
     ]
-    if found.trace.how == "unknown":
+    if unread := (summary["labels"] or {}).get("unread", 0):
+        notes.append(
+            f"{unread} turns that were drawn were not read: each counts as a secret on which the "
+            "policies fail"
+        )
+    elif found.trace.how == "unknown":
         notes.append(
             "without --labels nothing is known of what was missed, and a certificate will be void"
         )

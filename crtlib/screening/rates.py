@@ -63,7 +63,7 @@ import pandas as pd
 from crtlib.checks import check, check_choice
 from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
 from crtlib.screening.policies import SHORTEST, Finder, Listed, entry
-from crtlib.screening.policy import Flag, Policy, checked
+from crtlib.screening.policy import Flag, Policy, checked, spoken
 from crtlib.screening.redaction import (
     Clear,
     Dedup,
@@ -292,15 +292,29 @@ def _traces(rows: Sequence[Neighbour], pi: Policy) -> Iterator[tuple[bool, int]]
             yield text != redact(masked, spans).text, text_hash(masked)
 
 
-def _places(point: Point, value: str) -> list[Secret]:
-    """Where a value stands in a point, however its case, accents, dashes and spaces are written
-    (:class:`crtlib.screening.policies.Finder`); one that is too short for that, as it is written.
-    Inside of a longer word or number it does not stand."""
-    if len(entry(value)[0]) >= SHORTEST:
-        spans, _ = Finder("labels", [Listed(value, "", 0)])(point.text)
-        return [s for one in spans for s in one]
-    alone = rf"(?<![^\W_]){re.escape(value)}(?![^\W_])"
-    return [Secret("", *m.span()) for m in re.finditer(alone, point.text)]
+def _places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
+    """Where each of some values stands in what the turns of a point say, however its case, accents,
+    dashes and spaces are written (:class:`crtlib.screening.policies.Finder`); one that is too short
+    for that, as it is written. Inside of a longer word or number it does not stand."""
+    places: list[list[Secret]] = [[] for _ in values]
+    long = [k for k, value in enumerate(values) if len(entry(value)[0]) >= SHORTEST]
+    find = Finder("labels", [Listed(values[k], str(k), k) for k in long])
+    short = {
+        k: re.compile(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])")
+        for k, value in enumerate(values)
+        if k not in long
+    }
+    for start, end in spoken(point):
+        said = point.text[start:end]
+        for (s,) in find(said)[0] if long else ():
+            places[int(s.kind)].append(Secret("", start + s.start, start + s.end))
+        for k, alone in short.items():
+            places[k] += [Secret("", start + a, start + b) for a, b in _spans(alone, said)]
+    return places
+
+
+def _spans(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
+    return (m.span() for m in pattern.finditer(text))
 
 
 def _left_in_clear(point: Point, places: Sequence[Secret], pieces: Sequence[Clear]) -> bool:
@@ -442,8 +456,8 @@ class RateCounter:
             "other", as a label's kind may be any text.
         texts: How often each text stands in the whole text, where that is deduplicated; it may
             still grow until rates are asked for. None: it is not deduplicated.
-        find_values: A labelled value is looked for in its whole point: the labels say which secrets
-            stand in a turn that was drawn, and not where else in the point their values stand.
+        find_values: A labelled value is looked for in its whole point, as labels of one's own text
+            need not say of each place that it is one. Those of a known corpus do.
     """
 
     def __init__(
@@ -463,6 +477,7 @@ class RateCounter:
         self.texts, self.find_values = texts, find_values
         self.points = self.left_out = 0
         self._judged: list[Judged] = []
+        self._unread: list[Judged] = []
         self.said: set[tuple[str, str]] = set()  # each turn, and what decides its rates
 
     def add(
@@ -534,15 +549,34 @@ class RateCounter:
         self._judged += judged
         return self._with_repeats(judged)
 
+    def add_unread(self, turns: Iterable[Point]) -> None:
+        """Count turns that were drawn, one of each cluster, and that nobody read: each as a secret
+        on which the policies fail in every way, of every kind.
+
+        Guarantee:
+            With u unread turns of which v hold a secret, on g of which a policy fails, whoever
+            reads all counts f + g of s + v failures, and here are f + u of s + u. As g <= v <= u
+            and f <= s, both the share and every bound of this module are at least those of a whole
+            reading, whichever turns were left; so the labels are those of a random draw. Tests:
+            ``tests/release/test_unread_turns.py::test_a_bound_with_unread_turns_is_above_that_of_a_whole_reading``
+            and, of a certificate, ``...::test_hard_turns_that_were_left_unread_are_in_the_bound``.
+        """
+        fails: dict[str, Any] = {"miss": True, "trace": True, "public": True}
+        for p in turns:
+            name, order = whose(p, self.cluster), _order(self.seed, p.id, 0)
+            self._unread.append(
+                Judged(cluster=name, kind="", order=order, traits=("", "", ""), **fails)
+            )
+
     def _places_of_values(self, point: Point) -> dict[str, list[Secret]]:
         """Of each labelled value of a point, which is one secret wherever it stands, its places."""
         places: dict[str, list[Secret]] = {}
         for s in point.secrets:
             places.setdefault(_value(point, s), []).append(s)
         if self.find_values:
-            for some in places.values():
-                first = some[0]
-                some += _places(point, point.text[first.start : first.end])
+            values = [point.text[some[0].start : some[0].end] for some in places.values()]
+            for some, more in zip(places.values(), _places(point, values), strict=True):
+                some += more
         return places
 
     def _with_repeats(self, judged: Iterable[Judged]) -> list[Judged]:
@@ -562,10 +596,10 @@ class RateCounter:
     def rates(self, *, judged: int = 1, of: Sequence[Judged] | None = None) -> Rates:
         """The rates of what was counted so far, or ``of`` some of these secrets."""
         check("judged", judged, judged >= 1, "at least 1")
-        rows = self.rows if of is None else of
+        rows, unread = (self.rows, self._unread) if of is None else (of, [])
         return Rates(
-            **_three(rows, self.pi, self.pi_c, judged),
-            by_kind=self.by("kind", judged=judged, of=rows),
+            **_three([*rows, *unread], self.pi, self.pi_c, judged),
+            by_kind=self.by("kind", judged=judged, of=of),
             cluster=self.cluster,
             points=self.points,
             secrets=len(rows),
@@ -579,11 +613,12 @@ class RateCounter:
         """The rates of the secrets that share a trait, one of :data:`TRAITS`; each bound holds for
         itself."""
         groups: dict[str, list[Judged]] = {}
-        for row in self.rows if of is None else of:
+        rows, unread = (self.rows, self._unread) if of is None else (of, [])
+        for row in rows:
             kind = row.kind if row.kind in self.kinds else "other"
             groups.setdefault((kind, *row.traits)[TRAITS.index(trait)], []).append(row)
         terms = (self.pi, self.pi_c, judged)
-        return {name: _three(groups[name], *terms) for name in sorted(groups)}
+        return {name: _three([*groups[name], *unread], *terms) for name in sorted(groups)}
 
 
 def _value(point: Point, secret: Secret) -> str:

@@ -247,10 +247,8 @@ def seen(
 
 
 class TextCounts:
-    """Which texts stand in a corpus once, and which more often, by a hash of each.
-
-    A text is what its turns say, without who says it: two points that are equal in any form of
-    the text are equal here.
+    """Which texts stand in a corpus once, and which more often, by a hash of each. Points are in
+    the form in which they are trained on, as it is there that their copies are found.
 
     >>> from crtlib.text.records import Point
     >>> counts = TextCounts(Point(str(i), "u", said) for i, said in enumerate(("a", "b", "a")))
@@ -278,10 +276,8 @@ class TextCounts:
 def text_hash(point: Point) -> int:
     """64 bits that equal texts share; two others share them with a chance of 5e-20, and are then
     taken for equal."""
-    said = [point.text[a:b] for a, b in point.spoken] or [point.text]
-    return int.from_bytes(
-        hashlib.blake2b("\x1f".join(said).encode(), digest_size=8).digest(), "big"
-    )
+    content = point.text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 
 
 def _near(texts: list[str], threshold: float) -> list[bool]:

@@ -75,7 +75,7 @@ from crtlib.screening.policy import (
 )
 from crtlib.screening.redaction import TextCounts, overlaps
 from crtlib.text import corpora, records
-from crtlib.text.labels import facts, judging, points
+from crtlib.text.labels import Task, facts, judging, points, points_of, unread
 from crtlib.text.records import MASK, Point, Secret
 
 WIDTH = 64  # of features and of the hidden state
@@ -587,6 +587,7 @@ def make(
     outputs.check_folder(out, inputs=list(inputs.values()), force=force)
     judged = 1
     by: rates.Cluster = "user"
+    left: list[Task] = []
     if not folders:
         every = records.points(corpora.load(corpus), unit=unit)
         users = sorted({p.user for p in every})
@@ -603,6 +604,7 @@ def make(
         for which in (name, f"{name} pi_c"):  # each is judged alone
             judged = judging(folders[0], pi=which, pi_c=which, corpus=about["corpus"])
         others = list(points(corpus, folders[0], part="judge", unit=unit))
+        left = unread(folders[0])
         texts = count_texts(corpus, unit)
         apart = {rates.whose(p, by) for p in others}
         sets = [points(corpus, x, part="teach", unit=unit) for x in folders]
@@ -624,6 +626,7 @@ def make(
             policy, policy, cluster=by, texts=texts, find_values=drawn_labels
         )
         counter.add(others, flags=flags, cautious_flags=flags)
+        counter.add_unread(points_of(left))
         found[key] = counter.rates(judged=judged)
         summary[key] = {
             "policy": policy.name,

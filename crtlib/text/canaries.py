@@ -33,7 +33,7 @@ import functools
 import json
 import string
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -263,9 +263,14 @@ def _stripped(turn: Turn) -> Turn:
 def points(corpus: Corpus, unit: str, template: Template | None = None) -> tuple[Point, ...]:
     """The data points of a corpus under a template: see :func:`crtlib.text.records.points`, which
     writes them by ``speaker``, as does None."""
+    return records.points(corpus, unit, writer(template))
+
+
+def writer(template: Template | None) -> Callable[[Dialogue, Sequence[Turn], str], Point]:
+    """What makes a text of turns under a template."""
     if template is None or template == SPEAKER:
-        return records.points(corpus, unit)
-    return records.points(corpus, unit, functools.partial(point, template=template))
+        return records.by_speaker
+    return functools.partial(point, template=template)
 
 
 def own_tokens(points: Sequence[Point], tokenizer: AnyTokenizer) -> list[np.ndarray]:

@@ -35,7 +35,7 @@ import re
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import entry_points
@@ -457,14 +457,16 @@ def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     """The units by which a registry knows a text again, the kind and SHA-256 of each: all its
     conversations; where they are no simulation's also its people, where they have names, and its
     messages, which stay when the text is cut in another way: long ones that only one conversation
-    has, and short ones; whose they are; and that all its people are named, if they are. A screened
-    folder has those of the text that was screened as well."""
+    has, short ones, and of these those that only one conversation has ("rare"); stretches of short
+    ones, each after the other, that only one conversation has; whose messages are; and that all its
+    people are named, if they are. A screened folder has those of the text that was screened as
+    well."""
     raw = not folders.is_screened(corpus)
     if not raw:
         yield from folders.units(corpus)
     made: tuple[str, ...] = ()
     said, named = dict[str, tuple[bool, int, str]](), raw
-
+    stretches = Counter[str]()
     for d in dialogues(corpus):
         if customersim.is_simulated(d):
             made += (f"{d.id.partition('-')[0]}-",)
@@ -482,19 +484,45 @@ def units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
         for text in texts:
             _, times, user = said.get(name := sha(text), (False, 0, d.user))
             said[name] = len(text) >= LONG, times + 1, user if user == d.user else ""
+        stretches.update(map(sha, _stretches([normal(t.text) for t in d.turns])))
         if len(said) > 2 * KEPT:
             said = {name: said[name] for name in sorted(said)[:KEPT]}
+        if len(stretches) > 2 * KEPT:
+            stretches = Counter({name: stretches[name] for name in sorted(stretches)[:KEPT]})
     for name in sorted(said)[:KEPT]:
         long, times, user = said[name]
         if not long:
             yield "short", name
-        elif times == 1:
-            yield "message", name
+        if times == 1:
+            yield "message" if long else "rare", name
         if user:
             yield "lone", name
             yield "said", sha(f"{name} {user}")
+    for name in sorted(stretches)[:KEPT]:
+        if stretches[name] == 1:
+            yield "stretch", name
     if named:
         yield "named", ""
+
+
+def _stretches(texts: Sequence[str]) -> set[str]:
+    """The stretches of short messages of a conversation, from each on as many as are as long as a
+    long message together: who says the same next month says it after the same.
+
+    >>> sorted(_stretches(["a" * 30, "b" * 30, "c" * 30, "d" * 90, "e" * 79]))
+    ['aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\nbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\\ncccccccccccccccccccccccccccccc']
+    """
+    found = set[str]()
+    for start in range(len(texts)):
+        size = 0
+        for end, text in enumerate(texts[start:], start + 1):
+            size += len(text)
+            if len(text) >= LONG:
+                break
+            if size >= LONG:
+                found.add("\n".join(texts[start:end]))
+                break
+    return found
 
 
 def sizes(corpus: str | os.PathLike) -> dict[str, dict[str, int]]:

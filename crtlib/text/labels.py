@@ -54,6 +54,7 @@ from crtlib.text.records import (
     Dialogue,
     Point,
     Secret,
+    Turn,
     canonical,
     filled,
     normal,
@@ -152,7 +153,7 @@ def sample(
     pool = _texts(corpus, whose[wanted:][:choice], context)
     some, rest = pool[:uniform], pool[uniform:]
     if doubt:
-        most = np.argsort(-np.array(doubt(_points(rest))), kind="stable")
+        most = np.argsort(-np.array(doubt(points_of(rest))), kind="stable")
         some += [rest[k] for k in most[: teach - uniform]]
     tasks = [
         replace(t, task=f"{part}-{k:05d}", part=part)
@@ -238,12 +239,13 @@ def _texts(corpus: str | os.PathLike, places: Sequence[Place], context: int) -> 
     return [found[place] for place in places]
 
 
-def _points(tasks: Sequence[Task]) -> list[Point]:
-    return [Point(f"{t.id}/{t.turn}", t.user, t.text) for t in tasks]
+def points_of(tasks: Sequence[Task]) -> list[Point]:
+    """Turns that were drawn, each as a point of its own words, without what is marked there."""
+    return [Point(f"{t.id}/{t.turn}", t.user, t.text, thread=t.id) for t in tasks]
 
 
 def _flags(policy: Flags, tasks: Sequence[Task]) -> list[tuple[Secret, ...]]:
-    return [tuple(spans) for spans in policy(_points(tasks))]
+    return [tuple(spans) for spans in policy(points_of(tasks))]
 
 
 def _hash(tasks: Sequence[Task]) -> str:
@@ -328,7 +330,8 @@ def read_tasks(labels: str | os.PathLike) -> list[Task]:
 
 def facts(labels: str | os.PathLike) -> dict[str, Any]:
     """What ``labels.json`` says: corpus hash, seed, kinds, counts, and after an import who read
-    what, and whether the labels were ``drawn`` "at_random" or count as "given"."""
+    what, and that the labels were ``drawn`` "at_random"; of some that were not read whole crtlib
+    0.3 said "given"."""
     outputs.demand(labels, names=["labels.json"])
     return json.loads((Path(labels) / "labels.json").read_bytes())
 
@@ -473,10 +476,11 @@ def take(
 
     ``role`` is one of ``ROLES``: the first reader reads all that was drawn; the second and who
     decides read what :func:`adjudicate` gives them. Who comes later is forgotten: a new first
-    reading is read again anew. ``partial`` accepts turns that the first in the judging part, or the
-    second, left unread; the labels then count as "given". Raises ``ValueError`` naming file
-    and task: a changed text, a span outside it or with another value, overlapping spans of two
-    kinds, an unknown kind or task, unread turns. No text is quoted.
+    reading is read again anew. ``partial`` accepts turns that the first left unread in the judging
+    part: they were drawn, so each counts as a secret on which a policy fails
+    (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and nobody reads them a second time.
+    Raises ``ValueError`` naming file and task: a changed text, a span outside it or with another
+    value, overlapping spans of two kinds, an unknown kind or task, unread turns. No text is quoted.
     """
     about, tasks = facts(folder), {t.task: t for t in read_tasks(folder)}
     same_corpus(corpus, about)
@@ -496,11 +500,14 @@ def take(
         tasks = {name: tasks[name] for name in asked}
     found, notes = _read(Path(file), tasks, about["kinds"])
     judge = [t for t in tasks.values() if t.part == "judge"]
-    unread = sum(t.task not in found for t in judge) if role != "decides" else 0
-    if unread and not partial:
+    left = sum(t.task not in found for t in judge) if role != "decides" else 0
+    if left and not (partial and role == "first"):
+        most = "--partial counts each as a secret on which a policy fails"
+        if role == "second":
+            most = "a second reader reads all that he is given"
         raise ValueError(
-            f"{Path(file).name}: {unread:,} of {len(judge):,} tasks to judge are unread; leaving "
-            "out the hard ones spoils the rate; --partial takes them as given"
+            f"{Path(file).name}: {left:,} of {len(judge):,} tasks to judge are unread; leaving "
+            f"out the hard ones spoils the rate; {most}"
         )
     rows = [row for row in _rows(Path(folder)) if row["annotator"] != annotator]  # others' stay
     scores = dict[str, float]()
@@ -508,7 +515,7 @@ def take(
         _, (before, *_) = _readings(folder)
         drawn_at_random = {t: found[t] for t in about["again"]["random"] if t in found}
         scores["f1"], scores["kappa"] = agreement(before, drawn_at_random)
-    drawn = "given" if unread else "at_random" if role == "first" else about["drawn"]
+    drawn = "at_random" if role == "first" else about["drawn"]
     summary = {
         "labels": os.fspath(folder),
         "annotator": annotator,
@@ -516,6 +523,7 @@ def take(
         "read": len(found),
         "judged": sum(t.task in found for t in judge),
         "judge": len(judge),
+        "unread": left,
         "secrets": dict(Counter(s.kind for some in found.values() for s in some)),
         "users_with_a_secret": sum(bool(found.get(t.task)) for t in judge),
         "drawn": drawn,
@@ -723,6 +731,19 @@ def read(
     return [(t, spans[t.task]) for t in tasks if t.task in spans and part in (None, t.part)]
 
 
+def unread(folder: str | os.PathLike) -> list[Task]:
+    """The turns to judge that were drawn and that the first reader left unread. Raises
+    ``ValueError`` where a second one read others, or left some: crtlib 0.3 let that pass."""
+    about, (first, second, _) = _readings(folder)
+    left = [t for t in read_tasks(folder) if t.part == "judge" and t.task not in first]
+    if "second" in about and (left or not set(about["again"]["random"]) <= second.keys()):
+        raise ValueError(
+            f"{folder}: was read twice, and not whole; bring in all that the first reader read "
+            "anew: crtlib label import --role first"
+        )
+    return left
+
+
 def _disputed(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
     """The turns on which two readers differ, decided or not, with what one at least marked."""
     _, (first, second, _) = _readings(folder)
@@ -769,6 +790,11 @@ def adjudicate(
         raise ValueError(f"--share: {share!r} must be in (0, 1]")
     about = facts(folder)
     same_corpus(corpus, about)
+    if left := unread(folder):
+        raise ValueError(
+            f"--labels: {folder} has {len(left):,} turns to judge that the first reader left "
+            "unread; a second one begins when all are read"
+        )
     marked = read(folder, part="judge")
     role, flags = "second", dict[str, tuple[Secret, ...]]()
     if "second" in about:
@@ -798,11 +824,12 @@ def points(
     unit: str,
     without: Collection[str] = (),
     sure: bool = False,
+    write: Callable[[Dialogue, Sequence[Turn], str], Point] = records.by_speaker,
 ) -> tuple[Point, ...]:
     """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with what
     readers marked there (:func:`read`), ``without`` some tasks; labels that the corpus came with
-    are passed over. Raises ``ValueError`` where they are of another corpus, or that part is
-    empty."""
+    are passed over. ``write`` makes a text of turns, as in :func:`crtlib.text.records.points`.
+    Raises ``ValueError`` where they are of another corpus, or that part is empty."""
     about = facts(folder)
     same_corpus(corpus, about)
     done = ((t, spans) for t, spans in read(folder, part=part, sure=sure) if t.task not in without)
@@ -822,7 +849,7 @@ def points(
             turns = [replace(t, secrets=secrets.get((d.id, i), ())) for i, t in enumerate(d.turns)]
             found.append(replace(d, turns=tuple(turns)))
     read_turns = {f"{thread}/{turn}" for thread, turn in secrets}
-    cut = records.points(Corpus("", tuple(found)), unit)
+    cut = records.points(Corpus("", tuple(found)), unit, write)
     return tuple(p for p in cut if unit != "turn" or p.id in read_turns)
 
 

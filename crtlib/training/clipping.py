@@ -265,7 +265,7 @@ def _head_and_loss(
         x = h[rows, :time].flatten(0, 1).to(weight.dtype)
         w, targets = batch.weights[rows, :time].flatten(), batch.targets[rows, :time].flatten()
         out, store = store[:size], store[size:] if stays else store
-        nll, d = _softmax(x, weight, bias, targets, head.softcap, dtype, out)
+        nll, d = _softmax(x, weight, bias, targets, head, dtype, out)
         losses[rows] = (nll * w).unflatten(0, (-1, time)).sum(1)
         # The gradient of the logits is w * d; w goes to the narrow side.
         w = w[:, None].to(x.dtype)
@@ -288,16 +288,21 @@ def _softmax(
     weight: Tensor,
     bias: Tensor | None,
     targets: Tensor,
-    softcap: float | None,
+    head: networks.Head,
     dtype: torch.dtype,
     out: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Cross entropy of each row (N,) in ``dtype``; its gradient by logits (N, V), in ``out``."""
+    """Cross entropy of each row (N,) in ``dtype``; its gradient by what the head's linear map gives
+    (N, V), before its scale and cap, in ``out``. ``weight`` and ``bias`` are those of ``head``, as
+    precise as products are."""
+    softcap, scale = head.softcap, head.scale
     into = out if out.dtype == x.dtype else None
     if bias is None:
         z = torch.mm(x, weight.T, out=into)
     else:
         z = torch.addmm(bias, x, weight.T, out=into)
+    if scale != 1:
+        z.mul_(scale)
     if softcap is not None:
         z.div_(softcap).tanh_().mul_(softcap)
     slope = None if softcap is None else 1 - (z / softcap).square_()
@@ -315,11 +320,14 @@ def _softmax(
             z = F.linear(
                 x[rare].to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
             )
+            z = z if scale == 1 else z * scale
             z = z if softcap is None else (z / softcap).tanh() * softcap
             nll[rare] = F.cross_entropy(z, targets[rare], reduction="none")
     p.scatter_add_(1, column, p.new_full((), -1.0).expand_as(column))
     if slope is not None:
         p.mul_(slope)
+    if scale != 1:
+        p.mul_(scale)
     return nll, p if p.data_ptr() == out.data_ptr() else out.copy_(p)
 
 

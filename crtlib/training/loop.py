@@ -77,6 +77,7 @@ from crtlib.training.phases import (
     Unit,
     collate,
 )
+from crtlib.training.probe import refuse_mixing
 
 Rows = TypeVar("Rows", Points, Flags)
 Stream = Order | Literal["noise"]
@@ -255,6 +256,7 @@ def train(
     optimizer: Literal["adam", "sgd"] = "adam",
     precision: Literal["float32", "bfloat16"] = "float32",
     memory: float | None = None,
+    longest: int | None = None,
     on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
     checkpoint: Named | None = None,
     on_start: Callable[[list[Event], bool], None] | None = None,
@@ -291,6 +293,8 @@ def train(
 
     ``precision`` "bfloat16" is that of products; weights, norms, sums and noise stay in float32. On
     a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.devices`).
+    ``longest``: tokens that a text may have, a public constant, up to which the model is tried
+    before a private phase (:func:`crtlib.training.probe.refuse_mixing`).
     ``memory`` (GiB) bounds what one pass may take, by default a quarter of what is free: larger
     batches are read in parts, which changes no result but for rounding.
 
@@ -303,6 +307,8 @@ def train(
     parts, flags = _with_all(parts), _with_all(flags or {})
     units = {part: _units(part, parts, ids) for part, ids in (owners or {}).items()}
     _check(model, phases, parts, flags)
+    if any("private" in phase.rates() for phase in phases):
+        refuse_mixing(model, longest=longest)
     state = State.begin(model, seed=seed, secure=secure, optimizer=optimizer)
     run, file, done = state.run, None, 0
     if checkpoint or crew().size > 1:
@@ -317,8 +323,8 @@ def train(
         ahead = [event for phase in phases[done:] if (event := phase.event()) is not None]
         on_start([*run.events, *ahead], bool(done or run.events))
     model.train()
-    longest = max((len(s) for p in phases for s in parts[p.part]), default=0)
-    at_once, where = tokens_at_once(model, memory, longest), device_of(model)
+    most = max((len(s) for p in phases for s in parts[p.part]), default=0)
+    at_once, where = tokens_at_once(model, memory, most), device_of(model)
     steps = [_steps(p, len(parts[p.part])) for p in phases]
     bar = tqdm(
         total=sum(steps), initial=sum(steps[:done]), desc="training", unit="step",

@@ -371,8 +371,9 @@ REPEATS = rows(
     ("a text that stands twice stands nowhere else", "TextCounts.stands_elsewhere",
      "self._more if here else self._once", "self._more",
      "test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats"),
-    ("copies by other speakers are other texts", "text_hash", "or [point.text]",
-     "and [point.text]", "test_texts_are_counted_by_what_is_said_and_not_by_who_says_it"),
+    ("copies that are cut into other turns are other texts", "text_hash", "point.text.encode(",
+     "str((point.text, point.spoken)).encode(",
+     "test_texts_are_counted_as_they_are_deduplicated"),
 ) + rows(
     "screening.rates",
     "screening/test_repeats.py",
@@ -874,8 +875,8 @@ UNITS = rows(
      "judged = labels.judged_pairs(", "judged = 1 or labels.judged_pairs(",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
     ("a caller's seed draws the secrets that count", "screen",
-     "rates.RateCounter(pi, pi_c, texts=texts)",
-     "rates.RateCounter(pi, pi_c, texts=texts, seed=how.seed)",
+     "texts=texts, find_values=True)",
+     "texts=texts, find_values=True, seed=how.seed)",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
 ) + rows(
     "screening.rates",
@@ -885,7 +886,7 @@ UNITS = rows(
 ) + rows(
     "checks",
     "release/test_false_certificates.py",
-    ("a clipping norm of any size", "check_clip_norm", "1e-20 <= value", "0 < value",
+    ("a clipping norm of any size", "check_clip_norm", "LEAST_CLIP_NORM <= value", "0 < value",
      "test_a_clipping_norm_that_float32_cannot_hold_is_refused"),
 ) + rows(
     "experiments.crt",
@@ -1032,5 +1033,116 @@ FORMULAS_BY_DAY = rows(
      "test_a_text_beyond_the_context_moves_the_model_as_far_as_one_point"),
 )
 
+ASSUMED = rows(
+    "release.gate",
+    "release/test_what_is_assumed.py",
+    ("what somebody brought may have been made from the text", "fold", "for s in those(Brought)",
+     "for s in ()", "test_a_policy_of_a_file_was_not_made_from_the_text"),
+) + rows(
+    "experiments.record",
+    "release/test_what_is_assumed.py",
+    ("of a screened folder nobody knows who brought its policies", "brought",
+     "study.screening or vars(study)", "vars(study)",
+     "test_a_policy_of_a_file_was_not_made_from_the_text"),
+    ("a line does not say what somebody brought", "entered", "brought(study)", "()",
+     "test_a_policy_of_a_file_was_not_made_from_the_text"),
+) + rows(
+    "experiments.plans",
+    "release/test_what_is_assumed.py",
+    ("a list of secrets comes with the library", "brought", 'return ("the list of secrets",)',
+     "return ()", "test_a_plan_of_a_list_or_of_a_file_says_it_too"),
+) + rows(
+    "screening.policies",
+    "release/test_what_is_assumed.py",
+    ("frequent words come with the library", "brought", "if kind not in own",
+     'if kind not in (*own, "cautious")', "test_every_policy_that_somebody_brought_is_named"),
+    ("rules come with the library", "brought", "argument not in ships", 'kind not in ships',
+     "test_every_policy_that_somebody_brought_is_named"),
+    ("what packages bring comes with the library", "brought", "kind not in _HOME or ", "",
+     "test_every_policy_that_somebody_brought_is_named"),
+) + rows(
+    "release.verify",
+    "release/test_what_is_assumed.py",
+    ("a certificate may leave out what is assumed", "_numbers", "if not set(own.assumed)",
+     "if False and not set(own.assumed)",
+     "test_a_certificate_that_says_less_than_its_files_is_refused"),
+    ("a certificate may leave out what a report counted", "_numbers",
+     '*certify.of_report(value.get("evidence"))', "",
+     "test_counts_of_a_report_are_declared_with_their_bits"),
+) + rows(
+    "release.certify",
+    "release/test_what_is_assumed.py",
+    ("what earlier models assumed is forgotten", "parts", "*of_earlier(spent)", "",
+     "test_a_policy_of_a_file_was_not_made_from_the_text"),
+    ("counts of a report are not declared", "parts", "*of_report(evidence)", "",
+     "test_counts_of_a_report_are_declared_with_their_bits"),
+) + rows(
+    "accounting.odometer",
+    "release/test_rolling_exports.py",
+    ("half of a text must be the same", "Registry.related", "share = LEAST_SHARE.get(kind)",
+     "share = LEAST_SHARE.get(kind) and 0.5", "test_what_is_said_once_is_enough[100-rare]"),
+    ("stretches are asked for a share", "Registry.related", "share = LEAST_SHARE.get(kind)",
+     "share = 0.5 if kind in LEAST_SHARE else None",
+     "test_what_is_said_once_is_enough[4-stretch]"),
+    ("few common words make texts the same", "Registry.related", "max(ALIKE, share * fewer)",
+     "ALIKE", "test_strangers_who_thank_each_other_are_not_the_same"),
+    ("what crtlib 0.3 entered is never read again", "Registry.register", "execute(KNOWN, row)",
+     'execute(KNOWN.partition(" AND ")[0], row)',
+     "test_the_registry_of_0_3_knows_which_messages_are_rare_once_it_is_read_again"),
+) + rows(
+    "text.corpora",
+    "release/test_rolling_exports.py",
+    ("what many say is rare", "units", "if times == 1:", "if True:",
+     "test_strangers_who_thank_each_other_are_not_the_same"),
+    ("rare messages are not known", "units", "if times == 1:", "if times == 1 and long:",
+     "test_what_is_said_once_is_enough[100-rare]"),
+    ("stretches are not known", "units", "if stretches[name] == 1:", "if False:",
+     "test_what_is_said_once_is_enough[4-stretch]"),
+) + rows(
+    "screening.corpus",
+    "release/test_unread_turns.py",
+    ("turns that nobody read were not drawn", "judge",
+     "counter.add_unread(labels.points_of(left))", "pass",
+     "test_hard_turns_that_were_left_unread_are_in_the_bound"),
+) + rows(
+    "screening.rates",
+    "release/test_unread_turns.py",
+    ("a turn that nobody read is found", "RateCounter.add_unread", '"trace": True',
+     '"trace": False', "test_hard_turns_that_were_left_unread_are_in_the_bound"),
+    ("turns that nobody read are of no kind", "RateCounter.by",
+     "[*groups[name], *unread]", "groups[name]",
+     "test_what_is_left_unread_is_of_every_kind[u]"),
+) + rows(
+    "text.labels",
+    "release/test_unread_turns.py",
+    ("a second reader may leave turns out", "take", 'partial and role == "first"', "partial",
+     "test_nobody_reads_a_second_time_what_was_not_read_whole"),
+    ("half of a first reading is read again", "adjudicate", "if left := unread(folder):",
+     "if left := []:", "test_nobody_reads_a_second_time_what_was_not_read_whole"),
+    ("half of a second reading is a whole one", "unread", 'if "second" in about', "if False",
+     "test_what_0_3_let_pass_is_refused_in_one_line_or_counted"),
+)
+
+PROBE = rows(
+    "training.probe",
+    "training/test_probe.py",
+    ("nothing is tried before the first step", "refuse_mixing", "isinstance(model, RecurrentLM)",
+     "True", "test_what_mixes_is_refused[longrope]"),
+    ("weights are tried as they start", "_moved", "alpha=MOVED", "alpha=0",
+     "test_what_mixes_is_refused[adapters that start at zero]"),
+    ("a clip norm apart is as good as equal", "refuse_mixing",
+     "TOLERANCE if is_host(device) else COARSE", "1.0",
+     "test_what_mixes_is_refused[a router that draws]"),
+    ("no long text is tried", "refuse_mixing", "longest > max(SHORT)", "False",
+     "test_a_training_is_refused_before_its_first_step"),
+    ("a training tries nothing", "loop:train", '"private" in phase.rates()', "False",
+     "test_a_training_is_refused_before_its_first_step"),
+) + rows(
+    "models.networks",
+    "training/test_probe.py",
+    ("the head's scale is left out", "_logit_scale", "scale *=", "scale = 1.0 or",
+     "test_a_head_has_the_scale_of_its_model[cohere-0.25]"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
-FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY
+FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE

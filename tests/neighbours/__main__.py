@@ -1,15 +1,36 @@
 """Train on pairs of neighbouring corpora and look inside: ``python -m tests.neighbours``.
 
 A pair is drawn: a method with its options, a small corpus, and the same corpus with one unit
-changed, as the method's relation says. Both are trained on by the functions of ``crtlib train``,
-with the same batches, and the second one is led: after each private step it is given the noisy sum
-of the first. So all that follows is a function of what may follow, and is compared:
+changed, as the method's relation says. For the methods that know secrets a unit is changed in one
+secret, at all its places there; others may say what it says, as it was, as it becomes, masked, in
+lower case or nearly so, before it or after it, the same person or another. Labels are none, those
+that the text brings, or of turns that were drawn. Both corpora are trained on by the functions of
+``crtlib train``, some of those of ``crt`` after ``crtlib screen``, with the same batches, and the
+second training is led: after each private step it is given the noisy sum of the first. So all that
+follows is a function of what may follow, and is compared:
 
-- constant: settings, schedule, batches, the names, order and sizes of files, models as they are;
+- constant: settings, schedule, batches, the number of private units, the names, order and sizes of
+  files, models as they are;
 - screened: what is read without noise is equal whenever a policy flags the change;
-- noised: the clipped sums of each step differ by at most the sensitivity that was accounted, only
-  where the changed unit was drawn, and every number has the noise that was accounted;
+- counted: where the product counts the secret neither as a trace nor as public, in both corpora,
+  nothing differs at all: no unit, no sum;
+- noised: of the private units at most one differs, in whatever order they come; the clipped sums of
+  each step differ by at most the sensitivity that was accounted, only where the changed unit was
+  drawn, and every number has the noise that was accounted;
 - declared: of all files only the declared value differs.
+
+Where messages repeat, a change may move others: of two copies the second is a mask, and becomes
+the text itself when the first is changed. So units are paired by what they say: one that stands at
+the same place in both stands for itself, then equal ones for each other, and the one that is left
+for the one that is left. Paired units share the coins of Poisson sampling. Each unit is drawn by
+itself and with the same probability, wherever it stands, so this changes the distribution of
+neither run, and a sum knows no order: two runs so coupled differ in one unit of a step's batch.
+Where probabilities are each unit's own (a plan), and where units follow each other in an order that
+is told (S-DP), a unit stands for that at its place.
+
+A pair is "refused" where a model is, in one line and in both corpora: positions of the models
+:data:`LONG` follow the longest text of a batch. It is "void" where likeness decided what is a
+copy and the release promises nothing, and "public" where a secret may be read without noise.
 
 ``--planted`` then plants leaks, one at a time, and counts the pairs until each is found.
 """
@@ -22,12 +43,16 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import tempfile
+import warnings
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pandas as pd
 import torch
 import transformers
@@ -39,23 +64,32 @@ from crtlib.experiments import crt, own, plans, record
 from crtlib.options import Refused, options_of
 from crtlib.release import certify, gate
 from crtlib.reports import pages, screening
+from crtlib.screening import policies
 from crtlib.screening.corpus import How
 from crtlib.screening.rates import RateCounter
+from crtlib.text import labels
+from crtlib.text.canaries import USER
 from crtlib.training import loop, phases
 from tests.faults.__main__ import plant
-from tests.faults.table import Fault
-from tests.models.test_pretrained import tiny
+from tests.models.test_pretrained import VOCABULARY, tiny
+from tests.neighbours.leaks import LEAKS
 
 WORDS = ("a", "the", "of", "we", "you", "it", "is", "are", "was", "to", "order", "late", "box",
          "red", "blue", "when", "where", "please", "thank", "hello")  # fmt: skip
 LETTERS, DIGITS = "QXZJVWKY", "0123456789"
+LONG = ("longrope", "dynamic")
+"""Models whose positions follow the longest text of a batch, beyond a length."""
+ORIGINAL = 48
+"""Tokens of that length: more than a message has, but for one that was made long."""
+LISTED = [f"KA-{''.join(random.Random(k).choices(LETTERS, k=3 + k % 7))}" for k in range(60)]
+"""Values that a list names, of the kind that pi finds."""
 CERTIFIED = 50
 """Of so many pairs the last is certified as well: that takes ten times as long as to train."""
 FIXED = {"method", "corpus", "out", "odometer", "device", "workers", "memory", "plan", "labels",
          "core_hours", "gradient_checkpointing", "repeatable_noise", "power"}  # fmt: skip
 """Options that the fuzzer sets itself, that change no result, or that void every promise."""
 CHOICES = {
-    "init": ["random"] * 9 + ["{home}/base"],
+    "init": ["random"] * 10 + ["{home}/base", *(f"{{home}}/{name}" for name in LONG)],
     "seed": [0, 1, 2],
     "model": ["lstm", "lstm", "lstm", "gru", "gpt2"],
     "unit": ["turn", "turn", "dialogue", "user"],
@@ -82,19 +116,43 @@ CHOICES = {
     "accountant": ["rdp"] * 9 + ["pld"],
     "sampling_probability": [None, 0.2, 0.5],
     "vocab_size": [280, 400],
-    "policy": ["regex:{home}/found.toml"],
-    "conservative": [None, "regex:{home}/wide.toml", "regex:{home}/other.toml", "everything"],
+    "policy": ["regex:{home}/found.toml", "regex:{home}/found.toml", "list:{home}/found.txt"],
+    "conservative": [
+        None,
+        "regex:{home}/wide.toml",
+        "regex:{home}/other.toml",
+        "everything",
+        "cautious:{home}/words.txt",
+    ],
     "gamma": [0.0, 0.0, 0.4],
-    "dedup": ["all", "flagged", "none"],
+    "dedup": ["all", "all", "flagged", "none"],
+    "duplicates": ["mask_private", "mask"],
 }
-FOUND, MISSED = "KA", "KB"
-"""What a secret begins with that pi finds, and one that is left to pi_c."""
+FOUND, MISSED, UNSEEN = KINDS = ("KA", "KB", "KC")
+"""What a secret begins with that pi finds, one that is left to pi_c, and one that is seen by a pi_c
+alone that reads words, or all."""
 
 
 # --------------------------------------------------------------------------- what is drawn
+@dataclass(frozen=True)
+class Neighbours:
+    """Two corpora as rows, the ``other`` with one unit changed: ``what`` was done. Of a secret that
+    was changed: the names of the points that hold it, its ``values`` in both corpora, and in which
+    turn it was picked, (conversation, number); ``seen``: whether a policy flags its point."""
+
+    rows: list
+    other: list
+    what: str
+    removed: bool = False
+    points: frozenset = frozenset()
+    values: tuple = ()
+    picked: tuple | None = None
+    seen: bool = True
+
+
 def settings(coin, home):
     """A method and values of all its options."""
-    method = coin.choice([*recipes.RECIPES])
+    method = coin.choice([*recipes.RECIPES, *["crt"] * 5, "dpsgd"])  # crt alone reads of repeats
     given = {}
     for option in options_of(recipes.recipe_of(method)):
         if option.name in CHOICES:
@@ -104,12 +162,15 @@ def settings(coin, home):
             raise LookupError(f"--{option.name}: say in CHOICES or FIXED what a pair does with it")
     if method == "selective":
         given["model"], given["init"], given["layers"] = "lstm", "random", 1
+        given["policy"] = CHOICES["policy"][0].format(home=home)
     if "other" in str(given.get("conservative")):
         given["gamma"] = 0.0  # nor does pi_c find it
     if method == "plan":
         given["context"] = None  # it refuses longer messages
     if given["init"] != "random":
         given["template"] = None  # its own, or what reads most easily
+    if is_long(given):
+        given |= {"context": None, "unit": "turn", "neighbouring": "replace"}  # by one that is long
     if method in ("sgd", "jft", "selective"):
         given["gamma"] = 0.0  # what the dial misses is read without noise
     while True:
@@ -122,79 +183,183 @@ def settings(coin, home):
             del given[refused.name]
 
 
+def is_long(given):
+    """Whether it starts from one of the models :data:`LONG`."""
+    return Path(given.get("init", "")).name in LONG
+
+
 def letters(coin, least=3, most=9, of=LETTERS):
     return "".join(coin.choices(of, k=coin.randint(least, most)))
 
 
-def said(coin, of=LETTERS):
+def value(coin, kind, given, least=3, most=9, of=LETTERS):
+    """A secret of a kind, which the policy of ``given`` treats as its kind says."""
+    if kind == FOUND and "list:" in str(given.get("policy")):
+        return coin.choice(LISTED)
+    return f"{kind}-{letters(coin, least, most, of)}"
+
+
+def said(coin, given, of):
     """A message of a few words, and perhaps a secret."""
     words = coin.choices(WORDS, k=coin.randint(2, 7))
-    if kind := coin.choice([FOUND, MISSED, None]):
-        words.insert(coin.randrange(len(words) + 1), f"{kind}-{letters(coin, of=of)}")
+    if kind := coin.choice([*KINDS[:2] * 3, UNSEEN, *[None] * 3]):
+        words.insert(coin.randrange(len(words) + 1), value(coin, kind, given, of=of))
     return " ".join(words)
 
 
-def corpus(coin, of):
-    """Rows of a corpus: 14 to 18 conversations of half as many people; secrets ``of`` letters."""
+def corpus(coin, method, given):
+    """Rows of a corpus: 14 to 18 conversations, of as many people or of half as many."""
+    of = DIGITS if method == "selective" else LETTERS
+    few = unit_of(given) == "user" and "screened" in given  # it needs 12 points
+    each = 1 if few else coin.choice([1, 2])
     rows = [
-        {"id": f"d{k}", "user": f"u{k // 2}", "turns": [
-            {"speaker": coin.choice(["USR", "SYS"]), "text": said(coin, of)}
+        {"id": f"d{k}", "user": f"u{k // each}", "turns": [
+            {"speaker": coin.choice(["USR", "SYS"]), "text": said(coin, given, of)}
             for _ in range(coin.randint(2, 4))
         ]}
         for k in range(coin.randint(14, 18))
     ]  # fmt: skip
     turns = [t for row in rows for t in row["turns"]]
-    for turn in coin.sample(turns, 4):
+    for turn in coin.sample(turns, 5):
         turn["text"] = coin.choice(turns)["text"]  # said twice
     return rows
 
 
-def wild(coin):
-    """Any message: a rare word said often, another script, a mask, two lines."""
+def wild(coin, rows):
+    """Any message: a rare word said often, another script, a mask, two lines, what others said."""
     word = letters(coin, 8, 12).lower()
     return coin.choice([
         " ".join([word] * coin.randint(1, 30)), f"{word} ÄÖ 你好", f"{word} <MASK>",
-        f"{word}\nUSR: {word}", said(coin), coin.choice(WORDS), f"{word} 0123456789 {word}",
+        f"{word}\nUSR: {word}", coin.choice(coin.choice(rows)["turns"])["text"],
+        coin.choice(WORDS), f"{word} 0123456789 {word}",
     ])  # fmt: skip
 
 
-def changed(coin, rows, method, given):
-    """The rows with one unit changed, what was done, and whether it was removed."""
-    rows = copy.deepcopy(rows)
+def long_message(coin):
+    """One that is longer than all others."""
+    return " ".join(coin.choices(WORDS, k=coin.randint(24, 28)))
+
+
+def changed(coin, rows, method, given, labelled):
+    """Two neighbouring corpora: a unit of the rows is another, or a secret of it."""
     if method in ("dpsgd", "user_dpsgd"):
-        unit = "user" if method == "user_dpsgd" else given.get("unit") or "turn"
-        row = coin.choice(rows)
-        if unit == "turn" and given.get("neighbouring") == "add_or_remove":
-            row["turns"].pop()
-            return rows, f"last message of {row['id']} removed", True
-        those = [r for r in rows if r["user"] == row["user"]] if unit == "user" else [row]
-        for one in those:
-            if unit == "turn":
-                coin.choice(one["turns"])["text"] = wild(coin)
-            else:
-                one["turns"] = [
-                    {"speaker": coin.choice(["USR", "SYS"]), "text": wild(coin)}
-                    for _ in range(coin.randint(1, 6))
-                ]
-        return rows, f"{unit} of {row['id']}", False
+        return replaced(coin, rows, "user" if method == "user_dpsgd" else unit_of(given), given)
+    return another_secret(coin, rows, method, given, labelled)
+
+
+def unit_of(given):
+    return given.get("unit") or "turn"
+
+
+def replaced(coin, rows, unit, given):
+    """One unit says something else, or is removed."""
+    other = copy.deepcopy(rows)
+    row = coin.choice(other)
+    if unit == "turn" and given.get("neighbouring") == "add_or_remove":
+        row["turns"].pop()
+        return Neighbours(rows, other, f"last message of {row['id']} removed", removed=True)
+    for one in [r for r in other if r["user"] == row["user"]] if unit == "user" else [row]:
+        if unit == "turn":
+            said = long_message(coin) if is_long(given) else wild(coin, rows)
+            coin.choice(one["turns"])["text"] = said
+        else:
+            one["turns"] = [
+                {"speaker": coin.choice(["USR", "SYS"]), "text": wild(coin, rows)}
+                for _ in range(coin.randint(1, 6))
+            ]
+    return Neighbours(rows, other, f"{unit} of {row['id']}")
+
+
+def another_secret(coin, rows, method, given, labelled):
+    """A secret of one point is another, or masked, wherever it stands there; of a plan, wherever it
+    stands at all. What the point says, in either corpus or masked, may be what others say too."""
     kinds = [FOUND]
-    if method == "crt" and given.get("conservative"):
+    if method == "crt" and coin.random() < 0.5 and given.get("conservative"):
         kinds.append(MISSED)  # pi_c finds it
-    texts = [t["text"] for row in rows for t in row["turns"]]
-    once = [(t, m) for row in rows for t in row["turns"] if texts.count(t["text"]) == 1
-            for m in re.finditer(rf"({'|'.join(kinds)})-\w+", t["text"])]  # fmt: skip
-    turn, m = coin.choice(once)
-    new = m[1] + "-" + letters(coin, 1, 12)
-    if method == "selective":  # as many tokens, or the rows of its states are in another order
-        new = m[1] + "-" + letters(coin, len(m[0]) - 3, len(m[0]) - 3, of=DIGITS)
-    if method == "crt" and coin.random() < 0.2:
+    if method == "crt" and labelled and coin.random() < 0.15:
+        kinds = [UNSEEN]
+    rows, unit = copy.deepcopy(rows), unit_of(given)
+    row, turn, m = coin.choice([
+        (row, t, m) for row in rows for t in row["turns"]
+        for m in re.finditer(rf"({'|'.join(kinds)})-\w+", t["text"])
+    ] or [planted_secret(coin, rows, kinds, given)])  # fmt: skip
+    old, new = m[0], "<MASK>"
+    while new in (old, "<MASK>"):
+        new = value(coin, m[1], given, 1, 12)
+        if method == "selective":  # as many tokens, or the rows of its states are others
+            new = value(coin, m[1], given, len(old) - 3, len(old) - 3, of=DIGITS)
+    if method == "crt" and coin.random() < 0.3:
         new = "<MASK>"
-    before = turn["text"]
-    for row in rows:
-        for t in row["turns"]:
-            if t is turn or method == "plan":  # one value, wherever it stands
-                t["text"] = t["text"].replace(m[0], new)
-    return rows, f"{m[0]} of {before!r} is {new}", False
+    own = point_of(rows, row, turn, unit)
+    if method != "selective" and coin.random() < 0.4:  # said again, perhaps as nobody looks for it
+        writing = coin.choice([old, old.lower()]) if method in ("crt", "plan") else old
+        there = [turn] if unit == "turn" else [t for one in own for t in one["turns"]]
+        coin.choice(there)["text"] += f" {writing}"
+    swap = partial(swapped, old=old, new=new)
+    forms = {
+        "the same": str, "in lower case": str.lower, "nearly the same": lambda text: f"{text}s",
+        "as it becomes": swap, "masked": partial(swapped, old=old, new="<MASK>"),
+    }  # fmt: skip
+    told = []
+    for _ in range(coin.choice([0, 0, 1, 1, 2, 2, 3])):
+        form = "the same" if method == "plan" else coin.choice([*forms, "the same", "masked"])
+        told.append(form)
+        repeat(coin, rows, (row, turn, own), unit, forms[form])
+    mine = [turn] if unit == "turn" else [t for one in own for t in one["turns"]]
+    other = [
+        {**r, "turns": [
+            {**t, "text": swap(t["text"])} if method == "plan" or any(t is u for u in mine) else t
+            for t in r["turns"]]}
+        for r in rows
+    ]  # fmt: skip
+    number = next(k for k, t in enumerate(row["turns"]) if t is turn)
+    name = {"turn": f"{row['id']}/{number}", "dialogue": row["id"], "user": row["user"]}[unit]
+    reads_words = str(given.get("conservative")).startswith(("cautious", "everything"))
+    also = f", also said: {', '.join(told)}" if told else ""
+    return Neighbours(
+        rows, other, f"{old} of {turn['text']!r} is {new}{also}", points=frozenset({name}),
+        values=(old, new), picked=(row["id"], number), seen=m[1] != UNSEEN or reads_words,
+    )  # fmt: skip
+
+
+def planted_secret(coin, rows, kinds, given):
+    """A conversation, a message of it, and the secret that it says from now on."""
+    row = coin.choice(rows)
+    turn = coin.choice(row["turns"])
+    turn["text"] += f" {value(coin, kinds[0], given)}"
+    return row, turn, re.search(rf"({kinds[0]})-\w+$", turn["text"])
+
+
+def point_of(rows, row, turn, unit):
+    """The conversations of a point, of which a turn is told otherwise."""
+    return [r for r in rows if r["user"] == row["user"]] if unit == "user" else [row]
+
+
+def swapped(text, old, new):
+    """The text with another secret, however it is written."""
+
+    def other(m):
+        return new if new == "<MASK>" or m[0] == old else new.lower()
+
+    return re.sub(rf"{re.escape(old)}(?!\w)", other, text, flags=re.IGNORECASE)
+
+
+def repeat(coin, rows, point, unit, form):
+    """Somebody, perhaps the same person, says what the point says, in some ``form``."""
+    row, turn, own = point
+    if unit == "turn":
+        those = [r for r in rows if r["user"] == row["user"]] if coin.random() < 0.3 else rows
+        place = coin.choice([t for r in those for t in r["turns"] if t is not turn])
+        place["text"] = form(turn["text"])
+        if coin.random() < 0.8:
+            place["speaker"] = turn["speaker"]
+        return
+    number = len(rows)
+    user = row["user"] if unit == "dialogue" and coin.random() < 0.3 else f"v{number}"
+    for k, one in enumerate(own):
+        turns = [{**t, "text": form(t["text"])} for t in one["turns"]]
+        rows.insert(coin.randrange(len(rows) + 1),
+                    {"id": f"c{number}-{k}", "user": user, "turns": turns})  # fmt: skip
 
 
 # --------------------------------------------------------------------------- what is watched
@@ -204,7 +369,8 @@ class Watch:
 
     first: "Watch | None" = None
     removed: bool = False
-    holders: int | None = None  # how many points hold the value that is another, of a plan
+    holders: int = 1  # how many units may differ: of a plan, those that hold the value
+    pair: Neighbours | None = None
     sums: list = field(default_factory=list)  # of each private step: of all clipped gradients
     noisy: list = field(default_factory=list)
     stds: list = field(default_factory=list)
@@ -217,6 +383,7 @@ class Watch:
     owners: dict = field(default_factory=dict)
     sized: object = None
     rates: object = None
+    judged: list = field(default_factory=list)  # (counter, the rows of the secret) of each count
     found: list = field(default_factory=list)
 
     @contextlib.contextmanager
@@ -231,7 +398,8 @@ class Watch:
                 (phases, "normals", self.normals),
                 (phases.SelectivePhase, "released", self.released(
                     phases.SelectivePhase.released)), (crt.attacks, "known", dict),
-                (RateCounter, "rates", self.judged(RateCounter.rates)),
+                (RateCounter, "rates", self.as_first(RateCounter.rates)),
+                (RateCounter, "add", self.judging(RateCounter.add)),
                 *((kind, "batches", self.batched(kind.batches)) for kind in
                   (phases.PublicPhase, phases.PrivatePhase, phases.SelectivePhase)),
             ):  # fmt: skip
@@ -248,7 +416,7 @@ class Watch:
             self.sized = replace(self.sized, **{n: getattr(self.first.sized, n) for n in names})
         return self.sized
 
-    def judged(self, real):
+    def as_first(self, real):
         """What is counted on labels is treated as known."""
 
         def rates(counter, **named):
@@ -256,6 +424,30 @@ class Watch:
             return self.rates
 
         return rates
+
+    def judging(self, real):
+        """Which of the secrets that are judged are the one that is another in both corpora."""
+
+        def add(counter, points, **named):
+            before = len(counter.rows)
+            rows = real(counter, points, **named)
+            teachers = [*counter.pi.taught_by, *counter.pi_c.taught_by]
+            assert not teachers  # of whom points would be left out
+            each = [(p, s) for p in points if not p.user.startswith(USER) for s in p.secrets]
+            values = [value.lower() for value in self.pair.values]
+            ours = [
+                before + k
+                for k, (p, s) in enumerate(each)
+                if p.id in self.pair.points and p.text[s.start : s.end].lower() in values
+            ]
+            self.judged.append((counter, ours))
+            return rows
+
+        return add
+
+    def counted(self):
+        """The rows of the secret that is another, as the product judges them."""
+        return [counter.rows[k] for counter, ours in self.judged for k in ours]
 
     def train(self, real, model, schedule, parts, **options):
         self.schedule, self.parts = list(schedule), {k: list(v) for k, v in parts.items()}
@@ -271,26 +463,42 @@ class Watch:
             units.setdefault(owner, []).append(tuple(point))
         return [units[k] for k in sorted(units)]
 
-    def differing(self, part):
-        """The numbers of the units that are others than in the first run, by its count."""
+    def paired(self, part):
+        """Of each unit of a part the number of the one in the first run that it stands for: that
+        with the same content, at the same place if it can be. None: there is none."""
         one, other = self.first.units(part), self.units(part)
-        places = [k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
         if self.removed and len(other) == len(one) - 1:
-            gone = places[0] if places else len(other)
-            return {gone} if one[:gone] + one[gone + 1 :] == other else set(range(len(one)))
-        return set(places) | set(range(len(other), len(one))) | set(range(len(one), len(other)))
+            gone = next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+                        len(other))  # fmt: skip
+            return [k + (k >= gone) for k in range(len(other))]
+        if part != "private" or any(isinstance(getattr(p, "sampling_probability", 0), tuple)
+                                    for p in self.schedule):  # fmt: skip
+            return [k if k < len(one) else None for k in range(len(other))]
+        places = [k if one[k : k + 1] == [unit] else None for k, unit in enumerate(other)]
+        left = [k for k in range(len(one)) if k not in {*places}]
+        for k, unit in enumerate(other):
+            if places[k] is None:
+                places[k] = next((j for j in left if one[j] == unit), None)
+                left = [j for j in left if j != places[k]]
+        return [left.pop(0) if k is None and left else k for k in places]
 
-    @property
-    def gone(self):
-        """The unit that the second corpus lacks, if it lacks one."""
-        lacks = self.removed and self.first and len(self.units("private")) + 1 == len(
-            self.first.units("private"))  # fmt: skip
-        return min(self.differing("private")) if lacks else None
+    def differing(self, part):
+        """The numbers, as in the first run, of the units that have another content in this one, or
+        are missing; and -1, -2 ... for each that only this one has."""
+        one, other, places = self.first.units(part), self.units(part), self.paired(part)
+        new = {-1 - k for k in range(places.count(None))}
+        others = {j for j, unit in zip(places, other, strict=True) if j is not None and
+                  one[j] != unit}  # fmt: skip
+        return {*range(len(one))} - {*places} | others | new
 
     def uniform(self, n, generator):
-        gone = self.gone
-        numbers = torch.rand(n + (gone is not None), generator=self.coin, dtype=torch.float64)
-        return numbers if gone is None else torch.cat([numbers[:gone], numbers[gone + 1 :]])
+        """As many numbers as there are units; a unit has that of the one it stands for."""
+        if not self.first:
+            return torch.rand(n, generator=self.coin, dtype=torch.float64)
+        places = self.paired("private")
+        numbers = torch.rand(len(self.first.units("private")), generator=self.coin,
+                             dtype=torch.float64)  # fmt: skip
+        return torch.tensor([1.0 if k is None else numbers[k] for k in places], dtype=torch.float64)
 
     def batched(self, real):
         def batches(phase, lengths, generator):
@@ -365,27 +573,34 @@ def sigma(*arguments, **named):
 
 def ran(given, method, home, watch, certified):
     """Train on ``home / "c.jsonl"`` as the command does; what it left for others, by name."""
+    by_likeness = "screened" in given and given["screened"].dedup_by != "exact"
     os.environ["CRTLIB_REGISTRY"] = str(home / "registry")
     text, given = home / "c.jsonl", dict(given)
     if method == "plan":
-        plans.make(text, home / "plan", policy=f"regex:{home.parents[1]}/found.toml", posterior=0.1,
-                   steps=4, batch_size=4, scales=(5.0,))  # fmt: skip
+        policy = f"regex:{home.parents[1]}/found.toml"
+        plans.make(text, home / "plan", policy=policy, posterior=0.1, steps=4, batch_size=4,
+                   scales=(5.0,))  # fmt: skip
         given["plan"] = home / "plan"
-    if given.pop("screened", False):
-        how = How(
-            given.pop("policy"), given.pop("conservative", None) or "everything",
-            given.pop("unit", None) or "turn", dedup=given.pop("dedup"),
-        )  # fmt: skip
-        with mock.patch.object(outputs.secrets, "token_bytes", lambda n: bytes(n)):
-            screening.make(text, home / "screened", how)  # one key, by which it is shuffled
-        text = home / "screened"
+    judges = given.pop("labels", None)
+    if judges is not None:
+        judges = read_labels(text, home / "labels", given, judges)
     with watch.watching():
+        if how := given.pop("screened", None):
+            for name in ("policy", "conservative", "unit", "dedup", "duplicates", "gamma"):
+                if (chosen := given.pop(name, None)) is not None:
+                    how = replace(how, **{name: chosen})
+            with mock.patch.object(outputs.secrets, "token_bytes", lambda n: bytes(n)):
+                screening.make(text, home / "screened", how, labels=judges)  # one key: one order
+            text = home / "screened"
+        elif judges:
+            given["labels"] = judges
         recipe = recipes.make(
             {"corpus": text, "method": method, "out": home / "model", "device": "cpu", **given}
         )
         trained = own.train(recipe, card=pages.of_training)
     events = trained.run.events
-    shown = {f"{folder}/{p.relative_to(home / folder)}": p for folder in ("model", "plan")
+    folders = ("model", "plan", "screened/public")
+    shown = {f"{folder}/{p.relative_to(home / folder)}": p for folder in folders
              for p in sorted((home / folder).rglob("*")) if p.name not in PRIVATE}  # fmt: skip
     if certified:
         certify.write(home / "model", home / "certificate.html")
@@ -397,9 +612,50 @@ def ran(given, method, home, watch, certified):
     kept = json.loads((home / "model.work" / record.NAME).read_text())
     del kept["odometer"]
     kept = json.loads(json.dumps(kept).replace(str(home), "HOME"))
-    declared = [s for s in gate.read(home / "model").sources if s.kind == "declared"]
-    return events, {name: content(p) for name, p in shown.items()}, {
-        "odometer": plain(told), "record": plain(kept)}, declared  # fmt: skip
+    sources = gate.read(home / "model").sources
+    return Ran(
+        events, {name: content(p) for name, p in shown.items()},
+        {"odometer": plain(told), "record": plain(kept)},
+        [s for s in sources if s.kind == "declared"],
+        void=by_likeness and gate.fold(sources).kind == "none",
+    )  # fmt: skip
+
+
+def read_labels(text, folder, given, seed):
+    """A folder of labels: turns that were drawn, and what a reader marked in them."""
+    names = [name for key in ("policy", "conservative")
+             if (name := given.get(key)) and policies.of_a_file(name)]  # fmt: skip
+    labels.sample(text, folder, turns=10**6, seed=seed, kinds=KINDS, forms=["jsonl"],
+                  sealed=[policies.digest(name) for name in names])  # fmt: skip
+    answers = folder.with_suffix(".jsonl")
+    with answers.open("w") as file:
+        for task in labels.read_tasks(folder):
+            told = {"task": task.task, "done": True, "secrets": marked(task.text)}
+            file.write(json.dumps(told) + "\n")
+    labels.take(text, answers, folder)
+    return folder
+
+
+def seed_that_draws(text, turn):
+    """A seed by which a turn, (conversation, number), is among those that are drawn; None: of so
+    many there is none."""
+    for seed in range(60):
+        drawn, _ = labels._one_each(text, "user", np.random.default_rng(seed))
+        if turn in drawn:
+            return seed
+    return None
+
+
+@dataclass
+class Ran:
+    """What a training left for others: ``files`` and what is ``told`` by name, what is ``declared``
+    of them; ``void``: it promises nothing, as its text was screened by likeness."""
+
+    events: list
+    files: dict
+    told: dict
+    declared: list
+    void: bool = False
 
 
 PRIVATE = {"key", "holders.parquet", "names.parquet", "secrets.parquet"}
@@ -445,10 +701,27 @@ def undeclared(value, declared, numbers):
 
 
 # --------------------------------------------------------------------------- what is compared
-def findings(one, other, first, second):
-    """What tells the two runs apart and should not; each is what ``ran`` returns, and a Watch."""
-    events, files, told, _ = one
+def outcome(one, other, first, second):
+    """What may follow of the change, by the product's own account: "void" where nothing is promised
+    of a text that was screened by likeness; "untraced" where the secret counts neither as a trace
+    nor as public, so nothing may differ; "public" where it may be read without noise; else
+    "private"."""
+    if one.void and other.void:
+        return "void"
+    rows = [*first.counted(), *second.counted()]
+    if first.counted() and not any(row.public or row.trace is not False for row in rows):
+        return "untraced"
+    return "private" if second.pair.seen else "public"
+
+
+def findings(one, other, first, second, method):
+    """What tells the two runs apart and should not: of each what :func:`ran` returns, and a Watch;
+    and the :func:`outcome`."""
+    events, files, told = one.events, one.files, one.told
     found = [*first.found, *second.found]
+    kind = outcome(one, other, first, second)
+    if kind in ("void", "public"):
+        return [], kind
     if repr(first.schedule) != repr(second.schedule):
         found.append("schedule: differs")
     if first.units("public") != second.units("public"):
@@ -456,18 +729,21 @@ def findings(one, other, first, second):
     noisy = (
         "all" if any(isinstance(p, phases.SelectivePhase) for p in first.schedule) else "private"
     )
+    if len(first.units("private")) - second.removed != len(second.units("private")) != 0:
+        found.append(
+            f"private: {len(first.units('private'))} units, and {len(second.units('private'))}"
+        )
     differing = second.differing(noisy)
-    holders = second.holders if second.holders is not None else 1
-    if len(differing) > holders:
-        found.append(f"{noisy}: {len(differing)} units differ, not {holders}")
+    if len(differing) > second.holders:
+        found.append(f"{noisy}: {len(differing)} units differ, not {second.holders}")
     if differing and not events:
         found.append(f"{noisy}: what is read without noise differs")
-    theirs = first.batches
-    if second.gone is not None:
-        gone = second.gone
-        moved = [[k - (k > gone) for k in batch if k != gone] for _, batch in theirs]
-        theirs = [(p, m if p == "private" else b) for (p, b), m in zip(theirs, moved, strict=True)]
-    if theirs != second.batches:
+    if kind == "untraced" and method == "crt" and first.units(noisy) != second.units(noisy):
+        found.append(f"{noisy}: differs, and the secret counts neither as a trace nor as public")
+    places = second.paired("private")
+    theirs = [(p, [k for k in b if p != "private" or k in places]) for p, b in first.batches]
+    ours = [(p, sorted(places[k] for k in b) if p == "private" else b) for p, b in second.batches]
+    if theirs != ours:
         found.append("batches: differ")
     counted = sum(e.steps for e in events)
     if noisy == "private" and events and len(first.sums) != counted:
@@ -478,24 +754,27 @@ def findings(one, other, first, second):
         multiplier = min(e.noise_multiplier for e in events)
         here = len(differing & set(first.batches[first.of_batch[k]][1]))
         most = here * (1 if second.removed else 2) * first.stds[k] / multiplier
+        most = 0.0 if kind == "untraced" and method == "crt" else most
         if far > most * (1 + 1e-4) + 1e-5:
             found.append(f"step {k}: sums are {far:.3g} apart, accounted are {most:.3g}")
             break
-    if [*files] != [*other[1]]:
-        found.append(f"files: {sorted(set(files) ^ set(other[1]))} differ in name or order")
+    if [*files] != [*other.files]:
+        found.append(f"files: {sorted(set(files) ^ set(other.files))} differ in name or order")
     numbers = set()
-    if second.removed or told["odometer"]["unit"] != "turn":
+    if second.removed or (method in ("dpsgd", "user_dpsgd") and told["odometer"]["unit"] != "turn"):
         # How many points there are is known, and how many messages one of them holds.
-        numbers = {n for x in (one, other) for n in x[2]["odometer"]["holds"].values()}
-        numbers |= {x[2]["record"]["corpus"]["turns"] for x in (one, other)}
+        numbers = {n for x in (one, other) for n in x.told["odometer"]["holds"].values()}
+        numbers |= {x.told["record"]["corpus"]["turns"] for x in (one, other)}
         if first.sized:  # canaries are points as well
             numbers |= {n + first.sized.canaries * first.sized.copies for n in numbers}
-        numbers |= {p["points"] for x in (one, other) for p in x[2]["record"]["phases"]}
+        numbers |= {p["points"] for x in (one, other) for p in x.told["record"]["phases"]}
     for name in {**files, **told}:
-        a, b = (undeclared({**x[1], **x[2]}.get(name), x[3], numbers) for x in (one, other))
+        a, b = (
+            undeclared({**x.files, **x.told}.get(name), x.declared, numbers) for x in (one, other)
+        )
         if a != b:
             found.append(f"{name}: {apart(a, b)}")
-    return found
+    return found, kind
 
 
 def apart(one, other):
@@ -507,125 +786,148 @@ def apart(one, other):
 
 
 def pair(number, seed, home, say=print):
-    """The findings of one pair."""
+    """The findings of one pair, and its :func:`outcome` or "refused"."""
     coin = random.Random(f"{seed} {number}")
     method, given = settings(coin, home)
-    rows = corpus(coin, DIGITS if method == "selective" else LETTERS)
-    others, what, removed = changed(coin, rows, method, given)
-    labelled = coin.random() < 0.5
-    read = any(given.get(name) for name in ("canaries", "gamma", "template"))
-    read |= given.get("unit") == "user"  # it has too few points then
-    given["screened"] = method == "crt" and not read and coin.random() < 0.3
+    labelled = coin.choice([None, "as the text brings them", "drawn"])
+    if method == "crt" and labelled == "drawn" and not is_long(given):
+        given["unit"] = coin.choice(["turn", "dialogue", "user"])
+    if method == "crt" and coin.random() < 0.4:
+        for name in ("canaries", "copies", "template"):
+            given.pop(name, None)  # a screened text has none, and is text already
+        likeness = coin.choice(["exact"] * 8 + ["near", "bloom"])
+        given["screened"] = How("none", dedup_by=likeness, keep_ids=coin.random() < 0.3)
+    made = changed(coin, corpus(coin, method, given), method, given, labelled)
     runs, watches = [], []
     with tempfile.TemporaryDirectory(dir=home) as place:
-        for name, these in (("one", rows), ("other", others)):
+        for name, rows in (("one", made.rows), ("other", made.other)):
             folder = Path(place) / name
             folder.mkdir()
-            with (folder / "c.jsonl").open("w") as file:
-                for row in these:
-                    file.write(
-                        json.dumps(row | {"turns": [turn(t, labelled) for t in row["turns"]]})
-                    )
-                    file.write("\n")
-            watch = Watch(*watches, removed=removed)
-            runs.append(ran(given, method, folder, watch, (number + 1) % CERTIFIED == 0))
+            text = folder / "c.jsonl"
+            with text.open("w") as file:
+                for row in rows:
+                    told = {**row, "turns": [
+                        {**t, "secrets": marked(t["text"]) if labelled else []}
+                        for t in row["turns"]
+                    ]}  # fmt: skip
+                    file.write(json.dumps(told) + "\n")
+            if not runs and labelled == "drawn" and method in ("crt", "sgd"):
+                given["labels"] = seed_that_draws(text, made.picked)
+            watch = Watch(*watches, removed=made.removed, pair=made)
+            if method == "plan":
+                said = [t["text"].lower() for row in rows for t in row["turns"]]
+                watch.holders = sum(made.values[len(runs)].lower() in text for text in said)
+            certified = (number + 1) % CERTIFIED == 0
+            runs.append(refused_or(ran, given, method, folder, watch, certified))
             watches.append(watch)
-    found = findings(*runs, *watches)
+    if isinstance(runs[0], str) or isinstance(runs[1], str):
+        found, kind = ["refused: in one of two corpora"] * (runs[0] != runs[1]), "refused"
+    else:
+        found, kind = findings(*runs, *watches, method)
     if found:
-        say(f"{number}: {method}, {what}; {' '.join(f'{k}={v}' for k, v in given.items())}")
-    return found
+        say(f"{number}: {method}, {made.what}; {' '.join(f'{k}={v}' for k, v in given.items())}")
+    return found, kind
 
 
-def turn(told, labelled):
-    """A message as a row of a corpus, with the places of its secrets where they are labelled."""
-    spans = re.finditer(rf"({FOUND}|{MISSED})-\w+", told["text"]) if labelled else ()
-    return told | {"secrets": [{"kind": m[1], "start": m.start(), "end": m.end()} for m in spans]}
+def refused_or(ran, given, *others):
+    """What was trained, or the line with which a model whose positions follow the batch was
+    refused."""
+    try:
+        return ran(given, *others)
+    except ValueError as refused:
+        if not is_long(given) or "\n" in str(refused):
+            raise
+        return str(refused)
 
 
-def setup(home):
-    """A model from outside, and policies."""
+def marked(text):
+    """Where secrets stand in a text, however they are written, as rows of a corpus."""
+    return [{"kind": m[1].upper(), "start": m.start(), "end": m.end()}
+            for m in re.finditer(rf"({'|'.join(KINDS)})-\w+", text, re.IGNORECASE)]  # fmt: skip
+
+
+@contextlib.contextmanager
+def a_home():
+    """A folder with models from outside, and policies that were made of no text."""
     transformers.utils.logging.disable_progress_bar()
-    tiny("gpt2", home / "base")
-    for name, kinds in (("found", [FOUND]), ("wide", [FOUND, MISSED]), ("other", [MISSED])):
-        text = "".join(f"[{k.lower()}]\npattern = '{k}-[A-Za-z0-9]+'\n" for k in kinds)
-        (home / f"{name}.toml").write_text(text)
-    return home
-
-
-def run(pairs, seed, start=0, say=print):
-    """So many pairs; all that was found."""
-    found = []
+    transformers.utils.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore", ".*found.txt, row")  # a value stands in so many turns
     with tempfile.TemporaryDirectory() as place:
-        home = setup(Path(place))
-        for number in range(start, start + pairs):
-            for one in pair(number, seed, home, say):
-                found.append(one)
-                say(f"   {one}")
-    return found
+        home = Path(place)
+        tiny("gpt2", home / "base")
+        for name in LONG:
+            long(name, home / name)
+        for name, kinds in (("found", [FOUND]), ("wide", [FOUND, MISSED]), ("other", [MISSED])):
+            text = "".join(f"[{k.lower()}]\npattern = '{k}-[A-Za-z0-9]+'\n" for k in kinds)
+            (home / f"{name}.toml").write_text(text)
+        (home / "found.txt").write_text("\n".join(LISTED))
+        (home / "words.txt").write_text("\n".join(WORDS))
+        yield home
+
+
+def long(name, folder):
+    """A tiny model whose positions are others where a text of the batch is longer than ORIGINAL."""
+    shape = {
+        "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24,
+        "initializer_range": 0.5, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0,
+    }  # fmt: skip
+    if name == "longrope":
+        rope = {"type": "longrope", "short_factor": [1.0] * 2, "long_factor": [40.0] * 2}
+        config = transformers.Phi3Config(
+            **shape, max_position_embeddings=256, rope_scaling=rope,
+            original_max_position_embeddings=ORIGINAL,
+        )  # fmt: skip
+    else:
+        rope = {"type": "dynamic", "factor": 8.0}
+        config = transformers.LlamaConfig(
+            **shape, max_position_embeddings=ORIGINAL, rope_scaling=rope
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    for path in (folder.parent / "base").glob("*token*"):
+        shutil.copy(path, folder)
+
+
+def run(home, pairs, seed, start=0, say=print):
+    """So many pairs; all that was found, and how often each :func:`outcome` came."""
+    found, kinds = [], Counter()
+    for number in range(start, start + pairs):
+        some, kind = pair(number, seed, home, say)
+        kinds[kind] += 1
+        for one in some:
+            found.append(one)
+            say(f"   {one}")
+    return found, kinds
 
 
 # --------------------------------------------------------------------------- leaks that are planted
-LEAKS = [
-    Fault(name, f"crtlib.{target}", old, new, "") for name, target, old, new in (
-        ("a vocabulary from raw text", "experiments.crt:_tokenizer",
-         "if not s and MASK not in p.text", "if True"),
-        ("noise times zero", "training.phases:private_step",
-         "std=noise_multiplier * clip_norm", "std=0 * noise_multiplier * clip_norm"),
-        ("noise for the first tensor alone", "training.noise:add_noise",
-         "[gradient(p) for p in parameters]", "[gradient(p) for p in parameters[:1]]"),
-        ("a layer without clipping", "training.bookkeeping:Lookup.add",
-         "factors[:, None, None].to(scaled.dtype)", "1"),
-        ("a unit of several texts without clipping", "training.clipping:unit_sum",
-         "gradient(p).add_(g * factor.to(g.dtype))", "gradient(p).add_(g)"),
-        ("a count in a file name", "experiments.record:_texts",
-         '"experiment.json": ', 'f"about-{hash(str(facts)) % 999}.json": '),
-        ("a count in a setting", "experiments.own:_settings",
-         "each = asdict(study) |", "each = asdict(study) | "
-         "{'seen': sum(len(p.text) for p in crt.data(study).points)} |"),
-        ("the exact perplexity on the card", "experiments.record:_texts",
-         '"perplexity": heard.value', '"perplexity": str(facts["perplexity"])'),
-        ("a private n as divisor", "experiments.own:sized",
-         "normaliser=max(1.0, q * count)", 
-         "normaliser=sum(len(p.text) for p in prepared.prepared.private)"),
-        ("the batch that was drawn as divisor", "training.phases:private_step",
-         "_divide(parameters, normaliser)", "_divide(parameters, 1 + float(norms.sum()))"),
-        ("long texts are drawn more often", "training.phases:PrivatePhase.batches",
-         "generator) < p)", "generator) * lengths.float().mean() / lengths < p)"),
-        ("a redacted point is read raw", "screening.redaction:prepare",
-         "append(redact(p, marks))", "append(p)"),
-        ("a state without clipping", "training.phases:SelectivePhase.released",
-         "clipped = (x * factors)", "clipped = (9 * x)"),
-        ("a state without noise", "training.phases:SelectivePhase.released",
-         "if self.noise_multiplier == 0", "if True"),
-    )
-]  # fmt: skip
-WITHIN = 50
+WITHIN = 200
 """Pairs within which each leak must be found."""
 
 
-def planted(leak):
+def planted(leak, home):
     """A leak, and how many pairs it took to find it; None: it was not found."""
     plant(leak)
-    count, said = [], []
     for number in range(WITHIN):
-        count.append(number)
         try:
-            said = run(1, 0, number, say=lambda _: None)
+            found, _ = run(home, 1, 0, number, say=lambda _: None)
         except Exception as error:
-            said = [repr(error)]
-        if said:
-            return leak.name, len(count), said[0]
+            found = [repr(error)]
+        if found:
+            return leak.name, number + 1, found[0]
     return leak.name, None, ""
 
 
-def plant_all(jobs):
+def plant_all(home, jobs):
     """Plant all leaks, each in a process of its own; how many were not found."""
     missed = 0
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        for name, count, said in pool.imap(planted, LEAKS, chunksize=1):
+        for name, count, said in pool.imap(partial(planted, home=home), LEAKS, chunksize=1):
             missed += count is None
             print(
-                f"{'MISSED' if count is None else f'pair {count:>2}'}  {name}  {said[:150]}",
+                f"{'MISSED' if count is None else f'pair {count:>3}'}  {name}  {said[:150]}",
                 flush=True,
             )
     print(f"{len(LEAKS) - missed} of {len(LEAKS)} leaks found within {WITHIN} pairs")
@@ -636,24 +938,25 @@ LOT = 10
 """Pairs of one process: it grows with each."""
 
 
-def share(spans, seed):
+def share(spans, home, seed):
     """What was found in some pairs, and what there is to say of it."""
     said = []
-    return run(len(spans), seed, spans.start, said.append), said
+    return *run(home, len(spans), seed, spans.start, said.append), said
 
 
-def run_all(pairs, seed, start, jobs):
+def run_all(home, pairs, seed, start, jobs):
     """So many pairs, shared among processes in lots, each of which is told when it is done; how
     many findings there were."""
     spans = [range(k, min(k + LOT, start + pairs)) for k in range(start, start + pairs, LOT)]
-    found = 0
+    found, kinds = 0, Counter()
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        lots = pool.imap(partial(share, seed=seed), spans, chunksize=1)
-        for span, (those, said) in zip(spans, lots, strict=True):
-            found += len(those)
+        lots = pool.imap(partial(share, home=home, seed=seed), spans, chunksize=1)
+        for span, (those, some, said) in zip(spans, lots, strict=True):
+            found, kinds = found + len(those), kinds + some
             for line in (*said, f"pairs {span.start} to {span.stop - 1}: {len(those)} findings"):
                 print(line, flush=True)
-    print(f"pairs {pairs}: {found} findings", flush=True)
+    each = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+    print(f"pairs {pairs}: {found} findings ({each})", flush=True)
     return found
 
 
@@ -665,8 +968,9 @@ def main():
     parser.add_argument("--planted", action="store_true", help="then plant leaks, and find them")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
-    found = run_all(options.pairs, options.seed, options.start, options.jobs)
-    missed = plant_all(options.jobs) if options.planted else 0
+    with a_home() as home:
+        found = run_all(home, options.pairs, options.seed, options.start, options.jobs)
+        missed = plant_all(home, options.jobs) if options.planted else 0
     raise SystemExit(bool(found or missed))
 
 

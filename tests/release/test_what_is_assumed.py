@@ -82,6 +82,8 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
     assert value["assumed"] == ["list:found.txt was not made from this text"]
     assert "It is assumed that list:found.txt was not made from this text." in page
     assert "would decide how any number of others is read" in page
+    assert "; assumed: list:found.txt was not made from this text" in made.promise
+    assert made.promise in (tmp_path / "m" / "guarantee.txt").read_text()
     assert str(tmp_path) not in json.dumps(value) + page + made.promise
     assert verify.difference(tmp_path / "m", value) is None
     assert certify.verify(tmp_path / "m", tmp_path / "m.html")[0] is None

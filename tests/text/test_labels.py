@@ -354,8 +354,9 @@ def test_unread_turns_in_the_judging_part_spoil_the_rate(home):
     with pytest.raises(ValueError, match="1 of 8 tasks to judge are unread; leaving out the hard"):
         take(home, home / "e.json")
     summary = take(home, home / "e.json", partial=True)
-    assert summary["drawn"] == "given" == labels.facts(home / "labels")["drawn"]
-    assert len(labels.read(home / "labels")) == 7
+    assert summary["drawn"] == "at_random" == labels.facts(home / "labels")["drawn"]
+    assert (summary["unread"], len(labels.read(home / "labels"))) == (1, 7)
+    assert len(labels.unread(home / "labels")) == 1
 
 
 def test_overlaps_of_one_kind_are_merged_and_white_space_is_trimmed(home):

@@ -360,7 +360,7 @@ def test_resume_is_bit_identical(tmp_path):
     ("changes", "message"),
     [
         ({"noise_multiplier": -1.0}, "noise_multiplier=-1.0: must be finite and at least 0"),
-        ({"clip_norm": 0.0}, "clip_norm=0.0: must be at least 1e-20, and finite"),
+        ({"clip_norm": 0.0}, "clip_norm=0.0: must be at least 1e-6, and finite"),
         ({"hidden_clip": 0.0}, "hidden_clip=0.0: must be positive"),
         ({"batch_size": 0}, "batch_size=0: must be finite and positive"),
     ],

@@ -1,0 +1,216 @@
+"""Before the first private step: does a model keep the examples of a batch apart, and is the loss
+that is trained on its own?
+
+The noise of DP-SGD covers what one example adds to the clipped sum. It covers nothing where one
+example decides what the others add: by a norm over the batch, by attention to padding, by positions
+that follow the longest text of the batch. Some of that is refused by name
+(:func:`crtlib.training.bookkeeping.refuse_unfit`); what nobody has thought of is found by trying.
+
+>>> from crtlib.models.networks import ModelSpec, build
+>>> model = build(ModelSpec("gpt2", vocab_size=60, hidden=8, layers=1, heads=2, context=32), seed=0)
+>>> refuse_mixing(model, longest=32)
+>>> model.transformer.h[0].register_forward_hook(lambda layer, x, y: y - y.mean(0))  # of the batch
+<torch.utils.hooks.RemovableHandle object at ...>
+>>> refuse_mixing(model, longest=32)  # doctest: +ELLIPSIS
+Traceback (most recent call last):
+...
+ValueError: model: a GPT2LMHeadModel lets the texts of a batch change what one of them adds, by ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crtlib.models import networks
+from crtlib.models.networks import RecurrentLM
+from crtlib.training import clipping
+from crtlib.training.bookkeeping import clip_factors, trainable
+from crtlib.training.devices import is_host
+
+SHORT = (5, 12, 3, 24)
+"""Tokens of the texts whose gradients are compared."""
+MOVED = 0.02
+"""Deviation by which weights are moved: an adapter that starts at zero hides what it does."""
+TOLERANCE, COARSE = 1e-4, 1e-2
+"""How far sums may be apart, in clip norms, and hidden states, in their own size: by rounding, on a
+CPU and on a GPU, whose products are of fewer bits. On a CPU rounding makes 3e-6 on ninety
+architectures; the least effect that was ever seen was 6e-3."""
+UNLIMITED = 256
+"""Tokens that are tried of a model without a longest text, where nobody says how many."""
+
+
+def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
+    """Refuse a model that noise would not cover, before it has read any text.
+
+    Random tokens are read, never a text. First the clipped sum of a batch of short texts is
+    compared with the sum of the clipped gradients of each alone, as autograd takes them of the
+    model's own logits; so a loss that is not the model's own is found as well, as of a head that
+    scales. It is taken twice, which finds what draws. Then a short text is read beside one of the
+    ``longest`` length and alone. Both with weights that are moved a little.
+
+    The recurrent models of this library are not tried: they read a text token by token, each row by
+    itself, and their clipping is tested against autograd.
+
+    Args:
+        model: On the device where it will be trained. It is left as it was: weights, gradients,
+            buffers, mode, and the state of torch's generators.
+        longest: Tokens of the longest text that may be read, a public constant; None is what the
+            model can read, at most ``UNLIMITED``.
+
+    Raises:
+        ValueError: One line that says what was seen, in clip norms.
+
+    Guarantee:
+        Of a model that is let through, texts of these lengths add to the clipped sum what they add
+        alone, to within ``TOLERANCE`` clip norms; private text decides nothing here, as none is
+        read and ``longest`` is public. What shows with certain tokens or weights alone is not
+        found. Test: ``tests/training/test_probe.py::test_what_mixes_is_refused``.
+    """
+    if isinstance(model, RecurrentLM):
+        return
+    limit = networks.context(model)
+    longest = min(n for n in (longest or UNLIMITED, limit or longest or UNLIMITED))
+    name, device = type(networks.core(model)).__name__, networks.device_of(model)
+    allowed = TOLERANCE if is_host(device) else COARSE
+    with _moved(model):
+        texts = _random_texts(model, [min(n, longest) for n in SHORT])
+        first, clip_norm = _sum_of_batch(model, texts)
+        again, _ = _sum_of_batch(model, texts, clip_norm)
+        if (by := _apart(first, again, clip_norm)) > allowed:
+            raise ValueError(
+                f"model: a {name} draws random numbers of its own, which moves a sum by {by:.2g} "
+                "clip norms: no run could go on from its checkpoint; must be built without noise"
+            )
+        alone = _sum_of_each(model, texts, clip_norm)
+        if (by := _apart(first, alone, clip_norm)) > allowed:
+            raise ValueError(
+                f"model: a {name} lets the texts of a batch change what one of them adds, by "
+                f"{by:.2g} clip norms, or has another loss than its output layer says: no noise "
+                "would cover that; must be another model"
+            )
+        if longest > max(SHORT) and (by := _moved_by_a_long_text(model, longest)) > allowed:
+            raise ValueError(
+                f"model: a {name} reads a short text otherwise beside one of {longest} tokens, by "
+                f"{by:.2g} of it: no noise would cover that; must be read with a smaller context, "
+                "or be another model"
+            )
+
+
+# --------------------------------------------------------------------------- what is compared
+def _random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
+    """Texts of random tokens, (length,) each, the same for every call."""
+    generator = torch.Generator().manual_seed(0)
+    vocabulary = len(networks.head(model).weight)
+    padding = getattr(networks.core(model).config, "pad_token_id", None) or 0
+    device = networks.device_of(model)
+    texts = []
+    for n in lengths:
+        ids = torch.randint(1, vocabulary, (n,), generator=generator)
+        texts.append(torch.where(ids == padding, 1 + ids % (vocabulary - 1), ids).to(device))
+    return texts
+
+
+def _padded(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    lengths = torch.tensor([len(text) for text in texts])
+    return nn.utils.rnn.pad_sequence(list(texts), batch_first=True), lengths
+
+
+def _sum_of_batch(
+    model: nn.Module, texts: Sequence[Tensor], clip_norm: float | None = None
+) -> tuple[list[Tensor], float]:
+    """The clipped sum, and the clip norm: where none is given half of the gradients are longer."""
+    tokens, lengths = _padded(texts)
+    targets = None if networks.is_causal(model) else tokens
+    for p in trainable(model).values():
+        p.grad = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a layer is clipped by parts is said by the training
+        if clip_norm is None:
+            norms = clipping.clipped_sum(model, tokens, lengths, clip_norm=1.0, targets=targets)
+            clip_norm = float(norms.norms.median().clamp_min(1e-3))
+            return _sum_of_batch(model, texts, clip_norm)
+        clipping.clipped_sum(model, tokens, lengths, clip_norm=clip_norm, targets=targets)
+    return _gradients(model), clip_norm
+
+
+def _sum_of_each(model: nn.Module, texts: Sequence[Tensor], clip_norm: float) -> list[Tensor]:
+    """The sum of clipped gradients by autograd, each text alone, unpadded, by the model's own
+    logits."""
+    parameters = list(trainable(model).values())
+    total = [torch.zeros_like(p) for p in parameters]
+    for text in texts:
+        with torch.enable_grad():
+            logits = networks.core(model)(input_ids=text[None], use_cache=False).logits[0].float()
+            causal = networks.is_causal(model)
+            loss = (
+                F.cross_entropy(logits[:-1], text[1:]) if causal else F.cross_entropy(logits, text)
+            )
+            grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+        each = [
+            torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)
+        ]
+        norm = torch.stack([g.double().square().sum() for g in each]).sum().sqrt()
+        factor = clip_factors(norm, clip_norm).float()
+        total = [t + factor * g for t, g in zip(total, each, strict=True)]
+    return total
+
+
+def _moved_by_a_long_text(model: nn.Module, longest: int) -> float:
+    """How far what a short text is read as moves beside a long one, over its own size."""
+    short, long = _random_texts(model, [max(SHORT), longest])
+    with torch.no_grad():
+        alone = _read(model, [short])
+        beside = _read(model, [short, long])
+        alone_again = _read(model, [short])
+    size = alone.float().norm().clamp_min(1e-12)
+    return max(float((x.float() - alone.float()).norm() / size) for x in (beside, alone_again))
+
+
+def _read(model: nn.Module, texts: Sequence[Tensor]) -> Tensor:
+    """What the head reads of the first of some texts."""
+    tokens, lengths = _padded(texts)
+    return networks.hidden(model, tokens, lengths.to(tokens.device))[0, : len(texts[0])]
+
+
+def _gradients(model: nn.Module) -> list[Tensor]:
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in trainable(model).values()]
+
+
+def _apart(one: Sequence[Tensor], other: Sequence[Tensor], clip_norm: float) -> float:
+    """The distance of two sums, in clip norms."""
+    squares = [(a.double() - b.double()).square().sum() for a, b in zip(one, other, strict=True)]
+    return float(torch.stack(squares).sum().sqrt()) / clip_norm
+
+
+@contextlib.contextmanager
+def _moved(model: nn.Module) -> Iterator[None]:
+    """The model in training, with its weights moved; afterwards all is as it was."""
+    parameters = list(trainable(model).values())
+    before = [(p, p.detach().clone(), p.grad) for p in parameters]
+    buffers = [(b, b.detach().clone()) for b in model.buffers()]
+    modes = [(m, m.training) for m in model.modules()]
+    generator = torch.Generator().manual_seed(1)
+    device = networks.device_of(model)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        try:
+            model.train()
+            with torch.no_grad():
+                for p in parameters:
+                    noise = torch.randn(p.shape, generator=generator)
+                    p.add_(noise.to(device=p.device, dtype=p.dtype), alpha=MOVED)
+            yield
+        finally:
+            with torch.no_grad():
+                for p, weights, grad in before:
+                    p.copy_(weights)
+                    p.grad = grad
+                for b, values in buffers:
+                    b.copy_(values)
+            for m, training in modes:
+                m.training = training

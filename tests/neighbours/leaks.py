@@ -1,0 +1,95 @@
+"""Leaks that ``python -m tests.neighbours --planted`` plants, and must find.
+
+Each is a change of one function of the library by which something of a message gets past the noise,
+past a rate, or past the sensitivity that is accounted.
+"""
+
+from tests.faults.table import Fault
+
+NOT_COVERED = (
+    ("a vocabulary from raw text", "experiments.crt:_tokenizer",
+     "if not s and MASK not in p.text", "if True"),
+    ("noise times zero", "training.phases:private_step",
+     "std=noise_multiplier * clip_norm", "std=0 * noise_multiplier * clip_norm"),
+    ("noise for the first tensor alone", "training.noise:add_noise",
+     "[gradient(p) for p in parameters]", "[gradient(p) for p in parameters[:1]]"),
+    ("a layer without clipping", "training.bookkeeping:Lookup.add",
+     "factors[:, None, None].to(scaled.dtype)", "1"),
+    ("a unit of several texts without clipping", "training.clipping:unit_sum",
+     "gradient(p).add_(g * factor.to(g.dtype))", "gradient(p).add_(g)"),
+    ("a count in a file name", "experiments.record:_texts",
+     '"experiment.json": ', 'f"about-{hash(str(facts)) % 999}.json": '),
+    ("a count in a setting", "experiments.own:_settings",
+     "each = asdict(study) |", "each = asdict(study) | "
+     "{'seen': sum(len(p.text) for p in crt.data(study).points)} |"),
+    ("the exact perplexity on the card", "experiments.record:_texts",
+     '"perplexity": heard.value', '"perplexity": str(facts["perplexity"])'),
+    ("a private n as divisor", "experiments.own:sized",
+     "normaliser=max(1.0, q * count)",
+     "normaliser=sum(len(p.text) for p in prepared.prepared.private)"),
+    ("the batch that was drawn as divisor", "training.phases:private_step",
+     "_divide(parameters, normaliser)", "_divide(parameters, 1 + float(norms.sum()))"),
+    ("long texts are drawn more often", "training.phases:PrivatePhase.batches",
+     "generator) < p)", "generator) * lengths.float().mean() / lengths < p)"),
+    ("a redacted point is read raw", "screening.redaction:prepare",
+     "append(redact(p, marks))", "append(p)"),
+    ("a state without clipping", "training.phases:SelectivePhase.released",
+     "clipped = (x * factors)", "clipped = (9 * x)"),
+    ("a state without noise", "training.phases:SelectivePhase.released",
+     "if self.noise_multiplier == 0", "if True"),
+)  # fmt: skip
+"""What is read, clipped, noised or written without the promise's leave."""
+REPEATED = (
+    ("copies of private points are left out", "screening.redaction:prepare",
+     'duplicates == "mask_private" and not apart', 'duplicates == "mask_private"'),
+    ("the first of several copies is masked as well", "screening.redaction:repeats",
+     "return seen(method, len(texts), error_rate=error_rate)(texts)",
+     "return [texts.count(text) > 1 for text in texts]"),
+    ("what is held out follows from the different messages", "experiments.own:study_of",
+     "size = len(corpora.load(corpus))",
+     "size = len({tuple(t.text for t in d.turns) for d in corpora.load(corpus).dialogues})"),
+    ("the vocabulary follows from the different messages", "experiments.crt:_tokenizer",
+     "train_bpe(silent,", "train_bpe(silent[len({p.text for p in points}) % 2 :],"),
+    ("the different messages are counted in a setting", "experiments.own:_settings",
+     "each = asdict(study) |",
+     "each = asdict(study) | {'seen': len({p.text for p in crt.data(study).points})} |"),
+    ("near duplicates are copies", "screening.redaction:prepare",
+     "pattern = repeats(points)", 'pattern = repeats(points, "near")'),
+    ("messages that share a byte of their hash are copies", "screening.redaction:seen",
+     "digest[:16]", "digest[:1]"),
+    ("copies are found whatever their case", "screening.redaction:seen",
+     "text.encode()", "text.lower().encode()"),
+    ("a folder that was screened by likeness is certified", "screening.corpus:by_likeness",
+     '"exact"', 'summary["dedup_by"]'),
+    ("the coin of the dial is drawn from the name of a message", "experiments.own:study_of",
+     '"coin": "text"', '"coin": "point"'),
+)  # fmt: skip
+"""One message decides how others are read."""
+UNCOUNTED = (
+    ("a secret in a repeated message is no trace", "screening.rates:RateCounter._with_repeats",
+     "if texts is None", "if True"),
+    ("the masked message is not looked for elsewhere", "screening.rates:Judged.repeated",
+     "return here or (", "return here or False and ("),
+    ("the message itself is not looked for elsewhere", "screening.rates:Judged.repeated",
+     "here = texts.stands_elsewhere(self.text, here=True)", "here = False"),
+    ("drawn labels look for no repeated message", "screening.corpus:judge",
+     "count_texts(corpus, pair.unit)", "None"),
+    ("a drawn value is looked for in its message alone", "screening.corpus:judge",
+     "find_values=True", "find_values=False"),
+    ("a drawn value is looked for as it is written", "screening.rates:_places",
+     "if len(entry(value)[0]) >= SHORTEST", "if False"),
+    ("a value is masked at one of its places", "screening.rates:RateCounter.add",
+     "where.append((p, redacted, places[value]))", "where.append((p, redacted, [s]))"),
+)  # fmt: skip
+"""A secret that leaves a trace, or is public, counts as one that is not."""
+MIXED = (
+    ("activations follow the longest text of a batch", "models.networks:RecurrentLM.features",
+     "x = layer(x)", "x = layer(x) * (1 + x.shape[1] / 50)"),
+    ("a message is clipped by the norms of its batch", "training.bookkeeping:clip_factors",
+     "norms.clamp_min(", "norms.mean().expand_as(norms).clamp_min("),
+)  # fmt: skip
+"""What a model makes of a message depends on the others of its batch."""
+LEAKS = [
+    Fault(name, f"crtlib.{target}", old, new, "")
+    for name, target, old, new in (*NOT_COVERED, *REPEATED, *UNCOUNTED, *MIXED)
+]

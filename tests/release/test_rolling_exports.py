@@ -1,0 +1,116 @@
+"""A text that shares short messages with an earlier one is known again by those that are rare."""
+
+import random
+
+import pytest
+
+from crtlib.accounting import odometer
+from crtlib.experiments import own
+from crtlib.release import certify
+from crtlib.text import corpora, records
+from crtlib.text.records import Dialogue, Turn
+from tests.release.test_of_0_3 import old  # noqa: F401  a fixture
+
+SMALL = {"method": "dpsgd", "width": 2, "epochs": 1, "epsilon": 3.0, "delta": 1e-4}
+SAID = ["thank you", "hello", "you are welcome", "anything else?", "no, that is all", "good bye"]
+WORDS = ["order", "box", "late", "blue", "name", "card", "door", "bill", "post", "lost", "kind"]
+
+
+def messages(seed, number):
+    """So many short messages, each said once, of whoever has this seed."""
+    coin = random.Random(seed)
+    return [" ".join([*coin.choices(WORDS, k=5), f"{seed}-{k}"]) for k in range(number)]
+
+
+def threads(path, spoken, start=0):
+    """A corpus of conversations of nobody who is named."""
+    talks = [
+        Dialogue(f"{path.stem}-{k}", "", tuple(Turn("USR", text) for text in texts))
+        for k, texts in enumerate(spoken, start)
+    ]
+    records.write_jsonl(talks, path)
+    return path
+
+
+def related(*paths):
+    """How many units of each kind the registry finds in common with the first."""
+    registry, names = odometer.Registry(odometer.home()), [corpora.corpus_hash(p) for p in paths]
+    for path, name in zip(paths, names, strict=True):
+        registry.register(name, corpora.units(path))
+    found = registry.related(names[0])
+    return [dict(found[name]) if name in found else None for name in names[1:]]
+
+
+def months(home):
+    """Two exports of thirty days: 40 of 100 threads go on, with two messages more each."""
+    first = [messages(f"jan{k}", 6) for k in range(100)]
+    later = [[*first[k], *messages(f"feb{k}", 2)] for k in range(40)]
+    later += [messages(f"new{k}", 6) for k in range(60)]
+    return threads(home / "january.jsonl", first), threads(home / "february.jsonl", later)
+
+
+def test_a_rolling_export_of_people_without_a_name_composes(tmp_path):
+    """A8: 240 messages were trained on twice, and February said (3.0, 1e-4), 62.6 of 100, and "No
+    earlier run on this text, or on text of the same people, is known here"."""
+    for text in months(tmp_path):
+        own.train(text, out=tmp_path / text.stem, **SMALL)
+    first, second = (
+        certify.parts(certify.read(tmp_path / name), copies=()) for name in ("january", "february")
+    )
+    assert second["verdict"] == "holds" and second["spent_before"]["runs"] == 1
+    assert second["guarantee"]["missed"]["epsilon"] > 1.2 * first["guarantee"]["missed"]["epsilon"]
+    certify.write(tmp_path / "january", tmp_path / "page.html")
+    page = " ".join((tmp_path / "page.html").read_text().split())
+    assert f"messages of {corpora.LONG} characters or more, and many short messages" in page
+
+
+@pytest.mark.parametrize("shared, kind", [(4, "stretch"), (100, "rare")])
+def test_what_is_said_once_is_enough(tmp_path, shared, kind):
+    """A window that moves by most of a period: few threads go on; or each message is a conversation
+    of its own, so that nothing follows it."""
+    one = [messages(f"a{k}", 6) for k in range(100)]
+    other = one[:shared] + [messages(f"b{k}", 6) for k in range(100 - shared)]
+    other = [[*texts, f"and more {k}"] for k, texts in enumerate(other)]
+    if kind == "rare":
+        one = [[text] for texts in one for text in texts]
+        other = one[:shared] + [[text] for k in range(80) for text in messages(f"b{k}", 6)]
+    (found,) = related(threads(tmp_path / "one.jsonl", one), threads(tmp_path / "o.jsonl", other))
+    assert found and found[kind] >= odometer.ALIKE and "short" not in found
+
+
+def test_strangers_who_thank_each_other_are_not_the_same(tmp_path):
+    coin = random.Random(0)
+    texts = [
+        [[*messages(f"{who}{k}", 1), *coin.sample(SAID, 4)] for k in range(100)] for who in "ab"
+    ]
+    for k, phrase in enumerate(messages("closing", odometer.ALIKE - 1)):  # said once in each
+        texts[0][k].append(phrase)
+        texts[1][k].append(phrase)
+    paths = (threads(tmp_path / f"{k}.jsonl", some) for k, some in enumerate(texts))
+    assert related(*paths) == [None]
+
+
+def test_a_text_that_0_3_entered_is_known_as_it_was_until_it_is_read_again(tmp_path):
+    january, february = months(tmp_path)
+    registry, name = odometer.Registry(odometer.home()), corpora.corpus_hash(january)
+    units = [u for u in corpora.units(january) if u[0] not in ("rare", "stretch")]
+    registry.register(name, units)  # as 0.3 did
+    assert related(february, threads(tmp_path / "far.jsonl", [messages("far", 60)])) == [None]
+    assert name not in registry.related(corpora.corpus_hash(february))
+    same = threads(tmp_path / "same.jsonl", [messages(f"jan{k}", 6)[:5] for k in range(100)])
+    assert related(same, february)[0]
+    assert name in registry.related(corpora.corpus_hash(same))  # half of it, as before
+    assert related(february, january)[0]
+
+
+def test_the_registry_of_0_3_knows_which_messages_are_rare_once_it_is_read_again(old):  # noqa: F811
+    registry, text = odometer.Registry(odometer.home()), old / "talk.jsonl"
+    before = registry.related(corpora.corpus_hash(text))
+    grown = old / "grown.jsonl"
+    grown.write_text(text.read_text().replace('"d', '"x'))
+    registry.register(corpora.corpus_hash(grown), corpora.units(grown))
+    assert corpora.corpus_hash(text) in before
+    assert corpora.corpus_hash(text) in registry.related(corpora.corpus_hash(grown))
+    assert "rare" not in registry.related(corpora.corpus_hash(grown))[corpora.corpus_hash(text)]
+    registry.register(corpora.corpus_hash(text), corpora.units(text))
+    assert registry.related(corpora.corpus_hash(grown))[corpora.corpus_hash(text)]["rare"] >= 16

@@ -1,0 +1,248 @@
+"""A model that lets one text of a batch decide about others is refused before it has read any."""
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from crtlib.models import networks, pretrained
+from crtlib.models.networks import ModelSpec, build
+from crtlib.training import loop, methods, probe
+from crtlib.training.bookkeeping import trainable
+from crtlib.training.methods import Private
+from crtlib.training.probe import refuse_mixing
+
+VOCABULARY = 97
+PRIVATE = Private(
+    sampling_probability=0.5, noise_multiplier=1.0, clip_norm=1.0, normaliser=4.0, learning_rate=0.1
+)
+TINY = {
+    "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 24, "max_position_embeddings": 64, "head_dim": 4,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "num_experts": 4,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4,
+    "moe_intermediate_size": 12,
+    "shared_expert_intermediate_size": 12, "hidden_dropout": 0.0, "attention_dropout": 0.0,
+    "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "dropout": 0.0,
+    "activation_dropout": 0.0, "layerdrop": 0.0, "ffn_dim": 24, "word_embed_proj_dim": 16,
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "rotary_dim": 4,
+    "resid_dropout": 0.0, "embed_dropout": 0.0, "embedding_dropout": 0.0,
+}  # fmt: skip
+MORE = {
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 4},
+    "granite": {"logits_scaling": 8.0},
+    "granitemoe": {"logits_scaling": 4.0},
+    "cohere": {"logit_scale": 0.25},
+    "cohere2": {"logit_scale": 0.25},
+    "mpt": {"d_model": 16, "n_heads": 4, "n_layers": 2, "max_seq_len": 64},
+    "deepseek_v3": {"num_key_value_heads": 4, "q_lora_rank": 8, "kv_lora_rank": 8,
+                    "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 4, "n_group": 1,
+                    "topk_group": 1, "first_k_dense_replace": 1, "n_shared_experts": 1,
+                    "n_routed_experts": 4},
+    "glm": {"head_dim": 4},
+}  # fmt: skip
+FIT = ["gpt2", "llama", "mixtral", "gemma2", "cohere", "granite", "biogpt", "phi3"]
+BY_NIGHT = [
+    "gpt_neo", "gptj", "gpt_neox", "gpt_bigcode", "opt", "bloom", "falcon", "mistral", "qwen2",
+    "qwen2_moe", "qwen3", "qwen3_moe", "phi", "gemma", "gemma3_text", "olmo", "olmo2", "olmoe",
+    "stablelm", "starcoder2", "cohere2", "granitemoe", "glm", "nemotron", "smollm3", "codegen",
+]  # fmt: skip
+
+
+def tiny(kind, **changes):
+    """A random model of an architecture of transformers, in float32."""
+    make = transformers.CONFIG_MAPPING[kind]
+    known = set(make().to_dict()) | set(make.attribute_map)
+    given = {k: v for k, v in TINY.items() if k in known} | MORE.get(kind, {}) | changes
+    if "layer_types" in known and getattr(make(), "layer_types", None):
+        given.setdefault("layer_types", list(dict.fromkeys(make().layer_types))[:2] * 2)
+        given["layer_types"] = given["layer_types"][:2]
+    config = make(**given)
+    config._attn_implementation = config._experts_implementation = "eager"
+    torch.manual_seed(0)
+    return transformers.AutoModelForCausalLM.from_config(config)
+
+
+def apart(model):
+    """How far the clipped sum of a batch is from brute force, in clip norms."""
+    with probe._moved(model):
+        texts = probe._random_texts(model, probe.SHORT)
+        first, clip_norm = probe._sum_of_batch(model, texts)
+        return probe._apart(first, probe._sum_of_each(model, texts, clip_norm), clip_norm)
+
+
+@pytest.mark.parametrize("kind", FIT)
+def test_an_architecture_that_keeps_texts_apart_is_let_through(kind):
+    model = tiny(kind)
+    refuse_mixing(model, longest=48)
+    assert apart(model) < 1e-5
+
+
+@pytest.mark.parametrize("kind", BY_NIGHT)
+def test_more_architectures_are_let_through(kind):
+    test_an_architecture_that_keeps_texts_apart_is_let_through(kind)
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("llama", 1.0), ("cohere", 0.25), ("granite", 0.125)])
+def test_a_head_has_the_scale_of_its_model(kind, scale):
+    """To 0.3 Cohere and Granite were trained on the loss of a model without it."""
+    model = tiny(kind)
+    head, texts = networks.head(model), torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        exact = model(input_ids=texts, use_cache=False).logits
+        ours = head.logits(networks.hidden(model, texts))
+    assert head.scale == scale
+    assert torch.allclose(ours, exact, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "granite"])
+def test_adapters_are_tried_as_well(kind):
+    model = pretrained.with_lora(tiny(kind), 2, seed=0)
+    refuse_mixing(model, longest=48)
+    assert apart(model) < 1e-5
+
+
+# --------------------------------------------------------------------------- what is refused
+def longrope(kind="phi3"):
+    """Beyond 32 tokens all texts of a pass take the long factors (Phi-3, Phi-3.5, Phi-4-mini)."""
+    factors = {"short_factor": [1.0, 1.0], "long_factor": [4.0, 8.0]}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 32}
+    return tiny(kind, rope_parameters=rope | factors, original_max_position_embeddings=32)
+
+
+def bidirectional():
+    return tiny("gemma3_text", use_bidirectional_attention=True)
+
+
+def batch_norm():
+    model = tiny("llama")
+    inner = model.model.layers[0].mlp
+    inner.norm = nn.BatchNorm1d(16)
+    plain = inner.forward
+    inner.forward = lambda x: inner.norm(plain(x).mT).mT
+    return model
+
+
+def jitter():
+    return tiny("phimoe", router_jitter_noise=0.5, input_jitter_noise=0.5)
+
+
+def by_longest(model):
+    """Positions that are scaled by the longest text of the batch."""
+    layer = model.model.embed_tokens
+    layer.register_forward_hook(lambda _, ids, out: out * (1 + ids[0].shape[1] / 100))
+    return model
+
+
+def normalised(model):
+    """A normalisation across the examples, deep inside."""
+    layer = model.model.layers[1].self_attn.o_proj
+    layer.register_forward_hook(lambda _, x, out: out - out.mean(0, keepdim=True))
+    return model
+
+
+def noisy(model):
+    """A router that draws."""
+    layer = model.model.layers[0].mlp
+    layer.register_forward_pre_hook(lambda _, x: (x[0] * (1 + 0.01 * torch.randn_like(x[0])),))
+    return model
+
+
+def looks_back(model):
+    """Attention over padding in one layer: each token sees the mean of all that follow it."""
+    layer = model.model.layers[1]
+    layer.register_forward_pre_hook(
+        lambda _, x, kw: ((x[0] + 0.1 * x[0].mean(1, keepdim=True),), kw), with_kwargs=True
+    )
+    return model
+
+
+def product(model):
+    """Adapters that start at zero, and mix the examples by a product of what they say."""
+    for name, layer in model.named_modules():
+        if "lora_B" in name and isinstance(layer, nn.Linear):
+            layer.register_forward_hook(lambda _, x, out: out + 10 * out * out.mean(0))
+    return model
+
+
+def scaled(model):
+    """A head that multiplies where no name of ours says so."""
+    plain = model.forward
+
+    def forward(*given, **named):
+        out = plain(*given, **named)
+        out.logits = out.logits * 0.5
+        return out
+
+    model.forward = forward
+    return model
+
+
+MIXES = {
+    "longrope": longrope,
+    "attention over padding": bidirectional,
+    "router jitter": jitter,
+    "positions by the longest": lambda: by_longest(tiny("llama")),
+    "a norm over the batch": lambda: normalised(tiny("llama")),
+    "a router that draws": lambda: noisy(tiny("llama")),
+    "padding is seen in one layer": lambda: looks_back(tiny("llama")),
+    "a scaled head": lambda: scaled(tiny("llama")),
+    "adapters that start at zero": lambda: product(pretrained.with_lora(tiny("llama"), 2, seed=0)),
+    "a norm over the batch, behind adapters": lambda: pretrained.with_lora(
+        normalised(tiny("llama")), 2, seed=0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_what_mixes_is_refused(name):
+    with pytest.raises(ValueError, match=r"^model: a \w+ .*must ") as refused:
+        refuse_mixing(MIXES[name](), longest=48)
+    assert "\n" not in str(refused.value)
+
+
+def test_batch_norm_is_refused_by_its_name():
+    with pytest.raises(ValueError, match="BatchNorm1d, which mixes the examples"):
+        refuse_mixing(batch_norm(), longest=48)
+
+
+def test_longrope_within_its_original_length_is_let_through():
+    refuse_mixing(longrope(), longest=32)
+
+
+def test_a_training_is_refused_before_its_first_step():
+    started = []
+    phases = methods.dpsgd(epochs=1, private=PRIVATE)
+    with pytest.raises(ValueError, match="beside one of 48 tokens"):
+        loop.train(
+            longrope(), phases, {"private": [[5, 6, 7]] * 8}, seed=0, longest=48,
+            on_start=lambda *_: started.append(1),
+        )  # fmt: skip
+    assert not started
+
+
+def test_a_model_is_left_as_it_was():
+    model = pretrained.with_lora(tiny("qwen2_moe"), 2, seed=0).eval()
+    first = next(iter(trainable(model).values()))
+    first.grad = torch.ones_like(first)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    state = torch.get_rng_state()
+    refuse_mixing(model, longest=48)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert torch.equal(first.grad, torch.ones_like(first)) and not model.training
+    others = [p for p in trainable(model).values() if p is not first]
+    assert all(p.grad is None for p in others)
+
+
+def test_weights_of_a_training_are_those_without_a_probe(monkeypatch):
+    def trained():
+        model = build(ModelSpec("gpt2", VOCABULARY, hidden=8, heads=2, context=16), seed=0)
+        phases = methods.dpsgd(epochs=1, private=PRIVATE)
+        loop.train(model, phases, {"private": [[5, 6, 7]] * 8}, seed=0)
+        return model.state_dict()
+
+    with_probe = trained()
+    monkeypatch.setattr(loop, "refuse_mixing", lambda *_, **__: None)
+    without = trained()
+    assert all(torch.equal(v, without[k]) for k, v in with_probe.items())
