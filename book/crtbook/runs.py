@@ -239,8 +239,9 @@ class ScreeningStudy(Study):
         )
         pi, pi_c = (self._policy(name) for name in (self.policy, self.conservative))
         flags, cautious = pi(points), pi_c(points)
-        known = {"flags": flags, "cautious_flags": cautious}
-        counted = rates.rates(points, pi, pi_c, dedup="none", **known)
+        counter = rates.RateCounter(pi, pi_c)
+        counter.add(points, flags=flags, cautious_flags=cautious)
+        counted = counter.rates()
         either = [bool(f or c) for f, c in zip(flags, cautious, strict=True)]
         facts: dict[str, float] = {"points": len(points), "private": sum(either) / len(points)}
         facts["flagged"] = sum(map(bool, flags)) / len(points)
