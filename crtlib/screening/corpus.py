@@ -268,7 +268,7 @@ def screen(
             points = records.points(Corpus("", tuple(batch)), how.unit)
             bar.update(len(points))
             flags, cautious = ([tuple(Secret(*s) for s in each) for each in some] for some in both)
-            again = seen([p.text for p in points]) if seen else redaction.repeats(points, "near")
+            again = seen(points) if seen else redaction.repeats(points, "near")
             if not judges:
                 counter.add(points, flags=flags, cautious_flags=cautious)
                 if texts is not None:
@@ -330,6 +330,9 @@ def judge(
     read = partial(
         labels.points, corpus, folder, part="judge", unit=pair.unit, without=late, write=write
     )
+    if seen_before := late & {t.task for t, _ in labels.read(folder, part="judge")}:
+        kept = {t.task for t in labels.read_tasks(folder)} - seen_before
+        counter.add_left_out(read(without=kept))
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
     counter.add(read(), sure=sure, again=labels.again(folder) if twice else None)
     left = [t for t in labels.unread(folder) if t.task not in late]

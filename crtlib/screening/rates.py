@@ -255,7 +255,9 @@ class Judged:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
     ``traits`` are what it is, by :data:`TRAITS`, but for its kind. ``sure``: no reader doubts
     it; ``again``: see :func:`crtlib.text.labels.again`. ``text`` and ``masked``: hashes of its
-    point's text, and of that with the secret masked; None where it was not looked for."""
+    point's text, and of that with the secret masked; None where it was not looked for.
+    ``left_out``: it counts only if its message is repeated
+    (:meth:`RateCounter.add_left_out`)."""
 
     cluster: str
     kind: str
@@ -268,6 +270,7 @@ class Judged:
     again: str | None = None
     text: int | None = None
     masked: int | None = None
+    left_out: bool = False
 
     def repeated(self, texts: TextCounts) -> bool:
         """Whether its point, or that with the secret masked, is the text of another point."""
@@ -374,7 +377,7 @@ def _rate(name: str, judged: Sequence[Judged], alpha: float) -> Rate:
     every = None if None in each else (sum(each), len(each))
     taken = one_of_each([j for j in judged if j.sure or fails(j)])
     again = None
-    if judged[0].again is not None:
+    if any(j.again is not None for j in judged):
         new = [j for j in taken if j.again == "new"]
         taken = [j for j in taken if j.again != "new"]
         found = len(new) + len({j.cluster for j in judged if j.again == "found"})
@@ -510,6 +513,7 @@ class RateCounter:
                 continue
             if any(t.judged_by(p) for t in teachers):
                 self.left_out += 1
+                self.add_left_out([p])
                 continue
             self.points += 1
             if not p.secrets:
@@ -549,6 +553,34 @@ class RateCounter:
         self._judged += judged
         return self._with_repeats(judged)
 
+    def add_left_out(self, points: Iterable[Point]) -> None:
+        """Take points that may not judge, as a policy was taught by them or may have been made from
+        what they say.
+
+        Which messages are left out is known by their text, so repeated ones are left out more often
+        than others; and a secret in one is a trace whatever the policy says. So of these each
+        secret counts, as one on which the policies fail in every way.
+
+        Guarantee:
+            Leaving messages out does not hide that messages repeat. Test:
+            ``tests/release/test_repeated_messages.py::test_what_was_read_before_is_a_trace_where_it_is_repeated``.
+        """
+        for p in points:
+            for s in p.secrets:
+                self._judged.append(
+                    Judged(
+                        cluster=whose(p, self.cluster),
+                        kind=s.kind,
+                        order=_order(self.seed, p.id, s.start),
+                        miss=True,
+                        trace=True,
+                        public=True,
+                        traits=_traits(p.text, s),
+                        text=text_hash(p),
+                        left_out=True,
+                    )
+                )
+
     def add_unread(self, turns: Iterable[Point]) -> None:
         """Count turns that were drawn, one of each cluster, and that nobody read: each as a secret
         on which the policies fail in every way, of every kind.
@@ -580,12 +612,15 @@ class RateCounter:
         return places
 
     def _with_repeats(self, judged: Iterable[Judged]) -> list[Judged]:
-        """The secrets, of which those that stand in a repeated text leave a trace."""
+        """The secrets, of which those that stand in a repeated text leave a trace; of those that
+        were left out, only these."""
         texts = self.texts
         if texts is None:
-            return list(judged)
+            return [j for j in judged if not j.left_out]
         return [
-            replace(j, trace=True) if j.trace is False and j.repeated(texts) else j for j in judged
+            replace(j, trace=True) if j.trace is False and j.repeated(texts) else j
+            for j in judged
+            if not j.left_out or texts.stands_elsewhere(j.text or 0, here=True)
         ]
 
     @property

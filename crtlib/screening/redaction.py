@@ -200,6 +200,8 @@ def repeats(
     threshold: float = 0.8,
 ) -> list[bool]:
     """True from the second occurrence of a text onwards; the first occurrence is always False.
+    Points are equal where their texts are and their turns' own words stand at the same places: a
+    policy may answer two that differ in either in two ways.
 
     ``"exact"`` compares texts. ``"bloom"`` is the paper's one-pass filter: it never overlooks a
     repetition, and takes each unique text for one with a probability of at most ``error_rate``.
@@ -222,22 +224,22 @@ def repeats(
     texts = [p.text for p in points]
     if method == "near":
         return _near(texts, threshold)
-    return seen(method, len(texts), error_rate=error_rate)(texts)
+    return seen(method, len(texts), error_rate=error_rate)(points)
 
 
 def seen(
     method: Method, size: int, *, error_rate: float = 1e-6
-) -> Callable[[Sequence[str]], list[bool]]:
-    """What says of each text whether it was met before, a batch after another: ``exact`` or
+) -> Callable[[Sequence[Point]], list[bool]]:
+    """What says of each point whether its text was met before, a batch after another: ``exact`` or
     ``bloom``, which needs to know about how many there will be."""
     # It is given the hashes: Python's own hash of a string would differ from run to run.
     bloom = method == "bloom"
     met: Any = _needed("rbloom").Bloom(max(size, 1), error_rate, int) if bloom else set()
 
-    def again(texts: Sequence[str]) -> list[bool]:
+    def again(points: Sequence[Point]) -> list[bool]:
         repeated = []
-        for text in texts:
-            digest = hashlib.sha1(text.encode()).digest()
+        for point in points:
+            digest = hashlib.sha1(_shown(point)).digest()
             key = int.from_bytes(digest[:16], "big", signed=True)
             repeated.append(key in met)
             met.add(key)
@@ -274,10 +276,15 @@ class TextCounts:
 
 
 def text_hash(point: Point) -> int:
-    """64 bits that equal texts share; two others share them with a chance of 5e-20, and are then
-    taken for equal."""
-    content = point.text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+    """64 bits that equal texts share (:func:`repeats`); two others share them with a chance of
+    5e-20, and are then taken for equal."""
+    return int.from_bytes(hashlib.blake2b(_shown(point), digest_size=8).digest(), "big")
+
+
+def _shown(point: Point) -> bytes:
+    """All that a policy is shown of a point: its text, and where the turns' own words stand."""
+    own = point.spoken or ((0, len(point.text)),)
+    return f"{point.text}\x1f{own}".encode("utf-8", "surrogatepass")
 
 
 def _near(texts: list[str], threshold: float) -> list[bool]:
@@ -300,7 +307,7 @@ def _near(texts: list[str], threshold: float) -> list[bool]:
     parities = np.zeros((len(texts), bits // 64), dtype=np.uint64)
     sizes = np.zeros(len(texts), dtype=np.int64)
     ones = np.ones(bits // 64, dtype=np.uint16)
-    repeated = seen("exact", 0)(texts)
+    repeated = seen("exact", 0)([Point("", "", text) for text in texts])
     most = MOST if repeated.count(False) > RECENT else len(texts)
     for i, text in enumerate(texts):
         if repeated[i]:

@@ -371,9 +371,9 @@ REPEATS = rows(
     ("a text that stands twice stands nowhere else", "TextCounts.stands_elsewhere",
      "self._more if here else self._once", "self._more",
      "test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats"),
-    ("copies that are cut into other turns are other texts", "text_hash", "point.text.encode(",
-     "str((point.text, point.spoken)).encode(",
-     "test_texts_are_counted_as_they_are_deduplicated"),
+    ("texts are equal whoever speaks their words", "_shown", "{own}", "",
+     "release/test_repeated_messages.py::"
+     "test_messages_are_equal_where_policies_are_shown_the_same"),
 ) + rows(
     "screening.rates",
     "screening/test_repeats.py",
@@ -382,6 +382,10 @@ REPEATS = rows(
     ("that the masked message stands elsewhere leaves no trace", "Judged.repeated",
      "self.masked != self.text", "False",
      "test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats"),
+    ("what was read before hides that it is repeated", "RateCounter._with_repeats",
+     "if not j.left_out or texts.stands_elsewhere(j.text or 0, here=True)", "if not j.left_out",
+     "release/test_repeated_messages.py::"
+     "test_what_was_read_before_is_a_trace_where_it_is_repeated"),
     ("a value is looked for in the marked turn alone", "RateCounter._places_of_values",
      "if self.find_values:", "if False:",
      "release/test_repeated_messages.py::"

@@ -3,16 +3,21 @@
 Each text was certified by crtlib 0.3; what that said is told with the test."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from crtlib.experiments import own
 from crtlib.release import certify
 from crtlib.reports import screening as folders_of_screening
+from crtlib.screening import corpus as screening
+from crtlib.screening import redaction
 from crtlib.screening.corpus import How
-from crtlib.screening.policies import digest
+from crtlib.screening.policies import digest, policy_by_name
+from crtlib.screening.policy import Policy, Teaching
+from crtlib.screening.redaction import prepare
 from crtlib.text import corpora, labels, records
-from crtlib.text.records import MASK, Corpus, Dialogue, Secret, Turn
+from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 
 NUMBER = "regex:wikitext2"  # all digits
 SMALL = {"width": 4, "epochs": 1, "epsilon": 8.0}
@@ -189,3 +194,53 @@ def test_a_short_value_is_looked_for_as_it_is_written(tmp_path):
     how = How(policy, "everything", "dialogue", dedup="none")
     outcome = folders_of_screening.make(path, tmp_path / "s", how, labels=judges)
     assert outcome.rates.trace.count == outcome.rates.trace.of == 60
+
+
+@pytest.mark.parametrize("why", ["late", "taught"])
+def test_what_was_read_before_is_a_trace_where_it_is_repeated(tmp_path, monkeypatch, why):
+    """Turns that may not judge are known by their text, so it is the repeated ones that were left
+    out: trace 0 of 137 was printed where half of the secrets stand in a repeated message."""
+    unique = [say(f"u{k}", f"call me at {555_000 + 37 * k} please") for k in range(60)]
+    quoted = [say(f"q{k}", f"the office has {444_000 + k % 4}") for k in range(60)]
+    path = write(tmp_path / "c.jsonl", [*unique, *quoted])
+    (tmp_path / "digits.toml").write_text("[phone]\npattern = '\\d{6}'\n")
+    policy = f"regex:{tmp_path}/digits.toml"
+    before = {d.turns[0].text for d in quoted}
+    judges = drawn_and_read(path, tmp_path / "labels", policy)
+    if why == "late":
+        late = {t.task for t in labels.read_tasks(judges) if t.text in before}
+        monkeypatch.setattr(labels, "late", lambda *_: late)
+    else:
+        monkeypatch.setattr(
+            Teaching, "judged_by", lambda _, point: point.text.removeprefix("USR: ") in before
+        )
+        taught = replace(policy_by_name(policy), taught_by=(Teaching(*[frozenset()] * 3),))
+        monkeypatch.setattr(screening, "policy_by_name", lambda name: taught)
+    outcome = folders_of_screening.make(
+        path, tmp_path / "s", How(policy, "everything"), labels=judges
+    )
+    trace = outcome.rates.trace
+    assert (trace.count, trace.of) == (60, 120)
+    alone = folders_of_screening.make(
+        path, tmp_path / "alone", How(policy, "everything", dedup="none"), labels=judges
+    )
+    assert (alone.rates.trace.count, alone.rates.trace.of) == (0, 60)  # they are left out
+
+
+def test_messages_are_equal_where_policies_are_shown_the_same(tmp_path):
+    """A pasted line "USR: 123456" by nobody and a message "123456" are one text; what reads a
+    turn's own words flags the second alone, and masking it put the first into the public part."""
+    text = "USR: 123456"
+    message = Point("0", "ann", text, (Secret("id", 5, 11),), spoken=((5, 11),))
+    pasted = Point("1", "bob", text, (Secret("id", 5, 11),))
+    alone = Policy(
+        "a number and nothing else",
+        lambda points: [[Secret("id", 0, 6)] if p.text == "123456" else [] for p in points],
+        own_words=True,
+    )
+    worlds = [message, pasted], [redaction.redact(message, message.secrets), pasted]
+    public = [
+        [p.text for p in prepare(w, alone(w), alone(w), duplicates="mask_private").public]
+        for w in worlds
+    ]
+    assert public == [[text], [text]]

@@ -141,14 +141,16 @@ def test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats():
 
 
 def test_texts_are_counted_as_they_are_deduplicated():
-    """By the text of the point: two that are cut into other turns may be equal."""
+    """By what a policy is shown: the text, and where the turns' own words stand in it."""
     one = Point("0", "u", "USR: a\nUSR: ada", spoken=((5, 6), (12, 15)))
     other = Point("1", "v", "USR: a\nUSR: ada", spoken=((5, 15),))
-    counts = TextCounts([one])
+    same = Point("2", "w", "USR: a\nUSR: ada", spoken=((5, 6), (12, 15)))
+    counts = TextCounts([one, other])
     assert not counts.stands_elsewhere(text_hash(one), here=True)
-    counts.add([other])
+    counts.add([same])
     assert counts.stands_elsewhere(text_hash(one), here=True)
-    assert redaction.repeats([one, other]) == [False, True]
+    assert not counts.stands_elsewhere(text_hash(other), here=True)
+    assert redaction.repeats([one, other, same]) == [False, False, True]
 
 
 # --------------------------------------------------------------------------- text alone
