@@ -102,6 +102,7 @@ class Entry:
     ``gamma`` and ``delta2`` their hash, and how many secrets left a ``trace``, or were ``public``,
     of how many. ``repeats_counted``: a secret in a repeated message counted as a trace, and copies
     were hidden so that one message decides about no other; a line of crtlib 0.3 does not say it.
+    ``hides_copies``: second occurrences of a message were masked or left out.
     ``brought``: names of what the user brought to screen the text, of which it is assumed that it
     was not made from it.
     """
@@ -129,6 +130,7 @@ class Entry:
     trials: int = 1
     counted: Mapping[str, Any] = field(default_factory=dict)
     repeats_counted: bool = False
+    hides_copies: bool = True
     brought: tuple[str, ...] = ()
 
     @property
@@ -136,6 +138,12 @@ class Entry:
         """Whether its rates are too small where messages repeat: it was trained by crtlib 0.3 with
         a method that hides copies."""
         return not self.repeats_counted and self.method not in KEEPS_COPIES
+
+    @property
+    def moves_copies(self) -> bool:
+        """Whether several messages that are masked together may become copies of each other, each
+        of which is a private point that changes, though none leaves a trace alone."""
+        return self.hides_copies and self.method not in KEEPS_COPIES
 
     @property
     def charged(self) -> tuple[SampledGaussian, ...] | None:

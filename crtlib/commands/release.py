@@ -454,7 +454,8 @@ def _by_copies(
     gamma: float,
     delta2: float,
 ) -> list[dict[str, float]]:
-    """Right guesses of 100 about a person with so many points, or a value said so often."""
+    """Right guesses of 100 about a person with so many points, or a value said so often: masked
+    together, several messages may be copies of each other (``Promise.right_guesses``)."""
     from crtlib.accounting import guarantees
 
     def right(copies: int, **rates: float) -> float:
@@ -467,7 +468,9 @@ def _by_copies(
         {
             "copies": k,
             "right_guesses": right(k, trace_rate=1.0),
-            "right_guesses_after_redaction": right(k, trace_rate=gamma, public_rate=delta2),
+            "right_guesses_after_redaction": right(
+                k, trace_rate=gamma if k == 1 else 1.0, public_rate=delta2
+            ),
         }
         for k in counts
     ]

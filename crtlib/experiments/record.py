@@ -248,6 +248,7 @@ def entered(study: CrtStudy, prepared: Data) -> dict[str, Any]:
         "delta2": rates.delta2,
         "holds": {} if unit == "turn" else corpora.sizes(study.corpus)[unit],
         "repeats_counted": True,
+        "hides_copies": hides_copies(study),
         "brought": brought(study),
     }
 
@@ -374,7 +375,12 @@ def sources(study: CrtStudy, fitted: Fitted, meter: Meter) -> list[gate.Source]:
     events = tuple(e for e in run.events if isinstance(e, SampledGaussian))
     if events and all(e.noise_multiplier for e in events):
         seen, holds = None if how.reads_raw else screening, tuple(facts["holds"].items())
-        every.append(gate.Noised(meter.run, facts["unit"], facts["relation"], events, seen, holds))
+        every.append(
+            gate.Noised(
+                meter.run, facts["unit"], facts["relation"], events, seen, holds,
+                facts["hides_copies"],
+            )
+        )  # fmt: skip
         count = private(study, fitted.data)
         every.append(gate.declare("number of private points", count, gate.POINTS))
     elif run.updates["private"]:
@@ -399,6 +405,14 @@ def sources(study: CrtStudy, fitted: Fitted, meter: Meter) -> list[gate.Source]:
         let = gate.Raw("The vocabulary was learned from what the policies let pass, unmeasured")
         every.append(let if how.reads_raw else gate.Screened("vocabulary", screening))
     return every + meter.origin()
+
+
+def hides_copies(study: CrtStudy) -> bool:
+    """Whether second occurrences of a message were masked or left out, here or by screening."""
+    screened = study.screening
+    if screened is not None and not study.how.reads_raw:
+        return bool(screened["dedup"] != "none")
+    return study.repeats_are_hidden
 
 
 def brought(study: CrtStudy) -> tuple[str, ...]:

@@ -337,6 +337,8 @@ class Promise:
     delta2: float
     accountant: str
     delta: float
+    moves_copies: bool = True
+    """Whether several messages that are masked together may become copies of each other."""
 
     @property
     def bounded(self) -> bool:
@@ -377,7 +379,14 @@ class Promise:
         self, copies: Sequence[int], average: Pair | None = None
     ) -> list[tuple[str, int, float]]:
         """About whom, in how many messages, and how often a guess is right: the rows of a
-        certificate, unrounded. A plan has none."""
+        certificate, unrounded. A plan has none.
+
+        Guarantee:
+            Of a person, or a value, in k messages each of these may change a private point though
+            none leaves a trace alone: masked, they may be copies of each other. So where copies are
+            hidden no trace rate is counted on for k > 1. Test:
+            ``tests/release/test_repeated_messages.py::test_messages_of_one_template_that_are_masked_together``.
+        """
         if not self.bounded:
             return []
         bayes = self.kind == BAYES
@@ -388,7 +397,10 @@ class Promise:
             rows += [("other", 1, self.right(1, *average))] if average else []
         if delta2 > 0:
             rows.append(("public", 1, 1.0))
-        return rows + [("user", k, self.right(k, gamma, delta2)) for k in copies]
+        together = 1.0 if self.moves_copies else gamma
+        return rows + [
+            ("user", k, self.right(k, gamma if k == 1 else together, delta2)) for k in copies
+        ]
 
     def value_guesses(self) -> list[Pair]:
         """Priors, and chances to name a value: a prior is that among the values which the policies
@@ -450,8 +462,12 @@ def promise(
     gamma, delta2 = before.rates(own.screening, own.gamma, own.delta2)
     groups = (1,) * len(events) + before.groups(own.unit, own.holds)
     exact = accountant if max(groups, default=1) == 1 else "pld"
+    earlier = [e.moves_copies for e in before.private for _ in e.events or ()]
+    if any(size > 1 and moves for size, moves in zip(groups[len(events) :], earlier, strict=True)):
+        gamma = 1.0  # what one unit is here was several messages there, masked together
     return Promise(own, events=events + before.events, groups=groups, gamma=gamma, delta2=delta2,
-                   accountant=exact, delta=delta)  # fmt: skip
+                   accountant=exact, delta=delta,
+                   moves_copies=own.hides_copies or any(earlier))  # fmt: skip
 
 
 def reasons(trained: Trained, own: Promise, epsilon: float) -> list[str]:

@@ -167,7 +167,9 @@ class Constant:
 @dataclass(frozen=True)
 class Noised:
     """The private steps of one run. ``screening`` is None where they read raw text: no secret is
-    amplified then. ``holds``: how many points of a smaller unit one ``unit`` holds at the most."""
+    amplified then. ``holds``: how many points of a smaller unit one ``unit`` holds at the most.
+    ``hides_copies``: second occurrences of a message were masked or left out, so that several
+    messages of one template, masked together, become copies of each other."""
 
     run: str
     unit: Unit
@@ -175,6 +177,7 @@ class Noised:
     events: tuple[SampledGaussian, ...]
     screening: Screening | None
     holds: tuple[tuple[Unit, int], ...] = ()
+    hides_copies: bool = True
     kind: Literal["noised"] = "noised"
 
 
@@ -444,6 +447,7 @@ class Fold:
     delta2: float = 0.0
     screening: str = ""
     holds: Mapping[str, int] = field(default_factory=dict)
+    hides_copies: bool = True
     plan: Planned | None = None
     declared: tuple[Declared, ...] = ()
     assumed: tuple[str, ...] = ()
@@ -495,6 +499,7 @@ def fold(sources: Iterable[Source], altered: Iterable[str] = ()) -> Fold:
         delta2,
         "+".join(sorted({*gamma, *public} - {""})),
         dict(first.holds),
+        any(s.hides_copies for s in noised),
         **common,
     )
 

@@ -421,6 +421,12 @@ REPEATS = rows(
      "counts = TextCounts(points)", "counts = TextCounts()",
      "test_a_found_secret_in_a_repeated_message_is_a_trace"),
 ) + rows(
+    "release.certify",
+    "release/test_repeated_messages.py",
+    ("several messages of a person are counted by the trace rate of one",
+     "Promise.right_guesses", "1.0 if self.moves_copies else gamma", "gamma",
+     "test_messages_of_one_template_that_are_masked_together"),
+) + rows(
     "experiments.own",
     "release/test_repeated_messages.py",
     ("an own text is trained on as the recorded studies are", "study_of",
@@ -956,8 +962,8 @@ FORMULAS_BY_DAY = rows(
     "release.certify",
     ROWS,
     ("a person of several secrets has none without noise", "Promise.right_guesses",
-     '[("user", k, self.right(k, gamma, delta2)) for k in copies]',
-     '[("user", k, self.right(k, gamma, 0.0)) for k in copies]', f"{GUESSES}[alone-replace]"),
+     "gamma if k == 1 else together, delta2)", "gamma if k == 1 else together, 0.0)",
+     f"{GUESSES}[alone-replace]"),
     ("a guess forgets a person's earlier messages", "Promise.right", "group=self.groups", "group=1",
      f"{GUESSES}[after earlier runs-replace]"),
     ("a value is left out instead of replaced", "Promise.value_guesses",

@@ -244,12 +244,14 @@ def test_earlier_runs_compose_by_their_groups_and_rates():
     earlier = odometer.Entry(
         entry="e", previous=None, time="", corpus="c", run="b", state="finished", unit="turn",
         method="crt", relation="replace", events=(STEP,), screening=T.id, gamma=T.trace,
-        delta2=T.public, holds={}, about={"user": {"turn": 3}},
+        delta2=T.public, holds={}, about={"user": {"turn": 3}}, hides_copies=False,
     )  # fmt: skip
     own = gate.fold([replace(RUN, unit="user"), gate.Screened("public steps", S)])
     both = certify.promise(own, odometer.Spent((earlier,)), delta=1e-5)
     assert both.groups == (1, 3) and both.events == (STEP, STEP)
     assert both.gamma == pytest.approx(S.trace + T.trace)
+    hidden = odometer.Spent((replace(earlier, hides_copies=True),))
+    assert certify.promise(own, hidden, delta=1e-5).gamma == 1.0  # three messages masked together
     assert both.delta2 == pytest.approx(S.public + T.public)
     exact = ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(1, 3))
     assert both.missed()[0] == pytest.approx(exact, rel=1e-6)

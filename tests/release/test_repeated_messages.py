@@ -244,3 +244,31 @@ def test_messages_are_equal_where_policies_are_shown_the_same(tmp_path):
         for w in worlds
     ]
     assert public == [[text], [text]]
+
+
+def test_messages_of_one_template_that_are_masked_together(tmp_path):
+    """Each of five messages of a person leaves no trace alone; masked together they are copies of
+    each other, and four private points change: 51.2 of 100 was printed for them, and 74 were
+    right. So no trace rate is counted on for several messages, but where copies are kept."""
+    said = [
+        Dialogue(f"d{k}-{j}", f"u{k}", say("", f"my code is {100_000 + 5 * k + j}").turns)
+        for k in range(60)
+        for j in range(5)
+    ]
+    path = write(tmp_path / "c.jsonl", said)
+    first = [say("", f"my code is {MASK}").turns[0] if d.user == "u0" else d.turns[0] for d in said]
+    private = []
+    for turns in ([d.turns[0] for d in said], first):
+        points = [Point(str(k), "u", turn.text) for k, turn in enumerate(turns)]
+        pi = policy_by_name(NUMBER)
+        made = prepare(points, pi(points), pi(points), duplicates="mask_private")
+        private.append(sum(p.text == MASK for p in made.private))
+    assert private == [0, 4]
+    own.train(path, out=tmp_path / "m", policy=NUMBER, conservative="everything", **SMALL)
+    value = certify.write(tmp_path / "m", tmp_path / "c.html", copies=(1, 5))
+    rows = {(r["who"], r["copies"]): r["at_most"] for r in value["right_guess"]}
+    promise = certify.read(tmp_path / "m").promise()
+    assert rows["user", 5] >= promise.right(5, 1.0, 0.0) > promise.right(5, promise.gamma, 0.0)
+    assert rows["user", 1] == rows["random", 1] < rows["missed", 1]
+    kept = replace(promise, moves_copies=False)  # as with --dedup none
+    assert kept.right_guesses((5,))[-1][2] == promise.right(5, promise.gamma, 0.0)

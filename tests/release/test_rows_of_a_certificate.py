@@ -91,7 +91,7 @@ def line(run, **changes):
         "entry": run * 64, "previous": None, "time": "", "corpus": TEXT, "run": run,
         "state": "finished", "unit": "turn", "method": "crt", "relation": "replace",
         "events": (), "screening": run * 64, "gamma": 0.0, "delta2": 0.0, "holds": {},
-        "repeats_counted": True,
+        "repeats_counted": True, "hides_copies": False,
     }  # fmt: skip
     return odometer.Entry(**{**facts, **changes})
 
@@ -140,8 +140,8 @@ def trained(relation="replace", lines=LINES, screenings=(S, T)):
     first, second = screenings
     holds = tuple(HOLDS.items())
     sources = [
-        gate.Noised("a", "user", relation, (ONE,), first, holds),
-        gate.Noised("b", "user", relation, (TWO,), second, holds),
+        gate.Noised("a", "user", relation, (ONE,), first, holds, False),
+        gate.Noised("b", "user", relation, (TWO,), second, holds, False),
         *(gate.Screened("public steps", one) for one in screenings if one),
     ]
     fold = gate.fold(sources)
