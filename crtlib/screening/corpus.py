@@ -476,7 +476,9 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
     elif not found.trace.of:
         notes.append("no labelled turn has a secret, so nothing bounds what was missed")
     if found.left_out:
-        notes.append(f"{found.left_out} labelled points taught a policy and do not judge it")
+        notes.append(
+            f"{found.left_out} labelled points taught a policy: repeated ones count as missed"
+        )
     if not summary["redacted_spans"]:
         notes.append("pi flagged nothing, so nothing was redacted")
     if not summary["public"]:

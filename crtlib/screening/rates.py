@@ -481,6 +481,7 @@ class RateCounter:
         self.points = self.left_out = 0
         self._judged: list[Judged] = []
         self._unread: list[Judged] = []
+        self._texts_left_out: list[int] = []  # of points with a secret, a hash of each
         self.said: set[tuple[str, str]] = set()  # each turn, and what decides its rates
 
     def add(
@@ -566,6 +567,8 @@ class RateCounter:
             ``tests/release/test_repeated_messages.py::test_what_was_read_before_is_a_trace_where_it_is_repeated``.
         """
         for p in points:
+            if p.secrets:
+                self._texts_left_out.append(text_hash(p))
             for s in p.secrets:
                 self._judged.append(
                     Judged(
@@ -636,11 +639,18 @@ class RateCounter:
             **_three([*rows, *unread], self.pi, self.pi_c, judged),
             by_kind=self.by("kind", judged=judged, of=of),
             cluster=self.cluster,
-            points=self.points,
+            points=self.points + self._repeated_left_out(),
             secrets=len(rows),
             left_out=self.left_out,
             judged=judged,
         )
+
+    def _repeated_left_out(self) -> int:
+        """Points that were left out and count, as their message is repeated."""
+        texts = self.texts
+        if texts is None:
+            return 0
+        return sum(texts.stands_elsewhere(hashed, here=True) for hashed in self._texts_left_out)
 
     def by(
         self, trait: str, *, judged: int = 1, of: Sequence[Judged] | None = None

@@ -220,7 +220,7 @@ def test_what_was_read_before_is_a_trace_where_it_is_repeated(tmp_path, monkeypa
         path, tmp_path / "s", How(policy, "everything"), labels=judges
     )
     trace = outcome.rates.trace
-    assert (trace.count, trace.of) == (60, 120)
+    assert (trace.count, trace.of, outcome.rates.points) == (60, 120, 120)
     alone = folders_of_screening.make(
         path, tmp_path / "alone", How(policy, "everything", dedup="none"), labels=judges
     )
