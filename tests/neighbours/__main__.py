@@ -3,11 +3,11 @@
 A pair is drawn: a method with its options, a small corpus, and the same corpus with one unit
 changed, as the method's relation says. For the methods that know secrets a unit is changed in one
 secret, at all its places there; others may say what it says, as it was, as it becomes, masked, in
-lower case or nearly so, before it or after it, the same person or another. Labels are none, those
-that the text brings, or of turns that were drawn. Both corpora are trained on by the functions of
-``crtlib train``, some of those of ``crt`` after ``crtlib screen``, with the same batches, and the
-second training is led: after each private step it is given the noisy sum of the first. So all that
-follows is a function of what may follow, and is compared:
+lower case, in one message or nearly so, before it or after it, the same person or another. Labels
+are none, those that the text brings, or of turns that were drawn. Both corpora are trained on by
+the functions of ``crtlib train``, some of those of ``crt`` after ``crtlib screen``, with the same
+batches, and the second training is led: after each private step it is given the noisy sum of the
+first. So all that follows is a function of what may follow, and is compared:
 
 - constant: settings, schedule, batches, the number of private units, the names, order and sizes of
   files, models as they are;
@@ -296,10 +296,10 @@ def another_secret(coin, rows, method, given, labelled):
         there = [turn] if unit == "turn" else [t for one in own for t in one["turns"]]
         coin.choice(there)["text"] += f" {writing}"
     swap = partial(swapped, old=old, new=new)
-    forms = {
+    forms = {name: partial(in_form, form=form) for name, form in {
         "the same": str, "in lower case": str.lower, "nearly the same": lambda text: f"{text}s",
         "as it becomes": swap, "masked": partial(swapped, old=old, new="<MASK>"),
-    }  # fmt: skip
+    }.items()} | {"in one message": in_one_message}  # fmt: skip
     told = []
     for _ in range(coin.choice([0, 0, 1, 1, 2, 2, 3])):
         form = "the same" if method == "plan" else coin.choice([*forms, "the same", "masked"])
@@ -344,22 +344,32 @@ def swapped(text, old, new):
     return re.sub(rf"{re.escape(old)}(?!\w)", other, text, flags=re.IGNORECASE)
 
 
+def in_form(turns, form):
+    """The turns, each with its text in another form."""
+    return [{**t, "text": form(t["text"])} for t in turns]
+
+
+def in_one_message(turns):
+    """The turns as one, which reads as they do together, and is written by nobody."""
+    return [{"speaker": "", "text": "\n".join(f"{t['speaker']}: {t['text']}" for t in turns)}]
+
+
 def repeat(coin, rows, point, unit, form):
     """Somebody, perhaps the same person, says what the point says, in some ``form``."""
     row, turn, own = point
     if unit == "turn":
         those = [r for r in rows if r["user"] == row["user"]] if coin.random() < 0.3 else rows
         place = coin.choice([t for r in those for t in r["turns"] if t is not turn])
-        place["text"] = form(turn["text"])
-        if coin.random() < 0.8:
-            place["speaker"] = turn["speaker"]
+        (made,) = form([turn])
+        if coin.random() < 0.2 and made["speaker"]:
+            made["speaker"] = place["speaker"]
+        place |= made
         return
     number = len(rows)
     user = row["user"] if unit == "dialogue" and coin.random() < 0.3 else f"v{number}"
     for k, one in enumerate(own):
-        turns = [{**t, "text": form(t["text"])} for t in one["turns"]]
-        rows.insert(coin.randrange(len(rows) + 1),
-                    {"id": f"c{number}-{k}", "user": user, "turns": turns})  # fmt: skip
+        place = coin.randrange(len(rows) + 1)
+        rows.insert(place, {"id": f"c{number}-{k}", "user": user, "turns": form(one["turns"])})
 
 
 # --------------------------------------------------------------------------- what is watched
