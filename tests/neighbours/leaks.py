@@ -93,3 +93,5 @@ LEAKS = [
     Fault(name, f"crtlib.{target}", old, new, "")
     for name, target, old, new in (*NOT_COVERED, *REPEATED, *UNCOUNTED, *MIXED)
 ]
+OF_CRT = {name for name, *_ in (*REPEATED, *UNCOUNTED)}
+"""Those by name that no other method than crt can show."""
