@@ -87,6 +87,8 @@ MIXED = (
      "x = layer(x)", "x = layer(x) * (1 + x.shape[1] / 50)"),
     ("a message is clipped by the norms of its batch", "training.bookkeeping:clip_factors",
      "norms.clamp_min(", "norms.mean().expand_as(norms).clamp_min("),
+    ("a model is not tried with a long text", "training.probe:refuse_mixing",
+     "if longest > max(SHORT) and", "if False and"),
 )  # fmt: skip
 """What a model makes of a message depends on the others of its batch."""
 LEAKS = [
