@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("crtlib", "book/crtbook", "book/crtcourse")
+PACKAGES = ("crtlib", "confide", "book/crtbook", "book/crtcourse")
 QUIET = {getattr(tokenize, name) for name in ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT")}
 
 
@@ -59,10 +59,11 @@ def part(name: str) -> str | None:
     free = ("tests/", "examples/", "book/chapters/")
     if name.startswith(free) or Path(name).suffix not in (".py", ".ipynb"):
         return None
-    if name.startswith("crtlib/"):
-        module = name.split("/")[1]
-        return f"crtlib.{module}" if not module.endswith(".py") else "crtlib"
-    folder = next((p for p in PACKAGES[1:] if name.startswith(f"{p}/")), name.split("/")[0])
+    package, _, rest = name.partition("/")
+    if package in PACKAGES[:2]:
+        module = rest.split("/")[0]
+        return f"{package}.{module}" if not module.endswith(".py") else package
+    folder = next((p for p in PACKAGES[2:] if name.startswith(f"{p}/")), name.split("/")[0])
     return folder.rpartition("/")[2]
 
 
@@ -79,10 +80,13 @@ def sizes(root: Path) -> Counter[str]:
 
 
 def main() -> None:
-    """Print the size of each part, of crtlib in all, and the sum."""
+    """Print the size of each part, of crtlib and confide in all, and the sum."""
     count = sizes(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT).resolve())
-    total = sum(n for name, n in count.items() if name.startswith("crtlib"))
-    rows = [*sorted(count.items()), ("crtlib in all", total), ("sum", sum(count.values()))]
+    rows = sorted(count.items())
+    for package in PACKAGES[:2]:
+        total = sum(n for name, n in count.items() if name.partition(".")[0] == package)
+        rows.append((f"{package} in all", total))
+    rows.append(("sum", sum(count.values())))
     for name, number in rows:
         print(f"{name:<22}{number:>9,}")
 

@@ -145,7 +145,7 @@ def taught(pool: list[Point], rng: random.Random, say: Callable[..., None]) -> t
 
 def first_day(folder: Path) -> tuple[Policy, Policy]:
     """The expressions that a new project begins with, and the names of the United States."""
-    home = resources.files("crtlib.commands") / "project" / "policies" / "ours.toml"
+    home = resources.files("confide.commands") / "project" / "policies" / "ours.toml"
     (folder / "ours.toml").write_text(home.read_text(encoding="utf-8"), encoding="utf-8")
     names = sorted({*Person.first_names, *Person.last_names})
     (folder / "names.txt").write_text("\n".join(n for n in names if len(n) > 2), encoding="utf-8")

@@ -1,6 +1,7 @@
 """Build the wheels of crtlib and crtbook, and crtlib's sdist, into ``_build/dist``, and check them:
 one version, which CHANGELOG.md describes, metadata that the standard accepts, and the package data.
-Then install crtlib's wheel alone, with what it asks for, and run commands that need no PyTorch; and
+Then install crtlib's wheel alone, with what it asks for, and import it; add what the command needs,
+and run commands that need no PyTorch; and
 crtbook's beside it, in an environment that has the rest. Exits 1 where something is wrong.
 
     python benchmarks/release.py
@@ -23,9 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "_build" / "dist"
 DATA = (
     "crtlib/py.typed",
-    "crtlib/commands/project/crtlib.toml",
-    "crtlib/reports/templates/style.css",
+    "confide/py.typed",
+    "confide/commands/project/crtlib.toml",
+    "confide/reports/templates/style.css",
+    "confide/text/templates/label.html",
     "crtlib/screening/words.txt",
+    "crtlib/text/templates/customersim.toml",
 )
 COMMANDS = (
     "--help",
@@ -39,7 +43,7 @@ MESSAGES = "thread,user,sent,text\n" + "".join(
 
 
 def version(text: str) -> str:
-    """The version in ``crtlib/__init__.py``, the only place that has one."""
+    """The version in ``crtlib/version.py``, the only place that has one."""
     return re.findall(r'(?m)^__version__ = "(.+)"$', text)[0]
 
 
@@ -57,7 +61,7 @@ def check(metadata: bytes, number: str, names: set[str]) -> None:
     """``ValueError`` for bad metadata, another version, or package data that is left out."""
     facts = Metadata.from_email(metadata, validate=True)
     if str(facts.version) != number:
-        raise ValueError(f"version={facts.version}: must be {number}, as in crtlib/__init__.py")
+        raise ValueError(f"version={facts.version}: must be {number}, as in crtlib/version.py")
     for field in ("summary", "license_expression", "requires_python", "description"):
         if not getattr(facts, field):
             raise ValueError(f"metadata: {field} is missing")
@@ -83,6 +87,8 @@ def alone() -> None:
         subprocess.run(pip, check=True)
         size = sum(f.stat().st_size for f in place.rglob("*") if not f.is_symlink())
         print(f"installed alone: {size / 1e6:.0f} MB, {time.perf_counter() - start:.0f} s")
+        subprocess.run([place / "own/bin/python", "-c", "import crtlib"], cwd=place, check=True)
+        subprocess.run([*pip[:-1], f"{crtlib}[app]"], check=True)
         (place / "messages.csv").write_text(MESSAGES)
         pip = [
             sys.executable,
@@ -107,7 +113,7 @@ def alone() -> None:
 
 def main() -> None:
     """Build, check, install and run; print the files."""
-    number = version((ROOT / "crtlib" / "__init__.py").read_text("utf-8"))
+    number = version((ROOT / "crtlib" / "version.py").read_text("utf-8"))
     try:
         entry((ROOT / "CHANGELOG.md").read_text("utf-8"), number)
     except ValueError as error:

@@ -34,7 +34,12 @@ RECORDED = ROOT / "book" / "crtbook" / "recorded"
 PUBLISHED = ROOT / "book" / "chapters"
 CACHE = ROOT / "_build" / "cache"
 LIVE = ROOT / "_build" / "live"
-PACKAGES = [ROOT / "crtlib", ROOT / "book" / "crtbook", ROOT / "book" / "crtcourse"]
+PACKAGES = [
+    ROOT / "crtlib",
+    ROOT / "confide",
+    ROOT / "book" / "crtbook",
+    ROOT / "book" / "crtcourse",
+]
 SOURCES = [*PACKAGES, ROOT / "lock.txt"]
 """What decides, beside its own code and parameters, about what a chapter shows."""
 PAUSE = 20
@@ -224,7 +229,7 @@ def write(path: Path, notebook: dict[str, Any]) -> None:
     cells = [c for c in notebook["cells"] if "colab" not in c["metadata"].get("tags", [])]
     for address in url:
         tags = ["injected-parameters", "colab", "remove-cell"]
-        ours = f'"crtlib[accountants,secrets,train] @ git+{address}"'
+        ours = f'"crtlib[accountants,app,secrets,train] @ git+{address}"'
         install = f'%pip install -q {ours} "crtbook @ git+{address}#subdirectory=book"'
         code = f'import sys\n\nif "google.colab" in sys.modules:\n    {install}'
         cell = {"cell_type": "code", "execution_count": None, "id": "colab"}

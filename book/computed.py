@@ -21,12 +21,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import teaching
+from confide import recipe
 from crtbook import settings, tables
 from crtbook.claims import ledger
 from crtbook.claims.claim import PAPERS, entries, read, terms
 from crtbook.claims.statistics import AGREES, DIFFERS, INCOMPARABLE, MOST, OPEN, PART, UNDECIDABLE
 from crtbook.figures import theme
-from crtlib import recipe
 from crtlib.attacks.exposure import chance_band
 from crtlib.options import options_of
 

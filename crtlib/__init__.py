@@ -1,7 +1,8 @@
-"""Confidential language modelling: screen, train, account, attack and report.
+"""Confidential language modelling, the library: simulate, screen, account, train and attack.
 
-The face of the library: what a first script needs, each name from its own module, imported
-when it is asked for.
+What a first script needs, each name from the module that has it. The four names that need PyTorch
+are imported when they are asked for, the others at once. The application on this library, which
+takes messages to a signed certificate, is the package ``confide``.
 
 >>> import crtlib
 >>> crtlib.load_corpus("customersim", limit=3).dialogues[0].turns[0].speaker
@@ -9,63 +10,77 @@ when it is asked for.
 >>> event = crtlib.SampledGaussian(sampling_probability=0.1, noise_multiplier=2.0, steps=100)
 >>> round(crtlib.epsilon(event, delta=1e-5), 1)
 2.3
->>> sorted(set(dir(crtlib)) & {"train", "protect", "leakage"})
-['leakage', 'protect', 'train']
+>>> sorted(set(dir(crtlib)) & {"leakage", "protect", "train"})
+['leakage', 'protect']
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
-__version__ = "0.3.0"
+from crtlib.accounting.guarantees import account
+from crtlib.accounting.guarantees import bayes_at_fixed_delta as confidentiality
+from crtlib.accounting.ledger import SampledGaussian, epsilon, noise_multiplier
+from crtlib.accounting.secrets import plan as protect
+from crtlib.screening.policies import digest as policy_digest
+from crtlib.screening.policies import policy_by_name as policy
+from crtlib.screening.policy import Policy
+from crtlib.screening.policy import register as register_policy
+from crtlib.screening.rates import rates
+from crtlib.screening.redaction import prepare, redact
+from crtlib.text.corpora import load as load_corpus
+from crtlib.text.customersim import simulate
+from crtlib.text.records import Corpus, Point, Secret, points
+from crtlib.version import __version__
 
-_FACE = {
-    # what is read
-    "load_corpus": "crtlib.text.corpora:load",
-    "ingest": "crtlib.text.ingest:ingest",
-    "label_sample": "crtlib.text.labels:sample",
-    "label_import": "crtlib.text.labels:take",
-    "simulate": "crtlib.text.customersim:simulate",
-    "points": "crtlib.text.records:points",
-    "Corpus": "crtlib.text.records:Corpus",
-    "Point": "crtlib.text.records:Point",
-    "Secret": "crtlib.text.records:Secret",
-    # what is hidden
-    "policy": "crtlib.screening.policies:policy_by_name",
-    "policy_digest": "crtlib.screening.policies:digest",
-    "Policy": "crtlib.screening.policy:Policy",
-    "register_policy": "crtlib.screening.policy:register",
-    "rates": "crtlib.screening.rates:rates",
-    "screen": "crtlib.reports.screening:make",
-    "redact": "crtlib.screening.redaction:redact",
-    "prepare": "crtlib.screening.redaction:prepare",
-    # what it costs
-    "SampledGaussian": "crtlib.accounting.ledger:SampledGaussian",
-    "epsilon": "crtlib.accounting.ledger:epsilon",
-    "noise_multiplier": "crtlib.accounting.ledger:noise_multiplier",
-    "account": "crtlib.accounting.guarantees:account",
-    "confidentiality": "crtlib.accounting.guarantees:bayes_at_fixed_delta",
-    "protect": "crtlib.accounting.secrets:plan",
-    # what is done, what leaks, what is run
-    "train": "crtlib.experiments.own:train",
-    "certify": "crtlib.release.certify:write",
-    "load_model": "crtlib.models.folder:load",
-    "leakage": "crtlib.attacks.leakage:leakage",
-    "leakage_report": "crtlib.reports.leakage:make",
-    "exposure": "crtlib.attacks.exposure:canary_exposure",
-    "CrtStudy": "crtlib.experiments.crt:CrtStudy",
-}
-"""Each name of the face, and where it lives."""
-
-__all__ = ["__version__", *_FACE]
+__all__ = [
+    "Corpus",
+    "CrtStudy",
+    "Point",
+    "Policy",
+    "SampledGaussian",
+    "Secret",
+    "__version__",
+    "account",
+    "confidentiality",
+    "epsilon",
+    "exposure",
+    "leakage",
+    "load_corpus",
+    "load_model",
+    "noise_multiplier",
+    "points",
+    "policy",
+    "policy_digest",
+    "prepare",
+    "protect",
+    "rates",
+    "redact",
+    "register_policy",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _FACE:
-        raise AttributeError(f"module 'crtlib' has no attribute {name!r}")
-    module, _, attribute = _FACE[name].partition(":")
-    return getattr(import_module(module), attribute)
+    """A name that needs PyTorch, which takes seconds to import and may not be installed."""
+    match name:
+        case "CrtStudy":
+            from crtlib.experiments.crt import CrtStudy
+
+            return CrtStudy
+        case "exposure":
+            from crtlib.attacks.exposure import canary_exposure
+
+            return canary_exposure
+        case "leakage":
+            from crtlib.attacks.leakage import leakage
+
+            return leakage
+        case "load_model":
+            from crtlib.models.folder import load
+
+            return load
+    raise AttributeError(f"module 'crtlib' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

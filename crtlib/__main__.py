@@ -1,21 +1,23 @@
-"""The command line ``crtlib``; :mod:`crtlib.cli` runs the commands of :mod:`crtlib.commands`."""
+"""``python -m crtlib``: the command, which is the application's (:mod:`confide.__main__`).
 
-from __future__ import annotations
+The one place of the library that names the application, so that the command has one name.
+"""
 
-from crtlib import __version__, cli, commands
+import sys
 
-app = cli.Program(
-    "crtlib",
-    "crtlib.commands",
-    commands.COMMANDS,
-    version=__version__,
-    about="Train language models on text that holds secrets, and measure that they did not leak.",
-)
+HINT = "crtlib: error: confide: is needed here and not installed; pip install 'crtlib[app]'"
 
 
 def main() -> None:
-    """Run the command line, and end with its exit code."""
-    cli.run(app)
+    """Run the command where the application is installed; else say what to install, and exit 2."""
+    try:
+        from confide.__main__ import main as command
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "confide":
+            raise
+        print(HINT, file=sys.stderr)
+        sys.exit(2)
+    command()
 
 
 if __name__ == "__main__":

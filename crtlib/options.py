@@ -1,7 +1,7 @@
 """What a person may set, declared once: a name with its sentence, type, range and effect.
 
 An option is a parameter of a command's function, or a field of a model such as a recipe
-(:mod:`crtlib.recipe`); the docstring has its sentence. Values may come as text; pydantic reads
+(:mod:`confide.recipe`); the docstring has its sentence. Values may come as text; pydantic reads
 them, and the first mistake is one line.
 
 >>> def demo(rows: Annotated[int, Field(ge=1)] = 3) -> None:

@@ -30,13 +30,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import crtlib
 from crtlib.checks import DamagedError
 from crtlib.files import Named, check_regular, disk_faults, irregular, locked
+from crtlib.version import __version__
 
 MARKER = "crtlib.json"
 SEAL = "release.json"
-"""What lists and signs a release, the marker included (:mod:`crtlib.release.gate`)."""
+"""What lists and signs a release, the marker included (:mod:`confide.release.gate`)."""
 SCHEMA = "crtlib/output/2"
 PRIVATE, PUBLIC = 0o600, 0o644
 SHA = "[0-9a-f]{64}"
@@ -373,7 +373,7 @@ def staged(
                 shown = _matching(files, public)
                 files = {n: f if n in shown else _told(f, secret) for n, f in files.items()}
                 recipe = keyed(recipe, secret) | {"key": key}
-            content = {"schema": SCHEMA, "version": crtlib.__version__, **recipe, "files": files}
+            content = {"schema": SCHEMA, "version": __version__, **recipe, "files": files}
             content |= {"facts": facts} if facts else {}
             content["sum"] = _sum(content)
             text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False)

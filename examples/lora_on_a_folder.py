@@ -11,6 +11,7 @@ from pathlib import Path
 
 import transformers
 
+import confide
 import crtlib
 from crtlib.text import records, tokenizer
 
@@ -31,7 +32,7 @@ with tempfile.TemporaryDirectory() as place:
     base = sys.argv[1] if sys.argv[1:] else tiny(Path(place, "base"))
     corpus = Path(place, "talk.jsonl")
     records.write_jsonl(crtlib.simulate(60, seed=0), corpus)
-    run = crtlib.train(
+    run = confide.train(
         str(corpus), init=str(base), lora=4, method="crt", epsilon=3, epochs=1, unit="turn",
         policy="regex:customersim", out=Path(place, "model"),
     )  # fmt: skip

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import confide
 import crtlib
 from crtlib.text import records
 
@@ -24,7 +25,7 @@ if __name__ == "__main__":
         for gamma in gammas:
             shown = []
             for method in ("sgd", "crt"):
-                run = crtlib.train(str(corpus), method=method, gamma=gamma, **FIXED)
+                run = confide.train(str(corpus), method=method, gamma=gamma, **FIXED)
                 bits = [value for metric, _, _, value in run.rows if metric == "exposure"]
                 shown.append(sum(bits) / len(bits))
             print(f"{gamma:5.2f}   {shown[0]:13.2f}   {shown[1]:4.2f}", flush=True)

@@ -15,20 +15,21 @@ import tempfile
 import datasets
 import pandas as pd
 
+import confide
 import crtlib
 
 
 def golden_path(messages: pd.DataFrame | datasets.Dataset) -> tuple[datasets.Dataset, str]:
     names = {"user": "person", "thread": "talk", "speaker": "who", "text": "body"}
-    crtlib.ingest(messages, "corpus", columns=names)
+    confide.ingest(messages, "corpus", columns=names)
     seals = [crtlib.policy_digest("codes")]  # it was not made from what will judge it
-    crtlib.label_sample("corpus", "labels", turns=200, sealed=seals, forms=["jsonl"])
+    confide.label_sample("corpus", "labels", turns=200, sealed=seals, forms=["jsonl"])
     people_read("labels/tasks.jsonl")
-    crtlib.label_import("corpus", "labels/tasks.jsonl", "labels")
+    confide.label_import("corpus", "labels/tasks.jsonl", "labels")
     policies = {"policy": "codes+regex:customersim", "conservative": "cautious"}
-    crtlib.screen("corpus", "screened", labels="labels", **policies)
-    trained = crtlib.train("screened", epsilon=3, epochs=1, out="model")
-    value = crtlib.certify("model", "certificate.html", require=["public <= 10%"])
+    confide.screen("corpus", "screened", labels="labels", **policies)
+    trained = confide.train("screened", epsilon=3, epochs=1, out="model")
+    value = confide.certify("model", "certificate.html", require=["public <= 10%"])
     print(trained.promise, value["limits"], sep="\n")
     return datasets.load_dataset("screened/public", split="train"), value["verdict"]
 

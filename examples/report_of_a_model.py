@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 import transformers
 
+import confide
 import crtlib
 from crtlib.text import records, tokenizer
 
@@ -36,5 +37,5 @@ with tempfile.TemporaryDirectory() as place:
     model, corpus, talk = Path(place, "model"), Path(place, "talk.jsonl"), crtlib.simulate(10, 0)
     records.write_jsonl(talk, corpus)
     overfitted(model, [turn.text for turn in talk.turns()])
-    _, summary = crtlib.leakage_report(model, corpus, Path(place, "report"), unit="turn")
+    _, summary = confide.leakage_report(model, corpus, Path(place, "report"), unit="turn")
     print(*(f"{name:>40}  {value}" for name, value in summary.items()), sep="\n")

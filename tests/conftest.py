@@ -15,8 +15,8 @@ gc.disable()  # until all files are read: nothing that is imported goes away aga
 import papermill.engines  # noqa: E402, F401  first: it loads crtbook.notebooks
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from confide import __main__ as cli  # noqa: E402
 from crtbook import __main__ as companion  # noqa: E402
-from crtlib import __main__ as cli  # noqa: E402
 from tests.nightly import LONG, NIGHTLY, ROOT, by_night  # noqa: E402
 
 # A busy machine is no defect.

@@ -23,7 +23,7 @@ ENVIRONMENTS = {
     "test": ["", "companion", "book", "test", "dev"],
     "lab": ["", "companion", "book", "lab"],
     "library": ["", "all"],
-    "pretrained": ["", "pretrained"],
+    "pretrained": ["", "app", "pretrained"],
 }
 """Of each environment the extras that it has; the empty name is what crtlib always needs."""
 CUDA = re.compile(r"(torch|triton|nvidia-|cuda-)")

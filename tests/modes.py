@@ -11,11 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from confide import __main__ as cli
+from confide.text import labels
 from crtbook import __main__ as companion
 from crtbook import sweeps
 from crtbook.game import GameStudy
-from crtlib import __main__ as cli
-from crtlib.text import corpora, labels
+from crtlib.text import corpora
 
 PAGE = Path(__file__).resolve().parents[1] / "SECURITY.md"
 BEGIN, END = "<!-- modes: written by make modes -->\n", "<!-- modes end -->\n"

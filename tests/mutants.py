@@ -21,22 +21,22 @@ from crtlib.intervals import clopper_pearson
 
 ROOT = Path(__file__).parents[1]
 MODULES = {
-    "odometer": ("accounting/odometer", "accounting/test_odometer"),
-    "ledger": ("accounting/ledger", "accounting/test_ledger"),
+    "odometer": ("confide/odometer", "accounting/test_odometer"),
+    "ledger": ("crtlib/accounting/ledger", "accounting/test_ledger"),
     "guarantees": (
-        "accounting/guarantees",
+        "crtlib/accounting/guarantees",
         "accounting/test_confidentiality",
         "accounting/test_statements",
     ),
-    "secrets": ("accounting/secrets", "accounting/test_secrets"),
-    "clipping": ("training/clipping", "training/test_clipping", "training/test_units"),
-    "phases": ("training/phases", "training/test_phases"),
-    "redaction": ("screening/redaction", "screening/test_prepare", "screening/test_redact"),
-    "rates": ("screening/rates", "screening/test_rates"),
+    "secrets": ("crtlib/accounting/secrets", "accounting/test_secrets"),
+    "clipping": ("crtlib/training/clipping", "training/test_clipping", "training/test_units"),
+    "phases": ("crtlib/training/phases", "training/test_phases"),
+    "redaction": ("crtlib/screening/redaction", "screening/test_prepare", "screening/test_redact"),
+    "rates": ("crtlib/screening/rates", "screening/test_rates"),
 }
 """Each module with the files of its tests."""
 SETTINGS = """[mutmut]
-source_paths=crtlib/{module}.py
+source_paths={module}.py
 pytest_add_cli_args_test_selection=
     {tests}
     -k
@@ -71,10 +71,10 @@ def copy(name, folder, but):
     shutil.rmtree(folder, ignore_errors=True)
     ignore = shutil.ignore_patterns("__pycache__")
     for place in (folder, folder / "mutants"):
-        for part in ("crtlib", "tests"):
+        for part in ("crtlib", "confide", "tests"):
             shutil.copytree(ROOT / part, place / part, ignore=ignore)
         shutil.copy(ROOT / "pyproject.toml", place)
-    (folder / "mutants" / "crtlib" / f"{module}.py").unlink()
+    (folder / "mutants" / f"{module}.py").unlink()
     (folder / "setup.cfg").write_text(SETTINGS.format(module=module, tests=tests, but=but))
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from confide import recipe
+from confide.reports import leakage as leakage_report
 from crtbook import runner
 from crtbook.figures import crt as figures
 from crtbook.figures import theme
 from crtbook.runs import CrtStudy
 from crtbook.study import Store
-from crtlib import recipe
 from crtlib.attacks import attack as attack_values
 from crtlib.attacks import by_name as attacks
-from crtlib.reports import leakage as leakage_report
 from crtlib.screening import policies
 from crtlib.screening import policy as policy_values
 from crtlib.text import corpora, records

@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from crtlib.accounting import guarantees, ledger, odometer
+from confide import odometer
+from crtlib.accounting import guarantees, ledger
 from crtlib.accounting.ledger import SampledGaussian
 from crtlib.experiments.crt import utility
 from crtlib.models import folder
@@ -283,7 +284,7 @@ def test_a_limit_on_the_size_of_files_is_one_line(tmp_path):
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"
         "sys.argv = ['crtlib', 'ingest', 'messages.csv', '--yes', '--out', 'corpus'];"
-        "from crtlib.__main__ import main; main()"
+        "from confide.__main__ import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from confide import __main__ as cli
 from crtbook import __main__ as companion
 from crtbook import sweeps
 from crtbook.claims import ledger, page
 from crtbook.game import GameStudy
 from crtcourse import attack, grading
-from crtlib import __main__ as cli
 from crtlib.attacks import run_audit
 from crtlib.cli import POLICIES
 from tests import modes

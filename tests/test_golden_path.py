@@ -8,9 +8,10 @@ import sys
 import pandas as pd
 import pytest
 
-from crtlib import __main__ as cli
+from confide import __main__ as cli
+from confide.text import labels
 from crtlib.intervals import at_most
-from crtlib.text import corpora, labels
+from crtlib.text import corpora
 
 KINDS = {"name": "name", "address": "address", "phone": "phone"}
 

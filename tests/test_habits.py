@@ -30,8 +30,9 @@ def script(path):
 
 def test_the_page_names_every_room():
     page = (ROOT / "book" / "how_it_is_built.md").read_text(encoding="utf-8")
-    rooms = [p.parent.name for p in (ROOT / "crtlib").glob("*/__init__.py")]
-    assert rooms and [name for name in rooms if f"| `{name}` |" not in page] == []
+    for package in ("crtlib", "confide"):
+        rooms = [p.parent.name for p in (ROOT / package).glob("*/__init__.py")]
+        assert rooms and [n for n in rooms if f"| `{package}.{n}` |" not in page] == []
 
 
 def test_this_version_has_an_entry_and_another_has_none():
@@ -41,7 +42,7 @@ def test_this_version_has_an_entry_and_another_has_none():
     assert release.entry(changes, ahead)
     with pytest.raises(ValueError, match=r"no entry for version 9\.9\.9"):
         release.entry(changes, "9.9.9")
-    source = (ROOT / "crtlib" / "__init__.py").read_text(encoding="utf-8")
+    source = (ROOT / "crtlib" / "version.py").read_text(encoding="utf-8")
     assert release.version(source) == crtlib.__version__
     assert f"version: {crtlib.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f'version = "{crtlib.__version__}"\n' in (ROOT / "book" / "pyproject.toml").read_text()

@@ -1,7 +1,9 @@
 """What is installed: the lock has every package that an environment needs, by its hash."""
 
+import ast
 import importlib.metadata
 import re
+import sys
 import tomllib
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from confide.__main__ import APP
 from tests.lock import ENVIRONMENTS, LOCK, ROOT, asked, read
 
 PINS = read()
@@ -70,3 +73,58 @@ def test_make_docker_binder_and_conda_install_from_the_lock():
     assert conda["dependencies"] == [f"python={python}", "make"]
     least = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
     assert least == f">={python}"
+
+
+NAMES = {"ahocorasick": "pyahocorasick", "markupsafe": "jinja2", "yaml": "pyyaml"}
+"""What is called otherwise than the distribution that brings it."""
+
+
+def imported(package, *, late):
+    """Of each module of a package what it imports, dotted; what is for types alone is left out.
+    ``late``: in functions too."""
+    found = {}
+    for path in (ROOT / package).rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        found[name] = set()
+        ahead = list(ast.parse(path.read_text(encoding="utf-8")).body)
+        while ahead:
+            node = ahead.pop()
+            if isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found[name] |= {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
+            elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+                ahead += node.orelse
+            elif late or not isinstance(node, ast.FunctionDef):
+                ahead += ast.iter_child_nodes(node)
+    return found
+
+
+def strangers(modules):
+    """The distributions that some modules import, which are no part of Python and not ours."""
+    first = {name.partition(".")[0] for names in modules.values() for name in names}
+    ours = {"crtlib", "confide", "__future__", *sys.stdlib_module_names}
+    return {NAMES.get(name, name) for name in first - ours}
+
+
+def with_torch(modules):
+    """The modules that import torch, by themselves or through others of them."""
+    found, before = {"torch"}, set()
+    while found != before:
+        before = found
+        found = found | {name for name, names in modules.items() if names & found}
+    return found
+
+
+def needs(*extras):
+    return {canonicalize_name(Requirement(need).name) for extra in extras for need in asked(extra)}
+
+
+def test_what_is_installed_is_what_is_imported():
+    library, application = (imported(name, late=False) for name in ("crtlib", "confide"))
+    heavy = with_torch(library)
+    light = {name: names for name, names in library.items() if name not in heavy}
+    assert strangers(light) <= needs("") <= strangers(imported("crtlib", late=True))
+    assert strangers(library) <= needs("", "train") | {"triton"}
+    assert strangers(application) <= needs("", "app", "train")
+    assert {NAMES.get(name, name) for name in APP} == needs("app")

@@ -5,7 +5,7 @@ from tests import mutants
 
 def test_every_module_and_the_file_of_its_tests_exist():
     for module, *files in mutants.MODULES.values():
-        assert (mutants.ROOT / "crtlib" / f"{module}.py").is_file()
+        assert (mutants.ROOT / f"{module}.py").is_file()
         assert files and all((mutants.ROOT / "tests" / f"{file}.py").is_file() for file in files)
 
 

@@ -10,10 +10,12 @@ import uuid
 import pytest
 import torch
 
+from confide import __main__ as cli
+from confide import recipe
+from confide.experiments import own, plans
 from crtbook import __main__ as companion
-from crtlib import __main__ as cli
-from crtlib import options, recipe
-from crtlib.experiments import crt, own, plans
+from crtlib import options
+from crtlib.experiments import crt
 from crtlib.text import customersim, records
 from crtlib.training import loop, methods
 

@@ -8,8 +8,8 @@ import jsonschema
 import pydantic
 import pytest
 
-from crtlib import __main__ as cli
-from crtlib import recipe
+from confide import __main__ as cli
+from confide import recipe
 from crtlib.options import options_of
 
 GIVEN = {

@@ -16,14 +16,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from confide import __main__ as cli
+from confide.commands import COMMANDS
 from crtbook import __main__ as companion
 from crtbook import runs
 from crtbook.runner import sweep
 from crtbook.study import Store
-from crtlib import __main__ as cli
 from crtlib import cli as runner
 from crtlib.checks import DamagedError, MachineError
-from crtlib.commands import COMMANDS
 from crtlib.experiments import crt
 from crtlib.models import folder as model_folder
 from crtlib.options import Answer
@@ -216,7 +216,7 @@ def test_a_report_depends_on_the_day_in_one_line_of_its_page(home, run, tmp_path
     """Dates stay out of what is compared: JSON and tables."""
     words = ["report", home / "model", "--corpus", home / "c.jsonl", "--out"]
     for day in ("1", "2"):
-        monkeypatch.setattr("crtlib.reports.leakage.datetime", _Day(f"2026-01-0{day}"))
+        monkeypatch.setattr("confide.reports.leakage.datetime", _Day(f"2026-01-0{day}"))
         assert run(*words, tmp_path / day)[0] == 0
     for name in ("report.json", "runs.parquet", "sequences.parquet"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()

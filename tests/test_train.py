@@ -2,8 +2,8 @@
 
 import pytest
 
+from confide.experiments import own, plans
 from crtlib import options
-from crtlib.experiments import own, plans
 from crtlib.text import customersim, records
 
 

@@ -1,4 +1,5 @@
-"""What ``pip install crtlib`` brings: accounting, simulation and screening need no torch."""
+"""What ``pip install crtlib`` and ``crtlib[app]`` bring: accounting, simulation and screening need
+no torch, and the library nothing of the application."""
 
 import json
 import os
@@ -24,28 +25,28 @@ NOT_THERE = [
     "distributed",
 ]
 ACCOUNT = "account --epsilon 2 --delta 1e-5 --batch-size 100 --points 4000 --epochs 8"
-HIDE = f"""
+HIDE = """
 import sys
 class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {NOT_THERE!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        if name.partition(".")[0] in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Hidden())
 """
 
 
-def bare(code, folder):
+def bare(code, folder, hidden=NOT_THERE):
     """Python with the packages hidden, in a process of its own."""
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
-        [sys.executable, "-c", HIDE + code],
+        [sys.executable, "-c", f"HIDDEN = {hidden!r}{HIDE}{code}"],
         cwd=folder, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True,
     )  # fmt: skip
 
 
 SAYS = """
 import contextlib, io, json, os
-from crtlib.__main__ import main
+from confide.__main__ import main
 told = {}
 for line in LINES:
     sys.argv, out, err = ["crtlib", *line.split()], io.StringIO(), io.StringIO()
@@ -109,3 +110,37 @@ def test_what_needs_an_extra_says_which_in_one_line(line, told):
     code, _, said, left = told[line]
     assert code == 2 and not left, said
     assert f"pip install 'crtlib[{NEEDS[line]}]'" in said and said.count("\n") == 1
+
+
+APP = ["cryptography", "duckdb", "jsonschema", "tqdm", "yaml"]
+
+
+def test_the_library_alone_accounts_simulates_and_screens(tmp_path):
+    """Algorithm 1 on simulated text, and an epsilon, without torch and without the application."""
+    done = bare(
+        "import crtlib\n"
+        "points = crtlib.points(crtlib.simulate(30, seed=0), 'turn')\n"
+        "pi, pi_c = (crtlib.policy(p)(points) for p in ('regex:customersim', 'cautious'))\n"
+        "parts = crtlib.prepare(points, pi, pi_c)\n"
+        "phase = crtlib.SampledGaussian(sampling_probability=.1, noise_multiplier=2, steps=9)\n"
+        "print(len(parts.public), len(parts.private), crtlib.epsilon(phase, delta=1e-5))\n"
+        "assert not any(name.startswith('confide') for name in sys.modules)",
+        tmp_path,
+        NOT_THERE + APP,
+    )
+    assert done.returncode == 0 and min(map(float, done.stdout.split())) > 0, done
+
+
+@pytest.mark.parametrize("module", ["crtlib", "confide"])
+def test_the_command_without_its_extra_says_in_one_line_what_to_install(module, tmp_path):
+    done = bare(
+        "import importlib.util, runpy\n"
+        "known = importlib.util.find_spec\n"
+        f"importlib.util.find_spec = lambda n, *a: None if n in {APP!r} else known(n, *a)\n"
+        f"sys.argv = ['crtlib', '--help']\nrunpy.run_module({module!r}, run_name='__main__')",
+        tmp_path,
+        NOT_THERE + APP,
+    )
+    assert done.returncode == 2 and not done.stdout, done
+    assert done.stderr.startswith("crtlib: error: ") and done.stderr.count("\n") == 1, done.stderr
+    assert "pip install 'crtlib[app]'" in done.stderr

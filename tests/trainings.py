@@ -1,7 +1,7 @@
 """Tiny trainings: fields of a recipe, and of the study that an experiment fixes beside it."""
 
-from crtlib import recipe
-from crtlib.experiments import own
+from confide import recipe
+from confide.experiments import own
 
 
 def train(corpus, *, card=None, **names):

@@ -22,10 +22,10 @@ from unittest import mock
 
 from pandas import DataFrame
 
+from confide.experiments import own
 from crtbook import tables
 from crtbook.tables import STUDIES
 from crtlib.attacks import run_audit
-from crtlib.experiments import own
 from crtlib.text import customersim, records
 from crtlib.training import noise as noises
 from crtlib.training import phases

@@ -295,10 +295,13 @@ def _same_data(study: Study, key: str) -> None:
         raise _DataError(why)
 
 
+PACKAGES = ("crtlib", "confide", "crtbook")
+
+
 def _where(error: BaseException) -> str:
     """Module, function and line of the library where an error arose."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if "crtlib" in f.filename or "crtbook" in f.filename] or frames
+    ours = [f for f in frames if any(p in f.filename for p in PACKAGES)] or frames
     return f"{Path(ours[-1].filename).stem}:{ours[-1].name}:{ours[-1].lineno}"
 
 

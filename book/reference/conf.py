@@ -13,7 +13,7 @@ from astroid.exceptions import AstroidImportError
 from astroid.manager import AstroidManager
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = [ROOT / "crtlib", ROOT / "book" / "crtbook", ROOT / "book" / "crtcourse"]
+PACKAGES = [ROOT / name for name in ("crtlib", "confide", "book/crtbook", "book/crtcourse")]
 
 project = "crtlib"
 copyright = "2026, the crtlib contributors"

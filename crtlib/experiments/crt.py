@@ -37,7 +37,6 @@ from crtlib.models import networks, pretrained, scoring
 from crtlib.models.networks import ModelSpec, build
 from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
 from crtlib.screening import policies, rates, tagger
-from crtlib.screening.corpus import recorded
 from crtlib.screening.policies import everything, miss, union
 from crtlib.screening.policy import Policy, check_text_alone
 from crtlib.screening.rates import NAMES, RateCounter, Rates
@@ -93,7 +92,7 @@ class CrtStudy:
     canaries are those of an audit (:mod:`crtlib.attacks.run_audit`), which pi passes over.
     ``coin``: what the dial of ``gamma`` draws its coins from (:func:`crtlib.screening.policies.
     miss`). ``duplicates`` "drop" and ``coin`` "point" are those of the recorded studies, and of
-    none that is certified: :func:`crtlib.experiments.own.study_of` takes others.
+    none that is certified: :func:`confide.experiments.own.study_of` takes others.
     """
 
     seed: Whole
@@ -389,11 +388,13 @@ class Data:
         return MissRate.measured(n - int(overall["caught"]), n, confidence=0.975)  # type: ignore[arg-type]
 
 
-def data(study: CrtStudy, *, public_words: bool = False) -> Data:
+def data(study: CrtStudy, *, public_words: bool = False, known: Rates | None = None) -> Data:
     """Corpus with canaries, screened and split as the method asks; tokenizer; held-out texts.
 
     ``public_words``: where points are more than turns the vocabulary is that of the public points:
     a silent turn of a private one may hold a secret that no rate counts as public.
+    ``known``: the rates as they were counted before, of a text that was screened; without them
+    they are counted on the labels that the text has, and nothing is known where it has none.
     Raises ``ValueError`` for the policy "oracle" on a corpus without labels: it would find nothing.
     Every source of randomness (people, canaries, misses) follows from ``study.seed``, so that error
     bars over seeds cover all of them.
@@ -462,7 +463,7 @@ def data(study: CrtStudy, *, public_words: bool = False) -> Data:
         template=form,
         texts=counts,
         find_values=not is_corpus(study.corpus),
-        known=recorded(study.corpus) if folders.is_screened(study.corpus) else None,
+        known=known,
     )
 
 

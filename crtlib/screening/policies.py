@@ -51,7 +51,6 @@ from functools import lru_cache, partial
 from importlib import import_module, resources, util
 from importlib.metadata import entry_points
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import ahocorasick
@@ -71,12 +70,7 @@ from crtlib.screening.policy import (
     words,
 )
 from crtlib.screening.redaction import (
-    Clear,
-    Labels,
     Spans,
-    around,
-    clear,
-    inside,
     masks,
     merged,
     overlaps,
@@ -281,50 +275,6 @@ def union(*parts: Flag) -> Policy:
         batched=True,
         reads_ids=any(p.reads_ids for p in policies),
     )
-
-
-# --------------------------------------------------------------------------- steady
-def _hidden(pi: Policy, jobs: Sequence[tuple[Point, Spans]]) -> Iterator[Spans]:
-    """Of each point what ``pi`` flags where some spans are masked, at its place in the point."""
-    hidden = [redact(p, spans) for p, spans in jobs]
-    for (p, spans), h, found in zip(jobs, hidden, pi(hidden), strict=True):
-        left = clear(p.text, spans)
-        back = [Clear(c.start + c.shift, c.end + c.shift, -c.shift) for c in left]
-        yield inside(around(h.text, found), back)
-
-
-def steady(policy: Flag) -> Policy:
-    """Flags what ``policy`` flags also where all else that it flags is masked.
-
-    What reads context flags a neighbour beside a secret and not beside its mask, which is a trace
-    though nothing was missed. So each span is asked about again with all others masked, those
-    included that are flagged beside their masks only: whether it stays no longer depends on the
-    value of another. A turn in which nothing is flagged costs no more.
-
-    >>> from crtlib.text.records import Point
-    >>> def both(points):  # flags 2 as well beside 1
-    ...     return [[Secret("x", k, k + 1) for k, c in enumerate(p.text)
-    ...              if c == "1" or (c == "2" and "1" in p.text)] for p in points]
-    >>> steady(Policy("both", both))([Point("0", "u", "1 or 2")])
-    [(Secret(kind='x', start=0, end=1),)]
-    """
-    pi = checked(policy)
-
-    def flag(points: Sequence[Point]) -> Labels:
-        first = pi(points)
-        held = [(p, spans) for p, spans in zip(points, first, strict=True) if spans]
-        every = [
-            (p, merged([spans, more]))
-            for (p, spans), more in zip(held, _hidden(pi, held), strict=True)
-        ]
-        jobs = [(p, tuple(o for o in spans if o is not s)) for p, spans in every for s in spans]
-        again = _hidden(pi, jobs)
-        kept = iter(
-            [[f for s in spans for f, _ in overlaps(next(again), [s])] for _, spans in every]
-        )
-        return [merged([next(kept)]) if spans else () for spans in first]
-
-    return replace(pi, flag=flag, own_words=False, batched=True)
 
 
 # --------------------------------------------------------------------------- whole turns
@@ -656,7 +606,7 @@ def common_words(file: str = "") -> frozenset[str]:
     ``ValueError`` where there is no file, or no word in it.
     """
     try:
-        path = Path(file) if file else resources.files("crtlib.screening") / "words.txt"
+        path = Path(file) if file else resources.files(__package__) / "words.txt"
         if not path.is_file():  # a pipe would be waited for
             raise OSError
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -760,25 +710,69 @@ def presidio(model: str = "", *, engine: Any = None) -> Policy:
     return Policy(name, partial(map, found), learned=True, own_words=True)
 
 
+# --------------------------------------------------------------------------- of a screened folder
+def private_part(folder: str) -> Policy:
+    """As pi_c on a screened folder: flags its private points, so that its split stays.
+
+    They are read again as dialogues of one turn, which are called as their rows are; where people
+    are the unit a point is called as its user."""
+    by_user = folders.summary(folder)["unit"] == "user"
+    private = frozenset(row["user" if by_user else "id"] for row in folders.rows(folder, "private"))
+
+    def found(p: Point) -> Spans:
+        apart = p.text and (p.user if by_user else p.thread) in private
+        return (Secret("private", 0, len(p.text)),) if apart else ()
+
+    return Policy(f"screened:{Path(folder).name}", partial(map, found), reads_ids=True)
+
+
+# --------------------------------------------------------------------------- by name
+def _tagger(folder: str) -> Policy:
+    from crtlib.screening import tagger  # it needs torch, as the three below
+
+    return tagger.by_folder(folder)
+
+
+def _tagger_conservative(folder: str) -> Policy:
+    from crtlib.screening import tagger
+
+    return tagger.conservative_by_folder(folder)
+
+
+def _ner(model: str) -> Policy:
+    from crtlib.screening import tagger
+
+    return tagger.ner(model)
+
+
+def _ner_conservative(model: str) -> Policy:
+    from crtlib.screening import tagger
+
+    return tagger.ner_conservative(model)
+
+
 GROUP = "crtlib.policies"
 """The entry point group through which an installed package adds policies."""
 
-_HOME = {  # imported when it is asked for: some need torch, or packages that may not be there
-    "oracle": ("policies:oracle", ""),
-    "none": ("policies:none", ""),
-    "everything": ("policies:everything", ""),
-    "whole_turns": ("policies:whole_turns", ""),
-    "regex": ("policies:either", ":CORPUS or :FILE.toml"),
-    "list": ("policies:listed", ":FILE"),
-    "cautious": ("policies:cautious", "[:WORDS]"),
-    "screened": ("corpus:private_part", ":FOLDER"),
-    "tagger": ("tagger:by_folder", ":FOLDER"),
-    "tagger_conservative": ("tagger:conservative_by_folder", ":FOLDER"),
-    "ner": ("tagger:ner", ":MODEL"),
-    "ner_conservative": ("tagger:ner_conservative", ":MODEL"),
-    "presidio": ("policies:presidio", "[:SPACY_MODEL]"),
+_OURS = {
+    maker.name: maker
+    for maker in (
+        Maker("oracle", "", lambda _: oracle),
+        Maker("none", "", lambda _: none),
+        Maker("everything", "", lambda _: everything),
+        Maker("whole_turns", "", lambda _: whole_turns(none)),
+        Maker("regex", ":CORPUS or :FILE.toml", either),
+        Maker("list", ":FILE", listed),
+        Maker("cautious", "[:WORDS]", cautious),
+        Maker("screened", ":FOLDER", private_part),
+        Maker("tagger", ":FOLDER", _tagger, learned=True),
+        Maker("tagger_conservative", ":FOLDER", _tagger_conservative, learned=True),
+        Maker("ner", ":MODEL", _ner, learned=True),
+        Maker("ner_conservative", ":MODEL", _ner_conservative, learned=True),
+        Maker("presidio", "[:SPACY_MODEL]", presidio, learned=True),
+    )
 }
-_LEARNED = ("tagger", "tagger_conservative", "ner", "ner_conservative", "presidio")
+"""What the library makes by name; no name of theirs can be taken by another package."""
 
 
 def known() -> dict[str, str]:
@@ -789,7 +783,7 @@ def known() -> dict[str, str]:
     """
     names = {e.name: "[:...]" for e in entry_points(group=GROUP)}
     names |= {m.name: m.takes for m in MAKERS.values()}
-    return names | {name: takes for name, (_, takes) in _HOME.items()}
+    return names | {name: maker.takes for name, maker in _OURS.items()}
 
 
 def policy_by_name(name: str, corpus: str | None = None) -> Policy:
@@ -837,11 +831,8 @@ def _made(kind: str, argument: str, name: str, corpus: str | None) -> Policy:
 
 
 def _maker(kind: str) -> Maker | None:
-    if kind in _HOME:
-        where, takes = _HOME[kind]
-        made = resolve_name(f"crtlib.screening.{where}")
-        make = (lambda _: made) if isinstance(made, Policy) else made
-        return Maker(kind, takes, make, kind in _LEARNED)
+    if kind in _OURS:
+        return _OURS[kind]
     if kind not in MAKERS:
         for e in entry_points(group=GROUP, name=kind):
             return Maker(kind, "[:...]", e.load())
@@ -867,7 +858,7 @@ def learned(name: str) -> bool:
 
 def ours(part: str) -> bool:
     """Whether a part of a policy's name is this library's own, and not another package's."""
-    return part.partition(":")[0] in _HOME
+    return part.partition(":")[0] in _OURS
 
 
 def brought(name: str) -> tuple[str, ...]:
@@ -887,7 +878,7 @@ def brought(name: str) -> tuple[str, ...]:
             for part in name.split("+")
             for kind, argument in parts(part)
             if kind not in own
-            and (kind not in _HOME or (argument and argument not in ships.get(kind, ())))
+            and (kind not in _OURS or (argument and argument not in ships.get(kind, ())))
         )
     )
 
@@ -914,7 +905,7 @@ def digest(name: str) -> str:
         known = bool(argument) and path.exists()  # without one it would be the current folder
         if known:
             files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-        made = "" if kind in _HOME else _code(kind)  # another package's is another in each version
+        made = "" if kind in _OURS else _code(kind)  # another package's is another in each version
         hashes.append(f"{kind}:{records.digest(files) if known else argument}{made}")
     return hashlib.sha256("+".join(hashes).encode()).hexdigest()
 
@@ -935,7 +926,7 @@ def of_a_file(part: str) -> bool:
     ((kind, argument),) = parts(part)
     known = kind in ("tagger", "tagger_conservative")
     own = bool(argument) and Path(argument).exists()
-    return not known and (own or kind not in _HOME)
+    return not known and (own or kind not in _OURS)
 
 
 def check_same(names: Iterable[str], shas: Iterable[str]) -> None:

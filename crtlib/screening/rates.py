@@ -76,7 +76,7 @@ from crtlib.screening.redaction import (
     redact,
     text_hash,
 )
-from crtlib.text import corpora, customersim, labels
+from crtlib.text import corpora, customersim, records
 from crtlib.text.canaries import USER
 from crtlib.text.records import MASK, Point, Secret
 
@@ -84,7 +84,9 @@ NAMES = ("miss", "trace", "public")
 ALPHA = 0.05
 """The bounds of trace and public hold together with a probability of at least 1 - ALPHA."""
 
-KINDS = frozenset({*customersim.KINDS, *corpora.KINDS.values(), *labels.KINDS, "number", "date"})
+KINDS = frozenset(
+    {*customersim.KINDS, *corpora.KINDS.values(), *records.LABEL_KINDS, "number", "date"}
+)
 """Kinds of secrets that are shown by their names."""
 
 How = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
@@ -254,7 +256,7 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
 class Judged:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
     ``traits`` are what it is, by :data:`TRAITS`, but for its kind. ``sure``: no reader doubts
-    it; ``again``: see :func:`crtlib.text.labels.again`. ``text`` and ``masked``: hashes of its
+    it; ``again``: see :func:`confide.text.labels.again`. ``text`` and ``masked``: hashes of its
     point's text, and of that with the secret masked; None where it was not looked for.
     ``left_out``: it counts only if its message is repeated
     (:meth:`RateCounter.add_left_out`)."""
@@ -495,8 +497,8 @@ class RateCounter:
     ) -> list[Judged]:
         """Judge the policies on further points: what befalls each labelled secret. Canaries do not
         count, nor what taught one of them. ``sure``: point and start of the secrets that no reader
-        doubts (:func:`crtlib.text.labels.read`); None for all. ``again``: what the second
-        reader found, by cluster (:func:`crtlib.text.labels.again`); None where nobody read.
+        doubts (:func:`confide.text.labels.read`); None for all. ``again``: what the second
+        reader found, by cluster (:func:`confide.text.labels.again`); None where nobody read.
 
         Both are called on the points, unless their answers are given, and ``pi`` on neighbours,
         each of which has the size of its whole point: where there are many secrets in a point only
@@ -519,7 +521,7 @@ class RateCounter:
             self.points += 1
             if not p.secrets:
                 continue
-            self.said.add((labels.turn(p.text), f"{p.id} {p.user} {p.secrets}"))
+            self.said.add((records.turn_hash(p.text), f"{p.id} {p.user} {p.secrets}"))
             size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
             redacted, public = redact(p, spans).text, not (spans or more or MASK in p.text)
             pieces, hashed = clear(p.text, spans), text_hash(p)

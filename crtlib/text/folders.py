@@ -71,11 +71,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crtlib import __version__, files, outputs
+from crtlib import files, outputs
 from crtlib.checks import DamagedError, MachineError
 from crtlib.files import Named
 from crtlib.text import records
 from crtlib.text.records import Dialogue, Point, Turn, filled, sha, unit
+from crtlib.version import __version__
 
 TURN = pa.struct(
     [

@@ -61,6 +61,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -72,20 +73,26 @@ from crtlib.files import Named, reading
 MASK = "<MASK>"
 """The one mask token (CRT, A.6.4: redaction and deduplication must use the same one)."""
 
+LABEL_KINDS = ("name", "address", "phone", "id", "other")
+"""Kinds of secrets that readers mark where nobody names others."""
 
-def shipped(name: str) -> str:
-    """A file of ``templates``: data, or a page to be filled."""
-    return (resources.files("crtlib.text") / "templates" / name).read_text("utf-8")
+TEMPLATES = resources.files(__package__) / "templates"
+"""Data and pages that come with the library."""
 
 
-def filled(page: str, /, **values: Any) -> str:
-    """A page of ``templates`` with its values; in HTML each of them is escaped."""
+def shipped(name: str, folder: Traversable = TEMPLATES) -> str:
+    """A file of a ``folder`` of a package: data, or a page to be filled."""
+    return (folder / name).read_text("utf-8")
+
+
+def filled(page: str, folder: Traversable = TEMPLATES, /, **values: Any) -> str:
+    """A page of a ``folder`` with its values; in HTML each of them is escaped."""
     import jinja2  # only what writes a page needs it
 
     pages = jinja2.Environment(
         autoescape=page.endswith(".html"), undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    return pages.from_string(shipped(page)).render(values).rstrip()
+    return pages.from_string(shipped(page, folder)).render(values).rstrip()
 
 
 def unit(name: str | float) -> str:
@@ -118,6 +125,12 @@ def normal(text: str) -> str:
 def sha(text: str) -> str:
     """SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def turn_hash(text: str) -> str:
+    """What is kept of a turn, by its text alone: who has read it knows it under any id, of
+    anybody."""
+    return sha(normal(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from confide import __main__ as cli
 from crtbook import theorems
 from crtbook.theorems import hockey_stick, indistinguishability
-from crtlib import __main__ as cli
 from crtlib.accounting import accountants, guarantees, ledger
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.accounting.ledger import SampledGaussian

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from crtlib.accounting import ledger, odometer
+from confide import odometer
+from crtlib.accounting import ledger
 from crtlib.accounting.ledger import SampledGaussian
 
 STEP = SampledGaussian(0.02, 1.5, 200)
@@ -270,7 +271,7 @@ def test_a_killed_process_leaves_no_dead_folder(tmp_path):
 
 MANY = """
 import sys
-from crtlib.accounting import odometer
+from confide import odometer
 from crtlib.accounting.ledger import SampledGaussian
 spend = {"unit": "turn", "method": "crt", "relation": "replace", "screening": "5" * 64,
          "gamma": 0.05, "delta2": 0.01, "holds": {}, "events": (SampledGaussian(0.02, 1.5, 200),)}

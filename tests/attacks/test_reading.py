@@ -9,8 +9,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from confide.reports import leakage as reports
 from crtlib.attacks import leakage
-from crtlib.reports import leakage as reports
 from crtlib.text import canaries, customersim, records
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 

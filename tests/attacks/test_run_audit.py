@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from crtlib import __main__ as cli
+from confide import __main__ as cli
+from confide.experiments import own
+from confide.release import certify
 from crtlib import outputs
 from crtlib.attacks import run_audit
-from crtlib.experiments import crt, own
+from crtlib.experiments import crt
 from crtlib.experiments.crt import CrtStudy
 from crtlib.models import folder
 from crtlib.models.networks import ModelSpec, build
-from crtlib.release import certify
 from crtlib.text import canaries, corpora, customersim, records
 from crtlib.text.tokenizer import train_bpe
 from crtlib.training import methods
@@ -68,7 +69,7 @@ def test_a_model_that_learned_them_without_noise_is_above_its_proof(
     options = ["--corpus", corpus, "--out", tmp_path / "again", "--seed", "0"]
     monkeypatch.setattr(sys, "argv", ["crtlib", "audit", *map(str, [run, *options])])
     monkeypatch.setattr(
-        "crtlib.release.gate.read_signed", lambda path: None
+        "confide.release.gate.read_signed", lambda path: None
     )  # this record has no key
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -21,7 +21,7 @@ class Fault:
 def rows(module, file, *faults):
     """Faults of one module, or of another of its room that a target names; guarded by tests of
     ``file``, or of another that a guard names."""
-    package = "" if module.startswith("crtbook.") else "crtlib."
+    package = "" if module.startswith(("crtbook.", "confide.")) else "crtlib."
     return [
         Fault(
             name,
@@ -403,7 +403,7 @@ REPEATS = rows(
      "(redact(p, spans).text,)", "(p.text,)",
      "test_the_dial_misses_the_same_in_every_copy_and_changes_no_other_label"),
 ) + rows(
-    "screening.corpus",
+    "confide.screening.corpus",
     "release/test_repeated_messages.py",
     ("drawn labels are judged as if nothing stood twice", "judge",
      "texts=texts, find_values=True", "texts=None, find_values=True",
@@ -421,19 +421,19 @@ REPEATS = rows(
      "counts = TextCounts(points)", "counts = TextCounts()",
      "test_a_found_secret_in_a_repeated_message_is_a_trace"),
 ) + rows(
-    "release.certify",
+    "confide.release.certify",
     "release/test_repeated_messages.py",
     ("several messages of a person are counted by the trace rate of one",
      "Promise.right_guesses", "1.0 if self.moves_copies else gamma", "gamma",
      "test_messages_of_one_template_that_are_masked_together"),
 ) + rows(
-    "experiments.own",
+    "confide.experiments.own",
     "release/test_repeated_messages.py",
     ("an own text is trained on as the recorded studies are", "study_of",
      '{"duplicates": "mask_private", "coin": "text"}', '{"duplicates": "drop", "coin": "text"}',
      "test_a_training_of_ones_own_takes_no_form_of_the_studies"),
 ) + rows(
-    "accounting.odometer",
+    "confide.odometer",
     "release/test_of_0_3.py",
     ("a run of 0.3 counts as one of today", "Entry.leaves_out_repeats",
      "not self.repeats_counted", "False",
@@ -493,7 +493,7 @@ LEAVES = "test_nothing_leaves_that_does_not_say_what_it_knows"
 SAID = "test_what_is_said_of_a_model_is_what_its_certificate_says"
 CERTIFY, FALSE = "reports/test_certify.py::", "release/test_false_certificates.py::"
 CHAIN = rows(
-    "release.gate",
+    "confide.release.gate",
     "release/test_gate.py",
     ("a file without a source leaves", "Release.write", "if not value.sources", "if False",
      LEAVES),
@@ -535,7 +535,7 @@ CHAIN = rows(
      "Declared(of, names[sum(not value < b for b in bounds)]",
      "Declared(of, names[0]", "test_a_declared_value_is_one_of_a_finite_set"),
 ) + rows(
-    "release.gate",
+    "confide.release.gate",
     "release/test_gate.py",
     ("a changed value keeps its signature", "canonical", 'name != "signature"',
      'name not in ("signature", "a")', "test_a_signature_is_of_this_content_by_this_key"),
@@ -544,7 +544,7 @@ CHAIN = rows(
     ("the signing key can be read by all", "key_in", "0o600", "0o644",
      "test_the_key_is_private_and_stays"),
 ) + rows(
-    "release.verify",
+    "confide.release.verify",
     "release/test_gate.py",
     ("the verifier takes a smaller epsilon", "_numbers",
      'given["missed"]["epsilon"]) < missed * SLACK', 'given["missed"]["epsilon"]) < 0', HONEST),
@@ -568,7 +568,7 @@ CHAIN = rows(
     ("the verifier takes files of another key", "difference", "released.key != key", "False",
      "test_a_certificate_of_another_key_or_of_void_files_is_refused"),
 ) + rows(
-    "release.certify",
+    "confide.release.certify",
     "release/test_gate.py",
     ("the odometer may say another noise", "_line", '("events", line.events, own.events), ', "",
      LINE),
@@ -612,7 +612,7 @@ CHAIN = rows(
     ("a delta of one holds", "reasons", "own.delta + own.delta2 >= 1", "own.delta >= 1",
      CERTIFY + "test_each_reason_makes_it_void"),
 ) + rows(
-    "accounting.odometer",
+    "confide.odometer",
     "accounting/test_odometer.py",
     ("a symlinked corpus has an odometer of its own", "find", "Path(corpus).resolve()",
      "Path(corpus).absolute()", "test_a_link_to_a_corpus_has_its_odometer"),
@@ -698,15 +698,15 @@ FORMULAS = rows(
      'secrets.RELATIONS["add_or_remove"]', "test_a_replaced_group_in_one_step_equals_the_integral"),
 )
 UNITS = rows(
-    "text.labels",
+    "confide.text.labels",
     "release/test_false_certificates.py",
-    ("what was drawn before does not count", "late", "first[turn(t.text)] <= last", "False",
+    ("what was drawn before does not count", "late", "first[turn_hash(t.text)] <= last", "False",
      "test_labels_do_not_judge_a_list_that_they_taught"),
     ("a seal of today is as old as its labels", "known", "if not before.fetchone()",
      "if base.execute('DELETE FROM drawn')",
      "test_labels_do_not_judge_a_list_that_they_taught"),
 ) + rows(
-    "text.labels",
+    "confide.text.labels",
     "release/test_false_certificates.py",
     ("a copy of labels has judged nothing", "judged_pairs",
      'base.execute(JUDGED, (corpus, told["labels"])).fetchall()', "[row[:3] for row in every]",
@@ -717,17 +717,17 @@ UNITS = rows(
     ("a turn under another id was not read", "late", "min(n)", "max(n)",
      "test_a_turn_that_was_read_under_another_id_was_read"),
 ) + rows(
-    "experiments.own",
+    "confide.experiments.own",
     "release/test_false_certificates.py",
     ("what leaves follows from the exact n", "sized", "gate.rounded(exact)", "max(1, exact)",
      "test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_declared"),
 ) + rows(
-    "release.certify",
+    "confide.release.certify",
     "release/test_false_certificates.py",
     ("an earlier plan is none", "reasons", 'x.method == "lp_weighted"', "False",
      "test_two_plans_on_one_text_do_not_hold_and_are_known"),
 ) + rows(
-    "screening.corpus",
+    "confide.screening.corpus",
     "release/test_false_certificates.py",
     ("inline labels judge what they taught", "unproved", "upper=1.0", "upper=r.upper",
      "test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taught"),
@@ -736,7 +736,7 @@ UNITS = rows(
 ) + rows(
     "screening.policies",
     "release/test_false_certificates.py",
-    ("every version of a package is one policy", "digest", '"" if kind in _HOME else _code(kind)',
+    ("every version of a package is one policy", "digest", '"" if kind in _OURS else _code(kind)',
      '""', "test_every_pair_that_labels_judge_counts_wherever_they_lie"),
     ("a package is the file that makes its policy", "_code", 'file.parent.rglob("*")', "[file]",
      "test_a_policy_of_a_package_is_all_of_its_files"),
@@ -749,7 +749,7 @@ UNITS = rows(
     ("a speaker's name stands in the text", "by_role", "speaker=role(t.speaker)",
      "speaker=t.speaker", "test_a_speakers_name_is_in_no_point_and_no_vocabulary"),
 ) + rows(
-    "release.certify",
+    "confide.release.certify",
     "release/test_limits.py",
     ("a void certificate meets a limit", "judged", 'if certificate["verdict"] == "holds" else None',
      "if True else None", "test_a_limit_is_met_up_to_the_bound_that_is_certified[guess]"),
@@ -769,7 +769,7 @@ UNITS = rows(
     ("what a file held before is trained on", "forget", "cached.cache_clear()", "pass",
      "test_a_file_with_other_text_is_read_anew"),
 ) + rows(
-    "experiments.record",
+    "confide.experiments.record",
     "release/test_false_certificates.py",
     ("ordinary steps on all points pass for steps on public ones", "sources",
      'apart = phase.part == "public"', "apart = True",
@@ -809,20 +809,20 @@ UNITS = rows(
     ("a mark of one reader counts nowhere", "_rate", "j.sure or fails(j)", "j.sure",
      "screening/test_rates.py::test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else"),
 ) + rows(
-    "accounting.odometer",
+    "confide.odometer",
     "release/test_sixth_reading.py",
     ("lines from another machine stay out of the registry", "reserve", "if registry is not None:",
      "if False:", "test_runs_of_a_moved_home_are_known_to_other_texts"),
     ("a backup unstrikes a run", "spent", '"struck" for e in every', '"struck" for e in entries',
      "test_a_run_that_was_struck_stays_struck_when_its_ledger_is_restored"),
 ) + rows(
-    "experiments.record",
+    "confide.experiments.record",
     "release/test_sixth_reading.py",
     ("what a base assumed is lost", "Meter.origin",
      ', *(s for s in before if s != gate.Base(name, "known"))', "",
      "test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it"),
 ) + rows(
-    "reports.pages",
+    "confide.reports.pages",
     "release/test_one_number.py",
     ("guarantee.txt promises what is void", "promise", 'c["verdict"] != "holds"', "False",
      "release/test_sixth_reading.py::test_what_is_void_says_so_in_all_its_files"),
@@ -843,12 +843,12 @@ UNITS = rows(
      'upper_bound=clopper_pearson_upper(row["count"], row["of"], confidence=1 - alpha)',
      f"{SAID}[two_readers]"),
 ) + rows(
-    "experiments.record",
+    "confide.experiments.record",
     "release/test_one_number.py",
     ("words have the bounds of when an earlier run began", "certified",
      "certify.recounted(now)", "now", f"{SAID}[raw_after_screened]"),
 ) + rows(
-    "text.labels",
+    "confide.text.labels",
     "release/test_sixth_reading.py",
     ("labels of a text are those of its redaction", "same_corpus", "corpora.read_hash(corpus)",
      "corpora.corpus_hash(corpus)",
@@ -879,7 +879,7 @@ UNITS = rows(
      'decided(folder) != summary(folder)["decided"]', "False",
      "test_a_file_that_was_put_into_a_screened_folder_is_refused"),
 ) + rows(
-    "screening.corpus",
+    "confide.screening.corpus",
     "release/test_false_certificates.py",
     ("labels of a text judge once, however often", "given",
      "judged = labels.judged_pairs(", "judged = 1 or labels.judged_pairs(",
@@ -907,7 +907,7 @@ UNITS = rows(
 )
 
 STEADY = rows(
-    "screening.policies",
+    "screening.policy",
     "screening/test_tagger.py",
     ("a span is asked about beside the values of others", "steady",
      "tuple(o for o in spans if o is not s)", "()",
@@ -921,7 +921,7 @@ STEADY = rows(
 )
 
 REPRODUCED = rows(
-    "experiments.plans",
+    "confide.experiments.plans",
     "release/test_reproductions.py",
     ("two spellings of a value are two secrets", "of_policy", "entry(v)", "(v, False)",
      "test_a_value_of_three_spellings_has_one_promise"),
@@ -935,13 +935,13 @@ REPRODUCED = rows(
      "if not self.epsilon_lower:", "if False:",
      "attacks/test_run_audit.py::test_a_model_that_never_read_them_shows_next_to_nothing"),
 ) + rows(
-    "release.certify",
+    "confide.release.certify",
     "release/test_seventh_reading.py",
     ("labels of earlier models have judged one pair", "family",
      '"judged": max(1, judged)', '"judged": 1',
      "test_a_model_without_labels_counts_what_those_of_earlier_ones_judged"),
 ) + rows(
-    "commands.release",
+    "confide.commands.release",
     "release/test_seventh_reading.py",
     ("a bill has the bounds of when its runs began", "_odometer",
      "certify.family(odometer.history(folder, registry))", "odometer.history(folder, registry)",
@@ -959,7 +959,7 @@ GUESSES = "test_right_guesses_and_values_are_for_replacing_whatever_the_relation
 RATES = "test_three_rates_of_points_that_were_counted_by_hand"
 # Each voids a guarantee, and some of them were once noticed by night alone, or by nothing.
 FORMULAS_BY_DAY = rows(
-    "release.certify",
+    "confide.release.certify",
     ROWS,
     ("a person of several secrets has none without noise", "Promise.right_guesses",
      "gamma if k == 1 else together, delta2)", "gamma if k == 1 else together, 0.0)",
@@ -979,12 +979,12 @@ FORMULAS_BY_DAY = rows(
     ("what a person holds in earlier runs is one point", "Promise.curve",
      "self.fold.relation, self.groups", "self.fold.relation", f"{PAIRS}[replace]"),
 ) + rows(
-    "release.gate",
+    "confide.release.gate",
     ROWS,
     ("of two screenings in one release the larger trace", "fold", "math.fsum(gamma.values())",
      "max(gamma.values(), default=0.0)", f"{PAIRS}[replace]"),
 ) + rows(
-    "accounting.odometer",
+    "confide.odometer",
     ROWS,
     ("of all searches on a text the worst alone", "Spent.rates", "min(1.0, sum(rates))",
      "max(rates)", f"{PAIRS}[replace]"),
@@ -1030,7 +1030,7 @@ FORMULAS_BY_DAY = rows(
      "_dot(_matmul(self.grads, self.grads.mT), same)", "self.grads.square().sum((1, 2))",
      f"{BOUNDED}[lstm]"),
 ) + rows(
-    "experiments.plans",
+    "confide.experiments.plans",
     "release/test_reproductions.py",
     ("who holds a value is who was flagged", "_held",
      "known.union(*(find(p.text[a:b])[1] for a, b in spoken(p)))", "known",
@@ -1044,12 +1044,12 @@ FORMULAS_BY_DAY = rows(
 )
 
 ASSUMED = rows(
-    "release.gate",
+    "confide.release.gate",
     "release/test_what_is_assumed.py",
     ("what somebody brought may have been made from the text", "fold", "for s in those(Brought)",
      "for s in ()", "test_a_policy_of_a_file_was_not_made_from_the_text"),
 ) + rows(
-    "experiments.record",
+    "confide.experiments.record",
     "release/test_what_is_assumed.py",
     ("of a screened folder nobody knows who brought its policies", "brought",
      "study.screening or vars(study)", "vars(study)",
@@ -1057,7 +1057,7 @@ ASSUMED = rows(
     ("a line does not say what somebody brought", "entered", "brought(study)", "()",
      "test_a_policy_of_a_file_was_not_made_from_the_text"),
 ) + rows(
-    "experiments.plans",
+    "confide.experiments.plans",
     "release/test_what_is_assumed.py",
     ("a list of secrets comes with the library", "brought", 'return ("the list of secrets",)',
      "return ()", "test_a_plan_of_a_list_or_of_a_file_says_it_too"),
@@ -1068,10 +1068,10 @@ ASSUMED = rows(
      'if kind not in (*own, "cautious")', "test_every_policy_that_somebody_brought_is_named"),
     ("rules come with the library", "brought", "argument not in ships", 'kind not in ships',
      "test_every_policy_that_somebody_brought_is_named"),
-    ("what packages bring comes with the library", "brought", "kind not in _HOME or ", "",
+    ("what packages bring comes with the library", "brought", "kind not in _OURS or ", "",
      "test_every_policy_that_somebody_brought_is_named"),
 ) + rows(
-    "release.verify",
+    "confide.release.verify",
     "release/test_what_is_assumed.py",
     ("a certificate may leave out what is assumed", "_numbers", "if not set(own.assumed)",
      "if False and not set(own.assumed)",
@@ -1080,14 +1080,14 @@ ASSUMED = rows(
      '*certify.of_report(value.get("evidence"))', "",
      "test_counts_of_a_report_are_declared_with_their_bits"),
 ) + rows(
-    "release.certify",
+    "confide.release.certify",
     "release/test_what_is_assumed.py",
     ("what earlier models assumed is forgotten", "parts", "*of_earlier(spent)", "",
      "test_a_policy_of_a_file_was_not_made_from_the_text"),
     ("counts of a report are not declared", "parts", "*of_report(evidence)", "",
      "test_counts_of_a_report_are_declared_with_their_bits"),
 ) + rows(
-    "accounting.odometer",
+    "confide.odometer",
     "release/test_rolling_exports.py",
     ("half of a text must be the same", "Registry.related", "share = LEAST_SHARE.get(kind)",
      "share = LEAST_SHARE.get(kind) and 0.5", "test_what_is_said_once_is_enough[100-rare]"),
@@ -1109,7 +1109,7 @@ ASSUMED = rows(
     ("stretches are not known", "units", "if stretches[name] == 1:", "if False:",
      "test_what_is_said_once_is_enough[4-stretch]"),
 ) + rows(
-    "screening.corpus",
+    "confide.screening.corpus",
     "release/test_unread_turns.py",
     ("turns that nobody read were not drawn", "judge",
      "counter.add_unread(labels.points_of(left))", "pass",
@@ -1123,7 +1123,7 @@ ASSUMED = rows(
      "[*groups[name], *unread]", "groups[name]",
      "test_what_is_left_unread_is_of_every_kind[u]"),
 ) + rows(
-    "text.labels",
+    "confide.text.labels",
     "release/test_unread_turns.py",
     ("a second reader may leave turns out", "take", 'partial and role == "first"', "partial",
      "test_nobody_reads_a_second_time_what_was_not_read_whole"),

@@ -26,17 +26,18 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from confide import __main__ as cli
+from confide.experiments import own, plans  # noqa: F401
+from confide.release import certify  # noqa: F401
+from confide.reports import leakage  # noqa: F401
+from confide.text import ingest  # noqa: F401
 from crtbook import __main__ as companion
 from crtbook import runner, sweeps  # noqa: F401 (imported once, before forks)
 from crtbook.settings import SECTIONS, leaves, parameters
 from crtcourse import attack  # noqa: F401
-from crtlib import __main__ as cli
 from crtlib.checks import ParameterError
-from crtlib.experiments import own, plans  # noqa: F401
-from crtlib.release import certify  # noqa: F401
-from crtlib.reports import leakage  # noqa: F401
 from crtlib.screening import tagger  # noqa: F401
-from crtlib.text import customersim, ingest, records  # noqa: F401
+from crtlib.text import customersim, records
 
 CPU, MEMORY, FILE = 10, 6 << 30, 64 << 20
 """Limits of a case: CPU seconds, bytes of memory, bytes of a file."""

@@ -26,9 +26,9 @@ from pathlib import Path
 
 import psutil
 
+from confide import __main__ as cli
 from crtbook import leakage, runner, runs, secrets
 from crtbook.study import Store
-from crtlib import __main__ as cli
 from crtlib.text import customersim, records
 
 VARIES = {"seconds", "cpu_seconds", "date", "started", "ended", "sha256", "files", "inputs",

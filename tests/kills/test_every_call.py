@@ -10,10 +10,10 @@ import sqlite3
 
 import pytest
 
-from crtlib.accounting import odometer
-from crtlib.experiments import own  # noqa: F401 (imported once, before forks)
-from crtlib.release import certify
-from crtlib.reports import screening  # noqa: F401
+from confide import odometer
+from confide.experiments import own  # noqa: F401 (imported once, before forks)
+from confide.release import certify
+from confide.reports import screening  # noqa: F401
 from crtlib.text import customersim, records
 from tests.kills import __main__ as kills
 

@@ -57,17 +57,18 @@ import pandas as pd
 import torch
 import transformers
 
+from confide import odometer
+from confide import recipe as recipes
+from confide.experiments import own, plans, record
+from confide.release import certify, gate
+from confide.reports import pages, screening
+from confide.screening.corpus import How
+from confide.text import labels
 from crtlib import outputs
-from crtlib import recipe as recipes
-from crtlib.accounting import odometer
-from crtlib.experiments import crt, own, plans, record
+from crtlib.experiments import crt
 from crtlib.options import Refused, options_of
-from crtlib.release import certify, gate
-from crtlib.reports import pages, screening
 from crtlib.screening import policies
-from crtlib.screening.corpus import How
 from crtlib.screening.rates import RateCounter
-from crtlib.text import labels
 from crtlib.text.canaries import USER
 from crtlib.training import loop, phases
 from tests.faults.__main__ import plant

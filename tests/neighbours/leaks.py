@@ -17,14 +17,14 @@ NOT_COVERED = (
      "factors[:, None, None].to(scaled.dtype)", "1"),
     ("a unit of several texts without clipping", "training.clipping:unit_sum",
      "gradient(p).add_(g * factor.to(g.dtype))", "gradient(p).add_(g)"),
-    ("a count in a file name", "experiments.record:_texts",
+    ("a count in a file name", "confide.experiments.record:_texts",
      '"experiment.json": ', 'f"about-{hash(str(facts)) % 999}.json": '),
-    ("a count in a setting", "experiments.own:_settings",
+    ("a count in a setting", "confide.experiments.own:_settings",
      "each = asdict(study) |", "each = asdict(study) | "
      "{'seen': sum(len(p.text) for p in crt.data(study).points)} |"),
-    ("the exact perplexity on the card", "experiments.record:_texts",
+    ("the exact perplexity on the card", "confide.experiments.record:_texts",
      '"perplexity": heard.value', '"perplexity": str(facts["perplexity"])'),
-    ("a private n as divisor", "experiments.own:sized",
+    ("a private n as divisor", "confide.experiments.own:sized",
      "normaliser=max(1.0, q * count)",
      "normaliser=sum(len(p.text) for p in prepared.prepared.private)"),
     ("the batch that was drawn as divisor", "training.phases:private_step",
@@ -45,12 +45,12 @@ REPEATED = (
     ("the first of several copies is masked as well", "screening.redaction:repeats",
      "return seen(method, len(texts), error_rate=error_rate)(points)",
      "return [texts.count(text) > 1 for text in texts]"),
-    ("what is held out follows from the different messages", "experiments.own:study_of",
+    ("what is held out follows from the different messages", "confide.experiments.own:study_of",
      "size = len(corpora.load(corpus))",
      "size = len({tuple(t.text for t in d.turns) for d in corpora.load(corpus).dialogues})"),
     ("the vocabulary follows from the different messages", "experiments.crt:_tokenizer",
      "train_bpe(silent,", "train_bpe(silent[len({p.text for p in points}) % 2 :],"),
-    ("the different messages are counted in a setting", "experiments.own:_settings",
+    ("the different messages are counted in a setting", "confide.experiments.own:_settings",
      "each = asdict(study) |",
      "each = asdict(study) | {'seen': len({p.text for p in crt.data(study).points})} |"),
     ("near duplicates are copies", "screening.redaction:prepare",
@@ -59,9 +59,9 @@ REPEATED = (
      "digest[:16]", "digest[:1]"),
     ("copies are found whatever their case", "screening.redaction:seen",
      "_shown(point)", "_shown(point).lower()"),
-    ("a folder that was screened by likeness is certified", "screening.corpus:by_likeness",
+    ("a folder that was screened by likeness is certified", "confide.screening.corpus:by_likeness",
      '"exact"', 'summary["dedup_by"]'),
-    ("the coin of the dial is drawn from the name of a message", "experiments.own:study_of",
+    ("the coin of the dial is drawn from the name of a message", "confide.experiments.own:study_of",
      '"coin": "text"', '"coin": "point"'),
 )  # fmt: skip
 """One message decides how others are read."""
@@ -72,9 +72,9 @@ UNCOUNTED = (
      "return here or (", "return here or False and ("),
     ("the message itself is not looked for elsewhere", "screening.rates:Judged.repeated",
      "here = texts.stands_elsewhere(self.text, here=True)", "here = False"),
-    ("drawn labels look for no repeated message", "screening.corpus:judge",
+    ("drawn labels look for no repeated message", "confide.screening.corpus:judge",
      "texts=texts, find_values=True", "texts=None, find_values=True"),
-    ("a drawn value is looked for in its message alone", "screening.corpus:judge",
+    ("a drawn value is looked for in its message alone", "confide.screening.corpus:judge",
      "find_values=True", "find_values=False"),
     ("a drawn value is looked for as it is written", "screening.rates:_places",
      "if len(entry(value)[0]) >= SHORTEST", "if False"),
@@ -92,7 +92,7 @@ MIXED = (
 )  # fmt: skip
 """What a model makes of a message depends on the others of its batch."""
 LEAKS = [
-    Fault(name, f"crtlib.{target}", old, new, "")
+    Fault(name, target if target.startswith("confide.") else f"crtlib.{target}", old, new, "")
     for name, target, old, new in (*NOT_COVERED, *REPEATED, *UNCOUNTED, *MIXED)
 ]
 OF_CRT = {name for name, *_ in (*REPEATED, *UNCOUNTED)}

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from crtlib.release import certify
-from crtlib.reports import pages
+from confide.release import certify
+from confide.reports import pages
 from tests import pins
 from tests.pins.test_released import corpus_in, train
 

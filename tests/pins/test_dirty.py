@@ -18,7 +18,7 @@ from unittest import mock
 
 import pyarrow.parquet as pq
 
-from crtlib import __main__ as cli
+from confide import __main__ as cli
 from tests import pins
 
 HEAD = "customer,ticket,sender,body,when\n"

@@ -19,8 +19,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from crtlib.experiments import own, plans
-from crtlib.reports import pages
+from confide.experiments import own, plans
+from confide.reports import pages
 from crtlib.text import customersim, records
 from tests import pins, trainings
 

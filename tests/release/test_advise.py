@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from crtlib.accounting import odometer
-from crtlib.experiments import advise as library
-from crtlib.experiments.advise import advise
-from crtlib.release import certify
+from confide import odometer
+from confide.experiments import advise as library
+from confide.experiments.advise import advise
+from confide.release import certify
+from confide.text import labels
 from crtlib.screening.rates import Rate, Rates
-from crtlib.text import labels
 from tests import trainings
 from tests.reports.test_certify import read_by_people
 

@@ -19,17 +19,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from confide import odometer
+from confide.experiments import own, record
+from confide.release import certify, gate, verify
+from confide.reports import pages
+from confide.screening import corpus as screening
+from confide.text import labels
 from crtlib import outputs
-from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.attacks import run_audit
-from crtlib.experiments import own, record
-from crtlib.release import certify, gate, verify
-from crtlib.reports import pages
-from crtlib.screening import corpus as screening
 from crtlib.screening import policies, rates
 from crtlib.screening.policy import MAKERS, Maker, Policy
-from crtlib.text import canaries, corpora, customersim, labels, records
+from crtlib.text import canaries, corpora, customersim, records
 from crtlib.text.records import Point, Secret, Turn
 from crtlib.training import methods
 from crtlib.training.phases import PrivatePhase, PublicPhase

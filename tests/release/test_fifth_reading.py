@@ -11,17 +11,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from crtlib.accounting import odometer
+from confide import odometer
+from confide.commands import training as project
+from confide.experiments import own, plans
+from confide.experiments.advise import advise
+from confide.release import certify, gate, verify
+from confide.reports import leakage, pages
+from confide.text import labels
 from crtlib.accounting.guarantees import MissRate
 from crtlib.checks import MachineError
-from crtlib.commands import training as project
-from crtlib.experiments import own, plans
-from crtlib.experiments.advise import advise
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.release import certify, gate, verify
-from crtlib.reports import leakage, pages
 from crtlib.screening import policies, policy, rates
-from crtlib.text import corpora, customersim, labels, records
+from crtlib.text import corpora, customersim, records
 from crtlib.text.records import Point, Secret, Turn
 from tests import trainings
 from tests.release import test_false_certificates as earlier
@@ -507,7 +508,8 @@ ROOT = Path(project.__file__).parents[2]
 
 
 @pytest.mark.parametrize("where, names", [
-    ("crtlib/commands/project/gitignore", [".screened.shards", ".screened.part", ".report.shards"]),
+    ("confide/commands/project/gitignore",
+     [".screened.shards", ".screened.part", ".report.shards"]),
     (".dockerignore", ["plan/names.parquet", "plan/holders.parquet", ".screened.part/private.txt"]),
 ])  # fmt: skip
 def test_lists_of_what_is_private_name_all_of_it(where, names):

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from confide import odometer
+from confide.release import certify, gate, verify
+from confide.reports import pages
 from crtlib import outputs
-from crtlib.accounting import ledger, odometer
+from crtlib.accounting import ledger
 from crtlib.accounting.ledger import SampledGaussian
-from crtlib.release import certify, gate, verify
-from crtlib.reports import pages
 
 STEP = SampledGaussian(0.01, 1.0, 500)
 S, T = gate.Screening("5" * 64, 0.05, 0.002), gate.Screening("6" * 64, 0.03, 0.001)
@@ -276,5 +277,5 @@ def test_few_places_say_what_something_may_know():
 
 def test_the_verifier_is_short_and_needs_no_torch():
     assert len(Path(verify.__file__).read_text().splitlines()) <= 200
-    code = "import sys, crtlib.release.verify; sys.exit('torch' in sys.modules)"
+    code = "import sys, confide.release.verify; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import confide
 import crtlib
 from crtlib.screening import policy
 from crtlib.text import corpora
@@ -48,11 +49,11 @@ def test_a_table_makes_the_corpus_that_its_file_makes(tmp_path):
     tables |= {"index": frame.set_index("who", drop=False).rename_axis("key")}
     tables |= {"datasets": datasets.Dataset.from_pandas(frame)}
     for name, table in tables.items():
-        made = crtlib.ingest(table, tmp_path / name, columns=columns)
+        made = confide.ingest(table, tmp_path / name, columns=columns)
         assert made.rows == len(frame) and not made.rejected
-        again = crtlib.ingest(table, tmp_path / name, columns=columns)
+        again = confide.ingest(table, tmp_path / name, columns=columns)
         assert again.up_to_date
     assert len({corpora.corpus_hash(tmp_path / name) for name in tables}) == 1
     with pytest.raises(ValueError, match="body"):
-        crtlib.ingest(frame.drop(columns="body"), tmp_path / "none", columns=columns)
+        confide.ingest(frame.drop(columns="body"), tmp_path / "none", columns=columns)
     assert not (tmp_path / "none").exists()

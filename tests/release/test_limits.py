@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from crtlib.release import certify
-from crtlib.reports import pages
+from confide.release import certify
+from confide.reports import pages
 from crtlib.text import customersim, records
 from tests import trainings
 

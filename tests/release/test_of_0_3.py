@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from crtlib.accounting import odometer
-from crtlib.experiments import own
-from crtlib.release import certify
+from confide import odometer
+from confide.experiments import own
+from confide.release import certify
 from crtlib.text import corpora
 
 PACKED = Path(__file__).parent / "data" / "of_0_3.tar.xz"

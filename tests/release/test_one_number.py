@@ -8,11 +8,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from confide.release import certify
+from confide.reports import pages
+from confide.text import labels
 from crtlib.accounting.guarantees import MissRate
-from crtlib.release import certify
-from crtlib.reports import pages
 from crtlib.screening import rates
-from crtlib.text import customersim, labels, records
+from crtlib.text import customersim, records
 from tests import trainings
 
 TINY = {
@@ -140,7 +141,7 @@ def of_several_trials(home, run):
 
 
 def a_plan(home, run):
-    from crtlib.experiments import own
+    from confide.experiments import own
 
     words = ["--from-policy", FINDS, "--posterior", 0.1, "--steps", 5, "--out", home / "plan"]
     assert run("protect", corpus_in(home), *words)[0] == 0

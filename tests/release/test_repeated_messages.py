@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from crtlib.experiments import own
-from crtlib.release import certify
-from crtlib.reports import screening as folders_of_screening
-from crtlib.screening import corpus as screening
+from confide.experiments import own
+from confide.release import certify
+from confide.reports import screening as folders_of_screening
+from confide.screening import corpus as screening
+from confide.screening.corpus import How
+from confide.text import labels
 from crtlib.screening import redaction
-from crtlib.screening.corpus import How
 from crtlib.screening.policies import digest, policy_by_name
 from crtlib.screening.policy import Policy, Teaching
 from crtlib.screening.redaction import prepare
-from crtlib.text import corpora, labels, records
+from crtlib.text import corpora, records
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 
 NUMBER = "regex:wikitext2"  # all digits

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from crtlib.accounting import odometer
-from crtlib.experiments import own
-from crtlib.release import certify
+from confide import odometer
+from confide.experiments import own
+from confide.release import certify
 from crtlib.text import corpora, records
 from crtlib.text.records import Dialogue, Turn
 from tests.release.test_of_0_3 import old  # noqa: F401  a fixture

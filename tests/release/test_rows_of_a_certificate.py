@@ -13,10 +13,10 @@ from statistics import NormalDist
 import pytest
 from scipy import optimize, stats
 
-from crtlib.accounting import odometer
+from confide import odometer
+from confide.release import certify, gate
 from crtlib.accounting.ledger import SampledGaussian
 from crtlib.intervals import upwards
-from crtlib.release import certify, gate
 from crtlib.screening import rates
 from crtlib.screening.policy import Policy
 from crtlib.text.records import MASK, Point, Secret

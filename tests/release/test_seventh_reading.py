@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from crtlib.release import certify, verify
+from confide.release import certify, verify
 from crtlib.screening import policy
 from crtlib.text.records import Point, Secret
 from tests import trainings

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from crtlib.accounting import odometer
-from crtlib.experiments import own
-from crtlib.experiments.advise import Advice, Row, advise
-from crtlib.screening import corpus as screening
+from confide import odometer
+from confide.experiments import own
+from confide.experiments.advise import Advice, Row, advise
+from confide.screening import corpus as screening
 from crtlib.screening import policies, policy, rates
 from crtlib.text import corpora, records
 from crtlib.text.records import Secret, Turn

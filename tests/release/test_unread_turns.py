@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from confide.experiments import own
+from confide.release import certify, verify
+from confide.reports import pages
+from confide.reports import screening as screened_folders
+from confide.screening import corpus as screening
+from confide.text import labels
 from crtlib import outputs
-from crtlib.experiments import own
 from crtlib.intervals import exchangeable_rate
-from crtlib.release import certify, verify
-from crtlib.reports import pages
-from crtlib.reports import screening as screened_folders
-from crtlib.screening import corpus as screening
 from crtlib.screening import policies, rates
-from crtlib.text import labels, records
+from crtlib.text import records
 from crtlib.text.records import Dialogue, Secret, Turn
 
 SMALL = {"method": "crt", "width": 2, "epochs": 1, "epsilon": 3.0, "delta": 1e-4}

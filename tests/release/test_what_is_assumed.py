@@ -6,11 +6,11 @@ import re
 
 import pytest
 
+from confide.experiments import own
+from confide.release import certify, gate, verify
+from confide.reports import bands, pages
 from crtlib.accounting import guarantees
-from crtlib.experiments import own
 from crtlib.intervals import exactly, upwards
-from crtlib.release import certify, gate, verify
-from crtlib.reports import bands, pages
 from crtlib.screening import policies
 from crtlib.screening.policy import MAKERS, Maker, Policy
 from crtlib.text import records

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from crtlib.reports import screening
+from confide.reports import screening
+from confide.text import labels
 from crtlib.screening import rates
 from crtlib.screening.policies import policy_by_name
-from crtlib.text import corpora, customersim, labels, records
+from crtlib.text import corpora, customersim, records
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtlib.reports import pages
-from crtlib.reports import pages as cert
-from crtlib.reports.pages import bound, number
+from confide.reports import pages
+from confide.reports import pages as cert
+from confide.reports.pages import bound, number
 
 SHA = {letter: letter * 64 for letter in "abcdef0"}
 

@@ -10,18 +10,21 @@ from dataclasses import asdict, replace
 import jsonschema
 import pytest
 
-from crtlib import __main__ as cli
+from confide import __main__ as cli
+from confide import odometer
+from confide.experiments import own, record
+from confide.release import certify, gate, verify
+from confide.reports import pages
+from confide.screening import corpus as screening
+from confide.text import labels
 from crtlib import outputs
-from crtlib.accounting import guarantees, ledger, odometer
+from crtlib.accounting import guarantees, ledger
 from crtlib.accounting.ledger import SampledGaussian
-from crtlib.experiments import crt, own, record
+from crtlib.experiments import crt
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.release import certify, gate, verify
-from crtlib.reports import pages
-from crtlib.screening import corpus as screening
 from crtlib.screening import policies
 from crtlib.screening.rates import rates
-from crtlib.text import corpora, customersim, labels, records
+from crtlib.text import corpora, customersim, records
 from tests import trainings
 
 TINY = {

@@ -15,14 +15,14 @@ import pytest
 from safetensors.torch import save_model
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from confide import __main__ as cli
+from confide.reports import leakage as leakage_report
+from confide.reports.leakage import Cover
 from crtbook.leakage import trainer
-from crtlib import __main__ as cli
 from crtlib.attacks import leakage
 from crtlib.models import folder as model_folder
 from crtlib.models import scoring
 from crtlib.models.networks import ModelSpec, build
-from crtlib.reports import leakage as leakage_report
-from crtlib.reports.leakage import Cover
 from crtlib.text import canaries, customersim, records
 from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn

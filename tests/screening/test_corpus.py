@@ -9,14 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from confide.reports import screening as pages
+from confide.screening import corpus as screening
+from confide.screening.corpus import How, fitting
+from confide.text import labels
 from crtlib import outputs
 from crtlib.checks import DamagedError, MachineError
-from crtlib.reports import screening as pages
-from crtlib.screening import corpus as screening
 from crtlib.screening import policies, rates
-from crtlib.screening.corpus import How, fitting
 from crtlib.screening.policies import policy_by_name
-from crtlib.text import canaries, corpora, customersim, folders, labels, records
+from crtlib.text import canaries, corpora, customersim, folders, records
 from crtlib.text.records import Corpus, Dialogue, Turn
 
 HOW = How("regex:customersim", "cautious", gamma=0.2, seed=1)

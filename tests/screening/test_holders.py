@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from crtlib.experiments import own, plans
+from confide.experiments import own, plans
 from crtlib.screening import policies
 from crtlib.screening.policy import Policy
 from crtlib.text import customersim, records

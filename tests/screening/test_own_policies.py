@@ -264,13 +264,12 @@ def test_a_name_that_is_none_is_refused_in_one_line(name, message):
 
 
 def test_every_name_of_ours_is_made_and_none_of_a_strangers_takes_its_place(monkeypatch):
-    for name, (_, takes) in policies._HOME.items():
+    for name, ours in policies._OURS.items():
         other = policy.Maker(name, ":WORD", lambda word: policies.none)
         monkeypatch.setitem(policy.MAKERS, name, other)
-        maker = policies._maker(name)
-        assert (maker.name, maker.takes) == (name, takes) and maker.make is not other.make
-    learned = [name for name in policies._HOME if policies.learned(name)]
-    assert set(learned) == set(policies._HOME) - {
+        assert policies._maker(name) is ours and ours.name == name
+    learned = [name for name in policies._OURS if policies.learned(name)]
+    assert set(learned) == set(policies._OURS) - {
         "oracle", "none", "everything", "whole_turns", "regex", "list", "cautious", "screened"
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtlib.screening import policies, rates, redaction
-from crtlib.screening.policy import Policy
+from crtlib.screening.policy import Policy, steady
 from crtlib.screening.redaction import TextCounts, prepare, redact, text_hash
 from crtlib.text.records import MASK, Point, Secret
 
@@ -170,7 +170,7 @@ def test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so():
     by_id = Policy("by_id", flag, reads_ids=True)
     by_id(points)
     assert seen == [("d/0", "ann", "d")]
-    for made in (policies.union(by_id, policies.none), policies.steady(by_id), by_id):
+    for made in (policies.union(by_id, policies.none), steady(by_id), by_id):
         assert made.reads_ids
 
 

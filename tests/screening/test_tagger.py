@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from crtlib import __main__ as cli
+from confide import __main__ as cli
 from crtlib.screening import policies, rates, tagger
 from crtlib.screening.policy import detector, plain_under, runs, trimmed, words
 from crtlib.text import canaries, corpora, customersim, records

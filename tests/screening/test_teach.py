@@ -5,9 +5,12 @@ from dataclasses import asdict
 
 import pytest
 
+from confide.screening import teaching
+from confide.text import labels
 from crtlib.screening import rates, tagger
-from crtlib.screening.policy import shift, teaching
-from crtlib.text import customersim, labels, records
+from crtlib.screening.policy import shift
+from crtlib.screening.policy import teaching as taught_by
+from crtlib.text import customersim, records
 from crtlib.text.records import Dialogue, Point, Turn
 
 CORPUS = customersim.simulate(40, 0)
@@ -21,7 +24,7 @@ def file(tmp_path):
 
 
 def test_a_taught_policy_says_how_unlike_a_text_is_and_its_teachers_do_not_judge(file, tmp_path):
-    taught = tagger.make(file, tmp_path / "t", epochs=1, heldout=0.25)
+    taught = teaching.make(file, tmp_path / "t", epochs=1, heldout=0.25)
     pi, pi_c = tagger.redacting(taught.tagger), tagger.conservative(taught.tagger)
     found = rates.rates(POINTS, pi, pi_c)
     assert found.trace.of == 10 and found.left_out > 0
@@ -32,7 +35,7 @@ def test_a_taught_policy_says_how_unlike_a_text_is_and_its_teachers_do_not_judge
 
 
 def test_shift_counts_unseen_words_and_shapes():
-    known = teaching([Point("0", "u", "USR: see Ada at 12", (), ((5, 18),))])
+    known = taught_by([Point("0", "u", "USR: see Ada at 12", (), ((5, 18),))])
     other = Point("1", "u", "USR: see McKay at 99", (), ((5, 20),))
     found = shift([other], known)
     assert (found.words, found.shapes, found.of) == (1 / 4, 1 / 4, 4)
@@ -40,8 +43,8 @@ def test_shift_counts_unseen_words_and_shapes():
 
 
 def test_teaching_says_what_both_operating_points_miss(file, tmp_path):
-    taught = tagger.make(file, tmp_path / "t", epochs=2, seed=3)
-    again = tagger.make(file, tmp_path / "t", epochs=2, seed=3)
+    taught = teaching.make(file, tmp_path / "t", epochs=2, seed=3)
+    again = teaching.make(file, tmp_path / "t", epochs=2, seed=3)
     assert again is None and (tmp_path / "t" / "tagger.json").stat().st_mode & 0o777 == 0o600
     summary = json.loads((tmp_path / "t" / "summary.json").read_text())
     assert summary["taught_points"] + summary["judged_points"] == len(POINTS)
@@ -59,11 +62,11 @@ def test_teaching_says_what_both_operating_points_miss(file, tmp_path):
 
 def test_bad_arguments_are_named(file, tmp_path):
     with pytest.raises(ValueError, match=r"heldout=1.0: must be in \(0, 1\)"):
-        tagger.make(file, tmp_path / "t", heldout=1.0)
+        teaching.make(file, tmp_path / "t", heldout=1.0)
     bare = [Dialogue(d.id, d.user, (Turn("USR", "hi"),)) for d in CORPUS.dialogues]
     records.write_jsonl(bare, file)
     with pytest.raises(ValueError, match="none holds a labelled secret"):
-        tagger.make(file, tmp_path / "t")
+        teaching.make(file, tmp_path / "t")
 
 
 def test_several_sets_of_labels_teach_and_the_first_judges(file, tmp_path):
@@ -89,11 +92,11 @@ def test_several_sets_of_labels_teach_and_the_first_judges(file, tmp_path):
         return labels.points(path, tmp_path / name, part="teach", unit="turn")
 
     one = read("one", seed=1)
-    first = tagger.make(path, tmp_path / "t1", labels=tmp_path / "one", epochs=2, seed=0)
+    first = teaching.make(path, tmp_path / "t1", labels=tmp_path / "one", epochs=2, seed=0)
     policy = tagger.redacting(first.tagger)
     two = read("two", seed=2, policy=policy, doubt=first.tagger.doubt)
     both = [tmp_path / "one", tmp_path / "two"]
-    taught = tagger.make(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
+    taught = teaching.make(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
     judges = {p.user for p in labels.points(path, both[0], part="judge", unit="turn")}
     assert judges & {p.user for p in two}
     kept = [p for p in (*one, *two) if p.user not in judges]

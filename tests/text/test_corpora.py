@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crtlib import __main__ as cli
-from crtlib.text import corpora, ingest, readers
+from confide import __main__ as cli
+from confide.text import ingest, readers
+from crtlib.text import corpora
 from crtlib.text.customersim import simulate
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn, points, read_jsonl, write_jsonl
 from tests.text import original

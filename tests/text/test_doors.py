@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crtlib import commands
-from crtlib.release import gate
+from confide import commands
+from confide.release import gate
 from crtlib.text import corpora, folders, records
 from crtlib.text.customersim import simulate
 
@@ -151,7 +151,7 @@ def test_one_worker_is_this_process():
 
 
 THREADS = """
-from crtlib import commands
+from confide import commands
 def product(n):
     import torch
     return float((torch.ones(n, n) @ torch.ones(n, n)).mean()), torch.get_num_threads()

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from crtlib.text import corpora, folders, ingest
+from confide.text import ingest
+from crtlib.text import corpora, folders
 from crtlib.text.customersim import simulate
 
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)

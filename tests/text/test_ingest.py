@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from confide.text import ingest
 from crtlib import outputs
 from crtlib.checks import MachineError
-from crtlib.text import corpora, folders, ingest, records
+from crtlib.text import corpora, folders, records
 from crtlib.text.customersim import simulate
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 

@@ -12,7 +12,8 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 import pytest
 
-from crtlib.text import labels, records
+from confide.text import labels
+from crtlib.text import records
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 TEXTS = (

@@ -1,1 +1,1 @@
-"""The commands of ``crtbook``, one file each, as those of :mod:`crtlib.commands`."""
+"""The commands of ``crtbook``, one file each, as those of :mod:`confide.commands`."""

@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from crtlib.commands import Workers
+from confide.commands import Workers
 from crtlib.options import Answer
 
 

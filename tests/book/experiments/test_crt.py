@@ -16,11 +16,12 @@ import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as bpe
 
+from confide.experiments import own
 from crtbook import grids, runner, runs, search, sweeps, tables
 from crtbook import settings as settings_studies
 from crtbook import study as store_module
 from crtbook.study import Store
-from crtlib.experiments import crt, own
+from crtlib.experiments import crt
 from crtlib.models import folder
 from crtlib.screening import policies
 from crtlib.text import canaries, customersim, records

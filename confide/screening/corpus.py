@@ -26,6 +26,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from confide.text import labels
 from crtlib.checks import check_choice
 from crtlib.files import Named
 from crtlib.screening import policies, rates, redaction
@@ -35,11 +36,10 @@ from crtlib.screening.redaction import (
     Dedup,
     Duplicates,
     Labels,
-    Spans,
     TextCounts,
     prepare,
 )
-from crtlib.text import corpora, customersim, folders, labels, records
+from crtlib.text import corpora, customersim, folders, records
 from crtlib.text.folders import Shards, in_order
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
@@ -506,6 +506,11 @@ def by_likeness(summary: Mapping[str, Any]) -> bool:
     return bool(summary["dedup"] != "none" and summary["dedup_by"] != "exact")
 
 
+def known_rates(corpus: Named) -> rates.Rates | None:
+    """The rates of a screened folder as :func:`recorded` has them; None of any other text."""
+    return recorded(corpus) if folders.is_screened(corpus) else None
+
+
 def recorded(folder: Named) -> rates.Rates:
     """The rates of a screened folder, as they were counted when it was made; of the pairs that were
     judged until now, this one was chosen."""
@@ -513,18 +518,3 @@ def recorded(folder: Named) -> rates.Rates:
     told = summary["labels"] or {"judged": 1, "sha256": None}
     now = labels.judged_pairs({"labels": told["sha256"]}, summary["corpus_sha256"])
     return rates.from_json(summary["rates"], judged=max(told["judged"], now))
-
-
-def private_part(folder: str) -> Policy:
-    """As pi_c on a screened folder: flags its private points, so that its split stays.
-
-    They are read again as dialogues of one turn, which are called as their rows are; where people
-    are the unit a point is called as its user."""
-    by_user = folders.summary(folder)["unit"] == "user"
-    private = frozenset(row["user" if by_user else "id"] for row in folders.rows(folder, "private"))
-
-    def found(p: Point) -> Spans:
-        apart = p.text and (p.user if by_user else p.thread) in private
-        return (Secret("private", 0, len(p.text)),) if apart else ()
-
-    return Policy(f"screened:{Path(folder).name}", partial(map, found), reads_ids=True)

@@ -1,8 +1,8 @@
 """What a training leaves: the model, its line in the odometer, and ``record.json``.
 
-The record is private (0600) and signed. It holds what :mod:`crtlib.release.certify` says beside the
-promise, which is that of the released files: rates with bounds, hashes of the text, the labels, the
-policies and the model, what was planted, the versions. It holds no text.
+The record is private (0600) and signed. It holds what :mod:`confide.release.certify` says beside
+the promise, which is that of the released files: rates with bounds, hashes of the text, the labels,
+the policies and the model, what was planted, the versions. It holds no text.
 
 >>> policy_hash("oracle") == policy_hash("oracle"), policy_hash("oracle") == policy_hash("none")
 (True, False)
@@ -28,8 +28,10 @@ import pandas as pd
 import torch
 
 import crtlib
+from confide import odometer
+from confide.release import certify, gate
+from confide.screening.corpus import by_likeness
 from crtlib import files, outputs
-from crtlib.accounting import odometer
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.accounting.ledger import SampledGaussian
 from crtlib.experiments.crt import CrtStudy, Data, Fitted, Row
@@ -37,9 +39,7 @@ from crtlib.files import Named
 from crtlib.models import folder as model_folder
 from crtlib.models.folder import tensors
 from crtlib.models.pretrained import base, fingerprint
-from crtlib.release import certify, gate
 from crtlib.screening import policies
-from crtlib.screening.corpus import by_likeness
 from crtlib.screening.rates import ALPHA, UNKNOWN, Rate, Rates, assumed
 from crtlib.screening.redaction import CERTIFIABLE
 from crtlib.text import corpora, folders

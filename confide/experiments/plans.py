@@ -40,6 +40,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from confide.screening.corpus import batches
 from crtlib import outputs
 from crtlib.accounting import secrets
 from crtlib.accounting.ledger import WeightedGaussian
@@ -47,7 +48,6 @@ from crtlib.accounting.secrets import Plan
 from crtlib.checks import check, check_choice
 from crtlib.files import Named
 from crtlib.screening import policies
-from crtlib.screening.corpus import batches
 from crtlib.screening.policies import SHORTEST, Finder, Listed, digest, entry, plain, policy_by_name
 from crtlib.screening.policy import Policy, spoken
 from crtlib.text import corpora, records

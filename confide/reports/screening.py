@@ -28,12 +28,12 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
+from confide.reports import pages
+from confide.screening import corpus as screening
+from confide.screening.corpus import How, Outcome, fitting
 from crtlib import outputs
 from crtlib.files import Named
-from crtlib.reports import pages
-from crtlib.screening import corpus as screening
 from crtlib.screening import rates
-from crtlib.screening.corpus import How, Outcome, fitting
 from crtlib.screening.policies import digest, plain, policy_by_name
 from crtlib.text import folders
 

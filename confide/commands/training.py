@@ -17,15 +17,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from confide import recipe as recipes
+from confide.commands import COMMANDS
 from crtlib import cli, files, outputs
-from crtlib import recipe as recipes
 from crtlib.checks import check_choice
-from crtlib.commands import COMMANDS
 from crtlib.options import Answer, Refused
 
 FILES = ("crtlib.toml", "Makefile", "README.md", "gitignore", "policies/ours.toml")
 STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
-PROGRAM = cli.Program("crtlib", "crtlib.commands", COMMANDS, version="", about="")
+PROGRAM = cli.Program("crtlib", "confide.commands", COMMANDS, version="", about="")
 STAMPS = Path(".crtlib-run.json")
 DONE, UP_TO_DATE, WAITS = "done", "up to date", "people must label"
 NEXT = "what it may give away, on one sheet: crtlib certify {} --out certificate.html"
@@ -41,8 +41,8 @@ def train(recipe: recipes.Recipe) -> Answer:
     """
     if recipe.out is None:
         raise Refused("out", "is missing")
-    from crtlib.experiments import own
-    from crtlib.reports import pages
+    from confide.experiments import own
+    from confide.reports import pages
     from crtlib.training import parallel
 
     with parallel.joined():
@@ -103,7 +103,7 @@ def new(dir: Path) -> Answer:
     """
     if dir.exists() and (not dir.is_dir() or any(dir.iterdir())):
         raise ValueError(f"{dir}: is not empty; name a new folder")
-    home = resources.files("crtlib.commands") / "project"
+    home = resources.files("confide.commands") / "project"
     names = [name.replace("gitignore", ".gitignore") for name in FILES]
     for source, name in zip(FILES, names, strict=True):
         files.write_text(dir / name, (home / source).read_text(encoding="utf-8"))
@@ -243,7 +243,7 @@ def _stamp(line: list[str]) -> str:
 
 def _label(line: list[str]) -> Generator[str, None, str]:
     """Draw turns unless that was done; bring in what people exported."""
-    from crtlib.text import labels
+    from confide.text import labels
 
     if outputs.marker("labels") is None:
         yield from _call(line)

@@ -23,21 +23,22 @@ from typing import Any
 import torch
 from torch import nn
 
+from confide import recipe as recipes
+from confide.experiments import record
+from confide.experiments.record import Card, Facts, Meter, Trained, work
+from confide.recipe import Language, Recipe, SecretPlan
+from confide.release import gate
+from confide.reports import pages
+from confide.screening.corpus import Pair, fitting, given, judge, known_rates, unproved
 from crtlib import files, outputs
-from crtlib import recipe as recipes
 from crtlib.accounting import ledger
 from crtlib.accounting.ledger import WeightedGaussian
-from crtlib.experiments import crt, record
+from crtlib.experiments import crt
 from crtlib.experiments.crt import CrtStudy, Data, Fitted, Row
-from crtlib.experiments.record import Card, Facts, Meter, Trained, work
 from crtlib.files import Named
 from crtlib.models import pretrained
 from crtlib.models.networks import ModelSpec, build
-from crtlib.recipe import Language, Recipe, SecretPlan
-from crtlib.release import gate
-from crtlib.reports import pages
 from crtlib.screening import policies
-from crtlib.screening.corpus import Pair, fitting, given, judge, unproved
 from crtlib.screening.policy import spoken
 from crtlib.text import canaries, corpora, folders
 from crtlib.text.tokenizer import adapt, train_bpe
@@ -215,13 +216,13 @@ def train(
     Batches, and a key for the noise of each step, come from the operating system, unless the noise
     is to be repeatable: then they follow from the seed, which is right for an experiment and wrong
     for a release. The run is entered in the odometer of the corpus
-    (:mod:`crtlib.accounting.odometer`) before its first step. An unfinished training goes on from
+    (:mod:`confide.odometer`) before its first step. An unfinished training goes on from
     the folder ``OUT.work`` beside its model. Of several processes
     (:mod:`crtlib.training.parallel`) all call it; the first one alone enters the run, attacks the
     model, promises and writes.
 
     Args:
-        what: A recipe (:mod:`crtlib.recipe`), or a corpus and the names of a recipe's fields.
+        what: A recipe (:mod:`confide.recipe`), or a corpus and the names of a recipe's fields.
         card: Makes the model's README.md of ``Trained.facts``.
         study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
 
@@ -319,11 +320,11 @@ def _studied(recipe: Recipe, device: str, fixed: Facts) -> Job:
     named = {n: same[n] for n in shared if same[n] is not None} | dict(fixed)
     study = study_of(recipe.corpus, **named)
     digests = {name: policies.digest(name) for name in (study.policy, study.conservative)}
-    prepared = crt.data(study, public_words=True)  # refuses before anything is written
+    prepared = _data(study)  # refuses before anything is written
     study = sized(study, prepared, named)
     if auto:
         study = replace(study, canaries=_enough(study.ready(), r.power))
-        prepared = crt.data(study, public_words=True)
+        prepared = _data(study)
         study = sized(study, prepared, named)
     prepared = _judged(study, prepared, getattr(r, "labels", None))
 
@@ -439,7 +440,7 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
     without protection. The vocabulary is that of ``init`` or single bytes: a point that holds no
     secret for the plan may hold one that its policy missed.
     """
-    from crtlib.experiments import plans
+    from confide.experiments import plans
 
     if parallel.launched() > 1:
         raise ValueError("--plan: must be trained in one process, without torchrun")
@@ -507,6 +508,12 @@ def _planned(recipe: SecretPlan, device: str) -> Job:
         {"private": tokenizer.encode(p.text for p in points)}, seed=recipe.seed,
     )  # fmt: skip
     return Job(fit, entered, False, finish)
+
+
+def _data(study: CrtStudy) -> Data:
+    """The text as it is trained on and released: words from public points, and the rates that
+    are known of it."""
+    return crt.data(study, public_words=True, known=known_rates(study.corpus))
 
 
 def _judged(study: CrtStudy, prepared: Data, labels: Named | None) -> Data:

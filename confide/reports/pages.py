@@ -23,7 +23,7 @@ one, never a stronger.
 The certificate: one JSON value, and two pages that a person reads, made from it alone.
 
 :func:`certificate` seals the parts; on :func:`pages` the officer's is one sheet of plain words,
-each sentence printed if and only if it is true (:mod:`crtlib.reports.pages`); the engineer's
+each sentence printed if and only if it is true (:mod:`confide.reports.pages`); the engineer's
 has every field. What the parts are says ``schema/certificate.schema.json``, a file of this package.
 
 >>> schema()["$id"]
@@ -97,7 +97,7 @@ def yaml(text: str) -> str:
 
 
 _PAGES = jinja2.Environment(
-    loader=jinja2.PackageLoader("crtlib.reports"), trim_blocks=True, lstrip_blocks=True,
+    loader=jinja2.PackageLoader("confide.reports"), trim_blocks=True, lstrip_blocks=True,
     autoescape=jinja2.select_autoescape(["html.j2"], disabled_extensions=["md.j2"], default=True),
     keep_trailing_newline=True,
 )  # fmt: skip
@@ -154,7 +154,7 @@ _WORDS.filters |= {
 # --------------------------------------------------------------------------- the table
 @cache
 def _file() -> dict[str, Any]:
-    file = resources.files("crtlib.reports") / "templates" / "sentences.toml"
+    file = resources.files("confide.reports") / "templates" / "sentences.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
@@ -195,7 +195,7 @@ UNSEALED = ("id", "issued", "public_key", "signature")
 # --------------------------------------------------------------------------- the value
 def schema() -> dict[str, Any]:
     """The JSON schema of a certificate."""
-    file = resources.files("crtlib.reports") / "schema" / "certificate.schema.json"
+    file = resources.files("confide.reports") / "schema" / "certificate.schema.json"
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
@@ -385,6 +385,6 @@ def of_training(facts: Mapping[str, Any]) -> str:
     """README.md of a trained model: what it is, was trained on and may give away, as the line of
     the training promises it. Nothing of the text that was trained on is in it.
 
-    ``facts`` are those of a :class:`crtlib.experiments.record.Trained`.
+    ``facts`` are those of a :class:`confide.experiments.record.Trained`.
     """
     return page("model_card.md.j2", f=facts)

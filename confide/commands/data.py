@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from crtlib.commands import Workers, pool
+from confide.commands import Workers, pool
 from crtlib.options import Answer, Count, Whole
 
 
@@ -68,7 +68,7 @@ def ingest(
     """
     import click
 
-    from crtlib.text import ingest as library
+    from confide.text import ingest as library
 
     def ask(shown: str) -> bool:
         print(shown, file=sys.stderr)
@@ -211,8 +211,8 @@ def sample(
         --for: Form: page, jsonl or labelstudio; repeatable.
         --seed: Seed. [from the operating system]
     """
+    from confide.text import labels as library
     from crtlib.screening.policies import digest, policy_by_name
-    from crtlib.text import labels as library
 
     if seal:
         policy_by_name(seal)  # refuses what is none
@@ -265,7 +265,7 @@ def take(
         --role: Reader: first, second or decides; see crtlib label adjudicate.
         --partial: Accept unread turns; each counts as a secret on which a policy fails.
     """
-    from crtlib.text import labels as library
+    from confide.text import labels as library
 
     summary = library.take(corpus, file, labels, annotator=annotator, role=role, partial=partial)
     return Answer(summary, [library.imported_table(summary)])
@@ -297,7 +297,7 @@ def adjudicate(
         --share: Share of all turns that the second reads whatever is marked.
         --for: Form: page, jsonl or labelstudio; repeatable.
     """
-    from crtlib.text import labels as library
+    from confide.text import labels as library
 
     summary = library.adjudicate(corpus, labels, out, share=share, forms=for_, force=force)
     line = f"to read   {summary['turns']:,} turns; bring them in with --role {summary['role']}"
@@ -340,9 +340,9 @@ def tagger(
         --threshold: Score from which it flags; the cautious one takes a third.
         --seed: Seed of the split and of training.
     """
-    from crtlib.screening import tagger
+    from confide.screening import teaching
 
-    taught = tagger.make(
+    taught = teaching.make(
         corpus,
         out,
         labels=labels,
@@ -378,7 +378,7 @@ def card(
         --policy: The detector, any policy of crtlib screen; several joined by +.
         --labels: Folder of crtlib label, read.
     """
-    from crtlib.reports import screening as library
+    from confide.reports import screening as library
 
     facts = library.card(corpus, policy, out, labels=labels, force=force)
     return Answer(facts, [library.card_text(facts), f"{out}/card.html   {out}/badge.svg"])
@@ -432,8 +432,8 @@ def screen(
     Speed and memory:
         --workers: Processes.
     """
-    from crtlib.reports import screening
-    from crtlib.screening.corpus import How, fitting
+    from confide.reports import screening
+    from confide.screening.corpus import How, fitting
 
     how = How(
         policy or fitting(corpus),
@@ -508,7 +508,7 @@ def protect(
         --targets: Targets: sqrt (ours) or linear (the paper's).
         --neighbouring: Relation: reference, add_or_remove or replace.
     """
-    from crtlib.experiments import plans
+    from confide.experiments import plans
 
     made = plans.make(
         corpus,

@@ -44,16 +44,16 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from confide import odometer
+from confide.reports import pages
+from confide.reports.bands import FEW, band, in_words
 from crtlib import files, outputs
-from crtlib.accounting import odometer
 from crtlib.attacks import leakage
 from crtlib.attacks.leakage import Leakage
 from crtlib.checks import MachineError
 from crtlib.files import Named
 from crtlib.models import scoring
 from crtlib.models.folder import load, tensors
-from crtlib.reports import pages
-from crtlib.reports.bands import FEW, band, in_words
 from crtlib.screening.rates import KINDS
 from crtlib.text import canaries, corpora, records
 from crtlib.text.canaries import CANDIDATES, Template
@@ -421,7 +421,7 @@ def make(
     made again; another folder is replaced with ``force`` only
     (:func:`crtlib.outputs.check_folder`), and with it alone a second report of a model on a text is
     written, unless it is in clear: the registry knows them
-    (:meth:`crtlib.accounting.odometer.Registry.reported`), and each says which it is. The summary
+    (:meth:`confide.odometer.Registry.reported`), and each says which it is. The summary
     has ``warning`` where no run is known in which the model has read the text.
 
     Raises ``ValueError`` for bad input, before it scores or writes, and :class:`MachineError`

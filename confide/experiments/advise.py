@@ -17,16 +17,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crtlib.accounting import odometer
-from crtlib.experiments import crt, own, record
+from confide import odometer
+from confide.experiments import own, record
+from confide.release import certify, gate
+from confide.reports import pages
+from confide.screening.corpus import fitting, known_rates
+from confide.text import labels as labelled
+from crtlib.experiments import crt
 from crtlib.experiments.crt import CrtStudy, Data
 from crtlib.files import Named
 from crtlib.intervals import at_most, upwards
-from crtlib.release import certify, gate
-from crtlib.reports import pages
-from crtlib.screening.corpus import fitting
 from crtlib.screening.rates import ALPHA, NAMES, Rate, Rates, bound, each, from_json
-from crtlib.text import labels as labelled
 from crtlib.training import methods
 
 EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
@@ -119,7 +120,7 @@ def advise(
         policies: By default the corpus' own, if any.
         conservative: With each of which each policy is tried, for each of the ``units``.
         hours: How long people can still read.
-        settings: Fields of a training (:class:`crtlib.recipe.Crt`), as ``epochs`` or ``init``.
+        settings: Fields of a training (:class:`confide.recipe.Crt`), as ``epochs`` or ``init``.
 
     Raises:
         ValueError: For limits that are none, and for what cannot be judged or trained on.
@@ -135,7 +136,7 @@ def advise(
     for policy, cautious, unit in dict.fromkeys(names):
         how = {**given, "policy": policy, "conservative": cautious, "unit": unit}
         study = own.study_of(corpus, **how)
-        prepared = crt.data(study)
+        prepared = crt.data(study, known=known_rates(study.corpus))
         tried.append((own.sized(study, prepared, given), own._judged(study, prepared, labels)))
     pairs = max(prepared.labels["judged"] for _, prepared in tried if prepared.labels)
     rows = tuple(_row(study, prepared, pairs, require, turns) for study, prepared in tried)

@@ -1,4 +1,4 @@
-"""A verifier for who receives a model: ``python -m crtlib.release.verify MODEL CERTIFICATE.json``.
+"""A verifier for who receives a model: ``python -m confide.release.verify MODEL CERTIFICATE.json``.
 
 It needs neither torch nor the odometer. It checks that nobody has edited the certificate or any
 file since they were signed, that both were signed by one key, and that what the certificate
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crtlib.release import certify, gate
-from crtlib.reports import pages
+from confide.release import certify, gate
+from confide.reports import pages
 
 SLACK = 1 - 1e-6
 """A number may be so much smaller than the recomputed one: other processors round otherwise."""

@@ -1,6 +1,6 @@
 """What a training may be told, declared once: a method is a recipe with the fields that it reads.
 
-The command line, ``crtlib.train``, the settings of ``crtlib.toml`` and the book's table of options
+The command line, ``confide.train``, the settings of ``crtlib.toml`` and the book's table of options
 are made of these classes and of their docstrings, which have a sentence for each option;
 pydantic makes the JSON schema of each.
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crtlib.commands import Workers, pool
+from confide.commands import Workers, pool
 from crtlib.intervals import at_most
 from crtlib.options import Answer, Count, NotNegative, Positive
 
@@ -49,8 +49,8 @@ def advise(
         --epochs: Passes over the points, as of crtlib train.
         --init: Where the weights start, as of crtlib train.
     """
+    from confide.experiments import advise as library
     from crtlib import files, outputs
-    from crtlib.experiments import advise as library
 
     if out:
         outputs.check_file(out, inputs=(corpus, labels), force=force)
@@ -106,8 +106,8 @@ def certify(
         --audit: Evidence to attach: audit.json of crtlib audit.
         --report: Evidence to attach: the folder of crtlib report.
     """
+    from confide.release import certify
     from crtlib.checks import whole_numbers
-    from crtlib.release import certify
 
     if verify:
         difference, value = certify.verify(run, out, place=odometer)
@@ -160,8 +160,8 @@ def audit(
         --confidence: Confidence of the lower bound, in (0, 1).
         --seed: Seed of coins. [drawn]
     """
+    from confide.release import gate
     from crtlib.attacks import run_audit
-    from crtlib.release import gate
 
     for folder in (run, *reference):
         if place := run_audit.place(folder):
@@ -214,7 +214,7 @@ def report(
     """
     import torch
 
-    from crtlib.reports import leakage
+    from confide.reports import leakage
 
     with pool(workers) as executor:
         page, summary = leakage.make(
@@ -330,8 +330,8 @@ def account(
 
 
 def _odometer(folder: Path, strike: str | None, because: str, delta: float, forget: bool) -> Answer:
-    from crtlib.accounting import odometer
-    from crtlib.release import certify
+    from confide import odometer
+    from confide.release import certify
 
     registry = odometer.Registry(odometer.home())
     if strike is not None:
@@ -375,9 +375,9 @@ def _together(
     told: dict, event: SampledGaussian, folder: Path, counts: list[int]
 ) -> dict[str, Any]:
     """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
-    from crtlib.accounting import odometer
+    from confide import odometer
+    from confide.release import certify, gate
     from crtlib.checks import check_choice
-    from crtlib.release import certify, gate
 
     unit = told["unit"]
     check_choice("unit", unit, odometer.UNITS)

@@ -32,18 +32,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jsonschema.exceptions import best_match
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from confide import odometer
+from confide.release import gate
+from confide.release.gate import Fold
+from confide.reports import bands, pages
+from confide.text import labels
 from crtlib import files, outputs
-from crtlib.accounting import guarantees, ledger, odometer
+from crtlib.accounting import guarantees, ledger
 from crtlib.accounting.accountants import Profile
 from crtlib.accounting.ledger import SampledGaussian
 from crtlib.checks import check_choice
 from crtlib.files import Named
 from crtlib.intervals import at_most, exactly, exchangeable_rate, upwards
-from crtlib.release import gate
-from crtlib.release.gate import Fold
-from crtlib.reports import bands, pages
 from crtlib.screening.rates import ALPHA, bound
-from crtlib.text import labels
 
 NAMES = {
     "guess": "right guesses of 100, about a secret drawn at random",
@@ -514,7 +515,7 @@ def parts(
     evidence: Mapping[str, Any] | None = None,
     require: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The parts of a certificate (:func:`crtlib.reports.pages.certificate` seals them)."""
+    """The parts of a certificate (:func:`confide.reports.pages.certificate` seals them)."""
     record, fold, spent = trained.record, trained.own, trained.spent or odometer.Spent(())
     own, alone = trained.promise(), replace(trained, spent=None).promise()
     why = reasons(trained, own, own.missed()[0])

@@ -36,6 +36,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -57,12 +58,14 @@ from crtlib.text.records import (
     Turn,
     canonical,
     filled,
-    normal,
     sha,
     shipped,
+    turn_hash,
 )
 
-KINDS = ("name", "address", "phone", "id", "other")
+TEMPLATES = resources.files(__package__) / "templates"
+
+KINDS = records.LABEL_KINDS
 RATE = 0.25
 """Share of turns with a secret that is assumed where nothing is known."""
 SECONDS = 9.5
@@ -180,7 +183,7 @@ def sample(
         tell(part, about)
         (part / "uses.jsonl").touch()
         names = write(forms, part, tasks, flags, about)
-        with known(about, [turn(t.text) for t in tasks]):  # before anybody can read them
+        with known(about, [turn_hash(t.text) for t in tasks]):  # before anybody can read them
             pass
     wish = {**how, "secrets": secrets, "rate": rate}
     return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": names}
@@ -305,21 +308,15 @@ def judged_pairs(
     return sum(bool(pi) or name not in judging for name, pi, _ in found)
 
 
-def turn(text: str) -> str:
-    """What is kept of a turn, by its text alone: who has read it knows it under any id, of
-    anybody."""
-    return sha(normal(text))
-
-
 def late(folder: str | os.PathLike, policies: Sequence[str]) -> set[str]:
     """The tasks that somebody may have read before all of these ``policies``, each a hash, were
     sealed: their turns were in a set of labels before, by whatever seed or in whatever folder."""
     drawn = read_tasks(folder)
-    with known(facts(folder), [turn(t.text) for t in drawn]) as base:
+    with known(facts(folder), [turn_hash(t.text) for t in drawn]) as base:
         sealed = dict(base.execute("SELECT policy, n FROM sealed"))
         first = dict(base.execute("SELECT task, min(n) FROM drawn GROUP BY task"))
     last = max((sealed.get(policy, math.inf) for policy in policies), default=-1)
-    return {t.task for t in drawn if first[turn(t.text)] <= last}
+    return {t.task for t in drawn if first[turn_hash(t.text)] <= last}
 
 
 def read_tasks(labels: str | os.PathLike) -> list[Task]:
@@ -355,7 +352,15 @@ def table(summary: Mapping[str, Any]) -> str:
     hours = total * SECONDS / 3600
     who = "users" if summary["by"] == "user" else "threads"
     return filled(
-        "drawn.txt", **summary, n=n, who=who, hours=hours, bounds=bounds, few=few, expected=expected
+        "drawn.txt",
+        TEMPLATES,
+        **summary,
+        n=n,
+        who=who,
+        hours=hours,
+        bounds=bounds,
+        few=few,
+        expected=expected,
     )
 
 
@@ -402,7 +407,7 @@ def labelstudio(tasks: Sequence[Task], flags: Marked) -> list[dict[str, Any]]:
 
 def labelstudio_config(kinds: Sequence[str]) -> str:
     """The labelling configuration of a Label Studio project."""
-    return filled("labelstudio.xml", kinds=[quoteattr(kind) for kind in kinds]) + "\n"
+    return filled("labelstudio.xml", TEMPLATES, kinds=[quoteattr(kind) for kind in kinds]) + "\n"
 
 
 def json_records(tasks: Sequence[Task], flags: Marked) -> list[dict[str, Any]]:
@@ -419,9 +424,10 @@ def json_records(tasks: Sequence[Task], flags: Marked) -> list[dict[str, Any]]:
 
 def page(tasks: Sequence[Task], flags: Marked, about: Mapping[str, Any]) -> str:
     """The labelling page: one self-contained file, without network."""
-    script, style = shipped("label.js"), shipped("label.css")
+    script, style = (shipped(name, TEMPLATES) for name in ("label.js", "label.css"))
     return filled(
         "label.html",
+        TEMPLATES,
         data={
             "labels": about["labels"],
             "kinds": about["kinds"],
@@ -546,7 +552,7 @@ def take(
         pq.write_table(pa.Table.from_pylist(rows, LABELS), part / "labels.parquet")
         tell(part, about)
     if judge:
-        judged_pairs(about, about["corpus"], [("", "")], (turn(t.text) for t in judge))
+        judged_pairs(about, about["corpus"], [("", "")], (turn_hash(t.text) for t in judge))
     return summary
 
 
@@ -855,7 +861,7 @@ def points(
 
 def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:
     """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies on a
-    corpus; how many pairs so far (:func:`crtlib.text.labels.judged_pairs`), this one included."""
+    corpus; how many pairs so far (:func:`confide.text.labels.judged_pairs`), this one included."""
     told = facts(folder)
     rows = _rows(Path(folder))
     said = [row for role in ROLES for row in rows if row["annotator"] == told.get(role)]
@@ -868,10 +874,10 @@ def judging(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> in
         if (pi, pi_c) not in pairs:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"time": now, **use}) + "\n")
-    drawn = (turn(task.text) for task in read_tasks(folder))
+    drawn = (turn_hash(task.text) for task in read_tasks(folder))
     return judged_pairs(told, corpus, {*pairs, (pi, pi_c)}, drawn)
 
 
 def imported_table(summary: Mapping[str, Any]) -> str:
     """What ``crtlib label import`` prints."""
-    return filled("imported.txt", **summary)
+    return filled("imported.txt", TEMPLATES, **summary)

@@ -38,20 +38,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 from tqdm import tqdm
 
+from confide.text import readers
+from confide.text.readers import How
 from crtlib import files, outputs
 from crtlib.files import Named
-from crtlib.text import folders, readers, records
+from crtlib.text import folders, records
 from crtlib.text.folders import Facts, Sorter, Writer
-from crtlib.text.readers import How
 from crtlib.text.records import Bad, filled, sha, shipped
 
-ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml"))
+TEMPLATES = resources.files(__package__) / "templates"
+
+ROLES: dict[str, list[str]] = tomllib.loads(shipped("columns.toml", TEMPLATES))
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
 be it."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -564,4 +568,6 @@ def table(summary: Summary) -> str:
     shape = summary.form if summary.form in ("turns", "messages") else "table"
     columns = columns_line(summary.columns, shape)
     rejected = sum(summary.rejected.values()), _why(summary.rejected)
-    return filled("ingested.txt", **vars(summary) | {"columns": columns, "rejected": rejected})
+    return filled(
+        "ingested.txt", TEMPLATES, **vars(summary) | {"columns": columns, "rejected": rejected}
+    )

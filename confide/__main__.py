@@ -1,0 +1,35 @@
+"""The command line ``crtlib``; :mod:`crtlib.cli` runs the commands of :mod:`confide.commands`."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+from confide import commands
+from crtlib import cli
+from crtlib.version import __version__
+
+APP = ("cryptography", "duckdb", "jsonschema", "tqdm")
+"""Packages that the application imports and the library does not: ``crtlib[app]`` brings them."""
+
+app = cli.Program(
+    "crtlib",
+    "confide.commands",
+    commands.COMMANDS,
+    version=__version__,
+    about="Train language models on text that holds secrets, and measure that they did not leak.",
+)
+
+
+def main() -> None:
+    """Run the command line, and end with its exit code; 2 where its packages are not installed."""
+    missing = [name for name in APP if find_spec(name) is None]
+    if missing:
+        what = f"{', '.join(missing)}: needed here and not installed; pip install 'crtlib[app]'"
+        print(f"crtlib: error: {what}", file=sys.stderr)
+        sys.exit(2)
+    cli.run(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A corpus on disk that is screened, and policies that are taught."""

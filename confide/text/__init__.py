@@ -1,0 +1,1 @@
+"""What people send and what people mark in it: exports, labels."""

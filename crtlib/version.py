@@ -1,0 +1,3 @@
+"""The version of the distribution, the only place that has it."""
+
+__version__ = "0.3.0"
