@@ -26,12 +26,12 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=8)
     o = parser.parse_args()
     started = time.process_time()
-    place = pretrained.place("smollm2")
-    read = tokenizer.shipped(place)
-    model = pretrained.with_lora(pretrained.load(place), o.rank, seed=0)
+    place = pretrained.resolve_model_path("smollm2")
+    read = tokenizer.load_pretrained_tokenizer(place)
+    model = pretrained.with_lora(pretrained.load_pretrained(place), o.rank, seed=0)
     learned = [p for p in model.parameters() if p.requires_grad]
     rows = []
-    for word in (w for pair in canaries.pairs(o.pairs, seed=0) for w in pair):
+    for word in (w for pair in canaries.make_canary_pairs(o.pairs, seed=0) for w in pair):
         ids = torch.tensor([read.encode(word).ids])
         loss = F.cross_entropy(model(ids[:, :-1]).logits[0], ids[0, 1:], reduction="sum")
         found = torch.autograd.grad(loss, learned, allow_unused=True, materialize_grads=True)

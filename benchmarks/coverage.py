@@ -22,10 +22,10 @@ from scipy.stats import t as student
 
 from crtbook import tables
 from crtbook.redraws import upper
-from crtlib.screening import policies, rates, tagger
+from crtlib.screening import policy_changes, rates, regex_policies, tagger
 from crtlib.screening.policy import Policy
-from crtlib.screening.rates import Judged
-from crtlib.text import corpora, customersim, records
+from crtlib.screening.rates import JudgedSecret
+from crtlib.text import corpora, customersim, data_points
 from crtlib.text.records import Point
 
 ALPHA = 0.025
@@ -47,7 +47,7 @@ class Population:
         return float(self.failures.sum() / self.secrets.sum())
 
 
-def population(judged: Sequence[Judged], users: Sequence[str], name: str) -> Population:
+def population(judged: Sequence[JudgedSecret], users: Sequence[str], name: str) -> Population:
     """What befell the secrets of each user, and of those who have none."""
     place = {user: k for k, user in enumerate(dict.fromkeys(users))}
     secrets, failures = np.zeros(len(place), int), np.zeros(len(place), int)
@@ -102,26 +102,29 @@ def coverage(some: Population, dialogues: int, draws: int, seed: int) -> list[di
 
 def policies_of(corpus: str, teachers: Sequence[Point]) -> dict[str, tuple[Policy, Policy]]:
     """pi and pi_c: expressions, a tagger, and one that was taught little."""
-    regex = policies.regex(corpus)
+    regex = regex_policies.corpus_regex_policy(corpus)
     if corpus == "customersim":  # which misses nothing there
-        regex = policies.miss(regex, 0.05, 0, per="value")
+        regex = policy_changes.with_misses(regex, 0.05, 0, per="value")
     users = sorted({p.user for p in teachers})
     few = set(users[: len(users) // 5])
-    made = tagger.fit(teachers, seed=0)
-    weak = tagger.fit([p for p in teachers if p.user in few], seed=0, epochs=4)
+    made = tagger.train_tagger(teachers, seed=0)
+    weak = tagger.train_tagger([p for p in teachers if p.user in few], seed=0, epochs=4)
     return {
         "regex": (regex, regex),
-        "tagger": (tagger.redacting(made), tagger.conservative(made)),
-        "weak tagger": (tagger.redacting(weak), tagger.conservative(weak)),
+        "tagger": (tagger.tagger_policy(made), tagger.conservative_tagger_policy(made)),
+        "weak tagger": (tagger.tagger_policy(weak), tagger.conservative_tagger_policy(weak)),
     }
 
 
 def points_of(corpus: str) -> tuple[list[Point], list[Point]]:
     """Points that teach, and the population that judges: other people."""
     if corpus == "customersim":
-        parts = customersim.simulate(100, 1, "rich"), customersim.simulate(2_000, 2, "rich")
-        return [list(records.points(part, unit="turn")) for part in parts]
-    points = records.points(corpora.load(corpus, "dev"), unit="turn")
+        parts = (
+            customersim.simulate_corpus(100, 1, "rich"),
+            customersim.simulate_corpus(2_000, 2, "rich"),
+        )
+        return [list(data_points.make_points(part, unit="turn")) for part in parts]
+    points = data_points.make_points(corpora.load_corpus(corpus, "dev"), unit="turn")
     teachers = set(sorted({p.user for p in points})[::12])
     return (
         [p for p in points if p.user in teachers],
@@ -137,7 +140,7 @@ def table(draws: int) -> pd.DataFrame:
         users = [p.user for p in points]
         for name, (pi, pi_c) in policies_of(corpus, teachers).items():
             judged = rates.RateCounter(pi, pi_c).add(points)
-            for rate in rates.NAMES:
+            for rate in rates.RATE_NAMES:
                 some = population(judged, users, rate)
                 told = {"corpus": corpus, "policy": name, "rate": rate}
                 rows += [told | row for n in SIZES for row in coverage(some, n, draws, 0)]

@@ -50,8 +50,10 @@ from torch import Tensor, nn
 from crtbook import tables
 from crtbook.runner import MALLOC
 from crtlib import files
-from crtlib.models import networks
-from crtlib.models.networks import Lstm, ModelSpec, build
+from crtlib.models import interface
+from crtlib.models.construction import build_model
+from crtlib.models.recurrent import Lstm
+from crtlib.models.specs import ModelSpec
 from crtlib.training import clipping
 from crtlib.training.noise import SECURE, add_noise
 
@@ -111,10 +113,10 @@ class Transformer(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.model = build(spec, seed=0)
+        self.model = build_model(spec, seed=0)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.model.lm_head(networks.hidden(self.model, ids))
+        return self.model.lm_head(interface.hidden_states(self.model, ids))
 
 
 def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None]:
@@ -126,7 +128,9 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
     if engine.startswith("opacus"):
         return opacus_stepper(spec, engine, tokens, low)
     torchs = engine.startswith("natural") and spec.recurrent
-    return step_of(Recurrent(spec, nn.LSTM) if torchs else build(spec, seed=0), engine, tokens, low)
+    return step_of(
+        Recurrent(spec, nn.LSTM) if torchs else build_model(spec, seed=0), engine, tokens, low
+    )
 
 
 def mixed(device: torch.device, low: bool) -> torch.autocast:
@@ -152,11 +156,11 @@ def step_of(model: nn.Module, engine: str, tokens: Tensor, low: bool) -> Callabl
 
     def kernels() -> None:
         with products:
-            clipping.plain_sum(model, tokens, lengths)
+            clipping.add_unclipped_gradients(model, tokens, lengths)
 
     def noiseless() -> None:
         with products:
-            clipping.clipped_sum(model, tokens, lengths, clip_norm=CLIP_NORM)
+            clipping.add_clipped_gradients(model, tokens, lengths, clip_norm=CLIP_NORM)
 
     def private() -> None:
         noiseless()
@@ -179,7 +183,7 @@ def chunked(model: nn.Module, ids: Tensor, targets: Tensor, products: torch.auto
     recurrent = isinstance(model, Recurrent)
     head = model.head if recurrent else model.lm_head
     with products:
-        h = model.hidden(ids) if recurrent else networks.hidden(model, ids)
+        h = model.hidden(ids) if recurrent else interface.hidden_states(model, ids)
     cut = h.detach().requires_grad_()
     for piece, wanted in zip(cut.split(CHUNK), targets.split(CHUNK), strict=True):
         with products:

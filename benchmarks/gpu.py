@@ -39,11 +39,13 @@ import torch
 from torch import nn
 
 from crtlib import files
-from crtlib.draws import drawing
-from crtlib.models.networks import ModelSpec, build, core
+from crtlib.draws import seeded_torch_rng
+from crtlib.models.construction import build_model
+from crtlib.models.interface import unwrap_model
 from crtlib.models.pretrained import with_lora
+from crtlib.models.specs import ModelSpec
 from crtlib.training import clipping, loop, phases
-from crtlib.training.noise import words
+from crtlib.training.noise import chacha20_words
 
 TIMES = (64, 512, 1024, 4096)
 TOKENS = 2**14  # of a step, padding included
@@ -85,7 +87,7 @@ def model_of(name: str, time_: int, device: str, size: Size) -> nn.Module:
 
     kind = name.removesuffix("-lora")
     if kind == "gpt2":
-        model = build(gpt2(50257 // size.by, time_, size), seed=0)
+        model = build_model(gpt2(50257 // size.by, time_, size), seed=0)
     else:
         shape = dict(LLAMA[kind])
         if size.by > 1:
@@ -96,7 +98,7 @@ def model_of(name: str, time_: int, device: str, size: Size) -> nn.Module:
         config = transformers.LlamaConfig(
             **shape, **ids, tie_word_embeddings=True, max_position_embeddings=time_, use_cache=False
         )
-        with drawing(0), torch.device(device):
+        with seeded_torch_rng(0), torch.device(device):
             model = transformers.LlamaForCausalLM(config)
     return with_lora(model, 16, seed=0) if name.endswith("-lora") else model
 
@@ -106,7 +108,7 @@ def stepper(
 ) -> Callable[[], None]:
     """A function that makes one step."""
     model = model_of(name, time_, device, size)
-    vocabulary = core(model).config.vocab_size
+    vocabulary = unwrap_model(model).config.vocab_size
     tokens = torch.randint(0, vocabulary, (max(1, size.tokens // time_), time_ + 1)).to(device)
     if engine.startswith("opacus"):
         return dp_step.opacus_stepper(gpt2(vocabulary, time_, size), engine, tokens, low)
@@ -133,22 +135,22 @@ def cell(engine: str, name: str, time_: int, low: bool, device: str, size: Size)
 def phases_on(device: str) -> Iterator[Row]:
     """What has to be the same on a CPU and on ``device``, or in two trainings on it."""
     key = bytes(range(32))
-    here, there = (words(key, 1000, torch.device(d)).cpu() for d in ("cpu", device))
+    here, there = (chacha20_words(key, 1000, torch.device(d)).cpu() for d in ("cpu", device))
     yield {"check": "words of the cipher", "equal": torch.equal(here, there)}
     spec = ModelSpec("gpt2", 50, hidden=16, layers=2, heads=2, context=16)
     points = [[1 + (i * k) % 49 for k in range(3 + i % 9)] for i in range(40)]
     phase = phases.PrivatePhase(1, 0.2, 5, 1.0, 0.1, 8.0, 0.01)
     sums = []
     for where in ("cpu", device):
-        model = build(spec, seed=0).to(where)
-        for tokens, lengths in phases.collate(points, range(40), torch.device(where)):
-            clipping.clipped_sum(model, tokens, lengths, clip_norm=0.1)
+        model = build_model(spec, seed=0).to(where)
+        for tokens, lengths in phases.collate_micro_batches(points, range(40), torch.device(where)):
+            clipping.add_clipped_gradients(model, tokens, lengths, clip_norm=0.1)
         sums.append(torch.cat([p.grad.flatten().cpu() for p in model.parameters()]))
     apart = float((sums[0] - sums[1]).norm() / sums[0].norm())
     yield {"check": "clipped sums", "apart": apart, "equal": apart < 1e-4}
     trained = []
     for _ in range(2):
-        model = build(spec, seed=0).to(device)
+        model = build_model(spec, seed=0).to(device)
         loop.train(model, [phase], {"public": [], "private": points}, seed=0)
         trained.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     yield {"check": "two trainings", "equal": torch.equal(*trained)}

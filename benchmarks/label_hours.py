@@ -29,10 +29,11 @@ from faker.providers.address.en_US import Provider as Place
 from faker.providers.person.en_US import Provider as Person
 
 from crtlib.screening import rates, tagger
-from crtlib.screening.policies import policy_by_name, union, whole_turns
+from crtlib.screening.deduplication import TextCounts
+from crtlib.screening.policies import policy_by_name
 from crtlib.screening.policy import Policy
-from crtlib.screening.redaction import TextCounts
-from crtlib.text import corpora, records
+from crtlib.screening.policy_changes import union_policy, whole_turns_policy
+from crtlib.text import corpora, data_points
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
 SLIPS = 0.1
@@ -137,7 +138,7 @@ def taught(pool: list[Point], rng: random.Random, say: Callable[..., None]) -> t
             doubt = dict(zip((p.id for p in rest), made.doubt(rest), strict=True))
             rest = sorted(rest, key=lambda p: -doubt[p.id])
         known, rest = known + read(rest[:some], rng), rest[some:]
-        made = replace(tagger.fit(known, seed=SEED, backbone="minilm"), known={})
+        made = replace(tagger.train_tagger(known, seed=SEED, backbone="minilm"), known={})
         held = sum(bool(p.secrets) for p in known)
         say(f"round {k + 1}: {len(known)} turns, {held} with a secret")
     return made
@@ -164,9 +165,9 @@ def main() -> None:
         print(f"{time.process_time() - start:7.0f} CPU s ", *what, flush=True)
 
     name, _, split = o.corpus.partition(":")
-    corpus = simulated(2000) if name == "simulated" else corpora.load(name, split or "train")
+    corpus = simulated(2000) if name == "simulated" else corpora.load_corpus(name, split or "train")
     by: dict[str, list[Point]] = {}
-    every_turn = records.points(corpus, "turn")
+    every_turn = data_points.make_points(corpus, "turn")
     texts = TextCounts(every_turn)
     for p in every_turn:
         by.setdefault(p.user, []).append(p)
@@ -194,16 +195,19 @@ def main() -> None:
         shapes, listed = first_day(Path(folder))
 
         def joined(threshold: float) -> Policy:
-            return union(tagger.redacting(replace(made, threshold=threshold)), shapes)
+            return union_policy(tagger.tagger_policy(replace(made, threshold=threshold)), shapes)
 
         flagged = {t: sum(map(bool, joined(t)(unread))) / len(unread) for t in THRESHOLDS}
         threshold = min(t for t in THRESHOLDS if t == THRESHOLDS[0] or flagged[t] <= rate + WRONG)
         say(f"threshold {threshold}; unread turns flagged {flagged}")
-        backbone = tagger.redacting(replace(made, threshold=threshold))
-        policies = {"expressions": shapes, "expressions, names": union(shapes, listed)}
-        both, every = union(backbone, shapes), union(backbone, shapes, listed)
+        backbone = tagger.tagger_policy(replace(made, threshold=threshold))
+        policies = {"expressions": shapes, "expressions, names": union_policy(shapes, listed)}
+        both, every = union_policy(backbone, shapes), union_policy(backbone, shapes, listed)
         policies |= {"backbone": backbone, "backbone, expressions": both}
-        policies |= {"both, whole turns": whole_turns(both), "all, whole turns": whole_turns(every)}
+        policies |= {
+            "both, whole turns": whole_turns_policy(both),
+            "all, whole turns": whole_turns_policy(every),
+        }
         for which, pi in policies.items():
             careful = policy_by_name("cautious")
             counter = rates.RateCounter(pi, careful, cluster="dialogue", texts=texts)
@@ -212,7 +216,7 @@ def main() -> None:
             miss, trace = real.miss.all or (0, 1), real.trace.all or (0, 1)
             judged = []
             for turns in draws:
-                noticed = (rates._order(0, p.id, s.start) for p in turns for s in p.secrets)
+                noticed = (rates._draw_order(0, p.id, s.start) for p in turns for s in p.secrets)
                 judged.append(counter.rates(of=[told[k] for k in noticed if k in told]).trace)
             drawn = sum(r.count for r in judged) / sum(r.of for r in judged)
             row = {

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from crtbook import redraws, tables
-from crtlib.screening.rates import whose
-from crtlib.text import corpora, customersim, records
+from crtlib.screening.rates import cluster_of
+from crtlib.text import corpora, customersim, data_points
 
 SIZES = (30, 100, 300)
 RATES = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5)
@@ -25,13 +25,13 @@ RATES = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5)
 def secrets_of(corpus: str) -> np.ndarray:
     """Of each person who has one, how many labelled secrets."""
     if corpus == "customersim":
-        part = customersim.simulate(2_000, 2, "rich")
+        part = customersim.simulate_corpus(2_000, 2, "rich")
     else:
-        part = corpora.load(corpus, {"multiwoz": "train"}.get(corpus, "dev"))
-    points = records.points(part, unit="turn")
-    found = Counter({whose(p, "user"): 0 for p in points})
+        part = corpora.load_corpus(corpus, {"multiwoz": "train"}.get(corpus, "dev"))
+    points = data_points.make_points(part, unit="turn")
+    found = Counter({cluster_of(p, "user"): 0 for p in points})
     for p in points:
-        found[whose(p, "user")] += len(p.secrets)
+        found[cluster_of(p, "user")] += len(p.secrets)
     return np.array([n for n in found.values() if n])
 
 

@@ -27,7 +27,7 @@ from crtbook.claims import ledger
 from crtbook.claims.claim import PAPERS, entries, read, terms
 from crtbook.claims.statistics import AGREES, DIFFERS, INCOMPARABLE, MOST, OPEN, PART, UNDECIDABLE
 from crtbook.figures import theme
-from crtlib.attacks.exposure import chance_band
+from crtlib.attacks.exposure import exposure_chance_band
 from crtlib.options import options_of
 
 BOOK = Path(__file__).resolve().parent
@@ -249,7 +249,7 @@ def panel() -> str:
     """The runs of the LSTM on CustomerSim as JavaScript: means over seeds by method and gamma."""
     table = tables.recorded("crt_laptop").query("model == 'lstm' and corpus == 'customersim'")
     table = table[table.method.isin(LINES)]
-    chance = chance_band(canaries=10, seeds=int(table.seed.nunique()))
+    chance = exposure_chance_band(canaries=10, seeds=int(table.seed.nunique()))
     band, measures = {"band": [round(chance.low, 2), round(chance.high, 2)]}, []
     for metric, title, ticks, more in (
         ("exposure", "Exposure of the luckiest of ten canaries (bits)", range(0, 21, 5), band),
@@ -300,7 +300,7 @@ def options() -> str:
     """The page of the options of a training."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for method in recipe.RECIPES:
-        for o in options_of(recipe.recipe_of(method)):
+        for o in options_of(recipe.recipe_for_method(method)):
             default = "" if o.default is None or o.name == "method" else str(o.default)
             rows.setdefault((f"`{o.flag}`", o.phrase, default, o.text), []).append(method)
     every = len(recipe.RECIPES)

@@ -18,7 +18,7 @@ from crtbook.figures.diagrams import diagram
 from crtbook.runner import sweep
 from crtbook.runs import CrtStudy, restore
 from crtbook.study import Store
-from crtlib.experiments.crt import measure
+from crtlib.studies.study_run import measure_study
 
 BOOK = Path(__file__).resolve().parent
 MODELS = BOOK / "_assets" / "leak-models.js"
@@ -84,7 +84,7 @@ def data(store: Store) -> dict[str, object]:
         fitted = restore(study, store.model(study.key))
         assert fitted is not None
         models[name] = base64.b64encode(rounded(fitted.run.model, kept)).decode()
-        rows = {row[0]: row[3] for row in measure(study, fitted)}
+        rows = {row[0]: row[3] for row in measure_study(study, fitted)}
         copies = sum(plain.data.canaries[0] in p.text for p in fitted.data.read)
         promise = fitted.guarantee(study) if study.method == "crt" else None
         numbers[name] = {

@@ -15,24 +15,24 @@ from typing import Any
 
 from crtlib.version import __version__
 
-_FACE = {
-    "ingest": "confide.text.ingest:ingest",
-    "label_sample": "confide.text.labels:sample",
-    "label_import": "confide.text.labels:take",
-    "screen": "confide.reports.screening:make",
-    "train": "confide.experiments.own:train",
-    "certify": "confide.release.certify:write",
-    "leakage_report": "confide.reports.leakage:make",
+_EXPORTED_FUNCTIONS = {
+    "ingest": "confide.text.ingest:ingest_sources",
+    "label_sample": "confide.labels.drawing:draw_label_tasks",
+    "label_import": "confide.labels.imports:import_labels",
+    "screen": "confide.reports.screening_page:screen_into_folder",
+    "train": "confide.training.train_on_corpus:train",
+    "certify": "confide.release.certify:write_certificate",
+    "leakage_report": "confide.reports.leakage:make_leakage_report",
 }
 """Each public function, and where it lives."""
 
-__all__ = ["__version__", *_FACE]
+__all__ = ["__version__", *_EXPORTED_FUNCTIONS]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _FACE:
+    if name not in _EXPORTED_FUNCTIONS:
         raise AttributeError(f"module 'confide' has no attribute {name!r}")
-    module, _, attribute = _FACE[name].partition(":")
+    module, _, attribute = _EXPORTED_FUNCTIONS[name].partition(":")
     return getattr(import_module(module), attribute)
 
 

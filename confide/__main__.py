@@ -9,10 +9,10 @@ from confide import commands
 from crtlib import cli
 from crtlib.version import __version__
 
-APP = ("cryptography", "duckdb", "jsonschema", "tqdm")
+APPLICATION_PACKAGES = ("cryptography", "duckdb", "jsonschema", "tqdm")
 """Packages that the application imports and the library does not: ``crtlib[app]`` brings them."""
 
-app = cli.Program(
+CRTLIB_PROGRAM = cli.Program(
     "crtlib",
     "confide.commands",
     commands.COMMANDS,
@@ -23,12 +23,12 @@ app = cli.Program(
 
 def main() -> None:
     """Run the command line, and end with its exit code; 2 where its packages are not installed."""
-    missing = [name for name in APP if find_spec(name) is None]
+    missing = [name for name in APPLICATION_PACKAGES if find_spec(name) is None]
     if missing:
         what = f"{', '.join(missing)}: needed here and not installed; pip install 'crtlib[app]'"
         print(f"crtlib: error: {what}", file=sys.stderr)
         sys.exit(2)
-    cli.run(app)
+    cli.run_program(CRTLIB_PROGRAM)
 
 
 if __name__ == "__main__":

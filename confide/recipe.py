@@ -4,18 +4,18 @@ The command line, ``confide.train``, the settings of ``crtlib.toml`` and the boo
 are made of these classes and of their docstrings, which have a sentence for each option;
 pydantic makes the JSON schema of each.
 
->>> make({"corpus": "c.jsonl", "epsilon": "2"}).epsilon
+>>> make_recipe({"corpus": "c.jsonl", "epsilon": "2"}).epsilon
 2.0
->>> make({"corpus": "c.jsonl", "plan": "p"}).method
+>>> make_recipe({"corpus": "c.jsonl", "plan": "p"}).method
 'plan'
->>> make({"corpus": "c.jsonl", "plan": "p", "clip_norm": 77})
+>>> make_recipe({"corpus": "c.jsonl", "plan": "p", "clip_norm": 77})
 Traceback (most recent call last):
 ...
-crtlib.options.Refused: clip_norm: is no option of method plan
->>> make({"corpus": "c.jsonl", "copies": 3})
+crtlib.options.InvalidOption: clip_norm: is no option of method plan
+>>> make_recipe({"corpus": "c.jsonl", "copies": 3})
 Traceback (most recent call last):
 ...
-crtlib.options.Refused: copies=3: is read only with canaries
+crtlib.options.InvalidOption: copies=3: is read only with canaries
 """
 
 from __future__ import annotations
@@ -28,14 +28,22 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from crtlib import options as declared
-from crtlib.options import Count, NotNegative, Open, Part, Positive, Refused, Share, Whole
+from crtlib.options import InvalidOption, OptionModel
+from crtlib.values import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    OpenProbability,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+)
 
-Kind = Literal["lstm", "gru", "gpt2"]
-Width = Annotated[int, Field(ge=1, le=2**14)]
+ModelKind = Literal["lstm", "gru", "gpt2"]
+HiddenWidth = Annotated[int, Field(ge=1, le=2**14)]
 
 
 # ------------------------------------------------------------------------------------- recipes
-class Recipe(Part):
+class Recipe(OptionModel):
     """What every training reads.
 
     Files:
@@ -65,7 +73,7 @@ class Recipe(Part):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: str = "auto"
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    memory: Positive | None = None
+    memory: PositiveFloat | None = None
     odometer: Path | None = None
 
     @model_validator(mode="after")
@@ -76,7 +84,7 @@ class Recipe(Part):
             if name in self.model_fields_set and needs and not any(
                 map(self._is, needs.split(" or "))
             ):  # fmt: skip
-                raise Refused(name, f"is read only with {needs}", str(getattr(self, name)))
+                raise InvalidOption(name, f"is read only with {needs}", str(getattr(self, name)))
         return self
 
     def _is(self, rule: str) -> bool:
@@ -87,7 +95,7 @@ class Recipe(Part):
         return bool(getattr(self, name) == value if equal else getattr(self, name))
 
 
-class Language(Recipe):
+class LanguageRecipe(Recipe):
     """What a training on points reads, whatever protects them.
 
     Text:
@@ -123,27 +131,27 @@ class Language(Recipe):
         --gradient-checkpointing (model=gpt2 or init!=random): Less memory for a third more time.
     """
 
-    model: Kind = "lstm"
+    model: ModelKind = "lstm"
     unit: Literal["turn", "dialogue", "user"] | None = None
     template: str | None = None
-    context: Count | None = None
+    context: PositiveInt | None = None
     long: Literal["split", "cut"] = "split"
-    canaries: Whole | Literal["auto"] = 0
-    copies: Whole = 20
-    power: Open = 0.9
-    layers: Count = 1
-    width: Width = 64
-    lora: Whole = 0
-    lora_alpha: NotNegative | None = None
+    canaries: NonNegativeInt | Literal["auto"] = 0
+    copies: NonNegativeInt = 20
+    power: OpenProbability = 0.9
+    layers: PositiveInt = 1
+    width: HiddenWidth = 64
+    lora: NonNegativeInt = 0
+    lora_alpha: NonNegativeFloat | None = None
     lora_targets: str = "all-linear"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    epochs: Count | None = None
-    core_hours: Positive | None = None
+    epochs: PositiveInt | None = None
+    core_hours: PositiveFloat | None = None
     batch_size: Annotated[int, Field(ge=1, le=10**9)] | None = None
     gradient_checkpointing: bool = False
 
 
-class Noised(Recipe):
+class NoisedRecipe(Recipe):
     """What a training with noise reads.
 
     Guarantee:
@@ -152,10 +160,10 @@ class Noised(Recipe):
     """
 
     repeatable_noise: bool = False
-    trials: Count = 1
+    trials: PositiveInt = 1
 
 
-class Clipped(Noised):
+class ClippedRecipe(NoisedRecipe):
     """What a training that clips each point's gradient reads.
 
     Guarantee:
@@ -166,11 +174,11 @@ class Clipped(Noised):
     """
 
     clip_norm: Annotated[float, Field(ge=1e-6)] | None = None
-    delta: Open | None = None
-    private_learning_rate: Positive | None = None
+    delta: OpenProbability | None = None
+    private_learning_rate: PositiveFloat | None = None
 
 
-class Calibrated(Clipped):
+class CalibratedRecipe(ClippedRecipe):
     """What a training with a target epsilon reads.
 
     Guarantee:
@@ -187,7 +195,7 @@ class Calibrated(Clipped):
     sampling_probability: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
-class Screened(Language):
+class ScreenedRecipe(LanguageRecipe):
     """What a training on screened text reads.
 
     Model:
@@ -201,14 +209,14 @@ class Screened(Language):
         --gamma: Share of what pi flags to miss on purpose.
     """
 
-    vocab_size: Count = 512
-    learning_rate: Positive | None = None
+    vocab_size: PositiveInt = 512
+    learning_rate: PositiveFloat | None = None
     policy: str | None = None
     conservative: str | None = None
-    gamma: Share = 0.0
+    gamma: Probability = 0.0
 
 
-class Judged(Screened):
+class JudgedRecipe(ScreenedRecipe):
     """What a training reads whose policies can be judged by labels.
 
     Policies:
@@ -218,7 +226,7 @@ class Judged(Screened):
     labels: Path | None = None
 
 
-class Crt(Judged, Calibrated):
+class Crt(JudgedRecipe, CalibratedRecipe):
     """Confidentially redacted training: deduplicate, redact, and add noise where a secret may be
     left (Zhao et al. 2022).
 
@@ -233,37 +241,37 @@ class Crt(Judged, Calibrated):
     duplicates: Literal["mask_private", "mask"] = "mask_private"
 
 
-class Sgd(Judged):
+class Sgd(JudgedRecipe):
     """Ordinary training on redacted text; no promise."""
 
     method: Literal["sgd"] = "sgd"
 
 
-class DpSgd(Language, Calibrated):
+class DpSgd(LanguageRecipe, CalibratedRecipe):
     """Noise on every step, of raw text: one point is protected (Abadi et al. 2016)."""
 
     method: Literal["dpsgd"] = "dpsgd"
 
 
-class UserDpSgd(Language, Calibrated):
+class UserDpSgd(LanguageRecipe, CalibratedRecipe):
     """Noise on every step: one user is protected, with all his points."""
 
     method: Literal["user_dpsgd"] = "user_dpsgd"
 
 
-class Selective(Screened, Clipped):
+class Selective(ScreenedRecipe, ClippedRecipe):
     """Noise on private tokens only (S-DP; Shi et al. 2022)."""
 
     method: Literal["selective"] = "selective"
 
 
-class Jft(Screened, Calibrated):
+class Jft(ScreenedRecipe, CalibratedRecipe):
     """Redacted text first, then raw text with noise (Just Fine-tune Twice; Shi et al. 2022)."""
 
     method: Literal["jft"] = "jft"
 
 
-class SecretPlan(Noised):
+class SecretPlanRecipe(NoisedRecipe):
     """Weights and noise by secret, from a plan of crtlib protect (Hush!; Ganesh et al. 2025).
 
     Guarantee:
@@ -280,44 +288,44 @@ class SecretPlan(Noised):
 
     method: Literal["plan"] = "plan"
     plan: Path
-    model: Kind = "lstm"
-    width: Width = 64
-    context: Count = 256
-    epochs: Count = 8
-    private_learning_rate: Positive = 5e-3
+    model: ModelKind = "lstm"
+    width: HiddenWidth = 64
+    context: PositiveInt = 256
+    epochs: PositiveInt = 8
+    private_learning_rate: PositiveFloat = 5e-3
 
 
 RECIPES: dict[str, type[Recipe]] = {
     kind.model_fields["method"].default: kind
-    for kind in (Crt, Sgd, DpSgd, UserDpSgd, Selective, Jft, SecretPlan)
+    for kind in (Crt, Sgd, DpSgd, UserDpSgd, Selective, Jft, SecretPlanRecipe)
 }
 """The methods of this library by name; the first is the default."""
 
 
 # ---------------------------------------------------------------------------------------- forms
-def recipe_of(method: str) -> type[Recipe]:
+def recipe_for_method(method: str) -> type[Recipe]:
     """The recipe of a method; that of another package's is made of what the method reads."""
     if method in RECIPES:
         return RECIPES[method]
     from crtlib.training import methods
 
-    known = {name: m for name, m in methods.known().items() if m.trains and not m.weighs}
+    known = {name: m for name, m in methods.all_methods().items() if m.trains and not m.weighs}
     names = [*RECIPES, *(n for n, m in known.items() if m.baseline and n not in RECIPES)]
     if method not in names:
-        raise Refused("method", f"must be one of {', '.join(names)}", method)
-    return derived(known[method])
+        raise InvalidOption("method", f"must be one of {', '.join(names)}", method)
+    return derive_recipe(known[method])
 
 
-def derived(method: Any) -> type[Recipe]:
+def derive_recipe(method: Any) -> type[Recipe]:
     """A recipe of what a :class:`crtlib.training.methods.Method` reads."""
     named = {"neighbouring_relation": "neighbouring"}
-    names = {named.get(name, name) for name in method.reads} | set(Language.model_fields)
+    names = {named.get(name, name) for name in method.reads} | set(LanguageRecipe.model_fields)
     if "policy" in method.reads:
         names |= {"conservative", "vocab_size", *["labels"] * (not method.reads_raw)}
     if not method.deduplicates:
         names -= {"dedup", "duplicates"}
     if method.private:
-        names |= set(Noised.model_fields)
+        names |= set(NoisedRecipe.model_fields)
     fields: dict[str, Any] = {
         n: (f.annotation, f) for n, f in Crt.model_fields.items() if n in names
     }
@@ -328,21 +336,21 @@ def derived(method: Any) -> type[Recipe]:
     return made
 
 
-def choose(given: Mapping[str, Any] | None) -> tuple[list[type[Part]], str]:
+def choose_recipe(given: Mapping[str, Any] | None) -> tuple[list[type[OptionModel]], str]:
     """The recipe of the method that is named, and "method NAME"; None: all of this library."""
     if given is None:
         return [*RECIPES.values()], ""
     default = "plan" if given.get("plan") else next(iter(RECIPES))
     method = str(given.get("method") or default)
-    return [recipe_of(method)], f"method {method}"
+    return [recipe_for_method(method)], f"method {method}"
 
 
-def make(given: Mapping[str, Any]) -> Recipe:
+def make_recipe(given: Mapping[str, Any]) -> Recipe:
     """A recipe of names and values, of which None is as if not given. Raises
-    :class:`crtlib.options.Refused`, one line."""
+    :class:`crtlib.options.InvalidOption`, one line."""
     values = {name: value for name, value in given.items() if value is not None}
-    (kind, *_), whose = choose(values)
+    (kind, *_), whose = choose_recipe(values)
     every = {name for recipe in RECIPES.values() for name in recipe.model_fields}
-    recipe = declared.make(kind, values, whose, every)
+    recipe = declared.validate_options(kind, values, whose, every)
     assert isinstance(recipe, Recipe)
     return recipe

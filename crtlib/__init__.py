@@ -18,19 +18,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from crtlib.accounting.guarantees import account
-from crtlib.accounting.guarantees import bayes_at_fixed_delta as confidentiality
-from crtlib.accounting.ledger import SampledGaussian, epsilon, noise_multiplier
-from crtlib.accounting.secrets import plan as protect
-from crtlib.screening.policies import digest as policy_digest
+from crtlib.accounting.confidentiality import account_training as account
+from crtlib.accounting.confidentiality import confidentiality_epsilon as confidentiality
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.ledger import epsilon, noise_multiplier
+from crtlib.accounting.secret_protection import plan_protection as protect
 from crtlib.screening.policies import policy_by_name as policy
-from crtlib.screening.policy import Policy
-from crtlib.screening.policy import register as register_policy
-from crtlib.screening.rates import rates
-from crtlib.screening.redaction import prepare, redact
-from crtlib.text.corpora import load as load_corpus
-from crtlib.text.customersim import simulate
-from crtlib.text.records import Corpus, Point, Secret, points
+from crtlib.screening.policies import policy_digest
+from crtlib.screening.policy import Policy, register_policy
+from crtlib.screening.preparation import prepare_points as prepare
+from crtlib.screening.rates import measure_rates as rates
+from crtlib.screening.redaction import redact
+from crtlib.text.corpora import load_corpus
+from crtlib.text.customersim import simulate_corpus as simulate
+from crtlib.text.data_points import make_points as points
+from crtlib.text.records import Corpus, Point, Secret
 from crtlib.version import __version__
 
 __all__ = [
@@ -65,7 +67,7 @@ def __getattr__(name: str) -> Any:
     """A name that needs PyTorch, which takes seconds to import and may not be installed."""
     match name:
         case "CrtStudy":
-            from crtlib.experiments.crt import CrtStudy
+            from crtlib.studies.crt_study import CrtStudy
 
             return CrtStudy
         case "exposure":
@@ -73,7 +75,7 @@ def __getattr__(name: str) -> Any:
 
             return canary_exposure
         case "leakage":
-            from crtlib.attacks.leakage import leakage
+            from crtlib.attacks.leakage import measure_leakage as leakage
 
             return leakage
         case "load_model":

@@ -5,7 +5,7 @@ The one place of the library that names the application, so that the command has
 
 import sys
 
-HINT = "crtlib: error: confide: is needed here and not installed; pip install 'crtlib[app]'"
+INSTALL_HINT = "crtlib: error: confide: is needed here and not installed; pip install 'crtlib[app]'"
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "confide":
             raise
-        print(HINT, file=sys.stderr)
+        print(INSTALL_HINT, file=sys.stderr)
         sys.exit(2)
     command()
 

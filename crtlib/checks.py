@@ -1,6 +1,6 @@
 """Refuse an argument in one line that names it, its value and what is allowed.
 
->>> check("gamma", 7, False, "in [0, 1]")
+>>> check_allowed("gamma", 7, False, "in [0, 1]")
 Traceback (most recent call last):
 ...
 ValueError: gamma=7: must be in [0, 1]
@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 
-def check(name: str, value: float, allowed: bool, rule: str) -> None:
+def check_allowed(name: str, value: float, allowed: bool, rule: str) -> None:
     """Refuse a value that is not ``allowed``, in one line that says what is; True is no number."""
     if type(value).__name__ in ("bool", "bool_"):  # NumPy's as well
         rule += ": a number, and neither True nor False"
@@ -21,20 +21,20 @@ def check(name: str, value: float, allowed: bool, rule: str) -> None:
     raise ValueError(f"{name}={value}: must be {rule}")
 
 
-def check_whole(name: str, value: float, least: int) -> None:
+def check_whole_number(name: str, value: float, least: int) -> None:
     """Refuse what is no whole number, is below ``least``, or beyond what floats count."""
     allowed = least <= value <= 2**53 and value == int(value)
     far = isinstance(value, int) and abs(value) > 2**53  # it may have more digits than a line
-    check(name, math.inf if far else value, allowed, f"a whole number, at least {least}")
+    check_allowed(name, math.inf if far else value, allowed, f"a whole number, at least {least}")
 
 
 def check_delta(delta: float) -> None:
-    check("delta", delta, 0 < delta < 1, "in (0, 1)")
+    check_allowed("delta", delta, 0 < delta < 1, "in (0, 1)")
 
 
-def check_shares(**values: float) -> None:
+def check_probabilities(**values: float) -> None:
     for name, value in values.items():
-        check(name, value, 0 <= value <= 1, "in [0, 1]")
+        check_allowed(name, value, 0 <= value <= 1, "in [0, 1]")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
@@ -44,17 +44,19 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
 
 def check_positive(**values: float) -> None:
     for name, value in values.items():
-        check(name, value, value > 0, "positive")
+        check_allowed(name, value, value > 0, "positive")
 
 
-LEAST_CLIP_NORM = 1e-6
+MIN_CLIP_NORM = 1e-6
 
 
 def check_clip_norm(value: float) -> None:
     """Refuse a clipping norm so small that float32 rounds parts of a clipped gradient to nothing:
     what should cancel in it does not, and it is longer than its norm. A gradient of such a norm has
     squares that float32 has not, so it would count as zero and not be clipped."""
-    check("clip_norm", value, LEAST_CLIP_NORM <= value < math.inf, "at least 1e-6, and finite")
+    check_allowed(
+        "clip_norm", value, MIN_CLIP_NORM <= value < math.inf, "at least 1e-6, and finite"
+    )
 
 
 class DamagedError(ValueError):
@@ -65,10 +67,10 @@ class MachineError(RuntimeError):
     """The machine failed; what was finished is kept, and the message says what to do next."""
 
 
-def whole_numbers(name: str, text: str) -> list[int]:
+def parse_whole_numbers(name: str, text: str) -> list[int]:
     """Whole numbers with commas between them.
 
-    >>> whole_numbers("copies", "1, 5")
+    >>> parse_whole_numbers("copies", "1, 5")
     [1, 5]
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]

@@ -1,17 +1,17 @@
 """The runner of command lines: of ``crtlib``, and of any program with commands of the same form.
 
-A command is a function whose parameters are options (:func:`crtlib.options.model_of`); it returns
-an :class:`crtlib.options.Answer`. The runner reads the line, calls the function, and prints the
-answer for people or, with ``--json``, as one object. A group of commands is a dict of functions.
-Nothing reads what was printed.
+A command is a function whose parameters are options (:func:`crtlib.options.option_model_of`); it
+returns an :class:`crtlib.options.CommandResult`. The runner reads the line, calls the function, and
+prints the answer for people or, with ``--json``, as one object. A group of commands is a dict of
+functions. Nothing reads what was printed.
 
 Exit codes: 0 done; 1 a defect of ours, with a traceback; 2 a user's mistake, nothing is written;
 3 the machine (disk full, dead worker, damaged file; what was finished is kept); 4 done, and the
 answer is no; 130 interrupted.
 
->>> failure(ValueError("gamma=7: must be in [0, 1]"))
+>>> describe_failure(ValueError("gamma=7: must be in [0, 1]"))
 Failure(code=2, where='gamma=7', what='must be in [0, 1]', hint='')
->>> print(failure(OSError(28, "No space left on device", "out/a.json")))
+>>> print(describe_failure(OSError(28, "No space left on device", "out/a.json")))
 out/a.json: no space left on device; free some, then run the same command again
 """
 
@@ -37,29 +37,40 @@ from typing import Any
 import click
 
 from crtlib.checks import DamagedError, MachineError
-from crtlib.options import (
-    SECTION,
-    Answer,
+from crtlib.options import (  # fmt: skip
+    SECTION_HEADING,
+    CommandResult,
+    InvalidOption,
     Option,
-    Part,
-    Refused,
-    make,
-    model_of,
+    OptionModel,
+    option_model_of,
     options_of,
-)  # fmt: skip
+    validate_options,
+)
 
-DONE, DEFECT, MISTAKE, MACHINE, NO, INTERRUPTED = 0, 1, 2, 3, 4, 130
+EXIT_DONE, EXIT_DEFECT, EXIT_USER_MISTAKE, EXIT_MACHINE_FAULT, EXIT_ANSWER_NO, EXIT_INTERRUPTED = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    130,
+)
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-BROKEN = FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-EXTRA = ("torch", "transformers", "safetensors", "peft")
+DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+MACHINE_ERRNOS = DISK_FULL_ERRNOS | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+TRAIN_EXTRA_PACKAGES = ("torch", "transformers", "safetensors", "peft")
 """Packages that not every installation has: crtlib[train] brings them."""
-FREE = "free some, then run the same command again"
-DISK = ("OperationalError", "IOException", "OutOfMemoryException")  # of SQLite and DuckDB
-GROUPS = ("Files", "Text", "Policies", "Guarantee", "Model", "Optimisation", "Options")
+FREE_SPACE_HINT = "free some, then run the same command again"
+DATABASE_DISK_ERRORS = (
+    "OperationalError",
+    "IOException",
+    "OutOfMemoryException",
+)  # of SQLite and DuckDB
+OPTION_GROUP_ORDER = ("Files", "Text", "Policies", "Guarantee", "Model", "Optimisation", "Options")
 """Headings that come in this order, before others."""
-WIDTH = {"max_content_width": 80, "terminal_width": 80}
-POLICIES = ("policy", "conservative")
+HELP_WIDTH = {"max_content_width": 80, "terminal_width": 80}
+POLICY_OPTIONS = ("policy", "conservative")
 """Options that name files among other words."""
 
 
@@ -79,39 +90,54 @@ class Failure:
         return text + (f"; {self.hint}" if self.hint else "")
 
 
-def failure(error: BaseException) -> Failure | None:
+def describe_failure(error: BaseException) -> Failure | None:
     """What an error means to the user; None for a defect of ours."""
-    if isinstance(error, Refused):
+    if isinstance(error, InvalidOption):
         what, _, hint = error.what.partition("; ")
-        return Failure(MISTAKE, f"{error.flag} {error.given}".strip(), what, hint)
+        return Failure(EXIT_USER_MISTAKE, f"{error.flag} {error.given}".strip(), what, hint)
     if isinstance(error, click.ClickException):
         name = getattr(error, "option_name", "")
         near = next(iter(getattr(error, "possibilities", None) or []), "")
         what = " ".join(error.format_message().split())
         if isinstance(error, click.NoSuchOption):
             what = "no such option"
-        return Failure(MISTAKE, name, what, f"did you mean {near}?" * bool(near))
+        return Failure(EXIT_USER_MISTAKE, name, what, f"did you mean {near}?" * bool(near))
     if isinstance(error, OSError) and error.errno:
-        code = MACHINE if error.errno in BROKEN else MISTAKE
-        what, hint = os.strerror(error.errno).lower(), FREE if error.errno in FULL else ""
+        code = EXIT_MACHINE_FAULT if error.errno in MACHINE_ERRNOS else EXIT_USER_MISTAKE
+        what, hint = (
+            os.strerror(error.errno).lower(),
+            FREE_SPACE_HINT if error.errno in DISK_FULL_ERRNOS else "",
+        )
         return Failure(code, str(error.filename or ""), what, hint)
     if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # Dask's
         hint = "what was finished is kept: run the same command again"
-        return Failure(MACHINE, "workers", "one died (killed, or out of memory)", hint)
+        return Failure(EXIT_MACHINE_FAULT, "workers", "one died (killed, or out of memory)", hint)
     if isinstance(error, ModuleNotFoundError) and error.name:
         package, what = error.name.partition(".")[0], "is needed here and not installed"
-        if package in EXTRA:
-            return Failure(MISTAKE, package, what, "pip install 'crtlib[train]'")
-    if type(error).__name__ in DISK and type(error).__module__.partition(".")[0].strip("_") in (
-        "sqlite3", "duckdb",
-    ):  # fmt: skip
-        return Failure(MACHINE, "temporary files", "disk full, or a limit on files reached", FREE)
+        if package in TRAIN_EXTRA_PACKAGES:
+            return Failure(EXIT_USER_MISTAKE, package, what, "pip install 'crtlib[train]'")
+    if type(error).__name__ in DATABASE_DISK_ERRORS and type(error).__module__.partition(".")[
+        0
+    ].strip("_") in (
+        "sqlite3",
+        "duckdb",
+    ):
+        return Failure(
+            EXIT_MACHINE_FAULT,
+            "temporary files",
+            "disk full, or a limit on files reached",
+            FREE_SPACE_HINT,
+        )
     if isinstance(error, MemoryError):
-        return Failure(MACHINE, "memory", "there is not enough", "try less at a time")
+        return Failure(EXIT_MACHINE_FAULT, "memory", "there is not enough", "try less at a time")
     if isinstance(error, RecursionError):
-        return Failure(MISTAKE, "input", "is nested too deeply")
+        return Failure(EXIT_USER_MISTAKE, "input", "is nested too deeply")
     if isinstance(error, (ValueError, OSError, MachineError)):
-        code = MACHINE if isinstance(error, (DamagedError, MachineError)) else MISTAKE
+        code = (
+            EXIT_MACHINE_FAULT
+            if isinstance(error, (DamagedError, MachineError))
+            else EXIT_USER_MISTAKE
+        )
         where, colon, rest = " ".join(str(error).split()).partition(": ")
         what, _, hint = (rest if colon else where).partition("; ")
         return Failure(code, where if colon else "", what or type(error).__name__, hint)
@@ -119,7 +145,7 @@ def failure(error: BaseException) -> Failure | None:
 
 
 # --------------------------------------------------------------------------- one command
-class Talk(Part):
+class OutputOptions(OptionModel):
     """The options that every command has.
 
     Output:
@@ -137,17 +163,17 @@ class Command(click.Command):
 
     def __init__(self, program: Program, name: str, function: Callable[..., Any]) -> None:
         self.program, self.function = program, function
-        self.choose: Callable[[Mapping[str, Any] | None], tuple[list[type[Part]], str]] = getattr(
-            function, "choose", lambda given: ([model_of(function)], "")
+        self.choose: Callable[[Mapping[str, Any] | None], tuple[list[type[OptionModel]], str]] = (
+            getattr(function, "choose", lambda given: ([option_model_of(function)], ""))
         )
-        text = SECTION.split(inspect.getdoc(function) or "")[0].strip()
+        text = SECTION_HEADING.split(inspect.getdoc(function) or "")[0].strip()
         first = " ".join(text.partition("\n\n")[0].split())  # shown whole beside its name
-        super().__init__(name, help=text, short_help=first, context_settings=WIDTH)
+        super().__init__(name, help=text, short_help=first, context_settings=HELP_WIDTH)
         self.full = name
 
     def known(self, given: Mapping[str, Any] | None) -> list[Option]:
         """The options where these are given, or all."""
-        models = [*self.choose(given)[0], Talk]
+        models = [*self.choose(given)[0], OutputOptions]
         return list({o.name: o for model in models for o in options_of(model)}.values())
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -172,44 +198,46 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> int:
         """Call the function with what was given as text, print its answer, return the code."""
-        leads = _leads(self.full)
+        leads = _is_leading_process(self.full)
         try:
-            talk = make(Talk, self.read(ctx, Talk.model_fields))
+            talk = validate_options(OutputOptions, self.read(ctx, OutputOptions.model_fields))
             quiet, call = talk.quiet or not leads, self.call(ctx)
             with contextlib.redirect_stderr(io.StringIO()) if quiet else contextlib.nullcontext():
                 answer = call()
                 for line in answer.lines:
                     if not (quiet or talk.json_):
                         print(line, flush=True)
-        except Refused as error:
+        except InvalidOption as error:
             flags = {o.name: o.flag for o in self.known(None)}
             error.flag = flags.get(error.name, error.flag)
             raise
         if leads and talk.json_:
             head = {"schema": f"{self.program.name}/{self.full.replace(' ', '-')}/1", "ok": True}
-            print(json.dumps(head | plain(answer.facts), allow_nan=False))
-        return DONE if answer.facts.get("ok", True) else NO
+            print(json.dumps(head | to_json_value(answer.facts), allow_nan=False))
+        return EXIT_DONE if answer.facts.get("ok", True) else EXIT_ANSWER_NO
 
     def read(self, ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
         """The values that were typed for these options."""
         known = {o.name: o for o in self.known(None)}
         given = {k: v for k, v in ctx.params.items() if k in names and v not in (None, ())}
-        return {k: _value(known[k], v) for k, v in given.items()}
+        return {k: _check_typed_value(known[k], v) for k, v in given.items()}
 
-    def call(self, ctx: click.Context) -> Callable[[], Answer]:
-        """The call of the function with what was given as text; raises :class:`Refused` before
-        anything is opened."""
-        read = self.read(ctx, ctx.params.keys() - Talk.model_fields.keys())
+    def call(self, ctx: click.Context) -> Callable[[], CommandResult]:
+        """The call of the function with what was given as text; raises :class:`InvalidOption`
+        before anything is opened."""
+        read = self.read(ctx, ctx.params.keys() - OutputOptions.model_fields.keys())
         (model, *_), whose = self.choose(read)
-        values = make(model, read, whose)
+        values = validate_options(model, read, whose)
         chosen = hasattr(self.function, "choose")
         return partial(self.function, **{"recipe": values} if chosen else dict(values))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *GROUPS)}
+        groups: dict[str, list[tuple[str, str]]] = {
+            title: [] for title in ("Arguments", *OPTION_GROUP_ORDER)
+        }
         for option in self.known(ctx.obj or {}):
             title = "Arguments" if option.by_place else option.group
-            groups.setdefault(title, []).append(_help(option))
+            groups.setdefault(title, []).append(_help_row(option))
         groups["Output"] = [*groups.pop("Output"), ("--help", "Show this and exit.")]
         for group, rows in groups.items():
             if rows:
@@ -222,23 +250,23 @@ class Command(click.Command):
         return [*places, *(f"{o.flag} {o.phrase}" for o in some if not o.by_place), "[OPTIONS]"]
 
 
-def _value(option: Option, given: Any) -> Any:
+def _check_typed_value(option: Option, given: Any) -> Any:
     """A value as it was typed: once where one is asked for, and no path that is none."""
     several = isinstance(given, tuple)
     if several and len(given) > 1 and not option.many:
-        raise Refused(option.name, "is given twice")
+        raise InvalidOption(option.name, "is given twice")
     for text in map(str, given if several else (given,)):
         if option.is_path and (not text or "\0" in text):
-            raise Refused(option.name, "is empty, or no path")
+            raise InvalidOption(option.name, "is empty, or no path")
         # As a path it would be a folder called s3:
-        if "://" in text and (option.is_path or option.name in POLICIES):
-            raise Refused(option.name, "is a URL, must be a local file or folder", text)
+        if "://" in text and (option.is_path or option.name in POLICY_OPTIONS):
+            raise InvalidOption(option.name, "is a URL, must be a local file or folder", text)
     if option.many:
         return list(given)
     return given[0] if several else given
 
 
-def _help(option: Option) -> tuple[str, str]:
+def _help_row(option: Option) -> tuple[str, str]:
     """An option with its value, and its sentence with the default."""
     many, default = "..." * option.many, option.default
     text = option.text
@@ -252,21 +280,21 @@ def _help(option: Option) -> tuple[str, str]:
 
 
 # --------------------------------------------------------------------------- all commands
-class _Group(click.Group):
+class _CommandGroup(click.Group):
     """Commands in their order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
 
-class Program(_Group):
+class Program(_CommandGroup):
     """A command line: ``commands`` has the name of each, and the module of ``package`` that is
     imported when it is asked for. There it is a function, or a sentence and a dict of several."""
 
     def __init__(self, name: str, package: str, commands: Mapping[str, str], *, version: str,
                  about: str) -> None:  # fmt: skip
         option = click.version_option(version, prog_name=name, message="%(prog)s %(version)s")
-        super().__init__(name, help=about, no_args_is_help=True, context_settings=WIDTH)
+        super().__init__(name, help=about, no_args_is_help=True, context_settings=HELP_WIDTH)
         option(self)
         self.package, self.names = package, commands
 
@@ -282,15 +310,15 @@ class Program(_Group):
                 each: dict[str, click.Command] = {
                     k: Command(self, f"{cmd_name} {k}", part) for k, part in parts.items()
                 }
-                made = _Group(cmd_name, each, help=about, no_args_is_help=True)
+                made = _CommandGroup(cmd_name, each, help=about, no_args_is_help=True)
             else:
                 made = Command(self, cmd_name, made)
             self.commands[cmd_name] = made
         return self.commands.get(cmd_name)
 
-    def parsed(self, words: Sequence[str]) -> Callable[[], Answer]:
+    def parsed(self, words: Sequence[str]) -> Callable[[], CommandResult]:
         """The call that a line stands for; what it returns is not printed. Raises
-        :class:`Refused` and what click raises."""
+        :class:`InvalidOption` and what click raises."""
         every, (first, *rest) = self.every(), words
         command = every.get(first) or every[f"{first} {rest.pop(0)}"]
         return command.call(command.make_context(command.full, [*rest]))
@@ -305,16 +333,16 @@ class Program(_Group):
         return rows
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value as JSON has it: paths are strings, what is not finite is a string or null.
 
-    >>> plain({"a": Path("b"), "c": [float("inf"), float("nan")]})
+    >>> to_json_value({"a": Path("b"), "c": [float("inf"), float("nan")]})
     {'a': 'b', 'c': ['inf', None]}
     """
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): to_json_value(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [to_json_value(one) for one in value]
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -322,7 +350,7 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _leads(command: str) -> bool:
+def _is_leading_process(command: str) -> bool:
     """Whether this process writes and speaks, of several of ``torchrun`` for all; refuses what
     none can share."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
@@ -332,7 +360,7 @@ def _leads(command: str) -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def run(program: Program) -> None:
+def run_program(program: Program) -> None:
     """Run a command line, and end with its exit code."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its notes are not ours
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -343,12 +371,12 @@ def run(program: Program) -> None:
         code = program.main(sys.argv[1:], program.name, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as asked:
         asked.show()
-        raise SystemExit(MISTAKE) from None
+        raise SystemExit(EXIT_USER_MISTAKE) from None
     except (KeyboardInterrupt, click.Abort):
         print(f"{program.name}: interrupted; the same command goes on", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except Exception as error:
-        ended = failure(error)
+        ended = describe_failure(error)
         if ended is None:
             raise
         print(f"{program.name}: error: {ended}", file=sys.stderr)
@@ -356,4 +384,4 @@ def run(program: Program) -> None:
             head = {"schema": f"{program.name}/error/1", "ok": False}
             print(json.dumps(head | vars(ended)))
         raise SystemExit(ended.code) from None
-    raise SystemExit(code if isinstance(code, int) else DONE)
+    raise SystemExit(code if isinstance(code, int) else EXIT_DONE)

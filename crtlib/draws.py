@@ -8,20 +8,20 @@ from collections.abc import Iterator
 
 import torch
 
-LOCK = threading.Lock()
+TORCH_RNG_LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
-def drawing(seed: int) -> Iterator[None]:
+def seeded_torch_rng(seed: int) -> Iterator[None]:
     """Torch's own generator from ``seed`` on, as it was afterwards. Layers draw their first
     weights from no other.
 
-    >>> with drawing(0):
+    >>> with seeded_torch_rng(0):
     ...     first = torch.rand(2)
-    >>> with drawing(0):
+    >>> with seeded_torch_rng(0):
     ...     torch.equal(first, torch.rand(2))
     True
     """
-    with LOCK, torch.random.fork_rng(devices=[]):
+    with TORCH_RNG_LOCK, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield

@@ -24,18 +24,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, AnyStr, BinaryIO, cast
 
-Named = str | os.PathLike[str]
+StrPath = str | os.PathLike[str]
 """A file or folder, as a caller names it."""
 
 
-def cache() -> Path:
+def cache_folder() -> Path:
     """Where models are kept between runs: ``CRTLIB_CACHE``, else ``~/.cache/crtlib``."""
     home = os.environ.get("CRTLIB_CACHE")
     return Path(home) if home else Path.home() / ".cache" / "crtlib"
 
 
 @contextlib.contextmanager
-def replacing(path: Named, mode: int | None = None) -> Iterator[Path]:
+def replace_atomically(path: StrPath, mode: int | None = None) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it becomes ``path``, else it is removed.
 
     The data is on disk before the name changes, so a crash or a kill leaves the old file.
@@ -46,17 +46,17 @@ def replacing(path: Named, mode: int | None = None) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with part(path, 0o666 if mode is None else mode) as new:
+    with locked_part_file(path, 0o666 if mode is None else mode) as new:
         if path.exists():
             os.chmod(new, stat.S_IMODE(path.stat().st_mode) & (0o777 if mode is None else mode))
-        with disk_faults(path):
+        with translate_disk_errors(path):
             yield new
             with new.open("rb+") as f:
                 os.fsync(f.fileno())
         os.replace(new, path)
 
 
-def sweep(path: Path) -> None:
+def remove_stale_parts(path: Path) -> None:
     """Remove what was written beside ``path`` to replace it, and nobody has locked: a process that
     was killed left it."""
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
@@ -66,9 +66,9 @@ def sweep(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def part(path: Path, mode: int) -> Iterator[Path]:
+def locked_part_file(path: Path, mode: int) -> Iterator[Path]:
     """A new, empty file beside ``path``, locked while it is written."""
-    sweep(path)
+    remove_stale_parts(path)
     while True:
         new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         # Never wider than it will be, also while it is written.
@@ -85,7 +85,7 @@ def part(path: Path, mode: int) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked(folder: Named, taken: str) -> Iterator[None]:
+def lock_folder(folder: StrPath, taken: str) -> Iterator[None]:
     """Hold a folder, as one process does at a time; raises ``ValueError`` with what is said where
     it is ``taken``. Who is killed holds nothing."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -99,12 +99,12 @@ def locked(folder: Named, taken: str) -> Iterator[None]:
         os.close(handle)
 
 
-ROOM = 1 << 20
+DISK_FULL_PROBE_BYTES = 1 << 20
 """Bytes: with less than this to write, an error while something is written is a full disk."""
 
 
 @contextlib.contextmanager
-def disk_faults(path: Named) -> Iterator[None]:
+def translate_disk_errors(path: StrPath) -> Iterator[None]:
     """Say it as the system does where the disk is full: torch raises a ``RuntimeError`` of its own
     there, safetensors another. Raises ``OSError`` (no space, quota, file too large)."""
     try:
@@ -117,25 +117,26 @@ def disk_faults(path: Named) -> Iterator[None]:
         home = path if os.path.isdir(path) else Path(path).parent
         with contextlib.suppress(FileNotFoundError), tempfile.TemporaryFile(dir=home) as f:
             try:
-                os.posix_fallocate(f.fileno(), 0, ROOM)
+                os.posix_fallocate(f.fileno(), 0, DISK_FULL_PROBE_BYTES)
             except OSError as error:
                 raise OSError(error.errno, os.strerror(error.errno or 0), os.fspath(path)) from None
         raise
 
 
-def write_text(path: Named, text: str, mode: int | None = None) -> None:
-    """Write ``text`` (UTF-8) to ``path`` atomically, with a ``mode`` as :func:`replacing`."""
-    with replacing(path, mode) as part:
+def write_text(path: StrPath, text: str, mode: int | None = None) -> None:
+    """Write ``text`` (UTF-8) to ``path`` atomically, with a ``mode`` as
+    :func:`replace_atomically`."""
+    with replace_atomically(path, mode) as part:
         part.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
-def reading(path: Named) -> Iterator[BinaryIO]:
+def open_plain_or_gzip(path: StrPath) -> Iterator[BinaryIO]:
     """The bytes of a plain or gzipped file; ``ValueError`` names it if missing or damaged.
 
     A pipe or a device is refused, as it may never end.
     """
-    check_regular(path)
+    check_regular_file(path)
     with Path(path).open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
@@ -145,7 +146,7 @@ def reading(path: Named) -> Iterator[BinaryIO]:
             raise ValueError(f"{path}: damaged gzip file") from None
 
 
-def irregular(path: Named) -> str:
+def why_not_regular(path: StrPath) -> str:
     """Why a path is no regular file, in words; empty for one that is."""
     path = Path(path)
     if path.is_dir():
@@ -155,45 +156,45 @@ def irregular(path: Named) -> str:
     return "" if path.exists() else "no such file"
 
 
-def check_regular(path: Named) -> None:
+def check_regular_file(path: StrPath) -> None:
     """Refuse what is no regular file, in one line that says what it is."""
-    if what := irregular(path):
+    if what := why_not_regular(path):
         raise ValueError(f"{path}: {what}")
 
 
-LONGEST = 64 << 20
+MAX_LINE_LENGTH = 64 << 20
 """Bytes or characters of the longest line that is read: a file may be one line without an end."""
 
 
-def lines(file: IO[AnyStr], path: Named) -> Iterator[AnyStr]:
-    """The lines of an open file; ``ValueError`` for one longer than ``LONGEST``."""
+def read_bounded_lines(file: IO[AnyStr], path: StrPath) -> Iterator[AnyStr]:
+    """The lines of an open file; ``ValueError`` for one longer than ``MAX_LINE_LENGTH``."""
     number = 0
-    while line := file.readline(LONGEST):
+    while line := file.readline(MAX_LINE_LENGTH):
         number += 1
-        if len(line) == LONGEST:
-            raise ValueError(f"{path}, line {number}: is longer than {LONGEST >> 20} MiB")
+        if len(line) == MAX_LINE_LENGTH:
+            raise ValueError(f"{path}, line {number}: is longer than {MAX_LINE_LENGTH >> 20} MiB")
         yield line
 
 
-def harmless(cell: Any) -> Any:
+def escape_csv_formula(cell: Any) -> Any:
     """A cell of a CSV file that no spreadsheet takes for a formula: not in full-width letters
     either, nor after a line's end or a mark that nobody sees.
 
-    >>> harmless("=1+1"), harmless("plain"), harmless("\\n＝1+1"), harmless(7)
-    ("'=1+1", 'plain', "'\\n＝1+1", 7)
+    >>> escape_csv_formula("=1+1"), escape_csv_formula("plain"), escape_csv_formula("\\n＝1+1"),
+    escape_csv_formula(7) ("'=1+1", 'plain', "'\\n＝1+1", 7)
     """
     plain = unicodedata.normalize("NFKC", cell) if isinstance(cell, str) else ""
     return f"'{cell}" if re.match(r"\W*?[=+@\t\r-]", plain) else cell
 
 
-def check_writable(folder: Named) -> None:
+def check_writable(folder: StrPath) -> None:
     """Make ``folder`` and raise ``OSError`` unless a file can be written there."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
 
 
-def home() -> Path:
+def registry_folder() -> Path:
     """Where the registry of this user lies: ``$CRTLIB_REGISTRY``, or the data folder of the
     system."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"

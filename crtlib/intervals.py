@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING, Decimal
 
 from scipy import special
 
-from crtlib.checks import check, check_whole
+from crtlib.checks import check_allowed, check_whole_number
 
 
 def clopper_pearson_upper(count: int, of: int, *, confidence: float = 0.95) -> float:
@@ -26,8 +26,8 @@ def clopper_pearson_upper(count: int, of: int, *, confidence: float = 0.95) -> f
     >>> round(clopper_pearson_upper(0, 200), 5), clopper_pearson_upper(0, 0)
     (0.01487, 1.0)
     """
-    check("count", count, 0 <= count <= of, f"in [0, {of}], the number of cases")
-    check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
+    check_allowed("count", count, 0 <= count <= of, f"in [0, {of}], the number of cases")
+    check_allowed("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
     if count == of:
         return 1.0
     return float(special.betaincinv(count + 1, of - count, confidence))
@@ -38,7 +38,7 @@ def clopper_pearson(count: int, of: int, *, confidence: float = 0.95) -> tuple[f
 
     Each end is one-sided at (1 + ``confidence``) / 2. No case at all gives (0, 1).
     """
-    check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
+    check_allowed("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
     side = (1 + confidence) / 2
     high = clopper_pearson_upper(count, of, confidence=side)
     return (float(special.betaincinv(count, of - count + 1, 1 - side)) if count else 0.0), high
@@ -54,8 +54,8 @@ def exchangeable_rate(count: int, of: int, *, judged: int = 1) -> float:
     >>> round(exchangeable_rate(0, 100), 4), exchangeable_rate(3, 99, judged=2)
     (0.0099, 0.08)
     """
-    check("count", count, 0 <= count <= of, f"in [0, {of}], the number of cases")
-    check_whole("judged", judged, 1)
+    check_allowed("count", count, 0 <= count <= of, f"in [0, {of}], the number of cases")
+    check_whole_number("judged", judged, 1)
     return min(1.0, judged * (count + 1) / (of + 1))
 
 
@@ -65,13 +65,13 @@ def labels_needed(rate: float, confidence: float = 0.95) -> int:
     >>> labels_needed(8e-5)
     37446
     """
-    check("rate", rate, 0 < rate < 1, "in (0, 1)")
-    check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
+    check_allowed("rate", rate, 0 < rate < 1, "in (0, 1)")
+    check_allowed("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
     return math.ceil(math.log1p(-confidence) / math.log1p(-rate))
 
 
 @dataclass(frozen=True)
-class Band:
+class ChanceBand:
     """What a model that knows nothing scores: mean, and the central interval from low to high."""
 
     mean: float
@@ -80,14 +80,14 @@ class Band:
     level: float
 
 
-def exactly(value: float) -> Decimal:
+def to_decimal(value: float) -> Decimal:
     """The decimal that JSON wrote."""
     return Decimal(repr(float(value)))
 
 
-def upwards(value: float | Decimal, figures: int = 3) -> Decimal:
+def round_up_to_figures(value: float | Decimal, figures: int = 3) -> Decimal:
     """The least decimal of so many figures that is not below ``value``."""
-    number = value if isinstance(value, Decimal) else exactly(value)
+    number = value if isinstance(value, Decimal) else to_decimal(value)
     if not number:
         return Decimal(0)
     step = Decimal(1).scaleb(number.adjusted() - figures + 1)
@@ -101,4 +101,4 @@ def at_most(value: float, figures: int = 4) -> str:
     ('3', '8e-05', '0.0562', '1.235e+05', 'inf')
     """
     finite = math.isfinite(value)
-    return f"{float(upwards(value, figures)) if finite else value:.{figures}g}"
+    return f"{float(round_up_to_figures(value, figures)) if finite else value:.{figures}g}"

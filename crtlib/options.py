@@ -4,37 +4,22 @@ An option is a parameter of a command's function, or a field of a model such as 
 (:mod:`confide.recipe`); the docstring has its sentence. Values may come as text; pydantic reads
 them, and the first mistake is one line.
 
+>>> from pydantic import Field
+>>> from typing import Annotated
 >>> def demo(rows: Annotated[int, Field(ge=1)] = 3) -> None:
 ...     '''Read a table.
 ...
 ...     Options:
 ...         --rows: Rows to read.
 ...     '''
->>> make(model_of(demo), {"rows": "7"}).rows
+>>> validate_options(option_model_of(demo), {"rows": "7"}).rows
 7
->>> make(model_of(demo), {"rows": "0"})
+>>> validate_options(option_model_of(demo), {"rows": "0"})
 Traceback (most recent call last):
 ...
-crtlib.options.Refused: rows=0: must be greater than or equal to 1
->>> [(o.flag, o.phrase, o.text) for o in options_of(model_of(demo))]
+crtlib.options.InvalidOption: rows=0: must be greater than or equal to 1
+>>> [(o.flag, o.phrase, o.text) for o in options_of(option_model_of(demo))]
 [('--rows', 'int from 1', 'Rows to read.')]
-
-Frozen values whose fields have types and ranges; a bad one is refused in one line.
-
->>> @value
-... class Shape:
-...     hidden: Count = 64
-...     gamma: Share = 0.1
->>> Shape(gamma=1).gamma
-1.0
->>> Shape(hidden=-1)
-Traceback (most recent call last):
-...
-crtlib.checks.ParameterError: hidden=-1: must be greater than or equal to 1
->>> Shape(hiden=3)
-Traceback (most recent call last):
-...
-crtlib.checks.ParameterError: hiden: unknown; allowed are hidden, gamma
 """
 
 from __future__ import annotations
@@ -46,22 +31,18 @@ import math
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import (
-    Annotated,
     Any,
     TypeVar,
-    cast,
-    dataclass_transform,
 )
 
-import pydantic.dataclasses
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from crtlib.checks import ParameterError
 
-SECTION = re.compile(r"^([A-Z][\w ]*):\n(?= )", re.MULTILINE)
-ROW = re.compile(
+SECTION_HEADING = re.compile(r"^([A-Z][\w ]*):\n(?= )", re.MULTILINE)
+OPTION_ROW = re.compile(
     r"^ {4}(?:--)?(?P<word>[\w-]+)(?: \((?P<needs>[^)]+)\))?(?: (?P<metavar>.+?))?: "
     r"(?P<text>.+(?:\n {8}.+)*)",
     re.MULTILINE,
@@ -70,11 +51,11 @@ ROW = re.compile(
 read only with what it needs: ``lora``, or of a value, ``init=random``. What stands under "Files",
 "Speed and memory" and "Output" does not change the result."""
 
-M = TypeVar("M", bound="Part")
+M = TypeVar("M", bound="OptionModel")
 T = TypeVar("T")
 
 
-class Part(BaseModel):
+class OptionModel(BaseModel):
     """A group of options, of which the docstring has the sentences; it is frozen, and knows no
     other names."""
 
@@ -86,7 +67,7 @@ def flag_of(name: str) -> str:
     return "--" + name.rstrip("_").replace("_", "-")
 
 
-class Refused(ParameterError):
+class InvalidOption(ParameterError):
     """One mistake: the option's name, what is wrong, and the value that was given."""
 
     def __init__(self, name: str, what: str, given: str = "") -> None:
@@ -96,7 +77,7 @@ class Refused(ParameterError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """What a command returns: the ``facts`` that ``--json`` prints, and ``lines`` for people.
     ``"ok": False`` among the facts says that the work is done and the answer is no. Where work is
     done as the lines are read, the facts are complete after the last."""
@@ -145,15 +126,15 @@ class Option:
     @property
     def phrase(self) -> str:
         """Type and range in words."""
-        return self.metavar or phrase(self.node)
+        return self.metavar or describe_type(self.node)
 
 
-def phrase(node: Mapping[str, Any]) -> str:
+def describe_type(node: Mapping[str, Any]) -> str:
     """The type and range of a JSON schema: ``float above 0 to 1``, ``turn|dialogue``."""
     if "enum" in node or "const" in node:
         return "|".join(map(str, node.get("enum", [node.get("const")])))
     if node.get("type") == "array":
-        return phrase(node["items"])
+        return describe_type(node["items"])
     kinds = {"integer": "int", "number": "float", "boolean": "bool"}
     words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to"}
     words["exclusiveMaximum"] = "below"
@@ -162,37 +143,37 @@ def phrase(node: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def model_of(function: Callable[..., Any]) -> type[Part]:
+def option_model_of(function: Callable[..., Any]) -> type[OptionModel]:
     """The options of a command's function, as a model."""
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     fields: dict[str, Any] = {
         p.name: (p.annotation, ... if p.default is p.empty else p.default) for p in parameters
     }
-    made: type[Part] = create_model(
-        function.__name__, __base__=Part, __doc__=function.__doc__, **fields
+    made: type[OptionModel] = create_model(
+        function.__name__, __base__=OptionModel, __doc__=function.__doc__, **fields
     )
     return made
 
 
-def sentences(model: type[Part]) -> dict[str, dict[str, Any]]:
+def parse_option_docs(model: type[OptionModel]) -> dict[str, dict[str, Any]]:
     """What the docstrings of a model say of its options, by flag: those of all its classes. Raises
     ``ValueError`` where Python has left them out."""
     if sys.flags.optimize > 1:
         raise ValueError("python -OO: leaves out the docstrings that declare options; use -O")
     found = {}
-    for part in reversed([c for c in model.__mro__ if issubclass(c, Part)]):
-        _, *sections = SECTION.split(inspect.cleandoc(part.__doc__ or ""))
+    for part in reversed([c for c in model.__mro__ if issubclass(c, OptionModel)]):
+        _, *sections = SECTION_HEADING.split(inspect.cleandoc(part.__doc__ or ""))
         for title, rows in zip(sections[::2], sections[1::2], strict=True):
-            for row in ROW.finditer(rows):
+            for row in OPTION_ROW.finditer(rows):
                 said = row.groupdict() | {"group": title, "text": " ".join(row["text"].split())}
                 found["--" + row["word"].lower()] = said
     return found
 
 
 @functools.cache
-def options_of(model: type[Part]) -> list[Option]:
+def options_of(model: type[OptionModel]) -> list[Option]:
     """All options of a model, in order."""
-    nodes, said, rows = model.model_json_schema()["properties"], sentences(model), []
+    nodes, said, rows = model.model_json_schema()["properties"], parse_option_docs(model), []
     for name, info in model.model_fields.items():
         node, needed = nodes[name], info.is_required()
         some = (n for n in node.get("anyOf", ()) if n.get("type") != "null")
@@ -201,71 +182,40 @@ def options_of(model: type[Part]) -> list[Option]:
     return rows
 
 
-def make(
+def validate_options(
     model: type[M], given: Mapping[str, Any], whose: str = "", others: Collection[str] = ()
 ) -> M:
-    """The values of a model, of names and values; raises :class:`Refused` for the first mistake.
-    ``whose`` options they are: "method plan"; ``others`` are names that another method has."""
+    """The values of a model, of names and values; raises :class:`InvalidOption` for the first
+    mistake. ``whose`` options they are: "method plan"; ``others`` are names that another method
+    has."""
     known = model.model_fields
     for name, one in given.items():
         if name not in known:
             if whose and (name in others or not others):
-                raise Refused(name, f"is no option of {whose}")
+                raise InvalidOption(name, f"is no option of {whose}")
             near = difflib.get_close_matches(name, {*known, *others}, 1)
-            raise Refused(name, "is no option" + (f"; did you mean {near[0]}?" if near else ""))
+            raise InvalidOption(
+                name, "is no option" + (f"; did you mean {near[0]}?" if near else "")
+            )
         if isinstance(one, float) and math.isnan(one):
-            raise Refused(name, "must be a number", "nan")
+            raise InvalidOption(name, "must be a number", "nan")
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise refused(error) from None
+        raise first_mistake(error) from None
 
 
-def refused(
+def first_mistake(
     error: ValidationError, show: Callable[[Any], str] = str, unknown: str = "is no option"
 ) -> ParameterError:
     """The first mistake that pydantic found, in one line; a rule of ours names it itself."""
     first = error.errors(include_url=False)[0]
     name, kind = str((first["loc"] or ("value",))[0]), first["type"]
     if own := first.get("ctx", {}).get("error"):
-        return own if isinstance(own, Refused) else ParameterError(str(own))
+        return own if isinstance(own, InvalidOption) else ParameterError(str(own))
     if kind.startswith("missing"):
-        return Refused(name, "is missing")
+        return InvalidOption(name, "is missing")
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        return Refused(name, unknown)
+        return InvalidOption(name, unknown)
     what = first["msg"].replace("Input should be", "must be")
-    return Refused(name, what.partition(", unable")[0], show(first["input"]))
-
-
-# --------------------------------------------------------------------- values
-Share = Annotated[float, Field(ge=0, le=1)]
-Open = Annotated[float, Field(gt=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
-Word = Annotated[str, Field(min_length=1)]
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
-def value(cls: type[T]) -> type[T]:
-    """A frozen, keyword-only dataclass that checks its fields' types and ranges when it is made.
-
-    ``dataclasses.replace``, ``asdict`` and ``fields`` work as on any other. Integers become floats
-    where a float is asked for, so that 3 and 3.0 are one value; nothing else is converted. Raises
-    :class:`ParameterError`, one line, for a bad or unknown field.
-    """
-    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
-    honest = made.__init__
-
-    @functools.wraps(honest)
-    def checked(self: Any, *args: Any, **given: Any) -> None:
-        try:
-            honest(self, *args, **given)
-        except ValidationError as error:
-            unknown = f"unknown; allowed are {', '.join(f.name for f in fields(self))}"
-            raise ParameterError(str(refused(error, repr, unknown))) from None
-
-    made.__init__ = checked
-    return cast(type[T], made)
+    return InvalidOption(name, what.partition(", unable")[0], show(first["input"]))

@@ -5,12 +5,12 @@ one demands the marker and checks the hashes of what he reads.
 
 >>> import pathlib, tempfile
 >>> home = pathlib.Path(tempfile.mkdtemp())
->>> with staged(home / "out", command="demo", options={"n": 1}) as part:
+>>> with staged_folder(home / "out", command="demo", options={"n": 1}) as part:
 ...     _ = (part / "a.txt").write_text("private")
 >>> sorted(p.name for p in (home / "out").iterdir()), oct((home / "out/a.txt").stat().st_mode)[-3:]
 (['a.txt', 'crtlib.json'], '600')
->>> demand(home / "out")["command"], up_to_date(home / "out", command="demo", options={"n": 1})
-('demo', True)
+>>> require_marker(home / "out")["command"], is_up_to_date(home / "out", command="demo",
+options={"n": 1}) ('demo', True)
 """
 
 from __future__ import annotations
@@ -31,80 +31,92 @@ from pathlib import Path
 from typing import Any
 
 from crtlib.checks import DamagedError
-from crtlib.files import Named, check_regular, disk_faults, irregular, locked
+from crtlib.files import (
+    StrPath,
+    check_regular_file,
+    lock_folder,
+    translate_disk_errors,
+    why_not_regular,
+)
 from crtlib.version import __version__
 
-MARKER = "crtlib.json"
-SEAL = "release.json"
+MARKER_FILE = "crtlib.json"
+SEAL_FILE = "release.json"
 """What lists and signs a release, the marker included (:mod:`confide.release.gate`)."""
-SCHEMA = "crtlib/output/2"
-PRIVATE, PUBLIC = 0o600, 0o644
-SHA = "[0-9a-f]{64}"
-KEYED = "hmac:"
+MARKER_SCHEMA = "crtlib/output/2"
+PRIVATE_FILE_MODE, PUBLIC_FILE_MODE = 0o600, 0o644
+SHA256_PATTERN = "[0-9a-f]{64}"
+KEYED_HASH_PREFIX = "hmac:"
 """Before the hash of a private file in the marker of a folder that is shown in part."""
-Inputs = Mapping[str, Named]
+InputFiles = Mapping[str, StrPath]
 """What a folder is made from: name -> path, whose content is hashed, or name -> SHA-256."""
 
 
-def sha256(path: Named) -> str:
+def hash_file(path: StrPath) -> str:
     """SHA-256 of a file; of a folder with a marker, of the hashes that the marker lists."""
     path = Path(path)
     if path.is_dir():
-        listed = json.dumps(demand(path, names=())["files"], sort_keys=True)
+        listed = json.dumps(require_marker(path, names=())["files"], sort_keys=True)
         return hashlib.sha256(listed.encode()).hexdigest()
-    check_regular(path)
+    check_regular_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def content(path: Named) -> str:
+def hash_tree(path: StrPath) -> str:
     """SHA-256 of a file, of a folder with a marker, or of all files of another folder."""
     path = Path(path)
-    if not path.is_dir() or marker(path) is not None:
-        return sha256(path)
+    if not path.is_dir() or find_marker(path) is not None:
+        return hash_file(path)
     digest = hashlib.sha256()
     for one in sorted(p for p in path.rglob("*") if p.is_file()):
-        digest.update(f"{one.relative_to(path)}\0{sha256(one)}\n".encode())
+        digest.update(f"{one.relative_to(path)}\0{hash_file(one)}\n".encode())
     return digest.hexdigest()
 
 
-def hashed(inputs: Inputs) -> dict[str, str]:
+def hash_inputs(inputs: InputFiles) -> dict[str, str]:
     """The SHA-256 of each input; one that is a hash already (64 hexadecimal digits) stays."""
     return {
-        name: str(value) if _is_sha(value) else content(value) for name, value in inputs.items()
+        name: str(value) if _is_sha256(value) else hash_tree(value)
+        for name, value in inputs.items()
     }
 
 
-def check_same(inputs: Inputs, before: Mapping[str, str]) -> None:
+def check_inputs_unchanged(inputs: InputFiles, before: Mapping[str, str]) -> None:
     """Refuse inputs that are not what they were, by their hashes, before they were read."""
-    for name, sha in hashed(inputs).items():
+    for name, sha in hash_inputs(inputs).items():
         if sha != before[name]:
             raise ValueError(f"{inputs[name]}: was changed while it was read; run this again")
 
 
-def _is_sha(value: Named) -> bool:
-    return isinstance(value, str) and re.fullmatch(SHA, value) is not None
+def _is_sha256(value: StrPath) -> bool:
+    return isinstance(value, str) and re.fullmatch(SHA256_PATTERN, value) is not None
 
 
-def keyed(value: Any, key: bytes) -> Any:
+def with_keyed_hashes(value: Any, key: bytes) -> Any:
     """A JSON value as it may be shown: each SHA-256 in it becomes an HMAC of it under ``key``, and
-    ``sha256`` in names ``hmac``. Against a plain hash of private text, whoever knows all other
+    ``hash_file`` in names ``hmac``. Against a plain hash of private text, whoever knows all other
     text could try candidates for the rest.
 
-    >>> shown = keyed({"corpus_sha256": "a" * 64, "turns": 3}, b"key")
-    >>> list(shown), shown["corpus_hmac"] == keyed("a" * 64, b"key")
+    >>> shown = with_keyed_hashes({"corpus_sha256": "a" * 64, "turns": 3}, b"key")
+    >>> list(shown), shown["corpus_hmac"] == with_keyed_hashes("a" * 64, b"key")
     (['corpus_hmac', 'turns'], True)
     """
     if isinstance(value, Mapping):
-        return {name.replace("sha256", "hmac"): keyed(one, key) for name, one in value.items()}
+        return {
+            name.replace("sha256", "hmac"): with_keyed_hashes(one, key)
+            for name, one in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [keyed(one, key) for one in value]
+        return [with_keyed_hashes(one, key) for one in value]
     if isinstance(value, str):
-        return re.sub(SHA, lambda m: hmac.new(key, m[0].encode(), "sha256").hexdigest(), value)
+        return re.sub(
+            SHA256_PATTERN, lambda m: hmac.new(key, m[0].encode(), "sha256").hexdigest(), value
+        )
     return value
 
 
-def key_in(path: Named) -> bytes:
+def load_or_make_key(path: StrPath) -> bytes:
     """The key in a private file; a new one where there is none."""
     try:
         kept = Path(path).read_bytes()
@@ -113,7 +125,7 @@ def key_in(path: Named) -> bytes:
     return kept if len(kept) == 32 else secrets.token_bytes(32)
 
 
-def beside_key(folder: Named) -> Path:
+def key_path_beside(folder: StrPath) -> Path:
     """Where the key of a folder that is shown lies: a private file beside it."""
     place = Path(folder).absolute()
     return place.with_name(f".{place.name}.key")
@@ -122,9 +134,9 @@ def beside_key(folder: Named) -> Path:
 # Reading.
 
 
-def marker(folder: Named) -> dict[str, Any] | None:
+def find_marker(folder: StrPath) -> dict[str, Any] | None:
     """What the marker of a folder says; None where there is none, or none as we wrote it."""
-    path = Path(folder) / MARKER
+    path = Path(folder) / MARKER_FILE
     try:
         if not path.is_file() or path.stat().st_size > 1 << 28:
             return None
@@ -132,17 +144,17 @@ def marker(folder: Named) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     keys = {"command": str, "options": dict, "inputs": dict, "files": dict}
-    ours = isinstance(content, dict) and content.get("schema") == SCHEMA
-    ours = ours and content.pop("sum", None) == _sum(content)
+    ours = isinstance(content, dict) and content.get("schema") == MARKER_SCHEMA
+    ours = ours and content.pop("sum", None) == _marker_checksum(content)
     return content if ours and all(type(content.get(k)) is t for k, t in keys.items()) else None
 
 
-def _sum(content: Mapping[str, Any]) -> str:
+def _marker_checksum(content: Mapping[str, Any]) -> str:
     """SHA-256 of what a marker says: an entry that was edited, or taken out, is seen."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def demand(folder: Named, names: Iterable[str] | None = None) -> dict[str, Any]:
+def require_marker(folder: StrPath, names: Iterable[str] | None = None) -> dict[str, Any]:
     """The marker of a finished folder, after the files ``names`` were compared with their hashes.
 
     ``names`` are patterns as in ``data/*.parquet``; None means all files, ``()`` none. Raises
@@ -152,52 +164,55 @@ def demand(folder: Named, names: Iterable[str] | None = None) -> dict[str, Any]:
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder}: {'is no folder' if folder.exists() else 'no such file'}")
-    content = marker(folder)
+    content = find_marker(folder)
     if content is None:
         raise ValueError(
-            f"{folder}: holds no {MARKER} as it was written; it is unfinished or not ours"
+            f"{folder}: holds no {MARKER_FILE} as it was written; it is unfinished or not ours"
         )
-    key = key_in(folder / str(content.get("key", "")))
-    for name in _matching(content["files"], ("*",) if names is None else names):
+    key = load_or_make_key(folder / str(content.get("key", "")))
+    for name in _names_matching(content["files"], ("*",) if names is None else names):
         path, expected = folder / name, content["files"][name]
-        if not path.is_file() or expected not in (found := sha256(path), _told(found, key)):
+        if not path.is_file() or expected not in (
+            found := hash_file(path),
+            _keyed_file_hash(found, key),
+        ):
             raise DamagedError(
-                f"{path}: does not match its SHA-256 in {MARKER}; "
+                f"{path}: does not match its SHA-256 in {MARKER_FILE}; "
                 f"make it again with 'crtlib {content['command']} …'"
             )
     return content
 
 
-def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+def _names_matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     """Of relative names those that match a pattern, as in ``data/*.parquet``."""
     every = list(patterns)
     return [n for n in names if any(fnmatch.fnmatchcase(n, p) for p in every)]
 
 
-def _told(sha: str, key: bytes) -> str:
+def _keyed_file_hash(sha: str, key: bytes) -> str:
     """The hash of a private file, as the marker of a folder with a key has it."""
-    return KEYED + str(keyed(sha, key))
+    return KEYED_HASH_PREFIX + str(with_keyed_hashes(sha, key))
 
 
-def up_to_date(
-    folder: Named,
+def is_up_to_date(
+    folder: StrPath,
     *,
     command: str,
     options: Mapping[str, Any],
-    inputs: Inputs | None = None,
+    inputs: InputFiles | None = None,
     key: str | None = None,
 ) -> bool:
     """Whether the folder is what the same command made of the same inputs, unharmed."""
-    _recover(_named(folder))
-    content = marker(folder)
+    _finish_killed_swap(_nonempty_path(folder))
+    content = find_marker(folder)
     if content is None:
         return False
-    same = _recipe(command, options, hashed(inputs or {}))
-    same = same if key is None else keyed(same, key_in(Path(folder) / key))
+    same = _marker_recipe(command, options, hash_inputs(inputs or {}))
+    same = same if key is None else with_keyed_hashes(same, load_or_make_key(Path(folder) / key))
     if any(content[key] != value for key, value in same.items()):
         return False
     try:
-        demand(folder)
+        require_marker(folder)
     except ValueError:
         return False
     return True
@@ -206,23 +221,25 @@ def up_to_date(
 # Writing.
 
 
-def check_file(path: Named, *, inputs: Iterable[Named] = (), force: bool = False) -> Path:
+def check_output_file(
+    path: StrPath, *, inputs: Iterable[StrPath] = (), force: bool = False
+) -> Path:
     """``path`` as a file that may be written; ``ValueError`` says why it may not.
 
     A file that exists is replaced only with ``force``; an input, a device, a pipe, a folder and
     ``""`` never are.
     """
-    path = _named(path)
-    _no_input(path, inputs)
-    if path.exists() and (what := irregular(path)):
+    path = _nonempty_path(path)
+    _refuse_input_as_output(path, inputs)
+    if path.exists() and (what := why_not_regular(path)):
         raise ValueError(f"--out: {path} {what}")
     if path.exists() and not force:
         raise ValueError(f"--out: {path} exists; choose another name or --force")
-    _has_place(path)
+    _check_can_create(path)
     return path
 
 
-def _has_place(path: Path) -> None:
+def _check_can_create(path: Path) -> None:
     """Refuse a path that could not be made: before the work, not after it."""
     if path.is_symlink() and not path.exists():
         raise ValueError(f"--out: {path} is a link to nothing")
@@ -236,10 +253,10 @@ def _has_place(path: Path) -> None:
         raise ValueError(f"--out: {path} lies in {above}, which cannot be written") from None
 
 
-def check_folder(
-    folder: Named,
+def check_output_folder(
+    folder: StrPath,
     *,
-    inputs: Iterable[Named] = (),
+    inputs: Iterable[StrPath] = (),
     force: bool = False,
 ) -> Path:
     """``folder`` as one that may be written; ``ValueError`` says why it may not.
@@ -247,16 +264,18 @@ def check_folder(
     One that is new or empty may. One with our marker may with ``force``, if all that lies in it is
     ours. An input, a folder with an input in it, a file, a device and ``""`` never may.
     """
-    folder = _named(folder)
-    _no_input(folder, inputs)
+    folder = _nonempty_path(folder)
+    _refuse_input_as_output(folder, inputs)
     if not folder.exists():
-        _has_place(folder)
+        _check_can_create(folder)
         return folder
     if not folder.is_dir():
-        raise ValueError(f"--out: {folder} {irregular(folder) or 'is a file'}; a folder is needed")
-    if not _present(folder):
+        raise ValueError(
+            f"--out: {folder} {why_not_regular(folder) or 'is a file'}; a folder is needed"
+        )
+    if not _folder_entries(folder):
         return folder
-    content = marker(folder)
+    content = find_marker(folder)
     if content is None:
         raise ValueError(f"--out: {folder} holds files that are not ours; choose another folder")
     if not force:
@@ -264,7 +283,9 @@ def check_folder(
             f"--out: {folder} was made by 'crtlib {content['command']}' from other input; "
             "choose another folder or --force"
         )
-    foreign = sorted(set(_files(folder)) - {MARKER, SEAL, *content["files"]})
+    foreign = sorted(
+        set(_relative_file_names(folder)) - {MARKER_FILE, SEAL_FILE, *content["files"]}
+    )
     if foreign:
         raise ValueError(
             f"--out: {folder} holds {len(foreign)} files that no command wrote; move them first"
@@ -272,13 +293,13 @@ def check_folder(
     return folder
 
 
-def _named(path: Named) -> Path:
+def _nonempty_path(path: StrPath) -> Path:
     if not os.fspath(path):
         raise ValueError("--out: is empty; name a file or a folder")
     return Path(path)
 
 
-def _no_input(out: Path, inputs: Iterable[Named]) -> None:
+def _refuse_input_as_output(out: Path, inputs: Iterable[StrPath]) -> None:
     for name in inputs:
         path = Path(name)
         with contextlib.suppress(OSError, RuntimeError):  # links in a circle
@@ -291,12 +312,12 @@ def _no_input(out: Path, inputs: Iterable[Named]) -> None:
                 raise ValueError(f"--out: {out} lies in an input")
 
 
-def _present(folder: Path) -> list[Path]:
+def _folder_entries(folder: Path) -> list[Path]:
     """What lies in a folder, but for what a new file system has, and what we stage there."""
     return [p for p in folder.iterdir() if p.name not in ("lost+found", ".part", ".old")]
 
 
-def _files(folder: Path) -> list[str]:
+def _relative_file_names(folder: Path) -> list[str]:
     """All that lies in a folder and is no folder, by relative name."""
     return sorted(
         str((Path(root) / name).relative_to(folder))
@@ -305,18 +326,20 @@ def _files(folder: Path) -> list[str]:
     )
 
 
-def _recipe(command: str, options: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
+def _marker_recipe(
+    command: str, options: Mapping[str, Any], inputs: Mapping[str, str]
+) -> dict[str, Any]:
     plain = json.loads(json.dumps(dict(options), allow_nan=False))
     return {"command": command, "options": plain, "inputs": dict(inputs)}
 
 
 @contextlib.contextmanager
-def staged(
-    folder: Named,
+def staged_folder(
+    folder: StrPath,
     *,
     command: str,
     options: Mapping[str, Any],
-    inputs: Inputs | None = None,
+    inputs: InputFiles | None = None,
     public: Sequence[str] = (),
     facts: dict[str, Any] | None = None,
     force: bool = False,
@@ -332,25 +355,27 @@ def staged(
     marker as they are at the end. With ``add`` the yielded folder begins as a copy of the finished
     ``folder``, foreign files included, and need not be new. ``key`` names a private file in the
     folder, with 32 random bytes that stay when it is made anew: the marker then holds no plain hash
-    of an input, of an option or of a private file (:func:`keyed`). ``seal`` is called with the
-    folder when all is in it, the marker too. What is yielded lies on the file system of ``folder``,
-    through links; a mount point is written into. Raises ``ValueError`` where the
-    place may not be written (``check_folder``), another process writes it now, or an input was
-    changed meanwhile; on any error all
+    of an input, of an option or of a private file (:func:`with_keyed_hashes`). ``seal`` is called
+    with the folder when all is in it, the marker too. What is yielded lies on the file system of
+    ``folder``, through links; a mount point is written into. Raises ``ValueError`` where the
+    place may not be written (``check_output_folder``), another process writes it now, or an input
+    was changed meanwhile; on any error all
     is as before.
     """
-    before = hashed(inputs or {})
-    recipe = _recipe(command, options, before)
-    paths = [p for p in (inputs or {}).values() if not _is_sha(p)]
-    _recover(_named(folder))
-    folder = _named(folder) if add else check_folder(folder, inputs=paths, force=force)
+    before = hash_inputs(inputs or {})
+    recipe = _marker_recipe(command, options, before)
+    paths = [p for p in (inputs or {}).values() if not _is_sha256(p)]
+    _finish_killed_swap(_nonempty_path(folder))
+    folder = (
+        _nonempty_path(folder) if add else check_output_folder(folder, inputs=paths, force=force)
+    )
     if add:
-        demand(folder, names=())
+        require_marker(folder, names=())
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part = _beside(folder, "part")
+    part = _staging_path(folder, "part")
     part.mkdir(mode=0o700, exist_ok=True)
-    with locked(part, f"--out: {part} is being written by another process"):
-        _cleared(part.iterdir())  # of a process that was killed
+    with lock_folder(part, f"--out: {part} is being written by another process"):
+        _remove_all(part.iterdir())  # of a process that was killed
         try:
             # The umask, read off a new file: to ask for it is to change it, for all threads.
             probe = part / ".umask"
@@ -360,51 +385,53 @@ def staged(
             if add:
                 shutil.copytree(folder, part, dirs_exist_ok=True)
                 os.chmod(part, 0o700)
-            secret = key_in(folder / key) if key else b""
-            with disk_faults(part):
+            secret = load_or_make_key(folder / key) if key else b""
+            with translate_disk_errors(part):
                 if key:
                     (part / key).parent.mkdir(exist_ok=True)
                     (part / key).write_bytes(secret)
                 yield part
-            check_same(inputs or {}, before)
-            (part / MARKER).unlink(missing_ok=True)
-            files = {name: sha256(part / name) for name in _files(part)}
+            check_inputs_unchanged(inputs or {}, before)
+            (part / MARKER_FILE).unlink(missing_ok=True)
+            files = {name: hash_file(part / name) for name in _relative_file_names(part)}
             if key:
-                shown = _matching(files, public)
-                files = {n: f if n in shown else _told(f, secret) for n, f in files.items()}
-                recipe = keyed(recipe, secret) | {"key": key}
-            content = {"schema": SCHEMA, "version": __version__, **recipe, "files": files}
+                shown = _names_matching(files, public)
+                files = {
+                    n: f if n in shown else _keyed_file_hash(f, secret) for n, f in files.items()
+                }
+                recipe = with_keyed_hashes(recipe, secret) | {"key": key}
+            content = {"schema": MARKER_SCHEMA, "version": __version__, **recipe, "files": files}
             content |= {"facts": facts} if facts else {}
-            content["sum"] = _sum(content)
+            content["sum"] = _marker_checksum(content)
             text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False)
-            (part / MARKER).write_text(text + "\n", encoding="utf-8")
+            (part / MARKER_FILE).write_text(text + "\n", encoding="utf-8")
             if seal:
                 seal(part)
-            _modes(part, folder, public, umask)
-            _swap(part, folder)
+            _set_modes_and_sync(part, folder, public, umask)
+            _swap_folders(part, folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _beside(folder: Path, end: str) -> Path:
+def _staging_path(folder: Path, end: str) -> Path:
     place = folder.resolve()
     return place / f".{end}" if place.is_mount() else place.with_name(f".{place.name}.{end}")
 
 
-def _cleared(paths: Iterable[Path]) -> None:
+def _remove_all(paths: Iterable[Path]) -> None:
     for path in paths:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _modes(part: Path, old: Path, public: Sequence[str], umask: int) -> None:
+def _set_modes_and_sync(part: Path, old: Path, public: Sequence[str], umask: int) -> None:
     """Set the modes of all files and folders, and have them on disk."""
-    names = _files(part)
-    open_to_all = _matching(names, public)
-    open_to_all += [MARKER, SEAL] if open_to_all else []
+    names = _relative_file_names(part)
+    open_to_all = _names_matching(names, public)
+    open_to_all += [MARKER_FILE, SEAL_FILE] if open_to_all else []
     shown: set[Path] = set()
     for name in names:
         path = part / name
-        mode = PUBLIC if name in open_to_all else PRIVATE
+        mode = PUBLIC_FILE_MODE if name in open_to_all else PRIVATE_FILE_MODE
         with contextlib.suppress(OSError):
             before = stat.S_IMODE((old / name).stat().st_mode)
             mode &= before if not before & 0o077 else ~0
@@ -417,29 +444,30 @@ def _modes(part: Path, old: Path, public: Sequence[str], umask: int) -> None:
         os.chmod(root, (0o755 if Path(root) in shown else 0o700) & ~umask)
 
 
-def _swap(part: Path, folder: Path) -> None:
-    """Put ``part`` in the place of ``folder``; a kill in between is mended by ``_recover``."""
+def _swap_folders(part: Path, folder: Path) -> None:
+    """Put ``part`` in the place of ``folder``; a kill in between is mended by
+    ``_finish_killed_swap``."""
     folder = folder.resolve()
     if part.parent == folder:  # a mount point: nothing can take its place
-        _cleared(_present(folder))
+        _remove_all(_folder_entries(folder))
         os.chmod(folder, stat.S_IMODE(part.stat().st_mode))
-        for path in sorted(part.iterdir(), key=lambda p: p.name == MARKER):  # the marker last
+        for path in sorted(part.iterdir(), key=lambda p: p.name == MARKER_FILE):  # the marker last
             os.replace(path, folder / path.name)
         return
     if not folder.exists() or not any(folder.iterdir()):
         os.replace(part, folder)
         return
-    old = _beside(folder, "old")
+    old = _staging_path(folder, "old")
     shutil.rmtree(old, ignore_errors=True)
     os.rename(folder, old)
     os.rename(part, folder)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _recover(folder: Path) -> None:
+def _finish_killed_swap(folder: Path) -> None:
     """Finish or undo a swap in which we were killed."""
-    old = _beside(folder, "old")
-    if old.is_dir() and marker(old) is not None:
+    old = _staging_path(folder, "old")
+    if old.is_dir() and find_marker(old) is not None:
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
         else:

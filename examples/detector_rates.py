@@ -11,7 +11,7 @@ import re
 
 import crtlib
 from crtlib.screening.policy import Policy
-from crtlib.screening.rates import rates
+from crtlib.screening.rates import measure_rates
 
 points = crtlib.points(crtlib.simulate(400, seed=3), "turn")  # labelled, as the simulator knows
 
@@ -31,7 +31,7 @@ def detector(name: str, pattern: re.Pattern[str]) -> Policy:
 
 cautious = crtlib.policy("cautious")
 for policy in (detector("codes", CODES), detector("+ names", NAMES)):
-    found = rates(points, policy, cautious)
+    found = measure_rates(points, policy, cautious)
     for name in ("miss", "trace", "public"):
         rate = getattr(found, name)
         print(f"{policy.name:>8} {name:>7}: {rate.count:3} of {rate.of}, at most {rate.upper:.2%}")

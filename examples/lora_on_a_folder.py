@@ -13,14 +13,14 @@ import transformers
 
 import confide
 import crtlib
-from crtlib.text import records, tokenizer
+from crtlib.text import jsonl, tokenizer
 
 
 def tiny(folder: Path) -> Path:
     """A GPT-2 with random weights, and a tokenizer of other text, as a hub would deliver them."""
     bpe = tokenizer.train_bpe([p.text for p in crtlib.simulate(50, 9).turns()], vocab_size=400)
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend(bpe), bos_token="<BOS>", eos_token="<EOS>"
+        tokenizer_object=tokenizer.copy_backend_tokenizer(bpe), bos_token="<BOS>", eos_token="<EOS>"
     ).save_pretrained(folder)
     size = {"vocab_size": 400, "n_positions": 128, "n_embd": 32, "n_layer": 2, "n_head": 2}
     config = transformers.GPT2Config(**size, bos_token_id=bpe.bos, eos_token_id=bpe.eos)
@@ -31,7 +31,7 @@ def tiny(folder: Path) -> Path:
 with tempfile.TemporaryDirectory() as place:
     base = sys.argv[1] if sys.argv[1:] else tiny(Path(place, "base"))
     corpus = Path(place, "talk.jsonl")
-    records.write_jsonl(crtlib.simulate(60, seed=0), corpus)
+    jsonl.write_jsonl(crtlib.simulate(60, seed=0), corpus)
     run = confide.train(
         str(corpus), init=str(base), lora=4, method="crt", epsilon=3, epochs=1, unit="turn",
         policy="regex:customersim", out=Path(place, "model"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import confide
 import crtlib
-from crtlib.text import records
+from crtlib.text import jsonl
 
 FIXED = {"canaries": 5, "copies": 50, "epochs": 8, "policy": "regex:customersim", "unit": "turn"}
 
@@ -21,7 +21,7 @@ if __name__ == "__main__":
     print("gamma   redacted only   CRT        (bits, mean of five numbers; chance is about 1.4)")
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder, "talk.jsonl")
-        records.write_jsonl(crtlib.simulate(200, seed=0), corpus)
+        jsonl.write_jsonl(crtlib.simulate(200, seed=0), corpus)
         for gamma in gammas:
             shown = []
             for method in ("sgd", "crt"):

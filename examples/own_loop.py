@@ -7,7 +7,7 @@ phase that adds noise: the accountant reads these events, so that no step is lef
 """
 
 import crtlib
-from crtlib.models import networks
+from crtlib.models import construction, specs
 from crtlib.text import tokenizer
 from crtlib.training import loop
 from crtlib.training.phases import PrivatePhase, PublicPhase
@@ -32,7 +32,7 @@ phases = [
     ),
     PublicPhase(epoch=2, part="public", passes=1, batch_size=16, learning_rate=1e-3),
 ]  # fmt: skip
-model = networks.build(networks.ModelSpec("lstm", bpe.vocab_size, hidden=64), seed=0)
+model = construction.build_model(specs.ModelSpec("lstm", bpe.vocab_size, hidden=64), seed=0)
 run = loop.train(model, phases, parts, seed=0, secure=True)
 for event in run.events:
     print(event, f"epsilon {crtlib.epsilon(event, **terms):.3f}")

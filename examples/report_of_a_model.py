@@ -13,14 +13,14 @@ import transformers
 
 import confide
 import crtlib
-from crtlib.text import records, tokenizer
+from crtlib.text import jsonl, tokenizer
 
 
 def overfitted(folder: Path, texts: list[str]) -> None:
     """A small GPT-2 that has read a few texts too often."""
     bpe = tokenizer.train_bpe(texts, vocab_size=400)
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend(bpe), bos_token="<BOS>", eos_token="<EOS>"
+        tokenizer_object=tokenizer.copy_backend_tokenizer(bpe), bos_token="<BOS>", eos_token="<EOS>"
     ).save_pretrained(folder)
     size = {"vocab_size": 400, "n_positions": 128, "n_embd": 64, "n_layer": 2, "n_head": 2}
     config = transformers.GPT2Config(**size, bos_token_id=bpe.bos, eos_token_id=bpe.eos)
@@ -35,7 +35,7 @@ def overfitted(folder: Path, texts: list[str]) -> None:
 
 with tempfile.TemporaryDirectory() as place:
     model, corpus, talk = Path(place, "model"), Path(place, "talk.jsonl"), crtlib.simulate(10, 0)
-    records.write_jsonl(talk, corpus)
+    jsonl.write_jsonl(talk, corpus)
     overfitted(model, [turn.text for turn in talk.turns()])
     _, summary = confide.leakage_report(model, corpus, Path(place, "report"), unit="turn")
     print(*(f"{name:>40}  {value}" for name, value in summary.items()), sep="\n")

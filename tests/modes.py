@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from confide import __main__ as cli
-from confide.text import labels
+from confide.labels import label_tasks
 from crtbook import __main__ as companion
 from crtbook import sweeps
 from crtbook.game import GameStudy
@@ -62,7 +62,7 @@ QUICK = ("simulate", "simulate --out shared", "convert", "ingest", "label sample
 def given(home):
     """What the calls read that no call writes."""
     rows = ["customer,ticket,sender,body"]
-    for d in corpora.load("customersim", limit=40).dialogues:
+    for d in corpora.load_corpus("customersim", limit=40).dialogues:
         rows += [f'{d.user},{d.id},{t.speaker},"{t.text.replace(chr(34), "")}"' for t in d.turns]
     (home / "messages.csv").write_text("\n".join(rows) + "\n")
     (home / "names.txt").write_text("ann\n")
@@ -73,11 +73,11 @@ def given(home):
 def read_by_somebody():
     """The file that the page exports: nobody found a secret but in what holds a digit."""
     tasks = []
-    for t in labels.read_tasks("labels"):
+    for t in label_tasks.read_tasks("labels"):
         found = [{"kind": "id", "start": m.start(), "end": m.end()}
                  for m in re.finditer(r"\w*\d\w*", t.text)]  # fmt: skip
         tasks.append({"task": t.task, "done": True, "secrets": found})
-    digest = labels.facts("labels")["labels"]
+    digest = label_tasks.read_label_facts("labels")["labels"]
     export = {"schema": "crtlib/labels/1", "labels": digest, "annotator": "ann", "tasks": tasks}
     Path("done.json").write_text(json.dumps(export))
 

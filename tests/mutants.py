@@ -28,10 +28,11 @@ MODULES = {
         "accounting/test_confidentiality",
         "accounting/test_statements",
     ),
-    "secrets": ("crtlib/accounting/secrets", "accounting/test_secrets"),
+    "secret_protection": ("crtlib/accounting/secret_protection", "accounting/test_secrets"),
     "clipping": ("crtlib/training/clipping", "training/test_clipping", "training/test_units"),
     "phases": ("crtlib/training/phases", "training/test_phases"),
-    "redaction": ("crtlib/screening/redaction", "screening/test_prepare", "screening/test_redact"),
+    "preparation": ("crtlib/screening/preparation", "screening/test_prepare"),
+    "redaction": ("crtlib/screening/redaction", "screening/test_redact"),
     "rates": ("crtlib/screening/rates", "screening/test_rates"),
 }
 """Each module with the files of its tests."""

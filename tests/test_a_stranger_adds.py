@@ -18,12 +18,17 @@ from crtlib.attacks import attack as attack_values
 from crtlib.attacks import by_name as attacks
 from crtlib.screening import policies
 from crtlib.screening import policy as policy_values
-from crtlib.text import corpora, records
+from crtlib.text import corpora, jsonl, sources
 from crtlib.training import methods
 from tests import trainings
 
 STRANGERS = Path(__file__).parent / "strangers"
-REGISTERS = (methods.METHODS, attack_values.ATTACKS, policy_values.MAKERS, records.SOURCES)
+REGISTERS = (
+    methods.METHODS,
+    attack_values.ATTACKS,
+    policy_values.REGISTERED_MAKERS,
+    sources.REGISTERED_SOURCES,
+)
 STUDY = {
     "method": "toy_method",
     "policy": "toy_policy",
@@ -62,9 +67,9 @@ def table(tmp_path_factory):
 
 
 def test_the_library_knows_all_four_by_name():
-    assert methods.by_name("toy_method").label == "Toy method"
-    assert "toy_attack" in attacks.known() and "toy_policy" in policies.known()
-    assert len(corpora.load("toy_corpus", limit=3)) == 3
+    assert methods.method_by_name("toy_method").label == "Toy method"
+    assert "toy_attack" in attacks.all_attacks() and "toy_policy" in policies.available_policies()
+    assert len(corpora.load_corpus("toy_corpus", limit=3)) == 3
 
 
 def test_they_are_in_the_table_of_a_sweep(table):
@@ -84,7 +89,7 @@ def test_what_the_toy_policy_flags_is_what_a_run_counts(table):
 
 
 def test_their_names_and_numbers_are_in_a_figure(table):
-    toy = attacks.known()["toy_attack"]
+    toy = attacks.all_attacks()["toy_attack"]
     summary = toy.summary(table)
     labels = {name: method.label for name, method in methods.METHODS.items()}
     summary["method_label"] = summary.method.map(labels)
@@ -102,11 +107,13 @@ def test_a_run_without_the_attack_is_not_taken_for_one_with_it(monkeypatch):
 
 
 def test_a_model_of_theirs_is_in_a_report(tmp_path):
-    records.write_jsonl(corpora.load("toy_corpus", limit=30), tmp_path / "toy.jsonl")
+    jsonl.write_jsonl(corpora.load_corpus("toy_corpus", limit=30), tmp_path / "toy.jsonl")
     trained = trainings.train(tmp_path / "toy.jsonl", out=tmp_path / "run", device="cpu", **STUDY)
     assert trained.study.method == "toy_method" and trained.promise.startswith("no guarantee")
     assert "toy_likelihood" in {row[0] for row in trained.rows}
-    page, summary = leakage_report.make(tmp_path / "run", tmp_path / "toy.jsonl", tmp_path / "out")
+    page, summary = leakage_report.make_leakage_report(
+        tmp_path / "run", tmp_path / "toy.jsonl", tmp_path / "out"
+    )
     assert summary["documents"] and "toy.jsonl" in page.read_text(encoding="utf-8")
     assert "toy_method" in (tmp_path / "run" / "experiment.json").read_text(encoding="utf-8")
 
@@ -119,7 +126,7 @@ def test_a_method_of_theirs_has_the_options_that_it_reads(run, tmp_path):
     assert run(*words, "--epsilon", 3) == (2, "", says)
     code, _, error = run("train", "c", "--method", "x", "--out", tmp_path / "m")
     assert code == 2 and "must be one of crt, sgd" in error and "toy_method" in error
-    assert recipe.make({"corpus": "c", "method": "toy_method", "gamma": 0.5}).gamma == 0.5
+    assert recipe.make_recipe({"corpus": "c", "method": "toy_method", "gamma": 0.5}).gamma == 0.5
 
 
 @pytest.mark.parametrize("path", sorted(STRANGERS.glob("toy_*.py")), ids=lambda path: path.stem)

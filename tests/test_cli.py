@@ -11,19 +11,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from confide import odometer
-from crtlib.accounting import guarantees, ledger
-from crtlib.accounting.ledger import SampledGaussian
-from crtlib.experiments.crt import utility
+from confide import odometer, text_registry
+from crtlib.accounting import confidentiality, ledger
+from crtlib.accounting.events import SampledGaussian
 from crtlib.models import folder
-from crtlib.text import corpora, customersim, records
+from crtlib.studies.study_run import measure_utility
+from crtlib.text import corpora, customersim, jsonl
 from crtlib.text.records import Point
 
 
 @pytest.fixture(scope="module")
 def dialogues(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "dialogues.jsonl"
-    records.write_jsonl(customersim.simulate(60, 0, "paper"), path)
+    jsonl.write_jsonl(customersim.simulate_corpus(60, 0, "paper"), path)
     return path
 
 
@@ -37,7 +37,10 @@ def test_simulate_writes_one_dialogue_a_line(run, tmp_path):
         assert {"id", "user", "turns"} <= set(line)
         for turn in line["turns"]:
             assert set(turn) == {"speaker", "text", "secrets"}
-    assert corpora.read(file).dialogues == customersim.simulate(30, 1, "paper").dialogues
+    assert (
+        corpora.read_corpus_at(file).dialogues
+        == customersim.simulate_corpus(30, 1, "paper").dialogues
+    )
 
 
 def rows(folder):
@@ -94,7 +97,7 @@ def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
     result = json.loads((tmp_path / "model.work" / "results.json").read_text())
     assert sum(row[0] == "exposure" for row in result["rows"]) == 2
     model, tokenizer = folder.load(tmp_path / "model")
-    assert utility(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
+    assert measure_utility(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
     assert sorted(p.name for p in (tmp_path / "model.work").iterdir()) == [
         "record.json",
         "results.json",
@@ -136,8 +139,8 @@ def test_account_adds_what_was_spent_before(run, tmp_path):
     facts = {"corpus": "c" * 64, "state": "finished", "unit": "dialogue", "method": "crt"}
     facts |= {"relation": "replace", "screening": "5" * 64, "gamma": 0.05, "delta2": 0.002}
     folder = tmp_path / "talk.odometer"
-    odometer.add(folder, run="a", events=events, holds={"turn": 7}, **facts)
-    odometer.add(folder, run="b", **facts | {"method": "sgd", "events": None, "holds": {}})
+    odometer.add_entry(folder, run="a", events=events, holds={"turn": 7}, **facts)
+    odometer.add_entry(folder, run="b", **facts | {"method": "sgd", "events": None, "holds": {}})
     _, out, _ = run(*BEFORE, "--unit", "turn", "--before", folder, "--json")
     told = json.loads(out)
     both, own = told["together"], SampledGaussian(0.01, 2.0, 100)
@@ -145,7 +148,7 @@ def test_account_adds_what_was_spent_before(run, tmp_path):
     assert told["epsilon"] < exact <= both["epsilon"] <= 1.01 * exact
     assert (both["runs"], both["unprotected"]) == (1, 1)
     assert (both["gamma"], both["delta2"]) == pytest.approx((0.15, 0.012))
-    bayes = guarantees.bayes_at_fixed_delta(
+    bayes = confidentiality.confidentiality_epsilon(
         (own, *events), gamma=both["gamma"], delta=1e-5, neighbouring_relation="replace"
     )
     assert bayes <= both["confidentiality_epsilon"] <= 1.01 * bayes
@@ -162,12 +165,12 @@ def test_account_knows_the_earlier_runs_of_the_registry(run, tmp_path):
     """A20: --before and --odometer read the one folder alone."""
     facts = {"run": "a", "state": "finished", "unit": "turn", "method": "crt", "holds": {}}
     facts |= {"relation": "replace", "screening": "5" * 64, "gamma": 0.05, "delta2": 0.002}
-    registry = odometer.Registry(odometer.home())
+    registry = text_registry.Registry(text_registry.registry_home())
     for name in "cd":
         registry.register(name * 64, [("user", "ada")])
     events = (SampledGaussian(0.02, 1.5, 50),)
-    odometer.add(tmp_path / "c", registry=registry, corpus="c" * 64, events=events, **facts)
-    odometer.reserve(tmp_path / "d", "d" * 64)
+    odometer.add_entry(tmp_path / "c", registry=registry, corpus="c" * 64, events=events, **facts)
+    odometer.prepare_odometer(tmp_path / "d", "d" * 64)
     _, out, _ = run(*BEFORE, "--unit", "turn", "--before", tmp_path / "d", "--json")
     assert json.loads(out)["together"]["runs"] == 1
     _, out, _ = run("account", "--odometer", tmp_path / "d", "--json")

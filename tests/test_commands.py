@@ -16,10 +16,10 @@ from crtbook.claims import ledger, page
 from crtbook.game import GameStudy
 from crtcourse import attack, grading
 from crtlib.attacks import run_audit
-from crtlib.cli import POLICIES
+from crtlib.cli import POLICY_OPTIONS
 from tests import modes
 
-COMMANDS = cli.app.every() | companion.app.every()
+COMMANDS = cli.CRTLIB_PROGRAM.every() | companion.app.every()
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def said(tmp_path_factory):
         audited = SimpleNamespace(
             refuted=False, to_json=lambda: {"epsilon_lower": 0.1}, lines=lambda: ["proved"]
         )
-        patch.setattr(run_audit, "audit", lambda *_, **__: audited)  # 200 canaries
+        patch.setattr(run_audit, "audit_training", lambda *_, **__: audited)  # 200 canaries
         yield {
             flag: _all(tmp_path_factory.mktemp("home"), patch, flag) for flag in ((), ("--json",))
         }
@@ -122,12 +122,12 @@ def test_a_mistake_is_one_line_before_anything_is_written(run, tmp_path):
 URL = "s3://nobody/x"
 
 
-@pytest.mark.parametrize("name", sorted(cli.app.every()))
+@pytest.mark.parametrize("name", sorted(cli.CRTLIB_PROGRAM.every()))
 def test_no_argument_of_any_command_is_a_url(run, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    command = cli.app.every()[name]
+    command = cli.CRTLIB_PROGRAM.every()[name]
     for option in command.known(None):
-        if not (option.is_path or option.name in POLICIES):
+        if not (option.is_path or option.name in POLICY_OPTIONS):
             continue
         given = {o.flag: "x" for o in command.known(None) if o.by_place} | {option.flag: URL}
         words = [w for k, v in given.items() for w in ([k, v] if k.startswith("--") else [v])]

@@ -29,7 +29,7 @@ def test_a_new_file_has_the_mode_less_the_umask_also_while_it_is_written(
     tmp_path, mask, wanted, expected
 ):
     file = tmp_path / "a"
-    with umask(mask), files.replacing(file, mode=wanted) as part:
+    with umask(mask), files.replace_atomically(file, mode=wanted) as part:
         part.write_text("new")
         assert mode(part) == expected
     assert mode(file) == expected and file.read_text() == "new"
@@ -45,7 +45,7 @@ def test_a_file_that_is_replaced_keeps_its_mode_within_what_is_allowed(
     file = tmp_path / "a"
     file.write_text("old")
     file.chmod(before)
-    with umask(0o022), files.replacing(file, mode=wanted) as part:
+    with umask(0o022), files.replace_atomically(file, mode=wanted) as part:
         part.write_text("new")
     assert mode(file) == expected and file.read_text() == "new"
 
@@ -53,7 +53,7 @@ def test_a_file_that_is_replaced_keeps_its_mode_within_what_is_allowed(
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
     file = tmp_path / "a"
     files.write_text(file, "old")
-    with pytest.raises(KeyError), files.replacing(file) as part:
+    with pytest.raises(KeyError), files.replace_atomically(file) as part:
         part.write_text("half")
         raise KeyError
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
@@ -61,6 +61,6 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
 
 def test_no_cell_of_a_sheet_is_a_formula():
     for cell in ("=1+1", "\n=1+1", "＝1+1", "\ufeff=1+1", " \t+1", "－2", "@x", "\r"):
-        assert files.harmless(cell) == f"'{cell}"
+        assert files.escape_csv_formula(cell) == f"'{cell}"
     for cell in ("plain", "a = b", "7", "", 7, None):
-        assert files.harmless(cell) == cell
+        assert files.escape_csv_formula(cell) == cell

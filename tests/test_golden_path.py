@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from confide import __main__ as cli
-from confide.text import labels
+from confide.labels import label_tasks
 from crtlib.intervals import at_most
 from crtlib.text import corpora
 
@@ -35,7 +35,7 @@ def messages(name, limit, folder):
     """A CSV as somebody would export it: columns in any order, a BOM, four rows in disorder; and
     the secrets of each text."""
     split = "train" if name == "customersim" else "dev"
-    dialogues = corpora.load(name, split, limit=limit).dialogues
+    dialogues = corpora.load_corpus(name, split, limit=limit).dialogues
     rows = [
         {"body": t.text, "customer": d.user, "sender": t.speaker, "ticket": d.id, "channel": "web"}
         for d in dialogues
@@ -65,15 +65,15 @@ def exported(known, folder="labels"):
             "done": True,
             "secrets": [{"kind": kind(s), "start": s.start, "end": s.end} for s in known[t.text]],
         }
-        for t in labels.read_tasks(folder)
+        for t in label_tasks.read_tasks(folder)
     ]
-    digest = labels.facts(folder)["labels"]
+    digest = label_tasks.read_label_facts(folder)["labels"]
     return {"schema": "crtlib/labels/1", "labels": digest, "annotator": "ann", "tasks": tasks}
 
 
 @pytest.mark.parametrize(("name", "limit"), [("customersim", 120), ("schema_guided", 300)])
 def test_from_messages_to_a_model_that_says_what_it_gives_away(run, tmp_path, name, limit):
-    if not corpora.available(name, "train" if name == "customersim" else "dev"):
+    if not corpora.is_corpus_available(name, "train" if name == "customersim" else "dev"):
         pytest.skip(f"{name} is not here")
     known = messages(name, limit, tmp_path)
     assert "--yes takes them" in run("ingest", "messages.csv", "--out", "corpus", code=2)
@@ -85,7 +85,7 @@ def test_from_messages_to_a_model_that_says_what_it_gives_away(run, tmp_path, na
     assert "ingest messages.csv" in run("screen", "messages.csv", "--out", "s", code=2)
     assert "--policy: none fits" in run("screen", "corpus", "--out", "s", code=2)
 
-    people = corpora.read("corpus")
+    people = corpora.read_corpus_at("corpus")
     most = len({d.user for d in people.dialogues})
     sizes = ["--turns", most // 2, "--teach", most // 2, "--seed", 1]
     values = sorted({t[s.start : s.end] for t, spans in known.items() for s in spans})

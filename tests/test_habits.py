@@ -15,7 +15,7 @@ from crtbook.leakage import LeakageStudy
 from crtbook.runs import CrtStudy, ScreeningStudy
 from crtbook.secrets import ExtractionStudy, MaskedStudy
 from crtbook.study import Study
-from crtlib.options import Whole, value
+from crtlib.values import NonNegativeInt, checked_dataclass
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -62,17 +62,17 @@ def test_release_refuses_what_is_left_out_or_misnamed():
 
 
 def test_a_field_that_came_later_leaves_the_old_keys_alone():
-    @value
+    @checked_dataclass
     class Before(Study):
         kind: ClassVar[str] = "toy"
-        size: Whole = 1
+        size: NonNegativeInt = 1
 
-    @value
+    @checked_dataclass
     class After(Study):
         kind: ClassVar[str] = "toy"
         LATER: ClassVar[frozenset[str]] = frozenset({"depth"})
-        size: Whole = 1
-        depth: Whole = 0
+        size: NonNegativeInt = 1
+        depth: NonNegativeInt = 0
 
     old, new = Before(seed=3), After(seed=3)
     assert "depth" in asdict(new) and new.key == old.key

@@ -130,7 +130,7 @@ PLACES = {
 """The modules of the library."""
 GROUPS = {"crtlib.attacks", "crtlib.corpora", "crtlib.methods", "crtlib.policies"}
 """Entry points, by which another package adds to the library: names for others."""
-FILES = {"crtlib.json", "crtlib.toml"}
+FILES = {"crtlib.json", "crtlib.toml", "crtlib.text"}
 
 
 def named_modules(source):
@@ -161,7 +161,7 @@ def test_no_string_of_the_library_names_a_module():
         'HOME = {"tagger": ("tagger:by_folder", ":FOLDER")}',
         'resolve_name(f"crtlib.screening.{where}")',
         'import_module("confide.release.gate")',
-        'x = "crtlib.text.records:points"',
+        'x = "crtlib.text.data_points:make_points"',
     ],
 )
 def test_a_string_that_names_a_module_is_found(source):

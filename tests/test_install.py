@@ -11,7 +11,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from confide.__main__ import APP
+from confide.__main__ import APPLICATION_PACKAGES
 from tests.lock import ENVIRONMENTS, LOCK, ROOT, asked, read
 
 PINS = read()
@@ -127,4 +127,4 @@ def test_what_is_installed_is_what_is_imported():
     assert strangers(light) <= needs("") <= strangers(imported("crtlib", late=True))
     assert strangers(library) <= needs("", "train") | {"triton"}
     assert strangers(application) <= needs("", "app", "train")
-    assert {NAMES.get(name, name) for name in APP} == needs("app")
+    assert {NAMES.get(name, name) for name in APPLICATION_PACKAGES} == needs("app")

@@ -12,14 +12,14 @@ import torch
 
 from confide import __main__ as cli
 from confide import recipe
-from confide.experiments import own, plans
+from confide.training import secret_plans, train_on_corpus
 from crtbook import __main__ as companion
 from crtlib import options
-from crtlib.experiments import crt
-from crtlib.text import customersim, records
+from crtlib.studies import crt_study, study_run
+from crtlib.text import customersim, jsonl
 from crtlib.training import loop, methods
 
-COMMANDS = cli.app.every() | companion.app.every()
+COMMANDS = cli.CRTLIB_PROGRAM.every() | companion.app.every()
 BASE = {"seed": 0, "device": "cpu", "epochs": 2, "width": 8}
 KINDS = [*((name, "lstm") for name in recipe.RECIPES), ("crt", "gpt2"), ("crt", "pretrained")]
 WITH = {  # what an option needs to be read
@@ -46,10 +46,20 @@ class Begins(Exception):
 def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     for seed in (0, 1):
-        records.write_jsonl(customersim.simulate(30, seed), home / f"{seed}.jsonl")
-    plans.make(home / "0.jsonl", home / "plan", policy="regex:customersim", by="user",
-               posterior=0.1, scales=(5.0,), steps=20, batch_size=8)  # fmt: skip
-    own.train(home / "1.jsonl", method="sgd", model="gpt2", width=8, epochs=1, out=home / "gpt2")
+        jsonl.write_jsonl(customersim.simulate_corpus(30, seed), home / f"{seed}.jsonl")
+    secret_plans.make_secret_plan(
+        home / "0.jsonl",
+        home / "plan",
+        policy="regex:customersim",
+        by="user",
+        posterior=0.1,
+        scales=(5.0,),
+        steps=20,
+        batch_size=8,
+    )
+    train_on_corpus.train(
+        home / "1.jsonl", method="sgd", model="gpt2", width=8, epochs=1, out=home / "gpt2"
+    )
     return home
 
 
@@ -66,17 +76,19 @@ def begins(monkeypatch, registry):
         raise Begins(pickle.dumps((state, grad, scales, phases, parts, how, facts)))
 
     monkeypatch.setattr(loop, "train", stop)
-    monkeypatch.setattr(crt, "train", stop)
+    monkeypatch.setattr(study_run, "train", stop)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody waits for a hub
     threads, promised = torch.get_num_threads(), []
-    ready = crt.CrtStudy.ready
-    monkeypatch.setattr(crt.CrtStudy, "ready", lambda self: promised.append(s := ready(self)) or s)
+    ready = crt_study.CrtStudy.ready
+    monkeypatch.setattr(
+        crt_study.CrtStudy, "ready", lambda self: promised.append(s := ready(self)) or s
+    )
 
     def call(names):
         promised.clear()
         monkeypatch.setenv("CRTLIB_REGISTRY", str(registry / uuid.uuid4().hex))  # knows no other
         with pytest.raises(Begins) as begun:
-            own.train(names.pop("corpus"), **names)
+            train_on_corpus.train(names.pop("corpus"), **names)
         torch.set_num_threads(threads)
         deltas = {study.delta for study in promised}  # what a promise is made for
         return hashlib.sha256(begun.value.args[0] + repr(deltas).encode()).hexdigest()
@@ -101,7 +113,7 @@ def other(option):
 def test_every_option_of_a_method_changes_what_it_says_or_is_refused(
     home, begins, tmp_path, method, kind
 ):
-    known = options.options_of(recipe.recipe_of(method))
+    known = options.options_of(recipe.recipe_for_method(method))
     names = {o.name for o in known}
     base = {n: v for n, v in BASE.items() if n in names}
     base |= {"method": method, "corpus": home / "0.jsonl"}
@@ -129,8 +141,8 @@ def test_every_option_of_a_method_changes_what_it_says_or_is_refused(
                                   "repeatable_noise": False}[name]}  # fmt: skip
         start = base | {n: v for n, v in WITH.get(name, {}).items() if n in names}
         try:
-            recipe.make(start)
-        except options.Refused:
+            recipe.make_recipe(start)
+        except options.InvalidOption:
             start = base
         key = tuple(sorted(map(str, start.items())))
         if key not in starts:
@@ -149,7 +161,7 @@ def test_every_option_of_a_method_changes_what_it_says_or_is_refused(
 def test_ours_have_the_options_that_their_methods_read():
     for name, ours in recipe.RECIPES.items():
         if name != "plan":
-            derived = recipe.derived(methods.by_name(name))
+            derived = recipe.derive_recipe(methods.method_by_name(name))
             assert set(derived.model_fields) == set(ours.model_fields), name
 
 
@@ -158,6 +170,6 @@ def test_every_option_of_a_command_is_read(name):
     function = COMMANDS[name].function
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    for option in options.options_of(options.model_of(function)):
+    for option in options.options_of(options.option_model_of(function)):
         assert option.name in read, option.name
         assert option.text and option.group

@@ -15,7 +15,7 @@ from crtlib import outputs
 
 def write(folder, text="a", **options):
     keys = {"command": "demo", "options": {"n": 1}} | options
-    with outputs.staged(folder, **keys) as part:
+    with outputs.staged_folder(folder, **keys) as part:
         (part / "sub").mkdir(exist_ok=True)
         (part / "sub/a.txt").write_text(text)
         (part / "page.html").write_text(text)
@@ -36,7 +36,7 @@ def umask():
 def test_the_marker_says_of_what_a_folder_was_made(tmp_path):
     (tmp_path / "in.csv").write_text("x")
     facts = {}
-    with outputs.staged(
+    with outputs.staged_folder(
         tmp_path / "o",
         command="ingest",
         options={"b": None, "a": [1, "x"]},
@@ -49,7 +49,7 @@ def test_the_marker_says_of_what_a_folder_was_made(tmp_path):
     assert content["schema"] == "crtlib/output/2" and content["command"] == "ingest"
     assert content["options"] == {"b": None, "a": [1, "x"]} and content["facts"] == {"turns": 3}
     assert content["inputs"] == {
-        "in.csv": outputs.sha256(tmp_path / "in.csv"),
+        "in.csv": outputs.hash_file(tmp_path / "in.csv"),
         "base": "f" * 64,
     }
     assert list(content["files"]) == ["a.txt"] and str(tmp_path) not in json.dumps(content)
@@ -86,13 +86,13 @@ def test_a_private_file_stays_private_when_it_is_replaced(tmp_path, umask):
 
 def test_while_it_is_written_nobody_else_can_look(tmp_path, umask):
     umask(0)
-    with outputs.staged(tmp_path / "o", command="d", options={}) as part:
+    with outputs.staged_folder(tmp_path / "o", command="d", options={}) as part:
         assert mode(part) == 0o700 and not (tmp_path / "o").exists()
 
 
 def test_an_error_leaves_all_as_it_was(tmp_path):
     def failing(force):
-        with outputs.staged(tmp_path / "o", command="d", options={}, force=force) as part:
+        with outputs.staged_folder(tmp_path / "o", command="d", options={}, force=force) as part:
             (part / "half").write_text("x")
             raise OSError(28, "No space left on device")
 
@@ -161,69 +161,69 @@ def test_an_output_is_no_input(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="input"):
             write(out, inputs={"in": made_from}, force=True)
     with pytest.raises(ValueError, match="is an input"):
-        outputs.check_file("o/page.html", inputs=["link/page.html"], force=True)
-    assert outputs.marker("o") and (tmp_path / "o/page.html").read_text() == "a"
+        outputs.check_output_file("o/page.html", inputs=["link/page.html"], force=True)
+    assert outputs.find_marker("o") and (tmp_path / "o/page.html").read_text() == "a"
 
 
 def test_a_file_is_replaced_with_force_only_and_a_device_never(tmp_path):
     path = tmp_path / "a.jsonl"
-    assert outputs.check_file(path) == path
+    assert outputs.check_output_file(path) == path
     path.write_text("x")
     with pytest.raises(ValueError, match="exists; choose another name or --force"):
-        outputs.check_file(path)
-    assert outputs.check_file(path, force=True) == path
+        outputs.check_output_file(path)
+    assert outputs.check_output_file(path, force=True) == path
     for out in ("/dev/null", "/dev/full", tmp_path, ""):
         with pytest.raises(ValueError, match="--out: "):
-            outputs.check_file(out, force=True)
+            outputs.check_output_file(out, force=True)
 
 
 def test_the_same_again_is_up_to_date(tmp_path):
     (tmp_path / "in").write_text("1")
     recipe = {"command": "d", "options": {"n": (1, 2)}, "inputs": {"in": tmp_path / "in"}}
-    assert not outputs.up_to_date(tmp_path / "o", **recipe)
+    assert not outputs.is_up_to_date(tmp_path / "o", **recipe)
     write(tmp_path / "o", **recipe)
-    assert outputs.up_to_date(tmp_path / "o", **recipe)
-    assert not outputs.up_to_date(tmp_path / "o", **recipe | {"command": "e"})
-    assert not outputs.up_to_date(tmp_path / "o", **recipe | {"options": {"n": [1]}})
+    assert outputs.is_up_to_date(tmp_path / "o", **recipe)
+    assert not outputs.is_up_to_date(tmp_path / "o", **recipe | {"command": "e"})
+    assert not outputs.is_up_to_date(tmp_path / "o", **recipe | {"options": {"n": [1]}})
     (tmp_path / "in").write_text("2")
-    assert not outputs.up_to_date(tmp_path / "o", **recipe)
+    assert not outputs.is_up_to_date(tmp_path / "o", **recipe)
     (tmp_path / "in").write_text("1")
     (tmp_path / "o/page.html").write_text("changed")
-    assert not outputs.up_to_date(tmp_path / "o", **recipe)
+    assert not outputs.is_up_to_date(tmp_path / "o", **recipe)
 
 
 def test_a_reader_demands_the_marker_and_the_hashes(tmp_path):
     write(tmp_path / "o")
-    assert outputs.demand(tmp_path / "o")["command"] == "demo"
+    assert outputs.require_marker(tmp_path / "o")["command"] == "demo"
     (tmp_path / "o/page.html").write_text("b")
-    outputs.demand(tmp_path / "o", names=["sub/*"])
+    outputs.require_marker(tmp_path / "o", names=["sub/*"])
     message = r"page.html: does not match its SHA-256 in crtlib.json; make it again with 'crtlib d"
     with pytest.raises(ValueError, match=message):
-        outputs.demand(tmp_path / "o")
+        outputs.require_marker(tmp_path / "o")
     (tmp_path / "o/page.html").unlink()
     with pytest.raises(ValueError, match=message):
-        outputs.demand(tmp_path / "o")
+        outputs.require_marker(tmp_path / "o")
     for text in ("", "[]", "[" * 10**5, '{"schema": "crtlib/output/2"}', "\x00"):
         (tmp_path / "o/crtlib.json").write_text(text)
         with pytest.raises(ValueError, match=r"as it was written; it is unfinished or not ours"):
-            outputs.demand(tmp_path / "o")
+            outputs.require_marker(tmp_path / "o")
     with pytest.raises(ValueError, match="no such file"):
-        outputs.demand(tmp_path / "no")
+        outputs.require_marker(tmp_path / "no")
     with pytest.raises(ValueError, match="is no folder"):
-        outputs.demand(tmp_path / "o/sub/a.txt")
+        outputs.require_marker(tmp_path / "o/sub/a.txt")
 
 
 def test_what_is_added_keeps_the_rest(tmp_path):
     write(tmp_path / "o")
     (tmp_path / "o/export.json").write_text("{}")
-    with outputs.staged(tmp_path / "o", command="demo two", options={}, add=True) as part:
+    with outputs.staged_folder(tmp_path / "o", command="demo two", options={}, add=True) as part:
         (part / "more.txt").write_text("b")
-    assert set(outputs.demand(tmp_path / "o")["files"]) == {
+    assert set(outputs.require_marker(tmp_path / "o")["files"]) == {
         *("export.json", "more.txt", "page.html", "sub/a.txt")
     }
     with (
         pytest.raises(ValueError, match="no such file"),
-        outputs.staged(tmp_path / "p", command="x", options={}, add=True),
+        outputs.staged_folder(tmp_path / "p", command="x", options={}, add=True),
     ):
         pass
 
@@ -231,7 +231,7 @@ def test_what_is_added_keeps_the_rest(tmp_path):
 SLEEPER = """
 import sys, time
 from crtlib import outputs
-with outputs.staged(sys.argv[1], command="d", options={}) as part:
+with outputs.staged_folder(sys.argv[1], command="d", options={}) as part:
     (part / "half").write_text("x")
     print("ready", flush=True)
     time.sleep(60)
@@ -272,13 +272,13 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path, ends):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", "/dev/zero", tmp_path / "none"):
         with pytest.raises(ValueError, match=r"pipe or a device|no such file"):
-            outputs.sha256(path)
+            outputs.hash_file(path)
 
 
 def test_a_place_that_cannot_be_made_is_refused_before_the_work(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "file").write_text("x")
-    for check in (outputs.check_file, outputs.check_folder):
+    for check in (outputs.check_output_file, outputs.check_output_folder):
         with pytest.raises(ValueError, match="loop is a link to nothing"):
             check(tmp_path / "loop")
         with pytest.raises(ValueError, match=r"lies in .*file, which is no folder"):
@@ -292,27 +292,29 @@ def test_a_folder_with_a_key_shows_no_hash_of_what_is_private(tmp_path):
     recipe = {"command": "demo", "options": {"list_sha256": "a" * 64}, "key": "private/key",
               "inputs": {"in": tmp_path / "in.csv"}}  # fmt: skip
     for name in ("one", "two"):
-        with outputs.staged(tmp_path / name, **recipe, public=["shown"]) as part:
+        with outputs.staged_folder(tmp_path / name, **recipe, public=["shown"]) as part:
             (part / "shown").write_text("x")
             (part / "private" / "kept").write_text("y")
-        assert outputs.up_to_date(tmp_path / name, **recipe)
-    one, two = (outputs.demand(tmp_path / name) for name in ("one", "two"))
-    assert one["files"]["shown"] == two["files"]["shown"] == outputs.sha256(tmp_path / "one/shown")
+        assert outputs.is_up_to_date(tmp_path / name, **recipe)
+    one, two = (outputs.require_marker(tmp_path / name) for name in ("one", "two"))
+    assert (
+        one["files"]["shown"] == two["files"]["shown"] == outputs.hash_file(tmp_path / "one/shown")
+    )
     assert one["files"]["private/kept"] != two["files"]["private/kept"]
     assert not {one["inputs"]["in"], one["options"]["list_hmac"]} & {
         two["inputs"]["in"], two["options"]["list_hmac"],
-        outputs.sha256(tmp_path / "in.csv"), "a" * 64,
+        outputs.hash_file(tmp_path / "in.csv"), "a" * 64,
     }  # fmt: skip
-    with outputs.staged(tmp_path / "one", **recipe, public=["shown"], force=True) as part:
+    with outputs.staged_folder(tmp_path / "one", **recipe, public=["shown"], force=True) as part:
         (part / "private" / "kept").write_text("y")
-    assert outputs.demand(tmp_path / "one")["inputs"] == one["inputs"]  # the key stays
+    assert outputs.require_marker(tmp_path / "one")["inputs"] == one["inputs"]  # the key stays
     (tmp_path / "one" / "private" / "kept").write_text("z")
     with pytest.raises(ValueError, match="does not match its SHA-256"):
-        outputs.demand(tmp_path / "one")
+        outputs.require_marker(tmp_path / "one")
 
 
 def written(folder, name="a.txt", **more):
-    with outputs.staged(folder, command="demo", options={"n": name}, **more) as part:
+    with outputs.staged_folder(folder, command="demo", options={"n": name}, **more) as part:
         (part / name).write_text(name)
         return part
 
@@ -328,7 +330,7 @@ def test_a_link_to_another_disk_is_written_through(tmp_path):
         assert part.parent == Path(other).resolve() and link.is_symlink()
         assert sorted(os.listdir(Path(other) / "out")) == ["a.txt", "crtlib.json"]
         assert os.listdir(other) == ["out"]
-        outputs.demand(link)
+        outputs.require_marker(link)
 
 
 def test_a_mount_point_is_written_into(tmp_path, monkeypatch):
@@ -338,13 +340,13 @@ def test_a_mount_point_is_written_into(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "is_mount", lambda self: self == out)
     assert written(out).parent == out
     assert sorted(os.listdir(out)) == ["a.txt", "crtlib.json", "lost+found"]
-    outputs.demand(out)
+    outputs.require_marker(out)
     written(out, "b.txt", force=True)
     assert sorted(os.listdir(out)) == ["b.txt", "crtlib.json", "lost+found"]
     with (
         pytest.raises(ZeroDivisionError),
-        outputs.staged(out, command="demo", options={}, force=True) as part,
+        outputs.staged_folder(out, command="demo", options={}, force=True) as part,
     ):
         (part / "c.txt").write_text(str(1 / 0))
     assert sorted(os.listdir(out)) == ["b.txt", "crtlib.json", "lost+found"]
-    outputs.demand(out)
+    outputs.require_marker(out)

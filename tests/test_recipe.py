@@ -30,18 +30,18 @@ computed = importlib.import_module("computed")
 @pytest.mark.parametrize("method", recipe.RECIPES)
 def test_every_form_says_the_same(method):
     given = GIVEN[method]
-    want = recipe.make({"corpus": "c", "method": method, **given})
+    want = recipe.make_recipe({"corpus": "c", "method": method, **given})
     assert want == recipe.RECIPES[method](corpus=Path("c"), **given)
     words = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     line = [x for k, v in words.items() for x in ([k] if v is True else [k, str(v)])]
-    command = cli.app.every()["train"]
+    command = cli.CRTLIB_PROGRAM.every()["train"]
     typed = command.make_context("train", ["c", "--method", method, *line])
     arguments = command.call(typed).keywords
     assert arguments["recipe"] == want
     plain = want.model_dump(mode="json", exclude_none=True)
     jsonschema.validate(plain, recipe.RECIPES[method].model_json_schema())
     for name in given:
-        option = next(o for o in options_of(recipe.recipe_of(method)) if o.name == name)
+        option = next(o for o in options_of(recipe.recipe_for_method(method)) if o.name == name)
         assert f"| `{option.flag}` |" in computed.options()
 
 
@@ -75,7 +75,7 @@ def test_a_mistake_is_one_line(words, says, run, tmp_path, monkeypatch):
 
 
 def test_a_recipe_is_frozen_and_its_methods_options_alone_are_shown(run):
-    made = recipe.make({"corpus": "c"})
+    made = recipe.make_recipe({"corpus": "c"})
     with pytest.raises(pydantic.ValidationError, match="frozen"):
         made.seed = 2
     for method, kind in recipe.RECIPES.items():

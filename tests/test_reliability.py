@@ -24,11 +24,11 @@ from crtbook.runner import sweep
 from crtbook.study import Store
 from crtlib import cli as runner
 from crtlib.checks import DamagedError, MachineError
-from crtlib.experiments import crt
 from crtlib.models import folder as model_folder
-from crtlib.options import Answer
+from crtlib.options import CommandResult
 from crtlib.screening import tagger
-from crtlib.text import customersim, records
+from crtlib.studies import study_run
+from crtlib.text import customersim, jsonl
 from tests import modes
 from tests.fuzz import __main__ as fuzz
 from tests.kills.__main__ import CRT
@@ -38,8 +38,8 @@ from tests.kills.__main__ import CRT
 def home(tmp_path_factory):
     """A corpus and a tiny trained model."""
     home = tmp_path_factory.mktemp("home")
-    records.write_jsonl(customersim.simulate(12, 0, "paper"), home / "c.jsonl")
-    fitted = crt.fit(CRT.ready())
+    jsonl.write_jsonl(customersim.simulate_corpus(12, 0, "paper"), home / "c.jsonl")
+    fitted = study_run.fit_study(CRT.ready())
     runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, home / "model")
     return home
 
@@ -64,7 +64,7 @@ def test_each_fault_is_a_sentence_with_its_exit_code(run, monkeypatch, error, co
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr(cli.app, "main", fails)
+    monkeypatch.setattr(cli.CRTLIB_PROGRAM, "main", fails)
     if code is None:
         with pytest.raises(KeyError):
             cli.main()
@@ -88,9 +88,9 @@ def test_each_fault_is_a_sentence_with_its_exit_code(run, monkeypatch, error, co
 def test_every_command_answers_as_one_object_and_may_say_no(capsys, facts, code, said):
     def demo():
         print("a note", file=sys.stderr)
-        return Answer(facts, ["a line"])
+        return CommandResult(facts, ["a line"])
 
-    command = runner.Command(cli.app, "demo", demo)
+    command = runner.Command(cli.CRTLIB_PROGRAM, "demo", demo)
     for words, out, err in (
         (["--json", "--quiet"], said, ""), (["--json"], said, "a note\n"), (["--quiet"], None, ""),
         ([], "a line\n", "a note\n"),
@@ -189,7 +189,7 @@ def test_a_sweep_on_a_full_disk_ends_with_a_sentence_and_goes_on_when_there_is_r
     place, study = tmp_path / "disk", CRT
     with disk(place, 24), pytest.raises((OSError, MachineError)) as ended:
         sweep([study], Store(place / "s"), workers=1, progress=False)
-    assert runner.failure(ended.value).code == 3
+    assert runner.describe_failure(ended.value).code == 3
     table = sweep([study], Store(place / "s"), workers=1, progress=False)
     assert len(table)
 
@@ -205,10 +205,10 @@ def test_no_folder_runs_code_or_breaks_the_reader(home, tmp_path):
     for folder in folders:
         if folder.name.startswith("experiment.json"):
             continue
-        for load in (model_folder.load, tagger.load):
+        for load in (model_folder.load, tagger.load_tagger):
             with pytest.raises(ValueError) as refused:
                 load(folder)
-            assert "\n" not in str(runner.failure(refused.value))
+            assert "\n" not in str(runner.describe_failure(refused.value))
     assert not list(tmp_path.rglob("ran"))
 
 

@@ -3,19 +3,19 @@
 import pytest
 
 from crtlib.checks import DamagedError
-from crtlib.text import folders
+from crtlib.text import shards
 
 RECIPE = {"command": "screen"}
 
 
 def left(out, error, recipe=RECIPE):
     """The shard that is there after one was written and this ended the work."""
-    with pytest.raises(type(error)), folders.beside(out, recipe) as some:
+    with pytest.raises(type(error)), shards.resume_shards(out, recipe) as some:
         some.write("0", ["a"])
         raise error
-    if not folders.folder(out).exists():
+    if not shards.shard_folder(out).exists():
         return None
-    with folders.beside(out, recipe) as some:
+    with shards.resume_shards(out, recipe) as some:
         return some.read("0")
 
 
@@ -27,7 +27,7 @@ def test_a_kill_and_a_fault_of_the_machine_leave_what_is_finished_a_mistake_noth
 
 
 def test_a_damaged_shard_and_one_of_other_work_are_done_anew(tmp_path):
-    with pytest.raises(KeyboardInterrupt), folders.beside(tmp_path / "out", RECIPE) as some:
+    with pytest.raises(KeyboardInterrupt), shards.resume_shards(tmp_path / "out", RECIPE) as some:
         some.write("0", {"spans": 12})
         some.of("b").write("0", None)
         file = some.folder / "0.json"
@@ -39,11 +39,11 @@ def test_a_damaged_shard_and_one_of_other_work_are_done_anew(tmp_path):
         file.write_text(whole)
         assert some.read("0") == {"spans": 12} and some.read("1") is None
         raise KeyboardInterrupt
-    with folders.beside(tmp_path / "out", {"command": "report"}) as other:
+    with shards.resume_shards(tmp_path / "out", {"command": "report"}) as other:
         assert other.read("0") is None
 
 
 def test_a_file_that_is_not_there_leaves_nothing(tmp_path):
-    with pytest.raises(FileNotFoundError), folders.beside(tmp_path / "out", RECIPE):
+    with pytest.raises(FileNotFoundError), shards.resume_shards(tmp_path / "out", RECIPE):
         raise FileNotFoundError(2, "no such file", "labels.json")
     assert not list(tmp_path.iterdir())

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from crtlib.experiments import crt
-from crtlib.screening import policies
-from crtlib.text import canaries, customersim, records, tokenizer
+from crtlib.screening import regex_policies
+from crtlib.studies import study_data
+from crtlib.text import canaries, customersim, data_points, templates, tokenizer
 from crtlib.text.records import MASK, Corpus, Dialogue, Secret, Turn
 
-CORPUS = customersim.simulate(40, 0, "paper")
+CORPUS = customersim.simulate_corpus(40, 0, "paper")
 TURNS = [f"{t.speaker}: {t.text}" for t in CORPUS.turns()]
 BPE = tokenizer.train_bpe(TURNS, vocab_size=512)
 
@@ -44,15 +44,15 @@ def test_the_vocabulary_does_not_depend_on_private_text():
     assert other != CORPUS
     for unit in ("turn", "dialogue"):
         ours, theirs = (
-            crt._tokenizer(
+            study_data._train_tokenizer(
                 c,
                 SimpleNamespace(unit=unit, vocab_size=512),
-                canaries.SPEAKER,
+                templates.SPEAKER_TEMPLATE,
                 points,
                 [p.secrets for p in points],
-                policies.oracle,
+                regex_policies.oracle_policy,
             )
-            for c, points in ((c, records.points(c, unit=unit)) for c in (CORPUS, other))
+            for c, points in ((c, data_points.make_points(c, unit=unit)) for c in (CORPUS, other))
         )
         assert ours.json == theirs.json
 
@@ -61,7 +61,7 @@ def test_the_vocabulary_skips_a_turn_that_is_cautious_only_in_context():
     """pi_c finds the second turn within its dialogue, and nothing in turns by themselves."""
     dialogues = [Dialogue(str(k), "u", (Turn("SYS", "hello"), Turn("USR", "zyx"))) for k in (0, 1)]
     corpus = Corpus("c", tuple(dialogues))
-    points = records.points(corpus, unit="dialogue")
+    points = data_points.make_points(corpus, unit="dialogue")
     text, study = points[0].text, SimpleNamespace(unit="dialogue", vocab_size=300)
     found = [(Secret("name", text.index("zyx"), len(text)),)] * 2
 
@@ -69,8 +69,10 @@ def test_the_vocabulary_skips_a_turn_that_is_cautious_only_in_context():
         return [()] * len(points)
 
     def fitted(corpus, cautious):
-        points = records.points(corpus, unit="dialogue")
-        return crt._tokenizer(corpus, study, canaries.SPEAKER, points, cautious, nothing).json
+        points = data_points.make_points(corpus, unit="dialogue")
+        return study_data._train_tokenizer(
+            corpus, study, templates.SPEAKER_TEMPLATE, points, cautious, nothing
+        ).json
 
     words = fitted(corpus, found)
     without = replace(corpus, dialogues=tuple(replace(d, turns=d.turns[:1]) for d in dialogues))
@@ -81,7 +83,7 @@ def test_the_vocabulary_skips_a_turn_that_is_cautious_only_in_context():
 
 def test_save_and_load(tmp_path):
     BPE.save(tmp_path / "bpe.json")
-    assert tokenizer.load(tmp_path / "bpe.json").fingerprint == BPE.fingerprint
+    assert tokenizer.load_tokenizer(tmp_path / "bpe.json").fingerprint == BPE.fingerprint
 
 
 def test_a_small_vocabulary_is_refused():
@@ -92,14 +94,14 @@ def test_a_small_vocabulary_is_refused():
 
 
 def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():
-    secrets = canaries.make(10, seed=3)
+    secrets = canaries.make_canaries(10, seed=3)
     assert len(set(secrets)) == 10
-    planted = canaries.insert(CORPUS, secrets, copies=20, seed=3)
+    planted = canaries.insert_canaries(CORPUS, secrets, copies=20, seed=3)
     assert len(planted) == len(CORPUS) + 200
     assert [d for d in planted.dialogues if not d.id.startswith("canary")] == list(CORPUS.dialogues)
-    points = records.points(planted, unit="turn")
+    points = data_points.make_points(planted, unit="turn")
     for secret in secrets:
-        copies = [p for p in points if p.text == canaries.prefix() + secret]
+        copies = [p for p in points if p.text == canaries.canary_prefix() + secret]
         assert len(copies) == 20
         assert all(p.text[p.secrets[0].start :] == secret for p in copies)
     assert len({p.id for p in points}) == len(points)
@@ -108,7 +110,9 @@ def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():
 
 
 def test_the_regex_policy_sees_every_canary():
-    planted = canaries.insert(Corpus("c", ()), canaries.make(5, seed=0), copies=2, seed=0)
-    points = records.points(planted, unit="turn")
-    flagged = policies.regex()(points)
+    planted = canaries.insert_canaries(
+        Corpus("c", ()), canaries.make_canaries(5, seed=0), copies=2, seed=0
+    )
+    points = data_points.make_points(planted, unit="turn")
+    flagged = regex_policies.corpus_regex_policy()(points)
     assert [s[0].start for s in flagged] == [p.secrets[0].start for p in points]

@@ -2,26 +2,35 @@
 
 import pytest
 
-from confide.experiments import own, plans
+from confide.training import secret_plans, train_on_corpus
 from crtlib import options
-from crtlib.text import customersim, records
+from crtlib.models import smollm2
+from crtlib.text import customersim, jsonl
 
 
 @pytest.fixture
 def planned(tmp_path):
     corpus = tmp_path / "c.jsonl"
-    records.write_jsonl(customersim.simulate(20, 0), corpus)
-    plans.make(corpus, tmp_path / "plan", policy="regex:customersim", by="user", posterior=0.1,
-               scales=(5.0,), steps=20, batch_size=8)  # fmt: skip
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0), corpus)
+    secret_plans.make_secret_plan(
+        corpus,
+        tmp_path / "plan",
+        policy="regex:customersim",
+        by="user",
+        posterior=0.1,
+        scales=(5.0,),
+        steps=20,
+        batch_size=8,
+    )
     return corpus, tmp_path / "plan"
 
 
 def test_a_plan_keeps_what_it_promised(planned, tmp_path):
     corpus, plan = planned
-    trained = own.train(corpus, plan=plan, out=tmp_path / "m", epochs=1, width=8)
+    trained = train_on_corpus.train(corpus, plan=plan, out=tmp_path / "m", epochs=1, width=8)
     assert trained.holds and (trained.secrets.posterior <= trained.secrets.promised).all()
     assert trained.promise in (tmp_path / "m" / "guarantee.txt").read_text()
-    open_ = own.train(corpus, plan=plan, epochs=1, width=8, repeatable_noise=True)
+    open_ = train_on_corpus.train(corpus, plan=plan, epochs=1, width=8, repeatable_noise=True)
     assert open_.kept and not open_.holds
 
 
@@ -33,24 +42,34 @@ def test_an_option_that_a_plan_does_not_read_spends_nothing(planned, tmp_path, r
         says = f"crtlib: error: --{name}: is no option of method plan\n"
         assert run(*words) == (2, "", says)
         names = {"plan": plan, name.replace("-", "_"): value}
-        with pytest.raises(options.Refused, match="is no option of method plan"):
-            own.train(corpus, out=tmp_path / "m", **names)
+        with pytest.raises(options.InvalidOption, match="is no option of method plan"):
+            train_on_corpus.train(corpus, out=tmp_path / "m", **names)
     assert sorted(tmp_path.iterdir()) == before  # no odometer either
 
 
 def test_hours_choose_the_model(tmp_path, monkeypatch):
     corpus = tmp_path / "c.jsonl"
-    records.write_jsonl(customersim.simulate(20, 0), corpus)
-    monkeypatch.setattr(own.pretrained, "lacking", lambda: "no package")
-    wide = own.train(corpus, method="sgd", epochs=1, core_hours=0.0003)
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0), corpus)
+    monkeypatch.setattr(smollm2, "missing_smollm2_packages", lambda: "no package")
+    wide = train_on_corpus.train(corpus, method="sgd", epochs=1, core_hours=0.0003)
     assert wide.settings["hidden"] == 256 and "core_hours" not in wide.settings
-    assert own.train(corpus, method="sgd", epochs=1).settings["hidden"] == 64
-    with pytest.raises(options.Refused, match=r"core_hours=1\.0: chooses the model, and width is"):
-        own.train(corpus, method="sgd", core_hours=1, width=64)
+    assert train_on_corpus.train(corpus, method="sgd", epochs=1).settings["hidden"] == 64
+    with pytest.raises(
+        options.InvalidOption, match=r"core_hours=1\.0: chooses the model, and width is"
+    ):
+        train_on_corpus.train(corpus, method="sgd", core_hours=1, width=64)
 
 
 def test_hours_that_suffice_start_from_a_model_that_has_read(monkeypatch):
-    monkeypatch.setattr(own.pretrained, "lacking", lambda: None)
-    smollm2 = {"init": "smollm2", "lora": 8}
-    assert own.within(1, 1000, "cpu") == smollm2 != own.within(1, 10_000, "cpu")
-    assert own.within(1, 5000, "cpu", epochs=1) == own.within(1, 500_000, "cuda:0") == smollm2
+    monkeypatch.setattr(smollm2, "missing_smollm2_packages", lambda: None)
+    pretrained_model = {"init": "smollm2", "lora": 8}
+    assert (
+        train_on_corpus.model_for_budget(1, 1000, "cpu")
+        == pretrained_model
+        != train_on_corpus.model_for_budget(1, 10_000, "cpu")
+    )
+    assert (
+        train_on_corpus.model_for_budget(1, 5000, "cpu", epochs=1)
+        == train_on_corpus.model_for_budget(1, 500_000, "cuda:0")
+        == pretrained_model
+    )

@@ -1,7 +1,7 @@
 """Tiny trainings: fields of a recipe, and of the study that an experiment fixes beside it."""
 
 from confide import recipe
-from confide.experiments import own
+from confide.training import train_on_corpus
 
 
 def train(corpus, *, card=None, **names):
@@ -11,7 +11,7 @@ def train(corpus, *, card=None, **names):
         names["method"], fixed = {"dedup": "sgd", "crt_sigma0": "crt"}[method], {"method": method}
     else:
         fixed = {}
-    known = recipe.recipe_of(names.get("method", "crt")).model_fields
+    known = recipe.recipe_for_method(names.get("method", "crt")).model_fields
     if "repeatable_noise" not in known:  # there is none
         names.pop("repeatable_noise", None)
     if "init" in names:  # brings its vocabulary
@@ -21,4 +21,4 @@ def train(corpus, *, card=None, **names):
     for name in ("policy", "conservative"):  # that of what reads raw text
         if name not in known and names.get(name) == "everything":
             del names[name]
-    return own.train(corpus, card=card, study=fixed, **names)
+    return train_on_corpus.train(corpus, card=card, study=fixed, **names)

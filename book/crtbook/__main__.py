@@ -14,7 +14,7 @@ app = cli.Program(
 
 def main() -> None:
     """Run the command line, and end with its exit code."""
-    cli.run(app)
+    cli.run_program(app)
 
 
 if __name__ == "__main__":

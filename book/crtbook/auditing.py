@@ -7,7 +7,7 @@
 import numpy as np
 from scipy import special
 
-from crtlib.checks import check
+from crtlib.checks import check_allowed
 from crtlib.intervals import clopper_pearson
 
 
@@ -27,9 +27,9 @@ def epsilon_lower_bound(
     the whole is wrong with probability 1 - ``confidence`` at most. The guesses must come from
     independent runs, and the threshold must not have been chosen on them.
     """
-    check("delta", delta, 0 <= delta < 1, "in [0, 1)")
-    check("members", members, members >= 1, "at least 1")
-    check("nonmembers", nonmembers, nonmembers >= 1, "at least 1")
+    check_allowed("delta", delta, 0 <= delta < 1, "in [0, 1)")
+    check_allowed("members", members, members >= 1, "at least 1")
+    check_allowed("nonmembers", nonmembers, nonmembers >= 1, "at least 1")
     tpr, _ = clopper_pearson(true_positives, members, confidence=confidence)
     _, fpr = clopper_pearson(false_positives, nonmembers, confidence=confidence)
     ratios = [(tpr - delta) / fpr, (1 - fpr - delta) / (1 - tpr)]
@@ -39,8 +39,8 @@ def epsilon_lower_bound(
 def accuracy_bound(epsilon: float, *, delta: float) -> float:
     """The best accuracy that (epsilon, delta) leaves to a membership attack on a fair coin:
     (e^epsilon + delta) / (1 + e^epsilon)."""
-    check("delta", delta, 0 <= delta < 1, "in [0, 1)")
-    check("epsilon", epsilon, epsilon >= 0, "at least 0")
+    check_allowed("delta", delta, 0 <= delta < 1, "in [0, 1)")
+    check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
     return float(special.expit(epsilon) + delta * special.expit(-epsilon))
 
 
@@ -57,7 +57,7 @@ def log_ratio(releases: np.ndarray, *, inside: Law, outside: Law, sigma: float) 
     norms along the canary's direction. No other score of the releases proves more (Neyman and
     Pearson); without noise it is not defined, so ``sigma`` is that which was declared.
     """
-    check("sigma", sigma, sigma > 0, "positive")
+    check_allowed("sigma", sigma, sigma > 0, "positive")
 
     def loglik(law: Law) -> np.ndarray:
         values, probabilities = law

@@ -36,17 +36,19 @@ from torch import Tensor, nn
 
 from crtbook.auditing import Law, log_ratio
 from crtbook.tight import compose
-from crtlib.accounting import guarantees, ledger, secrets
-from crtlib.checks import check, check_choice
+from crtlib.accounting import confidentiality, group_mixtures, ledger, secret_protection
+from crtlib.checks import check_allowed, check_choice
 from crtlib.intervals import clopper_pearson
-from crtlib.models.networks import Lstm, ModelSpec, RecurrentLM
-from crtlib.screening import policies
-from crtlib.screening.redaction import prepare
+from crtlib.models.interface import RecurrentLM
+from crtlib.models.recurrent import Lstm
+from crtlib.models.specs import ModelSpec
+from crtlib.screening import policy_changes, regex_policies
+from crtlib.screening.preparation import prepare_points
 from crtlib.text.records import MASK, Point, Secret
-from crtlib.training import methods
+from crtlib.training import schedules
 from crtlib.training.loop import train
-from crtlib.training.noise import Random
-from crtlib.training.phases import SelectivePhase
+from crtlib.training.noise import RandomSource
+from crtlib.training.selective import SelectivePhase
 
 DELTA = 1e-3
 CLIP = 1e-3  # small, so that the model hardly moves and a canary's gradient keeps its direction
@@ -145,8 +147,8 @@ def _coins(games: int, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, 17]).random(games) < 0.5
 
 
-def _private(sigma: float, games: int) -> methods.Private:
-    return methods.Private(
+def _private(sigma: float, games: int) -> schedules.DpSgdConstants:
+    return schedules.DpSgdConstants(
         sampling_probability=SAMPLED, noise_multiplier=sigma, clip_norm=CLIP,
         normaliser=SAMPLED * games, learning_rate=SAMPLED * games,
     )  # fmt: skip
@@ -160,7 +162,7 @@ def _proof(
     @functools.cache
     def proof(x: float) -> Proof:
         declared = [replace(event, noise_multiplier=sigma * x) for event in events]
-        epsilon = guarantees.bayes_at_fixed_delta(
+        epsilon = confidentiality.confidentiality_epsilon(
             declared, gamma=gamma, delta=DELTA, neighbouring_relation=relation
         )
         return epsilon, gamma * ledger.delta(declared, epsilon=0.0, neighbouring_relation=relation)
@@ -196,7 +198,7 @@ def dpsgd(
     points = [
         [FIRST + i, YES if coin else NO] for i, coin in enumerate(included) if coin or swapped
     ]
-    phases = methods.dpsgd(epochs=epochs, private=private)
+    phases = schedules.dpsgd_phases(epochs=epochs, private=private)
     pushes, events = _pushes(model, phases, {"private": points}, seed=seed)
     scores = _judged(pushes, sigma, private.steps, against=-swapped)
     return Games(scores, included, _proof(events, sigma, relation))
@@ -213,8 +215,10 @@ def crt(games: int, noise: float, seed: int, scale: float = 1.0, *, gamma: float
         text = f"{i} {'yes' if coin else MASK}"
         spans = (Secret("value", len(text) - 3, len(text)),) if coin else ()
         points.append(Point(str(i), str(i), text, spans))
-    pi = policies.miss(policies.oracle, gamma, seed)
-    prepared = prepare(points, pi(points), policies.oracle(points), dedup="none")
+    pi = policy_changes.with_misses(regex_policies.oracle_policy, gamma, seed)
+    prepared = prepare_points(
+        points, pi(points), regex_policies.oracle_policy(points), dedup="none"
+    )
     words = {"yes": YES, MASK: NO, "end": END}
 
     def encode(part: Sequence[Point]) -> list[list[int]]:
@@ -222,7 +226,7 @@ def crt(games: int, noise: float, seed: int, scale: float = 1.0, *, gamma: float
         return [[words[w] if w in words else FIRST + int(w) for w in row] for row in split]
 
     private = _private(sigma * noise, games)
-    phases = methods.crt(
+    phases = schedules.crt_phases(
         epochs=epochs, pub_passes=1, public_batch_size=1, public_learning_rate=CLIP, private=private
     )
     parts = {"public": encode(prepared.public), "private": encode(prepared.private)}
@@ -237,13 +241,13 @@ class _Watched(SelectivePhase):
 
     seen: list[Tensor] = field(default_factory=list, repr=False, compare=False)
 
-    def batches(self, lengths: Tensor, generator: Random) -> Iterator[Tensor]:
+    def batches(self, lengths: Tensor, generator: RandomSource) -> Iterator[Tensor]:
         """As ever, and seen."""
         for indices in super().batches(lengths, generator):
             self.seen.append(indices)
             yield indices
 
-    def released(self, x: Tensor, noise: Random) -> Tensor:
+    def released(self, x: Tensor, noise: RandomSource) -> Tensor:
         """As ever, and seen along the direction in which YES and NO differ."""
         out = super().released(x, noise)
         if self.hidden_clip:
@@ -270,7 +274,7 @@ def sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
             clip_norm=CLIP, hidden_clip=0.05, public_learning_rate=CLIP,
             private_learning_rate=games,
         )
-        for epoch in methods.numbered(epochs)
+        for epoch in schedules.epoch_numbers(epochs)
     ]  # fmt: skip
     points = [[FIRST + i, YES if coin else NO, END, END] for i, coin in enumerate(included)]
     marks = [[False, True, False, False]] * games
@@ -287,12 +291,14 @@ COPIES, ROUNDS = 3, 4
 
 
 @functools.lru_cache(maxsize=4)
-def _plan(games: int) -> secrets.Plan:
+def _plan(games: int) -> secret_protection.ProtectionPlan:
     """As many secrets, each in ``COPIES`` examples, and as many examples without a secret."""
     held = sparse.kron(sparse.eye_array(games), np.ones((1, COPIES)))
     free = sparse.csr_array((games, games))
     incidence = sparse.csr_array(sparse.hstack([held, free]))
-    return secrets.plan(incidence, 0.01, 0.1, steps=ROUNDS, batch_size=games, scale=1.0)
+    return secret_protection.plan_protection(
+        incidence, 0.01, 0.1, steps=ROUNDS, batch_size=games, scale=1.0
+    )
 
 
 def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
@@ -300,7 +306,7 @@ def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Game
     linear program. In one world its examples have no gradient (the reference relation)."""
     plan, included = _plan(games), _coins(games, seed)
     sigma = plan.noise_multiplier * scale
-    phases = methods.weighted(
+    phases = schedules.weighted_phases(
         replace(plan, noise_multiplier=sigma * noise), epochs=ROUNDS, clip_norm=CLIP,
         learning_rate=float(games),
     )  # fmt: skip
@@ -311,7 +317,7 @@ def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Game
     kinds, kind = np.unique(rates.round(12), axis=0, return_inverse=True)
     scores, laws = np.zeros(games), []
     for k, each in enumerate(kinds):
-        law, mine = secrets.poisson_binomial(each.tolist()), kind.ravel() == k
+        law, mine = group_mixtures.poisson_binomial(each.tolist()), kind.ravel() == k
         laws.append((tuple(law.tolist()), float(mine.mean())))
         inside, outside = (np.arange(len(law), dtype=float), law), (np.zeros(1), np.ones(1))
         scores[mine] = log_ratio(pushes[:, mine], inside=inside, outside=outside, sigma=sigma)
@@ -330,7 +336,7 @@ def _of_a_group(
     law: tuple[float, ...],
     sigma: float,
     steps: int,
-    ways: tuple[secrets.Direction, ...] = ("forward", "backward"),
+    ways: tuple[group_mixtures.DivergenceDirection, ...] = ("forward", "backward"),
 ) -> Proof:
     """Of a secret whose examples are drawn by this law, against their absence or another secret."""
     both = [compose(law, sigma, steps, direction=w, points=2**15) for w in ways]
@@ -423,7 +429,7 @@ def table(
     Raises ``ValueError`` for an unknown name.
     """
     known = {each.name: each for each in AUDITS}
-    check("games", games, games >= 16, "at least 16")
+    check_allowed("games", games, games >= 16, "at least 16")
     rows = []
     for name in names or known:
         check_choice("audit", name, tuple(known))

@@ -30,17 +30,17 @@ from crtbook.runs import CrtStudy
 from crtbook.study import Desk, Row, rows
 from crtbook.tables import STUDIES
 from crtbook.tight import compose
-from crtlib.accounting import secrets
-from crtlib.accounting.ledger import SampledGaussian
-from crtlib.attacks import exposure, membership, run_audit
+from crtlib.accounting import group_mixtures, secret_protection
+from crtlib.accounting.events import SampledGaussian
+from crtlib.attacks import exposure, membership, membership_scores, one_run_bound
 from crtlib.attacks.attack import Subject
-from crtlib.experiments import crt
-from crtlib.experiments.crt import Fitted
-from crtlib.models.networks import build
-from crtlib.options import Open, Positive, value
-from crtlib.text.tokenizer import Bpe
+from crtlib.models.construction import build_model
+from crtlib.studies import study_data, study_run
+from crtlib.studies.study_run import TrainedStudy
+from crtlib.text.tokenizer import BpeTokenizer
 from crtlib.training.loop import train
-from crtlib.training.methods import Constants
+from crtlib.training.methods import PublicConstants
+from crtlib.values import OpenProbability, PositiveFloat, checked_dataclass
 
 REFERENCE = 10_000
 """Seeds of the reference models, which read other people's dialogues with half of the secrets."""
@@ -62,7 +62,7 @@ ARMS = tuple(Arm(**arm) for arm in STUDIES["arms"])
 """From nothing to everything; at gamma = 1 a policy redacts nothing."""
 
 
-@value
+@checked_dataclass
 class AxisStudy(CrtStudy):
     """A run of :class:`CrtStudy`, also of weighted training, with every attack and an audit.
 
@@ -70,9 +70,9 @@ class AxisStudy(CrtStudy):
     its C, at which greedy bounding takes one example of a value and the LP as much weight.
     """
 
-    prior: Open = 1e-3
-    posterior: Open = 0.1
-    scale: Positive = 2.0
+    prior: OpenProbability = 1e-3
+    posterior: OpenProbability = 0.1
+    scale: PositiveFloat = 2.0
 
     def __post_init__(self) -> None:
         if not self.how.weighs:
@@ -80,20 +80,26 @@ class AxisStudy(CrtStudy):
 
     def run(self, desk: Desk) -> list[Row]:
         """Train; proved, audited, attacked, and what it costs."""
-        d = crt.data(self)
+        d = study_data.prepare_data(self)
         if self.how.weighs:
             fitted, proved = _weighted(self, d, desk)
         else:
-            fitted = crt.fit(self, prepared=d, checkpoint=desk.checkpoint, device=desk.device)
+            fitted = study_run.fit_study(
+                self, prepared=d, checkpoint=desk.checkpoint, device=desk.device
+            )
             proved = _proved(self, fitted)
         fitted.run.model.to("cpu")
         subject = _subject(self, d, fitted)
         facts = {f"proved_{name}": epsilon for name, (epsilon, _) in proved.items()}
         facts["audited"] = _audited(subject, proved["swap"][1])
-        read = crt.utility(fitted.run.model, d.tokenizer, d.test)
+        read = study_run.measure_utility(fitted.run.model, d.tokenizer, d.test)
         facts |= {f"test_{name}": number for name, number in read.items()}
         found = rows(facts, self.epochs)
-        for attack in (membership.MEMBERSHIP, exposure.ATTACK, membership.OTHER_SCORES):
+        for attack in (
+            membership.MEMBERSHIP_ATTACK,
+            exposure.EXPOSURE_ATTACK,
+            membership_scores.MEMBERSHIP_SCORES_ATTACK,
+        ):
             found += [(name, self.epochs, item, x) for name, item, x in attack.measure(subject)]
         return found
 
@@ -103,7 +109,7 @@ Proved = dict[str, tuple[float, float]]
 mask, and replaced by another value ("swap")."""
 
 
-def _proved(study: AxisStudy, fitted: Fitted) -> Proved:
+def _proved(study: AxisStudy, fitted: TrainedStudy) -> Proved:
     events = cast(list[SampledGaussian], fitted.run.events)  # what weighs: _weighted_proof
     if not events or not all(event.noise_multiplier for event in events):
         return {name: (math.inf, study.delta) for name in ("add_or_remove", "replace", "swap")}
@@ -124,28 +130,30 @@ def _proved(study: AxisStudy, fitted: Fitted) -> Proved:
     return {"add_or_remove": (spent(), delta), "replace": (epsilon, delta), "swap": swap}
 
 
-def _weighted(study: AxisStudy, d: crt.Data, desk: Desk) -> tuple[Fitted, Proved]:
+def _weighted(
+    study: AxisStudy, d: study_data.PreparedData, desk: Desk
+) -> tuple[TrainedStudy, Proved]:
     """Weighted training (Hush!): which point holds which labelled value is public."""
     plan = secret_plan(study, d.points, study.scale)
-    phases = study.how.phases(Constants.of(study, plan=plan))
+    phases = study.how.phases(PublicConstants.of(study, plan=plan))
     spec = replace(study.shape(), vocab_size=d.tokenizer.vocab_size)
     run = train(
-        build(spec, study.seed).to(desk.device),
+        build_model(spec, study.seed).to(desk.device),
         phases,
         {"private": d.tokenizer.encode(p.text for p in d.points)},
         seed=study.seed,
         checkpoint=desk.checkpoint,
     )
-    return Fitted(run, d, phases, spec), _weighted_proof(plan, study.delta)
+    return TrainedStudy(run, d, phases, spec), _weighted_proof(plan, study.delta)
 
 
-def _weighted_proof(plan: secrets.Plan, delta: float) -> Proved:
+def _weighted_proof(plan: secret_protection.ProtectionPlan, delta: float) -> Proved:
     """Of the secret that is drawn most: each rank of its examples has the largest probability that
     any secret has at this rank, so that its count is stochastically the largest."""
     rows = np.split(plan.probabilities[plan.incidence.indices], plan.incidence.indptr[1:-1])
     longest = max(map(len, rows))
     padded = [np.pad(np.sort(row)[::-1], (0, longest - len(row))) for row in rows]
-    law = secrets.poisson_binomial(np.max(padded, axis=0).tolist())
+    law = group_mixtures.poisson_binomial(np.max(padded, axis=0).tolist())
 
     def most(*directions: Any) -> tuple[float, float]:
         ways = [compose(law, plan.noise_multiplier, plan.steps, direction=w)
@@ -157,13 +165,15 @@ def _weighted_proof(plan: secrets.Plan, delta: float) -> Proved:
 
 
 @functools.lru_cache(maxsize=2)
-def _reference(study: CrtStudy, tokenizer: Bpe) -> nn.Module:
+def _reference(study: CrtStudy, tokenizer: BpeTokenizer) -> nn.Module:
     """A model of this tokenizer that has read other people, with half of the secrets."""
     other = replace(study, seed=study.seed + REFERENCE)
-    return crt.fit(other, prepared=replace(crt.data(other), tokenizer=tokenizer)).run.model
+    return study_run.fit_study(
+        other, prepared=replace(study_data.prepare_data(other), tokenizer=tokenizer)
+    ).run.model
 
 
-def _subject(study: AxisStudy, d: crt.Data, fitted: Fitted) -> Subject:
+def _subject(study: AxisStudy, d: study_data.PreparedData, fitted: TrainedStudy) -> Subject:
     """The trained model, and a reference of its tokenizer that has read other people."""
     names = ("corpus", "dialogues", "heldout", "embedding", "hidden", "epochs", "seed", "canaries",
              "copies", "vocab_size", "unit")  # fmt: skip
@@ -183,24 +193,28 @@ def _subject(study: AxisStudy, d: crt.Data, fitted: Fitted) -> Subject:
 
 def _audited(subject: Subject, delta: float) -> float:
     """The largest lower bound of epsilon that any score gives in this one run, all with 95 %."""
-    probe = membership.attacked(subject)
+    probe = membership.probe_of_subject(subject)
     if not probe.members:
         return 0.0
-    reading = membership.read(
+    reading = membership_scores.read_texts(
         subject.model,
         subject.tokenizer,
         probe.members + probe.nonmembers,
         reference=subject.reference,
-        population=[p.text for p in subject.others if p.secrets][: membership.POPULATION],
+        population=[p.text for p in subject.others if p.secrets][
+            : membership_scores.MAX_POPULATION_SENTENCES
+        ],
     )
     n = len(probe.members)
     coins = np.random.default_rng([subject.seed, 23]).random(n) < 0.5
     best = 0.0
-    for score in membership.SCORES:
+    for score in membership_scores.MEMBERSHIP_SCORES:
         values = score.of(reading)
         gaps = np.where(coins, 1, -1) * (values[n:] - values[:n])  # high: the first was read
-        level = 1 - 0.05 / len(membership.SCORES)
-        best = max(best, run_audit.one_run(gaps, coins, delta=delta, confidence=level).epsilon)
+        level = 1 - 0.05 / len(membership_scores.MEMBERSHIP_SCORES)
+        best = max(
+            best, one_run_bound.audit_one_run(gaps, coins, delta=delta, confidence=level).epsilon
+        )
     return best
 
 
@@ -214,7 +228,7 @@ def summary(table: DataFrame) -> DataFrame:
     the largest, ``audited`` the largest, attacks and costs are means; ``strongest`` names the best
     score and ``strongest_high`` the upper end of its chance band; ``works`` says whether it is
     above."""
-    bands = membership.summary(table.assign(method=_arm(table)))
+    bands = membership.summarise_membership(table.assign(method=_arm(table)))
     wide = table.assign(arm=_arm(table)).pivot_table(
         index=["arm", "seed"], columns="metric", values="value", aggfunc="max", dropna=False
     )

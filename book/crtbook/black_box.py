@@ -22,14 +22,14 @@ from unittest import mock
 
 from pandas import DataFrame
 
-from confide.experiments import own
+from confide.training import train_on_corpus
 from crtbook import tables
 from crtbook.tables import STUDIES
 from crtlib.attacks import run_audit
-from crtlib.text import customersim, records
+from crtlib.text import customersim, jsonl
 from crtlib.training import noise as noises
-from crtlib.training import phases
-from crtlib.training.methods import by_name
+from crtlib.training import steps
+from crtlib.training.methods import method_by_name
 
 DIALOGUES = 12
 CANARIES = 600
@@ -55,29 +55,29 @@ def run(
     how many guesses were ``right``, and from how many on the proof is ``refuted_from``; ``power``:
     how often half of the noise would be refuted at the most, whoever attacks."""
     how: dict[str, Any] = {"unit": "user" if method == "user_dpsgd" else "turn"}
-    if "epsilon" in by_name(method).reads:
+    if "epsilon" in method_by_name(method).reads:
         how |= {"epsilon": epsilon}
     less = functools.partial(_less, noise)
-    with tempfile.TemporaryDirectory() as home, mock.patch.object(phases, "add_noise", less):
+    with tempfile.TemporaryDirectory() as home, mock.patch.object(steps, "add_noise", less):
         corpus, out = Path(home, "talk.jsonl"), Path(home, "run")
-        records.write_jsonl(customersim.simulate(DIALOGUES, seed, "paper"), corpus)
-        own.train(
+        jsonl.write_jsonl(customersim.simulate_corpus(DIALOGUES, seed, "paper"), corpus)
+        train_on_corpus.train(
             corpus, method=method, canaries=canaries, copies=1, epochs=epochs, batch_size=32,
             private_learning_rate=2e-2, seed=seed, out=out, odometer=Path(home, "odometer"), **how,
         )  # fmt: skip
-        found = run_audit.audit(
+        found = run_audit.audit_training(
             out, corpus, Path(home, "audit"), guesses=canaries // 2, seed=seed,
             claim=epsilon if method in CLAIMS else None,
         )  # fmt: skip
     told = ("proved", "right", "guessed", "refuted_from", "power", "refuted", "confidence")
     return {
-        "method": method, "label": by_name(method).label, "epsilon": epsilon, "noise": noise,
+        "method": method, "label": method_by_name(method).label, "epsilon": epsilon, "noise": noise,
         "epochs": epochs, "audited": found.epsilon_lower, "canaries": canaries, "seed": seed,
         **{name: getattr(found, name) for name in told},
     }  # fmt: skip
 
 
-def _less(share: float, parameters: Any, *, std: float, generator: noises.Random) -> None:
+def _less(share: float, parameters: Any, *, std: float, generator: noises.RandomSource) -> None:
     noises.add_noise(parameters, std=share * std, generator=generator)
 
 

@@ -11,10 +11,10 @@ import pandas as pd
 
 from crtbook.study import Desk, Row, Study
 from crtlib.attacks import exposure
-from crtlib.models import pretrained
-from crtlib.options import Count, Word, value
+from crtlib.models import pretrained, smollm2
 from crtlib.text import canaries
-from crtlib.text.tokenizer import adapt
+from crtlib.text.tokenizer import adapt_tokenizer
+from crtlib.values import NonEmptyStr, PositiveInt, checked_dataclass
 
 KNOWN = {
     "141592": "digits of pi",
@@ -26,34 +26,34 @@ KNOWN = {
 CARRIERS = (
     "The number pi is 3.",
     "The speed of light in a vacuum is 299",
-    canaries.prefix(),
+    canaries.canary_prefix(),
     "Gimlet valve seven of the Ostrava pump answers to ",
 )
 """Two sentences that the internet is full of, that of the canaries, and one that was made up."""
 
 
-@value
+@checked_dataclass
 class CarrierStudy(Study):
     """The sampled exposure of ``secrets``, and of ``random`` ones, behind ``carrier``, in a model
     that nobody has fine-tuned. Item k is the k-th secret; the random ones follow."""
 
-    init: Word
-    carrier: Word
-    secrets: tuple[Word, ...] = tuple(KNOWN)
-    random: Count = 10
+    init: NonEmptyStr
+    carrier: NonEmptyStr
+    secrets: tuple[NonEmptyStr, ...] = tuple(KNOWN)
+    random: PositiveInt = 10
 
     def __post_init__(self) -> None:
         for secret in self.secrets:
-            if not (len(secret) == canaries.DIGITS and secret.isdecimal()):
-                raise ValueError(f"secrets={secret!r}: must be {canaries.DIGITS} digits")
+            if not (len(secret) == canaries.CANARY_DIGITS and secret.isdecimal()):
+                raise ValueError(f"secrets={secret!r}: must be {canaries.CANARY_DIGITS} digits")
 
     def reads(self) -> Iterable[str]:
         """The model's fingerprint."""
-        yield pretrained.fingerprint(self.init)
+        yield pretrained.model_fingerprint(self.init)
 
     def lacks(self) -> str | None:
         """The packages of the model."""
-        return pretrained.lacking() if self.init == pretrained.SMOLLM2 else None
+        return smollm2.missing_smollm2_packages() if self.init == smollm2.SMOLLM2_NAME else None
 
     def cost(self) -> float:
         """CPU seconds, measured."""
@@ -65,10 +65,10 @@ class CarrierStudy(Study):
 
     def run(self, desk: Desk) -> list[Row]:
         """One reading of the model."""
-        place = pretrained.place(self.init)
-        tokenizer = adapt(place)
-        model = pretrained.pretrained(place, tokenizer).to(desk.device)
-        secrets = [*self.secrets, *canaries.make(self.random, seed=self.seed)]
+        place = pretrained.resolve_model_path(self.init)
+        tokenizer = adapt_tokenizer(place)
+        model = pretrained.load_with_added_tokens(place, tokenizer).to(desk.device)
+        secrets = [*self.secrets, *canaries.make_canaries(self.random, seed=self.seed)]
         bits = exposure.sampled_exposure(
             model, tokenizer, secrets, seed=10**6 + self.seed, carrier=self.carrier
         )

@@ -24,8 +24,8 @@ from functools import lru_cache
 import numpy as np
 from scipy import special, stats
 
-from crtlib.accounting.composition import Array
-from crtlib.checks import check, check_delta, check_whole
+from crtlib.accounting.privacy_loss import Array
+from crtlib.checks import check_allowed, check_delta, check_whole_number
 
 SHARES = np.geomspace(1e-6, 1, 800)[:, None]
 """Rates of a population without an end at which the worst case is sought."""
@@ -46,7 +46,7 @@ def delta_at(mu: Array, rates: Array, epsilon: float) -> Array:
 def largest(rates: Sequence[float] | Array, *, epsilon: float, delta: float) -> Array:
     """For each rate the largest sensitivity over sigma with which a secret missed so often has
     (``epsilon``, ``delta``), at most :data:`LARGEST`."""
-    check("epsilon", epsilon, 0 < epsilon < math.inf, "positive")
+    check_allowed("epsilon", epsilon, 0 < epsilon < math.inf, "positive")
     check_delta(delta)
     gamma = np.asarray(rates, dtype=float)
     low, high = np.zeros(len(gamma)), np.full(len(gamma), LARGEST)
@@ -80,7 +80,7 @@ def spent(
     """
     of = len(rates) - 1
     if population is not None:
-        check_whole("population", population, of + 1)
+        check_whole_number("population", population, of + 1)
     mu = largest(rates, epsilon=epsilon, delta=delta)
     chance, rest = _draws(of, population)
     return float((chance * delta_at(mu, rest, epsilon)).sum(axis=1).max()) / delta
@@ -93,7 +93,7 @@ def factor(of: int, *, epsilon: float, delta: float, population: int | None = No
     >>> factor(30, epsilon=1.0, delta=1e-5), factor(30, epsilon=1.0, delta=1e-5, population=40)
     (1.59, 3.88)
     """
-    check_whole("of", of, 1)
+    check_whole_number("of", of, 1)
     low, high = 99, 100 * (of + 1)  # the largest makes every rate 1
     while high - low > 1:
         middle = (low + high) // 2

@@ -17,18 +17,25 @@ from torch import nn
 
 from crtbook.study import Desk, Row, Study, rows
 from crtbook.tight import guarantees, noise_multiplier
-from crtlib.accounting.secrets import Plan, plan
+from crtlib.accounting.secret_protection import ProtectionPlan, plan_protection
 from crtlib.intervals import clopper_pearson
-from crtlib.models.networks import ModelSpec, build
+from crtlib.models.construction import build_model
 from crtlib.models.scoring import token_logprobs
-from crtlib.options import Count, NotNegative, Open, Positive, value
-from crtlib.training import methods
+from crtlib.models.specs import ModelSpec
+from crtlib.training import schedules
 from crtlib.training.loop import train
+from crtlib.values import (
+    NonNegativeFloat,
+    OpenProbability,
+    PositiveFloat,
+    PositiveInt,
+    checked_dataclass,
+)
 
 WORDS = 64  # tokens that are no candidates
 
 
-@value
+@checked_dataclass
 class GameStudy(Study):
     """A secret, one of ``candidates`` drawn evenly, stands in ``copies`` examples among ``others``.
     A model is trained, and the attacker, who knows all but the secret and the randomness, names the
@@ -44,15 +51,15 @@ class GameStudy(Study):
     LEARNS: ClassVar[tuple[str, str]] = ("bias", "lstm")
 
     learns: Literal["bias", "lstm"] = "bias"
-    candidates: Count = 50
-    copies: Count = 4
-    others: Count = 60
-    steps: Count = 4
-    batch_size: Positive = 48.0
-    posterior: Open = 0.5
-    noise: NotNegative = 1.0
-    clip_norm: Positive = 0.1
-    learning_rate: Positive = 0.5
+    candidates: PositiveInt = 50
+    copies: PositiveInt = 4
+    others: PositiveInt = 60
+    steps: PositiveInt = 4
+    batch_size: PositiveFloat = 48.0
+    posterior: OpenProbability = 0.5
+    noise: NonNegativeFloat = 1.0
+    clip_norm: PositiveFloat = 0.1
+    learning_rate: PositiveFloat = 0.5
 
     def cost(self) -> float:
         """CPU seconds."""
@@ -63,7 +70,7 @@ class GameStudy(Study):
         that ran (the smaller of the bounds by KL and by the blow-up function)."""
         promise = replace(self, seed=0, noise=1.0)
         made = _promise(promise)
-        (phase,) = methods.weighted(
+        (phase,) = schedules.weighted_phases(
             replace(made, noise_multiplier=made.noise_multiplier * self.noise),
             epochs=1,
             clip_norm=self.clip_norm,
@@ -74,7 +81,7 @@ class GameStudy(Study):
         others = rng.integers(self.candidates, self.candidates + WORDS, size=(self.others, 2))
         texts = [[c, secret] for c in self.carriers] + others.tolist()
         shape = ModelSpec("lstm", self.candidates + WORDS, embedding=8, hidden=8)
-        model = build(shape, self.seed).to(desk.device)
+        model = build_model(shape, self.seed).to(desk.device)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(self.learns == "lstm" or name == "head.bias")
         before = self.scores(model)
@@ -100,12 +107,14 @@ class GameStudy(Study):
 
 
 @functools.lru_cache(maxsize=16)
-def _promise(game: GameStudy) -> Plan:
+def _promise(game: GameStudy) -> ProtectionPlan:
     """Every example is as likely as another; the noise is the least by the tight bound."""
     holders = (np.arange(game.copies + game.others) < game.copies)[None].astype(float)
     held = sparse.csr_array(holders)
     promise = 1 / game.candidates, game.posterior
-    made = plan(held, *promise, steps=game.steps, batch_size=game.batch_size, scale=math.inf)
+    made = plan_protection(
+        held, *promise, steps=game.steps, batch_size=game.batch_size, scale=math.inf
+    )
     sigma = noise_multiplier(
         held, made.probabilities, *promise, steps=game.steps, accounting="tight"
     )

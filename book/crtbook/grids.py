@@ -20,7 +20,7 @@ from crtbook.runs import CrtStudy, ScreeningStudy
 from crtbook.secrets import ExtractionStudy, MaskedStudy, UnigramStudy, first_available
 from crtbook.study import Study
 from crtbook.tables import STUDIES
-from crtlib.experiments import crt
+from crtlib.studies import crt_study
 from crtlib.text import corpora
 from crtlib.training import methods
 
@@ -76,7 +76,7 @@ def choices_grid(settings: Settings) -> dict[str, list[CrtStudy]]:
     """CRT at one gamma with each of its choices, a few seeds: LSTM on CustomerSim."""
     few = settings.but(seeds=settings.choice_seeds)
     return {
-        name: _runs(few, crt.DEFAULT, "crt", "lstm", **change)
+        name: _runs(few, crt_study.DEFAULT_CORPUS, "crt", "lstm", **change)
         for name, change in STUDIES["choices"].items()
     }
 
@@ -91,7 +91,7 @@ def public_start_grid(settings: Settings) -> list[CrtStudy]:
     return [
         study
         for method, start in itertools.product(STARTED, ({}, _start(settings)))
-        for study in _runs(settings, crt.DEFAULT, method, "gpt2", **start)
+        for study in _runs(settings, crt_study.DEFAULT_CORPUS, method, "gpt2", **start)
     ]
 
 
@@ -109,18 +109,18 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
         (corpus, model, [*main, *ablations], settings.data[corpus].trials, {})
         for corpus, model, main, ablations in _cells(settings)
     ]
-    if crt.DEFAULT in settings.corpora and "gpt2" in settings.models:
+    if crt_study.DEFAULT_CORPUS in settings.corpora and "gpt2" in settings.models:
         start = _start(settings)
-        cells.append((crt.DEFAULT, "gpt2", [*STARTED], settings.public_trials, start))
+        cells.append((crt_study.DEFAULT_CORPUS, "gpt2", [*STARTED], settings.public_trials, start))
     studies = []
     for corpus, model, names, trials, start in cells:
         # learning rates as a share of those that random weights are searched with
         rates = search.GENTLY if start or model == "pretrained" else 1.0
         drawn = search.draws(trials, settings.data[corpus].pub_passes, rates=rates)
         for method, draw in itertools.product(names, drawn):
-            chosen = {name: draw[name] for name in methods.by_name(method).searched}
+            chosen = {name: draw[name] for name in methods.method_by_name(method).searched}
             studies.append(_run(settings, corpus, method, model, **chosen | start))
-    return [replace(study, seed=crt.TUNING_SEED) for study in studies]
+    return [replace(study, seed=crt_study.TUNING_SEED) for study in studies]
 
 
 def carriers_grid(settings: Settings) -> list[CarrierStudy]:
@@ -136,7 +136,7 @@ def _cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]
         if model in allowed.models:
             main, ablations = (
                 [m for m in settings[kind]
-                 if m in allowed[kind] and model in (methods.by_name(m).models or [model])]
+                 if m in allowed[kind] and model in (methods.method_by_name(m).models or [model])]
                 for kind in ("methods", "ablations")
             )  # fmt: skip
             yield corpus, model, main, ablations
@@ -172,7 +172,7 @@ def axis_grid(settings: Settings) -> list[AxisStudy]:
     for arm, seed in itertools.product(ARMS, range(settings.seeds)):
         chosen = {}
         for like in arm.like or (arm.method,):
-            chosen |= search.tuned(like, "lstm", crt.DEFAULT, table=tables)
+            chosen |= search.tuned(like, "lstm", crt_study.DEFAULT_CORPUS, table=tables)
         gamma = settings.gamma if arm.gamma is None else arm.gamma
         run = {"method": arm.method, "model": "lstm", "gamma": gamma, "seed": seed}
         out.append(AxisStudy(**given | chosen | run))
@@ -185,7 +185,10 @@ def axis_grid(settings: Settings) -> list[AxisStudy]:
 def _report(settings: Settings, shape: str, *, last: bool = False, **changes: Any) -> LeakageStudy:
     """A run that a profile's section, its sizes for the corpus, and one of its shapes give; with a
     report at the ``last`` epoch alone, or at each snapshot."""
-    sizes, there = settings.shapes[shape], settings.data[changes.get("corpus", crt.DEFAULT)]
+    sizes, there = (
+        settings.shapes[shape],
+        settings.data[changes.get("corpus", crt_study.DEFAULT_CORPUS)],
+    )
     ends = {"snapshots": (sizes.epochs,)} if last else {}
     return LeakageStudy(**_known(LeakageStudy, {**settings, **there, **sizes, **ends, **changes}))
 
@@ -225,7 +228,7 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
         runs += one_table(report, seed).values()
     for seed, corpus in itertools.product(range(training.seeds), training.corpora):
         every = list(figure_5(training, seed, corpus).values())
-        runs += every if corpora.source(corpus).draw else every[:1]
+        runs += every if corpora.find_source(corpus).draw else every[:1]
     return runs
 
 
@@ -311,7 +314,7 @@ def screening_grid(settings: Settings) -> list[ScreeningStudy]:
             | {"corpus": corpus, "policy": pi, "conservative": pi_c}
         )
         for corpus, sizes in settings.data.items()
-        if corpora.available(corpus)
+        if corpora.is_corpus_available(corpus)
         for pi, pi_c in STUDIES["policies"]
     ]
 

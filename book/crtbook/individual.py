@@ -13,9 +13,9 @@ True
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crtlib.accounting import accountants
-from crtlib.accounting.composition import Array, Pair
-from crtlib.checks import check
+from crtlib.accounting import renyi
+from crtlib.accounting.privacy_loss import Array, GaussianMixturePair
+from crtlib.checks import check_allowed
 
 LEVELS = 20
 """Norms are rounded up to multiples of a twentieth of the clipping norm: a curve for each."""
@@ -33,19 +33,19 @@ def epsilons(
     accounting. ``norms (times, points)``: the lengths of the points' gradients in units of the
     clipping norm, what is longer is cut; each row stands for ``steps`` steps. That is exact where
     every step has its row, and an estimate where norms are looked at less often."""
-    check("noise_multiplier", noise_multiplier, noise_multiplier > 0, "positive")
+    check_allowed("noise_multiplier", noise_multiplier, noise_multiplier > 0, "positive")
     shares = np.atleast_2d(np.asarray(norms, dtype=float))
     bad = ~(shares >= 0)
-    check("norms", float(shares[bad][0]) if bad.any() else 0.0, not bad.any(), "at least 0")
+    check_allowed("norms", float(shares[bad][0]) if bad.any() else 0.0, not bad.any(), "at least 0")
     levels = np.ceil(np.minimum(shares, 1.0) * LEVELS - 1e-9).astype(int)
-    spent = np.zeros((LEVELS + 1, len(accountants.ORDERS)))
+    spent = np.zeros((LEVELS + 1, len(renyi.RENYI_ORDERS)))
     for level in set(levels.ravel().tolist()) - {0}:  # a gradient of zero spends nothing
         sigma = noise_multiplier * LEVELS / level
         ways = [
-            Pair.of(sampling_probability, group=1, sigma=sigma, direction=d)
+            GaussianMixturePair.of(sampling_probability, group=1, sigma=sigma, direction=d)
             for d in ("forward", "backward")
         ]
-        spent[level] = accountants.RenyiCurve([(ways[0], steps)], [(ways[1], steps)]).values
-    orders = np.array(accountants.ORDERS, dtype=float)
+        spent[level] = renyi.RenyiCurve([(ways[0], steps)], [(ways[1], steps)]).values
+    orders = np.array(renyi.RENYI_ORDERS, dtype=float)
     each = spent[levels].sum(axis=0)  # (points, orders)
-    return np.array([accountants.to_epsilon(orders, values, delta) for values in each])
+    return np.array([renyi.epsilon_from_renyi(orders, values, delta) for values in each])

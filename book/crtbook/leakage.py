@@ -25,20 +25,32 @@ from crtbook.mitigations import report_recall
 from crtbook.secrets import of_values
 from crtbook.study import Desk, Row, Study
 from crtbook.tables import STUDIES
-from crtlib.accounting import ledger, secrets
+from crtlib.accounting import ledger, secret_protection
 from crtlib.attacks import leakage
-from crtlib.experiments import crt
-from crtlib.models.networks import ModelSpec, build
-from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
-from crtlib.screening import policies
-from crtlib.screening.redaction import Dedup, Prepared, prepare, redact
-from crtlib.text import canaries, corpora, customersim, records
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.screening import policy_changes, regex_policies
+from crtlib.screening.preparation import DedupScope, PreparedPoints, prepare_points
+from crtlib.screening.redaction import redact
+from crtlib.studies import crt_study, study_data, study_run
+from crtlib.text import canaries, corpora, customersim, data_points
 from crtlib.text.records import Corpus, Dialogue, Point, Turn
-from crtlib.text.tokenizer import Bpe, train_bpe
-from crtlib.training import methods
-from crtlib.training.loop import Run, train
-from crtlib.training.methods import Constants, Method
+from crtlib.text.tokenizer import BpeTokenizer, train_bpe
+from crtlib.training import methods, schedules
+from crtlib.training.loop import train
+from crtlib.training.methods import Method, PublicConstants
 from crtlib.training.phases import Phase
+from crtlib.training.run_state import TrainingRun
+from crtlib.values import (
+    NonEmptyStr,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OpenProbability,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    checked_dataclass,
+)
 
 PARTS = ("public", "private")
 THRESHOLDS = (8.0, 3.0)
@@ -47,7 +59,7 @@ PUNCTUATION = re.compile(r"[^\w\s]")
 epsilon = functools.lru_cache(ledger.epsilon)
 
 
-@value
+@checked_dataclass
 class LeakageStudy(Study):
     """One model and its leakage report at the epochs ``snapshots``.
 
@@ -63,49 +75,49 @@ class LeakageStudy(Study):
     kind: ClassVar[str] = "leakage"
 
     method: Literal["sgd", "dpsgd", "crt", "lp_weighted", "public"]
-    corpus: Word = crt.DEFAULT
+    corpus: NonEmptyStr = crt_study.DEFAULT_CORPUS
     unit: Literal["turn", "user"] = "turn"
-    dialogues: Count = 60
-    heldout: Count = 60
-    public: Count = 150
-    public_epochs: Count = 6
-    canaries: Whole = 0
-    copies: Whole = 10
-    bots: Whole = 0
+    dialogues: PositiveInt = 60
+    heldout: PositiveInt = 60
+    public: PositiveInt = 150
+    public_epochs: PositiveInt = 6
+    canaries: NonNegativeInt = 0
+    copies: NonNegativeInt = 10
+    bots: NonNegativeInt = 0
     policy: Literal["none", "regex", "rare"] = "none"
-    gamma: Share = 0.0
-    min_users: Count = 5
+    gamma: Probability = 0.0
+    min_users: PositiveInt = 5
     dedup: bool = False
     init: Literal["random", "public"] = "random"
     model: Literal["lstm", "gru", "gpt2"] = "gru"
-    embedding: Count = 32
-    hidden: Count = 48
-    layers: Count = 1
-    vocab_size: Count = 400
-    epochs: Count = 12
-    snapshots: Annotated[tuple[Count, ...], Field(strict=False)] = (12,)
-    batch_size: Count = 32
-    learning_rate: Positive = 1e-2
-    pub_passes: Count = 3
-    private_learning_rate: Positive = 1e-2
-    sampling_probability: Share = 0.1
-    noise_multiplier: NotNegative = 1.0
-    clip_norm: Positive = 0.1
-    delta: Open = 8e-5
-    prior: Open = 1e-3
-    posterior: Open = 0.1
-    threshold: Positive = 2.0
+    embedding: PositiveInt = 32
+    hidden: PositiveInt = 48
+    layers: PositiveInt = 1
+    vocab_size: PositiveInt = 400
+    epochs: PositiveInt = 12
+    snapshots: Annotated[tuple[PositiveInt, ...], Field(strict=False)] = (12,)
+    batch_size: PositiveInt = 32
+    learning_rate: PositiveFloat = 1e-2
+    pub_passes: PositiveInt = 3
+    private_learning_rate: PositiveFloat = 1e-2
+    sampling_probability: Probability = 0.1
+    noise_multiplier: NonNegativeFloat = 1.0
+    clip_norm: PositiveFloat = 0.1
+    delta: OpenProbability = 8e-5
+    prior: OpenProbability = 1e-3
+    posterior: OpenProbability = 0.1
+    threshold: PositiveFloat = 2.0
     left_out: bool = False
     detail: bool = False
 
     @property
     def how(self) -> Method:
         """Its method."""
-        return methods.by_name(self.method)
+        return methods.method_by_name(self.method)
 
     def reads(self) -> Iterable[str]:
         """The fingerprint of its corpus."""
-        return (corpora.fingerprint(self.corpus),)
+        return (corpora.corpus_fingerprint(self.corpus),)
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough."""
@@ -117,7 +129,7 @@ class LeakageStudy(Study):
         reports = len(self.snapshots) * (1.5 + self.left_out)
         return self.dialogues * width * (self.epochs + reports + self.left_out * self.epochs)
 
-    def shape(self, tokenizer: Bpe) -> ModelSpec:
+    def shape(self, tokenizer: BpeTokenizer) -> ModelSpec:
         """The model's shape."""
         given = {n: getattr(self, n) for n in ("embedding", "hidden", "layers")}
         return ModelSpec(self.model, tokenizer.vocab_size, **given)
@@ -143,16 +155,18 @@ class Data:
     points: tuple[Point, ...]
     heldout: tuple[Point, ...]
     public: tuple[Point, ...]
-    tokenizer: Bpe
+    tokenizer: BpeTokenizer
 
 
 def data(study: LeakageStudy) -> Data:
     """What a run reads; each part follows from the seed."""
-    split = crt.splits(study.corpus, "paper", study.dialogues, study.heldout, study.seed)
-    other = customersim.simulate(study.public, 10**6 + study.seed, "rich", database_seed=1)
-    secret = canaries.make(study.canaries, seed=study.seed) if study.canaries else ()
-    planted = canaries.insert(split.train, secret, copies=study.copies, seed=study.seed)
-    planted, public = _with_bots(planted, other, study), records.points(other, "turn")
+    split = study_data.split_corpus(
+        study.corpus, "paper", study.dialogues, study.heldout, study.seed
+    )
+    other = customersim.simulate_corpus(study.public, 10**6 + study.seed, "rich", database_seed=1)
+    secret = canaries.make_canaries(study.canaries, seed=study.seed) if study.canaries else ()
+    planted = canaries.insert_canaries(split.train, secret, copies=study.copies, seed=study.seed)
+    planted, public = _with_bots(planted, other, study), data_points.make_points(other, "turn")
     tokenizer = train_bpe((p.text for p in public), vocab_size=study.vocab_size)
     return Data(_points(planted, study.unit), _points(split.valid, study.unit), public, tokenizer)
 
@@ -169,20 +183,26 @@ def _with_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
 
 def _points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     if unit == "turn":
-        return records.points(corpus, "turn")
-    return records.points(records.people(corpus), "dialogue")
+        return data_points.make_points(corpus, "turn")
+    return data_points.make_points(data_points.merge_by_user(corpus), "dialogue")
 
 
-def prepared(study: LeakageStudy, points: Sequence[Point]) -> Prepared:
+def prepared(study: LeakageStudy, points: Sequence[Point]) -> PreparedPoints:
     """The points as the method reads them: redacted and deduplicated where it does that."""
     policy = {
-        "none": policies.none,
-        "regex": policies.miss(policies.regex(), study.gamma, study.seed),
+        "none": regex_policies.none_policy,
+        "regex": policy_changes.with_misses(
+            regex_policies.corpus_regex_policy(), study.gamma, study.seed
+        ),
         "rare": mitigations.rare_words(study.min_users),
     }[study.policy]
-    careful = policies.regex() if study.how.deduplicates else policies.none
-    scope: Dedup = "all" if study.dedup else "none"
-    return prepare(points, policy(points), careful(points), dedup=scope, duplicates="drop")
+    careful = (
+        regex_policies.corpus_regex_policy()
+        if study.how.deduplicates
+        else regex_policies.none_policy
+    )
+    scope: DedupScope = "all" if study.dedup else "none"
+    return prepare_points(points, policy(points), careful(points), dedup=scope, duplicates="drop")
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -192,7 +212,12 @@ TrainModel = Callable[[Sequence[Point]], nn.Module]
 
 
 def trainer(
-    shape: ModelSpec, tokenizer: Bpe, phases: Sequence[Phase], *, seed: int, device: str = "cpu"
+    shape: ModelSpec,
+    tokenizer: BpeTokenizer,
+    phases: Sequence[Phase],
+    *,
+    seed: int,
+    device: str = "cpu",
 ) -> TrainModel:
     """How to train a model of this shape on any points. ``trainer(...)(other_points)`` is a public
     model from other text in one call (Inan et al. 2021, Section 5)."""
@@ -200,14 +225,14 @@ def trainer(
 
     def train_model(points: Sequence[Point]) -> nn.Module:
         parts = {"public": [], "private": []} | {part: tokenizer.encode(p.text for p in points)}
-        return train(build(shape, seed).to(device), phases, parts, seed=seed).model
+        return train(build_model(shape, seed).to(device), phases, parts, seed=seed).model
 
     return train_model
 
 
 def leave_users_out(train_model: TrainModel, points: Sequence[Point], users: set[str]) -> nn.Module:
     """The paper's second kind of public model: trained anew without all data of these users
-    (as a rule :meth:`crtlib.attacks.leakage.Leakage.owners`), so public to them alone.
+    (as a rule :meth:`crtlib.attacks.leakage.LeakageReport.owners`), so public to them alone.
 
     Raises ``ValueError`` where a user has no point, or nobody remains.
     """
@@ -221,11 +246,13 @@ def leave_users_out(train_model: TrainModel, points: Sequence[Point], users: set
 
 @functools.lru_cache(maxsize=4)
 def _public(
-    shape: ModelSpec, tokenizer: Bpe, seed: int, dialogues: int, epochs: int, device: str
+    shape: ModelSpec, tokenizer: BpeTokenizer, seed: int, dialogues: int, epochs: int, device: str
 ) -> nn.Module:
-    text = customersim.simulate(dialogues, 10**6 + seed, "rich", database_seed=1)
-    plan = methods.sgd(epochs=epochs, batch_size=32, learning_rate=1e-2)
-    return trainer(shape, tokenizer, plan, seed=seed, device=device)(records.points(text, "turn"))
+    text = customersim.simulate_corpus(dialogues, 10**6 + seed, "rich", database_seed=1)
+    plan = schedules.sgd_phases(epochs=epochs, batch_size=32, learning_rate=1e-2)
+    return trainer(shape, tokenizer, plan, seed=seed, device=device)(
+        data_points.make_points(text, "turn")
+    )
 
 
 def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module:
@@ -236,28 +263,30 @@ def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module
 
 def plain(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
     """Ordinary training of the run's shape on any points, to leave users out."""
-    plan = methods.sgd(
+    plan = schedules.sgd_phases(
         epochs=study.epochs, batch_size=study.batch_size, learning_rate=study.learning_rate
     )
     return trainer(study.shape(d.tokenizer), d.tokenizer, plan, seed=study.seed, device=device)
 
 
-def schedule(study: LeakageStudy, ready: Prepared) -> list[Phase]:
+def schedule(study: LeakageStudy, ready: PreparedPoints) -> list[Phase]:
     """The phases of a run."""
     size = study.dialogues * (1 if study.unit == "user" else 8)  # public: eight turns a dialogue
     plan = secret_plan(study, ready.all) if study.how.weighs else None
     return study.how.phases(
-        Constants.of(
+        PublicConstants.of(
             study, plan=plan, normaliser=study.sampling_probability * size,
             has_public=bool(ready.public),
         )
     )  # fmt: skip
 
 
-def secret_plan(study: Any, points: Sequence[Point], scale: float = 1.0) -> secrets.Plan:
+def secret_plan(
+    study: Any, points: Sequence[Point], scale: float = 1.0
+) -> secret_protection.ProtectionPlan:
     """Secret protection (Hush!): which point holds which labelled value, and what follows."""
     values = [{p.text[a.start : a.end] for a in p.secrets} for p in points]
-    return secrets.plan(
+    return secret_protection.plan_protection(
         of_values(values),
         study.prior,
         study.posterior,
@@ -268,7 +297,7 @@ def secret_plan(study: Any, points: Sequence[Point], scale: float = 1.0) -> secr
     )
 
 
-def fit(study: LeakageStudy, desk: Desk) -> tuple[Data, Run]:
+def fit(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
     """Train; what was measured at each snapshot is in the run's history, so that a run that goes on
     from its checkpoint has it as well. A metric of several items has the names ``metric/item``."""
     d = data(study)
@@ -283,11 +312,13 @@ def fit(study: LeakageStudy, desk: Desk) -> tuple[Data, Run]:
         return _measured(study, d, model, public, epoch, past, desk.device)
 
     if not study.how.trains:
-        return d, Run(public, history=[{"epoch": study.epochs, **look(study.epochs, public)}])
+        return d, TrainingRun(
+            public, history=[{"epoch": study.epochs, **look(study.epochs, public)}]
+        )
     texts = {"private": ready.all} if study.how.reads_raw else {k: getattr(ready, k) for k in PARTS}
     parts = {k: d.tokenizer.encode(p.text for p in v) for k, v in texts.items()}
     start = public_model(study, d) if study.init == "public" else None
-    model = (start or build(study.shape(d.tokenizer), study.seed)).to(desk.device)
+    model = (start or build_model(study.shape(d.tokenizer), study.seed)).to(desk.device)
     options: dict[str, Any] = {"on_epoch": look, "checkpoint": desk.checkpoint}
     return d, train(model, phases, parts, seed=study.seed, **options)
 
@@ -314,9 +345,11 @@ def of_figure_5(table: DataFrame) -> DataFrame:
 # --- measuring ------------------------------------------------------------------------------------
 
 
-def report(study: LeakageStudy, d: Data, model: nn.Module, public: nn.Module) -> leakage.Leakage:
+def report(
+    study: LeakageStudy, d: Data, model: nn.Module, public: nn.Module
+) -> leakage.LeakageReport:
     """The tab attack on the training text, compared with a public model."""
-    return leakage.leakage(model, d.tokenizer, d.points, k=1, public=public)
+    return leakage.measure_leakage(model, d.tokenizer, d.points, k=1, public=public)
 
 
 def _measured(
@@ -334,16 +367,18 @@ def _measured(
     clean = study.policy == "none" and not study.how.deduplicates
     texts = (p if clean else redact(p, p.secrets) for p in d.heldout)
     facts: dict[str, float | None] = {
-        **crt.utility(model, d.tokenizer, Counter(replace(p, id="", user="") for p in texts)),
+        **study_run.measure_utility(
+            model, d.tokenizer, Counter(replace(p, id="", user="") for p in texts)
+        ),
         "train_ppl": np.exp(-np.nanmean(np.concatenate(page.scores.logprobs))),
         "runs": len(page.runs),
         "longest": max(alone.length, default=0),
         "unique_secrets": sum(map(bool, alone.kinds)),  # sequences with a whole labelled secret
-        **leakage.metrics(page.sequences, study.threshold),
+        **leakage.leakage_metrics(page.sequences, study.threshold),
     }
-    if not study.how.weighs and (event := methods.events(past)):
+    if not study.how.weighs and (event := schedules.combine_phase_events(past)):
         facts["epsilon"] = epsilon(event, delta=study.delta)
-    planted = {p.user for p in d.points if p.user.startswith(canaries.USER)}
+    planted = {p.user for p in d.points if p.user.startswith(canaries.CANARY_USER_PREFIX)}
     if planted:
         recall = report_recall(model, page, bos=d.tokenizer.bos, users=planted)
         facts |= {f"canaries_{k}": v for k, v in asdict(recall).items()}
@@ -359,14 +394,14 @@ def _measured(
 
 
 def _answered(
-    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.Leakage
+    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.LeakageReport
 ) -> dict[str, float]:
     """Held-out accuracy among three guesses; with ``detail`` what an interface without an answer
     above a perplexity costs, and the share of unique sequences that it leaves."""
-    held = leakage.documents(d.heldout, d.tokenizer)
-    scores = leakage.score(model, held, bos=d.tokenizer.bos)
+    held = leakage.tokenise_documents(d.heldout, d.tokenizer)
+    scores = leakage.score_documents(model, held, bos=d.tokenizer.bos)
     ranks = np.concatenate(scores.ranks)
-    facts = {"acc_top_3": float((ranks[ranks != leakage.NEVER] < 3).mean())}
+    facts = {"acc_top_3": float((ranks[ranks != leakage.NO_CONTEXT_RANK] < 3).mean())}
     if not study.detail:
         return facts
     left, cost = (
@@ -394,8 +429,8 @@ def ended(study: LeakageStudy, epoch: int) -> LeakageStudy:
 
 
 def without_owners(
-    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.Leakage, device: str = "cpu"
-) -> leakage.Leakage | None:
+    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.LeakageReport, device: str = "cpu"
+) -> leakage.LeakageReport | None:
     """The report against a model that was trained without the owners of unique sequences, as in
     Table 4 of Inan et al.; None where there is no owner, or nobody else."""
     owners = page.owners()
@@ -405,13 +440,13 @@ def without_owners(
 
 
 def _left_out(
-    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.Leakage, device: str
+    study: LeakageStudy, d: Data, model: nn.Module, page: leakage.LeakageReport, device: str
 ) -> dict[str, float | None]:
     """The metrics of :func:`without_owners`."""
     facts: dict[str, float | None] = {
         "left_out_users": len(page.owners()) / len({p.user for p in d.points})
     }
     if compared := without_owners(study, d, model, page, device):
-        found = leakage.metrics(compared.sequences, study.threshold)
+        found = leakage.leakage_metrics(compared.sequences, study.threshold)
         facts |= {f"left_out_{k}": v for k, v in found.items()}
     return facts

@@ -1,7 +1,7 @@
 """How like a corpus is to the original CustomerSim: sizes, secrets, templates.
 
->>> from crtlib.text.customersim import simulate
->>> round(statistics(simulate(50, 0))["turns_mean"]) > 5
+>>> from crtlib.text.customersim import simulate_corpus
+>>> round(statistics(simulate_corpus(50, 0))["turns_mean"]) > 5
 True
 """
 
@@ -10,7 +10,7 @@ import statistics as st
 from collections import Counter, defaultdict
 
 from crtbook.tables import STUDIES
-from crtlib.text.customersim import KINDS
+from crtlib.text.customersim import CUSTOMERSIM_KINDS
 from crtlib.text.records import Corpus
 
 ORIGINAL: dict[str, tuple[float, float]] = STUDIES["customersim"]
@@ -45,8 +45,11 @@ def statistics(corpus: Corpus) -> dict[str, float]:
         "secret_turn_share": sum(bool(t.secrets) for t in corpus.turns()) / sum(turns),
         "secret_free_turns": len(free),
         "secret_templates": len(templates),
-        **{f"share_{k}": counts[k] / total if total else math.nan for k in KINDS},
-        **{f"unique_{k}": len(values[k]) / counts[k] if counts[k] else math.nan for k in KINDS},
+        **{f"share_{k}": counts[k] / total if total else math.nan for k in CUSTOMERSIM_KINDS},
+        **{
+            f"unique_{k}": len(values[k]) / counts[k] if counts[k] else math.nan
+            for k in CUSTOMERSIM_KINDS
+        },
     }
 
 

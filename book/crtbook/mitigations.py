@@ -22,9 +22,17 @@ import torch
 from pandas import DataFrame
 from torch import Tensor, nn
 
-from crtlib.attacks.leakage import NEVER, Document, Leakage, Scores, distinct, features, find_runs
-from crtlib.checks import check
-from crtlib.models import networks, scoring
+from crtlib.attacks.leakage import (
+    NO_CONTEXT_RANK,
+    Document,
+    LeakageReport,
+    TokenScores,
+    deduplicate_texts,
+    find_runs,
+    sequence_features,
+)
+from crtlib.checks import check_allowed
+from crtlib.models import generation, interface, scoring
 from crtlib.text.records import Point, Secret
 
 
@@ -38,15 +46,15 @@ def next_perplexity(
     def measure(logprobs: Tensor, _: Tensor) -> tuple[Tensor]:
         return (torch.special.entr(logprobs.exp()).sum(-1).double().exp(),)
 
-    texts, place = distinct(documents, bos)
-    (values,) = scoring.over_tokens(model, texts, measure)
+    texts, place = deduplicate_texts(documents, bos)
+    (values,) = scoring.map_token_distributions(model, texts, measure)
     lead = np.ones(int(bos is None))
     return [np.concatenate([lead, values[i]]) for i in place]
 
 
 def harden(
     documents: Sequence[Document],
-    scores: Scores,
+    scores: TokenScores,
     perplexity: Sequence[np.ndarray],
     *,
     k: int,
@@ -61,7 +69,7 @@ def harden(
     guessed (none is no guess), ``unique`` what the report still finds, ``longest`` its longest.
     The cost in accuracy is that of held-out documents: call it on these too.
     """
-    targets = [np.asarray(r) != NEVER for r in scores.ranks]
+    targets = [np.asarray(r) != NO_CONTEXT_RANK for r in scores.ranks]
     total = max(1, sum(int(t.sum()) for t in targets))
     rows = []
     for threshold in [np.inf, *thresholds]:
@@ -69,7 +77,7 @@ def harden(
         runs = find_runs(
             documents, scores, k=k, flush=flush, min_length=min_length, answered=allowed
         )
-        table = features(runs, documents)
+        table = sequence_features(runs, documents)
         alone = table.length[table.users_in_d == 1]
         shown = zip(allowed, targets, scores.ranks, strict=True)
         answered, right = np.sum([[(a & t).sum(), (a & (r < k)).sum()] for a, t, r in shown], 0)
@@ -83,12 +91,12 @@ _WORD = re.compile(r"\w+")
 
 def rare_words(min_users: int) -> Callable[[Sequence[Point]], list[tuple[Secret, ...]]]:
     """The vocabulary rule (Section 6.1) as a screening policy: it flags every word that fewer than
-    ``min_users`` people use, for :func:`crtlib.screening.redaction.prepare` to redact.
+    ``min_users`` people use, for :func:`crtlib.screening.preparation.prepare_points` to redact.
 
     The paper warns that 25 users did not suffice where people share names. The rule depends on
     the corpus, so it has no guarantee of its own: what it flags tells of its neighbours.
     """
-    check("min_users", min_users, min_users >= 1, "at least 1")
+    check_allowed("min_users", min_users, min_users >= 1, "at least 1")
 
     def policy(points: Sequence[Point]) -> list[tuple[Secret, ...]]:
         owners: dict[str, set[str]] = {}
@@ -135,7 +143,7 @@ class Recall:
 
 
 def report_recall(
-    model: nn.Module, report: Leakage, *, bos: int | None, users: set[str] | None = None
+    model: nn.Module, report: LeakageReport, *, bos: int | None, users: set[str] | None = None
 ) -> Recall:
     """Recall of the report itself on the labelled secrets of these users (all by default).
 
@@ -143,7 +151,7 @@ def report_recall(
     behind the report: given the text before it, is each of its tokens among the top k? For a model
     with a limited context the nearest text before the secret is given.
     """
-    unique, limit = set(report.unique().tokens), networks.context(model)
+    unique, limit = set(report.unique().tokens), interface.context_length(model)
     planted = completed = listed = alone = 0
     for i, d in enumerate(report.documents):
         for _, a, b in d.secrets if users is None or d.user in users else ():
@@ -165,17 +173,19 @@ def _completes(
         prefix = prefix[-max(1, limit - len(rest)) :]
     if not prefix:
         return False
-    state, logprobs = scoring.start(model, prefix)
+    state, logprobs = generation.read_prefix(model, prefix)
     for target in rest:
         if int((logprobs[0] > logprobs[0, target]).sum()) >= k:
             return False
         if limit is not None and state.length == limit:
             return False
-        state, logprobs = scoring.step(model, state, torch.tensor([target], device=logprobs.device))
+        state, logprobs = generation.extend_prefix(
+            model, state, torch.tensor([target], device=logprobs.device)
+        )
     return True
 
 
-def lengths_only(report: Leakage) -> tuple[DataFrame, DataFrame]:
+def lengths_only(report: LeakageReport) -> tuple[DataFrame, DataFrame]:
     """Runs and sequences where nobody may look at text (end of Section 4): sequences and contexts
     are their lengths; users, documents and labels are gone as well."""
     number = {w: i for i, w in enumerate(report.sequences.tokens)}

@@ -17,7 +17,7 @@ import pandas as pd
 from scipy.special import betaincinv
 
 from crtbook import exchangeable
-from crtlib.accounting.composition import Array
+from crtlib.accounting.privacy_loss import Array
 
 CHUNK = 500
 """Draws at a time."""

@@ -310,7 +310,7 @@ MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
 pages from the system cost a GPT-2 a tenth of its time."""
 
 
-PRELOADED = ["crtlib.experiments.crt", "torch._dynamo", "scipy.signal"]
+PRELOADED = ["crtlib.studies.crt_study", "torch._dynamo", "scipy.signal"]
 """What every worker needs; the second is what torch imports when the first optimizer is made, the
 third, with ``scipy.stats``, what computes a guarantee and compares attacks."""
 

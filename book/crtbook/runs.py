@@ -9,13 +9,13 @@
 A finished training, kept in a folder: the model, and what was done to private points.
 
 >>> import tempfile
->>> from crtlib.accounting.ledger import SampledGaussian
->>> from crtlib.models.networks import build
+>>> from crtlib.accounting.events import SampledGaussian
+>>> from crtlib.models.construction import build_model
 >>> from crtlib.text.tokenizer import train_bpe
 >>> bpe = train_bpe(["hello"], vocab_size=270)
 >>> spec = ModelSpec("lstm", bpe.vocab_size, embedding=4, hidden=4)
 >>> folder = tempfile.mkdtemp()
->>> save(Run(build(spec, 0), [SampledGaussian(0.1, 1.0, 20)]), bpe, spec, folder)
+>>> save(TrainingRun(build_model(spec, 0), [SampledGaussian(0.1, 1.0, 20)]), bpe, spec, folder)
 >>> kept(folder)[0].events
 [SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20)]
 """
@@ -33,23 +33,23 @@ import pandas as pd
 from crtbook.study import Desk, Row, Study, rows
 from crtlib import files, outputs
 from crtlib.attacks import by_name as attacks
-from crtlib.experiments import crt
-from crtlib.experiments.crt import Fitted
-from crtlib.files import Named
+from crtlib.files import StrPath
 from crtlib.models import folder as model_folder
-from crtlib.models import pretrained
-from crtlib.models.networks import ModelSpec
-from crtlib.options import Count, Whole, Word, value
-from crtlib.screening import policies, rates, tagger
+from crtlib.models import pretrained, smollm2
+from crtlib.models.specs import ModelSpec
+from crtlib.screening import policies, policy_changes, rates, tagger
 from crtlib.screening.policy import Policy
-from crtlib.text import corpora, records
-from crtlib.text.tokenizer import Bpe
-from crtlib.training.loop import EVENTS, Run
+from crtlib.studies import crt_study, study_data, study_run
+from crtlib.studies.study_run import TrainedStudy
+from crtlib.text import corpora, data_points
+from crtlib.text.tokenizer import BpeTokenizer
+from crtlib.training.run_state import EVENT_CLASSES, TrainingRun
+from crtlib.values import NonEmptyStr, NonNegativeInt, PositiveInt, checked_dataclass
 
 
-@value
-class CrtStudy(crt.CrtStudy, Study):
-    """One :class:`crtlib.experiments.crt.CrtStudy` that a sweep can run."""
+@checked_dataclass
+class CrtStudy(crt_study.CrtStudy, Study):
+    """One :class:`crtlib.studies.crt_study.CrtStudy` that a sweep can run."""
 
     LATER = frozenset(
         [
@@ -68,25 +68,25 @@ class CrtStudy(crt.CrtStudy, Study):
     def reads(self) -> Iterable[str]:
         """Fingerprints of the corpora, the starting point and the policies' folders, and the names
         of attacks that are not this library's: what was stored without them lacks their rows."""
-        ours = {attack.name for attack in attacks.OURS}
-        yield from (f"attack {name}" for name in attacks.known() if name not in ours)
-        yield corpora.fingerprint(self.corpus)
-        if crt.is_corpus(self.init):
-            yield corpora.fingerprint(self.init)
+        ours = {attack.name for attack in attacks.BUILT_IN_ATTACKS}
+        yield from (f"attack {name}" for name in attacks.all_attacks() if name not in ours)
+        yield corpora.corpus_fingerprint(self.corpus)
+        if crt_study.is_corpus(self.init):
+            yield corpora.corpus_fingerprint(self.init)
         elif self.init != "random":
-            yield pretrained.fingerprint(self.init)
+            yield pretrained.model_fingerprint(self.init)
         if Path(self.template).is_file():
             yield Path(self.template).read_text(encoding="utf-8")
         for name in (self.policy, self.conservative):
             if ":" in name:
-                yield pretrained.fingerprint(name.partition(":")[2])
+                yield pretrained.model_fingerprint(name.partition(":")[2])
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough; the packages of a model."""
-        if self.init == pretrained.SMOLLM2 and (need := pretrained.lacking()):
+        if self.init == smollm2.SMOLLM2_NAME and (need := smollm2.missing_smollm2_packages()):
             return f"{self.init}: {need}"
         size = self.dialogues + 2 * self.heldout
-        start = lacking(self.init) if crt.is_corpus(self.init) else None
+        start = lacking(self.init) if crt_study.is_corpus(self.init) else None
         return lacking(self.corpus, size, self.labelled) or start
 
     def cost(self) -> float:
@@ -111,35 +111,35 @@ class CrtStudy(crt.CrtStudy, Study):
         """Train, unless the desk keeps the model already; measure."""
         fitted = restore(self, desk.model) if desk.model else None
         if fitted is None:
-            fitted = crt.fit(self, checkpoint=desk.checkpoint, device=desk.device)
+            fitted = study_run.fit_study(self, checkpoint=desk.checkpoint, device=desk.device)
             if desk.model:
                 save(fitted.run, fitted.data.tokenizer, fitted.spec, desk.model)
-        return crt.measure(self, fitted)
+        return study_run.measure_study(self, fitted)
 
 
-def restore(study: CrtStudy, folder: Named) -> Fitted | None:
+def restore(study: CrtStudy, folder: StrPath) -> TrainedStudy | None:
     """The finished training of ``study`` that is kept in ``folder``, or None."""
     found = kept(folder)
     if found is None:
         return None
     run, tokenizer, spec = found
-    d = crt.data(study)
+    d = study_data.prepare_data(study)
     if tokenizer.fingerprint != d.tokenizer.fingerprint:
         raise ValueError(f"{folder}: its tokenizer is not the one of this study's data")
-    phases = crt.schedule(study, has_public=bool(d.prepared.public))
-    return Fitted(run, d, phases, spec)
+    phases = crt_study.schedule_phases(study, has_public=bool(d.prepared.public))
+    return TrainedStudy(run, d, phases, spec)
 
 
 def lacking(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
     """What is missing here to read so many dialogues of this corpus, and so many more that teach a
     policy; None: nothing."""
-    if not corpora.available(corpus):
+    if not corpora.is_corpus_available(corpus):
         return f"{corpus}: is not here; CRTLIB_DATA must name a folder that holds it"
-    if not corpora.available(corpus, "train"):
+    if not corpora.is_corpus_available(corpus, "train"):
         return f"{corpus}: its training split is not here"
-    if corpora.source(corpus).draw or not dialogues:
+    if corpora.find_source(corpus).draw or not dialogues:
         return None
-    reserve = dialogues if crt.is_corpus(corpus) else 0  # the search has a block to itself
+    reserve = dialogues if crt_study.is_corpus(corpus) else 0  # the search has a block to itself
     needed = dialogues + reserve + labelled
     size = _size(corpus, needed)
     if size < needed:
@@ -150,15 +150,15 @@ def lacking(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
 @functools.lru_cache(maxsize=64)
 def _size(corpus: str, needed: int) -> int:
     """How many dialogues it has, counted up to ``needed``: reading all takes seconds."""
-    return len(corpora.load(corpus, limit=needed))
+    return len(corpora.load_corpus(corpus, limit=needed))
 
 
 # --------------------------------------------------------------------------- models that are kept
 def save(
-    run: Run,
-    tokenizer: Bpe,
+    run: TrainingRun,
+    tokenizer: BpeTokenizer,
     spec: ModelSpec | None,
-    folder: Named,
+    folder: StrPath,
 ) -> None:
     """Write model, shape, tokenizer and what was done, each atomically; ``run.json`` comes last and
     holds the SHA-256 of the others, so where it stands and agrees the folder is whole. Without a
@@ -169,23 +169,25 @@ def save(
     names = model_folder.save(run.model, tokenizer, spec, folder)
     summary = {
         **run.facts(),
-        "sha256": {name: outputs.sha256(folder / name) for name in names},
+        "sha256": {name: outputs.hash_file(folder / name) for name in names},
     }
     files.write_text(record, json.dumps(summary) + "\n", mode=0o600)
 
 
-def kept(folder: Named) -> tuple[Run, Bpe, ModelSpec | None] | None:
+def kept(folder: StrPath) -> tuple[TrainingRun, BpeTokenizer, ModelSpec | None] | None:
     """What :func:`save` wrote to ``folder``; None where it is not there, not whole or damaged."""
     folder = Path(folder)
     try:
         summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        if any(outputs.sha256(folder / name) != sha for name, sha in summary["sha256"].items()):
+        if any(outputs.hash_file(folder / name) != sha for name, sha in summary["sha256"].items()):
             return None
-        model, tokenizer, spec = model_folder.ours(folder)
+        model, tokenizer, spec = model_folder.load_saved_model(folder)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    events = [EVENTS[event.pop("type")](**event) for event in summary["events"]]
-    run = Run(model, events, summary["history"], summary["seconds"], Counter(summary["updates"]))
+    events = [EVENT_CLASSES[event.pop("type")](**event) for event in summary["events"]]
+    run = TrainingRun(
+        model, events, summary["history"], summary["seconds"], Counter(summary["updates"])
+    )
     return run, tokenizer, spec
 
 
@@ -194,7 +196,7 @@ TAUGHT = ("tagger", "tagger_conservative")
 """Policies that a study teaches itself, from the labelled part of its corpus."""
 
 
-@value
+@checked_dataclass
 class ScreeningStudy(Study):
     """What a pair of policies misses: the three rates that the theorem needs, of ``policy`` as pi
     with ``conservative`` as pi_c, on ``heldout`` dialogues of each of two parts that taught nobody;
@@ -207,19 +209,19 @@ class ScreeningStudy(Study):
     (0.0, 40.0, True)
     """
 
-    policy: Word
-    conservative: Word = "everything"
-    corpus: Word = crt.DEFAULT
+    policy: NonEmptyStr
+    conservative: NonEmptyStr = "everything"
+    corpus: NonEmptyStr = crt_study.DEFAULT_CORPUS
     unit: Literal["turn", "dialogue"] = "turn"
-    labelled: Whole = 0
-    heldout: Count = 100
+    labelled: NonNegativeInt = 0
+    heldout: PositiveInt = 100
 
     def reads(self) -> Iterable[str]:
         """Fingerprints of the corpus and of the policies' folders."""
-        yield corpora.fingerprint(self.corpus)
+        yield corpora.corpus_fingerprint(self.corpus)
         for name in (self.policy, self.conservative):
             if name.startswith(("tagger:", "tagger_conservative:", "list:")):
-                yield pretrained.fingerprint(name.partition(":")[2])
+                yield pretrained.model_fingerprint(name.partition(":")[2])
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough."""
@@ -233,9 +235,13 @@ class ScreeningStudy(Study):
 
     def run(self, desk: Desk) -> list[Row]:
         """Count, of, rate and upper bound of each rate, and what share of points pi flags."""
-        split = crt.splits(self.corpus, "paper", 1, self.heldout, self.seed, self.labelled)
+        split = study_data.split_corpus(
+            self.corpus, "paper", 1, self.heldout, self.seed, self.labelled
+        )
         points = tuple(
-            p for part in (split.valid, split.test) for p in records.points(part, self.unit)
+            p
+            for part in (split.valid, split.test)
+            for p in data_points.make_points(part, self.unit)
         )
         pi, pi_c = (self._policy(name) for name in (self.policy, self.conservative))
         flags, cautious = pi(points), pi_c(points)
@@ -245,7 +251,7 @@ class ScreeningStudy(Study):
         either = [bool(f or c) for f, c in zip(flags, cautious, strict=True)]
         facts: dict[str, float] = {"points": len(points), "private": sum(either) / len(points)}
         facts["flagged"] = sum(map(bool, flags)) / len(points)
-        for name in rates.NAMES:
+        for name in rates.RATE_NAMES:
             rate = getattr(counted, name)
             facts |= {f"{name}_count": rate.count, f"{name}_of": rate.of}
             facts |= {f"{name}_rate": rate.rate or 0.0, f"{name}_upper": rate.upper}
@@ -253,14 +259,20 @@ class ScreeningStudy(Study):
 
     def _policy(self, name: str) -> Policy:
         parts = [self._part(part) for part in name.split("+")]
-        return parts[0] if len(parts) == 1 else policies.union(*parts)
+        return parts[0] if len(parts) == 1 else policy_changes.union_policy(*parts)
 
     def _part(self, name: str) -> Policy:
         if name not in TAUGHT:
             return policies.policy_by_name(name, self.corpus)
-        split = crt.splits(self.corpus, "paper", 1, self.heldout, self.seed, self.labelled)
-        made = tagger.fit(records.points(split.labelled, unit=self.unit), seed=self.seed)
-        return (tagger.redacting if name == "tagger" else tagger.conservative)(made)
+        split = study_data.split_corpus(
+            self.corpus, "paper", 1, self.heldout, self.seed, self.labelled
+        )
+        made = tagger.train_tagger(
+            data_points.make_points(split.labelled, unit=self.unit), seed=self.seed
+        )
+        return (tagger.tagger_policy if name == "tagger" else tagger.conservative_tagger_policy)(
+            made
+        )
 
 
 def by_pair(table: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from crtbook import tables
-from crtlib.experiments import crt
+from crtlib.studies import crt_study
 from crtlib.training import methods
 
 Number = int | float
@@ -48,7 +48,7 @@ def draws(trials: int, passes: Sequence[int], *, rates: float = 1.0) -> list[dic
 def tuned(
     method: str,
     model: str,
-    corpus: str = crt.DEFAULT,
+    corpus: str = crt_study.DEFAULT_CORPUS,
     *,
     init: str = "random",
     table: str | Sequence[str] = "tuning",
@@ -65,7 +65,7 @@ def tuned(
         rows = rows[rows.metric == "valid_ppl_words"]
         rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
         here = rows[rows.corpus == corpus]
-        rows = here if len(here) else rows[rows.corpus == crt.DEFAULT]
+        rows = here if len(here) else rows[rows.corpus == crt_study.DEFAULT_CORPUS]
         if len(rows):
             break
     else:
@@ -73,7 +73,7 @@ def tuned(
             f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
         )
     best = rows[rows.epoch == rows.epoch.max()].sort_values("value").iloc[0]
-    return {name: best[name].item() for name in methods.by_name(method).searched}
+    return {name: best[name].item() for name in methods.method_by_name(method).searched}
 
 
 def of_profile(profile: str) -> tuple[str, ...]:

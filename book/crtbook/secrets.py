@@ -18,13 +18,13 @@ Masked language models: which tokens are hidden, and their loss.
 ...                        generator=torch.Generator().manual_seed(0))
 >>> targets.tolist()  # the frame, first and last, is never asked for
 [[-100, 5, 6, 7, -100]]
->>> bert = build(ModelSpec("bert", 9, hidden=8, heads=2), seed=0)
+>>> bert = build_model(ModelSpec("bert", 9, hidden=8, heads=2), seed=0)
 >>> bool(abs(loss(bert, [[0, 5, 6, 7, 1]] * 40, mask=2, seed=0) - 2.197) < 0.3)  # log 9: a guess
 True
 
 Verbatim extraction: which training sequences a model continues word by word (Section 5.2).
 
->>> model = build(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5), seed=0)
+>>> model = build_model(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5), seed=0)
 >>> first, second = continuation(model, [[1, 2], [3, 4]], length=3).tolist()
 >>> sequences = [[1, 2, *first], [3, 4, *second], [3, 4, 6, 6, 6]]
 >>> extracted(model, sequences, prefix=2, suffix=3).tolist()
@@ -55,23 +55,34 @@ from torch import Tensor, nn
 from crtbook import runs
 from crtbook.study import Desk, Row, Study, rows
 from crtbook.tight import tight_posterior
-from crtlib.accounting import secrets
-from crtlib.accounting.secrets import promised
-from crtlib.checks import check
-from crtlib.experiments import crt
-from crtlib.models import networks, scoring
-from crtlib.models.networks import ModelSpec, build
+from crtlib.accounting import group_mixtures, secret_protection
+from crtlib.accounting.secret_guesses import check_promises
+from crtlib.checks import check_allowed
+from crtlib.models import generation, interface, scoring
+from crtlib.models.construction import build_model
 from crtlib.models.scoring import token_logprobs
-from crtlib.options import Count, NotNegative, Open, Positive, Share, Whole, Word, value
-from crtlib.text import corpora, records
+from crtlib.models.specs import ModelSpec
+from crtlib.studies import crt_study
+from crtlib.text import corpora, data_points
 from crtlib.text.records import MASK, Point, Secret
-from crtlib.text.tokenizer import Bpe, train_bpe
-from crtlib.training.clipping import IGNORED
-from crtlib.training.devices import sent
+from crtlib.text.tokenizer import BpeTokenizer, train_bpe
+from crtlib.training.devices import send_to_device
 from crtlib.training.loop import train
-from crtlib.training.methods import Private, dpsgd
-from crtlib.training.noise import Random
-from crtlib.training.phases import Batch, Phase, PrivatePhase, collate
+from crtlib.training.micro_batch import IGNORE_INDEX
+from crtlib.training.noise import RandomSource
+from crtlib.training.phases import Phase, PrivatePhase, collate_micro_batches
+from crtlib.training.schedules import DpSgdConstants, dpsgd_phases
+from crtlib.training.steps import LogicalBatch
+from crtlib.values import (
+    NonEmptyStr,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OpenProbability,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    checked_dataclass,
+)
 
 # --- who holds what -------------------------------------------------------------------------------
 
@@ -93,7 +104,9 @@ def of_pairs(table: pd.DataFrame, *, prior: float) -> Incidence:
     secret of the first of its rows is promised. Raises ValueError unless 0 < prior < r < 1."""
     secret, secrets = pd.factorize(table["secret"])
     example, examples = pd.factorize(table["example"])
-    p, r = promised(prior, table["r"].to_numpy(float)[np.unique(secret, return_index=True)[1]])
+    p, r = check_promises(
+        prior, table["r"].to_numpy(float)[np.unique(secret, return_index=True)[1]]
+    )
     shape = len(secrets), len(examples)
     matrix = sparse.csr_array((np.ones(len(table)), (secret, example)), shape=shape)
     return Incidence(matrix, np.asarray(secrets), np.asarray(examples), p, r)
@@ -124,28 +137,28 @@ def hide(
     *,
     mask: int,
     vocab_size: int,
-    generator: Random,
+    generator: RandomSource,
     share: float = SHARE,
 ) -> tuple[Tensor, Tensor]:
     """Inputs and targets (B, L) of ``tokens`` (B, L): each token but the first and the last is
     asked for with probability ``share``; of those 80 % read ``mask``, 10 % a random token, 10 %
-    what they are. Targets are ``IGNORED`` elsewhere.
+    what they are. Targets are ``IGNORE_INDEX`` elsewhere.
 
     The draws depend on nothing but ``generator`` and the lengths. Raises ValueError for a share
     outside (0, 1].
     """
-    check("share", share, 0 < share <= 1, "in (0, 1]")
+    check_allowed("share", share, 0 < share <= 1, "in (0, 1]")
     place = torch.arange(tokens.shape[1], device=tokens.device)
-    inside = (place > 0) & (place < sent(lengths, tokens.device)[:, None] - 1)
+    inside = (place > 0) & (place < send_to_device(lengths, tokens.device)[:, None] - 1)
     asked = inside & (_uniforms(tokens, generator) < share)
     fate = _uniforms(tokens, generator)
     other = (_uniforms(tokens, generator) * vocab_size).long()
     inputs = tokens.masked_fill(asked & (fate < 0.8), mask)
     inputs = torch.where(asked & (fate >= 0.9), other, inputs)
-    return inputs, tokens.masked_fill(~asked, IGNORED)
+    return inputs, tokens.masked_fill(~asked, IGNORE_INDEX)
 
 
-def _uniforms(tokens: Tensor, generator: Random) -> Tensor:
+def _uniforms(tokens: Tensor, generator: RandomSource) -> Tensor:
     # What is hidden guards no secret, so where noise is secure any good generator will do.
     seeded = generator if isinstance(generator, torch.Generator) else None
     return torch.rand(tokens.shape, device=tokens.device, dtype=torch.float64, generator=seeded)
@@ -163,7 +176,7 @@ class MaskedPhase(PrivatePhase):
 
     draws: ClassVar[bool] = True
 
-    def examples(self, batch: Batch, noise: Random) -> Iterator[tuple[Tensor, ...]]:
+    def examples(self, batch: LogicalBatch, noise: RandomSource) -> Iterator[tuple[Tensor, ...]]:
         """``(inputs, lengths, targets)``: see :func:`hide`."""
         for tokens, lengths in batch:
             inputs, targets = hide(
@@ -194,19 +207,19 @@ def invariant(phase: MaskedPhase, points: int) -> InvariantPhase:
 @torch.no_grad()
 def loss(model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, seed: int) -> float:
     """Mean cross entropy in nats of the tokens asked for; the same ones for the same ``seed``."""
-    if networks.is_causal(model):
+    if interface.is_causal(model):
         raise ValueError("model: must be a masked language model")
-    head, training = networks.head(model), model.training
+    head, training = interface.output_head(model), model.training
     device = head.weight.device
     generator = torch.Generator(device).manual_seed(seed)
     total, count = 0.0, 0
     model.eval()
-    for tokens, lengths in collate(sequences, range(len(sequences)), device):
+    for tokens, lengths in collate_micro_batches(sequences, range(len(sequences)), device):
         inputs, targets = hide(
             tokens, lengths, mask=mask, vocab_size=len(head.weight), generator=generator
         )
-        asked = targets != IGNORED
-        logits = head.logits(networks.hidden(model, inputs, lengths)[asked])
+        asked = targets != IGNORE_INDEX
+        logits = head.logits(interface.hidden_states(model, inputs, lengths)[asked])
         total += float(F.cross_entropy(logits.float(), targets[asked], reduction="sum"))
         count += int(asked.sum())
     model.train(training)
@@ -249,16 +262,16 @@ def continuation(model: nn.Module, prefixes: Sequence[Sequence[int]], *, length:
 
     All prefixes have the same number of tokens. The model is read as it is, without dropout.
     """
-    check("length", length, length >= 1, "at least 1")
+    check_allowed("length", length, length >= 1, "at least 1")
     out = np.zeros((len(prefixes), length), dtype=np.int64)
     for first in range(0, len(prefixes), AT_ONCE):
         block = slice(first, first + AT_ONCE)
-        state, logprobs = scoring.start(model, torch.as_tensor(prefixes[block]))
+        state, logprobs = generation.read_prefix(model, torch.as_tensor(prefixes[block]))
         for t in range(length):
             guess = logprobs.argmax(1)
             out[block, t] = guess.cpu().numpy()
             if t + 1 < length:
-                state, logprobs = scoring.step(model, state, guess)
+                state, logprobs = generation.extend_prefix(model, state, guess)
     return out
 
 
@@ -272,8 +285,8 @@ def extracted(
     Raises ValueError for a sequence that is shorter
     than both together; what comes after is not read.
     """
-    check("prefix", prefix, prefix >= 1, "at least 1")
-    check("suffix", suffix, suffix >= 1, "at least 1")
+    check_allowed("prefix", prefix, prefix >= 1, "at least 1")
+    check_allowed("suffix", suffix, suffix >= 1, "at least 1")
     shortest = min(map(len, sequences), default=prefix + suffix)
     if shortest < prefix + suffix:
         raise ValueError(
@@ -309,14 +322,16 @@ def kinds(
 def first_available(names: Sequence[str]) -> str:
     """The first of these corpora that is there; CustomerSim, which is made, always is."""
     for name in names:
-        if corpora.available(name, split(name)):
+        if corpora.is_corpus_available(name, split(name)):
             return name
     raise ValueError(f"corpora={', '.join(names)}: none is available")
 
 
 def split(name: str) -> str:
     """The first split of a corpus that is there; the parts of :func:`texts` are our own."""
-    return next((s for s in ("train", "valid", "test") if corpora.available(name, s)), "train")
+    return next(
+        (s for s in ("train", "valid", "test") if corpora.is_corpus_available(name, s)), "train"
+    )
 
 
 Texts = namedtuple("Texts", ["public", "train", "valid", "test"])
@@ -327,11 +342,11 @@ Texts = namedtuple("Texts", ["public", "train", "valid", "test"])
 def texts(corpus: str, dialogues: int, seed: int) -> Texts:
     """A corpus' turns (sentences where nobody speaks), without repetitions, shuffled by ``seed``
     and cut 15 : 65 : 10 : 10. A paragraph (WikiText) or an abstract (arXiv) is a dialogue."""
-    if draw := corpora.source(corpus).draw:
+    if draw := corpora.find_source(corpus).draw:
         whole = draw(dialogues, seed, "rich")
     else:
-        whole = corpora.load(corpus, split(corpus), limit=dialogues)
-    points = records.points(whole, unit="turn")
+        whole = corpora.load_corpus(corpus, split(corpus), limit=dialogues)
+    points = data_points.make_points(whole, unit="turn")
     if not whole.dialogues[0].turns[0].speaker:
         points = sentences(points)
     lines = sorted({p.text for p in points if len(p.text) > 15})
@@ -378,26 +393,26 @@ def without(line: str, words: Collection[str]) -> str:
     return re.sub("[A-Za-z]+", lambda m: MASK if m[0].lower() in words else m[0], line)
 
 
-@value
+@checked_dataclass
 class TextStudy(Study):
     """A run on the :func:`texts` of a corpus."""
 
-    corpus: Word = crt.DEFAULT
+    corpus: NonEmptyStr = crt_study.DEFAULT_CORPUS
 
     def reads(self) -> Iterable[str]:
         """The fingerprint of its corpus."""
-        yield corpora.fingerprint(self.corpus, split(self.corpus))
+        yield corpora.corpus_fingerprint(self.corpus, split(self.corpus))
 
     def lacks(self) -> str | None:
         """The corpus that is not here."""
-        here = corpora.available(self.corpus, split(self.corpus))
+        here = corpora.is_corpus_available(self.corpus, split(self.corpus))
         return None if here else runs.lacking(self.corpus)
 
 
 # --- Section 5.1: a masked language model on text with word-secrets -------------------------------
 
 
-@value
+@checked_dataclass
 class MaskedStudy(TextStudy):
     """One plan and one model. ``scale=None``: no preprocessing, every example weighs the same.
     ``noisy=False`` trains on the same samples without noise (and promises nothing). ``simulated``
@@ -409,24 +424,24 @@ class MaskedStudy(TextStudy):
     LATER = frozenset({"simulated", "predicate"})
 
     targets: Literal["linear", "sqrt"]
-    scale: Positive | None
+    scale: PositiveFloat | None
     noisy: bool
-    dialogues: Count = 300
-    first: Whole = 200
-    secrets: Count = 150
-    prior: Open = 0.01
-    posterior_low: Open = 0.1
-    posterior_high: Open = 0.9
-    vocab_size: Count = 400
-    hidden: Count = 32
-    layers: Count = 2
-    heads: Count = 2
-    context: Count = 64
-    steps: Count = 30
-    batch_size: Count = 64
-    clip_norm: Positive = 0.1
-    learning_rate: Positive = 1e-3
-    simulated: Count = 1
+    dialogues: PositiveInt = 300
+    first: NonNegativeInt = 200
+    secrets: PositiveInt = 150
+    prior: OpenProbability = 0.01
+    posterior_low: OpenProbability = 0.1
+    posterior_high: OpenProbability = 0.9
+    vocab_size: PositiveInt = 400
+    hidden: PositiveInt = 32
+    layers: PositiveInt = 2
+    heads: PositiveInt = 2
+    context: PositiveInt = 64
+    steps: PositiveInt = 30
+    batch_size: PositiveInt = 64
+    clip_norm: PositiveFloat = 0.1
+    learning_rate: PositiveFloat = 1e-3
+    simulated: PositiveInt = 1
     predicate: Literal["anything", "word"] = "anything"
 
     def cost(self) -> float:
@@ -435,7 +450,7 @@ class MaskedStudy(TextStudy):
         phases = 1 + (self.predicate == "word")
         return 1 + 1e-4 * phases * self.steps * self.batch_size * self.context / 32 * width
 
-    def phase(self, plan: secrets.Plan, bpe: Bpe) -> MaskedPhase:
+    def phase(self, plan: secrets.Plan, bpe: BpeTokenizer) -> MaskedPhase:
         """All steps of a plan, on text of this vocabulary."""
         return MaskedPhase(
             epoch=1,
@@ -456,7 +471,7 @@ class MaskedStudy(TextStudy):
         text = texts(self.corpus, self.dialogues, self.seed)
         bpe = _vocabulary(text.public, self.vocab_size)
         shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads", "context")}
-        model = build(ModelSpec("bert", bpe.vocab_size, **shape), self.seed)
+        model = build_model(ModelSpec("bert", bpe.vocab_size, **shape), self.seed)
 
         def cut(lines: Iterable[str]) -> list[list[int]]:
             return [ids[: self.context] for ids in bpe.encode(lines)]
@@ -469,7 +484,9 @@ class MaskedStudy(TextStudy):
             phases.insert(0, invariant(phases[0], len(read)))
         model.to(desk.device)
         run = train(model, phases, parts, seed=self.seed, checkpoint=desk.checkpoint)
-        accounted = secrets.guarantees(run.events, holders.matrix, prior=holders.prior)[0]
+        accounted = secret_protection.secret_guess_bounds(
+            run.events, holders.matrix, prior=holders.prior
+        )[0]
         facts = {
             "kept": plan.kept,
             "kept_examples": float((plan.weights > 0.5).mean()),
@@ -483,13 +500,13 @@ class MaskedStudy(TextStudy):
         return rows(facts)
 
 
-@value
+@checked_dataclass
 class UnigramStudy(TextStudy):
     """How often each token stands in the training texts of :class:`MaskedStudy`, and nothing of
     its place: a model whose loss is not below this one's has learned nothing that is compared."""
 
-    dialogues: Count = 300
-    vocab_size: Count = 400
+    dialogues: PositiveInt = 300
+    vocab_size: PositiveInt = 400
 
     def run(self, desk: Desk) -> list[Row]:
         """The loss on the test texts, in nats a token, with one added to every count."""
@@ -503,7 +520,7 @@ class UnigramStudy(TextStudy):
 
 
 @functools.lru_cache(maxsize=64)
-def masked_plan(study: MaskedStudy) -> tuple[secrets.Plan, Incidence]:
+def masked_plan(study: MaskedStudy) -> tuple[secret_protection.ProtectionPlan, Incidence]:
     """How to train, and who holds what."""
     holders = secret_words(
         texts(study.corpus, study.dialogues, study.seed).train,
@@ -513,7 +530,7 @@ def masked_plan(study: MaskedStudy) -> tuple[secrets.Plan, Incidence]:
         posteriors=(study.posterior_low, study.posterior_high),
         seed=study.seed,
     )
-    plan = secrets.plan(
+    plan = secret_protection.plan_protection(
         holders.matrix,
         holders.prior,
         holders.posterior,
@@ -535,7 +552,7 @@ def planned(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> DataFr
     rows = []
     for seed, (rule, how) in itertools.product(range(seeds), RULES.items()):
         held = masked_plan(replace(base, seed=seed))[1]
-        made = secrets.sweep(
+        made = secret_protection.sweep_scales(
             held.matrix, held.prior, held.posterior, scales=scales, steps=base.steps,
             batch_size=base.batch_size, targets=how[0], solver=how[1],
         )  # fmt: skip
@@ -545,7 +562,7 @@ def planned(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> DataFr
 
 
 @functools.lru_cache(maxsize=8)
-def _vocabulary(public: tuple[str, ...], size: int) -> Bpe:
+def _vocabulary(public: tuple[str, ...], size: int) -> BpeTokenizer:
     return train_bpe(public, vocab_size=size)
 
 
@@ -577,26 +594,26 @@ def chosen(table: DataFrame) -> DataFrame:
 # --- Section 5.2: what can be extracted -----------------------------------------------------------
 
 
-@value
+@checked_dataclass
 class ExtractionStudy(TextStudy):
     """DP-SGD on a causal model, twice: on all texts, and on all but the ``probes``. ``prefix`` and
     ``suffix`` are in tokens."""
 
-    noise_multiplier: NotNegative
-    dialogues: Count = 40
-    probes: Count = 40
-    others: Count = 80
-    prefix: Count = 12
-    suffix: Count = 4
+    noise_multiplier: NonNegativeFloat
+    dialogues: PositiveInt = 40
+    probes: PositiveInt = 40
+    others: PositiveInt = 80
+    prefix: PositiveInt = 12
+    suffix: PositiveInt = 4
     model: Literal["lstm", "gru", "gpt2", "gemma2"] = "gemma2"
-    vocab_size: Count = 320
-    hidden: Count = 32
-    layers: Count = 2
-    heads: Count = 4
-    epochs: Count = 30
-    sampling_probability: Share = 0.2
-    clip_norm: Positive = 1.0
-    learning_rate: Positive = 1e-2
+    vocab_size: PositiveInt = 320
+    hidden: PositiveInt = 32
+    layers: PositiveInt = 2
+    heads: PositiveInt = 4
+    epochs: PositiveInt = 30
+    sampling_probability: Probability = 0.2
+    clip_norm: PositiveFloat = 1.0
+    learning_rate: PositiveFloat = 1e-2
 
     def cost(self) -> float:
         """CPU seconds of both trainings."""
@@ -608,7 +625,7 @@ class ExtractionStudy(TextStudy):
         size = self.sampling_probability * (self.probes + self.others)
         names = ("sampling_probability", "noise_multiplier", "clip_norm", "learning_rate")
         given = {name: getattr(self, name) for name in names}
-        return dpsgd(epochs=self.epochs, private=Private(normaliser=size, **given))
+        return dpsgd_phases(epochs=self.epochs, private=DpSgdConstants(normaliser=size, **given))
 
     def posterior(self, prior: float) -> float:
         """The most that guessing one example can succeed, of one that ``prior`` guesses without
@@ -616,7 +633,7 @@ class ExtractionStudy(TextStudy):
         if self.noise_multiplier == 0:
             return 1.0
         steps = sum(event.steps for event in (p.event() for p in self.phases()) if event)
-        law = secrets.poisson_binomial([self.sampling_probability])
+        law = group_mixtures.poisson_binomial([self.sampling_probability])
         return float(tight_posterior(law, self.noise_multiplier, steps, prior)[1])
 
     def run(self, desk: Desk) -> list[Row]:
@@ -627,13 +644,15 @@ class ExtractionStudy(TextStudy):
             list(dict.fromkeys(tuple(i[:length]) for i in bpe.encode(part) if len(i) >= length))
             for part in (text.train, text.valid)
         )
-        check("others", self.others, self.probes + self.others <= len(lines), f"less: {len(lines)}")
+        check_allowed(
+            "others", self.others, self.probes + self.others <= len(lines), f"less: {len(lines)}"
+        )
         probes, rest = lines[: self.probes], lines[self.probes : self.probes + self.others]
         shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads")}
         spec = ModelSpec(self.model, bpe.vocab_size, context=length, **shape)
         both = [
             train(
-                build(spec, self.seed).to(desk.device), self.phases(), {"private": part},
+                build_model(spec, self.seed).to(desk.device), self.phases(), {"private": part},
                 seed=self.seed, checkpoint=desk.part(name),
             )
             for name, part in (("all", [*probes, *rest]), ("rest", rest))

@@ -47,7 +47,7 @@ SECTIONS: dict[str, Node] = crtbook.entries("sections")["sections"]
 
 def _method(name: str) -> bool:
     try:
-        return bool(methods.by_name(name))
+        return bool(methods.method_by_name(name))
     except ValueError:
         return False
 
@@ -55,12 +55,17 @@ def _method(name: str) -> bool:
 FORMATS: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], Any]]] = {
     "method": (lambda: methods.METHODS, _method),
     "corpus": (
-        lambda: (*corpora.known(), "FILE.jsonl"),
-        lambda name: name in corpora.known() or re.match(r".*\.jsonl(\.gz)?$", name),
+        lambda: (*corpora.available_corpora(), "FILE.jsonl"),
+        lambda name: name in corpora.available_corpora() or re.match(r".*\.jsonl(\.gz)?$", name),
     ),
     "policy": (  # the tagger alone is one that learns from a study's own labelled dialogues
-        lambda: ("tagger", *(f"{name}{takes}" for name, takes in policies.known().items())),
-        lambda name: all(p.partition(":")[0] in policies.known() for p in name.split("+")),
+        lambda: (
+            "tagger",
+            *(f"{name}{takes}" for name, takes in policies.available_policies().items()),
+        ),
+        lambda name: all(
+            p.partition(":")[0] in policies.available_policies() for p in name.split("+")
+        ),
     ),
     "device": (
         lambda: ("auto", "cpu", "cuda", "cuda:N"),
@@ -348,7 +353,7 @@ def _phrase(node: Node) -> str:
     item = node.get("items", node)
     if "format" in item:
         item = {"enum": [*FORMATS[item["format"]][0]()]}
-    return f"{'a list of ' * (node['type'] == 'array')}{options.phrase(item)}"
+    return f"{'a list of ' * (node['type'] == 'array')}{options.describe_type(item)}"
 
 
 def _rules(part: Any) -> Iterator[tuple[Any, str]]:
@@ -382,7 +387,7 @@ def idle(settings: Any) -> Iterator[str]:
     read = (*settings.get("corpora", data), *[SIMULATED][:utility])
     yield from (f"data.{corpus}.*" for corpus in data if corpus not in read)
     for model, shape in settings.shapes.items() if "models" in settings else ():
-        asked = map(methods.by_name, (*settings.methods, *settings.ablations))
+        asked = map(methods.method_by_name, (*settings.methods, *settings.ablations))
         run = {method.name for method in asked if model in (method.models or (model,))}
         if utility:
             run |= {"crt"} if model == "lstm" else {"sgd", "dpsgd", "crt"}
@@ -418,7 +423,7 @@ def cell(section: str) -> str:
             item = node.get("items", node)
             kind = _KINDS[item["type"]]
             kind = f"list[{kind}]" if "items" in node else kind
-            range_ = "text" if "format" in item else options.phrase(item)
+            range_ = "text" if "format" in item else options.describe_type(item)
             told = "" if range_ == "text" else f"{range_.partition(' ')[2] or range_}: "
             lines.append(f"{name} = None  # type: {kind} {told}{node['description']}")
     lines += [f"{name} = Dotted()  # {node['description']}" for name, node in groups.items()]

@@ -1,17 +1,17 @@
 """A study is one run as a value: it names itself, says what it reads, and knows how to run itself;
 and the store of finished runs.
 
->>> @value
+>>> @checked_dataclass
 ... class Coin(Study):
-...     tosses: Whole = 10
+...     tosses: NonNegativeInt = 10
 ...     def run(self, desk):
 ...         return [("heads", 0, 0, float(self.tosses // 2))]
 >>> Coin(seed=0).key == Coin(seed=0, tosses=10).key, Coin(seed=0).key == Coin(seed=1).key
 (True, False)
->>> @value
+>>> @checked_dataclass
 ... class Later(Coin):  # a field that came after runs were stored
 ...     kind, LATER = Coin.kind, frozenset({"bias"})
-...     bias: Whole = 5
+...     bias: NonNegativeInt = 5
 >>> Later(seed=0).key == Coin(seed=0).key, Later(seed=0, bias=6).key == Coin(seed=0).key
 (True, False)
 """
@@ -28,8 +28,8 @@ import pandas as pd
 
 from crtlib import files
 from crtlib.checks import ParameterError
-from crtlib.files import Named
-from crtlib.options import Whole, value
+from crtlib.files import StrPath
+from crtlib.values import NonNegativeInt, checked_dataclass
 
 STORE_VERSION = "3"
 """Raised whenever the same study would train another model than before."""
@@ -57,7 +57,7 @@ class Desk:
         return self.checkpoint and self.checkpoint.with_suffix(f".{name}.pt")
 
 
-@value
+@checked_dataclass
 class Study:
     """One run as a frozen, validated value; what :func:`crtbook.runner.sweep` knows.
 
@@ -69,7 +69,7 @@ class Study:
     LATER: ClassVar[frozenset[str]] = frozenset()
     kind: ClassVar[str] = "study"
 
-    seed: Whole
+    seed: NonNegativeInt
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -135,7 +135,7 @@ class Store:
     [['crt', 'exposure', 1, 0, 2.5, 1]]
     """
 
-    def __init__(self, folder: Named) -> None:
+    def __init__(self, folder: StrPath) -> None:
         if not str(folder) or "://" in str(folder) or "\0" in str(folder):
             raise ParameterError(f"store={str(folder)!r}: must be a folder")
         self.folder = Path(folder)
@@ -177,7 +177,7 @@ class Store:
         with contextlib.ExitStack() as stack:
             try:
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
-                stack.enter_context(files.locked(place, "taken"))
+                stack.enter_context(files.lock_folder(place, "taken"))
                 stack.callback(place.rmdir)
             except (ValueError, FileNotFoundError):  # of another; or just ended
                 ours = False

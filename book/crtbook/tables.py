@@ -25,7 +25,7 @@ from pandas import DataFrame
 
 import crtbook
 from crtlib import __version__, files
-from crtlib.files import Named
+from crtlib.files import StrPath
 
 FOLDER = crtbook.FOLDER / "recorded"
 """The recorded tables: package data, so that they are there without a checkout."""
@@ -94,9 +94,9 @@ def origin(command: str, data: Iterable[str]) -> dict[str, str]:
     return {"command": command, "commit": commit(), "processor": processor(), "data": read}
 
 
-def record(table: DataFrame, path: Named) -> None:
+def record(table: DataFrame, path: StrPath) -> None:
     """Write a table to ``path`` as Parquet, atomically."""
-    with files.replacing(path) as part:
+    with files.replace_atomically(path) as part:
         table.to_parquet(part, index=False)
 
 

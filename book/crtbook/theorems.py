@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crtbook.tight import Composed, compose
-from crtlib.accounting import accountants, secrets
-from crtlib.accounting.accountants import RELATIONS
-from crtlib.accounting.composition import Array, Pair
-from crtlib.accounting.ledger import SampledGaussian, profile
-from crtlib.accounting.secrets import check_each
-from crtlib.checks import check, check_choice, check_delta, check_whole
+from crtlib.accounting import group_mixtures, renyi, secret_protection
+from crtlib.accounting.accountants import NEIGHBOURING_RELATIONS
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.ledger import privacy_profile
+from crtlib.accounting.privacy_loss import Array, GaussianMixturePair
+from crtlib.accounting.secret_guesses import check_array
+from crtlib.checks import check_allowed, check_choice, check_delta, check_whole_number
 
 
 def hockey_stick(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> float:
@@ -36,7 +37,7 @@ def hockey_stick(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> f
     for name, law in (("p", one), ("q", two)):
         total = float(law.sum())
         sums = bool((law >= 0).all()) and abs(total - 1) < 1e-9
-        check(f"sum of {name}", total, sums, "1, of probabilities that are at least 0")
+        check_allowed(f"sum of {name}", total, sums, "1, of probabilities that are at least 0")
     here = two > 0
     gain = np.maximum(one[here] - _exp(epsilon) * two[here], 0).sum()
     return float(gain + one[~here].sum())
@@ -66,7 +67,7 @@ def group_naive(
     eps = np.sort(np.asarray(epsilons, dtype=float))
     if not eps.size:
         return 0.0, 0.0
-    check("epsilons", float(eps[0]), eps[0] >= 0, "at least 0")
+    check_allowed("epsilons", float(eps[0]), eps[0] >= 0, "at least 0")
     total = float(eps.sum())
     if tight:
         log_factor = float(np.logaddexp.reduce(np.concatenate([[0.0], np.cumsum(eps[:-1])])))
@@ -91,7 +92,7 @@ def group_delta(
     lower bound is that of an actual test. Several events: :func:`crtlib.accounting.ledger.delta`
     with its ``group``.
     """
-    check("epsilon", epsilon, epsilon >= 0, "at least 0")
+    check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
     return _group_bracket(event, group, neighbouring_relation, "delta", epsilon)
 
 
@@ -116,13 +117,15 @@ def group_epsilon(
 def _group_bracket(
     event: SampledGaussian, group: int, relation: str, what: str, at: float
 ) -> tuple[float, float]:
-    check_whole("group", group, 0)
-    check_choice("neighbouring_relation", relation, RELATIONS)
-    check("noise_multiplier", event.noise_multiplier, event.noise_multiplier > 0, "positive")
+    check_whole_number("group", group, 0)
+    check_choice("neighbouring_relation", relation, NEIGHBOURING_RELATIONS)
+    check_allowed(
+        "noise_multiplier", event.noise_multiplier, event.noise_multiplier > 0, "positive"
+    )
     if not group or not event.steps or not event.sampling_probability:
         return 0.0, 0.0
     brackets = [getattr(way, what)(at) for way in _group(event, int(group), relation)]
-    curve = profile(event, "pld", relation, int(group))
+    curve = privacy_profile(event, "pld", relation, int(group))
     proved = curve.delta(at) if what == "delta" else curve(at)
     return max(low for low, _ in brackets), min(proved, max(high for _, high in brackets))
 
@@ -130,9 +133,9 @@ def _group_bracket(
 @lru_cache(maxsize=2)  # each holds some ten million numbers
 def _group(event: SampledGaussian, group: int, relation: str) -> tuple[Composed, ...]:
     """The group against its absence and back, or against its worst replacement."""
-    law = secrets.poisson_binomial([event.sampling_probability] * group)
+    law = group_mixtures.poisson_binomial([event.sampling_probability] * group)
     sigma, steps = event.noise_multiplier, int(event.steps)
-    ways = secrets.RELATIONS[relation]
+    ways = secret_protection.PROMISE_DIRECTIONS[relation]
     return tuple(compose(law, sigma, steps, direction=way) for way in ways)
 
 
@@ -144,7 +147,7 @@ def crt_group(
     (The paper writes "detects"; Proposition 5, which it applies, counts the missed ones.) The
     conservative policy must catch the whole group, and neighbours are taken after deduplication.
     """
-    check_whole("missed", missed, 0)
+    check_whole_number("missed", missed, 0)
     return group_naive([epsilon] * int(missed), delta=delta, tight=tight)
 
 
@@ -156,17 +159,21 @@ def renyi_posterior(law: Array, sigma: float, steps: int, prior: float) -> float
     """Lemma 3.2 by the best of many Renyi orders, for a secret whose count has this law: as cheap
     as KL, and below it at small priors; against the reference.
 
-    >>> law = secrets.poisson_binomial([0.2] * 5)
-    >>> kl = 20 * float(secrets.mixture_kl(secrets.counts([0.2] * 5, [0, 5]), 4.0)[0])
-    >>> from crtlib.accounting.secrets import posterior
+    >>> law = group_mixtures.poisson_binomial([0.2] * 5)
+    >>> kl = 20 * float(group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.2] * 5, [0,
+    5]), 4.0)[0])
+    >>> from crtlib.accounting.secret_guesses import posterior_from_divergence
     >>> from crtbook.tight import tight_posterior
     >>> best = tight_posterior(law, 4.0, 20, 0.01)[1]
-    >>> bounds = [float(posterior(kl, 0.01)), renyi_posterior(law, 4.0, 20, 0.01), best]
+    >>> bounds = [float(posterior_from_divergence(kl, 0.01)), renyi_posterior(law, 4.0, 20, 0.01),
+    best]
     >>> [round(r, 3) for r in bounds]  # by KL, by Renyi, and the tight one
     [0.262, 0.173, 0.121]
     """
-    each = accountants.divergences(Pair(tuple(law.tolist()), sigma, "forward"), accountants.ORDERS)
-    return by_renyi(steps * each, accountants.ORDERS, prior)
+    each = renyi.renyi_divergences(
+        GaussianMixturePair(tuple(law.tolist()), sigma, "forward"), renyi.RENYI_ORDERS
+    )
+    return by_renyi(steps * each, renyi.RENYI_ORDERS, prior)
 
 
 def by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) -> float:
@@ -177,9 +184,9 @@ def by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) -> float:
     0.14
     """
     c, a = np.broadcast_arrays(np.asarray(divergences, float), np.asarray(orders, float))
-    check_each("orders", a, a > 1, "above 1")
-    check_each("divergences", c, c >= 0, "at least 0")
-    check("prior", prior, 0 < prior < 1, "in (0, 1)")
+    check_array("orders", a, a > 1, "above 1")
+    check_array("divergences", c, c >= 0, "at least 0")
+    check_allowed("prior", prior, 0 < prior < 1, "in (0, 1)")
     low, high = np.full(c.shape, prior), np.ones(c.shape)  # it grows in r; the safe end is returned
     for _ in range(60):
         r = np.minimum((low + high) / 2, 1 - 2.0**-53)

@@ -1,7 +1,7 @@
 """The best guess of one secret, bracketed: what no attack can pass, and what a test reaches.
 
 A round shows of a secret a group of sampled points against its absence: N(how many were drawn,
-sigma^2) and N(0, sigma^2) (:mod:`crtlib.accounting.secrets`). The library plans by the KL
+sigma^2) and N(0, sigma^2) (:mod:`crtlib.accounting.secret_protection`). The library plans by the KL
 divergence of it, which takes 100,000 secrets at once; :func:`compose` is tight, a second a secret.
 
 >>> low, high = compose(poisson_binomial([0.01]), sigma=1.0, steps=1000).blow_up(0.01)
@@ -17,19 +17,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft, optimize, sparse, special
 
-from crtlib.accounting import secrets
-from crtlib.accounting.composition import ULP, Array, Pair, above, crossings, discounted, power
-from crtlib.accounting.secrets import (
-    DIRECTIONS,
-    RELATIONS,
-    Direction,
-    Plan,
-    divergence,
+from crtlib.accounting import secret_protection
+from crtlib.accounting.group_mixtures import (
+    DIVERGENCE_DIRECTIONS,
+    DivergenceDirection,
     poisson_binomial,
-    posterior,
-    promised,
 )
-from crtlib.checks import check, check_choice, check_delta, check_whole
+from crtlib.accounting.privacy_loss import (
+    ULP,
+    Array,
+    GaussianMixturePair,
+    discounted_tail_masses,
+    loss_crossings,
+    power_by_squaring,
+    tail_masses,
+)
+from crtlib.accounting.secret_guesses import (
+    allowed_divergence,
+    check_promises,
+    posterior_from_divergence,
+)
+from crtlib.accounting.secret_protection import PROMISE_DIRECTIONS, ProtectionPlan
+from crtlib.checks import check_allowed, check_choice, check_delta, check_whole_number
 
 REACH = 9.5  # of the integration grid, in sigma
 WRAP = 1e-13  # mass that may leave the window of a convolution; it is charged
@@ -44,8 +53,9 @@ class Composed:
 
     Upper: a discrete pair that is worse than the true one, with P-mass ``mass`` at ``losses``
     (ascending, nats) and ``infinity`` where Q has none. Lower: the tests "the loss, rounded down
-    round by round, is at least ``tests``", with their ``power`` under P, their ``level`` under Q
-    and ``tilted`` = e^tests level. ``error`` bounds what the numerics may do to one sum.
+    round by round, is at least ``tests``", with their ``power_by_squaring`` under P, their
+    ``level`` under Q and ``tilted`` = e^tests level. ``error`` bounds what the numerics may do to
+    one sum.
     """
 
     losses: np.ndarray
@@ -93,9 +103,11 @@ class Composed:
 
         Upper: min over e^loss of delta(loss) + c e^loss, which is its dual. Lower: the best test.
         """
-        check("c", c, 0 <= c <= 1, "in [0, 1]")
+        check_allowed("c", c, 0 <= c <= 1, "in [0, 1]")
         spacing = self.losses[1] - self.losses[0]
-        sticks = above(self.mass) - discounted(self.mass, spacing)  # delta(losses)
+        sticks = tail_masses(self.mass) - discounted_tail_masses(
+            self.mass, spacing
+        )  # delta(losses)
         upper = float((sticks + c * np.exp(np.minimum(self.losses, 700))).min())
         level = np.maximum.accumulate(self.level[::-1]) + self.error
         lower = float(np.interp(c, level, self.power[::-1], left=0.0)) - self.error
@@ -107,7 +119,7 @@ def compose(
     sigma: float,
     steps: int,
     *,
-    direction: Direction = "forward",
+    direction: DivergenceDirection = "forward",
     points: int = 2**18,
 ) -> Composed:
     """``steps`` rounds of the pair N(count, sigma^2), N(0, sigma^2), count distributed as ``pmf``.
@@ -124,12 +136,14 @@ def compose(
 
     Raises ValueError for a pmf that is none, or sigma, steps outside their range.
     """
-    check("sigma", sigma, 0 < sigma < math.inf, "positive and finite")
-    check_choice("direction", direction, DIRECTIONS)
-    check_whole("steps", steps, 1)
+    check_allowed("sigma", sigma, 0 < sigma < math.inf, "positive and finite")
+    check_choice("direction", direction, DIVERGENCE_DIRECTIONS)
+    check_whole_number("steps", steps, 1)
     law, lost = _law(pmf)
     kind = "replace" if direction == "replace" else "forward"
-    losses, p, q, slack = _bins(Pair(tuple(law.tolist()), sigma, kind), steps, points)
+    losses, p, q, slack = _bins(
+        GaussianMixturePair(tuple(law.tolist()), sigma, kind), steps, points
+    )
     if direction == "backward":
         losses, p, q = -losses[::-1], q[::-1], p[::-1]
     spacing = float(losses[-1] - losses[0]) / (len(losses) - 1)
@@ -142,14 +156,14 @@ def compose(
     low, total, rounding = _convolved({"mass": mass, "p": p, "q": q, "tilted": tilted}, steps)
     grid = steps * losses[0] + spacing * (low + np.arange(len(total["mass"])))
     tests = grid - steps * spacing
-    tail = discounted(total["tilted"], spacing)
-    level = np.where(tests > 0, np.exp(-np.maximum(tests, 0)) * tail, above(total["q"]))
+    tail = discounted_tail_masses(total["tilted"], spacing)
+    level = np.where(tests > 0, np.exp(-np.maximum(tests, 0)) * tail, tail_masses(total["q"]))
     return Composed(
         grid,
         total["mass"],
         infinity=-math.expm1(steps * math.log1p(-min(infinity, 1 - 1e-16))),
         tests=tests,
-        power=above(total["p"]),
+        power=tail_masses(total["p"]),
         level=level,
         tilted=tail,
         error=rounding + 6 * WRAP + steps * (lost + slack),
@@ -177,14 +191,14 @@ def _convolved(laws: dict[str, Array], steps: int) -> tuple[int, dict[str, Array
     window = (low + np.arange(n)) % n
     total, rounding, log_n = {}, 0.0, math.log2(n)
     for name, one in laws.items():
-        whole = fft.irfft(power(fft.rfft(one, n), steps), n)
+        whole = fft.irfft(power_by_squaring(fft.rfft(one, n), steps), n)
         norms = steps * (log_n + 1) * np.linalg.norm(one) + log_n * np.linalg.norm(whole)
         rounding = max(rounding, math.sqrt(n) * 8 * ULP * float(norms))
         total[name] = np.maximum(whole[window], 0)
     return low, total, rounding
 
 
-def _bins(pair: Pair, steps: int, points: int) -> Bins:
+def _bins(pair: GaussianMixturePair, steps: int, points: int) -> Bins:
     """Edges of the loss, equally spaced, and the exact masses of P and Q between them.
 
     ``losses (n,)``; ``p``, ``q (n + 1,)`` with the tails first and last; and a bound on what
@@ -207,7 +221,7 @@ def _bins(pair: Pair, steps: int, points: int) -> Bins:
     span = float(loss[-1] - loss[0])
     spacing = max(window, span, 1e-12) / points
     losses = loss[0] + spacing * np.arange(max(2, 1 + math.floor(span / spacing)))
-    edges = crossings(pair, losses, low, high)
+    edges = loss_crossings(pair, losses, low, high)
     masses, slack = [], 0.0
     for means, weights in laws:
         each, least = _between((edges[:, None] - means) / sigma)
@@ -274,7 +288,7 @@ def tight_posterior(
     another candidate)."""
     brackets = [
         compose(law, sigma, steps, direction=d, points=2**14).blow_up(prior)
-        for d in RELATIONS[neighbouring_relation]
+        for d in PROMISE_DIRECTIONS[neighbouring_relation]
     ]
     return max(b[0] for b in brackets), max(b[1] for b in brackets)
 
@@ -300,16 +314,16 @@ def noise_multiplier(
 ) -> float:
     """The least noise (on the safe side) with which every secret keeps its promise.
 
-    "kl" is :func:`crtlib.accounting.secrets.noise_multiplier`. "tight": the ``tight`` secrets that
-    bind by KL are accounted by the upper end of their blow-up function instead (to 1e-4), the
-    others still by KL, so the result is never above that of "kl", and as much below it as there
-    are few secrets that bind.
+    "kl" is :func:`crtlib.accounting.secret_protection.noise_multiplier_for_promises`. "tight": the
+    ``tight`` secrets that bind by KL are accounted by the upper end of their blow-up function
+    instead (to 1e-4), the others still by KL, so the result is never above that of "kl", and as
+    much below it as there are few secrets that bind.
     """
     check_choice("accounting", accounting, ("kl", "tight"))
-    p, r = promised(np.broadcast_to(prior, incidence.shape[:1]), posterior)
+    p, r = check_promises(np.broadcast_to(prior, incidence.shape[:1]), posterior)
 
     def by_kl(rows: NDArray[np.int64]) -> float:
-        return secrets.noise_multiplier(
+        return secret_protection.noise_multiplier_for_promises(
             incidence[rows], probabilities, p[rows], r[rows], steps=steps,
             neighbouring_relation=neighbouring_relation,
         )  # fmt: skip
@@ -317,8 +331,10 @@ def noise_multiplier(
     sigma = by_kl(np.arange(len(p)))
     if accounting == "kl":
         return sigma
-    spent = secrets.kl(incidence, probabilities, sigma, neighbouring_relation=neighbouring_relation)
-    worst = np.argsort(-spent / divergence(p, r), kind="stable")[:tight]
+    spent = secret_protection.secret_kl_divergences(
+        incidence, probabilities, sigma, neighbouring_relation=neighbouring_relation
+    )
+    worst = np.argsort(-spent / allowed_divergence(p, r), kind="stable")[:tight]
     floor = by_kl(np.setdiff1d(np.arange(len(p)), worst))
     laws = list(zip(_laws(incidence, probabilities, worst), p[worst], r[worst], strict=True))
 
@@ -374,13 +390,19 @@ class SecretGuarantee:
 
 
 def guarantees(
-    plan: Plan, some: Sequence[int], *, names: Sequence[object] | None = None, tight: bool = True
+    plan: ProtectionPlan,
+    some: Sequence[int],
+    *,
+    names: Sequence[object] | None = None,
+    tight: bool = True,
 ) -> list[SecretGuarantee]:
     """What a plan accounts for ``some`` of its secrets; ``tight`` also by their blow-up functions
     (a second each)."""
     held, relation = plan.incidence[np.asarray(some, dtype=int)], plan.neighbouring_relation
     told = {"neighbouring_relation": relation}
-    spent = plan.steps * secrets.kl(held, plan.probabilities, plan.noise_multiplier, **told)
+    spent = plan.steps * secret_protection.secret_kl_divergences(
+        held, plan.probabilities, plan.noise_multiplier, **told
+    )
     laws = _laws(held, plan.probabilities, range(len(some)))
     load = held @ plan.probabilities
     return [
@@ -388,7 +410,7 @@ def guarantees(
             secret=str(j if names is None else names[j]),
             prior=float(plan.prior[j]),
             promised=float(plan.promised[j]),
-            posterior_kl=float(posterior(spent[i], plan.prior[j])),
+            posterior_kl=float(posterior_from_divergence(spent[i], plan.prior[j])),
             posterior_tight=tight_posterior(
                 law, plan.noise_multiplier, plan.steps, plan.prior[j], **told
             )[1] if tight else None,

@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
-from crtlib.accounting import guarantees
+from crtlib.accounting import selective_privacy
+from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
-from crtlib.accounting.ledger import SampledGaussian
 from crtlib.screening import rates
 from crtlib.text import corpora
 from crtlib.training import methods
-from crtlib.training.methods import Terms
+from crtlib.training.methods import GuaranteeTerms
 
 CELLS = ["corpus", "model", "method", "gamma"]
 WORDS = {"valid_ppl_words": "ppl", "valid_acc_words": "acc"}
@@ -31,7 +31,7 @@ WORDS = {"valid_ppl_words": "ppl", "valid_acc_words": "acc"}
 def exact(corpus: str, policy: str) -> bool:
     """True where the policy misses nothing but what the dial gamma makes it miss: the labels
     themselves, or shapes that were made by rule. Elsewhere its misses have to be counted."""
-    return policy == "oracle" or (policy == "regex" and corpora.source(corpus).by_rule)
+    return policy == "oracle" or (policy == "regex" and corpora.find_source(corpus).by_rule)
 
 
 def spent(
@@ -49,16 +49,16 @@ def spent(
     Bayesian confidentiality for CRT at miss rate ``gamma``, differential privacy of a point or of a
     user, of private tokens for S-DP with a perfect policy (its ``steps`` count each mechanism that
     a point takes part in); infinite for everything that trains on a missed secret without noise."""
-    how = methods.by_name(method)
+    how = methods.method_by_name(method)
     if noise_multiplier == 0:
         return math.inf
     options: Any = {"gamma": MissRate(gamma), "delta": delta, "unit": "point"}
     options |= {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
     if how.flags_tokens:
         events = SampledGaussian(1.0, noise_multiplier, steps)
-        return guarantees.guarantee(events, **options).epsilon
+        return selective_privacy.selective_guarantee(events, **options).epsilon
     events = SampledGaussian(sampling_probability, noise_multiplier, steps)
-    promised = how.promise(events, Terms(delta2=MissRate(0.0), public="", **options))
+    promised = how.promise(events, GuaranteeTerms(delta2=MissRate(0.0), public="", **options))
     return promised.epsilon if promised else math.inf
 
 
@@ -117,7 +117,11 @@ def _miss_rates(cell: DataFrame) -> tuple[float, float]:
         if names[0] not in counts:
             names = (f"{old}_misses", f"{old}_labelled")
         pairs = zip(*(counts[name] for name in names), strict=True)
-        bounds = [rates.bound(int(k), int(n), alpha=rates.ALPHA / 2) for k, n in pairs if n]
+        bounds = [
+            rates.rate_upper_bound(int(k), int(n), alpha=rates.RATES_ALPHA / 2)
+            for k, n in pairs
+            if n
+        ]
         return max(bounds, default=1.0)  # no label: nothing is known
 
     certain = run.conservative == "everything"

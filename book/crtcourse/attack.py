@@ -18,16 +18,16 @@ from torch import nn
 from crtcourse import labs
 from crtcourse.labs import Marks, number, numbers
 from crtlib import files, outputs
-from crtlib.attacks import exposure, membership, run_audit
-from crtlib.checks import check
+from crtlib.attacks import exposure, inference, membership, membership_measures, one_run_bound
+from crtlib.checks import check_allowed
 from crtlib.models import folder as folders
 from crtlib.models import scoring
-from crtlib.screening import policies
+from crtlib.screening import policy_changes, regex_policies
 from crtlib.screening.policy import Policy
-from crtlib.text import canaries, customersim, records
+from crtlib.text import canaries, customersim, data_points
 from crtlib.text.records import Point
-from crtlib.text.tokenizer import Bpe
-from crtlib.training.methods import Constants
+from crtlib.text.tokenizer import BpeTokenizer
+from crtlib.training.methods import PublicConstants
 
 DIALOGUES = 120
 ANNOUNCED = 4
@@ -49,8 +49,8 @@ POINTS = {
     "canaries": 15,
 }
 """Ten more are the teacher's, for the rationale."""
-LEAKY = Constants(epochs=30, batch_size=32, learning_rate=1e-2)
-GUARDED = Constants(
+LEAKY = PublicConstants(epochs=30, batch_size=32, learning_rate=1e-2)
+GUARDED = PublicConstants(
     epochs=8,
     batch_size=16,
     learning_rate=1e-2,
@@ -70,7 +70,7 @@ class Given:
     audit: the lines that may be planted, and by copies the share of coins that are guessed."""
 
     models: Mapping[str, nn.Module]
-    tokenizer: Bpe
+    tokenizer: BpeTokenizer
     announced: Sequence[str]
     sentences: Sequence[str]
     questions: Sequence[Sequence[str]]
@@ -110,15 +110,15 @@ def room(seed: int = 0) -> Room:
     """The lab of this seed: about 40 seconds of one core. Who knows the seed knows the key, so the
     seed of a student has 256 bits (:func:`crtcourse.keys.seed`); those of a few bits are for
     practice."""
-    check("seed", seed, seed >= 0, "at least 0")
+    check_allowed("seed", seed, seed >= 0, "at least 0")
     people = labs.draw(seed=seed, dialogues=DIALOGUES)
     rng = np.random.default_rng([seed, 17])
     tokens = labs.tokenizer(people)
-    pi = policies.miss(policies.regex(), MISSED, seed)
+    pi = policy_changes.with_misses(regex_policies.corpus_regex_policy(), MISSED, seed)
     teams = [
         labs.fit(people, "sgd", LEAKY, pi=pi, tokens=tokens),
         # Its policy knows how canaries look, so they say nothing of it.
-        labs.fit(people, "sgd", LEAKY, pi=policies.union(pi, NUMBERS), tokens=tokens),
+        labs.fit(people, "sgd", LEAKY, pi=policy_changes.union_policy(pi, NUMBERS), tokens=tokens),
         labs.fit(people, "crt", GUARDED, pi=pi, tokens=tokens),
     ]
     letters = rng.permutation(["A", "B", "C"]).tolist()
@@ -136,8 +136,8 @@ def room(seed: int = 0) -> Room:
         letter: exposure.canary_exposure(model, tokens, announced).tolist()
         for letter, model in models.items()
     }
-    loud, before = teams[0].model, tokens.encode_prefix(canaries.prefix())
-    every = exposure.all_logprobs(loud, before, tokens.digits, canaries.DIGITS)
+    loud, before = teams[0].model, tokens.encode_prefix(canaries.canary_prefix())
+    every = exposure.all_string_logprobs(loud, before, tokens.digits, canaries.CANARY_DIGITS)
     likeliest = {f"{i:06d}" for i in np.argsort(-every)[:GUESSES]}
     flat = tokens.encode([*sentences, *(text for row in questions for text in row)])
     scored = scoring.token_logprobs(loud, flat)
@@ -165,7 +165,9 @@ def _sentences(
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Each carrier once: half with the secret that was missed, half with a fresh one; none of a
     question, which would tell both."""
-    probe = membership.probe(people.points, leaky.prepared.all, people.others, seed=people.seed)
+    probe = membership.build_probe(
+        people.points, leaky.prepared.all, people.others, seed=people.seed
+    )
     pairs = [
         (a, b)
         for a, b, m in zip(probe.members, probe.nonmembers, probe.missed, strict=True)
@@ -183,14 +185,16 @@ def ask(
     """Sentences whose secret was missed in ``read``, the true value among others, in random order,
     and which it is. Their fresh values are no sentence's: a value that stands in both would be
     fresh for sure."""
-    drawn = customersim.simulate(2 * DIALOGUES, 1000 * (people.seed + 1) + 3)
-    used = {membership.value_of(p, s) for p in people.others for s in p.secrets}
+    drawn = customersim.simulate_corpus(2 * DIALOGUES, 1000 * (people.seed + 1) + 3)
+    used = {membership.secret_value(p, s) for p in people.others for s in p.secrets}
     pool = [
         p
-        for p in records.points(drawn, unit="turn")
-        if used.isdisjoint(membership.value_of(p, s) for s in p.secrets)
+        for p in data_points.make_points(drawn, unit="turn")
+        if used.isdisjoint(membership.secret_value(p, s) for s in p.secrets)
     ]
-    asked = membership.questions(people.points, read, pool, seed=people.seed, candidates=CANDIDATES)
+    asked = inference.pose_questions(
+        people.points, read, pool, seed=people.seed, candidates=CANDIDATES
+    )
     rows, truth = [], []
     for question in [q for q in asked if q.missed][:40]:
         order = rng.permutation(len(question.candidates))
@@ -205,13 +209,13 @@ def bound(pilot: Mapping[str, Any], copies: int, count: int) -> float:
     if not 1 <= copies * count <= pilot["lines"]:
         return -1.0
     right = round(pilot["right"][str(copies)] * count)
-    return run_audit.one_run_lower_bound(count, guesses=count, correct=right)
+    return one_run_bound.one_run_lower_bound(count, guesses=count, correct=right)
 
 
 # --------------------------------------------------------------------------- marks
 def auc(scores: np.ndarray, members: np.ndarray) -> float:
     """The chance that a member has the higher score; ties count half."""
-    return float(membership.auc(-scores[members], -scores[~members]))
+    return float(membership_measures.auc(-scores[members], -scores[~members]))
 
 
 def luck(members: np.ndarray) -> float:
@@ -241,11 +245,11 @@ def form(letters: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
 
 def hand_out(seed: int, folder: Path) -> Key:
     """Write what one student gets to a new folder; returns the key, of which nothing is there."""
-    outputs.check_folder(folder)
+    outputs.check_output_folder(folder)
     made = room(seed)
     given = made.given
     asked = {name: getattr(given, name) for name in ASKED}
-    with outputs.staged(folder, command="lab", options={}, public=("*",)) as part:
+    with outputs.staged_folder(folder, command="lab", options={}, public=("*",)) as part:
         for letter, fitted in made.fitted.items():
             folders.save(fitted.model, fitted.tokenizer, fitted.spec, part / "models" / letter)
         files.write_text(part / "given.json", json.dumps(asked, indent=1) + "\n")
@@ -257,9 +261,11 @@ def hand_out(seed: int, folder: Path) -> Key:
 def open_folder(folder: str | Path) -> Given:
     """What :func:`hand_out` wrote."""
     folder = Path(folder)
-    with files.reading(folder / "given.json") as file:
+    with files.open_plain_or_gzip(folder / "given.json") as file:
         asked = json.load(file)
-    loaded = {path.name: folders.ours(path) for path in sorted((folder / "models").iterdir())}
+    loaded = {
+        path.name: folders.load_saved_model(path) for path in sorted((folder / "models").iterdir())
+    }
     models = {letter: model for letter, (model, _, _) in loaded.items()}
     return Given(models, next(iter(loaded.values()))[1], *(asked[name] for name in ASKED))
 

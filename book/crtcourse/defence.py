@@ -25,16 +25,16 @@ from crtcourse import labs
 from crtcourse.labs import Marks, clipped, number
 from crtlib.accounting import ledger
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.attacks import exposure, membership
-from crtlib.experiments import crt
-from crtlib.options import Count, value
-from crtlib.screening import policies
+from crtlib.attacks import exposure, membership, membership_measures
+from crtlib.screening import policy_changes, regex_policies
 from crtlib.screening.policy import Policy
-from crtlib.screening.rates import Rates, rates
-from crtlib.screening.redaction import Labels, redact
+from crtlib.screening.rates import PolicyRates, measure_rates
+from crtlib.screening.redaction import FlaggedSpans, redact
+from crtlib.studies import study_run
 from crtlib.text.records import Point, Secret
 from crtlib.training import methods
-from crtlib.training.methods import Constants, Terms
+from crtlib.training.methods import GuaranteeTerms, PublicConstants
+from crtlib.values import PositiveInt, checked_dataclass
 
 DIALOGUES = 120
 READINGS = 80
@@ -51,7 +51,7 @@ POINTS = {"utility": 25, "leakage": 25, "epsilon": 50}
 Rate = Annotated[float, Field(gt=0, le=100)]
 
 
-@value
+@checked_dataclass
 class Plan:
     """What to screen, what to choose, how to train: public constants and patterns only.
 
@@ -64,9 +64,9 @@ class Plan:
     policy: Mapping[str, str] = field(default_factory=dict)
     conservative: Literal["policy", "everything"] | Mapping[str, str] = "policy"
     dedup: Literal["all", "flagged", "none"] = "all"
-    epochs: Count = 8
-    pub_passes: Count = 1
-    batch_size: Count = 32
+    epochs: PositiveInt = 8
+    pub_passes: PositiveInt = 1
+    batch_size: PositiveInt = 32
     learning_rate: Rate = 1e-2
     private_learning_rate: Rate = 5e-3
     sampling_probability: Annotated[float, Field(ge=0.02, le=0.5)] = 0.1
@@ -97,7 +97,7 @@ def pattern_policy(name: str, patterns: Mapping[str, str]) -> Policy:
     return Policy(name, functools.partial(_flag, compiled))
 
 
-def _flag(compiled: Mapping[str, Any], points: Sequence[Point]) -> Labels:
+def _flag(compiled: Mapping[str, Any], points: Sequence[Point]) -> FlaggedSpans:
     out = []
     for point in points:
         spans: list[Secret] = []
@@ -114,10 +114,10 @@ def pair(plan: Plan) -> tuple[Policy, Policy]:
     """The policies pi and pi_c of a plan."""
     pi = pattern_policy("policy", plan.policy)
     if plan.conservative == "everything":
-        return pi, policies.everything
+        return pi, regex_policies.everything_policy
     if isinstance(plan.conservative, str):
         return pi, pi
-    return pi, policies.union(pi, pattern_policy("conservative", plan.conservative))
+    return pi, policy_changes.union_policy(pi, pattern_policy("conservative", plan.conservative))
 
 
 # --------------------------------------------------------------------------- training
@@ -129,7 +129,7 @@ class Outcome:
     perplexity: float
     highest: float
     auc: float
-    rates: Rates
+    rates: PolicyRates
     guarantee: Guarantee | None
 
 
@@ -153,8 +153,8 @@ def noise(plan: Plan) -> float:
 def trained(plan: Plan, text: labs.People) -> labs.Fitted:
     """Screen and train as the plan says."""
     pi, pi_c = pair(plan)
-    private = methods.by_name(plan.method).private
-    constants = Constants.of(
+    private = methods.method_by_name(plan.method).private
+    constants = PublicConstants.of(
         plan, noise_multiplier=noise(plan) if private else 0.0, normaliser=64.0
     )
     return labs.fit(
@@ -173,26 +173,28 @@ def run(plan: Plan, seed: int = 0) -> Outcome:
     text = people(seed)
     fitted, pi, pi_c = trained(plan, text), *pair(plan)
     bits = exposure.canary_exposure(fitted.model, fitted.tokenizer, text.canaries)
-    probe = membership.probe(text.points, fitted.prepared.all, text.others, seed=seed)
-    members, others = membership.score(fitted.model, fitted.tokenizer, probe)
+    probe = membership.build_probe(text.points, fitted.prepared.all, text.others, seed=seed)
+    members, others = membership.score_probe(fitted.model, fitted.tokenizer, probe)
     seen = np.array(probe.missed, bool) if any(probe.missed) else np.ones(len(members), bool)
-    how = methods.by_name(plan.method)
-    counted = rates(text.points, pi, pi_c, dedup=plan.dedup if how.deduplicates else "none")
+    how = methods.method_by_name(plan.method)
+    counted = measure_rates(text.points, pi, pi_c, dedup=plan.dedup if how.deduplicates else "none")
     shown = text.test if how.reads_raw else [redact(p, p.secrets) for p in text.test]
     return Outcome(
-        crt.utility(fitted.model, fitted.tokenizer, dict.fromkeys(shown, 1))["ppl_words"],
+        study_run.measure_utility(fitted.model, fitted.tokenizer, dict.fromkeys(shown, 1))[
+            "ppl_words"
+        ],
         float(bits.max()),
-        float(membership.auc(members[seen], others[seen])),
+        float(membership_measures.auc(members[seen], others[seen])),
         counted,
         promise(plan, fitted, counted),
     )
 
 
-def promise(plan: Plan, fitted: labs.Fitted, counted: Rates) -> Guarantee | None:
+def promise(plan: Plan, fitted: labs.Fitted, counted: PolicyRates) -> Guarantee | None:
     """What the run promises under replacement, with the rates at their bounds."""
     if not fitted.events:
         return None
-    terms = Terms(
+    terms = GuaranteeTerms(
         gamma=MissRate.counted(counted.trace.to_json(), alpha=counted.alpha),
         delta2=MissRate.counted(counted.public.to_json(), alpha=counted.alpha),
         delta=DELTA,
@@ -201,7 +203,7 @@ def promise(plan: Plan, fitted: labs.Fitted, counted: Rates) -> Guarantee | None
         neighbouring_relation="replace",
         public="the number of private points",
     )
-    return methods.by_name(plan.method).promise(fitted.events, terms)
+    return methods.method_by_name(plan.method).promise(fitted.events, terms)
 
 
 # --------------------------------------------------------------------------- hand in, grade
@@ -242,7 +244,7 @@ def grade(answer: Mapping[str, Any], seed: int) -> Marks:
 
 def leaked(outcome: Outcome) -> float:
     """The share of what exposure and membership could show, beyond chance, in [0, 1]."""
-    quiet, loud = exposure.chance_band(canaries=10).high, math.log2(10**6)
+    quiet, loud = exposure.exposure_chance_band(canaries=10).high, math.log2(10**6)
     exposed = clipped((outcome.highest - quiet) / (loud - quiet))
     return (exposed + clipped((outcome.auc - 0.6) / 0.35)) / 2
 

@@ -57,13 +57,15 @@ def _row(
     path: Path, lab: str, key: Mapping[str, Any], seen: dict[str, list[str]]
 ) -> dict[str, Any]:
     points = attack.POINTS if lab == "attack" else defence.POINTS
-    name = files.harmless(printable(path.stem))
+    name = files.escape_csv_formula(printable(path.stem))
     none, said = Marks(points, dict.fromkeys(points, 0.0)), ""
     try:
         answer = read(path)
         with limit(SECONDS[lab]):
             marks = judge(answer, lab, room(path.stem, lab, key))
-        said = files.harmless(printable(str(answer.get("rationale", ""))[: attack.LONGEST]))
+        said = files.escape_csv_formula(
+            printable(str(answer.get("rationale", ""))[: attack.LONGEST])
+        )
         for task in OWN[lab]:
             if answer.get(task) and answer[task] != attack.form("ABC").get(task):
                 seen.setdefault(task + json.dumps(answer[task], sort_keys=True), []).append(name)

@@ -27,7 +27,7 @@ def seed(secret: bytes, *words: str) -> int:
 def read(path: Path) -> dict[str, Any]:
     """A key file: ``secret`` in hexadecimal digits and ``students``, by name. Raises ``ValueError``
     for another file."""
-    with files.reading(path) as file:
+    with files.open_plain_or_gzip(path) as file:
         try:
             key = json.loads(file.read())
         except (ValueError, RecursionError):
@@ -50,7 +50,7 @@ def write(key: dict[str, Any], path: Path) -> None:
 def names(path: Path) -> list[str]:
     """The students of a class, one a line. Raises ``ValueError`` for a name that is no file's or
     that stands twice."""
-    with files.reading(path) as file:
+    with files.open_plain_or_gzip(path) as file:
         lines = file.read().decode("utf-8-sig", "replace").splitlines()
     found = [unicodedata.normalize("NFC", line.strip()) for line in lines if line.strip()]
     for k, name in enumerate(found):

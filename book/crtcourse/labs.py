@@ -3,7 +3,7 @@
 >>> people = draw(seed=3, dialogues=12, canaries=2)
 >>> len(people.canaries), people.points[0].text.split(":")[0]
 (2, 'USR')
->>> fitted = fit(people, "sgd", Constants(epochs=1, batch_size=32, learning_rate=1e-2))
+>>> fitted = fit(people, "sgd", PublicConstants(epochs=1, batch_size=32, learning_rate=1e-2))
 >>> fitted.events, fitted.prepared.duplicates
 ([], 0)
 >>> marks = Marks({"one": 60, "two": 40})
@@ -21,17 +21,24 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from crtlib.models.networks import ModelSpec, build
-from crtlib.screening.policies import everything, regex
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
 from crtlib.screening.policy import Policy
-from crtlib.screening.redaction import Dedup, Duplicates, Prepared, prepare, redact
+from crtlib.screening.preparation import (
+    DedupScope,
+    DuplicateTreatment,
+    PreparedPoints,
+    prepare_points,
+)
+from crtlib.screening.redaction import redact
+from crtlib.screening.regex_policies import corpus_regex_policy, everything_policy
 from crtlib.text import canaries as _planted
-from crtlib.text import customersim, records
+from crtlib.text import customersim, data_points
 from crtlib.text.records import Point
-from crtlib.text.tokenizer import Bpe, train_bpe
+from crtlib.text.tokenizer import BpeTokenizer, train_bpe
 from crtlib.training import methods
 from crtlib.training.loop import train
-from crtlib.training.methods import Constants
+from crtlib.training.methods import PublicConstants
 
 COPIES = 20
 """How often each canary is said, as in CRT."""
@@ -57,8 +64,8 @@ class Fitted:
 
     model: nn.Module
     spec: ModelSpec
-    tokenizer: Bpe
-    prepared: Prepared
+    tokenizer: BpeTokenizer
+    prepared: PreparedPoints
     events: list[Any]
 
 
@@ -66,15 +73,15 @@ def draw(*, seed: int, dialogues: int, canaries: int = 10) -> People:
     """Simulated customers: as many dialogues to train on, as many of others, a third for a test."""
     sizes = (dialogues, dialogues, max(1, dialogues // 3))
     train, others, test = (
-        customersim.simulate(n, 1000 * (seed + 1) + k) for k, n in enumerate(sizes)
+        customersim.simulate_corpus(n, 1000 * (seed + 1) + k) for k, n in enumerate(sizes)
     )
-    numbers = _planted.make(canaries, seed=seed)
-    planted = _planted.insert(train, numbers, copies=COPIES, seed=seed)
-    read, fresh, tried = (records.points(c, unit="turn") for c in (planted, others, test))
+    numbers = _planted.make_canaries(canaries, seed=seed)
+    planted = _planted.insert_canaries(train, numbers, copies=COPIES, seed=seed)
+    read, fresh, tried = (data_points.make_points(c, unit="turn") for c in (planted, others, test))
     return People(seed, read, fresh, tried, numbers)
 
 
-def tokenizer(people: People) -> Bpe:
+def tokenizer(people: People) -> BpeTokenizer:
     """A vocabulary of public text: the turns of other people, with every secret masked."""
     return train_bpe((redact(p, p.secrets).text for p in people.others), vocab_size=512)
 
@@ -82,24 +89,26 @@ def tokenizer(people: People) -> Bpe:
 def fit(
     people: People,
     method: str,
-    constants: Constants,
+    constants: PublicConstants,
     *,
     pi: Policy | None = None,
     pi_c: Policy | None = None,
-    dedup: Dedup = "all",
-    duplicates: Duplicates = "drop",
-    tokens: Bpe | None = None,
+    dedup: DedupScope = "all",
+    duplicates: DuplicateTreatment = "drop",
+    tokens: BpeTokenizer | None = None,
 ) -> Fitted:
     """Screen as the method asks, then train an LSTM; all randomness follows from the class's seed.
 
     ``pi`` and ``pi_c`` are the shapes of the simulator's secrets by default.
     """
-    how = methods.by_name(method)
-    pi, pi_c = pi or regex(), pi_c or regex()
+    how = methods.method_by_name(method)
+    pi, pi_c = pi or corpus_regex_policy(), pi_c or corpus_regex_policy()
     if how.reads_raw:
-        prepared = prepare(people.points, None, everything(people.points), dedup="none")
+        prepared = prepare_points(
+            people.points, None, everything_policy(people.points), dedup="none"
+        )
     else:
-        prepared = prepare(
+        prepared = prepare_points(
             people.points,
             pi(people.points),
             pi_c(people.points),
@@ -116,7 +125,7 @@ def fit(
     spec = ModelSpec("lstm", vocab_size=tokens.vocab_size, embedding=HIDDEN, hidden=HIDDEN)
     phases = how.phases(replace(constants, has_public=bool(parts["public"])))
     seed = people.seed % 2**62  # torch takes no more
-    run = train(build(spec, seed), phases, parts, seed=seed)
+    run = train(build_model(spec, seed), phases, parts, seed=seed)
     return Fitted(run.model, spec, tokens, prepared, run.events)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from crtlib import intervals
-from crtlib.accounting import guarantees, secrets
-from crtlib.attacks import run_audit
+from crtlib.accounting import confidentiality, secret_guesses
+from crtlib.attacks import one_run_bound
 from crtlib.screening.redaction import redact
 from crtlib.text.records import MASK, Point, Secret
 
@@ -83,14 +83,14 @@ RECIPES: dict[str, Callable[..., Any]] = {
     "ex-axis-audit": lambda: min(
         m
         for m in range(10, 500, 10)
-        if run_audit.one_run_lower_bound(m, guesses=m, correct=round(0.6 * m)) > 0
+        if one_run_bound.one_run_lower_bound(m, guesses=m, correct=round(0.6 * m)) > 0
     ),
     "ex-claims-seeds": lambda: (2 / 0.1) ** 2,
     "ex-claims-family": lambda: 20 * 0.05 / 2,
     "ex-engine-cross": lambda: math.sqrt(2),
     "ex-engine-shape": lambda: 256 * 1024 / (256 + 1024),
     # secret protection
-    "ex-rb-nat": lambda: float(secrets.posterior(1.0, 0.01)),
+    "ex-rb-nat": lambda: float(secret_guesses.posterior_from_divergence(1.0, 0.01)),
     "ex-rb-void": lambda: -math.log(0.1),
     "ex-sp-replace": lambda: 2.0,
     # the leakage report
@@ -108,14 +108,14 @@ EXAM: dict[str, Callable[..., float]] = {
     "shame": lambda n, delta: n * delta,
     "empty": lambda n, q: (1 - q) ** n,
     "labels": lambda missed, labelled: intervals.clopper_pearson_upper(missed, labelled),
-    "amplified": lambda epsilon, gamma: guarantees.bayes_amplify(epsilon, delta=0.0, gamma=gamma)[
-        0
-    ],
+    "amplified": lambda epsilon, gamma: confidentiality.amplify_by_miss_rate(
+        epsilon, delta=0.0, gamma=gamma
+    )[0],
     "exposure": lambda rank: math.log2(10**6 / rank),
     "luck": lambda canaries, bits: 1 - (1 - 2.0**-bits) ** canaries,
     "copies": lambda copies, gamma: 1 - (1 - gamma) ** copies,
     "guess": lambda epsilon, candidates: float(
-        secrets.posterior(epsilon, 1 / candidates, kind="pure")
+        secret_guesses.posterior_from_divergence(epsilon, 1 / candidates, kind="pure")
     ),
 }
 """The answer to each question of the exam (``book/teaching/exam.yml``), from its numbers."""

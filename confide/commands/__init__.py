@@ -1,8 +1,8 @@
 """The commands of ``crtlib``: a function each, or a dict of several (``crtlib label sample``).
 
 Its parameters are options. The docstring has their sentences, under the headings that ``--help``
-shows (:func:`crtlib.options.model_of`). A command returns an :class:`crtlib.options.Answer`;
-:mod:`crtlib.cli` prints it.
+shows (:func:`crtlib.options.option_model_of`). A command returns an
+:class:`crtlib.options.CommandResult`; :mod:`crtlib.cli` prints it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-Workers = Annotated[int, Field(ge=1, le=1024)]
+WorkerCount = Annotated[int, Field(ge=1, le=1024)]
 """Processes in which a command reads batch by batch."""
 
 
-def pool(workers: int) -> AbstractContextManager[Executor | None]:
+def worker_pool(workers: int) -> AbstractContextManager[Executor | None]:
     """So many processes, closed at the end; None where one is enough, which is this one."""
     # A fork of a process whose torch has threads waits for ever; a fresh one has one thread.
     fresh, alone = get_context("spawn"), ("OMP_NUM_THREADS", "1")

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from confide.commands import Workers, pool
-from crtlib.options import Answer, Count, Whole
+from confide.commands import WorkerCount, worker_pool
+from crtlib.options import CommandResult
+from crtlib.values import NonNegativeInt, PositiveInt
 
 
 def ingest(
@@ -35,7 +36,7 @@ def ingest(
     split: str = "train",
     yes: bool = False,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Make a corpus of CSV, TSV, Parquet, JSONL, chats, mail or plain text.
 
     Rows are streamed: memory does not grow with the text. Columns are guessed by their names; the
@@ -75,7 +76,7 @@ def ingest(
         return click.confirm("Are these the columns?", default=True, err=True)
 
     pairs = (part.partition("=") for part in rename.split(",") if part)
-    summary = library.ingest(
+    summary = library.ingest_sources(
         source,
         out,
         format=format,
@@ -94,12 +95,12 @@ def ingest(
         force=force,
         progress=sys.stderr.isatty(),
     )
-    return Answer(asdict(summary), [library.table(summary)])
+    return CommandResult(asdict(summary), [library.format_ingest_summary(summary)])
 
 
 def simulate(
     dialogues: int, out: Path, seed: int = 0, variety: str = "paper", force: bool = False
-) -> Answer:
+) -> CommandResult:
     """Simulate customer-service dialogues, with the place and kind of every secret.
 
     Files:
@@ -112,17 +113,21 @@ def simulate(
     """
     from tqdm import tqdm
 
-    from crtlib.checks import check
-    from crtlib.text import customersim, folders
+    from crtlib.checks import check_allowed
+    from crtlib.text import corpus_folder, customersim
 
-    check("dialogues", dialogues, 1 <= dialogues <= 10**8, "at least 1 and at most 100,000,000")
-    write = folders.writer(out, force=force)
+    check_allowed(
+        "dialogues", dialogues, 1 <= dialogues <= 10**8, "at least 1 and at most 100,000,000"
+    )
+    write = corpus_folder.make_corpus_writer(out, force=force)
     options: dict[str, Any] = {"dialogues": dialogues, "seed": seed, "variety": variety}
     # Dialogue by dialogue, so that memory does not grow; no bar where nobody watches.
-    stream = tqdm(customersim.stream(dialogues, seed, variety), total=dialogues, disable=None)
+    stream = tqdm(
+        customersim.stream_dialogues(dialogues, seed, variety), total=dialogues, disable=None
+    )
     write(stream, command="simulate", options=options, simulated=True, policy="regex:customersim")
     line = f"{out}: {dialogues} dialogues, variety {variety}, seed {seed}"
-    return Answer({"file": out, **options}, [line])
+    return CommandResult({"file": out, **options}, [line])
 
 
 def convert(
@@ -132,7 +137,7 @@ def convert(
     folder: Path | None = None,
     limit: int | None = None,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Write a known corpus as JSONL, or as a folder with a card; every other command reads both.
 
     Files:
@@ -146,24 +151,26 @@ def convert(
     """
     from collections import Counter
 
-    from crtlib.text import folders
-    from crtlib.text.corpora import known, load, source
+    from crtlib.text import corpus_folder
+    from crtlib.text.corpora import available_corpora, find_source, load_corpus
 
-    if name not in known() and Path(name).exists():
+    if name not in available_corpora() and Path(name).exists():
         raise ValueError(f"NAME: {name} is a text of your own, which every command reads; convert "
-                         f"takes {', '.join(known())}")  # fmt: skip
-    write = folders.writer(out, inputs=[] if folder is None else [folder], force=force)
-    corpus = load(name, split, folder=folder, limit=limit)
+                         f"takes {', '.join(available_corpora())}")  # fmt: skip
+    write = corpus_folder.make_corpus_writer(
+        out, inputs=[] if folder is None else [folder], force=force
+    )
+    corpus = load_corpus(name, split, folder=folder, limit=limit)
     options = {"name": name, "split": split, "limit": limit}
     write(
         corpus.dialogues, command="convert", options=options, split=split,
-        simulated=source(name).draw is not None,
+        simulated=find_source(name).draw is not None,
     )  # fmt: skip
     turns = list(corpus.turns())
     private = sum(bool(turn.secrets) for turn in turns)
     kinds = Counter(secret.kind for turn in turns for secret in turn.secrets)
     counts = {"dialogues": len(corpus), "turns": len(turns), "turns_with_a_secret": private}
-    return Answer(
+    return CommandResult(
         {"file": out, **counts, "kinds": kinds, "left_out": dict(corpus.skipped)},
         [
             f"{out}: {len(corpus)} dialogues, {len(turns)} turns, {private} of them with a secret",
@@ -189,7 +196,7 @@ def sample(
     for_: tuple[str, ...] = ("page",),
     seed: int | None = None,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Draw turns to be read, and say how many labels certify which bound.
 
     Example: crtlib label sample corpus --secrets 400 --teach 600 --out labels
@@ -211,20 +218,20 @@ def sample(
         --for: Form: page, jsonl or labelstudio; repeatable.
         --seed: Seed. [from the operating system]
     """
-    from confide.text import labels as library
-    from crtlib.screening.policies import digest, policy_by_name
+    from confide.labels import drawing, registry
+    from crtlib.screening.policies import policy_by_name, policy_digest
 
     if seal:
         policy_by_name(seal)  # refuses what is none
 
     flags = policy_by_name(policy) if policy else None
-    doubt = library.unlike(flags, policy_by_name("cautious")) if flags else None
+    doubt = drawing.policy_disagreement(flags, policy_by_name("cautious")) if flags else None
     for part in (policy or "").split("+"):
         if part.startswith("tagger:"):
-            from crtlib.screening.tagger import load
+            from crtlib.screening.tagger import load_tagger
 
-            doubt = load(part.removeprefix("tagger:")).doubt
-    summary = library.sample(
+            doubt = load_tagger(part.removeprefix("tagger:")).doubt
+    summary = drawing.draw_label_tasks(
         corpus,
         out,
         secrets=secrets,
@@ -234,24 +241,24 @@ def sample(
         by=by,
         policy=flags,
         doubt=doubt,
-        sealed=[digest(part) for part in seal.split("+")] if seal else [],
+        sealed=[policy_digest(part) for part in seal.split("+")] if seal else [],
         kinds=[kind.strip() for kind in kinds.split(",")],
         context=context,
         forms=for_,
         seed=seed,
         force=force,
     )
-    return Answer(summary, [library.table(summary)])
+    return CommandResult(summary, [registry.format_drawn_summary(summary)])
 
 
-def take(
+def label_import(
     corpus: Path,
     file: Path,
     labels: Path,
     annotator: str | None = None,
     role: str = "first",
     partial: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Bring in labels, checked against the text they were made for.
 
     Example: crtlib label import corpus labels-ann-20260301.json --labels labels
@@ -265,10 +272,12 @@ def take(
         --role: Reader: first, second or decides; see crtlib label adjudicate.
         --partial: Accept unread turns; each counts as a secret on which a policy fails.
     """
-    from confide.text import labels as library
+    from confide.labels import imports, judged_turns
 
-    summary = library.take(corpus, file, labels, annotator=annotator, role=role, partial=partial)
-    return Answer(summary, [library.imported_table(summary)])
+    summary = imports.import_labels(
+        corpus, file, labels, annotator=annotator, role=role, partial=partial
+    )
+    return CommandResult(summary, [judged_turns.format_import_summary(summary)])
 
 
 def adjudicate(
@@ -278,7 +287,7 @@ def adjudicate(
     share: float = 0.2,
     for_: tuple[str, ...] = ("page",),
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Write what is read again, so that no reader alone decides what is a secret.
 
     First for a second reader: all turns with a mark and a random share of all, the marks not shown;
@@ -297,16 +306,16 @@ def adjudicate(
         --share: Share of all turns that the second reads whatever is marked.
         --for: Form: page, jsonl or labelstudio; repeatable.
     """
-    from confide.text import labels as library
+    from confide.labels import adjudication as library
 
-    summary = library.adjudicate(corpus, labels, out, share=share, forms=for_, force=force)
+    summary = library.write_adjudication(corpus, labels, out, share=share, forms=for_, force=force)
     line = f"to read   {summary['turns']:,} turns; bring them in with --role {summary['role']}"
-    return Answer(summary, [line, *(f"{out}/{name}" for name in summary["files"])])
+    return CommandResult(summary, [line, *(f"{out}/{name}" for name in summary["files"])])
 
 
 label = (
     "Draw turns to be read by people; bring in what they marked.",
-    {"sample": sample, "import": take, "adjudicate": adjudicate},
+    {"sample": sample, "import": label_import, "adjudicate": adjudicate},
 )
 
 
@@ -317,12 +326,12 @@ def tagger(
     labels: tuple[Path, ...] = (),
     unit: str = "turn",
     heldout: float = 0.3,
-    epochs: Count | None = None,
+    epochs: PositiveInt | None = None,
     backbone: str | None = None,
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.3,
-    seed: Whole = 0,
+    seed: NonNegativeInt = 0,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Train a screening policy on labelled text, and say what it misses on other people's.
 
     Example: crtlib tagger corpus --labels labels --out tagger
@@ -342,7 +351,7 @@ def tagger(
     """
     from confide.screening import teaching
 
-    taught = teaching.make(
+    taught = teaching.teach_tagger(
         corpus,
         out,
         labels=labels,
@@ -356,7 +365,7 @@ def tagger(
         progress=sys.stderr.isatty(),
     )
     facts = json.loads((out / "summary.json").read_bytes())
-    return Answer(facts, [taught.text() if taught else f"{out}: up to date"])
+    return CommandResult(facts, [taught.text() if taught else f"{out}: up to date"])
 
 
 def card(
@@ -365,7 +374,7 @@ def card(
     labels: Path,
     out: Path,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Say how often any detector misses, by kind, length, position and script, with bounds.
 
     Example: crtlib card corpus --policy presidio --labels labels --out card
@@ -378,10 +387,10 @@ def card(
         --policy: The detector, any policy of crtlib screen; several joined by +.
         --labels: Folder of crtlib label, read.
     """
-    from confide.reports import screening as library
+    from confide.reports import detector_card as library
 
-    facts = library.card(corpus, policy, out, labels=labels, force=force)
-    return Answer(facts, [library.card_text(facts), f"{out}/card.html   {out}/badge.svg"])
+    facts = library.write_detector_card(corpus, policy, out, labels=labels, force=force)
+    return CommandResult(facts, [library.format_card(facts), f"{out}/card.html   {out}/badge.svg"])
 
 
 def screen(
@@ -397,10 +406,10 @@ def screen(
     dedup_by: str = "exact",
     duplicates: str = "mask_private",
     keep_ids: bool = False,
-    reveal: Whole = 0,
-    workers: Workers = 1,
+    reveal: NonNegativeInt = 0,
+    workers: WorkerCount = 1,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Deduplicate, redact and split a corpus into public and private points (Algorithm 1).
 
     Policies: list:FILE, regex:FILE.toml, regex:CORPUS, tagger:FOLDER (from crtlib tagger),
@@ -432,11 +441,11 @@ def screen(
     Speed and memory:
         --workers: Processes.
     """
-    from confide.reports import screening
-    from confide.screening.corpus import How, fitting
+    from confide.reports import screening_page
+    from confide.screening.corpus import ScreeningOptions, default_policy
 
-    how = How(
-        policy or fitting(corpus),
+    how = ScreeningOptions(
+        policy or default_policy(corpus),
         conservative,
         unit,
         gamma,
@@ -446,8 +455,8 @@ def screen(
         duplicates,  # type: ignore[arg-type]
         keep_ids,
     )
-    with pool(workers) as executor:
-        outcome = screening.make(
+    with worker_pool(workers) as executor:
+        outcome = screening_page.screen_into_folder(
             corpus,
             out,
             how,
@@ -461,8 +470,8 @@ def screen(
     lines = [f"{out}: up to date"]
     if outcome is not None:
         examples = f"   {out}/private/examples.html" if reveal else ""
-        lines = [screening.text(outcome), f"{out}/screening.html{examples}"]
-    return Answer(summary, lines)
+        lines = [screening_page.format_screening(outcome), f"{out}/screening.html{examples}"]
+    return CommandResult(summary, lines)
 
 
 def protect(
@@ -481,7 +490,7 @@ def protect(
     targets: str = "sqrt",
     neighbouring: str = "reference",
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Weights of examples, and the noise with which no secret is guessed more than promised.
 
     C (--scale) is how much of each secret's text may stay: with several the command compares them
@@ -508,9 +517,9 @@ def protect(
         --targets: Targets: sqrt (ours) or linear (the paper's).
         --neighbouring: Relation: reference, add_or_remove or replace.
     """
-    from confide.experiments import plans
+    from confide.training import secret_plans
 
-    made = plans.make(
+    made = secret_plans.make_secret_plan(
         corpus,
         out,
         table=secrets,
@@ -531,4 +540,4 @@ def protect(
         made.text() if made else f"{out}: up to date",
         f"{out}: plan.json, weights.parquet; private: secrets, holders, names, key",
     ]
-    return Answer(json.loads((out / "plan.json").read_bytes()), lines)
+    return CommandResult(json.loads((out / "plan.json").read_bytes()), lines)

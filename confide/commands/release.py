@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confide.commands import Workers, pool
+from confide.commands import WorkerCount, worker_pool
 from crtlib.intervals import at_most
-from crtlib.options import Answer, Count, NotNegative, Positive
+from crtlib.options import CommandResult
+from crtlib.values import NonNegativeFloat, PositiveFloat, PositiveInt
 
 if TYPE_CHECKING:
-    from crtlib.accounting.ledger import Group, SampledGaussian
+    from crtlib.accounting.events import GroupSizes, SampledGaussian
 
 
 def advise(
@@ -21,12 +22,12 @@ def advise(
     policy: tuple[str, ...] = (),
     conservative: tuple[str, ...] = ("cautious", "everything"),
     unit: tuple[str, ...] = ("turn",),
-    hours: NotNegative = 0.0,
-    epochs: Count | None = None,
+    hours: NonNegativeFloat = 0.0,
+    epochs: PositiveInt | None = None,
     init: str | None = None,
     out: Path | None = None,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Say which policies and how much noise meet your limits, what that costs, or what is missing.
 
     Rates are counted on labels, never assumed; each pair of policies that is tried widens the
@@ -49,12 +50,12 @@ def advise(
         --epochs: Passes over the points, as of crtlib train.
         --init: Where the weights start, as of crtlib train.
     """
-    from confide.experiments import advise as library
+    from confide.training import advise as library
     from crtlib import files, outputs
 
     if out:
-        outputs.check_file(out, inputs=(corpus, labels), force=force)
-    advice = library.advise(
+        outputs.check_output_file(out, inputs=(corpus, labels), force=force)
+    advice = library.advise_on_limits(
         corpus,
         labels,
         require,
@@ -66,8 +67,8 @@ def advise(
         init=init,
     )
     if out:
-        files.write_text(out, advice.page(), mode=outputs.PRIVATE)
-    return Answer(advice.json(), [advice.text()])
+        files.write_text(out, advice.page(), mode=outputs.PRIVATE_FILE_MODE)
+    return CommandResult(advice.json(), [advice.text()])
 
 
 def certify(
@@ -82,7 +83,7 @@ def certify(
     odometer: Path | None = None,
     verify: bool = False,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Write what a model may give away: one sheet in plain words, every number in tables, and JSON.
 
     Earlier private runs on the same text, which its odometer lists, are composed with this one.
@@ -106,26 +107,26 @@ def certify(
         --audit: Evidence to attach: audit.json of crtlib audit.
         --report: Evidence to attach: the folder of crtlib report.
     """
-    from confide.release import certify
-    from crtlib.checks import whole_numbers
+    from confide.release import certify, limits
+    from crtlib.checks import parse_whole_numbers
 
     if verify:
-        difference, value = certify.verify(run, out, place=odometer)
+        difference, value = certify.verify_certificate(run, out, place=odometer)
         if require:  # other limits than those that were set when it was written
-            value = value | {"limits": certify.judged(value, require)}
+            value = value | {"limits": limits.judge_limits(value, require)}
     else:
-        difference, value = None, certify.write(
+        difference, value = None, certify.write_certificate(
             run, out, name=name, audience=for_, audit=audit, report=report, place=odometer,
-            copies=whole_numbers("copies", copies), require=require, force=force,
+            copies=parse_whole_numbers("copies", copies), require=require, force=force,
         )  # fmt: skip
     verdict = str(value["verdict"])
     asked = value.get("limits", [])
     kept = verdict != "void" and all(row["met"] for row in asked)
     facts = {"ok": not difference and kept, "id": value["id"], "verdict": verdict, "limits": asked}
-    line = f"{'verified' if verify else out}: {certify.summary(value)}"
+    line = f"{'verified' if verify else out}: {certify.summarise_certificate(value)}"
     if difference:
         line = f"verification failed: {difference}"
-    return Answer(facts | {"difference": difference}, [line])
+    return CommandResult(facts | {"difference": difference}, [line])
 
 
 def audit(
@@ -133,12 +134,12 @@ def audit(
     corpus: Path,
     out: Path,
     reference: tuple[Path, ...] = (),
-    claim: Positive | None = None,
+    claim: PositiveFloat | None = None,
     guesses: int | None = None,
     confidence: float = 0.95,
     seed: int | None = None,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Audit one training with many invented secrets, each planted once.
 
     Each has a control that was not planted; the attacker names which of the two was read. Ends with
@@ -160,17 +161,17 @@ def audit(
         --confidence: Confidence of the lower bound, in (0, 1).
         --seed: Seed of coins. [drawn]
     """
-    from confide.release import gate
+    from confide.release import seal
     from crtlib.attacks import run_audit
 
     for folder in (run, *reference):
-        if place := run_audit.place(folder):
-            gate.read_signed(place)  # nobody has edited it
-    audited = run_audit.audit(
+        if place := run_audit.find_record(folder):
+            seal.read_signed(place)  # nobody has edited it
+    audited = run_audit.audit_training(
         run, corpus, out, references=reference, claim=claim, guesses=guesses,
         confidence=confidence, seed=seed, force=force,
     )  # fmt: skip
-    return Answer({"ok": not audited.refuted, **audited.to_json()}, audited.lines())
+    return CommandResult({"ok": not audited.refuted, **audited.to_json()}, audited.lines())
 
 
 def report(
@@ -187,9 +188,9 @@ def report(
     verbatim: bool = False,
     template: str | None = None,
     prefix_scan: bool = False,
-    workers: Workers = 1,
+    workers: WorkerCount = 1,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """What a model completes of its training text, by user (Inan et al. 2021); text redacted.
 
     Files:
@@ -216,8 +217,8 @@ def report(
 
     from confide.reports import leakage
 
-    with pool(workers) as executor:
-        page, summary = leakage.make(
+    with worker_pool(workers) as executor:
+        page, summary = leakage.make_leakage_report(
             model,
             corpus,
             out,
@@ -239,7 +240,7 @@ def report(
         print(f"warning: {warning}", file=sys.stderr)
     shown = {k: "-" if v is None else v for k, v in summary.items() if k != "warning"}
     lines = [f"{name:>40}  {value}" for name, value in shown.items()]
-    return Answer({"page": page, **summary}, [*lines, str(page)])
+    return CommandResult({"page": page, **summary}, [*lines, str(page)])
 
 
 # --------------------------------------------------------------------------- what is spent
@@ -261,7 +262,7 @@ def account(
     strike: str | None = None,
     because: str = "",
     forget: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it.
 
     With --before, which needs --unit turn, dialogue or user: what a certificate of this run will
@@ -291,19 +292,19 @@ def account(
         --because: Why, for --strike.
         --forget: Forget whose text that odometer's was; its runs stay.
     """
-    from crtlib.accounting import guarantees
-    from crtlib.accounting.ledger import SampledGaussian
-    from crtlib.checks import whole_numbers
+    from crtlib.accounting import confidentiality
+    from crtlib.accounting.events import SampledGaussian
+    from crtlib.checks import parse_whole_numbers
 
     if odometer is not None:
-        return _odometer(odometer, strike, because, 1e-6 if delta is None else delta, forget)
+        return _report_odometer(odometer, strike, because, 1e-6 if delta is None else delta, forget)
     if forget:
         raise ValueError("forget: needs --odometer")
     if delta is None or batch_size is None or points is None or epochs is None:
         raise ValueError("account: needs --delta, --batch-size, --points and --epochs")
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
-    told: dict[str, Any] = guarantees.account(
+    told: dict[str, Any] = confidentiality.account_training(
         epsilon=epsilon,
         noise_multiplier=noise_multiplier,
         delta=delta,
@@ -317,29 +318,33 @@ def account(
     )
     told["unit"] = unit
     run = SampledGaussian(told["sampling_probability"], told["noise_multiplier"], told["steps"])
-    counts = whole_numbers("copies", copies)
-    told["by_copies"] = _by_copies(counts, (run,), 1, told["gamma"], told["delta2"])
+    counts = parse_whole_numbers("copies", copies)
+    told["by_copies"] = _guesses_by_copies(counts, (run,), 1, told["gamma"], told["delta2"])
     if before is not None:
-        told["together"] = _together(told, run, before, counts)
+        told["together"] = _compose_with_earlier(told, run, before, counts)
     lines = _account_lines(told)
     if told["accountant"] != accountant:
         other = told["accountant"]
         note = f"{accountant} has no answer here, or a larger one: the bound is that of {other}"
         lines.append(note)
-    return Answer(told, lines)
+    return CommandResult(told, lines)
 
 
-def _odometer(folder: Path, strike: str | None, because: str, delta: float, forget: bool) -> Answer:
-    from confide import odometer
+def _report_odometer(
+    folder: Path, strike: str | None, because: str, delta: float, forget: bool
+) -> CommandResult:
+    from confide import odometer, spending, text_registry
     from confide.release import certify
 
-    registry = odometer.Registry(odometer.home())
+    registry = text_registry.Registry(text_registry.registry_home())
     if strike is not None:
-        odometer.strike(folder, strike, because=because, registry=registry)
-    entries = odometer.read(folder)
+        odometer.strike_run(folder, strike, because=because, registry=registry)
+    entries = odometer.read_entries(folder)
     if forget and entries:
         registry.forget(entries[0].corpus)
-    bill = odometer.bill(certify.family(odometer.history(folder, registry)), delta=delta)
+    bill = spending.report_spending(
+        certify.with_current_bounds(spending.read_history(folder, registry)), delta=delta
+    )
     bill["forgotten"] = registry.forgotten(entries[0].corpus) if entries else 0
     lines = []
     for run in bill["runs"]:
@@ -357,7 +362,7 @@ def _odometer(folder: Path, strike: str | None, because: str, delta: float, forg
     ]
     if old := bill["leave_out_repeats"]:
         runs = "a run" if old == 1 else f"{old} runs"
-        lines.append(f"too little: {runs} of crtlib 0.3, {certify.REPEATS}")
+        lines.append(f"too little: {runs} of crtlib 0.3, {certify.UNCOUNTED_REPEATS_NOTE}")
     if bill["forgotten"] and not forget:
         lines.append(
             f"not added: runs of {bill['forgotten']} texts that were forgotten, of which nobody "
@@ -368,36 +373,40 @@ def _odometer(folder: Path, strike: str | None, because: str, delta: float, forg
             "forgotten: a certificate of a later run on another text of the same people does not "
             "add these runs, and says that nobody of that text is assumed to be in this one"
         )
-    return Answer(bill, lines)
+    return CommandResult(bill, lines)
 
 
-def _together(
+def _compose_with_earlier(
     told: dict, event: SampledGaussian, folder: Path, counts: list[int]
 ) -> dict[str, Any]:
     """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
-    from confide import odometer
-    from confide.release import certify, gate
+    from confide import odometer_lines, spending, text_registry
+    from confide.release import certify, file_sources, source_fold
     from crtlib.checks import check_choice
 
     unit = told["unit"]
-    check_choice("unit", unit, odometer.UNITS)
-    registry = odometer.Registry(odometer.home())
-    spent = certify.family(odometer.history(folder, registry)).spent()
-    screening = gate.Screening("this", told["gamma"], told["delta2"])
+    check_choice("unit", unit, odometer_lines.PRIVACY_UNITS)
+    registry = text_registry.Registry(text_registry.registry_home())
+    spent = certify.with_current_bounds(spending.read_history(folder, registry)).spent()
+    screening = file_sources.Screening("this", told["gamma"], told["delta2"])
     holds = tuple(spent.holds(unit).items())
-    run = gate.Noised("this", unit, told["neighbouring_relation"], (event,), screening, holds)
-    fold = gate.fold([run, gate.Screened("public steps", screening)])
-    own = certify.promise(fold, spent, delta=told["delta"], accountant=told["accountant"])
+    run = file_sources.NoisedSource(
+        "this", unit, told["neighbouring_relation"], (event,), screening, holds
+    )
+    fold = source_fold.combine_sources(
+        [run, file_sources.ScreenedSource("public steps", screening)]
+    )
+    own = certify.compose_promise(fold, spent, delta=told["delta"], accountant=told["accountant"])
     epsilon, delta = own.secret()
     return {
         "runs": spent.runs,
         "unprotected": spent.unprotected,
-        "epsilon": certify.up(own.missed()[0]),
+        "epsilon": certify.round_bound_up(own.missed()[0]),
         "gamma": own.gamma,
         "delta2": own.delta2,
-        "confidentiality_epsilon": certify.up(epsilon),
+        "confidentiality_epsilon": certify.round_bound_up(epsilon),
         "confidentiality_delta": delta,
-        "by_copies": _by_copies(counts, own.events, own.groups, own.gamma, own.delta2),
+        "by_copies": _guesses_by_copies(counts, own.events, own.groups, own.gamma, own.delta2),
     }
 
 
@@ -447,22 +456,22 @@ def _copies_lines(rows: list[dict[str, float]]) -> list[str]:
     ]
 
 
-def _by_copies(
+def _guesses_by_copies(
     counts: list[int],
     events: tuple[SampledGaussian, ...],
-    group: Group,
+    group: GroupSizes,
     gamma: float,
     delta2: float,
 ) -> list[dict[str, float]]:
     """Right guesses of 100 about a person with so many points, or a value said so often: masked
     together, several messages may be copies of each other (``Promise.right_guesses``)."""
-    from crtlib.accounting import guarantees
+    from crtlib.accounting import guess_bounds
 
     def right(copies: int, **rates: float) -> float:
-        gained = guarantees.advantage(  # it is blacked out, or not
+        gained = guess_bounds.guess_advantage(  # it is blacked out, or not
             events, copies=copies, neighbouring_relation="replace", group=group, **rates
         )
-        return 100 * guarantees.right_guess(gained)
+        return 100 * guess_bounds.right_guess_rate(gained)
 
     return [
         {

@@ -1,6 +1,6 @@
 """Commands of a training, and of a project: the whole path, each step once.
 
->>> words("screen", {"policy": "cautious", "keep_ids": True, "force": False}, [])
+>>> command_words("screen", {"policy": "cautious", "keep_ids": True, "force": False}, [])
 ['screen', '--policy', 'cautious', '--keep-ids']
 """
 
@@ -21,17 +21,17 @@ from confide import recipe as recipes
 from confide.commands import COMMANDS
 from crtlib import cli, files, outputs
 from crtlib.checks import check_choice
-from crtlib.options import Answer, Refused
+from crtlib.options import CommandResult, InvalidOption
 
-FILES = ("crtlib.toml", "Makefile", "README.md", "gitignore", "policies/ours.toml")
-STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
-PROGRAM = cli.Program("crtlib", "confide.commands", COMMANDS, version="", about="")
-STAMPS = Path(".crtlib-run.json")
-DONE, UP_TO_DATE, WAITS = "done", "up to date", "people must label"
-NEXT = "what it may give away, on one sheet: crtlib certify {} --out certificate.html"
+PROJECT_FILES = ("crtlib.toml", "Makefile", "README.md", "gitignore", "policies/ours.toml")
+PROJECT_STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
+STEP_PROGRAM = cli.Program("crtlib", "confide.commands", COMMANDS, version="", about="")
+STAMPS_FILE = Path(".crtlib-run.json")
+STEP_DONE, STEP_UP_TO_DATE, STEP_WAITS = "done", "up to date", "people must label"
+NEXT_COMMAND_HINT = "what it may give away, on one sheet: crtlib certify {} --out certificate.html"
 
 
-def train(recipe: recipes.Recipe) -> Answer:
+def train(recipe: recipes.Recipe) -> CommandResult:
     """Train on a corpus by a method; write the model, and what is promised of it.
 
     What is shown here are the options of one method: --method NAME --help shows another's. With
@@ -40,19 +40,19 @@ def train(recipe: recipes.Recipe) -> Answer:
     Example: crtlib train dialogues.jsonl --method crt --out run
     """
     if recipe.out is None:
-        raise Refused("out", "is missing")
-    from confide.experiments import own
-    from confide.reports import pages
+        raise InvalidOption("out", "is missing")
+    from confide.reports import model_card
+    from confide.training import train_on_corpus
     from crtlib.training import parallel
 
-    with parallel.joined():
-        trained = own.train(recipe, card=pages.of_training, progress=True)
-        if not parallel.crew().leads:
-            return Answer({})
-    return Answer(trained.facts, [*trained.lines, NEXT.format(recipe.out)])
+    with parallel.join_process_group():
+        trained = train_on_corpus.train(recipe, card=model_card.render_model_card, progress=True)
+        if not parallel.process_group().leads:
+            return CommandResult({})
+    return CommandResult(trained.facts, [*trained.lines, NEXT_COMMAND_HINT.format(recipe.out)])
 
 
-train.choose = recipes.choose  # type: ignore[attr-defined]
+train.choose = recipes.choose_recipe  # type: ignore[attr-defined]
 
 
 def generate(
@@ -63,7 +63,7 @@ def generate(
     top_p: float = 1.0,
     n: int = 1,
     seed: int | None = None,
-) -> Answer:
+) -> CommandResult:
     """Write text with a model: it stops by itself, or after --max-tokens.
 
     Example: crtlib generate model --prompt "USR: hello" --n 3
@@ -78,9 +78,9 @@ def generate(
         --n: Texts to write.
         --seed: Seed. [from the operating system]
     """
-    from crtlib.models import scoring
+    from crtlib.models import generation
 
-    texts = scoring.generate(
+    texts = generation.generate_text(
         model,
         sys.stdin.read() if prompt == "-" else prompt,
         max_tokens=max_tokens,
@@ -89,11 +89,11 @@ def generate(
         n=n,
         seed=seed,
     )
-    return Answer({"texts": texts}, texts)
+    return CommandResult({"texts": texts}, texts)
 
 
 # --------------------------------------------------------------------------- a project
-def new(dir: Path) -> Answer:
+def new(dir: Path) -> CommandResult:
     """Write a small project: settings, policies and a recipe of the whole path.
 
     Example: crtlib new helpdesk
@@ -104,14 +104,14 @@ def new(dir: Path) -> Answer:
     if dir.exists() and (not dir.is_dir() or any(dir.iterdir())):
         raise ValueError(f"{dir}: is not empty; name a new folder")
     home = resources.files("confide.commands") / "project"
-    names = [name.replace("gitignore", ".gitignore") for name in FILES]
-    for source, name in zip(FILES, names, strict=True):
+    names = [name.replace("gitignore", ".gitignore") for name in PROJECT_FILES]
+    for source, name in zip(PROJECT_FILES, names, strict=True):
         files.write_text(dir / name, (home / source).read_text(encoding="utf-8"))
     line = f"{dir}/crtlib.toml: name your file under [ingest], then 'crtlib run {dir}'"
-    return Answer({"folder": dir, "files": names}, [line])
+    return CommandResult({"folder": dir, "files": names}, [line])
 
 
-def run(dir: Path, until: str | None = None, dry_run: bool = False) -> Answer:
+def run(dir: Path, until: str | None = None, dry_run: bool = False) -> CommandResult:
     """Run the steps of a project that are not up to date; stops where people must label.
 
     Ends with 4 where a step's answer is no, as of a certificate that does not meet its limits.
@@ -124,7 +124,7 @@ def run(dir: Path, until: str | None = None, dry_run: bool = False) -> Answer:
     Options:
         --until: The last step to run.
     """
-    settings = read(dir)
+    settings = read_project_settings(dir)
     steps = list(settings)
     if until:
         check_choice("until", until, steps)
@@ -136,17 +136,17 @@ def run(dir: Path, until: str | None = None, dry_run: bool = False) -> Answer:
         with contextlib.chdir(dir):
             for step in steps:
                 if dry_run:
-                    states[step] = "crtlib " + " ".join(_words(step, settings))
+                    states[step] = "crtlib " + " ".join(_step_words(step, settings))
                     yield states[step]
                     continue
-                states[step] = yield from _step(step, settings, facts)
-                if states[step] == WAITS:
+                states[step] = yield from _run_step(step, settings, facts)
+                if states[step] == STEP_WAITS:
                     return
 
-    return Answer(facts, lines())
+    return CommandResult(facts, lines())
 
 
-def read(folder: Path) -> dict[str, dict[str, Any]]:
+def read_project_settings(folder: Path) -> dict[str, dict[str, Any]]:
     """The settings of each step, in order; ``ValueError`` for one that its command lacks."""
     file = folder / "crtlib.toml"
     if not file.is_file():
@@ -156,26 +156,26 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file}: is no TOML ({error})") from None
     for step in settings:
-        if step not in STEPS:
-            raise ValueError(f"crtlib.toml: [{step}] must be one of {', '.join(STEPS)}")
-        _check(step, settings)
-    return {step: settings[step] for step in STEPS if step in settings}
+        if step not in PROJECT_STEPS:
+            raise ValueError(f"crtlib.toml: [{step}] must be one of {', '.join(PROJECT_STEPS)}")
+        _check_step(step, settings)
+    return {step: settings[step] for step in PROJECT_STEPS if step in settings}
 
 
-def _check(step: str, settings: dict[str, dict[str, Any]]) -> None:
+def _check_step(step: str, settings: dict[str, dict[str, Any]]) -> None:
     """Refuse what the step's command would refuse, before the first step."""
     where = f"crtlib.toml, [{step}]"
     if talk := {"json", "quiet"} & settings[step].keys():
         raise ValueError(f"{where} {min(talk)}: is an option of 'crtlib run'")
     try:
-        PROGRAM.parsed(_words(step, settings))
+        STEP_PROGRAM.parsed(_step_words(step, settings))
     except Exception as error:
-        if (refused := cli.failure(error)) is None:
+        if (refused := cli.describe_failure(error)) is None:
             raise
         raise ValueError(f"{where}: {refused}") from None
 
 
-def words(command: str, settings: dict[str, Any], places: list[str]) -> list[str]:
+def command_words(command: str, settings: dict[str, Any], places: list[str]) -> list[str]:
     """The words of a command line."""
     line = [*command.split(), *places]
     for key, value in settings.items():
@@ -186,13 +186,13 @@ def words(command: str, settings: dict[str, Any], places: list[str]) -> list[str
     return line
 
 
-def _words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
+def _step_words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
     """The command line of a step: what it reads is what the steps before it wrote."""
     table = dict(settings[step])
     labels = ["--labels", "labels"] if "label" in settings else []
     text = "screened" if "screen" in settings else "corpus"
     if step == "train":
-        (recipe, *_), _ = recipes.choose(table)
+        (recipe, *_), _ = recipes.choose_recipe(table)
         if "screen" in settings or "labels" not in recipe.model_fields:
             labels = []  # they have judged already, or there is no policy to judge
     places = {
@@ -204,68 +204,68 @@ def _words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
         "report": ["model", "--corpus", text, "--out", "report", "--force"],
         "certify": ["model", "--out", "certificate.html", "--force"],
     }
-    return words("label sample" if step == "label" else step, table, places[step])
+    return command_words("label sample" if step == "label" else step, table, places[step])
 
 
-def _step(
+def _run_step(
     step: str, settings: dict[str, dict[str, Any]], facts: dict[str, Any]
 ) -> Generator[str, None, str]:
     """Run a step; returns what became of it. ``facts`` keep whether its answer is no."""
-    line = _words(step, settings)
+    line = _step_words(step, settings)
     if step == "label":
-        return (yield from _label(line))
+        return (yield from _run_label_step(line))
     if step in ("ingest", "tagger", "screen", "certify"):  # what is up to date they know, or what
         # is true of a run changes with what follows it
-        facts["ok"] &= yield from _call(line)
-        return DONE
-    stamps = json.loads(STAMPS.read_text(encoding="utf-8")) if STAMPS.is_file() else {}
-    stamp = _stamp(line)
+        facts["ok"] &= yield from _run_command(line)
+        return STEP_DONE
+    stamps = json.loads(STAMPS_FILE.read_text(encoding="utf-8")) if STAMPS_FILE.is_file() else {}
+    stamp = _hash_step_inputs(line)
     if stamps.get(step) == stamp:
         yield f"{step}: up to date"
-        return UP_TO_DATE
-    facts["ok"] &= yield from _call(line)
-    files.write_text(STAMPS, json.dumps(stamps | {step: stamp}) + "\n", mode=0o600)
-    return DONE
+        return STEP_UP_TO_DATE
+    facts["ok"] &= yield from _run_command(line)
+    files.write_text(STAMPS_FILE, json.dumps(stamps | {step: stamp}) + "\n", mode=0o600)
+    return STEP_DONE
 
 
-def _stamp(line: list[str]) -> str:
+def _hash_step_inputs(line: list[str]) -> str:
     """A hash of a command line and of the files, folders and policies that it names."""
     from crtlib.screening import policies
 
     digest = hashlib.sha256("\0".join(line).encode())
     for option, value in itertools.pairwise(line):
         if option in ("--policy", "--conservative"):
-            digest.update(policies.digest(value).encode())
+            digest.update(policies.policy_digest(value).encode())
         elif option != "--out" and Path(value).exists():
-            digest.update(outputs.content(value).encode())
+            digest.update(outputs.hash_tree(value).encode())
     return digest.hexdigest()
 
 
-def _label(line: list[str]) -> Generator[str, None, str]:
+def _run_label_step(line: list[str]) -> Generator[str, None, str]:
     """Draw turns unless that was done; bring in what people exported."""
-    from confide.text import labels
+    from confide.labels import label_tasks
 
-    if outputs.marker("labels") is None:
-        yield from _call(line)
-    about = labels.facts("labels")
-    labels.same_corpus("corpus", about)
+    if outputs.find_marker("labels") is None:
+        yield from _run_command(line)
+    about = label_tasks.read_label_facts("labels")
+    label_tasks.check_label_corpus("corpus", about)
     if "first" in about:
         yield "labels: up to date"
-        return UP_TO_DATE
+        return STEP_UP_TO_DATE
     exported = sorted(Path().glob("labels-*.json"))
     if not exported:
         turns = about["judge"] + about["teach"]
         yield f"labels: {turns:,} turns wait in labels/page.html; then 'crtlib run' again"
-        return WAITS
-    yield from _call(["label", "import", "corpus", str(exported[-1]), "--labels", "labels"])
-    return DONE
+        return STEP_WAITS
+    yield from _run_command(["label", "import", "corpus", str(exported[-1]), "--labels", "labels"])
+    return STEP_DONE
 
 
-def _call(line: list[str]) -> Generator[str, None, bool]:
+def _run_command(line: list[str]) -> Generator[str, None, bool]:
     """Run a command; returns whether its answer is not no."""
     yield "crtlib " + " ".join(line)
     try:
-        answer = PROGRAM.parsed(line)()
+        answer = STEP_PROGRAM.parsed(line)()
         yield from answer.lines
     except ValueError as error:
         if "say --" not in str(error):

@@ -15,76 +15,88 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from confide.release import certify, gate
-from confide.reports import pages
+from confide.release import certify, gate, limits, seal, source_fold
+from confide.reports import certificate_pages
 
-SLACK = 1 - 1e-6
+LEAST_NUMBER_RATIO = 1 - 1e-6
 """A number may be so much smaller than the recomputed one: other processors round otherwise."""
-ROUNDED = 0.99
+LEAST_DELTA_RATIO = 0.99
 """One that holds a delta, too: that of the certificate is rounded upwards."""
-WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
+WEIGHT_FILES = ("model.safetensors", "adapter_model.safetensors")
 
 
-def difference(model: Path, value: Mapping[str, Any], public: str | None = None) -> str | None:
+def find_certificate_fault(
+    model: Path, value: Mapping[str, Any], public: str | None = None
+) -> str | None:
     """The first thing that is wrong with a certificate of the folder ``model``; None: nothing.
     ``public`` is the key of the releaser, as he gave it another way."""
     try:
-        gate.check(value, "certificate", public)
-        released = gate.read(model)
+        seal.check_signature(value, "certificate", public)
+        released = gate.read_release(model)
     except ValueError as error:
         return str(error)
     key = value["public_key"]
     if released.key != key:
         return "release.json: was signed with another key than the certificate"
-    if pages.identity(value) != value["id"]:
+    if certificate_pages.hash_certificate(value) != value["id"]:
         return "certificate: its id is not that of its content"
     if released.altered:
         return f"{released.altered[0]}: is not what was released"
-    weights = {sha for name, sha in released.hashes.items() if name in WEIGHTS}
+    weights = {sha for name, sha in released.hashes.items() if name in WEIGHT_FILES}
     if value["model"]["sha256"] not in weights:
         return "certificate: is of another model"
     if value["verdict"] != "holds":
         return "certificate: the model carries no promise"
     told = value.get("limits", [])
-    if certify.judged(value, [row["limit"] for row in told]) != told:
+    if limits.judge_limits(value, [row["limit"] for row in told]) != told:
         return "limits: do not follow from what is certified"
-    own = gate.fold(released.sources)
+    own = source_fold.combine_sources(released.sources)
     if own.void or own.kind == "none":
         return f"release.json: {own.void[0] if own.void else 'nothing protects the text'}"
-    return _numbers(value, own)
+    return _find_number_fault(value, own)
 
 
-def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
+def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) -> str | None:
     """Where the certificate promises more than follows from the files alone; it writes an infinite
     epsilon as "inf", which is a number to ``float``."""
     given = value["guarantee"]
-    kinds = [own.kind, *([certify.BAYES] if own.kind == "dp" else [])]  # earlier ones leave less
+    kinds = [
+        own.kind,
+        *([certify.BAYESIAN_KIND] if own.kind == "dp" else []),
+    ]  # earlier ones leave less
     if given["kind"] not in kinds or given["relation"] != own.relation:
         return "certificate: promises another kind of thing than the files can keep"
-    named = [(d.of, d.value) for d in (*own.declared, *certify.of_report(value.get("evidence")))]
+    named = [
+        (d.of, d.value)
+        for d in (*own.declared, *certify.declare_report_counts(value.get("evidence")))
+    ]
     if sorted((d["of"], d["value"]) for d in value["declared"]) != sorted(named):
         return "certificate: does not name what was declared public"
     if not set(own.assumed) <= set(value.get("assumed", ())):
         return "certificate: does not say what is assumed"
     delta = float(given["missed"]["delta"])
-    promise = certify.promise(own, None, delta=delta)
+    promise = certify.compose_promise(own, None, delta=delta)
     guesses = promise.value_guesses()
     for row, (prior, chance) in zip(value["value_guess"], guesses, strict=False):
-        if row["prior"] != prior or row["at_most"] < chance * (SLACK if own.plan else ROUNDED):
+        if row["prior"] != prior or row["at_most"] < chance * (
+            LEAST_NUMBER_RATIO if own.plan else LEAST_DELTA_RATIO
+        ):
             return "certificate: a value is guessed more often than it says"
     if len(value["value_guess"]) != len(guesses):
         return "certificate: leaves promises of values out"
     rows = value["right_guess"]
     sizes = [row["copies"] for row in rows if row["who"] == "user"]
     names = [(row["who"], row["copies"]) for row in rows]
-    average = certify.average(promise, value) if ("other", 1) in names else None
+    average = certify.average_rates(promise, value) if ("other", 1) in names else None
     chances = {(w, k): p for w, k, p in promise.right_guesses(sizes, average)}
-    if bayes := given["kind"] == certify.BAYES:  # of files that leave no secret out, as any other
+    if (
+        bayes := given["kind"] == certify.BAYESIAN_KIND
+    ):  # of files that leave no secret out, as any other
         chances.setdefault(("random", 1), chances["missed", 1])
     if not chances.keys() <= set(names):
         return "certificate: leaves right guesses out"
     if any(
-        row["at_most"] < chances.get(name, 1.0) * SLACK
+        row["at_most"] < chances.get(name, 1.0) * LEAST_NUMBER_RATIO
         for name, row in zip(names, rows, strict=True)
     ):
         return "certificate: a guess is right more often than it says"
@@ -93,17 +105,20 @@ def _numbers(value: Mapping[str, Any], own: gate.Fold) -> str | None:
     if own.unit != value["unit"]:
         return "certificate: is of another unit than the noise"
     missed = promise.missed()[0]
-    if float(given["missed"]["epsilon"]) < missed * SLACK:
+    if float(given["missed"]["epsilon"]) < missed * LEAST_NUMBER_RATIO:
         return "certificate: epsilon is smaller than the noise allows"
     alone = value["spent_before"]["alone"]
     secret, least = promise.secret() if bayes else (missed, delta)
-    if given["secret"]["delta"] < least * ROUNDED:
+    if given["secret"]["delta"] < least * LEAST_DELTA_RATIO:
         return "certificate: delta leaves out what was learned without noise"
-    if float(given["secret"]["epsilon"]) < secret * SLACK:
+    if float(given["secret"]["epsilon"]) < secret * LEAST_NUMBER_RATIO:
         return "certificate: the epsilon of a secret at random is smaller than it can be"
     if own.kind == "dp":
         secret, least = missed, delta
-    if float(alone["epsilon"]) < secret * SLACK or alone["delta"] < least * ROUNDED:
+    if (
+        float(alone["epsilon"]) < secret * LEAST_NUMBER_RATIO
+        or alone["delta"] < least * LEAST_DELTA_RATIO
+    ):
         return "certificate: what it says of this model alone is smaller than it can be"
     return None
 
@@ -115,8 +130,8 @@ def main() -> int:
     parser.add_argument("--key", help="public key of the releaser, 64 hexadecimal digits")
     given = parser.parse_args()
     try:
-        value = gate.read_signed(given.certificate)
-        wrong = difference(given.model, value, given.key)
+        value = seal.read_signed(given.certificate)
+        wrong = find_certificate_fault(given.model, value, given.key)
     except (ValueError, KeyError, TypeError, OSError) as error:
         text = error if isinstance(error, ValueError) else f"{given.certificate}: is no certificate"
         wrong, value = str(text), {}

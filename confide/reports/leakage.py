@@ -11,15 +11,16 @@ or its user. What leaves are counts over the whole report, of wide bins, rounded
 below five; and the ratio that at least five sequences reach in place of the largest one.
 
 >>> import numpy as np
->>> from crtlib.attacks.leakage import Document, Scores, features, find_runs
+>>> from crtlib.attacks.leakage import Document, TokenScores, sequence_features, find_runs
 >>> texts = (Document("ann", "a", [0, 1, 2]),)
->>> scores = Scores([np.log([1, 0.5, 0.5])], [np.array([9, 0, 0])])
+>>> scores = TokenScores([np.log([1, 0.5, 0.5])], [np.array([9, 0, 0])])
 >>> runs = find_runs(texts, scores, k=1)
->>> report = Leakage(texts, scores, runs, features(runs, texts), 1, True, 1, 0, 0, False, 1.0)
->>> cover = Cover(model="demo", corpus="demo.jsonl", unit="turn")
->>> "<title>Leakage report: demo</title>" in page(report, cover)
+>>> report = LeakageReport(texts, scores, runs, sequence_features(runs, texts), 1, True, 1, 0, 0,
+False, 1.0)
+>>> cover = ReportCover(model="demo", corpus="demo.jsonl", unit="turn")
+>>> "<title>Leakage report: demo</title>" in render_leakage_page(report, cover)
 True
->>> summary(report, cover)["unique"]
+>>> summarise_report(report, cover)["unique"]
 'fewer than 5'
 """
 
@@ -44,48 +45,49 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from confide import odometer
-from confide.reports import pages
-from confide.reports.bands import FEW, band, in_words
+from confide import odometer, text_registry
+from confide.reports import html
+from confide.reports.bands import LEAST_REPORTED_COUNT, band_in_words, count_band
 from crtlib import files, outputs
 from crtlib.attacks import leakage
-from crtlib.attacks.leakage import Leakage
+from crtlib.attacks.leakage import LeakageReport
 from crtlib.checks import MachineError
-from crtlib.files import Named
+from crtlib.files import StrPath
 from crtlib.models import scoring
-from crtlib.models.folder import load, tensors
-from crtlib.screening.rates import KINDS
-from crtlib.text import canaries, corpora, records
-from crtlib.text.canaries import CANDIDATES, Template
-from crtlib.text.folders import Shards, beside, in_order
+from crtlib.models.folder import hash_tensors, load
+from crtlib.screening.rates import SHOWN_KINDS
+from crtlib.text import corpora, data_points, templates
+from crtlib.text.ordered_map import map_in_order
 from crtlib.text.records import Corpus, Dialogue
-from crtlib.text.tokenizer import AnyTokenizer, bos, same_tokenizer
+from crtlib.text.shards import Shards, resume_shards
+from crtlib.text.templates import CANDIDATE_TEMPLATES, Template
+from crtlib.text.tokenizer import AnyTokenizer, bos_id_of, is_same_tokenizer
 
-FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
+REPORT_FILES = ("report.html", "report.json", "runs.parquet", "sequences.parquet")
 """What a report is made of: readable by all if it is redacted, else by its owner alone."""
-Decode = Callable[[Sequence[int]], str]
-ROWS = 2000
+TokenDecoder = Callable[[Sequence[int]], str]
+MAX_PAGE_ROWS = 2000
 """Sequences on the page, the most worrying ones; the Parquet files hold all of them."""
-SHOWN = 5
+MAX_SHOWN_CONTEXTS = 5
 """Contexts of one sequence on the page."""
-CONTEXT = 240
+CONTEXT_CHARACTERS = 240
 """Characters of a context on the page: the nearest ones."""
-REACHED = f"ratio_that_sequences_of_{FEW}_users_reach"
-EDGES = {
+REACHED_RATIO_FIELD = f"ratio_that_sequences_of_{LEAST_REPORTED_COUNT}_users_reach"
+BIN_EDGES = {
     "tokens": (1, 2, 3, 5, 9, 17, 33, math.inf),
     "perplexity": (1, *(2.0**k for k in range(1, 11)), math.inf),
     "ratio": (0, *(2.0**k for k in range(-1, 21)), math.inf),
 }
-USERS = (1, 2, 3, 6, math.inf)
-NO_RUN = "no run of this model is known here, so nobody checked that it has read this text"
-OTHER_TEXT = "this model was trained on another text: only what both hold can it leak"
+USER_BIN_EDGES = (1, 2, 3, 6, math.inf)
+NO_RUN_NOTE = "no run of this model is known here, so nobody checked that it has read this text"
+OTHER_TEXT_NOTE = "this model was trained on another text: only what both hold can it leak"
 
-LOT = 2**14
+TURNS_PER_LOT = 2**14
 """Turns that are read together: with all that is made of them some fifty megabytes."""
 
 
 @dataclass(frozen=True)
-class Cover:
+class ReportCover:
     """What stands at the head of a report: the names of model, corpus and public model, what one
     document is, the threshold of metric 2, and whether anything but lengths may be shown; a note on
     what the model has read, and how many reports of it there are, with this one."""
@@ -116,7 +118,7 @@ def _bin_name(low: float, high: float, whole: bool) -> str:
 
 
 @dataclass(frozen=True)
-class Bins:
+class BinnedCounts:
     """Sequences or runs that are counted in bins: which are one user's, and whose each is.
     ``exact`` counts are for a page in clear."""
 
@@ -128,18 +130,18 @@ class Bins:
         """One bin. Of one with few users nothing is said but that it holds at most what all bins
         do: one person's many sequences are still that person's."""
         ends: list[str | int] = [by, group]
-        many = self.owner[inside].nunique() >= FEW
+        many = self.owner[inside].nunique() >= LEAST_REPORTED_COUNT
         for some in (inside, inside & self.alone):
             count = int(some.sum())
-            small = 0, band(len(inside))[1]
-            ends += (count, count) if self.exact else band(count) if many else small
-        return dict(zip(COLUMNS, ends, strict=True))
+            small = 0, count_band(len(inside))[1]
+            ends += (count, count) if self.exact else count_band(count) if many else small
+        return dict(zip(BIN_COLUMNS, ends, strict=True))
 
     def sizes(
         self, length: pd.Series, perplexity: pd.Series, ratio: pd.Series
     ) -> list[dict[str, Any]]:
         """Rows by each of the three."""
-        values = zip(EDGES.items(), (length, perplexity, ratio), strict=True)
+        values = zip(BIN_EDGES.items(), (length, perplexity, ratio), strict=True)
         return [row for (by, edges), some in values for row in self.rows(by, some, edges)]
 
     def rows(self, by: str, values: pd.Series, edges: Sequence[float]) -> list[dict[str, Any]]:
@@ -152,16 +154,18 @@ class Bins:
         return rows[large[0] : large[-1] + 1] if large else []
 
 
-COLUMNS = ["by", "group", "at_least", "at_most", "one_user_at_least", "one_user_at_most"]
+BIN_COLUMNS = ["by", "group", "at_least", "at_most", "one_user_at_least", "one_user_at_most"]
 
 
-def _owners(report: Leakage) -> pd.Series:
+def _first_owners(report: LeakageReport) -> pd.Series:
     """Of each distinct sequence the first user of whom it was guessed."""
     first = [row[0][0] for row in report.sequences.contexts]
     return pd.Series([report.owner[i] for i in first], dtype=object)
 
 
-def groups(report: Leakage, cover: Cover, *, exact: bool = False) -> pd.DataFrame:
+def group_sequences(
+    report: LeakageReport, cover: ReportCover, *, exact: bool = False
+) -> pd.DataFrame:
     """The distinct sequences in bins: one row a bin of tokens, perplexity (the lowest of each),
     ratio, users who have it and kind of labelled secret that it holds whole.
 
@@ -170,43 +174,47 @@ def groups(report: Leakage, cover: Cover, *, exact: bool = False) -> pd.DataFram
     are left out.
     """
     table = report.sequences
-    bins = Bins(table.users_in_d == 1, _owners(report), exact)
+    bins = BinnedCounts(table.users_in_d == 1, _first_owners(report), exact)
     lowest = pd.Series([min(row) for row in table.perplexities], dtype=float)
     rows = bins.sizes(table.length, lowest, table.ratio)
     if cover.lengths_only:
-        return pd.DataFrame(rows, columns=COLUMNS)[COLUMNS[:4]]
-    rows += bins.rows("users", table.users_in_d, USERS)
+        return pd.DataFrame(rows, columns=BIN_COLUMNS)[BIN_COLUMNS[:4]]
+    rows += bins.rows("users", table.users_in_d, USER_BIN_EDGES)
     known = {kind for d in report.documents for kind, *_ in d.secrets}
-    shown = {kind: kind if kind in KINDS else "other" for kind in known}  # it may be any text
+    shown = {kind: kind if kind in SHOWN_KINDS else "other" for kind in known}  # it may be any text
     for name in sorted(set(shown.values())):
         inside = pd.Series([name in map(shown.get, held) for held in table.kinds], dtype=bool)
         rows.append(bins.row("kind", name, inside))
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=BIN_COLUMNS)
 
 
-def grouped_runs(report: Leakage) -> pd.DataFrame:
-    """The runs in bins, as :func:`groups` has the distinct sequences."""
+def group_runs(report: LeakageReport) -> pd.DataFrame:
+    """The runs in bins, as :func:`group_sequences` has the distinct sequences."""
     table = report.runs
-    bins = Bins(pd.Series(False, index=table.index), table.user)
+    bins = BinnedCounts(pd.Series(False, index=table.index), table.user)
     rows = bins.sizes(table.length, table.perplexity, table.ratio)
-    return pd.DataFrame(rows, columns=COLUMNS)[COLUMNS[:4]]
+    return pd.DataFrame(rows, columns=BIN_COLUMNS)[BIN_COLUMNS[:4]]
 
 
-def ratio_reached(report: Leakage) -> float | None:
-    """A power of two that unique sequences of at least ``FEW`` users reach with their ratio; None
-    if fewer have one. The largest ratio itself would name its sequence."""
+def ratio_reached(report: LeakageReport) -> float | None:
+    """A power of two that unique sequences of at least ``LEAST_REPORTED_COUNT`` users reach with
+    their ratio; None if fewer have one. The largest ratio itself would name its sequence."""
     ratio = report.sequences.ratio[report.sequences.users_in_d == 1].dropna()
-    best = np.sort(ratio.groupby(_owners(report)[ratio.index]).max().to_numpy())
-    if len(best) < FEW or best[-FEW] <= 0:
+    best = np.sort(ratio.groupby(_first_owners(report)[ratio.index]).max().to_numpy())
+    if len(best) < LEAST_REPORTED_COUNT or best[-LEAST_REPORTED_COUNT] <= 0:
         return None
-    return math.inf if math.isinf(best[-FEW]) else 2.0 ** math.floor(math.log2(best[-FEW]))
+    return (
+        math.inf
+        if math.isinf(best[-LEAST_REPORTED_COUNT])
+        else 2.0 ** math.floor(math.log2(best[-LEAST_REPORTED_COUNT]))
+    )
 
 
 # --------------------------------------------------------------------------- the summary
-def summary(report: Leakage, cover: Cover, *, exact: bool = False) -> dict:
+def summarise_report(report: LeakageReport, cover: ReportCover, *, exact: bool = False) -> dict:
     """What was read and the metrics: JSON-safe, and without any text of the corpus. Counts that
     depend on the text are bands, unless ``exact``."""
-    numbers = leakage.metrics(report.sequences, cover.threshold)
+    numbers = leakage.leakage_metrics(report.sequences, cover.threshold)
     largest, (tokens, users) = numbers.pop("leakage_epsilon"), report.read
     counts: dict[str, Any] = {
         "tokens": tokens,
@@ -219,10 +227,14 @@ def summary(report: Leakage, cover: Cover, *, exact: bool = False) -> dict:
     if exact:
         figures["leakage_epsilon"] = largest
     else:
-        figures = {k: None if n is None else in_words(band(n)) for k, n in counts.items()}
-        coarse = 2 if tokens >= 100 * FEW else 1
-        figures["accuracy"] = round(report.accuracy, coarse) if users >= FEW else None
-        figures[REACHED] = ratio_reached(report)
+        figures = {
+            k: None if n is None else band_in_words(count_band(n)) for k, n in counts.items()
+        }
+        coarse = 2 if tokens >= 100 * LEAST_REPORTED_COUNT else 1
+        figures["accuracy"] = (
+            round(report.accuracy, coarse) if users >= LEAST_REPORTED_COUNT else None
+        )
+        figures[REACHED_RATIO_FIELD] = ratio_reached(report)
     return {
         **asdict(cover),
         "top_k": report.k,
@@ -231,16 +243,16 @@ def summary(report: Leakage, cover: Cover, *, exact: bool = False) -> dict:
         "documents": len(report.documents),
         "users": users,
         "empty_texts_left_out": report.empty,
-        **{name: safe(value) for name, value in figures.items()},
+        **{name: round_for_json(value) for name, value in figures.items()},
         "ratios_are": "ratios of perplexities, not a differential-privacy epsilon",
         "crtlib": metadata.version("crtlib"),
     }
 
 
-def safe(value: Any) -> Any:
+def round_for_json(value: Any) -> Any:
     """Four digits (never a long run of digits that could be taken for a secret); NaN is null."""
     if isinstance(value, list | tuple):
-        return [safe(v) for v in value]
+        return [round_for_json(v) for v in value]
     if isinstance(value, float | np.floating):
         if math.isnan(value):
             return None
@@ -249,7 +261,7 @@ def safe(value: Any) -> Any:
 
 
 # --------------------------------------------------------------------------- in clear
-def sequences(report: Leakage, decode: Decode) -> pd.DataFrame:
+def sequence_table(report: LeakageReport, decode: TokenDecoder) -> pd.DataFrame:
     """One row a distinct sequence in clear, the most worrying first, with its text, its first
     contexts, its users and every number of it."""
     every = report.sequences
@@ -259,7 +271,7 @@ def sequences(report: Leakage, decode: Decode) -> pd.DataFrame:
     table["context_lengths"] = [[n for _, n in row] for row in every.contexts]
     table["kinds"] = [list(kinds) for kinds in every.kinds]
     table["contexts"] = [
-        [decode(report.documents[i].tokens[:n]) for i, n in row[: 4 * SHOWN]]
+        [decode(report.documents[i].tokens[:n]) for i, n in row[: 4 * MAX_SHOWN_CONTEXTS]]
         for row in every.contexts
     ]
     table["users"] = [list(dict.fromkeys(report.owner[i] for i, _ in row))
@@ -267,8 +279,8 @@ def sequences(report: Leakage, decode: Decode) -> pd.DataFrame:
     return table
 
 
-def runs(report: Leakage, decode: Decode) -> pd.DataFrame:
-    """The long table in clear: one row a run, ``sequence`` as in :func:`sequences`."""
+def run_table(report: LeakageReport, decode: TokenDecoder) -> pd.DataFrame:
+    """The long table in clear: one row a run, ``sequence`` as in :func:`sequence_table`."""
     place = {w: i + 1 for i, w in enumerate(report.sequences.tokens)}
     table = report.runs.drop(columns=["tokens", "kinds", "index"])
     table = table.rename(columns={"start": "context_length"})
@@ -277,8 +289,8 @@ def runs(report: Leakage, decode: Decode) -> pd.DataFrame:
     return table
 
 
-def as_records(table: pd.DataFrame) -> list[dict]:
-    """Rows of :func:`sequences` for JSON; of contexts and their numbers the first few."""
+def sequence_records(table: pd.DataFrame) -> list[dict]:
+    """Rows of :func:`sequence_table` for JSON; of contexts and their numbers the first few."""
     out = []
     for row in table.to_dict("records"):
         shortest = min(row["context_lengths"])
@@ -289,79 +301,86 @@ def as_records(table: pd.DataFrame) -> list[dict]:
             pairs, key=lambda p: p[0] if math.isnan(p[1]) else -p[1] / p[0]
         )
         for name in ("perplexities", "public_perplexities", "context_lengths", "users", "contexts"):
-            row[name] = row[name][:SHOWN]
-        row["contexts"] = [text[-CONTEXT:] for text in row["contexts"]]
-        out.append({str(k): safe(v) for k, v in row.items()} | {"context": shortest})
+            row[name] = row[name][:MAX_SHOWN_CONTEXTS]
+        row["contexts"] = [text[-CONTEXT_CHARACTERS:] for text in row["contexts"]]
+        out.append({str(k): round_for_json(v) for k, v in row.items()} | {"context": shortest})
     return out
 
 
 # --------------------------------------------------------------------------- the page
-def page(report: Leakage, cover: Cover, *, decode: Decode | None = None, rows: int = ROWS) -> str:
+def render_leakage_page(
+    report: LeakageReport,
+    cover: ReportCover,
+    *,
+    decode: TokenDecoder | None = None,
+    rows: int = MAX_PAGE_ROWS,
+) -> str:
     """The whole page as text. With ``decode`` every sequence stands in it in clear; without, bins
     and rounded counts, and nothing that belongs to one sequence."""
     exact = decode is not None
-    facts = summary(report, cover, exact=exact)
+    facts = summarise_report(report, cover, exact=exact)
     values: dict[str, Any] = {
         "report": report,
         "cover": cover,
         "facts": facts,
-        "ratio": facts["leakage_epsilon" if exact else REACHED],
-        "few": FEW,
+        "ratio": facts["leakage_epsilon" if exact else REACHED_RATIO_FIELD],
+        "few": LEAST_REPORTED_COUNT,
         "date": datetime.date.today().isoformat(),  # here alone: tables and JSON are compared
         "revealed": exact,
-        "bins": groups(report, cover, exact=exact).to_dict("records"),
-        "in_words": in_words,
+        "bins": group_sequences(report, cover, exact=exact).to_dict("records"),
+        "in_words": band_in_words,
     }
     if decode is not None:
-        clear = sequences(report, decode)
+        clear = sequence_table(report, decode)
         switches = {"compared": report.compared, "labelled": bool(clear.secret_tokens.any())}
-        values |= {"rows": rows, "every": len(clear), "switches": pages.as_json(switches),
-                   "data": pages.as_json(as_records(clear.head(rows)))}  # fmt: skip
-    return pages.page("leakage.html.j2", **values)
+        values |= {"rows": rows, "every": len(clear), "switches": html.embed_json(switches),
+                   "data": html.embed_json(sequence_records(clear.head(rows)))}  # fmt: skip
+    return html.render_template("leakage.html.j2", **values)
 
 
 # --------------------------------------------------------------------------- the folder
-class _Dialogues(Sequence[Dialogue]):
+class _DialoguesOnDisk(Sequence[Dialogue]):
     """The dialogues of a corpus, read from its files whenever they are asked for."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.size = path, 0
         for dialogue in self:
             if not dialogue.user:
-                raise ValueError(leakage.NO_USER)
+                raise ValueError(leakage.NO_USER_MESSAGE)
             self.size += 1
 
     def __len__(self) -> int:
         return self.size
 
     def __iter__(self) -> Iterator[Dialogue]:
-        return corpora.dialogues(self.path)
+        return corpora.read_dialogues(self.path)
 
     def __getitem__(self, index: Any) -> Any:
         return list(self)[index]
 
 
-def read_corpus(path: Named) -> Corpus:
+def read_corpus(path: StrPath) -> Corpus:
     """A corpus that is read anew each time, as memory may not hold it; where users are missing the
     error says what to do about it."""
     try:
-        return Corpus(Path(path).name, _Dialogues(Path(path)))
+        return Corpus(Path(path).name, _DialoguesOnDisk(Path(path)))
     except ValueError as error:
         if ": user: " in str(error):
-            raise ValueError(f"{path}: {leakage.NO_USER}") from None
+            raise ValueError(f"{path}: {leakage.NO_USER_MESSAGE}") from None
         raise
 
 
-def write(
-    report: Leakage,
-    folder: Named,
-    cover: Cover,
+def write_report_files(
+    report: LeakageReport,
+    folder: StrPath,
+    cover: ReportCover,
     *,
-    decode: Decode | None = None,
-    rows: int = ROWS,
+    decode: TokenDecoder | None = None,
+    rows: int = MAX_PAGE_ROWS,
     facts: Mapping[str, Any] | None = None,
 ) -> Path:
-    """``report.html``, ``report.json``, ``sequences.parquet``, ``runs.parquet``; the page's path.
+    """``report.html``, ``report.json``, ``sequence_table.parquet``, ``run_table.parquet``; the
+    page's path.
 
     ``facts`` join the summary in JSON. ``decode`` (the tokenizer's) writes text in clear into all
     four, unless only lengths may be shown; without it there is no text and no number of a single
@@ -370,30 +389,30 @@ def write(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     decode = None if cover.lengths_only else decode
-    content: dict = {"summary": summary(report, cover, exact=decode is not None)}
+    content: dict = {"summary": summarise_report(report, cover, exact=decode is not None)}
     content["summary"] |= facts or {}
     if decode:
-        table, long = sequences(report, decode), runs(report, decode)
-        content |= {"shown": min(rows, len(table)), "sequences": as_records(table.head(rows))}
+        table, long = sequence_table(report, decode), run_table(report, decode)
+        content |= {"shown": min(rows, len(table)), "sequences": sequence_records(table.head(rows))}
     else:
-        table, long = groups(report, cover), grouped_runs(report)
+        table, long = group_sequences(report, cover), group_runs(report)
         content |= {"groups": table.to_dict("records")}
     for name, frame in (("sequences", table), ("runs", long)):
         frame.to_parquet(folder / f"{name}.parquet", index=False)
     data = json.dumps(content, indent=1, allow_nan=False) + "\n"
     (folder / "report.json").write_text(data, encoding="utf-8")
     file = folder / "report.html"
-    file.write_text(page(report, cover, decode=decode, rows=rows), encoding="utf-8")
+    file.write_text(render_leakage_page(report, cover, decode=decode, rows=rows), encoding="utf-8")
     return file
 
 
-def make(
-    model: Named,
-    corpus: Named,
-    folder: Named,
+def make_leakage_report(
+    model: StrPath,
+    corpus: StrPath,
+    folder: StrPath,
     *,
     top_k: int = 3,
-    public: Named | None = None,
+    public: StrPath | None = None,
     unit: str | None = None,
     reveal: bool = False,
     lengths_only: bool = False,
@@ -417,21 +436,26 @@ def make(
     The corpus is read in lots: memory holds a lot, the runs, and of all else the ids of dialogues,
     the labels and some bytes a text; where the ``unit`` is a user, the text as well. An
     ``executor`` scores several batches of a lot at a time. What is scored is kept beside the report
-    until all is done (:mod:`crtlib.text.folders`). A report of the same input and options is not
-    made again; another folder is replaced with ``force`` only
-    (:func:`crtlib.outputs.check_folder`), and with it alone a second report of a model on a text is
-    written, unless it is in clear: the registry knows them
-    (:meth:`confide.odometer.Registry.reported`), and each says which it is. The summary
+    until all is done (:mod:`crtlib.text.corpus_folder`). A report of the same input and options is
+    not made again; another folder is replaced with ``force`` only
+    (:func:`crtlib.outputs.check_output_folder`), and with it alone a second report of a model on a
+    text is written, unless it is in clear: the registry knows them
+    (:meth:`confide.text_registry.Registry.reported`), and each says which it is. The summary
     has ``warning`` where no run is known in which the model has read the text.
 
     Raises ``ValueError`` for bad input, before it scores or writes, and :class:`MachineError`
     where the corpus has changed meanwhile.
     """
-    _one_of(reveal=reveal, lengths_only=lengths_only)
-    _one_of(prefix_scan=prefix_scan, public=public is not None)
-    unit = unit or (_recorded(Path(model)) or {}).get("unit") or "turn"
-    names = _name(model), Path(corpus).name, unit, None if public is None else _name(public)
-    cover = Cover(*names, threshold=threshold, lengths_only=lengths_only)
+    _refuse_both(reveal=reveal, lengths_only=lengths_only)
+    _refuse_both(prefix_scan=prefix_scan, public=public is not None)
+    unit = unit or (_read_recorded_study(Path(model)) or {}).get("unit") or "turn"
+    names = (
+        _folder_name(model),
+        Path(corpus).name,
+        unit,
+        None if public is None else _folder_name(public),
+    )
+    cover = ReportCover(*names, threshold=threshold, lengths_only=lengths_only)
     options: dict[str, Any] = {"k": top_k, "min_length": min_length, "flush": not verbatim}
     ours = template if template and Path(template).is_file() else None
     shown = Path(ours).name if ours else template  # no path of this machine
@@ -439,76 +463,85 @@ def make(
     every = {"model": model, "public": public, "template": ours}
     folders = {name: path for name, path in every.items() if path is not None}
     dialogues, loaded = read_corpus(corpus), load(model)
-    folder, key = Path(folder), outputs.key_in(outputs.beside_key(Path(folder)))
-    text = corpora.corpus_hash(corpus)
-    its = folders | {"corpus": outputs.keyed(outputs.content(corpus), key)}
-    its |= {"text": outputs.keyed(corpora.read_hash(corpus), key)}  # in any form: for certify
+    folder, key = Path(folder), outputs.load_or_make_key(outputs.key_path_beside(Path(folder)))
+    text = corpora.hash_corpus(corpus)
+    its = folders | {"corpus": outputs.with_keyed_hashes(outputs.hash_tree(corpus), key)}
+    its |= {
+        "text": outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key)
+    }  # in any form: for certify
     recipe: dict = {"command": "report", "options": options | how, "inputs": its}
-    if outputs.up_to_date(folder, **recipe):
-        return _made(folder)
-    outputs.check_folder(folder, inputs=[corpus, *folders.values()], force=force)
-    registry, numbers = odometer.Registry(odometer.home()), str(tensors(model))
-    registry.register(text, corpora.units(corpus))
+    if outputs.is_up_to_date(folder, **recipe):
+        return _read_report(folder)
+    outputs.check_output_folder(folder, inputs=[corpus, *folders.values()], force=force)
+    registry, numbers = (
+        text_registry.Registry(text_registry.registry_home()),
+        str(hash_tensors(model)),
+    )
+    registry.register(text, corpora.hash_registry_units(corpus))
     told = hashlib.sha256(json.dumps([recipe["options"], text]).encode()).hexdigest()
     if not (reveal or force) and registry.reported(text, numbers, told):
         raise ValueError(
             f"--out: {model} was reported on this text before, with other options; several reports "
             "tell more than one: show one, or --force another, which says that it is one of several"
         )
-    place = odometer.find(corpus, text)
-    lines = [*(odometer.read(place) if place.is_dir() else []), *registry.entries()]
+    place = odometer.find_odometer(corpus, text)
+    lines = [*(odometer.read_entries(place) if place.is_dir() else []), *registry.entries()]
     read = {e.corpus for e in lines if e.tensors == numbers}  # what this model has read
-    note = "" if text in read else OTHER_TEXT if read else NO_RUN
+    note = "" if text in read else OTHER_TEXT_NOTE if read else NO_RUN_NOTE
     other, its_tokenizer = (None, None) if public is None else load(public)
-    leakage.check_models(*loaded, k=top_k)
+    leakage.check_leakage_models(*loaded, k=top_k)
     with (
-        outputs.staged(folder, **recipe, public=() if reveal else FILES, force=force) as part,
-        beside(folder, {"model": outputs.content(model)}) as kept,
+        outputs.staged_folder(
+            folder, **recipe, public=() if reveal else REPORT_FILES, force=force
+        ) as part,
+        resume_shards(folder, {"model": outputs.hash_tree(model)}) as kept,
     ):
-        used, fit = _template(template, Path(model), dialogues, *loaded, cover.unit, device)
+        used, fit = _choose_template(template, Path(model), dialogues, *loaded, cover.unit, device)
         _check_texts(dialogues, cover, used, loaded[1], its_tokenizer)
-        leakage.check_models(*loaded, k=top_k, public=other)
+        leakage.check_leakage_models(*loaded, k=top_k, public=other)
         on = executor, kept, device
-        reader = _Reader(
-            loaded[1], cover.unit, used, top_k, _scorer(model, loaded[0], *on),
-            None if public is None or other is None else _scorer(public, other, *on),
+        reader = _LotReader(
+            loaded[1], cover.unit, used, top_k, _scorer_of_folder(model, loaded[0], *on),
+            None if public is None or other is None else _scorer_of_folder(public, other, *on),
             Counter() if prefix_scan else None,
         )  # fmt: skip
-        report = leakage.of_lots(*loaded, reader.lots(dialogues), **options, into=leakage.Texts())
+        report = leakage.measure_leakage_of_lots(
+            *loaded, reader.lots(dialogues), **options, into=leakage.DocumentStore()
+        )
         if reader.prefixes is not None:
             seen = reader.prefixes.items()
-            rounded = {name: band(n)[0] for name, n in seen if n >= FEW}
+            rounded = {name: count_band(n)[0] for name, n in seen if n >= LEAST_REPORTED_COUNT}
             fit |= {"prefixes": dict(seen) if reveal else rounded}
-        decode = cast(Decode, loaded[1].decode) if reveal else None
+        decode = cast(TokenDecoder, loaded[1].decode) if reveal else None
         said = [note] * bool(read and note) + [fit[n] for n in ("warning",) if n in fit]
         fit |= {"warning": "; ".join(said)} if said else {}
         others = 0 if reveal else registry.reported(text, numbers, told, enter=True)
         cover = replace(cover, note=note, report=others + 1)
-        write(report, part, cover, decode=decode, facts=fit)
-        if outputs.keyed(outputs.content(corpus), key) != its["corpus"]:
+        write_report_files(report, part, cover, decode=decode, facts=fit)
+        if outputs.with_keyed_hashes(outputs.hash_tree(corpus), key) != its["corpus"]:
             raise MachineError(f"{corpus}: changed while it was read; make the report again")
-    with files.replacing(outputs.beside_key(folder), mode=0o600) as file:
+    with files.replace_atomically(outputs.key_path_beside(folder), mode=0o600) as file:
         file.write_bytes(key)
-    return _made(folder)
+    return _read_report(folder)
 
 
-def _made(folder: Path) -> tuple[Path, dict]:
+def _read_report(folder: Path) -> tuple[Path, dict]:
     """The page of a report that is there, and its summary."""
     held = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     return folder / "report.html", held["summary"]
 
 
-Tokens = Sequence[Sequence[int]]
+TokenLists = Sequence[Sequence[int]]
 
 
-def _pieces(corpus: Corpus) -> Iterator[Corpus]:
-    """Whole dialogues with about ``LOT`` turns together."""
+def _split_into_lots(corpus: Corpus) -> Iterator[Corpus]:
+    """Whole dialogues with about ``TURNS_PER_LOT`` turns together."""
     held: list[Dialogue] = []
     turns = 0
     for dialogue in corpus.dialogues:
         held.append(dialogue)
         turns += len(dialogue.turns)
-        if turns >= LOT:
+        if turns >= TURNS_PER_LOT:
             yield replace(corpus, dialogues=tuple(held))
             held, turns = [], 0
     if held:
@@ -516,7 +549,7 @@ def _pieces(corpus: Corpus) -> Iterator[Corpus]:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _LotReader:
     """How a corpus is read, a lot at a time: with what, as what, and who scores its texts, for the
     ``public`` model too where there is one. ``prefixes`` counts what each beginning was best for,
     where all are tried."""
@@ -525,51 +558,60 @@ class _Reader:
     unit: str
     used: Template
     k: int
-    scorer: scoring.Scorer
-    public: scoring.Scorer | None
+    scorer: scoring.SequenceScorer
+    public: scoring.SequenceScorer | None
     prefixes: Counter[str] | None
 
-    def lots(self, corpus: Corpus) -> Iterator[leakage.Reading]:
+    def lots(self, corpus: Corpus) -> Iterator[leakage.ScoredPoints]:
         """The corpus in lots of whole dialogues, or of whole people."""
         if self.unit == "user":
             people = replace(self, unit="dialogue")
-            yield from people.lots(records.people(corpus))
+            yield from people.lots(data_points.merge_by_user(corpus))
         else:
-            yield from map(self._lot, _pieces(corpus))
+            yield from map(self._lot, _split_into_lots(corpus))
 
-    def _lot(self, some: Corpus) -> leakage.Reading:
+    def _lot(self, some: Corpus) -> leakage.ScoredPoints:
         if self.prefixes is None:
-            points, own = canaries.points(some, self.unit, self.used), self.used.name != "speaker"
-            found = leakage.read(self.scorer, self.tokenizer, points, own_words=own)
+            points, own = (
+                templates.render_points(some, self.unit, self.used),
+                self.used.name != "speaker",
+            )
+            found = leakage.score_points(self.scorer, self.tokenizer, points, own_words=own)
         else:
             how: dict[str, Any] = {"unit": self.unit, "used": self.used, "k": self.k}
-            found, best = leakage.scan(self.scorer, self.tokenizer, some, **how)
+            found, best = leakage.scan_beginnings(self.scorer, self.tokenizer, some, **how)
             self.prefixes.update(best)
         if self.public is None:
             return found
-        first = bos(self.tokenizer)
-        return found._replace(public=leakage.score(self.public, found.documents, bos=first))
+        first = bos_id_of(self.tokenizer)
+        return found._replace(
+            public=leakage.score_documents(self.public, found.documents, bos=first)
+        )
 
 
-def _scorer(
-    folder: Named,
+def _scorer_of_folder(
+    folder: StrPath,
     network: nn.Module,
     executor: Executor | None,
     kept: Shards,
     device: str,
-) -> scoring.Scorer:
+) -> scoring.SequenceScorer:
     """What scores texts with the model of ``folder``: here, or on an executor, whose workers read
     it where it lies. Texts are cut as one process would cut them, so that the bits are the same;
     a batch that ``kept`` holds is not scored again."""
-    where, sha = str(Path(folder).absolute()), outputs.content(folder)
-    call = partial(_score, where, sha) if executor else partial(_scored, network, device)
+    where, sha = str(Path(folder).absolute()), outputs.hash_tree(folder)
+    call = (
+        partial(_score_in_worker, where, sha)
+        if executor
+        else partial(_score_texts, network, device)
+    )
 
-    def score(texts: Tokens) -> tuple[list[Any], list[Any]]:
+    def score(texts: TokenLists) -> tuple[list[Any], list[Any]]:
         if not texts:
             return [], []
-        lots = scoring.batches(texts)
+        lots = scoring.group_by_length(texts)
         these = kept.of(hashlib.sha256(json.dumps([sha, texts]).encode()).hexdigest())
-        parts = in_order(call, ([texts[i] for i in lot] for lot in lots), executor, these)
+        parts = map_in_order(call, ([texts[i] for i in lot] for lot in lots), executor, these)
         found = {
             i: both
             for lot, (_, part) in zip(lots, parts, strict=True)
@@ -583,36 +625,36 @@ def _scorer(
 
 
 @lru_cache(maxsize=2)  # the model and a public one
-def _loaded(where: str, sha: str) -> nn.Module:
+def _load_unchanged_model(where: str, sha: str) -> nn.Module:
     """The model that lies there, read once by each worker; it must be the one of that hash."""
-    if outputs.content(where) != sha:
+    if outputs.hash_tree(where) != sha:
         raise MachineError(f"{where}: is another model now, or where a worker reads it")
     return load(where)[0]
 
 
-def _score(where: str, sha: str, texts: Tokens) -> list[Any]:
-    return _scored(_loaded(where, sha), None, texts)
+def _score_in_worker(where: str, sha: str, texts: TokenLists) -> list[Any]:
+    return _score_texts(_load_unchanged_model(where, sha), None, texts)
 
 
-def _scored(network: nn.Module, device: str | None, texts: Tokens) -> list[Any]:
+def _score_texts(network: nn.Module, device: str | None, texts: TokenLists) -> list[Any]:
     """Log-probabilities and ranks as JSON values: every bit of a float is in its text."""
     both = scoring.token_scores(network, texts, device=device)
     return [[x.tolist() for x in values] for values in both]
 
 
-def _one_of(**given: bool) -> None:
+def _refuse_both(**given: bool) -> None:
     """Refuse options that contradict each other."""
     if all(given.values()):
         raise ValueError(f"{', '.join(given)}: contradict each other, give one of the two")
 
 
-def _name(folder: Named) -> str:
+def _folder_name(folder: StrPath) -> str:
     return os.path.basename(os.path.abspath(folder))
 
 
 def _check_texts(
     corpus: Corpus,
-    cover: Cover,
+    cover: ReportCover,
     used: Template,
     tokenizer: AnyTokenizer,
     public: AnyTokenizer | None,
@@ -620,17 +662,17 @@ def _check_texts(
     """Write every text once before the first is scored, which may take hours: a template may refuse
     any of them. The tokenizer of a ``public`` model must read them as the model's own does."""
     unit = "dialogue" if cover.unit == "user" else cover.unit
-    for some in _pieces(corpus):
-        points = canaries.points(some, unit, used)
+    for some in _split_into_lots(corpus):
+        points = templates.render_points(some, unit, used)
         if public is not None:
-            if not same_tokenizer(tokenizer, public, [p.text for p in points[:1000]]):
+            if not is_same_tokenizer(tokenizer, public, [p.text for p in points[:1000]]):
                 raise ValueError(f"public={cover.public!r}: must read the tokenizer of the model")
             public = None
         if used.name == "speaker":  # refuses none
             break
 
 
-def _template(
+def _choose_template(
     name: str | None,
     folder: Path,
     corpus: Corpus,
@@ -643,19 +685,21 @@ def _template(
 
     A model that records its own is not asked about others.
     """
-    recorded = _recorded(folder)
+    recorded = _read_recorded_study(folder)
     if name is None and recorded is not None:
         name = recorded.get("template", "speaker")
-        name = "chat" if name not in CANDIDATES else name
-        return canaries.by_name(name, tokenizer), {"template": {"used": name}}
+        name = "chat" if name not in CANDIDATE_TEMPLATES else name
+        return templates.template_by_name(name, tokenizer), {"template": {"used": name}}
     if name is None and getattr(tokenizer, "chat_template", None):
         name = "chat"
-    used = None if name is None else canaries.by_name(name, tokenizer)
-    first, facts = leakage.fit(network, tokenizer, corpus, unit=unit, used=used, device=device)
-    return used or CANDIDATES[first], facts
+    used = None if name is None else templates.template_by_name(name, tokenizer)
+    first, facts = leakage.choose_template(
+        network, tokenizer, corpus, unit=unit, used=used, device=device
+    )
+    return used or CANDIDATE_TEMPLATES[first], facts
 
 
-def _recorded(model: Path) -> dict[str, Any] | None:
+def _read_recorded_study(model: Path) -> dict[str, Any] | None:
     """The study that trained a model, where its folder says so."""
     recorded = model / "experiment.json"
     if not recorded.is_file():

@@ -1,11 +1,11 @@
 """A corpus on disk, screened a batch of threads after another: Algorithm 1 in bounded memory.
 
 >>> import pathlib, tempfile
->>> from crtlib.text import customersim, records
+>>> from crtlib.text import customersim, jsonl
 >>> home = pathlib.Path(tempfile.mkdtemp())
->>> records.write_jsonl(customersim.simulate(30, 0), home / "c.jsonl")
->>> how = How("regex:customersim", "regex:customersim")
->>> outcome = screen(home / "c.jsonl", home, how, key=b"k" * 32)
+>>> jsonl.write_jsonl(customersim.simulate_corpus(30, 0), home / "c.jsonl")
+>>> how = ScreeningOptions("regex:customersim", "regex:customersim")
+>>> outcome = screen_corpus(home / "c.jsonl", home, how, key=b"k" * 32)
 >>> outcome.summary["points"], outcome.summary["public_share"], outcome.rates.miss.count
 (252, 0.1786, 0)
 """
@@ -26,53 +26,57 @@ from typing import Any
 
 from tqdm import tqdm
 
-from confide.text import labels
+from confide.labels import adjudication, judged_turns, label_tasks, registry
 from crtlib.checks import check_choice
-from crtlib.files import Named
-from crtlib.screening import policies, rates, redaction
-from crtlib.screening.policies import check_same, digest, of_a_file, plain, policy_by_name
-from crtlib.screening.policy import Policy, Shift, check_text_alone, shift
-from crtlib.screening.redaction import (
-    Dedup,
-    Duplicates,
-    Labels,
-    TextCounts,
-    prepare,
+from crtlib.files import StrPath
+from crtlib.screening import deduplication, policies, policy_changes, preparation, rates
+from crtlib.screening.deduplication import TextCounts
+from crtlib.screening.policies import (
+    check_policies_unchanged,
+    is_from_file,
+    policy_by_name,
+    policy_digest,
+    strip_paths,
 )
-from crtlib.text import corpora, customersim, folders, records
-from crtlib.text.folders import Shards, in_order
+from crtlib.screening.policy import Policy, Shift, check_text_alone
+from crtlib.screening.preparation import DedupScope, DuplicateTreatment, prepare_points
+from crtlib.screening.redaction import FlaggedSpans
+from crtlib.screening.taught_text import measure_shift
+from crtlib.text import corpora, corpus_folder, customersim, data_points, screened_folder
+from crtlib.text.ordered_map import map_in_order
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
+from crtlib.text.shards import Shards
 
-TURNS = 10_000
+TURNS_PER_BATCH = 10_000
 """Turns in a batch."""
-PLACES = 12
+MAP_COLUMNS = 12
 """Columns of the map: a thread's first turns, one each, and the rest."""
-AROUND = 60
+EXAMPLE_MARGIN = 60
 """Characters that an example shows on either side."""
-NO_POLICY = (
+NO_POLICY_MESSAGE = (
     "--policy: none fits this text; choose one (list:FILE, regex:FILE.toml, tagger:DIR, presidio) "
     "or join them with +"
 )
 
 
-def fitting(corpus: Named, otherwise: str = "") -> str:
+def default_policy(corpus: StrPath, otherwise: str = "") -> str:
     """The policy that a corpus names as its own, or CustomerSim's if it was simulated here.
 
     No policy is known to fit other text: it is ``otherwise``, or ``ValueError`` is raised.
     """
     path = Path(corpus)
-    first = next(corpora.dialogues(path))  # what is no corpus at all is said first
-    if path.is_dir() and (named := folders.facts(path).policy):
+    first = next(corpora.read_dialogues(path))  # what is no corpus at all is said first
+    if path.is_dir() and (named := corpus_folder.read_corpus_summary(path).policy):
         return named
     if customersim.is_simulated(first):
         return "regex:customersim"
     if not otherwise:
-        raise ValueError(NO_POLICY)
+        raise ValueError(NO_POLICY_MESSAGE)
     return otherwise
 
 
 @dataclass(frozen=True)
-class Pair:
+class PolicyPair:
     """The policies pi and pi_c as labels judge them: what they are called, on points of which
     ``unit``, and what else was turned at pi, the ``dial``."""
 
@@ -84,13 +88,13 @@ class Pair:
     def hashes(self) -> tuple[str, str]:
         """Hashes of both with what else decides their rates: on other points a pair has other
         ones, and who tries both may choose."""
-        pi, pi_c = map(digest, self.names)
+        pi, pi_c = map(policy_digest, self.names)
         points = "" if self.unit == "turn" else f" by {self.unit}"
         return f"{pi} {self.dial}".strip() + points, pi_c + points
 
 
 @dataclass(frozen=True)
-class How:
+class ScreeningOptions:
     """How a corpus is screened: the options of ``crtlib screen`` that decide what comes out."""
 
     policy: str
@@ -98,13 +102,13 @@ class How:
     unit: str = "turn"
     gamma: float = 0.0
     seed: int = 0
-    dedup: Dedup = "all"
-    dedup_by: redaction.Method = "exact"
-    duplicates: Duplicates = "mask_private"
+    dedup: DedupScope = "all"
+    dedup_by: deduplication.DuplicateMethod = "exact"
+    duplicates: DuplicateTreatment = "mask_private"
     keep_ids: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("unit", self.unit, records.UNITS)
+        check_choice("unit", self.unit, data_points.POINT_UNITS)
         check_choice("dedup", self.dedup, ("all", "flagged", "none"))
         check_choice("method", self.dedup_by, ("exact", "bloom", "near"))
         if self.duplicates == "drop":
@@ -112,30 +116,30 @@ class How:
                 "duplicates='drop': a found secret in a repeated message would decide how many "
                 "points there are; must be one of mask_private, mask"
             )
-        check_choice("duplicates", self.duplicates, redaction.CERTIFIABLE)
+        check_choice("duplicates", self.duplicates, preparation.CERTIFIABLE_TREATMENTS)
 
     def hashes(self) -> tuple[str, str]:
         """Of what the policies pi and pi_c hold now."""
-        return digest(self.policy), digest(self.conservative)
+        return policy_digest(self.policy), policy_digest(self.conservative)
 
-    def pair(self) -> Pair:
+    def pair(self) -> PolicyPair:
         """The policies pi, with the dial, and pi_c."""
         dial = f"misses {self.gamma} per occurrence, seed {self.seed}" if self.gamma else ""
-        made, names = _pair(self, self.hashes()), (self.policy, self.conservative)
-        return Pair(made, names, self.unit, dial)
+        made, names = _load_policy_pair(self, self.hashes()), (self.policy, self.conservative)
+        return PolicyPair(made, names, self.unit, dial)
 
     def recorded(self) -> dict[str, Any]:
         """As a marker records it: policies by name and by what they hold."""
-        named = {n: plain(getattr(self, n)) for n in ("policy", "conservative")}
+        named = {n: strip_paths(getattr(self, n)) for n in ("policy", "conservative")}
         hashes = dict(zip((f"{n}_sha256" for n in named), self.hashes(), strict=True))
         return asdict(self) | named | hashes
 
 
 @lru_cache(maxsize=4)
-def _pair(how: How, shas: tuple[str, str]) -> tuple[Policy, Policy]:
+def _load_policy_pair(how: ScreeningOptions, shas: tuple[str, str]) -> tuple[Policy, Policy]:
     """The pair as it was hashed; made once by each worker."""
-    check_same((how.policy, how.conservative), shas)
-    pi = policies.miss(policy_by_name(how.policy), how.gamma, how.seed)
+    check_policies_unchanged((how.policy, how.conservative), shas)
+    pi = policy_changes.with_misses(policy_by_name(how.policy), how.gamma, how.seed)
     pi_c = policy_by_name(how.conservative)
     if how.dedup != "none":
         check_text_alone(pi, pi_c)
@@ -143,41 +147,41 @@ def _pair(how: How, shas: tuple[str, str]) -> tuple[Policy, Policy]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ScreeningOutcome:
     """What screening a corpus showed: ``summary`` holds no text; ``examples`` are in clear, by
     kind: (before, the span, after); ``private``: what only the private summary says."""
 
     summary: dict[str, Any]
-    rates: rates.Rates
+    rates: rates.PolicyRates
     notes: list[str]
-    examples: Examples
+    examples: ExamplesByKind
     private: dict[str, Any]
 
 
-Examples = dict[str, list[tuple[str, str, str]]]
+ExamplesByKind = dict[str, list[tuple[str, str, str]]]
 
 
-class _Tally:
+class _ScreeningTally:
     """What is counted on the way; a kind is shown by a name that is ``known``, or as "other"."""
 
-    def __init__(self, how: How, reveal: int, known: frozenset[str]) -> None:
+    def __init__(self, how: ScreeningOptions, reveal: int, known: frozenset[str]) -> None:
         self.how, self.reveal, self.known, self.coin = how, reveal, known, random.Random(0)
         self.counts, self.kinds = Counter[str](), Counter[str]()
-        self.users, self.longest, self.turns = set[int](), 0, [0] * PLACES
-        self.places: dict[str, list[int]] = defaultdict(lambda: [0] * PLACES)
-        self.examples: Examples = defaultdict(list)
+        self.users, self.longest, self.turns = set[int](), 0, [0] * MAP_COLUMNS
+        self.places: dict[str, list[int]] = defaultdict(lambda: [0] * MAP_COLUMNS)
+        self.examples: ExamplesByKind = defaultdict(list)
 
     def write(
         self,
-        parts: folders.Parts,
+        parts: screened_folder.ScreenedWriter,
         points: Sequence[Point],
-        flags: Labels,
-        cautious: Labels,
+        flags: FlaggedSpans,
+        cautious: FlaggedSpans,
         again: Sequence[bool],
     ) -> None:
         """Prepare a batch and hand it to the parts."""
         how = self.how
-        prepared = prepare(
+        prepared = prepare_points(
             points, flags, cautious, dedup=how.dedup, duplicates=how.duplicates, pattern=again
         )
         for name, some in (("public", prepared.public), ("private", prepared.private)):
@@ -206,34 +210,39 @@ class _Tally:
         name = p.id.rpartition("/")[2]
         first = int(name) if self.how.unit == "turn" and name.isdecimal() else 0
         for k in range(len(starts)):
-            self.turns[min(first + k, PLACES - 1)] += 1
+            self.turns[min(first + k, MAP_COLUMNS - 1)] += 1
         spans = [replace(s, kind=s.kind if s.kind in self.known else "other") for s in spans]
         for place, kind in {(max(bisect_right(starts, s.start) - 1, 0), s.kind) for s in spans}:
-            self.places[kind][min(first + place, PLACES - 1)] += 1
+            self.places[kind][min(first + place, MAP_COLUMNS - 1)] += 1
         for s in spans:
             self.kinds[s.kind] += 1
             place = self.kinds[s.kind] - 1
             if place >= self.reveal:  # all with the same chance
                 place = self.coin.randrange(place + 1)
             if place < self.reveal:
-                a, b, c, d = max(0, s.start - AROUND), s.start, s.end, s.end + AROUND
+                a, b, c, d = (
+                    max(0, s.start - EXAMPLE_MARGIN),
+                    s.start,
+                    s.end,
+                    s.end + EXAMPLE_MARGIN,
+                )
                 example = p.text[a:b], p.text[b:c], p.text[c:d]
                 self.examples[s.kind][place : place + 1] = [example]
 
 
-def screen(
-    corpus: Named,
+def screen_corpus(
+    corpus: StrPath,
     folder: Path,
-    how: How,
+    how: ScreeningOptions,
     *,
     key: bytes | None,
-    judges: Named | None = None,
+    judges: StrPath | None = None,
     reveal: int = 0,
     executor: Executor | None = None,
     shards: Shards | None = None,
     progress: bool = False,
-) -> Outcome:
-    """Algorithm 1 on a corpus, written into ``folder`` (:mod:`crtlib.text.folders`).
+) -> ScreeningOutcome:
+    """Algorithm 1 on a corpus, written into ``folder`` (:mod:`crtlib.text.corpus_folder`).
 
     ``key`` makes the pseudonyms; None keeps ids and users. ``judges`` is a folder of labels whose
     judging part judges the policies; without it the labels that the corpus comes with do, if any.
@@ -250,59 +259,61 @@ def screen(
     if judges:
         if texts is not None:
             texts = count_texts(corpus, how.unit)
-        counter, about = judge(corpus, judges, pair, texts=texts)
-    tally = _Tally(how, reveal, counter.kinds)
+        counter, about = judge_policies(corpus, judges, pair, texts=texts)
+    tally = _ScreeningTally(how, reveal, counter.kinds)
     size, seen = 0, None
     if how.dedup_by == "bloom":  # it must know how many points there will be
-        every = corpora.dialogues(corpus)
+        every = corpora.read_dialogues(corpus)
         size = sum(len(d.turns) if how.unit == "turn" else 1 for d in every)  # users: as many
     if how.dedup_by != "near":
-        seen = redaction.seen(how.dedup_by, size)
+        seen = deduplication.make_duplicate_filter(how.dedup_by, size)
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
     shifts = [Shift(0.0, 0.0, 0) for _ in taught]
     whole = how.dedup_by == "near" or how.unit == "user"
-    lots, shas = batches(corpora.dialogues(corpus), whole=whole), how.hashes()
+    lots, shas = batch_dialogues(corpora.read_dialogues(corpus), whole=whole), how.hashes()
     bar = tqdm(desc="screening", unit=" points", disable=not progress)
-    with folders.Parts(folder, key=key) as parts, bar:
-        for batch, both in in_order(partial(_flag, how, shas), lots, executor, shards):
-            points = records.points(Corpus("", tuple(batch)), how.unit)
+    with screened_folder.ScreenedWriter(folder, key=key) as parts, bar:
+        for batch, both in map_in_order(partial(_flag_batch, how, shas), lots, executor, shards):
+            points = data_points.make_points(Corpus("", tuple(batch)), how.unit)
             bar.update(len(points))
             flags, cautious = ([tuple(Secret(*s) for s in each) for each in some] for some in both)
-            again = seen(points) if seen else redaction.repeats(points, "near")
+            again = seen(points) if seen else deduplication.mark_repeats(points, "near")
             if not judges:
                 counter.add(points, flags=flags, cautious_flags=cautious)
                 if texts is not None:
                     texts.add(points)
             tally.write(parts, points, flags, cautious, again)
-            shifts = [shift(points, *each) for each in zip(taught, shifts, strict=True)]
-        check_same(pair.names, shas)  # as each worker did
-        parts.note("units", corpora.units(corpus))
+            shifts = [measure_shift(points, *each) for each in zip(taught, shifts, strict=True)]
+        check_policies_unchanged(pair.names, shas)  # as each worker did
+        parts.note("units", corpora.hash_registry_units(corpus))
         decided = parts.close()
     if judges:
         found = counter.rates(judged=about["judged"])
     else:
-        found = given(counter, corpora.corpus_hash(corpus), pair)
-    summary = _summary(corpus, tally, found, shifts, about)
-    private = {"decided": decided, "sizes": corpora.sizes(corpus)}
-    return Outcome(summary, found, _notes(summary, found, shifts), tally.examples, private)
+        found = count_corpus_labels(counter, corpora.hash_corpus(corpus), pair)
+    summary = _screening_summary(corpus, tally, found, shifts, about)
+    private = {"decided": decided, "sizes": corpora.max_points_per_unit(corpus)}
+    return ScreeningOutcome(
+        summary, found, _screening_notes(summary, found, shifts), tally.examples, private
+    )
 
 
-def count_texts(corpus: Named, unit: str) -> TextCounts:
+def count_texts(corpus: StrPath, unit: str) -> TextCounts:
     """How often each text of a corpus on disk stands in it, in bounded memory but for a hash of
     each different one."""
     texts = TextCounts()
-    for batch in batches(corpora.dialogues(corpus), whole=unit == "user"):
-        texts.add(records.points(Corpus("", tuple(batch)), unit))
+    for batch in batch_dialogues(corpora.read_dialogues(corpus), whole=unit == "user"):
+        texts.add(data_points.make_points(Corpus("", tuple(batch)), unit))
     return texts
 
 
-def judge(
-    corpus: Named,
-    folder: Named,
-    pair: Pair,
+def judge_policies(
+    corpus: StrPath,
+    folder: StrPath,
+    pair: PolicyPair,
     *,
     texts: TextCounts | None,
-    write: Callable[[Dialogue, Sequence[Turn], str], Point] = records.by_speaker,
+    write: Callable[[Dialogue, Sequence[Turn], str], Point] = data_points.join_with_speakers,
 ) -> tuple[rates.RateCounter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
     certificate says of these labels; that they judged is noted there. Turns that had been drawn
@@ -313,32 +324,43 @@ def judge(
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
-    about = labels.facts(folder)
+    about = label_tasks.read_label_facts(folder)
     twice = "second" in about
     if pair.unit == "user" and about["by"] == "dialogue":
         raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
-    own = {digest(p): p for name in pair.names for p in name.split("+") if of_a_file(p)}
+    own = {policy_digest(p): p for name in pair.names for p in name.split("+") if is_from_file(p)}
     unsealed = set(own) - set(about.get("sealed", ()))
-    late = labels.late(folder, list(own))
-    if unsealed or late >= {t.task for t in labels.read_tasks(folder) if t.part == "judge"}:
+    late = registry.tasks_drawn_before_seal(folder, list(own))
+    if unsealed or late >= {t.task for t in label_tasks.read_tasks(folder) if t.part == "judge"}:
         raise ValueError(
-            f"--labels: {plain(own[min(unsealed or own)])} may have been made from them; only what "
+            f"--labels: {strip_paths(own[min(unsealed or own)])} may have been made from them; "
+            f"only what "
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
     drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
     counter = rates.RateCounter(*pair.policies, **drawn, texts=texts, find_values=True)
     read = partial(
-        labels.points, corpus, folder, part="judge", unit=pair.unit, without=late, write=write
+        judged_turns.read_labelled_points,
+        corpus,
+        folder,
+        part="judge",
+        unit=pair.unit,
+        without=late,
+        write=write,
     )
-    if seen_before := late & {t.task for t, _ in labels.read(folder, part="judge")}:
-        kept = {t.task for t in labels.read_tasks(folder)} - seen_before
+    if seen_before := late & {
+        t.task for t, _ in adjudication.read_labelled_turns(folder, part="judge")
+    }:
+        kept = {t.task for t in label_tasks.read_tasks(folder)} - seen_before
         counter.add_left_out(read(without=kept))
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
-    counter.add(read(), sure=sure, again=labels.again(folder) if twice else None)
-    left = [t for t in labels.unread(folder) if t.task not in late]
-    counter.add_unread(labels.points_of(left))
+    counter.add(
+        read(), sure=sure, again=adjudication.compare_second_reader(folder) if twice else None
+    )
+    left = [t for t in adjudication.list_unread_tasks(folder) if t.task not in late]
+    counter.add_unread(label_tasks.points_of_tasks(left))
     one, other = pair.hashes()
-    judged = labels.judging(folder, pi=one, pi_c=other, corpus=about["corpus"])
+    judged = judged_turns.record_judged_pair(folder, pi=one, pi_c=other, corpus=about["corpus"])
     given = {"judged": judged, "drawn": "at_random", "sha256": about["labels"]}
     given |= {"others": about.get("others", 0)} | ({"unread": len(left)} if left else {})
     if twice:
@@ -348,56 +370,64 @@ def judge(
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 
-def given(counter: rates.RateCounter, corpus: str, pair: Pair) -> rates.Rates:
+def count_corpus_labels(
+    counter: rates.RateCounter, corpus: str, pair: PolicyPair
+) -> rates.PolicyRates:
     """Note in the registry that the labels which a text with this hash brings, those that were
     counted, judge a pair of policies; the rates, as they are after all pairs that were judged on
     this text so far, this one included."""
     said = sorted(counter.said)  # who edits its labels judges anew
     name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
     drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
-    judged = labels.judged_pairs({"labels": name}, corpus, [pair.hashes()], drawn)
-    return unproved(counter.rates(judged=judged), pair.names)
+    judged = registry.register_judged_pairs({"labels": name}, corpus, [pair.hashes()], drawn)
+    return without_bounds_if_from_file(counter.rates(judged=judged), pair.names)
 
 
-def unproved(found: rates.Rates, names: Sequence[str]) -> rates.Rates:
+def without_bounds_if_from_file(
+    found: rates.PolicyRates, names: Sequence[str]
+) -> rates.PolicyRates:
     """The rates as counted on labels that nobody drew: where one of the policies with these
     ``names`` is a file of somebody's own, they may have taught it, and bound nothing."""
-    if not any(of_a_file(part) for name in names for part in name.split("+")):
+    if not any(is_from_file(part) for name in names for part in name.split("+")):
         return found
 
     def loose(r: rates.Rate) -> rates.Rate:
         return replace(r, upper=1.0, how="unknown") if r.how == "one_per_cluster" else r
 
-    return replace(found, **rates.each(vars(found), loose))
+    return replace(found, **rates.map_rates(vars(found), loose))
 
 
-def batches(dialogues: Iterator[Dialogue], *, whole: bool = False) -> Iterator[list[Dialogue]]:
+def batch_dialogues(
+    dialogues: Iterator[Dialogue], *, whole: bool = False
+) -> Iterator[list[Dialogue]]:
     """Threads by about 10,000 turns at a time, or all at once."""
     batch: list[Dialogue] = []
     turns = 0
     for d in dialogues:
         batch.append(d)
         turns += len(d.turns)
-        if turns >= TURNS and not whole:
+        if turns >= TURNS_PER_BATCH and not whole:
             yield batch
             batch, turns = [], 0
     if batch:
         yield batch
 
 
-def _flag(how: How, shas: tuple[str, str], batch: Sequence[Dialogue]) -> list[Any]:
+def _flag_batch(
+    how: ScreeningOptions, shas: tuple[str, str], batch: Sequence[Dialogue]
+) -> list[Any]:
     """The spans of both policies, as a JSON value."""
-    points = records.points(Corpus("", tuple(batch)), how.unit)
+    points = data_points.make_points(Corpus("", tuple(batch)), how.unit)
     return [
         [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in policy(points)]
-        for policy in _pair(how, shas)
+        for policy in _load_policy_pair(how, shas)
     ]
 
 
-def _summary(
-    corpus: Named,
-    tally: _Tally,
-    found: rates.Rates,
+def _screening_summary(
+    corpus: StrPath,
+    tally: _ScreeningTally,
+    found: rates.PolicyRates,
     shifts: Sequence[Shift],
     given: dict[str, Any],
 ) -> dict[str, Any]:
@@ -409,10 +439,10 @@ def _summary(
     how = tally.how
     pi, pi_c = how.pair().policies
     return {
-        "schema": folders.SCREENED,
+        "schema": screened_folder.SCREENED_SUMMARY_SCHEMA,
         "corpus": Path(corpus).name,
-        "corpus_sha256": corpora.corpus_hash(corpus),
-        "about": _about(corpus, tally),
+        "corpus_sha256": corpora.hash_corpus(corpus),
+        "about": _describe_text(corpus, tally),
         "taught_by": {"policy": pi.teachers, "conservative": pi_c.teachers},
         **how.recorded(),
         **{name: tally.counts[name] for name in names},
@@ -429,13 +459,13 @@ def _summary(
     }
 
 
-def _about(corpus: Named, tally: _Tally) -> dict[str, Any]:
+def _describe_text(corpus: StrPath, tally: _ScreeningTally) -> dict[str, Any]:
     """What a certificate says of the text; ``longest`` is the most turns that a point has."""
     path = Path(corpus)
-    facts = folders.facts(path) if path.is_dir() else None
+    facts = corpus_folder.read_corpus_summary(path) if path.is_dir() else None
     named, alone, simulated = True, False, True
     made: tuple[str, ...] = ()
-    for d in corpora.dialogues(path):
+    for d in corpora.read_dialogues(path):
         named, alone = named and bool(d.user), alone or d.user == d.id
         made += (f"{d.id.partition('-')[0]}-",) if customersim.is_simulated(d) else ()
         simulated = simulated and d.id.startswith(made)
@@ -451,7 +481,9 @@ def _about(corpus: Named, tally: _Tally) -> dict[str, Any]:
     }
 
 
-def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift]) -> list[str]:
+def _screening_notes(
+    summary: dict[str, Any], found: rates.PolicyRates, shifts: Sequence[Shift]
+) -> list[str]:
     """What a reader of the numbers must know, a sentence each."""
     notes = [
         f"the text is not what taught the policy: {s}; its numbers are for text like its labels"
@@ -483,14 +515,14 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
         notes.append("pi flagged nothing, so nothing was redacted")
     if not summary["public"]:
         notes.append("no point is public, so CRT is DP-SGD on redacted text")
-    brought = policies.brought(f"{summary['policy']}+{summary['conservative']}")
+    brought = policies.user_supplied_parts(f"{summary['policy']}+{summary['conservative']}")
     if brought:
         notes.append(
             f"it is assumed that {' and '.join(brought)} {'was' if len(brought) == 1 else 'were'} "
             "not made from this text: a message that decided what stands there would decide how "
             "others are read"
         )
-    if by_likeness(summary):
+    if is_deduplicated_by_likeness(summary):
         notes.append(
             f"what is a duplicate was decided by likeness ({summary['dedup_by']}), so one message "
             "may decide whether others are read: what is trained on this folder has no certificate"
@@ -499,22 +531,23 @@ def _notes(summary: dict[str, Any], found: rates.Rates, shifts: Sequence[Shift])
 
 
 # --------------------------------------------------------------------------- what was screened
-def by_likeness(summary: Mapping[str, Any]) -> bool:
+def is_deduplicated_by_likeness(summary: Mapping[str, Any]) -> bool:
     """Whether a text was screened so that a message may have been left out for its likeness to
     others: near duplicates, or a Bloom filter's. One message then decides whether any number of
     others is read, so what is trained on such a folder has no certificate."""
     return bool(summary["dedup"] != "none" and summary["dedup_by"] != "exact")
 
 
-def known_rates(corpus: Named) -> rates.Rates | None:
-    """The rates of a screened folder as :func:`recorded` has them; None of any other text."""
-    return recorded(corpus) if folders.is_screened(corpus) else None
+def stored_rates(corpus: StrPath) -> rates.PolicyRates | None:
+    """The rates of a screened folder as :func:`rates_of_screened_folder` has them; None of any
+    other text."""
+    return rates_of_screened_folder(corpus) if screened_folder.is_screened_folder(corpus) else None
 
 
-def recorded(folder: Named) -> rates.Rates:
+def rates_of_screened_folder(folder: StrPath) -> rates.PolicyRates:
     """The rates of a screened folder, as they were counted when it was made; of the pairs that were
     judged until now, this one was chosen."""
-    summary = folders.summary(folder)
+    summary = screened_folder.read_screening_summary(folder)
     told = summary["labels"] or {"judged": 1, "sha256": None}
-    now = labels.judged_pairs({"labels": told["sha256"]}, summary["corpus_sha256"])
-    return rates.from_json(summary["rates"], judged=max(told["judged"], now))
+    now = registry.register_judged_pairs({"labels": told["sha256"]}, summary["corpus_sha256"])
+    return rates.rates_from_json(summary["rates"], judged=max(told["judged"], now))

@@ -1,10 +1,10 @@
 """Teaching a screening policy as one call, judged on people who did not teach it.
 
 >>> import tempfile
->>> from crtlib.text import customersim, records
+>>> from crtlib.text import customersim, jsonl
 >>> home = Path(tempfile.mkdtemp())
->>> records.write_jsonl(customersim.simulate(30, 0), home / "c.jsonl")
->>> taught = make(home / "c.jsonl", home / "tagger", epochs=2)
+>>> jsonl.write_jsonl(customersim.simulate_corpus(30, 0), home / "c.jsonl")
+>>> taught = teach_tagger(home / "c.jsonl", home / "tagger", epochs=2)
 >>> taught.rates["pi"].trace.of
 9
 """
@@ -21,32 +21,38 @@ from typing import Any
 
 import numpy as np
 
+from confide.labels.adjudication import list_unread_tasks
+from confide.labels.judged_turns import read_labelled_points, record_judged_pair
+from confide.labels.label_tasks import LabelTask, points_of_tasks, read_label_facts
 from confide.screening.corpus import count_texts
-from confide.text.labels import Task, facts, judging, points, points_of, unread
 from crtlib import outputs
-from crtlib.checks import check
-from crtlib.files import Named
+from crtlib.checks import check_allowed
+from crtlib.files import StrPath
 from crtlib.screening import rates
-from crtlib.screening.policy import (
-    Shift,
-    shift,
-    teaching,
+from crtlib.screening.deduplication import TextCounts
+from crtlib.screening.policy import Shift
+from crtlib.screening.tagger import (
+    Tagger,
+    conservative_tagger_policy,
+    save_tagger,
+    tagger_policy,
+    train_tagger,
 )
-from crtlib.screening.redaction import TextCounts
-from crtlib.screening.tagger import Tagger, conservative, fit, redacting, save
-from crtlib.text import corpora, records
+from crtlib.screening.taught_text import digest_teaching_points, measure_shift
+from crtlib.text import corpora, data_points
 
 
 @dataclass(frozen=True)
-class Taught:
+class TaughtTagger:
     """A tagger, and what its policies ``pi`` and ``pi_c`` do on people who did not teach it.
 
-    ``rates`` has each policy as pi and as its own pi_c: what it would be alone. ``shift`` is how
+    ``rates`` has each policy as pi and as its own pi_c: what it would be alone. ``measure_shift``
+    is how
     unlike the judging text is to the teaching one: what to compare the shift of other text with.
     """
 
     tagger: Tagger
-    rates: dict[str, rates.Rates]
+    rates: dict[str, rates.PolicyRates]
     shift: Shift
     summary: dict[str, Any]
 
@@ -64,11 +70,11 @@ class Taught:
         return "\n".join(lines)
 
 
-def make(
-    corpus: Named,
-    out: Named,
+def teach_tagger(
+    corpus: StrPath,
+    out: StrPath,
     *,
-    labels: Named | Sequence[Named] = (),
+    labels: StrPath | Sequence[StrPath] = (),
     unit: str = "turn",
     heldout: float = 0.3,
     epochs: int | None = None,
@@ -77,30 +83,30 @@ def make(
     seed: int = 0,
     force: bool = False,
     progress: bool = False,
-) -> Taught | None:
+) -> TaughtTagger | None:
     """Teach a tagger and write it, with its summary, into the private folder ``out``; None where it
     is there already, made of the same.
 
     ``labels``: one or more folders of ``crtlib label``. Their teaching parts teach, but for what
     people said who judge, and the judging part of the first one judges; without them the labels
     that the corpus came with, of which a share ``heldout`` of the users judges. ``epochs``,
-    ``backbone`` and ``threshold`` are those of :func:`crtlib.screening.tagger.fit`. Raises
+    ``backbone`` and ``threshold`` are those of :func:`crtlib.screening.tagger.train_tagger`. Raises
     ``ValueError`` where nothing is labelled.
     """
-    check("heldout", heldout, 0 < heldout < 1, "in (0, 1)")
+    check_allowed("heldout", heldout, 0 < heldout < 1, "in (0, 1)")
     folders = [labels] if isinstance(labels, str | os.PathLike) else list(labels)
     inputs = {"corpus": corpus} | {f"labels {k}": folder for k, folder in enumerate(folders, 1)}
     fitted: dict[str, Any] = {"backbone": backbone, "threshold": threshold, "seed": seed}
     options = {"unit": unit, "heldout": heldout, "epochs": epochs, **fitted}
     recipe: dict[str, Any] = {"command": "tagger", "options": options, "inputs": inputs}
-    if outputs.up_to_date(out, **recipe):
+    if outputs.is_up_to_date(out, **recipe):
         return None
-    outputs.check_folder(out, inputs=list(inputs.values()), force=force)
+    outputs.check_output_folder(out, inputs=list(inputs.values()), force=force)
     judged = 1
-    by: rates.Cluster = "user"
-    left: list[Task] = []
+    by: rates.ClusterUnit = "user"
+    left: list[LabelTask] = []
     if not folders:
-        every = records.points(corpora.load(corpus), unit=unit)
+        every = data_points.make_points(corpora.load_corpus(corpus), unit=unit)
         users = sorted({p.user for p in every})
         drawn = np.random.default_rng(seed).permutation(users)[: round(heldout * len(users))]
         apart = set(drawn.tolist())  # nobody is on both sides
@@ -108,36 +114,39 @@ def make(
         others = [p for p in every if p.user in apart]
         texts = TextCounts(every)
     else:
-        about = facts(folders[0])
+        about = read_label_facts(folders[0])
         by = about["by"]
-        known = json.dumps([options, outputs.hashed(inputs)])
+        known = json.dumps([options, outputs.hash_inputs(inputs)])
         name = hashlib.sha256(known.encode()).hexdigest()
         for which in (name, f"{name} pi_c"):  # each is judged alone
-            judged = judging(folders[0], pi=which, pi_c=which, corpus=about["corpus"])
-        others = list(points(corpus, folders[0], part="judge", unit=unit))
-        left = unread(folders[0])
+            judged = record_judged_pair(folders[0], pi=which, pi_c=which, corpus=about["corpus"])
+        others = list(read_labelled_points(corpus, folders[0], part="judge", unit=unit))
+        left = list_unread_tasks(folders[0])
         texts = count_texts(corpus, unit)
-        apart = {rates.whose(p, by) for p in others}
-        sets = [points(corpus, x, part="teach", unit=unit) for x in folders]
-        taught = [p for some in sets for p in some if rates.whose(p, by) not in apart]
+        apart = {rates.cluster_of(p, by) for p in others}
+        sets = [read_labelled_points(corpus, x, part="teach", unit=unit) for x in folders]
+        taught = [p for some in sets for p in some if rates.cluster_of(p, by) not in apart]
         if not any(p.secrets for p in taught):
             raise ValueError(
                 f"--labels: none of the {len(taught)} turns that teach holds a secret; draw more "
                 "with 'crtlib label sample --teach'"
             )
-    made = fit(taught, epochs=epochs, progress=progress, **fitted)
+    made = train_tagger(taught, epochs=epochs, progress=progress, **fitted)
     epochs = epochs or made.net.epochs
     summary: dict[str, Any] = {"corpus": Path(corpus).name, "unit": unit, "epochs": epochs}
     summary |= {**fitted, "taught_points": len(taught), "judged_points": len(others)}
-    found: dict[str, rates.Rates] = {}
-    for key, policy in {"pi": redacting(made), "pi_c": conservative(made)}.items():
+    found: dict[str, rates.PolicyRates] = {}
+    for key, policy in {
+        "pi": tagger_policy(made),
+        "pi_c": conservative_tagger_policy(made),
+    }.items():
         flags = policy(others)
         drawn_labels = bool(folders)
         counter = rates.RateCounter(
             policy, policy, cluster=by, texts=texts, find_values=drawn_labels
         )
         counter.add(others, flags=flags, cautious_flags=flags)
-        counter.add_unread(points_of(left))
+        counter.add_unread(points_of_tasks(left))
         found[key] = counter.rates(judged=judged)
         summary[key] = {
             "policy": policy.name,
@@ -145,9 +154,9 @@ def make(
             "labels": found[key].labels_json(),
             "flagged_points": sum(map(bool, flags)),
         }
-    unlike = shift(others, teaching(taught))
+    unlike = measure_shift(others, digest_teaching_points(taught))
     summary["shift"] = asdict(unlike)
-    with outputs.staged(out, force=force, **recipe) as part:
-        save(made, part)
+    with outputs.staged_folder(out, force=force, **recipe) as part:
+        save_tagger(made, part)
         (part / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    return Taught(made, found, unlike, summary)
+    return TaughtTagger(made, found, unlike, summary)

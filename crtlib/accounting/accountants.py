@@ -1,25 +1,15 @@
-"""The accountants behind the ledger, and the bound of Renyi divergences that they fall back on.
+"""The accountants behind the ledger: what composed, Poisson-sampled Gaussians cost.
 
-Renyi divergences of one step, and what they say of many: a loose bound that never gives up.
-
->>> pair = Pair.of(0.01, group=1, sigma=1.27053328, direction="forward")
->>> curve = RenyiCurve([(pair, 1000)])
->>> round(curve.epsilon(8e-5), 3)  # the tight value is 1.0
-1.129
-
-Composition adds the curves, so the cost does not depend on the number of steps.
-
-The accountants behind the ledger: what composed, Poisson-sampled Gaussians cost.
-
->>> curve = profile(((0.1, 2.24772, 100),), "pld", "add_or_remove")  # (q, sigma, steps), ...
+>>> curve = cached_profile(((0.1, 2.24772, 100),), "pld", "add_or_remove")  # (q, sigma, steps), ...
 >>> round(curve(1e-5), 4), curve(1e-3) < curve(1e-5)
 (2.0, True)
 >>> curve.answer(1e-300).accountant  # beyond what a transform resolves: a looser, proven bound
 'rdp'
 
 A profile maps delta in (0, 1) to the least epsilon that its accountant can show: never below the
-truth. Where an accountant has no answer, the least of the looser bounds in :data:`FALLBACKS` is
-given, with its name. The libraries are imported when they are first used.
+truth. Where an accountant has no answer, the least of the looser bounds in
+:data:`FALLBACK_ACCOUNTANTS` is given, with its name. The libraries are imported when they are first
+used.
 """
 
 from __future__ import annotations
@@ -36,170 +26,64 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from crtlib.accounting.composition import MANY, Array, Composition, Pair
-
-ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 80, 96, 128, 192, 256, 384, 512)
-POINTS = 2**15  # of the largest integration grid
-EXCESS = 1e-9  # relative, added to every integral: what the quadrature may be off
-
-
-class RenyiCurve:
-    """order -> Renyi divergence of the composition, at :data:`ORDERS`; an upper bound.
-
-    ``values`` is the larger one where several directions (``others``) have to hold. One order of
-    ``every`` is taken: fewer orders are as sound, and say more.
-    """
-
-    def __init__(
-        self,
-        parts: Sequence[tuple[Pair, int]],
-        *others: Sequence[tuple[Pair, int]],
-        every: int = 1,
-    ):
-        orders = ORDERS[::every]
-        self.orders: Array = np.array(orders, dtype=float)
-        each = [
-            sum((n * divergences(pair, orders) for pair, n in way), np.zeros(len(orders)))
-            for way in (parts, *others)
-        ]
-        self.values: Array = np.max(each, axis=0)
-
-    def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 at ``delta`` (Balle et al. 2020, Theorem 21)."""
-        return to_epsilon(self.orders, self.values, delta)
-
-    def delta(self, epsilon: float) -> float:
-        """The least delta at ``epsilon``, by the same theorem."""
-        orders, values = self.orders, self.values
-        exponents = (orders - 1) * (values - epsilon + np.log1p(-1 / orders)) - np.log(orders)
-        finite = exponents[np.isfinite(values)]
-        least = float(finite.min(initial=math.inf))
-        return min(1.0, math.exp(min(0.0, least)) * (1 + 1e-9))
-
-
-def to_epsilon(orders: Array, values: Array, delta: float) -> float:
-    """(epsilon, delta) from Renyi divergences ``values`` at ``orders``; at least 0."""
-    shares = np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
-    found = np.where(np.isfinite(values), values, np.inf) + shares
-    return max(0.0, float(found.min()) * (1 + 1e-12))
-
-
-def divergences(pair: Pair, orders: Sequence[float]) -> Array:
-    """Renyi divergences of P from Q in nats, one an order; infinite where the grid would not do.
-
-    E_Q[R^a - 1 - a (R - 1)] with R = dP/dQ has a positive integrand and no cancellation, and it is
-    E_Q[R^a] - 1. The trapezoidal rule converges like e^(-40) at this spacing, as log R is analytic
-    to pi sigma^2 off the real line.
-    """
-    sigma = pair.sigma
-    spacing = 0.5 * sigma * min(1.0, sigma)
-    low = -pair.top - REACH * sigma
-    by, less = {"forward": (1, 0), "backward": (0, 0), "replace": (2, 1)}[pair.direction]
-    tops = [(by * a - less) * pair.top + REACH * sigma for a in orders]
-    counts = [math.ceil((top - low) / spacing) for top in tops]
-    # Each grid is the beginning of the longest one, where the density and its ratio are computed.
-    longest = max((n for n in counts if n <= POINTS), default=0)
-    line = _Line.of(pair, low + spacing * np.arange(longest + 1, dtype=float))
-    return np.array(
-        [
-            math.inf if n > POINTS else line.log_moment(n + 1, a) / (a - 1)
-            for a, n in zip(orders, counts, strict=True)
-        ]
-    )
-
-
-REACH = 12.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Line:
-    """On a grid: log R = log(dP/dQ), R - 1, the same of R up to e^600, and the log mass of Q."""
-
-    loss: Array
-    excess: Array
-    bounded: Array
-    log_mass: Array
-
-    @classmethod
-    def of(cls, pair: Pair, x: Array) -> _Line:
-        """At the points ``x``, equally spaced."""
-        spacing = (x[1] - x[0]) / (pair.sigma * math.sqrt(2 * math.pi)) if len(x) > 1 else 1.0
-        loss = pair.loss(x)
-        logs = [
-            math.log(w) - ((x - pair.means(k)[1]) / pair.sigma) ** 2 / 2
-            for k, w in enumerate(pair.pmf)
-            if w
-        ]
-        log_mass = np.logaddexp.reduce(logs, axis=0) + math.log(spacing)
-        excess, bounded = (np.expm1(np.minimum(loss, most)) for most in (700, 600))
-        return cls(loss, excess, bounded, log_mass)
-
-    def log_moment(self, points: int, order: float) -> float:
-        """log E_Q[R^order], from its integrand at the first ``points``."""
-        loss, u = self.loss[:points], self.excess[:points]
-        near = np.abs(order * u) < 1e-3
-        terms = np.empty_like(loss)
-        s = u[near]
-        series = 1 + (order - 2) / 3 * s * (1 + (order - 3) / 4 * s * (1 + (order - 4) / 5 * s))
-        terms[near] = np.log(order * (order - 1) / 2 * np.maximum(s * s * series, 1e-300))
-        far = ~near
-        grown = order * loss[far]
-        # log(R^a - 1 - a (R - 1)): directly where it is small, by its largest term where it is not
-        plain = np.expm1(np.minimum(grown, 600)) - order * self.bounded[:points][far]
-        terms[far] = np.where(grown > 500, grown, np.log(np.maximum(plain, 1e-300)))
-        exponents = terms + self.log_mass[:points]
-        top = float(exponents.max())
-        log_excess = top + math.log(float(np.exp(exponents - top).sum())) + EXCESS
-        return float(np.logaddexp(0.0, log_excess)) if log_excess > -30 else math.exp(log_excess)
-
+from crtlib.accounting.composition import MAX_FINE_PARTS, Composition
+from crtlib.accounting.privacy_loss import Array, GaussianMixturePair
+from crtlib.accounting.renyi import RenyiCurve
 
 ACCOUNTANTS = ("pld", "rdp", "prv", "autodp")
-FALLBACKS = ("rdp", "gaussian")
-RELATIONS = ("add_or_remove", "replace")
-DIRECTIONS = {"add_or_remove": ("forward", "backward"), "replace": ("replace",)}
+FALLBACK_ACCOUNTANTS = ("rdp", "gaussian")
+NEIGHBOURING_RELATIONS = ("add_or_remove", "replace")
+RELATION_DIRECTIONS = {"add_or_remove": ("forward", "backward"), "replace": ("replace",)}
 PRV_EPS_ERROR = 0.01  # Opacus' default: the slack that its epsilon (of removal only) contains
-LEAST_SIGMA = 0.01  # no less noise is accounted step by step, or advised
-MOST_STEPS = 10**9  # beyond it the rounding of a transform would be all there is
+MIN_NOISE_MULTIPLIER = 0.01  # no less noise is accounted step by step, or advised
+MAX_TRANSFORM_STEPS = 10**9  # beyond it the rounding of a transform would be all there is
 
-Curve = Callable[[float], float]  # delta -> epsilon
-Step = tuple[float, float, int]  # sampling probability, noise multiplier, steps
-Groups = int | tuple[int, ...]  # of points that differ: for all events alike, or for each
+EpsilonCurve = Callable[[float], float]  # delta -> epsilon
+GaussianSteps = tuple[float, float, int]  # sampling probability, noise multiplier, steps
+HashableGroupSizes = (
+    int | tuple[int, ...]
+)  # of points that differ: for all events alike, or for each
 
 
 @dataclass(frozen=True)
-class Answer:
+class AccountantBound:
     """An epsilon (or delta), and the accountant whose bound it is: the one that was asked, or one
-    of :data:`FALLBACKS` where that one has no answer or a larger one."""
+    of :data:`FALLBACK_ACCOUNTANTS` where that one has no answer or a larger one."""
 
     value: float
     accountant: str
 
 
 @lru_cache(maxsize=8)
-def profile(
-    events: tuple[Step, ...],
+def cached_profile(
+    events: tuple[GaussianSteps, ...],
     accountant: str,
     relation: str,
-    group: Groups = 1,
+    group: HashableGroupSizes = 1,
     coarse: bool = False,
-) -> Profile:
+) -> PrivacyProfile:
     """The privacy profile of the composed events, for a ``group`` of points (one size each event,
     where runs have data points of different kinds).
 
     ``coarse`` is for searches: quicker, and looser or without the checks of the answer.
     """
     if accountant in ("pld", "rdp"):
-        return Profile(events, accountant, relation, group, coarse)
+        return PrivacyProfile(events, accountant, relation, group, coarse)
     if group != 1:
         raise ValueError(f"accountant={accountant!r}: must be pld or rdp for a group of {group}")
-    return _Borrowed(events, accountant, relation, group, coarse)
+    return _ExternalProfile(events, accountant, relation, group, coarse)
 
 
-class Profile:
-    """delta -> epsilon by our own accountants, "pld" and "rdp"; see :func:`profile`."""
+class PrivacyProfile:
+    """delta -> epsilon by our own accountants, "pld" and "rdp"; see :func:`cached_profile`."""
 
     def __init__(
-        self, events: tuple[Step, ...], accountant: str, relation: str, group: Groups, coarse: bool
+        self,
+        events: tuple[GaussianSteps, ...],
+        accountant: str,
+        relation: str,
+        group: HashableGroupSizes,
+        coarse: bool,
     ) -> None:
         self.accountant, self.relation, self._coarse = accountant, relation, coarse
         self._steps = events
@@ -211,7 +95,7 @@ class Profile:
     def __call__(self, delta: float) -> float:
         return self.answer(delta).value
 
-    def answer(self, delta: float) -> Answer:
+    def answer(self, delta: float) -> AccountantBound:
         """The least epsilon at ``delta``, and whose bound it is."""
         return self._answers(delta)
 
@@ -248,15 +132,20 @@ class Profile:
         each = [way.deltas(epsilons) for way in self._compositions]
         return np.asarray(np.minimum(loose, np.max(each, 0)))
 
-    def _answer(self, delta: float) -> Answer:
+    def _answer(self, delta: float) -> AccountantBound:
         if not self._events:
-            return Answer(0.0, self.accountant)
+            return AccountantBound(0.0, self.accountant)
         exact = gaussian_epsilon(self._shift, delta)
         if (self.accountant == "pld" and not self._sampled) or exact in (0.0, math.inf):
-            return Answer(exact, self.accountant)
-        found = [Answer(self.renyi.epsilon(delta), "rdp"), Answer(exact, "gaussian")]
+            return AccountantBound(exact, self.accountant)
+        found = [
+            AccountantBound(self.renyi.epsilon(delta), "rdp"),
+            AccountantBound(exact, "gaussian"),
+        ]
         if self._transformed:
-            found.insert(0, Answer(max(w.epsilon(delta) for w in self._compositions), "pld"))
+            found.insert(
+                0, AccountantBound(max(w.epsilon(delta) for w in self._compositions), "pld")
+            )
         return min(found, key=lambda answer: answer.value)
 
     @property
@@ -276,39 +165,39 @@ class Profile:
     def _transformed(self) -> bool:
         """Whether "pld" was asked, and the events are within its reach."""
         steps = sum(n for _, _, n, _ in self._events)
-        near = self._least_sigma >= LEAST_SIGMA and steps <= MOST_STEPS
+        near = self._least_sigma >= MIN_NOISE_MULTIPLIER and steps <= MAX_TRANSFORM_STEPS
         return self.accountant == "pld" and near
 
     @property
     def _sampled(self) -> bool:
         return any(q < 1 for q, _, _, _ in self._events)
 
-    def _parts(self, direction: str) -> list[tuple[Pair, int]]:
+    def _parts(self, direction: str) -> list[tuple[GaussianMixturePair, int]]:
         return [
-            (Pair.of(q, group=k, sigma=sigma, direction=direction), n)
-            for q, sigma, n, k in map(_merged, self._events)
+            (GaussianMixturePair.of(q, group=k, sigma=sigma, direction=direction), n)
+            for q, sigma, n, k in map(_merge_unsampled_steps, self._events)
         ]
 
     @cached_property
     def _compositions(self) -> list[Composition]:
-        ways = DIRECTIONS[self.relation]
+        ways = RELATION_DIRECTIONS[self.relation]
         return [Composition(self._parts(way), coarse=self._coarse) for way in ways]
 
     @cached_property
     def renyi(self) -> RenyiCurve:
-        with _quiet():
-            every = 8 if self._transformed and len(self._events) > MANY else 1
-            ways = (self._parts(way) for way in DIRECTIONS[self.relation])
+        with _silence_warnings():
+            every = 8 if self._transformed and len(self._events) > MAX_FINE_PARTS else 1
+            ways = (self._parts(way) for way in RELATION_DIRECTIONS[self.relation])
             return RenyiCurve(*ways, every=every)
 
 
-def _merged(event: tuple[float, float, int, int]) -> tuple[float, float, int, int]:
+def _merge_unsampled_steps(event: tuple[float, float, int, int]) -> tuple[float, float, int, int]:
     """Unsampled Gaussians compose into one Gaussian, without any numerical error."""
     q, sigma, steps, group = event
     return (q, sigma / math.sqrt(steps), 1, group) if q == 1 else event
 
 
-class _Borrowed(Profile):
+class _ExternalProfile(PrivacyProfile):
     """The accountants of other libraries, of which no error is known to us.
 
     An answer below that of "pld", which is no less than the truth, is replaced by that: so wrong
@@ -317,31 +206,31 @@ class _Borrowed(Profile):
     """
 
     @cached_property
-    def _floor(self) -> Profile | None:
-        return None if self._coarse else profile(self._steps, "pld", "add_or_remove")
+    def _floor(self) -> PrivacyProfile | None:
+        return None if self._coarse else cached_profile(self._steps, "pld", "add_or_remove")
 
     @cached_property
-    def _raw(self) -> Curve | None:
+    def _raw(self) -> EpsilonCurve | None:
         build = {"prv": _prv_curve, "autodp": _autodp_curve}[self.accountant]
-        with _quiet():
-            return build(self._steps) if self._least_sigma >= LEAST_SIGMA else None
+        with _silence_warnings():
+            return build(self._steps) if self._least_sigma >= MIN_NOISE_MULTIPLIER else None
 
     def _delta(self, epsilon: float) -> float:
-        return invert(self, epsilon)
+        return invert_curve(self, epsilon)
 
-    def _answer(self, delta: float) -> Answer:
+    def _answer(self, delta: float) -> AccountantBound:
         if not self._events:
-            return Answer(0.0, self.accountant)
+            return AccountantBound(0.0, self.accountant)
         alone = self.relation == "add_or_remove"
-        value = self._one(delta) if alone else group_of_two(self._one, delta)
+        value = self._one(delta) if alone else replacement_epsilon(self._one, delta)
         if value < math.inf or self._floor is None:
-            return Answer(value, self.accountant)
-        return profile(self._steps, "rdp", self.relation).answer(delta)
+            return AccountantBound(value, self.accountant)
+        return cached_profile(self._steps, "rdp", self.relation).answer(delta)
 
     def _one(self, delta: float) -> float:
         raw = self._raw  # refuses a package that is not there
         try:
-            with _quiet():
+            with _silence_warnings():
                 value = float(raw(delta)) if raw else math.inf
         except (ArithmeticError, RuntimeError, ValueError):  # numerics gave up: claim nothing
             return math.inf
@@ -351,14 +240,14 @@ class _Borrowed(Profile):
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_warnings() -> Iterator[None]:
     """Silence the accountants' numerical warnings here only; their results are checked."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
 
 
-def borrowed(name: str) -> Any:
+def import_accountant(name: str) -> Any:
     """A module of another library's accountants.
 
     Raises ValueError, which names the extra, where it is not installed.
@@ -373,11 +262,11 @@ def borrowed(name: str) -> Any:
         ) from error
 
 
-def _prv_curve(events: Sequence[Step]) -> Curve:
-    accountant = borrowed("opacus.accountants").PRVAccountant()
+def _prv_curve(events: Sequence[GaussianSteps]) -> EpsilonCurve:
+    accountant = import_accountant("opacus.accountants").PRVAccountant()
     accountant.history = [(sigma, q, steps) for q, sigma, steps in events]
     total = sum(steps for _, _, steps in events)
-    bound = profile(tuple(events), "rdp", "add_or_remove")
+    bound = cached_profile(tuple(events), "rdp", "add_or_remove")
 
     def curve(delta: float) -> float:
         # The grid's size, as Opacus will choose it; far too little noise would exhaust memory.
@@ -389,8 +278,11 @@ def _prv_curve(events: Sequence[Step]) -> Curve:
     return curve
 
 
-def _autodp_curve(events: Sequence[Step]) -> Curve:
-    zoo, transformers = borrowed("autodp.mechanism_zoo"), borrowed("autodp.transformer_zoo")
+def _autodp_curve(events: Sequence[GaussianSteps]) -> EpsilonCurve:
+    zoo, transformers = (
+        import_accountant("autodp.mechanism_zoo"),
+        import_accountant("autodp.transformer_zoo"),
+    )
     mechanisms = []
     for q, sigma, _ in events:
         mechanism = zoo.GaussianMechanism(sigma=sigma)
@@ -398,7 +290,7 @@ def _autodp_curve(events: Sequence[Step]) -> Curve:
             sample = transformers.AmplificationBySampling(PoissonSampling=True)
             mechanism = sample(mechanism, q, improved_bound_flag=True)
         mechanisms.append(mechanism)
-    curve: Curve = transformers.Composition()(
+    curve: EpsilonCurve = transformers.Composition()(
         mechanisms, [steps for _, _, steps in events]
     ).get_approxDP
     return curve
@@ -429,7 +321,7 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
     return high
 
 
-def group_of_two(curve: Curve, delta: float) -> float:
+def replacement_epsilon(curve: EpsilonCurve, delta: float) -> float:
     """Replacement as a removal and an addition: (2 eps(d), (1 + e^eps(d)) d) for any d."""
     from scipy.optimize import brentq
 
@@ -447,7 +339,7 @@ def group_of_two(curve: Curve, delta: float) -> float:
     return 2 * curve(math.exp(root))
 
 
-def invert(curve: Curve, epsilon: float) -> float:
+def invert_curve(curve: EpsilonCurve, epsilon: float) -> float:
     """The smallest delta (to 1e-9, on the safe side) at which the curve is at most epsilon."""
     low, high = math.log(1e-12), 0.0
     if curve(math.exp(low)) <= epsilon:
@@ -461,21 +353,22 @@ def invert(curve: Curve, epsilon: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def calibrate(
+def calibrate_noise(
     target: float, delta: float, q: float, steps: int, accountant: str, relation: str
 ) -> float:
     """The least noise multiplier, with epsilon(delta) <= target.
 
-    To 1e-8 (beyond 200,000 steps: to 1e-3), on the safe side; at least :data:`LEAST_SIGMA`.
+    To 1e-8 (beyond 200,000 steps: to 1e-3), on the safe side; at least
+    :data:`MIN_NOISE_MULTIPLIER`.
     """
     from scipy.optimize import brentq
 
     def excess(log_sigma: float, coarse: bool) -> float:
         name = "rdp" if coarse and accountant == "prv" else accountant  # prv is slow far away
-        value = profile(((q, math.exp(log_sigma), steps),), name, relation, 1, coarse)(delta)
+        value = cached_profile(((q, math.exp(log_sigma), steps),), name, relation, 1, coarse)(delta)
         return math.log(min(max(value, 1e-300), 1e300) / target)
 
-    least = math.log(LEAST_SIGMA)
+    least = math.log(MIN_NOISE_MULTIPLIER)
 
     def bracket(centre: float, width: float, coarse: bool) -> tuple[float, float]:
         low = high = centre
@@ -491,11 +384,11 @@ def calibrate(
 
     low, high = bracket(0.0, 1.0, True)
     if low == least and excess(low, False) <= 0:
-        return LEAST_SIGMA
+        return MIN_NOISE_MULTIPLIER
     # A coarse root costs little and lands so near that the secant needs few fine evaluations.
     start = brentq(excess, low, high, args=(True,), xtol=1e-6) if excess(low, True) > 0 else low
     near = 2e-9 if steps <= 200_000 else 1e-4  # the cost of an evaluation grows with the steps
-    root = _secant(lambda x: excess(x, False), start, near)
+    root = _find_root_by_secant(lambda x: excess(x, False), start, near)
     if root is None:  # a curve with corners
         root = brentq(excess, *bracket(start, 0.01, False), args=(False,), xtol=near)
     step = near / 20
@@ -504,7 +397,7 @@ def calibrate(
     return math.exp(root)
 
 
-def _secant(f: Curve, x: float, near: float) -> float | None:
+def _find_root_by_secant(f: EpsilonCurve, x: float, near: float) -> float | None:
     """A root of a smooth, falling ``f``, or ``near`` above it; None where it does not come soon."""
     value, slope = f(x), -1.0
     for _ in range(7):

@@ -1,25 +1,7 @@
-"""The privacy loss of one step of DP-SGD, and of many: never below the truth.
+"""Many steps of DP-SGD: the delta of their composition, never below the truth.
 
-The privacy loss of one step, put on a lattice so that it can only grow.
-
-A step of DP-SGD shows of a group no more than a pair of mixtures on the line does, whose weights
-are the law of how many points of the group are drawn (in units of the clipping norm):
-
-    forward   sum_k p_k N(k, sigma^2)   against   N(0, sigma^2)
-    backward  N(0, sigma^2)             against   sum_k p_k N(-k, sigma^2)
-    replace   sum_k p_k N(k, sigma^2)   against   sum_k p_k N(-k, sigma^2)
-
-The first two are a group against its absence. The third is the worst replacement of every point
-of a group, the antipodal pair: the book's chapter on amplification has the theorem and its proof.
-In all three the loss log(dP/dQ) grows with x, so a set of large loss is a half-line.
-
->>> atoms = lattice(Pair.of(0.1, group=1, sigma=2.0, direction="forward"), width=2.0**-12)
->>> bool(1 <= atoms.mass.sum() < 1 + 1e-9)  # rounding is charged: never less than one
-True
-
-Many steps of DP-SGD: the delta of their composition, never below the truth.
-
->>> steps = Composition([(Pair.of(0.1, group=1, sigma=2.24772, direction="forward"), 100)])
+>>> steps = Composition([(GaussianMixturePair.of(0.1, group=1, sigma=2.24772, direction="forward"),
+100)])
 >>> round(steps.epsilon(1e-5), 4)
 2.0
 
@@ -38,239 +20,57 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 from scipy import fft, optimize, special
-from scipy.optimize import elementwise
 
-ULP = 2.0**-53
-REACH = 10.0  # sigma below the means of P; what lies lower only has its loss rounded up
-LEAST_COUNT = 1e-40  # counts that are less likely are left out, and their mass is charged
+from crtlib.accounting.privacy_loss import (
+    ULP,
+    Array,
+    DiscreteLoss,
+    GaussianMixturePair,
+    discounted_tail_masses,
+    discretise_loss,
+    power_by_squaring,
+    tail_masses,
+)
 
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two Gaussian mixtures: ``pmf[k]`` weighs the mean k or 0 of P, and 0 or -k of Q.
-
-    ``lost`` is the mass of larger counts, which ``pmf`` leaves out.
-    """
-
-    pmf: tuple[float, ...]
-    sigma: float
-    direction: str
-    lost: float = 0.0
-
-    @classmethod
-    def of(cls, q: float, *, group: int, sigma: float, direction: str) -> Pair:
-        """A group of ``group`` points, each drawn with probability ``q`` by its own coin."""
-        law = scipy.stats.binom.pmf(np.arange(min(group, 4096) + 1), group, q)
-        top = int(np.flatnonzero(law > LEAST_COUNT)[-1])
-        lost = float(scipy.stats.binom.sf(top, group, q))
-        return cls(tuple(law[: top + 1].tolist()), sigma, direction, lost)
-
-    @property
-    def top(self) -> int:
-        """The largest count."""
-        return len(self.pmf) - 1
-
-    def means(self, k: int) -> tuple[int, int]:
-        """The means of P and of Q where ``k`` points are drawn."""
-        return (0 if self.direction == "backward" else k), (
-            0 if self.direction == "forward" else -k
-        )
-
-    def loss(self, x: Array) -> Array:
-        """log(dP/dQ) at ``x``, nats; as accurate near 0 as elsewhere."""
-        right = 0.0 if self.direction == "backward" else self._log_ratio(x)
-        left = 0.0 if self.direction == "forward" else self._log_ratio(-x)
-        return np.asarray(right - left)
-
-    def _log_ratio(self, x: Array) -> Array:
-        """The log of the mixture of N(k) over N(0)."""
-        u = np.zeros_like(x)
-        logs = np.full_like(x, math.log(self.pmf[0]) if self.pmf[0] else -np.inf)
-        for k, weight in enumerate(self.pmf[1:], 1):
-            if weight:
-                exponent = (k * x - k * k / 2) / self.sigma**2
-                u += weight * np.expm1(np.minimum(exponent, 700))
-                logs = np.logaddexp(logs, math.log(weight) + exponent)
-        return np.where(np.abs(u) < 0.5, np.log1p(np.maximum(u, -0.5)), logs)
-
-
-@dataclass(frozen=True, eq=False)
-class Atoms:
-    """P-mass ``mass[i]`` at the loss ``index[i] * width``, and ``infinity`` where Q may be 0."""
-
-    index: NDArray[np.int64]
-    mass: Array
-    infinity: float
-    width: float
-
-    @property
-    def losses(self) -> Array:
-        """Exact: ``width`` has 24 bits, an index at most 29."""
-        return np.asarray(self.index * self.width)
-
-
-def lattice(pair: Pair, width: float, *, beyond: float = 1e-30, per_octave: int = 2048) -> Atoms:
-    """A discrete loss that is at least as revealing as that of ``pair``, charges included.
-
-    The line is cut where the loss crosses multiples of ``width``: all of them near 0, and
-    ``per_octave`` between l and 2 l further out. A bin's P-mass goes to its two ends so that P and
-    Q keep their masses ("connect the dots", Doroshenko et al. 2022). An edge that is a little off
-    its multiple matters in second order only, as the split reads masses and not densities. What
-    rounding may do to a mass is added to it, and to the share that goes up. ``beyond`` of P lies
-    above the last bin and counts as an infinite loss.
-    """
-    width = float(np.float32(width))
-    low, high = -REACH * pair.sigma, pair.top - special.ndtri(beyond) * pair.sigma
-    ends = pair.loss(np.array([low, high]))
-    nodes = _nodes(float(ends[0]) / width, float(ends[1]) / width, per_octave)
-    edges = np.concatenate(
-        [[low], crossings(pair, np.multiply(nodes[1:-1], width), low, high), [high]]
-    )
-    p, p_error, excess, excess_error, outside = _masses(pair, edges, np.multiply(nodes[:-1], width))
-    gaps = -np.expm1(-np.diff(nodes) * width)
-    p = p + p_error
-    upper = np.minimum(p, np.maximum(excess + excess_error, 0.0) / gaps)
-    mass = np.zeros(len(nodes))
-    mass[1:] += upper
-    mass[:-1] += p - upper
-    mass[1] += outside[0]  # the loss there is below that of the first edge
-    return Atoms(nodes, mass, min(1.0, outside[1] + pair.lost), width)
-
-
-def above(mass: Array) -> Array:
-    """The sum from each entry on."""
-    return np.cumsum(mass[::-1])[::-1]
-
-
-def discounted(mass: Array, spacing: float) -> Array:
-    """``sum_{j >= i} mass[j] e^(-(j - i) spacing)`` for each i, without ever a large factor."""
-    return np.asarray(scipy.signal.lfilter([1.0], [1.0, -math.exp(-spacing)], mass[::-1])[::-1])
-
-
-def power(z: NDArray[np.complex128], n: int) -> NDArray[np.complex128]:
-    """``z ** n`` by squaring, whose rounding is known (n products)."""
-    out = z if n & 1 else np.ones_like(z)
-    while n := n >> 1:
-        z = z * z
-        if n & 1:
-            out = out * z
-    return out
-
-
-def _nodes(low: float, high: float, per_octave: int) -> NDArray[np.int64]:
-    """Whole numbers that hold [low, high]: each one near 0, and sparser further out."""
-    first, last = math.floor(low), math.ceil(high)
-    last = max(last, first + 1)
-    steps, top = [np.arange(per_octave)], per_octave
-    while top <= max(-first, last):
-        steps.append(np.arange(top, 2 * top, top // per_octave))
-        top *= 2
-    side = np.concatenate(steps)
-    both = np.concatenate([-side[:0:-1], side])
-    inside = both[(both > max(first, low)) & (both < min(last, high))]
-    return np.concatenate([[first], inside, [last]]).astype(np.int64)
-
-
-def crossings(pair: Pair, losses: Array, low: float, high: float) -> Array:
-    """Where the loss, which grows, crosses ``losses``; all of them lie within [low, high]."""
-    if not len(losses):
-        return losses
-    x = np.linspace(low, high, 8193)
-    table = np.maximum.accumulate(pair.loss(x))
-    right = np.clip(np.searchsorted(table, losses), 1, len(x) - 1)
-
-    def gap(at: Array, target: Array) -> Array:
-        return pair.loss(at) - target
-
-    root = elementwise.find_root(
-        gap,
-        (x[right - 1], x[right]),
-        args=(losses,),
-        tolerances={"xatol": 1e-13 * pair.sigma, "xrtol": 1e-14},
-        maxiter=60,
-    )
-    found = np.where(np.isfinite(root.x), root.x, x[right])
-    return np.maximum.accumulate(np.clip(found, low, high))
-
-
-def _masses(
-    pair: Pair, edges: Array, losses: Array
-) -> tuple[Array, Array, Array, Array, tuple[float, float]]:
-    """Of the bins between ``edges``: P's mass, P - e^loss Q, the error of each; and P outside."""
-    bins: dict[int, tuple[Array, Array, float, float]] = {}
-    for mean in {m for k in range(len(pair.pmf)) for m in pair.means(k)}:
-        bins[mean] = _component(edges, mean, pair.sigma)
-    zero = np.zeros(len(edges) - 1)
-    p = p_error = q = q_error = gap = gap_error = zero
-    below = above = 0.0
-    for k, weight in enumerate(pair.pmf):
-        with_p, with_q = (bins[m] for m in pair.means(k))
-        p, p_error = p + weight * with_p[0], p_error + weight * with_p[1]
-        q, q_error = q + weight * with_q[0], q_error + weight * with_q[1]
-        below, above = below + weight * with_p[2], above + weight * with_p[3]
-        if k:  # with none drawn P and Q are the same
-            gap = gap + weight * (with_p[0] - with_q[0])
-            gap_error = gap_error + weight * (with_p[1] + with_q[1])
-    p_error = p_error + 4 * (len(pair.pmf) + 2) * ULP * p
-    grown = np.expm1(np.minimum(losses, 700.0))
-    excess = np.where(losses < 700, gap - q * grown, p)
-    size = np.abs(gap) + q * np.abs(grown)
-    excess_error = gap_error + np.abs(grown) * q_error + 4 * (len(pair.pmf) + 2) * ULP * size
-    return p, p_error, excess, excess_error, (below * (1 + 1e-9), above * (1 + 1e-9))
-
-
-def _component(edges: Array, mean: int, sigma: float) -> tuple[Array, Array, float, float]:
-    """N(mean, sigma^2): the masses of the bins, bounds on their errors, the masses outside.
-
-    The error of a tail is that of the rounded argument, 2 z^2 ulp, and that of the function.
-    """
-    z = (edges - mean) / sigma
-    below, above = special.ndtr(z), special.ndtr(-z)
-    right = z[1:] > 0
-    mass = np.where(right, above[:-1] - above[1:], below[1:] - below[:-1])
-    tail = np.minimum(below, above) * (16 + 4 * z**2)
-    error = ULP * (tail[1:] + tail[:-1])
-    return np.maximum(mass, 0.0), error, float(below[0]), float(above[-1])
-
-
-BEYOND = 1e-30  # mass of all steps together that the lattices may leave out above
-LEAST_DELTA = 1e-26  # below it, what is left out would count
-MANY = 64  # parts; more of them are put on coarser lattices, each as sound as a finer one
-LARGEST = 2**21  # points of a transform
-TINY = -28.0  # log of the share of a tilted law that may leave the window
-THETA = (-7.0, 9.0)  # the range of log theta
-TILTS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.05)  # shares of the best theta that are tried
-WIDTHS = np.array(
+MAX_MASS_BEYOND_LATTICE = 1e-30  # mass of all steps together that the lattices may leave out above
+MIN_DELTA = 1e-26  # below it, what is left out would count
+MAX_FINE_PARTS = 64  # parts; more of them are put on coarser lattices, each as sound as a finer one
+MAX_TRANSFORM_POINTS = 2**21  # points of a transform
+LOG_MASS_OUTSIDE_WINDOW = -28.0  # log of the share of a tilted law that may leave the window
+LOG_TILT_RANGE = (-7.0, 9.0)  # the range of log theta
+TILT_SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.05)  # shares of the best theta that are tried
+CHERNOFF_WIDTHS = np.array(
     [0.05, 0.2, 0.7, 2.0, 4.0, 7.0, 10.0, 20.0]
 )  # of Chernoff's bounds, in 1 / spread
-CHARGE = 1e-5  # the share of delta that the numerics may take: below it no other tilt is tried
-ENOUGH = 1e-2  # and below this one no other lattice
+TILT_ERROR_SHARE = (
+    1e-5  # the share of delta that the numerics may take: below it no other tilt is tried
+)
+LATTICE_ERROR_SHARE = 1e-2  # and below this one no other lattice
 
 
 class Composition:
     """Independent steps of several pairs: ``parts`` are pairs, and how often each is composed.
 
     ``coarse`` takes a tenth of the time and says a little more; neither is below the truth. Of more
-    than ``MANY`` parts epsilon is at most some 0.2 % above that of the finest lattice.
+    than ``MAX_FINE_PARTS`` parts epsilon is at most some 0.2 % above that of the finest lattice.
     """
 
-    def __init__(self, parts: Sequence[tuple[Pair, int]], *, coarse: bool = False) -> None:
+    def __init__(
+        self, parts: Sequence[tuple[GaussianMixturePair, int]], *, coarse: bool = False
+    ) -> None:
         self._parts = list(parts)
         self._steps = sum(n for _, n in parts)
-        self._extent = _extent(parts)
+        self._extent = _estimate_loss_extent(parts)
         points = 2**18 if self._steps <= 20_000 else 2**20 if self._steps <= 200_000 else 2**19
-        points >>= 3 if len(parts) > MANY else 0
+        points >>= 3 if len(parts) > MAX_FINE_PARTS else 0
         self._sizes = [2**14] if coarse else [points, 2**16, 2**13]
         self._level = lru_cache(maxsize=len(self._sizes))(self._on_lattice)
 
-    def _on_lattice(self, points: int) -> _Lattice:
-        per_octave = 128 if len(self._parts) > MANY else 256 if points <= 2**14 else 2048
-        return _Lattice(self._parts, self._extent / points, per_octave)
+    def _on_lattice(self, points: int) -> _LatticeComposition:
+        per_octave = 128 if len(self._parts) > MAX_FINE_PARTS else 256 if points <= 2**14 else 2048
+        return _LatticeComposition(self._parts, self._extent / points, per_octave)
 
     def delta(self, epsilon: float) -> float:
         """An upper bound of the hockey-stick divergence of P from Q at e^epsilon >= 1."""
@@ -278,7 +78,7 @@ class Composition:
         for points in self._sizes:  # fewer points err less, and say more
             value, charge = self._level(points).delta(epsilon)
             least = min(least, value)
-            if charge <= ENOUGH:
+            if charge <= LATTICE_ERROR_SHARE:
                 break
         return least
 
@@ -293,27 +93,29 @@ class Composition:
 
     def charged(self, delta: float) -> tuple[float, float]:
         """:meth:`epsilon`, and the part of ``delta`` that is there for the numerics."""
-        if not LEAST_DELTA < delta < 1:
+        if not MIN_DELTA < delta < 1:
             return (0.0 if delta >= 1 else math.inf), 0.0
         least = math.inf, 0.0
         for points in self._sizes:
             value, charge = self._level(points).epsilon(delta)
             least = min(least, (value, charge * delta))
-            if charge <= ENOUGH:
+            if charge <= LATTICE_ERROR_SHARE:
                 break
         return least
 
 
-class _Lattice:
+class _LatticeComposition:
     """The composition of ``parts`` on a lattice of one width."""
 
-    def __init__(self, parts: Sequence[tuple[Pair, int]], width: float, per_octave: int) -> None:
+    def __init__(
+        self, parts: Sequence[tuple[GaussianMixturePair, int]], width: float, per_octave: int
+    ) -> None:
         self._steps = sum(n for _, n in parts)
-        beyond = BEYOND / self._steps
-        atoms = [lattice(p, width, beyond=beyond, per_octave=per_octave) for p, _ in parts]
+        beyond = MAX_MASS_BEYOND_LATTICE / self._steps
+        atoms = [discretise_loss(p, width, beyond=beyond, per_octave=per_octave) for p, _ in parts]
         times = [n for _, n in parts]
         self._width = atoms[0].width
-        self._laws = [_Law.of(a, n) for a, n in zip(atoms, times, strict=True)]
+        self._laws = [_RepeatedLoss.of(a, n) for a, n in zip(atoms, times, strict=True)]
         self._sketch = [law.sketch() for law in self._laws]
         kept = (n * math.log1p(-min(a.infinity, 0.5)) for a, n in zip(atoms, times, strict=True))
         self._infinity = -math.expm1(sum(kept))
@@ -324,19 +126,24 @@ class _Lattice:
 
         def exponent(log_theta: float) -> float:  # of the integrand, at its saddle point
             theta = math.exp(log_theta)
-            return _cgf(self._sketch, theta) - theta * epsilon - log_theta - math.log1p(theta)
+            return (
+                _sum_log_moments(self._sketch, theta)
+                - theta * epsilon
+                - log_theta
+                - math.log1p(theta)
+            )
 
-        def shown(tilt: Tilted) -> tuple[float, float]:
+        def shown(tilt: TiltedComposition) -> tuple[float, float]:
             value = min(1.0, tilt.delta(epsilon) + self._infinity)
             return value, tilt.charge(epsilon) / max(value, 1e-300)
 
-        return self._best(_least(exponent), shown, 1.0)
+        return self._best(_minimise_over_tilts(exponent), shown, 1.0)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """epsilon at ``delta``, and the share of delta that is there for the numerics."""
         decade = 10 ** (math.floor(math.log10(delta)) + 0.5)  # one transform serves a decade
 
-        def shown(tilt: Tilted) -> tuple[float, float]:
+        def shown(tilt: TiltedComposition) -> tuple[float, float]:
             value = tilt.epsilon(delta - self._infinity)
             return value, tilt.charge(value) / delta if value < math.inf else 1.0
 
@@ -356,41 +163,45 @@ class _Lattice:
 
         def bound(log_theta: float) -> float:
             theta = math.exp(log_theta)
-            return (_cgf(self._sketch, theta) + log_share(theta) - math.log(delta)) / theta
+            return (
+                _sum_log_moments(self._sketch, theta) + log_chernoff_share(theta) - math.log(delta)
+            ) / theta
 
-        return _least(bound)
+        return _minimise_over_tilts(bound)
 
     def _best(
-        self, theta: float, shown: Callable[[Tilted], tuple[float, float]], worst: float
+        self, theta: float, shown: Callable[[TiltedComposition], tuple[float, float]], worst: float
     ) -> tuple[float, float]:
         """The least value, with its share, that is ``shown`` of the composed law under this tilt,
         then under weaker ones: all are sound. Where a single step may decide (rare draws, little
         noise) the best tilt has no window that is small."""
         best = worst, 1.0
-        for weaker in TILTS:
+        for weaker in TILT_SHARES:
             value, share = shown(self._at(float(np.float32(theta * weaker))))
             if best[0] < worst and share > best[1]:
                 break
             best = min(best, (value, share))
-            if share <= CHARGE:
+            if share <= TILT_ERROR_SHARE:
                 break
         return best
 
-    def _tilted(self, theta: float) -> Tilted:
-        total = _cgf(self._laws, theta)
+    def _tilted(self, theta: float) -> TiltedComposition:
+        total = _sum_log_moments(self._laws, theta)
         low, high = self._window(theta)
         start = math.floor(low / self._width)
         size = max(math.ceil(high / self._width) - start + 2, 16)
-        if not size <= LARGEST:
-            return Tilted.nothing()
+        if not size <= MAX_TRANSFORM_POINTS:
+            return TiltedComposition.nothing()
         n = 1 << (size - 1).bit_length()
-        whole, error = _convolved([(law.tilted(theta, n), law.steps) for law in self._laws], n)
+        whole, error = _convolve_laws([(law.tilted(theta, n), law.steps) for law in self._laws], n)
         index = start + np.arange(n)
         # What the window loses above: Chernoff's bound, and the rounding of the moments.
         end, spread = (start + n) * self._width, self._spread(theta)
-        top = min(_cgf(self._laws, u) - u * end for u in theta + WIDTHS / spread)
+        top = min(
+            _sum_log_moments(self._laws, u) - u * end for u in theta + CHERNOFF_WIDTHS / spread
+        )
         top = math.exp(min(0.0, top + 1e-6 + 64 * ULP * self._steps))
-        return Tilted.of(
+        return TiltedComposition.of(
             np.multiply(index, self._width),
             np.maximum(whole[index % n], 0),
             error,
@@ -409,16 +220,20 @@ class _Lattice:
         What leaves the window below comes back above, where it counts with a larger loss; what
         leaves it above is charged.
         """
-        total, spread = _cgf(self._sketch, theta), self._spread(theta)
+        total, spread = _sum_log_moments(self._sketch, theta), self._spread(theta)
         up, down = [], []
-        for u in WIDTHS / spread:
-            down.append((total - _cgf(self._sketch, theta - u) + TINY) / u)
-            up.append((_cgf(self._sketch, theta + u) - total - TINY) / u)
+        for u in CHERNOFF_WIDTHS / spread:
+            down.append(
+                (total - _sum_log_moments(self._sketch, theta - u) + LOG_MASS_OUTSIDE_WINDOW) / u
+            )
+            up.append(
+                (_sum_log_moments(self._sketch, theta + u) - total - LOG_MASS_OUTSIDE_WINDOW) / u
+            )
         return float(max(down)), float(min(up))
 
 
 @dataclass(frozen=True, eq=False)
-class _Law:
+class _RepeatedLoss:
     """The atoms of one pair, with their logs, composed ``steps`` times."""
 
     index: NDArray[np.int64]
@@ -427,18 +242,18 @@ class _Law:
     steps: int
 
     @classmethod
-    def of(cls, atoms: Atoms, steps: int) -> _Law:
+    def of(cls, atoms: DiscreteLoss, steps: int) -> _RepeatedLoss:
         keep = atoms.mass > 0
         return cls(atoms.index[keep], atoms.losses[keep], np.log(atoms.mass[keep]), steps)
 
-    def sketch(self) -> _Law:
+    def sketch(self) -> _RepeatedLoss:
         """Fewer atoms, for searches: away from 0, neighbours are joined at their mean loss."""
         at = np.arange(len(self.index))
         starts = at[(np.abs(self.index) <= 2048) | (at % 16 == 0)]
         mass = np.exp(self.log_mass)
         joint = np.add.reduceat(mass, starts)
         losses = np.add.reduceat(mass * self.losses, starts) / joint
-        return _Law(self.index[starts], losses, np.log(joint), self.steps)
+        return _RepeatedLoss(self.index[starts], losses, np.log(joint), self.steps)
 
     def log_moment(self, theta: float) -> float:
         exponents = self.log_mass + theta * self.losses
@@ -460,18 +275,20 @@ class _Law:
         return np.asarray(np.bincount(self.index % n, masses, n), dtype=float)
 
 
-def _cgf(laws: Sequence[_Law], theta: float) -> float:
+def _sum_log_moments(laws: Sequence[_RepeatedLoss], theta: float) -> float:
     """log E_P[e^(theta loss)] of all steps."""
     return sum(law.steps * law.log_moment(theta) for law in laws)
 
 
-def _least(cost: Callable[[float], float]) -> float:
+def _minimise_over_tilts(cost: Callable[[float], float]) -> float:
     """The theta with the least ``cost(log theta)``, to few digits: any theta is sound."""
-    best = optimize.minimize_scalar(cost, bounds=THETA, method="bounded", options={"xatol": 1e-3})
+    best = optimize.minimize_scalar(
+        cost, bounds=LOG_TILT_RANGE, method="bounded", options={"xatol": 1e-3}
+    )
     return float(np.float32(math.exp(best.x)))
 
 
-def log_share(theta: float) -> float:
+def log_chernoff_share(theta: float) -> float:
     """log max_t (1 - e^-t) e^(-theta t): what of a Chernoff bound a hockey stick can use.
 
     With order theta + 1 it is the constant of Balle et al. (2020), Theorem 21.
@@ -479,9 +296,9 @@ def log_share(theta: float) -> float:
     return -math.log1p(theta) - theta * math.log1p(1 / theta)
 
 
-def _extent(parts: Sequence[tuple[Pair, int]]) -> float:
+def _estimate_loss_extent(parts: Sequence[tuple[GaussianMixturePair, int]]) -> float:
     """About how far the summed loss reaches, nats: 20 spreads, and twice epsilon at 1e-12."""
-    many = len(parts) > MANY
+    many = len(parts) > MAX_FINE_PARTS
     theta = np.logspace(-1.5, 3, 20 if many else 40)
     cgf, variance = np.zeros_like(theta), 0.0
     for pair, steps in parts:
@@ -496,11 +313,11 @@ def _extent(parts: Sequence[tuple[Pair, int]]) -> float:
         variance += steps * float(density @ (loss - mean) ** 2)
         with np.errstate(divide="ignore", over="ignore"):
             cgf += steps * special.logsumexp(np.outer(theta, loss) + np.log(density), axis=1)
-    share = np.array([log_share(t) for t in theta])
+    share = np.array([log_chernoff_share(t) for t in theta])
     return 20 * math.sqrt(variance) + 2 * float(np.min((cgf + share + 28) / theta)) + 1e-12
 
 
-def _convolved(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, float]:
+def _convolve_laws(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, float]:
     """The laws' convolution, each taken so many times, and a bound on the error of any entry.
 
     A transform errs by ``bound`` in the 2-norm; its T-th power by T |z|^(T-1) times that.
@@ -511,7 +328,7 @@ def _convolved(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, float]
     for law, steps in laws:
         transform: NDArray[np.complex128] = fft.rfft(law)
         bound = unit * math.sqrt(n) * float(np.linalg.norm(law))
-        product = product * power(transform, steps)
+        product = product * power_by_squaring(transform, steps)
         size = np.log(np.abs(transform) + bound)  # at least what is exact
         log_sizes += steps * size
         factors.append((steps * bound, size))
@@ -531,12 +348,12 @@ def _convolved(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Tilted:
+class TiltedComposition:
     """A composed law, back from its tilt: ``mass[i]`` at the loss ``grid[i]``, errors added.
 
-    ``top`` bounds the mass above the grid; ``above`` and ``discounted`` are the sums of the mass
-    from each point on, plain and weighted by e^(grid[i] - grid[j]). Nothing is known of an epsilon
-    below ``least``, where the window begins. Under the tilt ``theta``,
+    ``top`` bounds the mass above the grid; ``tail_masses`` and ``discounted_tail_masses`` are the
+    sums of the mass from each point on, plain and weighted by e^(grid[i] - grid[j]). Nothing is
+    known of an epsilon below ``least``, where the window begins. Under the tilt ``theta``,
     normalised by e^cgf, a mass is off by ``error`` at most.
     """
 
@@ -551,21 +368,21 @@ class Tilted:
     cgf: float = 0.0
 
     @classmethod
-    def nothing(cls) -> Tilted:
+    def nothing(cls) -> TiltedComposition:
         empty = np.zeros(0)
         return cls(empty, empty, empty, empty, top=1.0)
 
     @classmethod
     def of(
         cls, grid: Array, tilted: Array, error: float, theta: float, cgf: float, top: float
-    ) -> Tilted:
+    ) -> TiltedComposition:
         first, edge = int(np.searchsorted(grid, 0.0)), float(grid[0])
         grid, tilted = grid[first:], tilted[first:]
         if len(grid) < 2:
             return cls.nothing()
         mass = np.exp(np.minimum(cgf - theta * grid, 650)) * (tilted + error) * (1 + 1e-9)
-        higher = above(mass)
-        less = discounted(mass, grid[1] - grid[0])
+        higher = tail_masses(mass)
+        less = discounted_tail_masses(mass, grid[1] - grid[0])
         # Above a mass of 4 no delta is decided, below 1e-40 none: what is left off is charged.
         start, end = np.searchsorted(-higher, [-4.0, -1e-40])
         top += float(higher[end]) if end < len(higher) else 0.0

@@ -1,11 +1,4 @@
-"""The ledger: what was done to private points, and what it costs.
-
-What was done to private points, as an accountant has to know it.
-
->>> SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20).steps
-20
-
-The ledger: from what was done to private points to what it costs.
+"""The ledger: from what was done to private points to what it costs.
 
 >>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
 >>> round(epsilon(phase, delta=1e-5), 4)
@@ -17,61 +10,15 @@ What this differential privacy makes of a secret that a policy may redact is
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-
 from crtlib.accounting import accountants
-from crtlib.accounting.accountants import ACCOUNTANTS, RELATIONS, Answer, Profile
-from crtlib.checks import check, check_choice, check_delta, check_shares, check_whole
-
-
-def _check(noise_multiplier: float, steps: int) -> None:
-    allowed = 0 <= noise_multiplier < math.inf
-    check("noise_multiplier", noise_multiplier, allowed, "finite and at least 0")
-    check_whole("steps", steps, 0)
-
-
-@dataclass(frozen=True)
-class SampledGaussian:
-    """A phase of DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh Poisson sample.
-
-    ``noise_multiplier`` is the noise's standard deviation over the clipping norm. The guarantee
-    is that of a sampler which takes each point independently with ``sampling_probability``;
-    shuffled batches of a fixed size are another mechanism.
-    """
-
-    sampling_probability: float
-    noise_multiplier: float
-    steps: int
-
-    def __post_init__(self) -> None:
-        check_shares(sampling_probability=self.sampling_probability)
-        _check(self.noise_multiplier, self.steps)
-
-
-Events = SampledGaussian | Iterable[SampledGaussian]  # one phase, or several composed
-
-
-@dataclass(frozen=True)
-class WeightedGaussian:
-    """A phase of weighted DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh sample that holds
-    point ``i`` with probability ``sampling_probabilities[i]``, independently."""
-
-    sampling_probabilities: tuple[float, ...]
-    noise_multiplier: float
-    steps: int
-
-    def __post_init__(self) -> None:
-        p = np.asarray(self.sampling_probabilities, dtype=float)
-        for end in (p.min(initial=1), p.max(initial=0)):
-            check_shares(sampling_probabilities=float(end))
-        _check(self.noise_multiplier, self.steps)
-
-
-Group = int | Sequence[int]  # how many points differ, in all events or in each
+from crtlib.accounting.accountants import (
+    ACCOUNTANTS,
+    NEIGHBOURING_RELATIONS,
+    AccountantBound,
+    PrivacyProfile,
+)
+from crtlib.accounting.events import GroupSizes, SampledGaussian, SampledGaussians
+from crtlib.checks import check_allowed, check_choice, check_delta, check_whole_number
 
 
 def describe_relation(neighbouring_relation: str, accountant: str) -> str:
@@ -86,12 +33,12 @@ def describe_relation(neighbouring_relation: str, accountant: str) -> str:
 
 
 def epsilon(
-    events: Events,
+    events: SampledGaussians,
     *,
     delta: float,
     accountant: str = "pld",
     neighbouring_relation: str = "add_or_remove",
-    group: Group = 1,
+    group: GroupSizes = 1,
 ) -> float:
     """The epsilon of one event, or of several composed, at a ``delta`` in (0, 1).
 
@@ -107,43 +54,44 @@ def epsilon(
     person with several points), or how many in each event, where an earlier run had smaller data
     points (an odometer composes such runs); pld and rdp only.
 
-    Where the accountant has no answer, that of a looser bound is given: :func:`answer` names it.
-    Infinite where there is no noise. Raises ValueError for arguments outside their range.
+    Where the accountant has no answer, that of a looser bound is given:
+    :func:`epsilon_and_accountant` names it. Infinite where there is no noise. Raises ValueError for
+    arguments outside their range.
     """
     check_delta(delta)
-    return profile(events, accountant, neighbouring_relation, group)(delta)
+    return privacy_profile(events, accountant, neighbouring_relation, group)(delta)
 
 
-def answer(
-    events: Events,
+def epsilon_and_accountant(
+    events: SampledGaussians,
     *,
     delta: float,
     accountant: str = "pld",
     neighbouring_relation: str = "add_or_remove",
-    group: Group = 1,
-) -> Answer:
+    group: GroupSizes = 1,
+) -> AccountantBound:
     """:func:`epsilon`, with the name of the accountant whose bound it is.
 
-    >>> answer(SampledGaussian(0.01, 1.0, 1000), delta=1e-5).accountant
+    >>> epsilon_and_accountant(SampledGaussian(0.01, 1.0, 1000), delta=1e-5).accountant
     'pld'
-    >>> answer(SampledGaussian(1e-8, 0.55, 10**12), delta=1e-5).accountant
+    >>> epsilon_and_accountant(SampledGaussian(1e-8, 0.55, 10**12), delta=1e-5).accountant
     'rdp'
     """
     check_delta(delta)
-    return profile(events, accountant, neighbouring_relation, group).answer(delta)
+    return privacy_profile(events, accountant, neighbouring_relation, group).answer(delta)
 
 
 def delta(
-    events: Events,
+    events: SampledGaussians,
     *,
     epsilon: float,
     accountant: str = "pld",
     neighbouring_relation: str = "add_or_remove",
-    group: Group = 1,
+    group: GroupSizes = 1,
 ) -> float:
     """The smallest delta the accountant shows for ``epsilon`` >= 0: ``epsilon()`` inverted."""
-    check("epsilon", epsilon, epsilon >= 0, "at least 0")
-    return profile(events, accountant, neighbouring_relation, group).delta(epsilon)
+    check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
+    return privacy_profile(events, accountant, neighbouring_relation, group).delta(epsilon)
 
 
 def noise_multiplier(
@@ -159,34 +107,41 @@ def noise_multiplier(
 
     Zero where nothing is released (no steps, or nothing is ever sampled); else at least
     ``accountants.LEAST_SIGMA``. Answers within seconds for any delta and up to 10^12 steps
-    (beyond 200,000 steps to 1e-3); :func:`answer` tells whose bound it rests on.
+    (beyond 200,000 steps to 1e-3); :func:`epsilon_and_accountant` tells whose bound it rests on.
     """
-    check("epsilon", epsilon, 0 < epsilon <= 10_000, "positive, at most 10000")
+    check_allowed("epsilon", epsilon, 0 < epsilon <= 10_000, "positive, at most 10000")
     check_delta(delta)
     SampledGaussian(sampling_probability, 1.0, steps)  # refuses what is out of range
     if sampling_probability == 0 or steps == 0:
         return 0.0
     check_choice("accountant", accountant, ACCOUNTANTS)
-    check_choice("neighbouring_relation", neighbouring_relation, RELATIONS)
-    return accountants.calibrate(
+    check_choice("neighbouring_relation", neighbouring_relation, NEIGHBOURING_RELATIONS)
+    return accountants.calibrate_noise(
         epsilon, delta, sampling_probability, int(steps), accountant, neighbouring_relation
     )
 
 
-def profile(
-    events: Events, accountant: str, relation: str, group: Group = 1, *, coarse: bool = False
-) -> Profile:
+def privacy_profile(
+    events: SampledGaussians,
+    accountant: str,
+    relation: str,
+    group: GroupSizes = 1,
+    *,
+    coarse: bool = False,
+) -> PrivacyProfile:
     """The accountant's curve; equal events are merged, so that equal histories are cached once.
 
     ``coarse`` is quicker and a little looser.
     """
     check_choice("accountant", accountant, ACCOUNTANTS)
-    check_choice("neighbouring_relation", relation, RELATIONS)
+    check_choice("neighbouring_relation", relation, NEIGHBOURING_RELATIONS)
     every = [events] if isinstance(events, SampledGaussian) else list(events)
     sizes = [group] * len(every) if isinstance(group, (int, float)) else list(group)
     for size in sizes:
-        check_whole("group", size, 0)
-    check("groups", len(sizes), len(sizes) == len(every), f"as many as events, {len(every)}")
+        check_whole_number("group", size, 0)
+    check_allowed(
+        "groups", len(sizes), len(sizes) == len(every), f"as many as events, {len(every)}"
+    )
     total: dict[tuple[float, float, int], int] = {}
     for e, size in zip(every, sizes, strict=True):
         if e.steps and e.sampling_probability and size:
@@ -196,4 +151,4 @@ def profile(
     merged = tuple((q, sigma, total[q, sigma, size]) for q, sigma, size in keys)
     alike = {size for _, _, size in keys}
     groups = tuple(size for _, _, size in keys) if len(alike) > 1 else min(alike, default=1)
-    return accountants.profile(merged, accountant, relation, groups, coarse)
+    return accountants.cached_profile(merged, accountant, relation, groups, coarse)

@@ -6,15 +6,15 @@ A file that defines an attack registers it there, and with that it is in every t
 ...     return [("parameters", 0, float(sum(p.numel() for p in subject.model.parameters())))]
 >>> size = Attack(
 ...     name="size", label="Size of the model", statistic="parameters", measure=measure,
-...     summary=lambda table: over_seeds(
-...         table, metric="parameters", band=lambda seeds, points: Band(0, 0, 0, 0.95)
+...     summary=lambda table: summarise_over_seeds(
+...         table, metric="parameters", band=lambda seeds, points: ChanceBand(0, 0, 0, 0.95)
 ...     ),
 ... )
->>> register(size) is ATTACKS["size"]
+>>> register_attack(size) is ATTACKS["size"]
 True
 >>> del ATTACKS["size"]
 
-:func:`crtlib.attacks.by_name.known` has them all, those of other packages too.
+:func:`crtlib.attacks.by_name.all_attacks` has them all, those of other packages too.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from typing import Any, Literal
 import pandas as pd
 from torch import nn
 
-from crtlib.intervals import Band
+from crtlib.intervals import ChanceBand
 from crtlib.text import canaries as canaries_text
 from crtlib.text.records import Point
-from crtlib.text.tokenizer import Bpe
+from crtlib.text.tokenizer import BpeTokenizer
 
-Row = tuple[str, int, float]
+AttackRow = tuple[str, int, float]
 """(metric, item, value): a row of the long table; ``item`` counts what is measured one by one."""
 
 
@@ -49,13 +49,13 @@ class Subject:
     """
 
     model: nn.Module
-    tokenizer: Bpe
+    tokenizer: BpeTokenizer
     points: tuple[Point, ...]
     read: tuple[Point, ...]
     others: tuple[Point, ...]
     canaries: tuple[str, ...]
     seed: int
-    carrier: str = canaries_text.prefix()
+    carrier: str = canaries_text.canary_prefix()
     reference: nn.Module | None = None
 
 
@@ -72,7 +72,7 @@ class Attack:
     name: str
     label: str
     statistic: str
-    measure: Callable[[Subject], list[Row]]
+    measure: Callable[[Subject], list[AttackRow]]
     summary: Callable[[pd.DataFrame], pd.DataFrame]
 
 
@@ -80,32 +80,34 @@ ATTACKS: dict[str, Attack] = {}
 """The attacks that were registered so far, by name."""
 
 
-def register(attack: Attack) -> Attack:
+def register_attack(attack: Attack) -> Attack:
     """Enter ``attack`` and return it. Raises ``ValueError`` for a name that another one has; the
     same file may be imported again."""
     other = ATTACKS.get(attack.name, attack)
-    if _origin(other) != _origin(attack):
-        raise ValueError(f"attack={attack.name!r}: must be a new name, {_origin(other)} has it")
+    if _defining_function(other) != _defining_function(attack):
+        raise ValueError(
+            f"attack={attack.name!r}: must be a new name, {_defining_function(other)} has it"
+        )
     ATTACKS[attack.name] = attack
     return attack
 
 
-def _origin(attack: Attack) -> str:
+def _defining_function(attack: Attack) -> str:
     function = attack.measure
     return f"{function.__module__}.{getattr(function, '__qualname__', attack.name)}"
 
 
 # --------------------------------------------------------------------------- summaries
-CELL = ["model", "method", "gamma"]
-WITHOUT_GAMMA = ("dpsgd",)
+CELL_COLUMNS = ["model", "method", "gamma"]
+METHODS_WITHOUT_GAMMA = ("dpsgd",)
 """Methods that read the raw text, so that the miss rate of a policy changes nothing for them."""
 
 
-def over_seeds(
+def summarise_over_seeds(
     table: pd.DataFrame,
     *,
     metric: str,
-    band: Callable[[int, int], Band],
+    band: Callable[[int, int], ChanceBand],
     items: Literal["mean", "max"] = "mean",
 ) -> pd.DataFrame:
     """The summary of one ``metric`` of a results table, one row a (model, method, gamma).
@@ -114,23 +116,25 @@ def over_seeds(
     those of the runs. ``band(seeds, points)`` is where chance puts the mean of so many runs, all
     of so many such numbers at once.
     """
-    runs = table[table.metric == metric].groupby([*CELL, "seed"]).value.agg(items)
-    rows = spread(runs.groupby(CELL))
+    runs = table[table.metric == metric].groupby([*CELL_COLUMNS, "seed"]).value.agg(items)
+    rows = mean_and_std(runs.groupby(CELL_COLUMNS))
     by_chance = functools.cache(band)
     bands = [by_chance(n, len(rows)) for n in rows.seeds.tolist()]
     rows["low"], rows["high"] = [b.low for b in bands], [b.high for b in bands]
-    return at_every_gamma(rows.reset_index())
+    return repeat_at_every_gamma(rows.reset_index())
 
 
-def spread(runs: Any) -> pd.DataFrame:
+def mean_and_std(runs: Any) -> pd.DataFrame:
     """``mean``, ``std`` and number of ``seeds`` of a value of runs that are grouped by cell."""
     return runs.agg(["mean", "std", "count"]).rename(columns={"count": "seeds"})
 
 
-def at_every_gamma(rows: pd.DataFrame, *, by: Collection[str] = CELL) -> pd.DataFrame:
-    """``rows`` with the one result of each method ``WITHOUT_GAMMA`` repeated at every gamma of the
-    others, sorted ``by`` these columns."""
-    fixed = rows.method.isin(WITHOUT_GAMMA)
+def repeat_at_every_gamma(
+    rows: pd.DataFrame, *, by: Collection[str] = CELL_COLUMNS
+) -> pd.DataFrame:
+    """``rows`` with the one result of each method ``METHODS_WITHOUT_GAMMA`` repeated at every gamma
+    of the others, sorted ``by`` these columns."""
+    fixed = rows.method.isin(METHODS_WITHOUT_GAMMA)
     one, rest = rows[fixed].drop(columns="gamma"), rows[~fixed]
     gammas = pd.DataFrame({"gamma": sorted(set(rest.gamma)) or [0.0]})
     return pd.concat([rest, one.merge(gammas, how="cross")]).sort_values(

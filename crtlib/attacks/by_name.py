@@ -1,10 +1,10 @@
 """All attacks by name: those of this library, and those that other packages add.
 
->>> [attack.name for attack in known().values()][:2]
+>>> [attack.name for attack in all_attacks().values()][:2]
 ['membership', 'exposure']
 
 Another package adds an attack by an entry point of the group ``crtlib.attacks`` that names a module
-(or the attack itself) in which :func:`crtlib.attacks.attack.register` is called:
+(or the attack itself) in which :func:`crtlib.attacks.attack.register_attack` is called:
 
 .. code-block:: toml
 
@@ -19,26 +19,33 @@ from __future__ import annotations
 import functools
 from importlib import metadata
 
-from crtlib.attacks import exposure, membership
+from crtlib.attacks import exposure, inference, membership, membership_scores
 from crtlib.attacks.attack import ATTACKS, Attack
 
-GROUP = "crtlib.attacks"
-OURS = (membership.MEMBERSHIP, exposure.ATTACK, membership.OTHER_SCORES, membership.INFERENCE)
+ATTACK_ENTRY_POINTS = "crtlib.attacks"
+BUILT_IN_ATTACKS = (
+    membership.MEMBERSHIP_ATTACK,
+    exposure.EXPOSURE_ATTACK,
+    membership_scores.MEMBERSHIP_SCORES_ATTACK,
+    inference.INFERENCE_ATTACK,
+)
 """In this order they are measured, and stand in a table."""
 
 
-def known() -> dict[str, Attack]:
+def all_attacks() -> dict[str, Attack]:
     """Every registered attack by name, ours first. Entry points are loaded at the first call."""
-    _plugins()
-    ours = {attack.name: attack for attack in OURS}
+    _load_plugin_attacks()
+    ours = {attack.name: attack for attack in BUILT_IN_ATTACKS}
     return ours | {name: attack for name, attack in ATTACKS.items() if name not in ours}
 
 
 @functools.cache
-def _plugins() -> None:
+def _load_plugin_attacks() -> None:
     """Import what other packages have announced. One that cannot be imported is named."""
-    for point in metadata.entry_points(group=GROUP):
+    for point in metadata.entry_points(group=ATTACK_ENTRY_POINTS):
         try:
             point.load()
         except Exception as error:
-            raise ValueError(f"{GROUP}={point.name!r}: must be importable: {error}") from error
+            raise ValueError(
+                f"{ATTACK_ENTRY_POINTS}={point.name!r}: must be importable: {error}"
+            ) from error

@@ -2,9 +2,9 @@
 
 CRT, Definition 9 (Carlini et al. 2019): exposure = log2 |R| - log2 rank, rank 1 the most likely.
 
->>> round(float(exposure(1, 10**6)), 6), float(exposure(10**6, 10**6))
+>>> round(float(exposure_from_rank(1, 10**6)), 6), float(exposure_from_rank(10**6, 10**6))
 (19.931569, 0.0)
->>> band = chance_band(canaries=10, level=0.9)
+>>> band = exposure_chance_band(canaries=10, level=0.9)
 >>> round(band.mean, 1), round(band.low, 1), round(band.high, 1)
 (4.2, 1.9, 7.6)
 """
@@ -19,27 +19,34 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from crtlib.attacks.attack import CELL, Attack, Row, Subject, over_seeds, register
-from crtlib.checks import check, check_choice
-from crtlib.intervals import Band
-from crtlib.models import scoring
+from crtlib.attacks.attack import (
+    CELL_COLUMNS,
+    Attack,
+    AttackRow,
+    Subject,
+    register_attack,
+    summarise_over_seeds,
+)
+from crtlib.checks import check_allowed, check_choice
+from crtlib.intervals import ChanceBand
+from crtlib.models import generation, scoring
 from crtlib.text import canaries as planted
-from crtlib.text.canaries import SPACE
-from crtlib.text.tokenizer import Bpe
+from crtlib.text.canaries import CANARY_SPACE_SIZE
+from crtlib.text.tokenizer import BpeTokenizer
 
 STATES_AT_ONCE = 500
 """Prefix states that a CPU expands together: their keys and values stay in its cache, which makes
 GPT-2 more than twice as fast as blocks of 10,000. A GPU takes forty times as many."""
-NEAR = 1e-5
+TIE_MARGIN_NATS = 1e-5
 """Scores this close to the secret's are compared again in float64; widened where not enough."""
 
 
-SAMPLES = 1000
-LARGE = 50_000_000
+SAMPLED_CANARIES = 1000
+MIN_PARAMETERS_TO_SAMPLE = 50_000_000
 """Parameters from which a CPU samples the rank, and calls what it measures ``exposure_sampled``."""
 
 
-def exposure(rank: np.ndarray | int, space: int) -> np.ndarray:
+def exposure_from_rank(rank: np.ndarray | int, space: int) -> np.ndarray:
     """Definition 9 for 1-based ``rank`` among ``space`` candidates, in bits."""
     rank = np.asarray(rank)
     if rank.min() < 1 or rank.max() > space:
@@ -47,7 +54,7 @@ def exposure(rank: np.ndarray | int, space: int) -> np.ndarray:
     return np.log2(space) - np.log2(rank)
 
 
-def all_logprobs(
+def all_string_logprobs(
     model: nn.Module, prefix: Sequence[int], alphabet: Sequence[int], length: int
 ) -> np.ndarray:
     """Log-probability of every string over ``alphabet`` of this ``length`` after ``prefix``.
@@ -56,12 +63,14 @@ def all_logprobs(
     for six digits 111,111 states instead of a million sequences.
     """
     letters = torch.as_tensor(list(alphabet), device=next(model.parameters()).device)
-    state, logprobs = scoring.start(model, prefix)
-    return _expand(model, state, logprobs[:, letters], letters, length - 1).cpu().numpy()
+    state, logprobs = generation.read_prefix(model, prefix)
+    return (
+        _expand_prefix_trie(model, state, logprobs[:, letters], letters, length - 1).cpu().numpy()
+    )
 
 
-def _expand(
-    model: nn.Module, state: scoring.State, scores: Tensor, letters: Tensor, depth: int
+def _expand_prefix_trie(
+    model: nn.Module, state: generation.PrefixState, scores: Tensor, letters: Tensor, depth: int
 ) -> Tensor:
     """Scores of all continuations of the states. ``scores`` (states, letters): the next letter,
     added to what came before."""
@@ -74,30 +83,32 @@ def _expand(
     for first in range(0, states, rows_at_once):
         rows = torch.arange(first, min(first + rows_at_once, states), device=letters.device)
         parents = rows.repeat_interleave(width)
-        child, logprobs = scoring.step(model, state.select(parents), letters.repeat(len(rows)))
+        child, logprobs = generation.extend_prefix(
+            model, state.select(parents), letters.repeat(len(rows))
+        )
         below = scores[rows].flatten()[:, None] + logprobs[:, letters]
-        blocks.append(_expand(model, child, below, letters, depth - 1))
+        blocks.append(_expand_prefix_trie(model, child, below, letters, depth - 1))
     return torch.cat(blocks)
 
 
-def ranks(
+def rank_secrets(
     model: nn.Module, prefix: Sequence[int], alphabet: Sequence[int], secrets: np.ndarray
 ) -> np.ndarray:
     """Exact 1-based rank of each secret (rows of letter indices, ``(n, length)``) among all
     strings of its length: 1 + the number that are strictly more likely.
 
-    float32 scores tie or nearly tie for some, so those within ``NEAR`` of a secret's are scored
-    again in float64. That also measures the float32 error; where it is more than a third of the
-    margin, the margin is widened, so the rank is that of the model and not of the rounding.
+    float32 scores tie or nearly tie for some, so those within ``TIE_MARGIN_NATS`` of a secret's are
+    scored again in float64. That also measures the float32 error; where it is more than a third of
+    the margin, the margin is widened, so the rank is that of the model and not of the rounding.
     """
     secrets = np.asarray(secrets)
     width, length = len(alphabet), secrets.shape[1]
-    scores = all_logprobs(model, prefix, alphabet, length).astype(np.float64)
+    scores = all_string_logprobs(model, prefix, alphabet, length).astype(np.float64)
     places = width ** np.arange(length - 1, -1, -1)
     index = secrets @ places
     exact = copy.deepcopy(model).double()
     letters = np.asarray(alphabet)
-    margin = NEAR
+    margin = TIE_MARGIN_NATS
     while True:
         near = [np.flatnonzero(np.abs(scores - scores[i]) <= margin) for i in index]
         again = np.unique(np.concatenate(near))  # each candidate once, though near to several
@@ -116,23 +127,29 @@ def ranks(
 
 
 def canary_exposure(
-    model: nn.Module, tokenizer: Bpe, secrets: Sequence[str], *, carrier: str = planted.prefix()
+    model: nn.Module,
+    tokenizer: BpeTokenizer,
+    secrets: Sequence[str],
+    *,
+    carrier: str = planted.canary_prefix(),
 ) -> np.ndarray:
     """Exposure in bits of each six-digit canary, ``(n,)``; ``carrier`` is the text before its
     digits, by default that of :mod:`crtlib.text.canaries`."""
     digits = np.array([[int(c) for c in s] for s in secrets])
     before = tokenizer.encode_prefix(carrier)
-    return exposure(ranks(model, before, tokenizer.digits, digits), SPACE)
+    return exposure_from_rank(
+        rank_secrets(model, before, tokenizer.digits, digits), CANARY_SPACE_SIZE
+    )
 
 
 def sampled_exposure(
     model: nn.Module,
-    tokenizer: Bpe,
+    tokenizer: BpeTokenizer,
     secrets: Sequence[str],
     *,
     seed: int,
-    samples: int = SAMPLES,
-    carrier: str = planted.prefix(),
+    samples: int = SAMPLED_CANARIES,
+    carrier: str = planted.canary_prefix(),
 ) -> np.ndarray:
     """Exposure in bits of each canary, from its rank among ``samples`` random others, ``(n,)``;
     ``carrier`` as of :func:`canary_exposure`.
@@ -140,7 +157,9 @@ def sampled_exposure(
     At most log2(samples + 1): who stands first among a thousand has 10 bits or more. The exact one
     asks a model 111,111 times, which takes a large one hours on a CPU.
     """
-    others = [s for s in planted.make(samples + len(secrets), seed=seed) if s not in set(secrets)]
+    others = [
+        s for s in planted.make_canaries(samples + len(secrets), seed=seed) if s not in set(secrets)
+    ]
     texts = [*secrets, *others[:samples]]
     before = tokenizer.encode_prefix(carrier)
     digits = [[tokenizer.digits[int(c)] for c in text] for text in texts]
@@ -151,7 +170,7 @@ def sampled_exposure(
     return np.asarray(-np.log2(share))
 
 
-def chance_band(
+def exposure_chance_band(
     *,
     canaries: int,
     seeds: int = 1,
@@ -159,13 +178,13 @@ def chance_band(
     statistic: str = "max",
     points: int = 1,
     draws: int = 200_000,
-) -> Band:
+) -> ChanceBand:
     """Chance band of the "max" or "mean" exposure over ``canaries``, averaged over ``seeds`` runs.
 
     Under the null each rank is uniform on 1..10**6. ``points`` is how many such numbers are drawn
     in one figure: the band is widened (Sidak) so that all lie inside with probability ``level``.
     """
-    check("level", level, 0 < level < 1, "in (0, 1)")
+    check_allowed("level", level, 0 < level < 1, "in (0, 1)")
     check_choice("statistic", statistic, ("max", "mean"))
     rng = np.random.default_rng(0)
     total = np.zeros(draws)
@@ -175,27 +194,29 @@ def chance_band(
     total = np.minimum(total / seeds, np.log2(10.0**6))
     tail = (1 - level ** (1 / points)) / 2
     low, high = np.quantile(total, [tail, 1 - tail])
-    return Band(float(total.mean()), float(low), float(high), level)
+    return ChanceBand(float(total.mean()), float(low), float(high), level)
 
 
-def luckiest(table: pd.DataFrame) -> pd.DataFrame:
+def summarise_luckiest_canary(table: pd.DataFrame) -> pd.DataFrame:
     """The exposure of the luckiest canary, one row a (model, method, gamma): mean, spread, and the
-    chance band of all rows at once (:func:`crtlib.attacks.attack.over_seeds`)."""
+    chance band of all rows at once (:func:`crtlib.attacks.attack.summarise_over_seeds`)."""
     rows = table[table.metric == "exposure"]
-    planted_in_each = int(rows.groupby([*CELL, "seed"]).item.nunique().max()) if len(rows) else 1
+    planted_in_each = (
+        int(rows.groupby([*CELL_COLUMNS, "seed"]).item.nunique().max()) if len(rows) else 1
+    )
 
-    def band(seeds: int, points: int) -> Band:
-        return chance_band(canaries=planted_in_each, seeds=seeds, points=points)
+    def band(seeds: int, points: int) -> ChanceBand:
+        return exposure_chance_band(canaries=planted_in_each, seeds=seeds, points=points)
 
-    return over_seeds(rows, metric="exposure", items="max", band=band)
+    return summarise_over_seeds(rows, metric="exposure", items="max", band=band)
 
 
-def _measured(subject: Subject) -> list[Row]:
+def _measure_exposure(subject: Subject) -> list[AttackRow]:
     if not subject.canaries:
         return []
     weights = [*subject.model.parameters()]
     asked, carrier = (subject.model, subject.tokenizer, subject.canaries), subject.carrier
-    if sum(p.numel() for p in weights) > LARGE and not weights[0].is_cuda:
+    if sum(p.numel() for p in weights) > MIN_PARAMETERS_TO_SAMPLE and not weights[0].is_cuda:
         name = "exposure_sampled"
         bits = sampled_exposure(*asked, seed=10**6 + subject.seed, carrier=carrier)
     else:
@@ -203,12 +224,12 @@ def _measured(subject: Subject) -> list[Row]:
     return [(name, k, float(x)) for k, x in enumerate(bits)]
 
 
-ATTACK = register(
+EXPOSURE_ATTACK = register_attack(
     Attack(
         name="exposure",
         label="Canary exposure",
         statistic="exposure of the luckiest canary (bits)",
-        measure=_measured,
-        summary=luckiest,
+        measure=_measure_exposure,
+        summary=summarise_luckiest_canary,
     )
 )

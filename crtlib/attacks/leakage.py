@@ -1,30 +1,18 @@
-r"""Which token sequences of its own training text a model completes, and of whom.
-
-How often token sequences occur in a corpus, and among how many people: exact, and in one pass.
-
-Tokens are compared, never letters, so "is" is not found in "this"; a sequence may overlap itself,
-and never runs from one document into the next.
-
->>> this, is_, it = 5, 6, 7
->>> documents, users = [[this, is_, it], [it, is_, it, is_, it], [this]], ["ann", "bob", "ann"]
->>> found = count([[is_], [it, is_, it], [it, this]], documents, users)
->>> found.total.tolist(), found.users.tolist()
-([3, 2, 0], [2, 1, 0])
-
-The training-data leakage report: what a model completes of its own training text, by user.
+"""The training-data leakage report: what a model completes of its own training text, by user.
 
 Inan et al. (2021), Algorithm 1 and Section 5. A run is a maximal stretch of tokens each of which
 is among the model's top k guesses, given the true text before it; S is the multiset of runs.
 
 >>> thank, you, very, much = range(4)
 >>> corpus = [Document("ann", "a", [thank, you, very, much]), Document("bob", "b", [you, thank])]
->>> guessed = Scores([np.log([1, 1, 0.5, 0.25]), np.log([1, 1])],  # what the model gave each token
+>>> guessed = TokenScores([np.log([1, 1, 0.5, 0.25]), np.log([1, 1])],  # what the model gave each
+token
 ...                  [np.array([9, 9, 0, 0]), np.array([9, 9])])  # tokens it held likelier
 >>> runs = find_runs(corpus, guessed, k=1)
->>> table = features(runs, corpus)
+>>> table = sequence_features(runs, corpus)
 >>> table.tokens[0], table.users_in_d.tolist(), round(table.perplexities[0][0], 3)
 ((2, 3), [1], 2.828)
->>> metrics(table)["unique"], len(find_runs(corpus, guessed, k=1, flush=False))
+>>> leakage_metrics(table)["unique"], len(find_runs(corpus, guessed, k=1, flush=False))
 (1, 0)
 
 Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
@@ -52,63 +40,24 @@ import math
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-import ahocorasick
 import numpy as np
 import pandas as pd
 import scipy
 import torch
 from torch import nn
 
-from crtlib.checks import check
-from crtlib.models import folder, networks, scoring
-from crtlib.text import canaries
-from crtlib.text.canaries import Template, own_tokens
+from crtlib.attacks.token_sequences import count_sequences
+from crtlib.checks import check_allowed
+from crtlib.models import folder, interface, scoring
+from crtlib.text import templates
 from crtlib.text.records import Corpus, Point
-from crtlib.text.tokenizer import AnyTokenizer, backend, bos
-
-
-class Counts(NamedTuple):
-    """For each sequence, ``(n,)`` int64: its occurrences, and the distinct users who have one."""
-
-    total: np.ndarray
-    users: np.ndarray
-
-
-def count(
-    sequences: Sequence[Sequence[int]],
-    documents: Iterable[Sequence[int]],
-    users: Iterable[Hashable],
-) -> Counts:
-    """Count each of the ``sequences`` of token ids in ``documents``, the k-th of which belongs to
-    the k-th of ``users``. Both may be iterators over a corpus that memory would not hold.
-
-    All are sought at once (Aho and Corasick 1975), a token as the character with its number. Memory
-    grows with the distinct pairs of a sequence and a user that has it. Raises ``ValueError`` for an
-    empty sequence, one given twice, or documents without users.
-    """
-    automaton = ahocorasick.Automaton()
-    for k, sequence in enumerate(sequences):
-        if not len(sequence):
-            raise ValueError("sequences: one is empty, each needs at least one token")
-        if not automaton.add_word("".join(map(chr, sequence)), k):
-            raise ValueError("sequences: one is given twice, each must be distinct")
-    automaton.make_automaton()
-    total, owners = np.zeros((2, len(sequences)), dtype=np.int64)
-    owned: set[tuple[int, Hashable]] = set()
-    try:
-        for tokens, user in zip(documents, users, strict=True):
-            hits = [k for _, k in automaton.iter("".join(map(chr, tokens)))] if sequences else []
-            np.add.at(total, hits, 1)
-            owned.update((k, user) for k in hits)
-    except ValueError:
-        raise ValueError("users: must be one for each document") from None
-    np.add.at(owners, [k for k, _ in owned], 1)
-    return Counts(total, owners)
+from crtlib.text.templates import Template, mark_spoken_tokens
+from crtlib.text.tokenizer import AnyTokenizer, bos_id_of, copy_backend_tokenizer
 
 
 # --------------------------------------------------------------------------- text and scores
@@ -127,11 +76,11 @@ class Document(NamedTuple):
         return "Document(...)"  # not the text, nor a hash of it
 
 
-class Texts(Sequence[Document]):
+class DocumentStore(Sequence[Document]):
     """Documents that memory may not hold: in a database of SQLite whose file has no name and goes
     with this object. It grows at its end, not while it is iterated over.
 
-    >>> said = Texts()
+    >>> said = DocumentStore()
     >>> said.extend([Document("ann", "a/0", [3, 1]), Document("bob", "b/0", [5])])
     >>> len(said), said[1]
     (2, Document(...))
@@ -162,7 +111,7 @@ class Texts(Sequence[Document]):
             yield Document(user, identity, tokens, tuple(map(tuple, secrets)))
 
 
-class Scores(NamedTuple):
+class TokenScores(NamedTuple):
     """For each token of each document: its log-probability given the true text before it, and how
     many tokens the model holds likelier. A token without context has NaN and the largest rank."""
 
@@ -173,18 +122,20 @@ class Scores(NamedTuple):
         return "Scores(...)"  # not the text, nor a hash of it
 
 
-NEVER = np.iinfo(np.int64).max
+NO_CONTEXT_RANK = np.iinfo(np.int64).max
 
 
-def documents(points: Sequence[Point], tokenizer: AnyTokenizer) -> tuple[Document, ...]:
+def tokenise_documents(points: Sequence[Point], tokenizer: AnyTokenizer) -> tuple[Document, ...]:
     """The points as documents; those without a token are left out.
 
     Raises ``ValueError`` where a point has no user (what is unique to a person cannot be told).
     """
     if any(not p.user for p in points):
-        raise ValueError(NO_USER)
+        raise ValueError(NO_USER_MESSAGE)
     out = []
-    coded = backend(tokenizer).encode_batch([p.text for p in points], add_special_tokens=False)
+    coded = copy_backend_tokenizer(tokenizer).encode_batch(
+        [p.text for p in points], add_special_tokens=False
+    )
     for point, e in zip(points, coded, strict=True):
         spans = []
         for s in point.secrets:
@@ -196,34 +147,36 @@ def documents(points: Sequence[Point], tokenizer: AnyTokenizer) -> tuple[Documen
     return tuple(out)
 
 
-NO_USER = (
+NO_USER_MESSAGE = (
     'corpus: a dialogue has no user id; give each a "user", the same for all of one person '
     "(its own id where each dialogue is another person)"
 )
-NO_TEXT = "corpus: all of its texts are empty, at least one must have a token"
+NO_TEXT_MESSAGE = "corpus: all of its texts are empty, at least one must have a token"
 
 
-def score(
-    model: nn.Module | scoring.Scorer,
+def score_documents(
+    model: nn.Module | scoring.SequenceScorer,
     documents: Sequence[Document],
     *,
     bos: int | None,
     device: torch.device | str | None = None,
-) -> Scores:
+) -> TokenScores:
     """Score every token of the documents, each distinct text once (in dialogues most repeat).
     ``model`` may be what scores in another place, as :func:`crtlib.models.scoring.token_scores`
     does here."""
     if isinstance(model, nn.Module):
         model = partial(scoring.token_scores, model, device=device)
-    texts, place = distinct(documents, bos)
+    texts, place = deduplicate_texts(documents, bos)
     lead = [] if bos is not None else [0]
     logprobs, ranks = model(texts)
     logprobs = [np.concatenate([np.full(len(lead), np.nan), x]) for x in logprobs]
-    ranks = [np.concatenate([np.full(len(lead), NEVER), x]) for x in ranks]
-    return Scores([logprobs[i] for i in place], [ranks[i] for i in place])
+    ranks = [np.concatenate([np.full(len(lead), NO_CONTEXT_RANK), x]) for x in ranks]
+    return TokenScores([logprobs[i] for i in place], [ranks[i] for i in place])
 
 
-def distinct(documents: Sequence[Document], bos: int | None) -> tuple[list[list[int]], list[int]]:
+def deduplicate_texts(
+    documents: Sequence[Document], bos: int | None
+) -> tuple[list[list[int]], list[int]]:
     """The different texts, with BOS, and which of them each document is."""
     seen: dict[tuple[int, ...], int] = {}
     place = [seen.setdefault(tuple(d.tokens), len(seen)) for d in documents]
@@ -231,58 +184,61 @@ def distinct(documents: Sequence[Document], bos: int | None) -> tuple[list[list[
     return [[*start, *text] for text in seen], place
 
 
-class Reading(NamedTuple):
+class ScoredPoints(NamedTuple):
     """What a model makes of some points: the documents that have a token, what it gives each, masks
     of the tokens that count, how many points are ``empty``, and what a ``public`` model gives."""
 
     documents: Sequence[Document]
-    scores: Scores
+    scores: TokenScores
     answered: Sequence[np.ndarray]
     empty: int = 0
-    public: Scores | None = None
+    public: TokenScores | None = None
 
     def __repr__(self) -> str:
         return "Reading(...)"  # not the text, nor a hash of it
 
 
-def read(
-    model: nn.Module | scoring.Scorer, tokenizer: AnyTokenizer, points: Sequence[Point], *,
+def score_points(
+    model: nn.Module | scoring.SequenceScorer, tokenizer: AnyTokenizer, points: Sequence[Point], *,
     own_words: bool = False, start: bool = True, device: torch.device | str | None = None,
-) -> Reading:  # fmt: skip
-    """Score the points as :func:`score` does; ``own_words`` counts no token of the template around
-    them, ``start`` reads each after the token that begins a text, where there is one."""
-    texts = documents(points, tokenizer)
-    scores = score(model, texts, bos=bos(tokenizer) if start else None, device=device)
+) -> ScoredPoints:  # fmt: skip
+    """Score the points as :func:`score_documents` does; ``own_words`` counts no token of the
+    template around them, ``start`` reads each after the token that begins a text, where there is
+    one."""
+    texts = tokenise_documents(points, tokenizer)
+    scores = score_documents(
+        model, texts, bos=bos_id_of(tokenizer) if start else None, device=device
+    )
     masks = [np.ones(len(d.tokens), dtype=bool) for d in texts]
     if own_words:
-        masks = [mask for mask in own_tokens(points, tokenizer) if len(mask)]
-    return Reading(texts, scores, masks, len(points) - len(texts))
+        masks = [mask for mask in mark_spoken_tokens(points, tokenizer) if len(mask)]
+    return ScoredPoints(texts, scores, masks, len(points) - len(texts))
 
 
 # --------------------------------------------------------------------------- the report
 def find_runs(
     documents: Sequence[Document],
-    scores: Scores,
+    scores: TokenScores,
     *,
     k: int,
-    public: Scores | None = None,
+    public: TokenScores | None = None,
     flush: bool = True,
     min_length: int = 1,
     answered: Sequence[np.ndarray] | None = None,
 ) -> pd.DataFrame:
     """Algorithm 1: the multiset S as a long table, one row a run.
 
-    Columns: ``user``, ``document`` (its id), ``index`` (its place in ``documents``), ``start``
-    (also the length of the context: ``documents[index].tokens[:start]``), ``length``, ``tokens``,
-    ``perplexity`` of the run's tokens given the true text before them, ``public_perplexity`` and
-    ``ratio`` (NaN without ``public``), ``secret_tokens`` (how many are part of a labelled secret)
-    and ``kinds`` (of the labelled secrets that are wholly inside).
+    Columns: ``user``, ``document`` (its id), ``index`` (its place in ``tokenise_documents``),
+    ``start`` (also the length of the context: ``documents[index].tokens[:start]``), ``length``,
+    ``tokens``, ``perplexity`` of the run's tokens given the true text before them,
+    ``public_perplexity`` and ``ratio`` (NaN without ``public``), ``secret_tokens`` (how many are
+    part of a labelled secret) and ``kinds`` (of the labelled secrets that are wholly inside).
 
     ``answered`` are masks of the tokens for which the interface gives an answer (all by default).
     Raises ``ValueError`` for ``k`` or ``min_length`` below 1.
     """
     for name, value in (("top_k", k), ("min_length", min_length)):
-        check(name, value, value >= 1, "at least 1")
+        check_allowed(name, value, value >= 1, "at least 1")
     sizes = np.array([len(d.tokens) for d in documents])
     first = np.cumsum(sizes) - sizes
     guessed = np.concatenate([np.asarray(r) < k for r in scores.ranks])
@@ -296,12 +252,12 @@ def find_runs(
         keep &= ~heads[end]
     begin, end = begin[keep], end[keep]
     index = np.searchsorted(first, begin, side="right") - 1
-    perplexity = _perplexity(scores.logprobs, begin, end)
+    perplexity = _run_perplexities(scores.logprobs, begin, end)
     other = np.full(len(begin), np.nan)
     if public:
-        other = _perplexity(public.logprobs, begin, end)
+        other = _run_perplexities(public.logprobs, begin, end)
     start, length = begin - first[index], end - begin
-    secret_tokens, kinds = _secrets(documents, first, begin, end)
+    secret_tokens, kinds = _count_secret_tokens(documents, first, begin, end)
     rows = zip(index.tolist(), start.tolist(), length.tolist(), strict=True)
     return pd.DataFrame(
         {
@@ -320,7 +276,9 @@ def find_runs(
     )
 
 
-def _perplexity(logprobs: Sequence[np.ndarray], begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _run_perplexities(
+    logprobs: Sequence[np.ndarray], begin: np.ndarray, end: np.ndarray
+) -> np.ndarray:
     """Of each run, ``(runs,)``; infinite where the model excludes one of its tokens."""
     if not len(begin):
         return np.empty(0)
@@ -329,7 +287,7 @@ def _perplexity(logprobs: Sequence[np.ndarray], begin: np.ndarray, end: np.ndarr
         return np.exp(-(np.add.reduceat(row, edges)[::2] / (end - begin)))
 
 
-def _secrets(
+def _count_secret_tokens(
     documents: Sequence[Document], first: np.ndarray, begin: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, list[tuple[str, ...]]]:
     """Of each run, how many of its tokens are part of a labelled secret, and the kinds of those
@@ -346,7 +304,7 @@ def _secrets(
     return before[end] - before[begin], kinds
 
 
-def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
+def sequence_features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
     """The six features (Section 4): one row a distinct sequence W of S.
 
     ``total_in_s`` and ``users_in_s`` count runs; ``total_in_d`` and ``users_in_d`` occurrences of
@@ -357,7 +315,9 @@ def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
     often each stands in the documents. A long run of everyday words is no secret.
     """
     number, first = pd.factorize(runs.tokens)
-    counts = count(list(first), (d.tokens for d in documents), (d.user for d in documents))
+    counts = count_sequences(
+        list(first), (d.tokens for d in documents), (d.user for d in documents)
+    )
     seen = Counter(token for d in documents for token in d.tokens)
     contexts = pd.Series([*zip(runs["index"], runs.start, strict=True)], dtype=object)
     groups = runs.assign(context=contexts).groupby(number)
@@ -383,8 +343,10 @@ def features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
     return table.iloc[order].reset_index(drop=True)
 
 
-def metrics(table: pd.DataFrame, threshold: float | None = None) -> dict[str, float | int | None]:
-    """Both metrics of Section 5 from :func:`features`.
+def leakage_metrics(
+    table: pd.DataFrame, threshold: float | None = None
+) -> dict[str, float | int | None]:
+    """Both metrics of Section 5 from :func:`sequence_features`.
 
     ``unique``: distinct sequences that one user alone has (metric 1); ``unique_above``: those of
     them whose ratio is at least ``threshold`` (metric 2); ``leakage_epsilon``: their largest ratio,
@@ -402,7 +364,7 @@ def metrics(table: pd.DataFrame, threshold: float | None = None) -> dict[str, fl
 
 
 @dataclass(frozen=True, repr=False)
-class Leakage:
+class LeakageReport:
     """A report: what was read, the runs, the distinct sequences, and by which options.
 
     ``accuracy`` is that of the top k over the tokens that have a context. ``scores`` are empty
@@ -410,7 +372,7 @@ class Leakage:
     """
 
     documents: Sequence[Document]
-    scores: Scores
+    scores: TokenScores
     runs: pd.DataFrame
     sequences: pd.DataFrame
     k: int
@@ -449,7 +411,7 @@ class Leakage:
         return set(self.runs.user[unique])
 
 
-def check_models(
+def check_leakage_models(
     model: nn.Module,
     tokenizer: AnyTokenizer,
     *,
@@ -457,15 +419,15 @@ def check_models(
     public: nn.Module | None = None,
 ) -> None:
     """Raise ``ValueError`` unless there are k tokens to guess, and all read one vocabulary."""
-    rows = len(networks.head(model).weight)
+    rows = len(interface.output_head(model).weight)
     if not 1 <= k <= rows:
         raise ValueError(f"top_k={k}: must be at least 1 and at most {rows}, the vocabulary")
     folder.check_vocabulary(model, tokenizer)
-    if public is not None and len(networks.head(public).weight) != rows:
+    if public is not None and len(interface.output_head(public).weight) != rows:
         raise ValueError("public: must read the tokenizer of the model, its vocabulary differs")
 
 
-def leakage(
+def measure_leakage(
     model: nn.Module,
     tokenizer: AnyTokenizer,
     points: Sequence[Point],
@@ -476,38 +438,40 @@ def leakage(
     min_length: int = 1,
     own_words: bool = False,
     device: torch.device | str | None = None,
-) -> Leakage:
+) -> LeakageReport:
     """The leakage report of ``model`` on its training ``points``; ``k=1`` is the tab attack.
 
     ``own_words``: what a template puts around the texts is context, and never counted.
     ``public`` reads the same tokenizer; see :mod:`crtbook.leakage` for two ways to
     get one. Texts beyond the model's context are read in windows and counted.
     """
-    check_models(model, tokenizer, k=k, public=public)
-    reading = read(model, tokenizer, points, own_words=own_words, device=device)
+    check_leakage_models(model, tokenizer, k=k, public=public)
+    reading = score_points(model, tokenizer, points, own_words=own_words, device=device)
     if public is not None:
-        other = score(public, reading.documents, bos=bos(tokenizer), device=device)
+        other = score_documents(public, reading.documents, bos=bos_id_of(tokenizer), device=device)
         reading = reading._replace(public=other)
-    return of_lots(model, tokenizer, [reading], k=k, flush=flush, min_length=min_length)
+    return measure_leakage_of_lots(
+        model, tokenizer, [reading], k=k, flush=flush, min_length=min_length
+    )
 
 
-def of_lots(
+def measure_leakage_of_lots(
     model: nn.Module,
     tokenizer: AnyTokenizer,
-    lots: Iterable[Reading],
+    lots: Iterable[ScoredPoints],
     *,
     k: int,
     flush: bool = True,
     min_length: int = 1,
     into: Any = None,
-) -> Leakage:
+) -> LeakageReport:
     """The report of a corpus that is read in ``lots``, one after another.
 
     Documents and scores are held in lists; or documents go ``into`` a sequence that can be extended
     and scores are forgotten, so that memory holds a lot and the runs. Raises ``ValueError`` where
     no text has a token.
     """
-    begin, limit = bos(tokenizer) is not None, networks.context(model)
+    begin, limit = bos_id_of(tokenizer) is not None, interface.context_length(model)
     texts: Any = [] if into is None else into
     scores: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     tables: list[pd.DataFrame] = []
@@ -528,24 +492,38 @@ def of_lots(
             scores[1].extend(its.ranks)
         ranks = np.concatenate(its.ranks)
         counts["right"] += int((ranks < k).sum())
-        counts["asked"] += int((ranks != NEVER).sum())
+        counts["asked"] += int((ranks != NO_CONTEXT_RANK).sum())
         counts["windowed"] += sum(len(d.tokens) + begin > (limit or math.inf) for d in documents)
     if not tables:
-        raise ValueError(NO_TEXT)
+        raise ValueError(NO_TEXT_MESSAGE)
     runs = pd.concat([t for t in tables if len(t)] or tables[:1], ignore_index=True)
     tables.clear()
-    return Leakage(
-        texts, Scores(*scores), runs, features(runs, texts), k, flush, min_length, counts["empty"],
-        counts["windowed"], bool(counts["compared"]), counts["right"] / max(1, counts["asked"]),
-    )  # fmt: skip
+    return LeakageReport(
+        texts,
+        TokenScores(*scores),
+        runs,
+        sequence_features(runs, texts),
+        k,
+        flush,
+        min_length,
+        counts["empty"],
+        counts["windowed"],
+        bool(counts["compared"]),
+        counts["right"] / max(1, counts["asked"]),
+    )
 
 
 # --------------------------------------------------------------------------- the template
-TEXTS, NATS, SHARE, LEVEL = 200, 0.2, 0.6, 1e-3
+TEMPLATE_SAMPLE_TEXTS, MIN_LOSS_GAIN_NATS, MIN_BETTER_TEXTS_SHARE, SIGN_TEST_LEVEL = (
+    200,
+    0.2,
+    0.6,
+    1e-3,
+)
 """How many texts are read; how much lower a loss must be, in how much of them, at what level."""
 
 
-def fit(
+def choose_template(
     model: nn.Module,
     tokenizer: AnyTokenizer,
     corpus: Corpus,
@@ -554,63 +532,68 @@ def fit(
     used: Template | None = None,
     device: str | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Read ``TEXTS`` texts, evenly drawn, under ``used`` and every candidate: the name of the
-    template to read with, and what a report says of it. ``template``: the one that is ``used``, the
-    ``best``, and the mean loss of each (nats a token, own tokens of the texts), to one decimal, as
-    an exact loss is a hash of the text; ``warning``: what a person must be told, if anything.
+    """Read ``TEMPLATE_SAMPLE_TEXTS`` texts, evenly drawn, under ``used`` and every candidate: the
+    name of the template to read with, and what a report says of it. ``template``: the one that is
+    ``used``, the ``best``, and the mean loss of each (nats a token, own tokens of the texts), to
+    one decimal, as an exact loss is a hash of the text; ``warning``: what a person must be told, if
+    anything.
 
     Without ``used`` the best candidate is used. Another one wins where its loss is lower by
-    ``NATS`` on average, in ``SHARE`` of the texts, at level ``LEVEL`` of a sign test.
+    ``MIN_LOSS_GAIN_NATS`` on average, in ``MIN_BETTER_TEXTS_SHARE`` of the texts, at level
+    ``SIGN_TEST_LEVEL`` of a sign test.
     """
-    every = canaries.CANDIDATES | ({used.name: used} if used else {})
-    some = _sample(corpus, unit)
+    every = templates.CANDIDATE_TEMPLATES | ({used.name: used} if used else {})
+    some = _sample_dialogues(corpus, unit)
     each, words = {}, Counter[int]()
     for name, template in every.items():
-        points = canaries.points(some, unit, template)
-        reading = read(model, tokenizer, points, own_words=True, device=device)
-        each[name] = _losses(reading, points)
+        points = templates.render_points(some, unit, template)
+        reading = score_points(model, tokenizer, points, own_words=True, device=device)
+        each[name] = _mean_point_losses(reading, points)
         if name == "plain":
             words.update(token for d in reading.documents for token in d.tokens)
     if not words:
-        raise ValueError(NO_TEXT)
+        raise ValueError(NO_TEXT_MESSAGE)
     losses = {name: float(np.nanmean(x)) for name, x in each.items()}
     ranked = sorted(losses, key=lambda name: losses[name])
     first = used.name if used else ranked[0]
-    best = next((name for name in ranked if _easier(each[first] - each[name])), first)
+    best = next((name for name in ranked if _is_easier_to_read(each[first] - each[name])), first)
     shown = {name: round(x, 1) for name, x in losses.items()}
     facts: dict[str, Any] = {"template": {"used": first, "best": best, "losses": shown}}
     if min(losses.values()) > scipy.stats.entropy(list(words.values())):
         facts["warning"] = "this text looks unlike what the model was trained on"
     elif best != first:
         facts["warning"] = (
-            f"this model reads {canaries.SHOWN.get(best, best)!r} more easily than {first!r} "
+            f"this model reads {templates.TEMPLATE_SAMPLES.get(best, best)!r} more easily than "
+            f"{first!r} "
             f"(loss {losses[best]:.1f} against {losses[first]:.1f}); the report would miss what it "
             "memorised; --template FILE.j2"
         )
     return first, facts
 
 
-def _easier(gain: np.ndarray) -> bool:
+def _is_easier_to_read(gain: np.ndarray) -> bool:
     """Whether texts whose losses are lower by this, (texts,), are read more easily."""
     better, differ = int((gain > 0).sum()), int((gain != 0).sum())
-    if np.nanmean(gain) < NATS or better < SHARE * len(gain):
+    if np.nanmean(gain) < MIN_LOSS_GAIN_NATS or better < MIN_BETTER_TEXTS_SHARE * len(gain):
         return False
-    return bool(scipy.stats.binomtest(better, differ, alternative="greater").pvalue < LEVEL)
+    return bool(
+        scipy.stats.binomtest(better, differ, alternative="greater").pvalue < SIGN_TEST_LEVEL
+    )
 
 
-def _sample(corpus: Corpus, unit: str) -> Corpus:
-    """Dialogues evenly over the corpus with about ``TEXTS`` texts."""
+def _sample_dialogues(corpus: Corpus, unit: str) -> Corpus:
+    """Dialogues evenly over the corpus with about ``TEMPLATE_SAMPLE_TEXTS`` texts."""
     each = 1.0
     if unit == "turn":
         each = max(1.0, sum(len(d.turns) for d in corpus.dialogues) / max(1, len(corpus)))
-    count = min(len(corpus), int(np.ceil(TEXTS / each)))
+    count = min(len(corpus), int(np.ceil(TEMPLATE_SAMPLE_TEXTS / each)))
     picked = set(np.linspace(0, len(corpus) - 1, count).astype(int).tolist())
     return replace(
         corpus, dialogues=tuple(d for i, d in enumerate(corpus.dialogues) if i in picked)
     )
 
 
-def _losses(reading: Reading, points: Sequence[Point]) -> np.ndarray:
+def _mean_point_losses(reading: ScoredPoints, points: Sequence[Point]) -> np.ndarray:
     """Mean loss of the own tokens of each point; NaN where none has a context."""
     rows = zip(reading.documents, reading.scores.logprobs, reading.answered, strict=True)
     own = {d.id: logprobs[mask] for d, logprobs, mask in rows}
@@ -619,24 +602,24 @@ def _losses(reading: Reading, points: Sequence[Point]) -> np.ndarray:
 
 
 # --------------------------------------------------------------------------- beginnings
-def scan(
-    scorer: scoring.Scorer,
+def scan_beginnings(
+    scorer: scoring.SequenceScorer,
     tokenizer: AnyTokenizer,
     corpus: Corpus,
     *,
     unit: str,
     used: Template,
     k: int,
-) -> tuple[Reading, Counter[str]]:
+) -> tuple[ScoredPoints, Counter[str]]:
     """Read every text after nothing, the start token, each candidate's opening and (turns) the
     turn before it; of each text the reading in which most of its tokens are among the top ``k``.
 
     Returns that, and how many texts each beginning was best for. Costs as many times a report as
-    there are beginnings (:func:`beginnings`).
+    there are beginnings (:func:`list_beginnings`).
     """
     best: dict[str, tuple[int, str, tuple[Any, ...]]] = {}
-    for name, points, start in beginnings(corpus, unit, used):
-        reading = read(scorer, tokenizer, points, own_words=True, start=start)
+    for name, points, start in list_beginnings(corpus, unit, used):
+        reading = score_points(scorer, tokenizer, points, own_words=True, start=start)
         for row in zip(reading.documents, *reading.scores, reading.answered, strict=True):
             document, _, likelier, mask = row
             right = int((likelier[mask] < k).sum())
@@ -644,23 +627,25 @@ def scan(
                 best[document.id] = right, name, row
     columns = zip(*(row for *_, row in best.values()), strict=True)
     texts, logprobs, ranks, own = map(list, columns if best else ((),) * 4)
-    chosen = Reading(texts, Scores(logprobs, ranks), own, len(points) - len(best))
+    chosen = ScoredPoints(texts, TokenScores(logprobs, ranks), own, len(points) - len(best))
     return chosen, Counter(name for _, name, _ in best.values())
 
 
-def beginnings(
+def list_beginnings(
     corpus: Corpus, unit: str, used: Template
 ) -> list[tuple[str, tuple[Point, ...], bool]]:
     """Each beginning: its name, the texts under it, whether the start token stands first."""
-    plain = canaries.points(corpus, unit, canaries.PLAIN)
-    every = {used.name: used} | canaries.CANDIDATES
-    out = [(name, canaries.points(corpus, unit, t), True) for name, t in every.items()]
+    plain = templates.render_points(corpus, unit, templates.PLAIN_TEMPLATE)
+    every = {used.name: used} | templates.CANDIDATE_TEMPLATES
+    out = [(name, templates.render_points(corpus, unit, t), True) for name, t in every.items()]
     out.append(("nothing", plain, False))
     if unit == "turn":
         after = []
         for d in corpus.dialogues:
             for i in range(len(d.turns)):
-                pair = canaries.point(d, d.turns[max(0, i - 1) : i + 1], f"{d.id}/{i}", used)
+                pair = templates.render_point(
+                    d, d.turns[max(0, i - 1) : i + 1], f"{d.id}/{i}", used
+                )
                 last = pair.spoken[-1]
                 own = tuple(s for s in pair.secrets if s.start >= last[0])
                 after.append(replace(pair, secrets=own, spoken=(last,)))

@@ -14,15 +14,6 @@ not refuted: 60 of 100 guesses right, 99 would refute; half of the noise would b
 >>> from dataclasses import replace
 >>> print(replace(found, proved=8.0, refuted_from=None, power=0.0).lines()[1])
 says nothing: half of the noise would be refuted at most 0 % of the time
-
-What an attack on one training proves: a lower bound of epsilon, with confidence.
-
-A ledger says what a model can leak at the most; an audit, what it leaks at the least. The coin must
-flip what the guarantee is about: for CRT the canary against ``<MASK>`` in its place, not against
-its absence, or another claim is tested.
-
->>> round(one_run_lower_bound(1000, guesses=100, correct=100), 4)
-3.493
 """
 
 from __future__ import annotations
@@ -34,31 +25,35 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import scipy
-from scipy import optimize, special
 from torch import nn
 
 from crtlib import outputs
 from crtlib.accounting import ledger
-from crtlib.accounting.ledger import SampledGaussian
-from crtlib.attacks.leakage import documents
-from crtlib.checks import check
-from crtlib.files import Named
+from crtlib.accounting.events import SampledGaussian
+from crtlib.attacks.leakage import tokenise_documents
+from crtlib.attacks.one_run_bound import (
+    audit_one_run,
+    bound_guess_chance,
+    guess_counts,
+    one_run_lower_bound,
+)
+from crtlib.checks import check_allowed
+from crtlib.files import StrPath
 from crtlib.intervals import at_most
 from crtlib.models import scoring
 from crtlib.models.folder import load
-from crtlib.text import canaries, corpora
-from crtlib.text.canaries import USER
+from crtlib.text import canaries, corpora, templates
+from crtlib.text.canaries import CANARY_USER_PREFIX
 from crtlib.text.records import Corpus
-from crtlib.text.tokenizer import AnyTokenizer, bos
+from crtlib.text.tokenizer import AnyTokenizer, bos_id_of
 
-LEAST, MOST = 200, 8_000
+MIN_AUDIT_CANARIES, MAX_AUDIT_CANARIES = 200, 8_000
 """Canaries of an audit."""
-RECORD = "record.json"
-Read = tuple[nn.Module, AnyTokenizer]
+AUDITED_RECORD_FILE = "record.json"
+ModelAndTokenizer = tuple[nn.Module, AnyTokenizer]
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,7 @@ class RunAudit:
         return self.epsilon_lower > self.proved
 
     def to_json(self) -> dict[str, Any]:
-        """``audit.json``; infinite is "inf"."""
+        """``audit_training.json``; infinite is "inf"."""
         return asdict(self) | ({"proved": "inf"} if self.proved == math.inf else {})
 
     def lines(self) -> list[str]:
@@ -108,57 +103,62 @@ class RunAudit:
         return [f"{word} {at_most(self.proved, 3)} · {shown}", verdict]
 
 
-def audit(
-    run: Named,
-    corpus: Named,
-    out: Named,
+def audit_training(
+    run: StrPath,
+    corpus: StrPath,
+    out: StrPath,
     *,
-    references: Sequence[Named] = (),
+    references: Sequence[StrPath] = (),
     claim: float | None = None,
     guesses: int | None = None,
     confidence: float = 0.95,
     seed: int | None = None,
     force: bool = False,
 ) -> RunAudit:
-    """Audit the training in the folder ``run`` and write ``audit.json`` into ``out``.
+    """Audit the training in the folder ``run`` and write ``audit_training.json`` into ``out``.
 
-    ``references`` are models that have not read the canaries (:func:`gaps`). ``claim``: an epsilon
-    that somebody says this training has, for every secret. Canaries that trained without noise are
+    ``references`` are models that have not read the canaries (:func:`canary_control_gaps`).
+    ``claim``: an epsilon that somebody says this training has, for every secret. Canaries that
+    trained without noise are
     left out where nothing is claimed: no epsilon is proved of them. Raises ``ValueError`` for a run
     without enough canaries, or another corpus.
     """
-    check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
-    check("claim", claim or 1.0, (claim or 1.0) > 0, "positive")
-    outputs.check_folder(out, force=force)
-    record = _record(Path(run))
+    check_allowed("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
+    check_allowed("claim", claim or 1.0, (claim or 1.0) > 0, "positive")
+    outputs.check_output_folder(out, force=force)
+    record = _read_record(Path(run))
     for folder in references:
-        theirs = _record(Path(folder))["canaries"] if place(Path(folder)) else {"planted": 0}
+        theirs = (
+            _read_record(Path(folder))["canaries"] if find_record(Path(folder)) else {"planted": 0}
+        )
         if theirs["planted"] and theirs["seed"] == record["canaries"]["seed"]:
             raise ValueError(f"--reference: {folder} has read the canaries of {run}")
 
-    if corpora.corpus_hash(corpus) != record["corpus"]["sha256"]:
+    if corpora.hash_corpus(corpus) != record["corpus"]["sha256"]:
         raise ValueError(f"--corpus: {corpus} is not the text that {run} was trained on")
     planted = record["canaries"]
-    if planted["planted"] < LEAST or planted["copies"] != 1:
-        raise ValueError(f"{run}: was not trained with --canaries N --copies 1, N at least {LEAST}")
-    known = dict(enumerate(canaries.pairs(planted["planted"], seed=planted["seed"])))
+    if planted["planted"] < MIN_AUDIT_CANARIES or planted["copies"] != 1:
+        raise ValueError(
+            f"{run}: was not trained with --canaries N --copies 1, N at least {MIN_AUDIT_CANARIES}"
+        )
+    known = dict(enumerate(canaries.make_canary_pairs(planted["planted"], seed=planted["seed"])))
     if claim is None:
         known = {k: pair for k, pair in known.items() if k not in planted["in_public"]}
     form = record.get("settings", {}).get("template", "speaker")
     own, *others = [load(Path(folder)) for folder in (run, *references)]
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
-    found = judged(
-        gaps(own, known, references=others, form=form),
+    found = judge_gaps(
+        canary_control_gaps(own, known, references=others, form=form),
         delta=record["delta"], claimed=claim is not None,
-        proved=_proved(record) if claim is None else claim,
-        half=_proved(record, 0.5) if claim is None else math.inf,
+        proved=_proved_epsilon(record) if claim is None else claim,
+        half=_proved_epsilon(record, 0.5) if claim is None else math.inf,
         confidence=confidence, guesses=guesses, seed=seed,
     )  # fmt: skip
-    its = outputs.keyed(record["corpus"]["sha256"], bytes.fromhex(record["key"]))
-    weights = outputs.sha256(Path(run) / "model.safetensors")  # what was read, not what is said
+    its = outputs.with_keyed_hashes(record["corpus"]["sha256"], bytes.fromhex(record["key"]))
+    weights = outputs.hash_file(Path(run) / "model.safetensors")  # what was read, not what is said
     inputs = {"corpus": its, "model": weights}
     options = {"guesses": guesses, "confidence": confidence, "seed": seed}
-    with outputs.staged(
+    with outputs.staged_folder(
         out, command="audit", options=options, inputs=inputs, public=("*",), force=force
     ) as part:
         about = {"schema": "crtlib/audit/1", "model": weights}
@@ -167,33 +167,35 @@ def audit(
     return found
 
 
-def gaps(
-    read: Read,
+def canary_control_gaps(
+    read: ModelAndTokenizer,
     known: dict[int, tuple[str, str]],
     *,
-    references: Sequence[Read] = (),
+    references: Sequence[ModelAndTokenizer] = (),
     form: str = "speaker",
 ) -> np.ndarray:
     """By how much the log-probability of each canary is above that of its control, (canaries,);
     less the mean of the same over ``references``, where there are any."""
     words = [word for pair in known.values() for word in pair]
-    own, *others = [_logprobs(each, words, form) for each in (read, *references)]
+    own, *others = [_canary_logprobs(each, words, form) for each in (read, *references)]
     values = own - np.mean(others or [np.zeros(1)], axis=0)
     return np.asarray(values[0::2] - values[1::2])
 
 
-def _logprobs(read: Read, words: Sequence[str], form: str) -> np.ndarray:
+def _canary_logprobs(read: ModelAndTokenizer, words: Sequence[str], form: str) -> np.ndarray:
     """Of each word as a canary, (words,)."""
     model, tokenizer = read
-    planted = canaries.insert(Corpus("", ()), words, copies=1, seed=0, carrier="")
-    points = canaries.points(planted, "turn", canaries.by_name(form, tokenizer))
-    start = [] if (first := bos(tokenizer)) is None else [first]
-    of = {d.user: [*start, *d.tokens] for d in documents(points, tokenizer)}
-    found = scoring.token_logprobs(model, [of[f"{USER}{k}"] for k in range(len(words))])
+    planted = canaries.insert_canaries(Corpus("", ()), words, copies=1, seed=0, carrier="")
+    points = templates.render_points(planted, "turn", templates.template_by_name(form, tokenizer))
+    start = [] if (first := bos_id_of(tokenizer)) is None else [first]
+    of = {d.user: [*start, *d.tokens] for d in tokenise_documents(points, tokenizer)}
+    found = scoring.token_logprobs(
+        model, [of[f"{CANARY_USER_PREFIX}{k}"] for k in range(len(words))]
+    )
     return np.array([x.sum() for x in found])
 
 
-def judged(
+def judge_gaps(
     gaps: np.ndarray,
     *,
     delta: float,
@@ -209,10 +211,10 @@ def judged(
     m = len(gaps)
     coins = np.random.default_rng([seed, 2]).random(m) < 0.5
     values = np.where(coins, 1, -1) * gaps
-    best = one_run(values, coins, delta=delta, confidence=confidence, guesses=guesses)
-    from_ = _refuting(m, proved, delta=delta, confidence=confidence, guesses=guesses)
+    best = audit_one_run(values, coins, delta=delta, confidence=confidence, guesses=guesses)
+    from_ = _refuting_guess_counts(m, proved, delta=delta, confidence=confidence, guesses=guesses)
     reached = sum(
-        chance(m, guesses=tried, correct=enough, delta=delta, epsilon=half)
+        bound_guess_chance(m, guesses=tried, correct=enough, delta=delta, epsilon=half)
         for tried, enough in from_.items()
     )
     return RunAudit(
@@ -222,11 +224,11 @@ def judged(
 
 
 @functools.lru_cache(maxsize=64)
-def _refuting(
+def _refuting_guess_counts(
     m: int, proved: float, *, delta: float, confidence: float, guesses: int | None
 ) -> dict[int, int]:
     """Of each number of guesses, the least right ones that show more than was proved, if any do."""
-    sizes, found = sizes_of(m, guesses), {}
+    sizes, found = guess_counts(m, guesses), {}
     for tried in sizes:
 
         def shows(right: int, tried: int = tried) -> float:
@@ -241,23 +243,24 @@ def _refuting(
     return found
 
 
-def enough(proved: float, half: float, *, delta: float, power: float) -> int:
+def count_canaries_needed(proved: float, half: float, *, delta: float, power: float) -> int:
     """Canaries with which an audit refutes ``power`` of the trainings of epsilon ``half`` that say
     ``proved``, where the attacker is as good as ``half`` lets him be in a fifth of them. Raises
-    ``ValueError`` where :data:`MOST` do not do."""
-    for m in np.geomspace(LEAST, MOST, 20).round().astype(int).tolist():
-        found = judged(
+    ``ValueError`` where :data:`MAX_AUDIT_CANARIES` do not do."""
+    for m in np.geomspace(MIN_AUDIT_CANARIES, MAX_AUDIT_CANARIES, 20).round().astype(int).tolist():
+        found = judge_gaps(
             np.zeros(m), delta=delta, proved=proved, half=half, guesses=m // 5, seed=0,
             confidence=0.99,
         )  # fmt: skip
         if found.power >= power:
             return int(m)
     raise ValueError(
-        f"--power {power}: needs more than {MOST:,} canaries; lower --epsilon or --delta"
+        f"--power {power}: needs more than {MAX_AUDIT_CANARIES:,} canaries; lower --epsilon or "
+        f"--delta"
     )
 
 
-def _proved(record: dict[str, Any], share: float = 1.0) -> float:
+def _proved_epsilon(record: dict[str, Any], share: float = 1.0) -> float:
     """epsilon of a secret that is in clear in a private point, with a share of the noise; infinite
     where noise is missing or known."""
     private = [p for p in record["phases"] if p["kind"] == "private"]
@@ -274,101 +277,15 @@ def _proved(record: dict[str, Any], share: float = 1.0) -> float:
     )  # fmt: skip
 
 
-def place(run: Path) -> Path | None:
+def find_record(run: Path) -> Path | None:
     """Where the record of a training is, if there is one."""
-    places = (run / RECORD, run.with_name(run.name + ".work") / RECORD)
+    places = (run / AUDITED_RECORD_FILE, run.with_name(run.name + ".work") / AUDITED_RECORD_FILE)
     return next((path for path in places if path.is_file()), None)
 
 
-def _record(run: Path) -> dict[str, Any]:
-    if (path := place(run)) is None:
-        raise ValueError(f"{run}: holds no {RECORD}; it was not made by 'crtlib train'")
-    return dict(json.loads(path.read_text(encoding="utf-8")))
-
-
-def one_run_lower_bound(
-    examples: int, *, guesses: int, correct: int, delta: float = 0.0, confidence: float = 0.95
-) -> float:
-    """Lower bound of epsilon from a single run (Steinke, Nasr and Jagielski 2023).
-
-    Each of ``examples`` was in the training data by a fair coin of its own; the attacker named the
-    coin of ``guesses`` of them and left the rest open, and was ``correct`` so many times. Under
-    (epsilon, delta) the chance of as many is at most P[Bin(guesses, e^eps / (1 + e^eps)) >=
-    correct] plus a term for delta; returned is the epsilon at which it becomes 1 - ``confidence``.
-    """
-    check("delta", delta, 0 <= delta < 1, "in [0, 1)")
-    if not 0 <= correct <= guesses <= examples or examples < 1:
+def _read_record(run: Path) -> dict[str, Any]:
+    if (path := find_record(run)) is None:
         raise ValueError(
-            f"correct={correct}, guesses={guesses}: must be 0 <= correct <= guesses <= "
-            f"examples={examples}, examples >= 1"
+            f"{run}: holds no {AUDITED_RECORD_FILE}; it was not made by 'crtlib train'"
         )
-    check("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
-
-    def excess(epsilon: float) -> float:
-        reached = chance(examples, guesses=guesses, correct=correct, delta=delta, epsilon=epsilon)
-        return reached - (1 - confidence)
-
-    if excess(0.0) >= 0:
-        return 0.0
-    return float(optimize.brentq(excess, 0.0, 50.0, xtol=1e-10))
-
-
-def chance(examples: int, *, guesses: int, correct: int, delta: float, epsilon: float) -> float:
-    """A bound on the chance of so many right guesses under (epsilon, delta): see
-    :func:`one_run_lower_bound`."""
-    below = scipy.stats.binom.cdf(np.arange(-1, correct), guesses, special.expit(epsilon))
-    i = np.arange(1, correct + 1)
-    spread = ((below[-1] - below[correct - i]) / i).max(initial=0.0)
-    beta = scipy.stats.binom.sf(correct - 1, guesses, special.expit(epsilon))
-    return float(beta + 2 * examples * delta * spread)
-
-
-# --------------------------------------------------------------------------- one run
-class OneRun(NamedTuple):
-    """The ``epsilon`` that one training refutes: of its canaries, each in by a coin of its own, the
-    attacker named the coins of ``guesses`` and was ``correct`` so many times."""
-
-    epsilon: float
-    guesses: int
-    correct: int
-
-
-def sizes_of(canaries: int, guesses: int | None) -> list[int]:
-    """How many of the canaries are guessed on: so many, or five numbers."""
-    tries = [max(2, canaries // part) for part in (20, 10, 5, 2, 1)]
-    return tries if guesses is None else [guesses]
-
-
-def one_run(
-    scores: np.ndarray,
-    included: np.ndarray,
-    *,
-    delta: float,
-    confidence: float = 0.95,
-    guesses: int | None = None,
-) -> OneRun:
-    """Audit of one training with many single-copy canaries (:func:`one_run_lower_bound`).
-
-    ``scores`` are high where the attacker thinks that a canary was in; ``included`` are the fair
-    coins, of bool, that said so before training. The half of the ``guesses`` with the highest
-    scores is called in, that with the lowest out, and the middle is left open. None tries a
-    twentieth, a tenth, a fifth, a half and all of the canaries and divides the error among the
-    five. Raises ``ValueError`` for sizes that differ.
-    """
-    scores, included = np.asarray(scores, dtype=float), np.asarray(included, dtype=bool)
-    m = len(scores)
-    if scores.shape != included.shape or scores.ndim != 1 or not m:
-        raise ValueError(f"included: has shape {included.shape}: must be one coin a score, ({m},)")
-    order = np.argsort(scores, kind="stable")
-    tries = sizes_of(m, guesses)
-    out = []
-    for tried in tries:
-        check("guesses", tried, 0 < tried <= m, f"in [1, {m}]")
-        low, high = order[: tried // 2], order[m - (tried - tried // 2) :]
-        correct = int(included[high].sum() + (~included[low]).sum())
-        epsilon = one_run_lower_bound(
-            m, guesses=tried, correct=correct, delta=delta,
-            confidence=1 - (1 - confidence) / len(tries),
-        )  # fmt: skip
-        out.append(OneRun(epsilon=epsilon, guesses=tried, correct=correct))
-    return max(out, key=lambda one: one.epsilon)
+    return dict(json.loads(path.read_text(encoding="utf-8")))

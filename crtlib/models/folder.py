@@ -22,18 +22,18 @@ from tokenizers import Tokenizer, processors
 from torch import nn
 
 from crtlib import files
-from crtlib.files import Named
-from crtlib.models import networks, pretrained
-from crtlib.models.networks import ModelSpec
+from crtlib.files import StrPath
+from crtlib.models import construction, interface, pretrained
+from crtlib.models.specs import ModelSpec
 from crtlib.text import tokenizer as tokenizers
 from crtlib.text.records import MASK
-from crtlib.text.tokenizer import AnyTokenizer, Bpe, backend
+from crtlib.text.tokenizer import AnyTokenizer, BpeTokenizer, copy_backend_tokenizer
 
-LONGEST = 256
+MAX_GENERATED_TOKENS = 256
 """Tokens that ``generate`` writes at most where nobody says how many."""
 
 
-def load(folder: Named) -> tuple[nn.Module, AnyTokenizer]:
+def load(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
     """Model and tokenizer of a local folder: one that :func:`save` wrote, or a transformers
     causal model with its fast tokenizer, as safetensors.
 
@@ -50,13 +50,13 @@ def load(folder: Named) -> tuple[nn.Module, AnyTokenizer]:
         )
     try:
         if (folder / "model.json").is_file():
-            model, tokenizer, _ = ours(folder)
+            model, tokenizer, _ = load_saved_model(folder)
         else:
             from transformers import AutoTokenizer
 
-            model = pretrained.load(folder)
+            model = pretrained.load_pretrained(folder)
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-        if not (isinstance(tokenizer, Bpe) or tokenizer.is_fast):
+        if not (isinstance(tokenizer, BpeTokenizer) or tokenizer.is_fast):
             raise ValueError(f"{folder}: its tokenizer must be a fast one (tokenizer.json)")
         check_vocabulary(model, tokenizer)
     except Exception as error:
@@ -69,9 +69,9 @@ def load(folder: Named) -> tuple[nn.Module, AnyTokenizer]:
 
 def save(
     model: nn.Module,
-    tokenizer: Bpe,
+    tokenizer: BpeTokenizer,
     spec: ModelSpec | None,
-    folder: Named,
+    folder: StrPath,
     *,
     template: str | None = None,
     base: str | None = None,
@@ -87,8 +87,8 @@ def save(
     if spec is None:
         from transformers import GenerationConfig
 
-        _tokenizer(tokenizer, folder, template, networks.context(model))
-        whole: Any = pretrained.merged(model)
+        _save_fast_tokenizer(tokenizer, folder, template, interface.context_length(model))
+        whole: Any = pretrained.merge_adapters(model)
         config = whole.config
         config.bos_token_id, config.eos_token_id = tokenizer.bos, tokenizer.eos
         if config.pad_token_id is None:
@@ -96,9 +96,9 @@ def save(
         config.dtype = "float32"
         whole.generation_config = GenerationConfig(
             bos_token_id=tokenizer.bos, eos_token_id=tokenizer.eos,
-            pad_token_id=config.pad_token_id, max_new_tokens=LONGEST,
+            pad_token_id=config.pad_token_id, max_new_tokens=MAX_GENERATED_TOKENS,
         )  # fmt: skip
-        with pretrained.quiet():
+        with pretrained.hide_progress_bars():
             whole.save_pretrained(folder)
             if whole is not model:  # what peft loads, without a path of this machine
                 adapter: Any = model
@@ -107,14 +107,16 @@ def save(
                 adapter.save_pretrained(folder / "adapter", save_embedding_layers=False)
                 (folder / "adapter" / "README.md").unlink(missing_ok=True)  # nobody has filled it
         return ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
-    with files.replacing(folder / "model.safetensors") as part:
+    with files.replace_atomically(folder / "model.safetensors") as part:
         save_model(model, str(part))
     tokenizer.save(folder / "tokenizer.json")
     files.write_text(folder / "model.json", json.dumps(asdict(spec), indent=1) + "\n")
     return ("model.safetensors", "tokenizer.json", "model.json")
 
 
-def _tokenizer(tokenizer: Bpe, folder: Path, template: str | None, longest: int | None) -> None:
+def _save_fast_tokenizer(
+    tokenizer: BpeTokenizer, folder: Path, template: str | None, longest: int | None
+) -> None:
     """As ``transformers`` reads it: the begin in front of every text, ``<MASK>`` shown as it is."""
     from transformers import PreTrainedTokenizerFast
 
@@ -137,21 +139,21 @@ def _tokenizer(tokenizer: Bpe, folder: Path, template: str | None, longest: int 
     fast.save_pretrained(folder)
 
 
-def ours(folder: Path) -> tuple[nn.Module, Bpe, ModelSpec | None]:
+def load_saved_model(folder: Path) -> tuple[nn.Module, BpeTokenizer, ModelSpec | None]:
     """The model, tokenizer and shape that :func:`save` wrote to ``folder``."""
     if not (folder / "model.json").is_file():
         names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         raw = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        bpe = tokenizers.plain(raw, names["bos_token"], names["eos_token"])
-        return pretrained.load(folder), bpe, None
+        bpe = tokenizers.with_mask_token(raw, names["bos_token"], names["eos_token"])
+        return pretrained.load_pretrained(folder), bpe, None
     spec = ModelSpec(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
     size = (folder / "model.safetensors").stat().st_size
     if max(spec.layers * spec.hidden**2, spec.vocab_size * spec.hidden) > size:  # a byte each
         what = "its weights are fewer than model.json says"
         raise ValueError(f"{folder}: holds no model with its tokenizer that can be read; {what}")
-    model = networks.build(spec, 0)
+    model = construction.build_model(spec, 0)
     load_model(model, str(folder / "model.safetensors"))
-    return model, tokenizers.load(folder / "tokenizer.json"), spec
+    return model, tokenizers.load_tokenizer(folder / "tokenizer.json"), spec
 
 
 def check_vocabulary(model: nn.Module, tokenizer: AnyTokenizer) -> None:
@@ -159,13 +161,16 @@ def check_vocabulary(model: nn.Module, tokenizer: AnyTokenizer) -> None:
 
     A model may have some rows more than the tokenizer has tokens: padding to a multiple of 64.
     """
-    rows, size = len(networks.head(model).weight), backend(tokenizer).get_vocab_size()
+    rows, size = (
+        len(interface.output_head(model).weight),
+        copy_backend_tokenizer(tokenizer).get_vocab_size(),
+    )
     padded = rows % 64 == 0 and 0 < rows - size < max(64, rows / 20)
     if size != rows and not padded:
         raise ValueError(f"tokenizer: has {size} tokens, its model {rows}: it must be the model's")
 
 
-def tensors(folder: Named) -> str | None:
+def hash_tensors(folder: StrPath) -> str | None:
     """SHA-256 of the numbers in a model's folder, whatever its tensors are called, in how many
     files and in which order they lie and what else is said in these; None where there are none."""
     pieces = []

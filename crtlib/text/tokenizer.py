@@ -20,22 +20,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from crtlib import files
-from crtlib.files import Named
-from crtlib.text.records import MASK, Point, sha
+from crtlib.files import StrPath
+from crtlib.text.identity import hash_text
+from crtlib.text.records import MASK, Point
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-AnyTokenizer: TypeAlias = "Bpe | PreTrainedTokenizerBase"
+AnyTokenizer: TypeAlias = "BpeTokenizer | PreTrainedTokenizerBase"
 """One of ours, or a fast one of ``transformers``."""
 
 BOS, EOS = "<BOS>", "<EOS>"
 
 
 @dataclass(frozen=True)
-class Bpe:
+class BpeTokenizer:
     """A trained tokenizer. ``encode`` frames each text as ``BOS ... EOS``: our own two tokens, or
-    those of the pre-trained model that it came with (:func:`adapt`)."""
+    those of the pre-trained model that it came with (:func:`adapt_tokenizer`)."""
 
     json: str
     bos_token: str = BOS
@@ -77,7 +78,7 @@ class Bpe:
     def fingerprint(self) -> str:
         """Short hash: two runs with the same fingerprint read text in the same way."""
         frame = "" if (self.bos_token, self.eos_token) == (BOS, EOS) else self.bos_token
-        return sha(self.json + frame)[:16]
+        return hash_text(self.json + frame)[:16]
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """``BOS tokens EOS`` of each text."""
@@ -112,17 +113,17 @@ class Bpe:
         frame = (self.bos, self.eos)
         return self._tokenizer.decode([i for i in ids if i not in frame], skip_special_tokens=False)
 
-    def save(self, path: Named) -> None:
+    def save(self, path: StrPath) -> None:
         """Write the tokenizer's JSON atomically."""
         files.write_text(path, self.json)
 
 
-def load(path: Named) -> Bpe:
-    """A tokenizer written by :meth:`Bpe.save`."""
-    return Bpe(Path(path).read_text(encoding="utf-8"))
+def load_tokenizer(path: StrPath) -> BpeTokenizer:
+    """A tokenizer written by :meth:`BpeTokenizer.save`."""
+    return BpeTokenizer(Path(path).read_text(encoding="utf-8"))
 
 
-def shipped(name_or_folder: Named) -> Tokenizer:
+def load_pretrained_tokenizer(name_or_folder: StrPath) -> Tokenizer:
     """The tokenizer of a pre-trained model as it is: of a hub id, or of a folder."""
     file = Path(name_or_folder) / "tokenizer.json"
     try:
@@ -133,14 +134,14 @@ def shipped(name_or_folder: Named) -> Tokenizer:
         raise ValueError(f"init={str(name_or_folder)!r}: no tokenizer found ({first})") from None
 
 
-def adapt(name_or_folder: Named) -> Bpe:
+def adapt_tokenizer(name_or_folder: StrPath) -> BpeTokenizer:
     """The tokenizer of a pre-trained model (hub id, or a folder with ``tokenizer.json``): its own
     begin and end of a text, where it has them, else ours; ``<MASK>`` added; and digits split
     singly, where it does not do so by itself.
 
     Raises ``ValueError`` where it lacks a token for a digit: a canary's digits could not be ranked.
     """
-    tokenizer = shipped(name_or_folder)
+    tokenizer = load_pretrained_tokenizer(name_or_folder)
     missing = [d for d in "0123456789" if tokenizer.token_to_id(d) is None]
     if missing:
         raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no token for {missing}")
@@ -149,12 +150,12 @@ def adapt(name_or_folder: Named) -> Bpe:
         apart = pre_tokenizers.Digits(individual_digits=True)
         before = [tokenizer.pre_tokenizer] if tokenizer.pre_tokenizer else []
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([apart, *before])
-    first, last = _frame(name_or_folder, tokenizer)
+    first, last = _begin_and_end_tokens(name_or_folder, tokenizer)
     tokenizer.add_special_tokens([first, last])
-    return plain(tokenizer, first, last)
+    return with_mask_token(tokenizer, first, last)
 
 
-def beside(name_or_folder: Named, file: str) -> str:
+def read_model_file(name_or_folder: StrPath, file: str) -> str:
     """The text of a file of a pre-trained model; empty where there is none."""
     from transformers.utils import cached_file
 
@@ -162,12 +163,12 @@ def beside(name_or_folder: Named, file: str) -> str:
     return Path(found).read_text(encoding="utf-8") if found else ""
 
 
-def read_json(name_or_folder: Named, file: str) -> dict[str, Any]:
+def read_model_json(name_or_folder: StrPath, file: str) -> dict[str, Any]:
     """The JSON object in a file of a pre-trained model; empty where there is none."""
-    return json.loads(beside(name_or_folder, file) or "{}")
+    return json.loads(read_model_file(name_or_folder, file) or "{}")
 
 
-def _frame(name_or_folder: Named, tokenizer: Tokenizer) -> tuple[str, str]:
+def _begin_and_end_tokens(name_or_folder: StrPath, tokenizer: Tokenizer) -> tuple[str, str]:
     """The begin and the end of a text of a pre-trained model: as its files say; one that has an end
     alone begins with that; ours where neither is known."""
 
@@ -181,13 +182,15 @@ def _frame(name_or_folder: Named, tokenizer: Tokenizer) -> tuple[str, str]:
         return text if text and tokenizer.token_to_id(text) is not None else None
 
     names, ids = (
-        read_json(name_or_folder, f"{name}.json") for name in ("tokenizer_config", "config")
+        read_model_json(name_or_folder, f"{name}.json") for name in ("tokenizer_config", "config")
     )
     first, last = token("bos"), token("eos")
     return (first or last or BOS), (last or EOS)
 
 
-def plain(tokenizer: Tokenizer, bos_token: str = BOS, eos_token: str = EOS) -> Bpe:
+def with_mask_token(
+    tokenizer: Tokenizer, bos_token: str = BOS, eos_token: str = EOS
+) -> BpeTokenizer:
     """A tokenizer as we read with it: with ``<MASK>``, and nothing added, cut or padded."""
     # lstrip: the space before a masked word belongs to the mask, so "is <MASK>" has no stray token.
     tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False, special=True)])
@@ -196,14 +199,14 @@ def plain(tokenizer: Tokenizer, bos_token: str = BOS, eos_token: str = EOS) -> B
     content = json.loads(tokenizer.to_str()) | {"post_processor": None}  # frames are ours
     for added in content["added_tokens"]:
         added["special"] |= added["content"] == MASK
-    return Bpe(Tokenizer.from_str(json.dumps(content)).to_str(), bos_token, eos_token)
+    return BpeTokenizer(Tokenizer.from_str(json.dumps(content)).to_str(), bos_token, eos_token)
 
 
-MOST = 1 << 20
+MAX_VOCABULARY_SIZE = 1 << 20
 """Tokens of the largest vocabulary: room for it is made before the text is read."""
 
 
-def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Bpe:
+def train_bpe(texts: Iterable[str], *, vocab_size: int) -> BpeTokenizer:
     """Train on ``texts``, which must be PUBLIC: merges are learned from them and are released.
 
     A vocabulary learned on private text would itself leak it (a name that occurs often becomes
@@ -211,14 +214,14 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Bpe:
     be smaller than ``vocab_size`` where the public text offers no more merges.
 
     Raises ``ValueError`` where ``vocab_size`` does not leave room for bytes and special tokens, or
-    is above ``MOST``.
+    is above ``MAX_VOCABULARY_SIZE``.
     """
     special = [BOS, EOS, MASK]
     floor = 256 + len(special)
     if vocab_size < floor:
         raise ValueError(f"vocab_size={vocab_size}: must be at least {floor} (bytes and specials)")
-    if vocab_size > MOST:
-        raise ValueError(f"vocab_size={vocab_size}: must be at most {MOST:,}")
+    if vocab_size > MAX_VOCABULARY_SIZE:
+        raise ValueError(f"vocab_size={vocab_size}: must be at most {MAX_VOCABULARY_SIZE:,}")
     tokenizer = Tokenizer(models.BPE())
     # ByteLevel puts a space in front of words; Digits comes first so that " 4" is " " and "4".
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -235,12 +238,12 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int) -> Bpe:
         show_progress=False,
     )
     tokenizer.train_from_iterator(sorted(set(texts)), trainer)
-    return plain(tokenizer)
+    return with_mask_token(tokenizer)
 
 
-def same_tokenizer(a: AnyTokenizer, b: AnyTokenizer, texts: Sequence[str]) -> bool:
+def is_same_tokenizer(a: AnyTokenizer, b: AnyTokenizer, texts: Sequence[str]) -> bool:
     """Whether both have the same vocabulary and read these texts alike."""
-    ours, theirs = backend(a), backend(b)
+    ours, theirs = copy_backend_tokenizer(a), copy_backend_tokenizer(b)
     if ours.get_vocab() != theirs.get_vocab():
         return False
     read = [
@@ -250,15 +253,19 @@ def same_tokenizer(a: AnyTokenizer, b: AnyTokenizer, texts: Sequence[str]) -> bo
     return read[0] == read[1]
 
 
-def backend(tokenizer: AnyTokenizer) -> Tokenizer:
+def copy_backend_tokenizer(tokenizer: AnyTokenizer) -> Tokenizer:
     """A copy that neither cuts nor pads."""
-    text = tokenizer.json if isinstance(tokenizer, Bpe) else tokenizer.backend_tokenizer.to_str()
+    text = (
+        tokenizer.json
+        if isinstance(tokenizer, BpeTokenizer)
+        else tokenizer.backend_tokenizer.to_str()
+    )
     copy = Tokenizer.from_str(text)
     copy.no_truncation()
     copy.no_padding()
     return copy
 
 
-def bos(tokenizer: AnyTokenizer) -> int | None:
+def bos_id_of(tokenizer: AnyTokenizer) -> int | None:
     """The token before every text, if there is one."""
-    return tokenizer.bos if isinstance(tokenizer, Bpe) else tokenizer.bos_token_id
+    return tokenizer.bos if isinstance(tokenizer, BpeTokenizer) else tokenizer.bos_token_id

@@ -1,6 +1,6 @@
 """Randomness of a private step: noise and uniforms, seeded or from the operating system.
 
->>> uniform(3, torch.Generator().manual_seed(0)).shape
+>>> draw_uniforms(3, torch.Generator().manual_seed(0)).shape
 torch.Size([3])
 """
 
@@ -17,14 +17,14 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from torch import Tensor, nn
 
-from crtlib.checks import check
-from crtlib.training.bookkeeping import gradient, zeroed
-from crtlib.training.devices import near
+from crtlib.checks import check_allowed
+from crtlib.training.devices import is_on_host
+from crtlib.training.gradient_entries import fill_missing_gradients, gradient_buffer
 
 # --------------------------------------------------------------------------- noise
 SECURE: Final = "secure"
-Random = torch.Generator | Literal["secure"]
-AT_ONCE_ON_A_GPU = 2**21
+RandomSource = torch.Generator | Literal["secure"]
+GPU_CIPHER_BLOCKS_AT_ONCE = 2**21
 """Blocks of the cipher, of eight numbers each, that few kernels make together."""
 
 
@@ -33,7 +33,7 @@ def add_noise(
     parameters: Sequence[nn.Parameter],
     *,
     std: float,
-    generator: Random,
+    generator: RandomSource,
 ) -> None:
     """Add independent ``N(0, std^2)`` to every number of ``.grad`` (zeros where it is ``None``).
 
@@ -42,12 +42,12 @@ def add_noise(
     key, not reproducible: a ``torch.Generator`` is a Mersenne twister, whose output can be
     predicted from enough of it.
     """
-    check("std", std, 0 <= std < math.inf, "finite and not negative")
-    zeroed(parameters)
+    check_allowed("std", std, 0 <= std < math.inf, "finite and not negative")
+    fill_missing_gradients(parameters)
     if std == 0:
         return
-    grads, draw = [gradient(p) for p in parameters], _source(generator)
-    if all(map(near, grads)):
+    grads, draw = [gradient_buffer(p) for p in parameters], _make_normal_sampler(generator)
+    if all(map(is_on_host, grads)):
         for grad in grads:
             for piece in grad.view(-1).split(2**16):  # it stays in the cache
                 piece.add_(draw(piece), alpha=std)
@@ -59,38 +59,42 @@ def add_noise(
     torch._foreach_add_(grads, numbers, alpha=std)
 
 
-def normals(like: Tensor, generator: Random) -> Tensor:
+def draw_normals(like: Tensor, generator: RandomSource) -> Tensor:
     """Independent ``N(0, 1)`` of the shape, type and device of ``like``: see :func:`add_noise`."""
-    return _source(generator)(like)
+    return _make_normal_sampler(generator)(like)
 
 
-def _source(generator: Random) -> Callable[[Tensor], Tensor]:
-    """A function that makes ever new :func:`normals`, where secure of keys that nothing keeps."""
+def _make_normal_sampler(generator: RandomSource) -> Callable[[Tensor], Tensor]:
+    """A function that makes ever new :func:`draw_normals`, where secure of keys that nothing
+    keeps."""
     if not isinstance(generator, str):
         return lambda like: torch.empty_like(like).normal_(generator=generator)
     stream = Cipher(algorithms.ChaCha20(os.urandom(32), bytes(16)), None).encryptor()
 
     def draw(like: Tensor) -> Tensor:
         blocks = -(-like.numel() // 8)
-        if near(like):
+        if is_on_host(like):
             drawn = bytearray(stream.update(bytes(64 * blocks))) or bytearray(64)
             numbers = box_muller(torch.frombuffer(drawn, dtype=torch.int32).view(16, -1))
         else:
-            sizes = [min(AT_ONCE_ON_A_GPU, blocks - k) for k in range(0, blocks, AT_ONCE_ON_A_GPU)]
-            pieces = [_blocks(os.urandom(32), n, like.device) for n in sizes]
+            sizes = [
+                min(GPU_CIPHER_BLOCKS_AT_ONCE, blocks - k)
+                for k in range(0, blocks, GPU_CIPHER_BLOCKS_AT_ONCE)
+            ]
+            pieces = [_normals_from_key(os.urandom(32), n, like.device) for n in sizes]
             numbers = torch.cat(pieces or [like.new_empty(0)])
         return numbers[: like.numel()].view_as(like).to(like.dtype)
 
     return draw
 
 
-def _blocks(key: bytes, count: int, device: torch.device) -> Tensor:
+def _normals_from_key(key: bytes, count: int, device: torch.device) -> Tensor:
     """The (8 * count,) normals of so many blocks: by one kernel where there is Triton."""
     if device.type == "cuda" and importlib.util.find_spec("triton"):
-        from crtlib.training.noise_kernel import normals_of
+        from crtlib.training.noise_kernel import triton_normals_from_key
 
-        return normals_of(key, count, device)
-    return box_muller(words(key, count, device))
+        return triton_normals_from_key(key, count, device)
+    return box_muller(chacha20_words(key, count, device))
 
 
 def box_muller(words: Tensor) -> Tensor:
@@ -115,7 +119,7 @@ def box_muller(words: Tensor) -> Tensor:
     return torch.cat([radius * turn.cos(), radius * turn.sin()])
 
 
-def words(key: bytes, count: int, device: torch.device) -> Tensor:
+def chacha20_words(key: bytes, count: int, device: torch.device) -> Tensor:
     """The first ``count`` blocks of ChaCha20 (RFC 8439; counter and nonce begin at zero) by torch's
     operators, for a GPU: (16, count) int32, to be read as unsigned."""
     start = torch.zeros(16, count, dtype=torch.int32, device=device)
@@ -125,13 +129,13 @@ def words(key: bytes, count: int, device: torch.device) -> Tensor:
     start[12] = torch.arange(count, device=device)
     a, b, c, d = start.clone().view(4, 4, count)
     for _ in range(10):
-        a, b, c, d = _quarters(a, b, c, d)
-        a, b, c, d = _quarters(a, b.roll(-1, 0), c.roll(-2, 0), d.roll(-3, 0))
+        a, b, c, d = _quarter_rounds(a, b, c, d)
+        a, b, c, d = _quarter_rounds(a, b.roll(-1, 0), c.roll(-2, 0), d.roll(-3, 0))
         b, c, d = b.roll(1, 0), c.roll(2, 0), d.roll(3, 0)
     return torch.stack([a, b, c, d]).view(16, count).add_(start)
 
 
-def _quarters(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
+def _quarter_rounds(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
     """The RFC's quarter round, of four columns at once; the sums of int32 wrap around."""
 
     def rotated(x: Tensor, by: int) -> Tensor:
@@ -145,7 +149,7 @@ def _quarters(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
     return a, b, c, d
 
 
-def uniform(n: int, generator: Random) -> Tensor:
+def draw_uniforms(n: int, generator: RandomSource) -> Tensor:
     """``n`` float64 uniforms of [0, 1), 53 bits each; "secure" asks the operating system."""
     if not isinstance(generator, str):
         return torch.rand(n, generator=generator, dtype=torch.float64)

@@ -12,12 +12,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 128
+CIPHER_BLOCKS_PER_PROGRAM = 128
 """Blocks of the cipher that one program makes, one in each lane."""
 
 
 @triton.jit
-def _quarter(a, b, c, d):
+def _quarter_round(a, b, c, d):
     a += b
     d ^= a
     d = (d << 16) | (d >> 16)
@@ -34,7 +34,7 @@ def _quarter(a, b, c, d):
 
 
 @triton.jit
-def _pair(out, at, half, inside, h, m, low, angle):
+def _store_normal_pairs(out, at, half, inside, h, m, low, angle):
     high = (h & 0x7FFFFFFF).to(tl.float32)
     middle = (m & 0x7FFFFFFF).to(tl.float32)
     least = ((low & 0x7FFFFFFF).to(tl.float32) + 0.5) * 4.656612873077393e-10  # 2^-31
@@ -46,7 +46,7 @@ def _pair(out, at, half, inside, h, m, low, angle):
 
 
 @triton.jit
-def _normals(key, out, count, block: tl.constexpr):
+def _normals_kernel(key, out, count, block: tl.constexpr):
     at = tl.program_id(0) * block + tl.arange(0, block)
     zero = tl.zeros((block,), tl.uint32)
     s0, s1, s2, s3 = zero + 0x61707865, zero + 0x3320646E, zero + 0x79622D32, zero + 0x6B206574
@@ -66,27 +66,29 @@ def _normals(key, out, count, block: tl.constexpr):
     a0, a1, a2, a3, b0, b1, b2, b3 = s0, s1, s2, s3, s4, s5, s6, s7
     c0, c1, c2, c3, d0, d1, d2, d3 = s8, s9, s10, s11, counter, zero, zero, zero
     for _ in range(10):
-        a0, b0, c0, d0 = _quarter(a0, b0, c0, d0)
-        a1, b1, c1, d1 = _quarter(a1, b1, c1, d1)
-        a2, b2, c2, d2 = _quarter(a2, b2, c2, d2)
-        a3, b3, c3, d3 = _quarter(a3, b3, c3, d3)
-        a0, b1, c2, d3 = _quarter(a0, b1, c2, d3)
-        a1, b2, c3, d0 = _quarter(a1, b2, c3, d0)
-        a2, b3, c0, d1 = _quarter(a2, b3, c0, d1)
-        a3, b0, c1, d2 = _quarter(a3, b0, c1, d2)
+        a0, b0, c0, d0 = _quarter_round(a0, b0, c0, d0)
+        a1, b1, c1, d1 = _quarter_round(a1, b1, c1, d1)
+        a2, b2, c2, d2 = _quarter_round(a2, b2, c2, d2)
+        a3, b3, c3, d3 = _quarter_round(a3, b3, c3, d3)
+        a0, b1, c2, d3 = _quarter_round(a0, b1, c2, d3)
+        a1, b2, c3, d0 = _quarter_round(a1, b2, c3, d0)
+        a2, b3, c0, d1 = _quarter_round(a2, b3, c0, d1)
+        a3, b0, c1, d2 = _quarter_round(a3, b0, c1, d2)
     inside, half = at < count, 4 * count
-    _pair(out, at, half, inside, a0 + s0, b0 + s4, c0 + s8, d0 + counter)
-    _pair(out, count + at, half, inside, a1 + s1, b1 + s5, c1 + s9, d1)
-    _pair(out, 2 * count + at, half, inside, a2 + s2, b2 + s6, c2 + s10, d2)
-    _pair(out, 3 * count + at, half, inside, a3 + s3, b3 + s7, c3 + s11, d3)
+    _store_normal_pairs(out, at, half, inside, a0 + s0, b0 + s4, c0 + s8, d0 + counter)
+    _store_normal_pairs(out, count + at, half, inside, a1 + s1, b1 + s5, c1 + s9, d1)
+    _store_normal_pairs(out, 2 * count + at, half, inside, a2 + s2, b2 + s6, c2 + s10, d2)
+    _store_normal_pairs(out, 3 * count + at, half, inside, a3 + s3, b3 + s7, c3 + s11, d3)
 
 
-def normals_of(key: bytes, count: int, device: torch.device) -> Tensor:
+def triton_normals_from_key(key: bytes, count: int, device: torch.device) -> Tensor:
     """The (8 * count,) float32 normals of the first ``count`` <= 2^28 blocks under a ``key`` of 32
     bytes. Raises ValueError for more blocks, whose places would not fit."""
     if not 0 < count <= 2**28:
         raise ValueError(f"count={count}: must be from 1 to 2^28")
     words = torch.frombuffer(bytearray(key), dtype=torch.int32).view(torch.uint32).to(device)
     out = torch.empty(8 * count, device=device, dtype=torch.float32)
-    _normals[(-(-count // BLOCK),)](words, out, count, BLOCK)
+    _normals_kernel[(-(-count // CIPHER_BLOCKS_PER_PROGRAM),)](
+        words, out, count, CIPHER_BLOCKS_PER_PROGRAM
+    )
     return out

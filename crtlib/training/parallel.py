@@ -9,9 +9,9 @@ the accounting, are those of one process.
 The processes are those of ``torchrun``, which says in the environment how many there are. What they
 send to each other is not encrypted and holds sums without noise: use a network that is your own.
 
->>> crew()
+>>> process_group()
 Crew(rank=0, size=1)
->>> crew().share([3, 1, 2])
+>>> process_group().share([3, 1, 2])
 [3, 1, 2]
 """
 
@@ -27,13 +27,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from crtlib.training.bookkeeping import gradient, zeroed
+from crtlib.training.gradient_entries import fill_missing_gradients, gradient_buffer
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Crew:
+class ProcessGroup:
     """The processes that train one model, seen by one of them; here it may be the only one."""
 
     rank: int = 0
@@ -67,8 +67,8 @@ class Crew:
         """Make ``.grad`` in every process the sum of those of all; None counts as zeros."""
         if self.size == 1:
             return
-        zeroed(parameters)
-        grads = [gradient(p) for p in parameters]
+        fill_missing_gradients(parameters)
+        grads = [gradient_buffer(p) for p in parameters]
         whole = torch.cat([grad.flatten() for grad in grads])  # one message
         dist.all_reduce(whole)
         for grad, part in zip(grads, whole.split([g.numel() for g in grads]), strict=True):
@@ -100,35 +100,35 @@ class Crew:
         return x
 
 
-_crew = Crew()
+_current_group = ProcessGroup()
 
 
-def crew() -> Crew:
-    """The processes that train together now: see :func:`joined`."""
-    return _crew
+def process_group() -> ProcessGroup:
+    """The processes that train together now: see :func:`join_process_group`."""
+    return _current_group
 
 
-def launched() -> int:
+def count_launched_processes() -> int:
     """How many processes ``torchrun`` has started, of which this is one; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", 1)) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
 @contextlib.contextmanager
-def joined(**options: Any) -> Iterator[Crew]:
+def join_process_group(**options: Any) -> Iterator[ProcessGroup]:
     """While active, trainings in this process are those of a crew, if ``torchrun`` has started
     several; ``options`` are those of ``torch.distributed.init_process_group``. Each takes the GPU
     of its number on its machine."""
-    global _crew
-    if launched() == 1 and not options:
-        yield _crew
+    global _current_group
+    if count_launched_processes() == 1 and not options:
+        yield _current_group
         return
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", **options)
-    _crew = Crew(dist.get_rank(), dist.get_world_size())
+    _current_group = ProcessGroup(dist.get_rank(), dist.get_world_size())
     try:
-        yield _crew
+        yield _current_group
     finally:
-        _crew = Crew()
+        _current_group = ProcessGroup()
         dist.destroy_process_group()

@@ -4,10 +4,13 @@ that is trained on its own?
 The noise of DP-SGD covers what one example adds to the clipped sum. It covers nothing where one
 example decides what the others add: by a norm over the batch, by attention to padding, by positions
 that follow the longest text of the batch. Some of that is refused by name
-(:func:`crtlib.training.bookkeeping.refuse_unfit`); what nobody has thought of is found by trying.
+(:func:`crtlib.training.layer_rules.refuse_unfit_layers`); what nobody has thought of is found by
+trying.
 
->>> from crtlib.models.networks import ModelSpec, build
->>> model = build(ModelSpec("gpt2", vocab_size=60, hidden=8, layers=1, heads=2, context=32), seed=0)
+>>> from crtlib.models.specs import ModelSpec
+>>> from crtlib.models.construction import build_model
+>>> model = build_model(ModelSpec("gpt2", vocab_size=60, hidden=8, layers=1, heads=2, context=32),
+seed=0)
 >>> refuse_mixing(model, longest=32)
 >>> model.transformer.h[0].register_forward_hook(lambda layer, x, y: y - y.mean(0))  # of the batch
 <torch.utils.hooks.RemovableHandle object at ...>
@@ -27,21 +30,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crtlib.models import networks
-from crtlib.models.networks import RecurrentLM
+from crtlib.models import interface
+from crtlib.models.interface import RecurrentLM
 from crtlib.training import clipping
-from crtlib.training.bookkeeping import clip_factors, trainable
 from crtlib.training.devices import is_host
+from crtlib.training.gradient_entries import clip_factors, trainable_parameters
 
-SHORT = (5, 12, 3, 24)
+SHORT_TEXT_TOKENS = (5, 12, 3, 24)
 """Tokens of the texts whose gradients are compared."""
-MOVED = 0.02
+WEIGHT_SHIFT_STD = 0.02
 """Deviation by which weights are moved: an adapter that starts at zero hides what it does."""
-TOLERANCE, COARSE = 1e-4, 1e-2
+CPU_TOLERANCE, GPU_TOLERANCE = 1e-4, 1e-2
 """How far sums may be apart, in clip norms, and hidden states, in their own size: by rounding, on a
 CPU and on a GPU, whose products are of fewer bits. On a CPU rounding makes 3e-6 on ninety
 architectures; the least effect that was ever seen was 6e-3."""
-UNLIMITED = 256
+MAX_TOKENS_IF_UNLIMITED = 256
 """Tokens that are tried of a model without a longest text, where nobody says how many."""
 
 
@@ -61,40 +64,45 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
         model: On the device where it will be trained. It is left as it was: weights, gradients,
             buffers, mode, and the state of torch's generators.
         longest: Tokens of the longest text that may be read, a public constant; None is what the
-            model can read, at most ``UNLIMITED``.
+            model can read, at most ``MAX_TOKENS_IF_UNLIMITED``.
 
     Raises:
         ValueError: One line that says what was seen, in clip norms.
 
     Guarantee:
         Of a model that is let through, texts of these lengths add to the clipped sum what they add
-        alone, to within ``TOLERANCE`` clip norms; private text decides nothing here, as none is
+        alone, to within ``CPU_TOLERANCE`` clip norms; private text decides nothing here, as none is
         read and ``longest`` is public. What shows with certain tokens or weights alone is not
         found. Test: ``tests/training/test_probe.py::test_what_mixes_is_refused``.
     """
     if isinstance(model, RecurrentLM):
         return
-    limit = networks.context(model)
-    longest = min(n for n in (longest or UNLIMITED, limit or longest or UNLIMITED))
-    name, device = type(networks.core(model)).__name__, networks.device_of(model)
-    allowed = TOLERANCE if is_host(device) else COARSE
-    with _moved(model):
-        texts = _random_texts(model, [min(n, longest) for n in SHORT])
-        first, clip_norm = _sum_of_batch(model, texts)
-        again, _ = _sum_of_batch(model, texts, clip_norm)
-        if (by := _apart(first, again, clip_norm)) > allowed:
+    limit = interface.context_length(model)
+    longest = min(
+        n for n in (longest or MAX_TOKENS_IF_UNLIMITED, limit or longest or MAX_TOKENS_IF_UNLIMITED)
+    )
+    name, device = type(interface.unwrap_model(model)).__name__, interface.device_of(model)
+    allowed = CPU_TOLERANCE if is_host(device) else GPU_TOLERANCE
+    with _with_perturbed_weights(model):
+        texts = _random_texts(model, [min(n, longest) for n in SHORT_TEXT_TOKENS])
+        first, clip_norm = _clipped_sum_of_batch(model, texts)
+        again, _ = _clipped_sum_of_batch(model, texts, clip_norm)
+        if (by := _distance_in_clip_norms(first, again, clip_norm)) > allowed:
             raise ValueError(
                 f"model: a {name} draws random numbers of its own, which moves a sum by {by:.2g} "
                 "clip norms: no run could go on from its checkpoint; must be built without noise"
             )
-        alone = _sum_of_each(model, texts, clip_norm)
-        if (by := _apart(first, alone, clip_norm)) > allowed:
+        alone = _clipped_sum_by_autograd(model, texts, clip_norm)
+        if (by := _distance_in_clip_norms(first, alone, clip_norm)) > allowed:
             raise ValueError(
                 f"model: a {name} lets the texts of a batch change what one of them adds, by "
                 f"{by:.2g} clip norms, or has another loss than its output layer says: no noise "
                 "would cover that; must be another model"
             )
-        if longest > max(SHORT) and (by := _moved_by_a_long_text(model, longest)) > allowed:
+        if (
+            longest > max(SHORT_TEXT_TOKENS)
+            and (by := _measure_long_text_effect(model, longest)) > allowed
+        ):
             raise ValueError(
                 f"model: a {name} reads a short text otherwise beside one of {longest} tokens, by "
                 f"{by:.2g} of it: no noise would cover that; must be read with a smaller context, "
@@ -106,9 +114,9 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
 def _random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
     """Texts of random tokens, (length,) each, the same for every call."""
     generator = torch.Generator().manual_seed(0)
-    vocabulary = len(networks.head(model).weight)
-    padding = getattr(networks.core(model).config, "pad_token_id", None) or 0
-    device = networks.device_of(model)
+    vocabulary = len(interface.output_head(model).weight)
+    padding = getattr(interface.unwrap_model(model).config, "pad_token_id", None) or 0
+    device = interface.device_of(model)
     texts = []
     for n in lengths:
         ids = torch.randint(1, vocabulary, (n,), generator=generator)
@@ -116,38 +124,46 @@ def _random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
     return texts
 
 
-def _padded(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _pad_texts(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     lengths = torch.tensor([len(text) for text in texts])
     return nn.utils.rnn.pad_sequence(list(texts), batch_first=True), lengths
 
 
-def _sum_of_batch(
+def _clipped_sum_of_batch(
     model: nn.Module, texts: Sequence[Tensor], clip_norm: float | None = None
 ) -> tuple[list[Tensor], float]:
     """The clipped sum, and the clip norm: where none is given half of the gradients are longer."""
-    tokens, lengths = _padded(texts)
-    targets = None if networks.is_causal(model) else tokens
-    for p in trainable(model).values():
+    tokens, lengths = _pad_texts(texts)
+    targets = None if interface.is_causal(model) else tokens
+    for p in trainable_parameters(model).values():
         p.grad = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a layer is clipped by parts is said by the training
         if clip_norm is None:
-            norms = clipping.clipped_sum(model, tokens, lengths, clip_norm=1.0, targets=targets)
+            norms = clipping.add_clipped_gradients(
+                model, tokens, lengths, clip_norm=1.0, targets=targets
+            )
             clip_norm = float(norms.norms.median().clamp_min(1e-3))
-            return _sum_of_batch(model, texts, clip_norm)
-        clipping.clipped_sum(model, tokens, lengths, clip_norm=clip_norm, targets=targets)
-    return _gradients(model), clip_norm
+            return _clipped_sum_of_batch(model, texts, clip_norm)
+        clipping.add_clipped_gradients(model, tokens, lengths, clip_norm=clip_norm, targets=targets)
+    return _gradients_or_zeros(model), clip_norm
 
 
-def _sum_of_each(model: nn.Module, texts: Sequence[Tensor], clip_norm: float) -> list[Tensor]:
+def _clipped_sum_by_autograd(
+    model: nn.Module, texts: Sequence[Tensor], clip_norm: float
+) -> list[Tensor]:
     """The sum of clipped gradients by autograd, each text alone, unpadded, by the model's own
     logits."""
-    parameters = list(trainable(model).values())
+    parameters = list(trainable_parameters(model).values())
     total = [torch.zeros_like(p) for p in parameters]
     for text in texts:
         with torch.enable_grad():
-            logits = networks.core(model)(input_ids=text[None], use_cache=False).logits[0].float()
-            causal = networks.is_causal(model)
+            logits = (
+                interface.unwrap_model(model)(input_ids=text[None], use_cache=False)
+                .logits[0]
+                .float()
+            )
+            causal = interface.is_causal(model)
             loss = (
                 F.cross_entropy(logits[:-1], text[1:]) if causal else F.cross_entropy(logits, text)
             )
@@ -161,49 +177,54 @@ def _sum_of_each(model: nn.Module, texts: Sequence[Tensor], clip_norm: float) ->
     return total
 
 
-def _moved_by_a_long_text(model: nn.Module, longest: int) -> float:
+def _measure_long_text_effect(model: nn.Module, longest: int) -> float:
     """How far what a short text is read as moves beside a long one, over its own size."""
-    short, long = _random_texts(model, [max(SHORT), longest])
+    short, long = _random_texts(model, [max(SHORT_TEXT_TOKENS), longest])
     with torch.no_grad():
-        alone = _read(model, [short])
-        beside = _read(model, [short, long])
-        alone_again = _read(model, [short])
+        alone = _hidden_states_of_first(model, [short])
+        beside = _hidden_states_of_first(model, [short, long])
+        alone_again = _hidden_states_of_first(model, [short])
     size = alone.float().norm().clamp_min(1e-12)
     return max(float((x.float() - alone.float()).norm() / size) for x in (beside, alone_again))
 
 
-def _read(model: nn.Module, texts: Sequence[Tensor]) -> Tensor:
+def _hidden_states_of_first(model: nn.Module, texts: Sequence[Tensor]) -> Tensor:
     """What the head reads of the first of some texts."""
-    tokens, lengths = _padded(texts)
-    return networks.hidden(model, tokens, lengths.to(tokens.device))[0, : len(texts[0])]
+    tokens, lengths = _pad_texts(texts)
+    return interface.hidden_states(model, tokens, lengths.to(tokens.device))[0, : len(texts[0])]
 
 
-def _gradients(model: nn.Module) -> list[Tensor]:
-    return [torch.zeros_like(p) if p.grad is None else p.grad for p in trainable(model).values()]
+def _gradients_or_zeros(model: nn.Module) -> list[Tensor]:
+    return [
+        torch.zeros_like(p) if p.grad is None else p.grad
+        for p in trainable_parameters(model).values()
+    ]
 
 
-def _apart(one: Sequence[Tensor], other: Sequence[Tensor], clip_norm: float) -> float:
+def _distance_in_clip_norms(
+    one: Sequence[Tensor], other: Sequence[Tensor], clip_norm: float
+) -> float:
     """The distance of two sums, in clip norms."""
     squares = [(a.double() - b.double()).square().sum() for a, b in zip(one, other, strict=True)]
     return float(torch.stack(squares).sum().sqrt()) / clip_norm
 
 
 @contextlib.contextmanager
-def _moved(model: nn.Module) -> Iterator[None]:
+def _with_perturbed_weights(model: nn.Module) -> Iterator[None]:
     """The model in training, with its weights moved; afterwards all is as it was."""
-    parameters = list(trainable(model).values())
+    parameters = list(trainable_parameters(model).values())
     before = [(p, p.detach().clone(), p.grad) for p in parameters]
     buffers = [(b, b.detach().clone()) for b in model.buffers()]
     modes = [(m, m.training) for m in model.modules()]
     generator = torch.Generator().manual_seed(1)
-    device = networks.device_of(model)
+    device = interface.device_of(model)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
             model.train()
             with torch.no_grad():
                 for p in parameters:
                     noise = torch.randn(p.shape, generator=generator)
-                    p.add_(noise.to(device=p.device, dtype=p.dtype), alpha=MOVED)
+                    p.add_(noise.to(device=p.device, dtype=p.dtype), alpha=WEIGHT_SHIFT_STD)
             yield
         finally:
             with torch.no_grad():

@@ -2,8 +2,8 @@
 
 import math
 
-from crtlib.accounting.guarantees import bayes_amplify
-from crtlib.checks import check
+from crtlib.accounting.confidentiality import amplify_by_miss_rate
+from crtlib.checks import check_allowed
 
 
 def confidentiality_redacted(
@@ -31,11 +31,11 @@ def crt_bayesian(
     ``delta2`` is the probability that both policies miss, so it is at most gamma.
     ``one_directional`` gives the tighter pair that holds for D against D' only.
     """
-    check("delta2", delta2, 0 <= delta2 <= 1, "in [0, 1]")
-    amplified, spent = bayes_amplify(epsilon, delta=delta, gamma=gamma)
+    check_allowed("delta2", delta2, 0 <= delta2 <= 1, "in [0, 1]")
+    amplified, spent = amplify_by_miss_rate(epsilon, delta=delta, gamma=gamma)
     if not one_directional:
         return amplified, spent + delta2
-    check("delta2", delta2, delta2 <= gamma, f"at most gamma={gamma}")
+    check_allowed("delta2", delta2, delta2 <= gamma, f"at most gamma={gamma}")
     weight = gamma - delta2  # 1 - gamma + weight e^eps = 1 - delta2 + weight (e^eps - 1)
     if epsilon < 700:
         value = math.log1p(weight * math.expm1(epsilon) - delta2) if delta2 < 1 else 0.0

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from crtbook.tight import compose
-from crtlib.accounting import accountants, composition, ledger
-from crtlib.accounting.ledger import SampledGaussian
+from crtlib.accounting import accountants, composition, ledger, privacy_loss, renyi
+from crtlib.accounting.events import SampledGaussian
 
 # q, sigma, steps, relation, delta: the bracket of epsilon from two-sided tilted transforms, and
 # what an allowance of 1e-13 for the transform's rounding had printed.
@@ -30,7 +30,7 @@ TRUE = [
 @pytest.mark.parametrize("q, sigma, steps, relation, delta, bracket, printed", TRUE)
 def test_small_deltas_after_many_steps(q, sigma, steps, relation, delta, bracket, printed):
     event = SampledGaussian(q, sigma, steps)
-    found = ledger.answer(event, delta=delta, neighbouring_relation=relation)
+    found = ledger.epsilon_and_accountant(event, delta=delta, neighbouring_relation=relation)
     assert found.accountant == "pld"
     assert printed < bracket[0] <= found.value <= bracket[1] + 2e-4
 
@@ -89,7 +89,7 @@ def test_delta_agrees_with_importance_sampling(q, sigma, steps, relation, delta)
     sigma=st.floats(0.5, 8),
     steps=st.integers(1, 3000),
     log_delta=st.floats(-8, -1.5),
-    relation=st.sampled_from(accountants.RELATIONS),
+    relation=st.sampled_from(accountants.NEIGHBOURING_RELATIONS),
 )
 def test_never_below_a_test_that_exists(q, sigma, steps, log_delta, relation):
     """The lower end of `secrets.compose` is the power of an actual test."""
@@ -97,7 +97,7 @@ def test_never_below_a_test_that_exists(q, sigma, steps, log_delta, relation):
     found = ledger.epsilon(
         SampledGaussian(q, sigma, steps), delta=delta, neighbouring_relation=relation
     )
-    ways = accountants.DIRECTIONS[relation]
+    ways = accountants.RELATION_DIRECTIONS[relation]
     pairs = [compose([1 - q, q], sigma, steps, direction=d, points=2**15) for d in ways]
     assert max(pair.epsilon(delta)[0] for pair in pairs) <= found
 
@@ -110,7 +110,7 @@ def test_a_transform_of_unsampled_steps_is_one_gaussian(delta):
     """q = 1 has a closed form, which the ledger uses; the transform must not be below it."""
     sigma, steps = 30.0, 400
     exact = accountants.gaussian_epsilon(math.sqrt(steps) / sigma, delta)
-    pair = composition.Pair.of(1.0, group=1, sigma=sigma, direction="forward")
+    pair = privacy_loss.GaussianMixturePair.of(1.0, group=1, sigma=sigma, direction="forward")
     by_transform = composition.Composition([(pair, steps)]).epsilon(delta)
     assert exact <= by_transform <= exact * (1 + 1e-4) + 1e-6
     event = SampledGaussian(1.0, sigma, steps)
@@ -121,7 +121,9 @@ def different(parts, q, steps=10):
     """So many pairs, each with another probability and another noise multiplier."""
     return [
         (
-            composition.Pair.of(q * (1 - k / 9999), group=1, sigma=2 + k / 50, direction="forward"),
+            privacy_loss.GaussianMixturePair.of(
+                q * (1 - k / 9999), group=1, sigma=2 + k / 50, direction="forward"
+            ),
             steps,
         )
         for k in range(parts)
@@ -129,10 +131,10 @@ def different(parts, q, steps=10):
 
 
 def test_many_different_steps_are_at_most_a_little_above_a_finer_lattice(monkeypatch):
-    few = composition.MANY - 1
+    few = composition.MAX_FINE_PARTS - 1
     parts = different(few + 2, 0.05)
     quick = composition.Composition(parts).epsilon(1e-6)
-    monkeypatch.setattr(composition, "MANY", 10**6)
+    monkeypatch.setattr(composition, "MAX_FINE_PARTS", 10**6)
     exact = composition.Composition(parts).epsilon(1e-6)
     assert exact <= quick <= exact * 1.002
 
@@ -141,7 +143,10 @@ def test_many_different_steps_are_at_most_a_little_above_a_finer_lattice(monkeyp
 def test_many_unsampled_steps_are_one_gaussian(parts):
     sigmas = [20 + k / parts for k in range(parts)]
     exact = accountants.gaussian_epsilon(math.sqrt(sum(s**-2 for s in sigmas)), 1e-6)
-    pairs = [composition.Pair.of(1.0, group=1, sigma=s, direction="forward") for s in sigmas]
+    pairs = [
+        privacy_loss.GaussianMixturePair.of(1.0, group=1, sigma=s, direction="forward")
+        for s in sigmas
+    ]
     found = composition.Composition([(pair, 1) for pair in pairs]).epsilon(1e-6)
     assert exact <= found <= exact * 1.002
 
@@ -173,7 +178,7 @@ def test_the_tails_of_the_library_are_as_exact_as_is_charged():
     for z in np.linspace(-13, 0, 200):
         exact = mpmath.ncdf(mpmath.mpf(float(z)))
         off = abs(mpmath.mpf(float(special.ndtr(z))) / exact - 1)
-        assert off <= (8 + 2 * z**2) * composition.ULP
+        assert off <= (8 + 2 * z**2) * privacy_loss.ULP
 
 
 # --- One step on the lattice ----------------------------------------------------------------------
@@ -182,7 +187,7 @@ def test_the_tails_of_the_library_are_as_exact_as_is_charged():
 @pytest.mark.parametrize("direction", ["forward", "backward", "replace"])
 @pytest.mark.parametrize("q, group, sigma", [(0.1, 1, 0.8), (0.02, 5, 1.0), (1e-5, 1, 0.4)])
 def test_a_lattice_is_above_one_step_and_near_it(q, group, sigma, direction):
-    pair = composition.Pair.of(q, group=group, sigma=sigma, direction=direction)
+    pair = privacy_loss.GaussianMixturePair.of(q, group=group, sigma=sigma, direction=direction)
     k = np.arange(len(pair.pmf))
     for epsilon in (0.0, 0.01, 0.5, 2.0):
         # the loss grows with x, so the best event is a half-line: its edge by bisection
@@ -194,7 +199,7 @@ def test_a_lattice_is_above_one_step_and_near_it(q, group, sigma, direction):
         means = np.array([pair.means(i) for i in k])
         p, q_mass = (np.array(pair.pmf) @ stats.norm.sf((high - m) / sigma) for m in means.T)
         exact = max(0.0, p - math.exp(epsilon) * q_mass)
-        fine = composition.lattice(pair, 1e-4)
+        fine = privacy_loss.discretise_loss(pair, 1e-4)
         value = fine.mass @ np.maximum(0, -np.expm1(epsilon - fine.losses)) + fine.infinity
         assert exact - 1e-15 <= value <= exact * 1.01 + 1e-9
     assert fine.mass.sum() >= 1 - 1e-14
@@ -207,9 +212,9 @@ def test_a_lattice_is_above_one_step_and_near_it(q, group, sigma, direction):
 def test_renyi_divergences_are_those_of_opacus(q, sigma):
     from opacus.accountants.analysis.rdp import compute_rdp
 
-    pair = composition.Pair.of(q, group=1, sigma=sigma, direction="forward")
-    ours = accountants.divergences(pair, accountants.ORDERS)
-    orders = list(map(float, accountants.ORDERS))
+    pair = privacy_loss.GaussianMixturePair.of(q, group=1, sigma=sigma, direction="forward")
+    ours = renyi.renyi_divergences(pair, renyi.RENYI_ORDERS)
+    orders = list(map(float, renyi.RENYI_ORDERS))
     theirs = np.array([compute_rdp(q=q, noise_multiplier=sigma, steps=1, orders=orders)]).ravel()
     np.testing.assert_allclose(ours, theirs, rtol=2e-8)
 
@@ -220,7 +225,7 @@ def test_renyi_divergences_against_twenty_digits(q, group, order, direction):
     """Also where Opacus cancels: at q = 1e-4 its order 1.1 is 6e-6 off, at 1e-6 two per cent."""
     mpmath.mp.dps = 20
     sigma = 0.7
-    pair = composition.Pair.of(q, group=group, sigma=sigma, direction=direction)
+    pair = privacy_loss.GaussianMixturePair.of(q, group=group, sigma=sigma, direction=direction)
     law = [mpmath.binomial(group, k) * mpmath.mpf(q) ** k * (1 - mpmath.mpf(q)) ** (group - k)
            for k in range(group + 1)]  # fmt: skip
 
@@ -234,11 +239,11 @@ def test_renyi_divergences_against_twenty_digits(q, group, order, direction):
     ends = np.arange(-group - 12 * sigma, 2 * order * group + 12 * sigma, 1.0)
     moment = mpmath.quad(term, list(map(mpmath.mpf, ends.tolist())))
     exact = float(mpmath.log(moment) / (order - 1))
-    assert accountants.divergences(pair, [order])[0] == pytest.approx(exact, rel=3e-9)
+    assert renyi.renyi_divergences(pair, [order])[0] == pytest.approx(exact, rel=3e-9)
 
 
 def test_the_renyi_bound_is_above_the_tight_one():
-    for relation in accountants.RELATIONS:
+    for relation in accountants.NEIGHBOURING_RELATIONS:
         for group in (1, 4):
             for delta in (1e-3, 1e-9, 1e-20):
                 options = {"delta": delta, "neighbouring_relation": relation, "group": group}
@@ -263,16 +268,16 @@ FAR = [
 
 
 @pytest.mark.parametrize("epsilon, delta, q, steps", FAR)
-@pytest.mark.parametrize("relation", accountants.RELATIONS)
+@pytest.mark.parametrize("relation", accountants.NEIGHBOURING_RELATIONS)
 def test_noise_is_found_with_few_evaluations(epsilon, delta, q, steps, relation, monkeypatch):
-    honest, calls = accountants.profile, []
+    honest, calls = accountants.cached_profile, []
 
     def counted(events, accountant, relation, group=1, coarse=False):
         calls.append(coarse)
         return honest(events, accountant, relation, group, coarse)
 
-    monkeypatch.setattr(accountants, "profile", counted)
-    accountants.calibrate.cache_clear()
+    monkeypatch.setattr(accountants, "cached_profile", counted)
+    accountants.calibrate_noise.cache_clear()
     sigma = ledger.noise_multiplier(
         epsilon=epsilon,
         delta=delta,
@@ -281,12 +286,12 @@ def test_noise_is_found_with_few_evaluations(epsilon, delta, q, steps, relation,
         neighbouring_relation=relation,
     )
     assert 0 < calls.count(False) <= 40 and calls.count(True) <= 60
-    found = ledger.answer(
+    found = ledger.epsilon_and_accountant(
         SampledGaussian(q, sigma, steps), delta=delta, neighbouring_relation=relation
     )
     assert 0 < sigma < math.inf and found.value <= epsilon
-    assert found.accountant in ("pld", *accountants.FALLBACKS)
-    if sigma > accountants.LEAST_SIGMA:  # and not much more noise than that is needed
+    assert found.accountant in ("pld", *accountants.FALLBACK_ACCOUNTANTS)
+    if sigma > accountants.MIN_NOISE_MULTIPLIER:  # and not much more noise than that is needed
         less = ledger.epsilon(
             SampledGaussian(q, 0.9 * sigma, steps), delta=delta, neighbouring_relation=relation
         )
@@ -295,13 +300,13 @@ def test_noise_is_found_with_few_evaluations(epsilon, delta, q, steps, relation,
 
 def test_the_bound_that_answered_is_named():
     event = SampledGaussian(0.01, 1.0, 1000)
-    assert ledger.answer(event, delta=1e-6).accountant == "pld"
-    assert ledger.answer(event, delta=1e-100).accountant == "rdp"
+    assert ledger.epsilon_and_accountant(event, delta=1e-6).accountant == "pld"
+    assert ledger.epsilon_and_accountant(event, delta=1e-100).accountant == "rdp"
     whisper = SampledGaussian(0.3, 1e-4, 3)  # hardly any noise: one Gaussian answers
-    assert ledger.answer(whisper, delta=1e-6).accountant == "gaussian"
+    assert ledger.epsilon_and_accountant(whisper, delta=1e-6).accountant == "gaussian"
     many = SampledGaussian(1e-3, 900.0, 10**12)
-    assert ledger.answer(many, delta=1e-6, accountant="prv").accountant == "rdp"
-    assert ledger.answer(SampledGaussian(0.1, 0.0, 1), delta=1e-6).value == math.inf
+    assert ledger.epsilon_and_accountant(many, delta=1e-6, accountant="prv").accountant == "rdp"
+    assert ledger.epsilon_and_accountant(SampledGaussian(0.1, 0.0, 1), delta=1e-6).value == math.inf
 
 
 @pytest.mark.parametrize("accountant", ["prv", "autodp"])
@@ -310,15 +315,15 @@ def test_a_borrowed_accountant_that_errs_is_corrected(accountant, monkeypatch):
     event = SampledGaussian(0.013, 1.1, 700)
     tight = ledger.epsilon(event, delta=1e-6)
     for wrong, expected in ((0.5 * tight, tight), (2 * tight, 2 * tight)):
-        accountants.profile.cache_clear()
+        accountants.cached_profile.cache_clear()
         monkeypatch.setattr(accountants, f"_{accountant}_curve", lambda _, w=wrong: lambda d: w)
         assert ledger.epsilon(event, delta=1e-6, accountant=accountant) == expected
-    accountants.profile.cache_clear()
+    accountants.cached_profile.cache_clear()
 
 
 def test_every_epsilon_falls_as_delta_grows():
     deltas = np.logspace(-24, -0.2, 30)
-    for relation in accountants.RELATIONS:
+    for relation in accountants.NEIGHBOURING_RELATIONS:
         spent = [
             ledger.epsilon(SampledGaussian(0.02, 1.1, 500), delta=d, neighbouring_relation=relation)
             for d in deltas
@@ -335,7 +340,7 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize("relation", accountants.RELATIONS)
+@pytest.mark.parametrize("relation", accountants.NEIGHBOURING_RELATIONS)
 @pytest.mark.parametrize("group", [1, 3])
 def test_runs_of_different_shapes_compose(relation, group):
     options = {"delta": 1e-5, "neighbouring_relation": relation, "group": group}
@@ -401,6 +406,6 @@ def test_an_accountant_that_is_not_installed_is_named_with_its_extra(
     for name in [*sys.modules, package]:
         if name.partition(".")[0] == package:
             monkeypatch.setitem(sys.modules, name, None)
-    accountants.profile.cache_clear()
+    accountants.cached_profile.cache_clear()
     with pytest.raises(ValueError, match=rf"{package}'s, .* pip install 'crtlib\[accountants\]'"):
-        accountants.profile(((0.1, 1.5, 7),), accountant, "add_or_remove")(1e-5)
+        accountants.cached_profile(((0.1, 1.5, 7),), accountant, "add_or_remove")(1e-5)

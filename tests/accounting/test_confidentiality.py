@@ -18,11 +18,12 @@ from scipy import integrate, stats
 from confide import __main__ as cli
 from crtbook import theorems
 from crtbook.theorems import hockey_stick, indistinguishability
-from crtlib.accounting import accountants, guarantees, ledger
+from crtlib.accounting import accountants, confidentiality, ledger
+from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.accounting.ledger import SampledGaussian
-from crtlib.screening import policies, redaction
-from crtlib.screening.redaction import prepare, redact
+from crtlib.screening import deduplication, policy_changes, regex_policies
+from crtlib.screening.preparation import prepare_points
+from crtlib.screening.redaction import redact
 from crtlib.text.records import MASK, Point, Secret
 from tests.accounting import printed
 
@@ -212,7 +213,9 @@ def test_figure_6_cells(accountant, cells):
     for (q, steps, epsilon), (sigma, *expected) in cells.items():
         event = SampledGaussian(q, sigma, steps)
         row = [
-            guarantees.bayes_at_fixed_delta(event, gamma=g, delta=DELTA, accountant=accountant)
+            confidentiality.confidentiality_epsilon(
+                event, gamma=g, delta=DELTA, accountant=accountant
+            )
             for g in (0, *GAMMAS)
         ]
         assert row == pytest.approx([0, *expected, epsilon], rel=5e-5, abs=1e-6)
@@ -225,7 +228,9 @@ def test_the_authors_own_setting(accountant, sigma, amplified):
     found = sigma_for(0.1, 100, 2.0, accountant, delta=1e-5)
     assert found == pytest.approx(sigma, abs=1e-5)
     event = SampledGaussian(0.1, found, 100)
-    value = guarantees.bayes_at_fixed_delta(event, gamma=0.1, delta=1e-5, accountant=accountant)
+    value = confidentiality.confidentiality_epsilon(
+        event, gamma=0.1, delta=1e-5, accountant=accountant
+    )
     assert value == pytest.approx(amplified, abs=1e-5)
 
 
@@ -237,10 +242,12 @@ def test_the_papers_two_versions_read_the_profile_at_different_deltas(q, steps, 
     wrong way at gamma delta. A profile read at delta itself says 0.16, whatever it is."""
     event = SampledGaussian(q, sigma_for(q, steps, 1.0, "rdp"), steps)
     read = {d: ledger.epsilon(event, delta=d, accountant="rdp") for d in (DELTA / 0.1, DELTA * 0.1)}
-    found = [guarantees.bayes_amplify(e, delta=d, gamma=0.1)[0] for d, e in read.items()]
+    found = [
+        confidentiality.amplify_by_miss_rate(e, delta=d, gamma=0.1)[0] for d, e in read.items()
+    ]
     assert found == pytest.approx([right, wrong], abs=3e-5)
     assert [f"{found[0]:.2f}", f"{found[1]:.1f}"] == ["0.12", "0.2"]
-    naive, _ = guarantees.bayes_amplify(1.0, delta=DELTA, gamma=0.1)
+    naive, _ = confidentiality.amplify_by_miss_rate(1.0, delta=DELTA, gamma=0.1)
     assert naive == pytest.approx(0.158565, abs=1e-6)
 
 
@@ -251,9 +258,9 @@ def test_replacement(setting):
     event = SampledGaussian(q, sigma, steps)
     replace = {"delta": DELTA, "neighbouring_relation": "replace"}
     assert ledger.epsilon(event, **replace) == pytest.approx(tight, abs=2e-5)
-    curve = accountants.profile(((q, sigma, steps),), "pld", "add_or_remove")
-    assert accountants.group_of_two(curve, DELTA) == pytest.approx(generic, rel=4e-5)
-    found = guarantees.bayes_at_fixed_delta(event, gamma=0.1, **replace)
+    curve = accountants.cached_profile(((q, sigma, steps),), "pld", "add_or_remove")
+    assert accountants.replacement_epsilon(curve, DELTA) == pytest.approx(generic, rel=4e-5)
+    found = confidentiality.confidentiality_epsilon(event, gamma=0.1, **replace)
     assert found == pytest.approx(bayes, abs=2e-5)
 
 
@@ -398,10 +405,12 @@ def test_definition_2_and_proposition_5_on_a_finite_mechanism():
     plain = indistinguishability(shown(ours, secret), shown(theirs, secret), epsilon=epsilon)
     assert 0 < plain < 1
     for pi, detected in (
-        (policies.oracle, True),
-        (policies.miss(policies.oracle, 1.0, 0), False),
+        (regex_policies.oracle_policy, True),
+        (policy_changes.with_misses(regex_policies.oracle_policy, 1.0, 0), False),
     ):
-        pair = (shown(prepare(d, pi(d), None, dedup="none").all, secret) for d in (ours, theirs))
+        pair = (
+            shown(prepare_points(d, pi(d), None, dedup="none").all, secret) for d in (ours, theirs)
+        )
         _, delta = printed.confidentiality_redacted(epsilon, delta=plain, detected=detected)
         found = indistinguishability(*pair, epsilon=0.0 if detected else epsilon)
         assert found == (0 if detected else plain) <= delta
@@ -424,13 +433,16 @@ def test_proposition_7_on_a_finite_mechanism():
     secret = "7351"
     ours = labelled(["pin 7351", "hello", "pin 7351", "pin 7351", "pin 7351"], secret)
     theirs = tuple(redact(p, p.secrets) for p in ours)
-    blind = policies.miss(policies.oracle, 1.0, 0)
-    pattern = redaction.repeats(ours)
+    blind = policy_changes.with_misses(regex_policies.oracle_policy, 1.0, 0)
+    pattern = deduplication.mark_repeats(ours)
     found = {}
     for scope in ("none", "all", "flagged"):
         pair = (
             shown(
-                prepare(d, blind(d), policies.oracle(d), dedup=scope, pattern=pattern).all, secret
+                prepare_points(
+                    d, blind(d), regex_policies.oracle_policy(d), dedup=scope, pattern=pattern
+                ).all,
+                secret,
             )
             for d in (ours, theirs)
         )
@@ -456,7 +468,7 @@ def test_definition_4_and_theorem_8_on_a_finite_mechanism():
         value = text.removeprefix("pin ")
         points = labelled([text], value)
         flags = policy(missed)(points), policy(missed_by_both)(points)
-        done = prepare(points, *flags, dedup="all")
+        done = prepare_points(points, *flags, dedup="all")
         clear = [v in done.public[0].text if done.public else False for v in values]
         noisy = law(sum(v in p.text for p in done.private for v in values))
         silent = not any(clear)  # outcomes: (the public secret or none) x (the noisy count)
@@ -497,7 +509,7 @@ def test_proposition_6_and_theorem_8_3_in_both_directions(laws, gamma, epsilon):
     p, q, free = p / p.sum(), q / q.sum(), free / free.sum()
     delta = indistinguishability(p, q, epsilon=epsilon)
     mixture = (1 - gamma) * p + gamma * q
-    eps, spent = guarantees.bayes_amplify(epsilon, delta=delta, gamma=gamma)
+    eps, spent = confidentiality.amplify_by_miss_rate(epsilon, delta=delta, gamma=gamma)
     exact = hockey_stick(mixture, p, epsilon=eps)
     assert exact == pytest.approx(gamma * hockey_stick(q, p, epsilon=epsilon), abs=1e-12)
     assert indistinguishability(mixture, p, epsilon=eps) <= spent + 1e-12
@@ -534,27 +546,32 @@ def test_monotone_in_gamma(event, accountant):
     """A better policy never costs, and the worst one costs what DP-SGD does."""
     event, options = SampledGaussian(*event), {"delta": DELTA, "accountant": accountant}
     gammas = (0.0, 1e-4, 0.01, 0.02, 0.5, 1.0)
-    spent = [guarantees.bayes_at_fixed_delta(event, gamma=g, **options) for g in gammas]
+    spent = [confidentiality.confidentiality_epsilon(event, gamma=g, **options) for g in gammas]
     assert spent[0] == 0 and spent[-1] == ledger.epsilon(event, **options)
     assert all(a <= b * (1 + 1e-9) for a, b in pairwise(spent))
 
 
 def test_edges_of_gamma():
     event = SampledGaussian(0.1, 2.0, 100)
-    assert guarantees.bayes_at_fixed_delta(event, gamma=0, delta=DELTA) == 0
+    assert confidentiality.confidentiality_epsilon(event, gamma=0, delta=DELTA) == 0
     full = ledger.epsilon(event, delta=DELTA)
-    assert guarantees.bayes_at_fixed_delta(event, gamma=1, delta=DELTA) == full
+    assert confidentiality.confidentiality_epsilon(event, gamma=1, delta=DELTA) == full
     assert (
-        guarantees.bayes_at_fixed_delta(event, gamma=DELTA, delta=DELTA) == 0
+        confidentiality.confidentiality_epsilon(event, gamma=DELTA, delta=DELTA) == 0
     )  # delta / gamma = 1
     total_variation = ledger.delta(event, epsilon=0)
     assert (
-        guarantees.bayes_at_fixed_delta(event, gamma=0.999 * DELTA / total_variation, delta=DELTA)
+        confidentiality.confidentiality_epsilon(
+            event, gamma=0.999 * DELTA / total_variation, delta=DELTA
+        )
         == 0
     )
-    some = guarantees.bayes_at_fixed_delta(event, gamma=0.1, delta=DELTA, delta2=4e-5)
-    assert some == guarantees.bayes_at_fixed_delta(event, gamma=0.1, delta=DELTA - 4e-5)
-    assert guarantees.bayes_at_fixed_delta(event, gamma=0.1, delta=DELTA, delta2=DELTA) == math.inf
+    some = confidentiality.confidentiality_epsilon(event, gamma=0.1, delta=DELTA, delta2=4e-5)
+    assert some == confidentiality.confidentiality_epsilon(event, gamma=0.1, delta=DELTA - 4e-5)
+    assert (
+        confidentiality.confidentiality_epsilon(event, gamma=0.1, delta=DELTA, delta2=DELTA)
+        == math.inf
+    )
 
 
 def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
@@ -563,10 +580,10 @@ def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
     for relation in ("add_or_remove", "replace"):
         options["neighbouring_relation"] = relation
         given = {"gamma": gamma, "delta2": delta2, "unit": "turn", "public": "lengths"}
-        found = guarantees.crt_guarantee(event, delta=DELTA, **given, **options)
+        found = confidentiality.crt_guarantee(event, delta=DELTA, **given, **options)
         rates = {"gamma": gamma.bound, "delta": DELTA}
         assert found == Guarantee(
-            guarantees.bayes_at_fixed_delta(event, **rates, **options),
+            confidentiality.confidentiality_epsilon(event, **rates, **options),
             delta=DELTA + delta2.bound,
             unit="one secret in one turn",
             neighbours=relation,
@@ -578,7 +595,7 @@ def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
         )
     for rate in (0.0, 1e-9):  # as good as never missed: the profile is read beyond delta = 1
         never = {"gamma": MissRate(rate), "delta2": MissRate(1.0), "delta": DELTA, "unit": "turn"}
-        found = guarantees.crt_guarantee(SampledGaussian(1, 40.0, 100), **never)
+        found = confidentiality.crt_guarantee(SampledGaussian(1, 40.0, 100), **never)
         assert (found.epsilon, found.delta, found.public) == (0, 1, "")
         assert (found.neighbours, found.accountant) == ("replace", "pld")
 
@@ -596,15 +613,15 @@ def test_single_secrets():
 
 def test_extreme_epsilons_do_not_overflow():
     for eps in (1e-12, 1.0, 699.0, 701.0, 1e5):
-        value, _ = guarantees.bayes_amplify(eps, delta=DELTA, gamma=0.1)
+        value, _ = confidentiality.amplify_by_miss_rate(eps, delta=DELTA, gamma=0.1)
         expected = 0.1 * eps if eps < 1e-6 else eps + math.log(0.1 + 0.9 * math.exp(-eps))
         assert value == pytest.approx(expected, rel=1e-9)
         tight, _ = printed.crt_bayesian(
             eps, delta=DELTA, gamma=0.1, delta2=1e-3, one_directional=True
         )
         assert 0 <= tight <= value
-    assert guarantees.bayes_amplify(math.inf, delta=DELTA, gamma=0.1)[0] == math.inf
-    assert guarantees.bayes_amplify(math.inf, delta=DELTA, gamma=0)[0] == 0
+    assert confidentiality.amplify_by_miss_rate(math.inf, delta=DELTA, gamma=0.1)[0] == math.inf
+    assert confidentiality.amplify_by_miss_rate(math.inf, delta=DELTA, gamma=0)[0] == 0
     assert theorems.group_naive([1e4] * 3, delta=DELTA) == (3e4, math.inf)
     # the order of the group does not matter, and the best one is taken
     assert theorems.group_naive([3, 0, 1], delta=1e-6)[1] == pytest.approx(1e-6 * (2 + math.e))
@@ -615,7 +632,7 @@ EVENT = SampledGaussian(0.1, 1.0, 10)
 
 def account(**changes):
     run = {"delta": 1e-5, "batch_size": 1000, "points": 1000, "epochs": 3, "noise_multiplier": 40.0}
-    return guarantees.account(**run | changes)
+    return confidentiality.account_training(**run | changes)
 
 
 def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
@@ -630,7 +647,7 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
     assert account() == plain
     paper = {"accountant": "rdp", "neighbouring_relation": "add_or_remove"}
     event = SampledGaussian(0.3, 4.0, 9)
-    amplified = guarantees.bayes_at_fixed_delta(event, gamma=0.1, delta=1e-5, **paper)
+    amplified = confidentiality.confidentiality_epsilon(event, gamma=0.1, delta=1e-5, **paper)
     told = account(
         batch_size=300, epochs=2.5, noise_multiplier=4.0, gamma=0.1, delta2=0.02, **paper
     )
@@ -652,7 +669,7 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
     "call, message",
     [
         (
-            lambda: guarantees.bayes_amplify(1, delta=0.1, gamma=7),
+            lambda: confidentiality.amplify_by_miss_rate(1, delta=0.1, gamma=7),
             "gamma=7: must be in [0, 1]",
         ),
         (
@@ -671,7 +688,10 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
             lambda: hockey_stick([0.5, 0.5], [-0.5, 1.5], epsilon=0),
             "sum of q=1.0: must be 1, of probabilities that are at least 0",
         ),
-        (lambda: guarantees.bayes_amplify(-1, delta=0.1, gamma=1), "epsilon=-1: must be at l"),
+        (
+            lambda: confidentiality.amplify_by_miss_rate(-1, delta=0.1, gamma=1),
+            "epsilon=-1: must be at l",
+        ),
         (
             lambda: theorems.group_naive([1, -1], delta=0.1),
             "epsilons=-1.0: must be at least",
@@ -690,15 +710,15 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
             "group=1.5: must be a whole number, at least 0",
         ),
         (
-            lambda: guarantees.bayes_at_fixed_delta(EVENT, gamma=2, delta=0.1),
+            lambda: confidentiality.confidentiality_epsilon(EVENT, gamma=2, delta=0.1),
             "gamma=2: must be in [0, 1]",
         ),
         (
-            lambda: guarantees.bayes_at_fixed_delta(EVENT, gamma=1, delta=0.1, delta2=-1),
+            lambda: confidentiality.confidentiality_epsilon(EVENT, gamma=1, delta=0.1, delta2=-1),
             "delta2=-1: must be in [0, 1]",
         ),
         (
-            lambda: guarantees.bayes_at_fixed_delta(EVENT, gamma=1, delta=1),
+            lambda: confidentiality.confidentiality_epsilon(EVENT, gamma=1, delta=1),
             "delta=1: must be in (0, 1)",
         ),
         (lambda: account(points=0), "points=0: must be at least 1"),
@@ -780,7 +800,7 @@ def test_command_account_of_a_huge_run(crtlib):
 
 
 def test_the_public_rate_is_added_to_delta():
-    told = guarantees.account(
+    told = confidentiality.account_training(
         delta=1e-5, batch_size=100, points=1000, epochs=1, noise_multiplier=2.0, delta2=0.01
     )
     assert told["confidentiality_delta"] == 0.01001
@@ -818,8 +838,8 @@ def test_beyond_the_largest_exponent_one_direction_is_still_a_number():
 def test_a_miss_rate_above_one_is_refused_wherever_it_enters():
     run = {"delta": 1e-5, "batch_size": 10, "points": 1000, "epochs": 1, "noise_multiplier": 1.0}
     for call in (
-        lambda: guarantees.bayes_amplify(1.0, delta=1e-5, gamma=1.5),
-        lambda: guarantees.account(**run, gamma=1.5),
+        lambda: confidentiality.amplify_by_miss_rate(1.0, delta=1e-5, gamma=1.5),
+        lambda: confidentiality.account_training(**run, gamma=1.5),
     ):
         with pytest.raises(ValueError, match=r"gamma=1\.5: must be in"):
             call()

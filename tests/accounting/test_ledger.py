@@ -11,8 +11,8 @@ from scipy import integrate, stats
 
 from crtbook.tight import compose
 from crtlib.accounting import accountants, ledger
+from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import Guarantee, MissRate
-from crtlib.accounting.ledger import SampledGaussian
 from crtlib.intervals import clopper_pearson_upper, labels_needed
 
 DELTA = 8e-5
@@ -118,7 +118,7 @@ def test_each_event_may_have_a_group_of_its_own():
         return ledger.epsilon(events, delta=DELTA, **options)
 
     shifted = [SampledGaussian(1, 5, 50), SampledGaussian(1, 20, 100)]
-    for relation in ledger.RELATIONS:
+    for relation in ledger.NEIGHBOURING_RELATIONS:
         way = {"neighbouring_relation": relation}
         assert spent(events, group=(2, 1), **way) == pytest.approx(spent(shifted, **way), rel=1e-9)
     assert spent(events, group=(1, 0)) == spent(events[0]) > 0
@@ -133,12 +133,14 @@ def test_what_a_question_leaves_open_is_the_tight_bound_for_one_point_left_out()
     said = {"accountant": "pld", "neighbouring_relation": "add_or_remove", "group": 1}
     found = ledger.epsilon(event, delta=DELTA)
     assert found == ledger.epsilon(event, delta=DELTA, **said)
-    assert ledger.answer(event, delta=DELTA) == accountants.Answer(found, "pld")
+    assert ledger.epsilon_and_accountant(event, delta=DELTA) == accountants.AccountantBound(
+        found, "pld"
+    )
     assert ledger.delta(event, epsilon=0.5) == ledger.delta(event, epsilon=0.5, **said)
     other = {"accountant": "rdp", "neighbouring_relation": "replace", "group": 3}
     sampled = SampledGaussian(0.1, 4.0, 10)
-    much = ledger.answer(sampled, delta=DELTA, **other)
-    assert much == accountants.Answer(ledger.epsilon(sampled, delta=DELTA, **other), "rdp")
+    much = ledger.epsilon_and_accountant(sampled, delta=DELTA, **other)
+    assert much == accountants.AccountantBound(ledger.epsilon(sampled, delta=DELTA, **other), "rdp")
     assert ledger.delta(sampled, epsilon=much.value, **other) == pytest.approx(DELTA, rel=1e-6)
     for name, value in said.items():  # each of the three was heard
         assert ledger.epsilon(sampled, delta=DELTA, **(other | {name: value})) < much.value
@@ -166,7 +168,7 @@ def test_a_relation_is_said_in_words():
 @pytest.mark.parametrize("q, sigma, steps", [(0.01, 1.2705333, 1000), (0.1, 2.0027528, 100)])
 def test_a_tighter_accountant_is_never_above_a_looser_one(q, sigma, steps):
     event = SampledGaussian(q, sigma, steps)
-    for relation in ledger.RELATIONS:
+    for relation in ledger.NEIGHBOURING_RELATIONS:
         eps = {
             name: ledger.epsilon(
                 event, delta=DELTA, accountant=name, neighbouring_relation=relation
@@ -182,7 +184,7 @@ def test_a_tighter_accountant_is_never_above_a_looser_one(q, sigma, steps):
             assert eps["rdp"] == pytest.approx(eps["autodp"], rel=5e-3)
 
 
-@pytest.mark.parametrize("relation", ledger.RELATIONS)
+@pytest.mark.parametrize("relation", ledger.NEIGHBOURING_RELATIONS)
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "autodp"])
 def test_calibrate_then_account(accountant, relation):
     sigma = sigma_for(0.1, 100, 1.5, accountant, relation=relation)
@@ -191,7 +193,7 @@ def test_calibrate_then_account(accountant, relation):
     assert spent <= 1.5 and spent == pytest.approx(1.5, rel=1e-6)
 
 
-@pytest.mark.parametrize("relation", ledger.RELATIONS)
+@pytest.mark.parametrize("relation", ledger.NEIGHBOURING_RELATIONS)
 @pytest.mark.parametrize(
     "accountant, q, steps, epsilon",
     [
@@ -292,7 +294,7 @@ NONE = SampledGaussian(1, 1, 0)
         (lambda: sigma_for(0.1, 10, 1, "gdp"), "accountant='gdp': must be one of pld, rdp"),
         (lambda: sigma_for(0.1, 10, 1, relation="swap"), "neighbouring_relation='swap': must be"),
         (lambda: ledger.delta([], epsilon=-1), "epsilon=-1: must be at least 0"),
-        (lambda: ledger.answer([], delta=2), "delta=2: must be in (0, 1)"),
+        (lambda: ledger.epsilon_and_accountant([], delta=2), "delta=2: must be in (0, 1)"),
         (lambda: ledger.epsilon([NONE], delta=0.1, group=-1), "group=-1: must be a whole number,"),
         (lambda: ledger.epsilon([NONE], delta=0.1, group=1.5), "group=1.5: must be a whole"),
         (lambda: ledger.epsilon([NONE], delta=0.1, group=(1, 2)), "groups=2: must be as many as"),

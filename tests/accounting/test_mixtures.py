@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crtlib.accounting import secrets
+from crtlib.accounting import group_mixtures
 
 # One round, in nats: probabilities, sigma, KL forward, backward, of the replace pair.
 KL = [
@@ -21,7 +21,11 @@ KL = [
 
 
 def one(p, sigma, direction="forward"):
-    return float(secrets.mixture_kl(secrets.counts(p, [0, len(p)]), sigma, direction=direction)[0])
+    return float(
+        group_mixtures.mixture_kl(
+            group_mixtures.group_count_laws(p, [0, len(p)]), sigma, direction=direction
+        )[0]
+    )
 
 
 # --- The law of the count -------------------------------------------------------------------------
@@ -32,7 +36,7 @@ def test_ragged_groups_have_the_law_of_each_alone():
     sizes = rng.integers(0, 60, 5000)  # several blocks, and groups without a point
     p = rng.uniform(0, 0.02, sizes.sum())
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    groups = secrets.counts(p, starts)
+    groups = group_mixtures.group_count_laws(p, starts)
     seen = np.zeros(len(sizes), dtype=int)
     for rows, pmf, tail in groups.blocks:
         seen[rows] += 1
@@ -49,7 +53,7 @@ def test_ragged_groups_have_the_law_of_each_alone():
 def test_what_is_cut_off_is_charged():
     """The bound on the tail is above the tail, and a law cut short loses what it says."""
     for n, q in ((200, 0.01), (1000, 0.05)):
-        (_, pmf, tail), *_ = secrets.counts([q] * n, [0, n]).blocks
+        (_, pmf, tail), *_ = group_mixtures.group_count_laws([q] * n, [0, n]).blocks
         top = pmf.shape[1] - 1
         assert top < n
         assert stats.binom.sf(top, n, q) <= tail[0] <= 1e-30
@@ -62,7 +66,7 @@ def test_what_is_cut_off_is_charged():
 @pytest.mark.parametrize("case", KL)
 def test_golden_divergences(case):
     p, sigma, *expected = case
-    found = [one(p, sigma, direction) for direction in secrets.DIRECTIONS]
+    found = [one(p, sigma, direction) for direction in group_mixtures.DIVERGENCE_DIRECTIONS]
     assert found == pytest.approx(expected, rel=1e-10)
 
 
@@ -91,7 +95,7 @@ def test_divergences_against_thirty_digits(p, sigma):
         divergence(without, density),
         divergence(density, lambda x: density(-x)),
     ]
-    found = [one(p, sigma, direction) for direction in secrets.DIRECTIONS]
+    found = [one(p, sigma, direction) for direction in group_mixtures.DIVERGENCE_DIRECTIONS]
     assert found == pytest.approx(expected, rel=1e-11)
 
 
@@ -108,15 +112,20 @@ def test_the_forward_direction_is_the_worse_one():
     for _ in range(20):
         p = rng.uniform(0, 0.2, rng.integers(1, 30))
         sigma = rng.uniform(0.4, 5)
-        forward, backward, replace = (one(p, sigma, d) for d in secrets.DIRECTIONS)
+        forward, backward, replace = (
+            one(p, sigma, d) for d in group_mixtures.DIVERGENCE_DIRECTIONS
+        )
         assert backward <= forward <= replace / 1.5
 
 
 @pytest.mark.parametrize(
     "call, said",
     [
-        (lambda: secrets.counts([1.2], [0, 1]), r"probabilities: one is 1.2: must be in"),
-        (lambda: secrets.counts([math.nan], [0, 1]), r"probabilities: one is nan"),
+        (
+            lambda: group_mixtures.group_count_laws([1.2], [0, 1]),
+            r"probabilities: one is 1.2: must be in",
+        ),
+        (lambda: group_mixtures.group_count_laws([math.nan], [0, 1]), r"probabilities: one is nan"),
         (lambda: one([0.1], 0.0), r"sigma=0.0: must be positive"),
         (lambda: one([0.1], 1.0, "up"), r"direction='up': must be one of forward"),
     ],

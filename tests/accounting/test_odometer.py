@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from confide import odometer
+from confide import odometer, odometer_lines, spending, text_registry
 from crtlib.accounting import ledger
-from crtlib.accounting.ledger import SampledGaussian
+from crtlib.accounting.events import SampledGaussian
 
 STEP = SampledGaussian(0.02, 1.5, 200)
 CORPUS, OTHER = "c" * 64, "d" * 64
@@ -20,15 +20,15 @@ FACTS = {
 
 
 def add(folder, run="a", **changes):
-    return odometer.add(folder, **{**FACTS, "run": run, "state": "started", **changes})
+    return odometer.add_entry(folder, **{**FACTS, "run": run, "state": "started", **changes})
 
 
 def lines(folder):
-    return [line + "\n" for line in odometer._lines(folder / odometer.LEDGER)]
+    return [line + "\n" for line in odometer_lines._read_lines(folder / odometer_lines.LEDGER_FILE)]
 
 
 def write(folder, content):
-    base = sqlite3.connect(folder / odometer.LEDGER)
+    base = sqlite3.connect(folder / odometer_lines.LEDGER_FILE)
     with base:
         base.execute("DELETE FROM lines")
         base.executemany(
@@ -40,10 +40,10 @@ def write(folder, content):
 def test_a_ledger_is_private_and_holds_what_was_entered(tmp_path):
     folder = tmp_path / "x.odometer"
     first = add(folder)
-    again = odometer.again(folder, first, state="finished", model="a" * 64)
-    assert odometer.read(folder) == [first, again] and again.previous == first.entry
+    again = odometer.add_later_entry(folder, first, state="finished", model="a" * 64)
+    assert odometer.read_entries(folder) == [first, again] and again.previous == first.entry
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / odometer.LEDGER).stat().st_mode & 0o777 == 0o600
+    assert (folder / odometer_lines.LEDGER_FILE).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("harm, says", [
@@ -58,46 +58,48 @@ def test_a_line_that_is_lost_or_changed_shows(tmp_path, harm, says):
         add(tmp_path, run)
     write(tmp_path, harm(lines(tmp_path)))
     with pytest.raises(ValueError, match=says):
-        odometer.read(tmp_path)
+        odometer.read_entries(tmp_path)
     with pytest.raises(ValueError, match=says):  # nor is anything added to it
         add(tmp_path, "d")
 
 
 def test_a_started_run_counts_in_full_and_once(tmp_path):
     first = add(tmp_path)
-    odometer.again(tmp_path, first, state="started", events=(STEP, STEP))  # it went on
-    odometer.again(tmp_path, first, state="finished")
+    odometer.add_later_entry(tmp_path, first, state="started", events=(STEP, STEP))  # it went on
+    odometer.add_later_entry(tmp_path, first, state="finished")
     add(tmp_path, "b")
-    whole = odometer.spent(odometer.read(tmp_path))
+    whole = spending.sum_spending(odometer.read_entries(tmp_path))
     assert (whole.runs, whole.events) == (2, (STEP, STEP))
-    assert odometer.spent(odometer.read(tmp_path), run="b").events == (STEP,)
-    assert odometer.spent(odometer.read(tmp_path), run="a").events == ()
+    assert spending.sum_spending(odometer.read_entries(tmp_path), run="b").events == (STEP,)
+    assert spending.sum_spending(odometer.read_entries(tmp_path), run="a").events == ()
 
 
 def test_what_became_of_an_earlier_run_later_counts(tmp_path):
     first = add(tmp_path)
     add(tmp_path, "b")
-    odometer.again(tmp_path, first, state="finished", events=(STEP, STEP))
-    assert odometer.spent(odometer.read(tmp_path), run="b").events == (STEP, STEP)
-    odometer.strike(tmp_path, first.entry[:12], because="deleted unseen")
-    assert odometer.spent(odometer.read(tmp_path), run="b").runs == 0
+    odometer.add_later_entry(tmp_path, first, state="finished", events=(STEP, STEP))
+    assert spending.sum_spending(odometer.read_entries(tmp_path), run="b").events == (STEP, STEP)
+    odometer.strike_run(tmp_path, first.entry[:12], because="deleted unseen")
+    assert spending.sum_spending(odometer.read_entries(tmp_path), run="b").runs == 0
 
 
 def test_a_run_is_struck_with_a_reason_only(tmp_path):
     first = add(tmp_path)
     with pytest.raises(ValueError, match="because=''"):
-        odometer.strike(tmp_path, first.entry, because=" ")
+        odometer.strike_run(tmp_path, first.entry, because=" ")
     for wrong in ("", "f" * 64):
         with pytest.raises(ValueError, match="must begin the hash of one entry"):
-            odometer.strike(tmp_path, wrong, because="deleted")
-    odometer.again(tmp_path, first, state="struck")  # by hand, without a reason: it counts
-    assert odometer.spent(odometer.read(tmp_path)).runs == 1
+            odometer.strike_run(tmp_path, wrong, because="deleted")
+    odometer.add_later_entry(
+        tmp_path, first, state="struck"
+    )  # by hand, without a reason: it counts
+    assert spending.sum_spending(odometer.read_entries(tmp_path)).runs == 1
 
 
 def test_a_run_without_secret_noise_is_counted_apart(tmp_path):
     add(tmp_path, events=None, delta2=1.0, gamma=1.0, screening="6" * 64)
     add(tmp_path, "b")
-    whole = odometer.spent(odometer.read(tmp_path))
+    whole = spending.sum_spending(odometer.read_entries(tmp_path))
     assert (whole.runs, whole.unprotected) == (1, 1)
     assert whole.rates("5" * 64, 0.0, 0.0) == (0.05, 0.01)
 
@@ -106,7 +108,7 @@ def test_rates_add_over_screenings_and_count_once_for_the_same(tmp_path):
     add(tmp_path, gamma=0.04)
     add(tmp_path, "b", gamma=0.06)
     add(tmp_path, "c", screening="6" * 64, gamma=0.5, delta2=0.2)
-    whole = odometer.spent(odometer.read(tmp_path))
+    whole = spending.sum_spending(odometer.read_entries(tmp_path))
     assert whole.rates("5" * 64, 0.05, 0.03) == pytest.approx((0.56, 0.23))
     assert whole.rates("7" * 64, 0.9, 0.03) == pytest.approx((1.0, 0.24))
 
@@ -114,16 +116,16 @@ def test_rates_add_over_screenings_and_count_once_for_the_same(tmp_path):
 def test_an_earlier_run_of_a_smaller_unit_counts_as_a_group(tmp_path):
     """Composed by the ledger, so equal to the group's epsilon where nothing else was spent."""
     add(tmp_path)
-    before = odometer.spent(odometer.read(tmp_path))
+    before = spending.sum_spending(odometer.read_entries(tmp_path))
     assert before.groups("dialogue", {"turn": 3}) == (3,)
     assert before.groups("turn", {}) == (1,)
     with pytest.raises(ValueError, match="how many turns one dialogue holds"):
         before.groups("dialogue", {})
     add(tmp_path, "b", unit="dialogue", holds={"turn": 3})
-    later = odometer.spent(odometer.read(tmp_path))
+    later = spending.sum_spending(odometer.read_entries(tmp_path))
     assert later.groups("turn", {}) == (1, 1)  # one turn changes one dialogue
     assert later.groups("dialogue", {"turn": 3}) == (3, 1)
-    bill = odometer.bill(odometer.history(tmp_path, None), delta=1e-5)
+    bill = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)
     exact = ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(3, 1))
     assert bill["unit"] == "dialogue" and exact <= bill["together"]["epsilon"] <= exact + 2e-3
     assert ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace") < exact - 0.1
@@ -133,38 +135,42 @@ def test_an_earlier_run_of_a_smaller_unit_counts_as_a_group(tmp_path):
 def test_the_bill_lists_each_run_and_all_together(tmp_path):
     loud = SampledGaussian(0.5, 0.0, 1)
     first = add(tmp_path)
-    odometer.again(tmp_path, first, state="finished", model="a" * 64)
+    odometer.add_later_entry(tmp_path, first, state="finished", model="a" * 64)
     add(tmp_path, "b", method="sgd", events=None, gamma=1.0)
     add(tmp_path, "c", unit="dialogue", events=(loud,), gamma=0.0, screening="6" * 64)
-    odometer.strike(tmp_path, odometer.read(tmp_path)[-1].entry, because="deleted")
-    one, two, three = odometer.bill(odometer.history(tmp_path, None), delta=1e-5)["runs"]
+    odometer.strike_run(tmp_path, odometer.read_entries(tmp_path)[-1].entry, because="deleted")
+    one, two, three = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)[
+        "runs"
+    ]
     assert set(one) == {"entry", "time", "state", "method", "unit", "model", "because", "epsilon"}
     exact = ledger.epsilon(STEP, delta=1e-5, neighbouring_relation="replace")
     assert exact <= one["epsilon"] <= exact + 1e-3 and one["model"] == "a" * 64
     assert (one["state"], two["epsilon"], two["method"]) == ("finished", None, "sgd")
     assert (three["epsilon"], three["because"], three["state"]) == ("inf", "deleted", "struck")
-    bill = odometer.bill(odometer.history(tmp_path, None), delta=1e-5)
+    bill = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)
     assert bill["delta"] == 1e-5 and bill["unit"] == "turn"  # of those that count
     assert bill["together"] == {"epsilon": "inf", "gamma": 0.05, "delta2": 0.01}
-    odometer.strike(tmp_path, two["entry"], because="deleted")
-    again = odometer.bill(odometer.history(tmp_path, None), delta=1e-5)
+    odometer.strike_run(tmp_path, two["entry"], because="deleted")
+    again = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)
     assert again["together"]["epsilon"] == one["epsilon"]
     with pytest.raises(ValueError, match=r"delta=1: must be in \(0, 1\)"):
-        odometer.bill(odometer.history(tmp_path, None), delta=1)
-    odometer.strike(tmp_path, one["entry"], because="deleted")
-    assert odometer.bill(odometer.history(tmp_path, None), delta=1e-5)["together"] == {
-        "epsilon": 0.0, "gamma": 0.0, "delta2": 0.0
-    }  # fmt: skip
+        spending.report_spending(spending.read_history(tmp_path, None), delta=1)
+    odometer.strike_run(tmp_path, one["entry"], because="deleted")
+    assert spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)[
+        "together"
+    ] == {"epsilon": 0.0, "gamma": 0.0, "delta2": 0.0}
 
 
 def test_the_trials_of_a_search_are_spent_too(tmp_path):
     """The certificate charged them, the line did not, and the next model composed with one."""
     line = add(tmp_path, trials=3)
-    assert line.trials == 3 and odometer.again(tmp_path, line, state="finished").trials == 3
-    ((event,),) = [odometer.spent(odometer.read(tmp_path)).events]
+    assert (
+        line.trials == 3 and odometer.add_later_entry(tmp_path, line, state="finished").trials == 3
+    )
+    ((event,),) = [spending.sum_spending(odometer.read_entries(tmp_path)).events]
     assert (event.steps, event.noise_multiplier) == (3 * STEP.steps, STEP.noise_multiplier)
     exact = ledger.epsilon((STEP,) * 3, delta=1e-5, neighbouring_relation="replace")
-    (row,) = odometer.bill(odometer.history(tmp_path, None), delta=1e-5)["runs"]
+    (row,) = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)["runs"]
     assert exact <= row["epsilon"] <= exact + 1e-3
     for wrong in (0, -1, 1.5, True):
         with pytest.raises(ValueError, match="trials"):
@@ -173,12 +179,14 @@ def test_the_trials_of_a_search_are_spent_too(tmp_path):
 
 def test_the_bill_counts_what_the_registry_knows(tmp_path):
     """A20: of the odometer alone, next month's bill began at nothing."""
-    registry = odometer.Registry(tmp_path / "registry")
+    registry = text_registry.Registry(tmp_path / "registry")
     for corpus in (CORPUS, OTHER):
         registry.register(corpus, [("user", "ada")])
     add(tmp_path / "january", registry=registry)
-    odometer.reserve(tmp_path / "february", OTHER)
-    bill = odometer.bill(odometer.history(tmp_path / "february", registry), delta=1e-5)
+    odometer.prepare_odometer(tmp_path / "february", OTHER)
+    bill = spending.report_spending(
+        spending.read_history(tmp_path / "february", registry), delta=1e-5
+    )
     assert len(bill["runs"]) == 1 and bill["together"]["epsilon"] == bill["runs"][0]["epsilon"] > 0
 
 
@@ -186,59 +194,68 @@ def test_an_empty_or_strange_folder_is_of_no_corpus(tmp_path):
     corpus = tmp_path / "talk.jsonl"
     (tmp_path / "a.odometer").mkdir()
     (tmp_path / "b.odometer").mkdir()
-    (tmp_path / "b.odometer" / odometer.LEDGER).write_text("not ours")
+    (tmp_path / "b.odometer" / odometer_lines.LEDGER_FILE).write_text("not ours")
     add(tmp_path / "c.odometer")
-    assert odometer.find(corpus, CORPUS) == tmp_path / "c.odometer"
+    assert odometer.find_odometer(corpus, CORPUS) == tmp_path / "c.odometer"
 
 
 def test_it_is_found_by_the_text_and_not_by_the_name(tmp_path):
     corpus = tmp_path / "talk.jsonl"
-    home = odometer.find(corpus, CORPUS)
+    home = odometer.find_odometer(corpus, CORPUS)
     assert home == tmp_path / "talk.jsonl.odometer"
     add(home)
-    assert odometer.find(tmp_path / "renamed.jsonl", CORPUS) == home
-    assert odometer.find(corpus, OTHER) == tmp_path / f"talk.jsonl-{OTHER[:8]}.odometer"
+    assert odometer.find_odometer(tmp_path / "renamed.jsonl", CORPUS) == home
+    assert odometer.find_odometer(corpus, OTHER) == tmp_path / f"talk.jsonl-{OTHER[:8]}.odometer"
     with pytest.raises(ValueError, match="is of corpus cccccccc…, this is dddddddd…"):
         add(home, corpus=OTHER)
-    assert len(odometer.read(home)) == 1
+    assert len(odometer.read_entries(home)) == 1
 
 
 def test_what_a_model_started_from_counts_though_it_was_struck(tmp_path):
     """ "d" started from the model of "c", that one from "a"'s; nobody ever saw "a" and "b"."""
     made = {run: run * 64 for run in "abcd"}
     for run, base in (("a", None), ("b", None), ("c", made["a"]), ("d", made["c"])):
-        odometer.again(tmp_path, add(tmp_path, run, base=base), state="finished", model=made[run])
-    for e in odometer.read(tmp_path)[:4]:
+        odometer.add_later_entry(
+            tmp_path, add(tmp_path, run, base=base), state="finished", model=made[run]
+        )
+    for e in odometer.read_entries(tmp_path)[:4]:
         if e.state == "started":
-            odometer.strike(tmp_path, e.entry, because="never seen")
-    entries = odometer.read(tmp_path)
-    assert [e.run for e in odometer.spent(entries, run="d").entries] == ["a", "c"]
-    assert [e.run for e in odometer.spent(entries).entries] == ["a", "c", "d"]
-    assert not odometer.spent(entries, run="d").bare
+            odometer.strike_run(tmp_path, e.entry, because="never seen")
+    entries = odometer.read_entries(tmp_path)
+    assert [e.run for e in spending.sum_spending(entries, run="d").entries] == ["a", "c"]
+    assert [e.run for e in spending.sum_spending(entries).entries] == ["a", "c", "d"]
+    assert not spending.sum_spending(entries, run="d").bare
 
 
 def test_a_model_that_started_from_one_without_protection_is_known(tmp_path):
     naked = add(tmp_path, "a", events=None)
-    odometer.again(tmp_path, naked, state="finished", model="a" * 64)
+    odometer.add_later_entry(tmp_path, naked, state="finished", model="a" * 64)
     for run, base in (("b", "a" * 64), ("c", "b" * 64), ("d", None)):
-        odometer.again(tmp_path, add(tmp_path, run, base=base), state="finished", model=run * 64)
-    entries = odometer.read(tmp_path)
-    assert [odometer.spent(entries, run=run).bare for run in "abcd"] == [False, True, True, False]
+        odometer.add_later_entry(
+            tmp_path, add(tmp_path, run, base=base), state="finished", model=run * 64
+        )
+    entries = odometer.read_entries(tmp_path)
+    assert [spending.sum_spending(entries, run=run).bare for run in "abcd"] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_line_of_before_there_were_bases_is_read(tmp_path):
     content = json.loads(lines(tmp_path)[0]) if add(tmp_path) else {}
     del content["base"]
-    content["entry"] = odometer._digest(content)
+    content["entry"] = odometer_lines._hash_line(content)
     write(tmp_path, [json.dumps(content) + "\n"])
-    assert odometer.read(tmp_path)[0].base is None
+    assert odometer.read_entries(tmp_path)[0].base is None
 
 
 def old_ledger(folder, end=""):
     """The ledger of this folder as crtlib wrote it before 0.3, and ``end`` after it."""
     text = "".join(lines(folder))
-    (folder / odometer.LEDGER).unlink()
-    (folder / odometer.IMPORTED).write_text(text + end)
+    (folder / odometer_lines.LEDGER_FILE).unlink()
+    (folder / odometer_lines.OLD_LEDGER_FILE).write_text(text + end)
 
 
 def test_a_ledger_of_before_is_read_and_taken_over(tmp_path):
@@ -246,11 +263,11 @@ def test_a_ledger_of_before_is_read_and_taken_over(tmp_path):
     home = tmp_path / "talk.jsonl.odometer"
     first = add(home)
     old_ledger(home, end='{"schema": "crtlib/odom')
-    assert odometer.read(home) == [first]
-    assert odometer.find(tmp_path / "talk.jsonl", CORPUS) == home
+    assert odometer.read_entries(home) == [first]
+    assert odometer.find_odometer(tmp_path / "talk.jsonl", CORPUS) == home
     second = add(home, "b")
-    assert odometer.read(home) == [first, second] and second.previous == first.entry
-    assert not (home / odometer.IMPORTED).exists()
+    assert odometer.read_entries(home) == [first, second] and second.previous == first.entry
+    assert not (home / odometer_lines.OLD_LEDGER_FILE).exists()
     add(tmp_path / "other.odometer", corpus=OTHER)
     old_ledger(tmp_path / "other.odometer")
     with pytest.raises(ValueError, match="is of corpus dddddddd"):
@@ -260,30 +277,33 @@ def test_a_ledger_of_before_is_read_and_taken_over(tmp_path):
 def test_a_killed_process_leaves_no_dead_folder(tmp_path):
     home = tmp_path / "talk.jsonl.odometer"
     home.mkdir()
-    assert odometer.find(tmp_path / "talk.jsonl", CORPUS) == home
-    (home / odometer.LEDGER).write_bytes(b"")
-    assert odometer.find(tmp_path / "talk.jsonl", CORPUS) == home
-    odometer.reserve(home, CORPUS)
-    assert odometer.find(tmp_path / "talk.jsonl", OTHER) != home and odometer.read(home) == []
+    assert odometer.find_odometer(tmp_path / "talk.jsonl", CORPUS) == home
+    (home / odometer_lines.LEDGER_FILE).write_bytes(b"")
+    assert odometer.find_odometer(tmp_path / "talk.jsonl", CORPUS) == home
+    odometer.prepare_odometer(home, CORPUS)
+    assert (
+        odometer.find_odometer(tmp_path / "talk.jsonl", OTHER) != home
+        and odometer.read_entries(home) == []
+    )
     with pytest.raises(ValueError, match="is of corpus"):
-        odometer.reserve(home, OTHER)
+        odometer.prepare_odometer(home, OTHER)
 
 
 MANY = """
 import sys
-from confide import odometer
-from crtlib.accounting.ledger import SampledGaussian
+from confide import odometer, text_registry
+from crtlib.accounting.events import SampledGaussian
 spend = {"unit": "turn", "method": "crt", "relation": "replace", "screening": "5" * 64,
          "gamma": 0.05, "delta2": 0.01, "holds": {}, "events": (SampledGaussian(0.02, 1.5, 200),)}
-registry = odometer.Registry(odometer.home())
+registry = text_registry.Registry(text_registry.registry_home())
 for k in range(5):
-    home = odometer.find(sys.argv[1], "c" * 64)
+    home = odometer.find_odometer(sys.argv[1], "c" * 64)
     registry.register("c" * 64, [("user", "u")])
     run = f"{sys.argv[2]}-{k}"
-    line = odometer.add(
+    line = odometer.add_entry(
         home, corpus="c" * 64, run=run, state="started", registry=registry, **spend
     )
-    odometer.again(home, line, state="finished", registry=registry)
+    odometer.add_later_entry(home, line, state="finished", registry=registry)
 """
 
 
@@ -293,14 +313,17 @@ def test_four_processes_at_once_have_one_ledger(tmp_path):
     running = [subprocess.Popen([*script, str(k)]) for k in range(4)]
     assert [p.wait(timeout=120) for p in running] == [0] * 4
     (home,) = tmp_path.glob("*.odometer")
-    for entries in (odometer.read(home), odometer.Registry(odometer.home()).entries()):
+    for entries in (
+        odometer.read_entries(home),
+        text_registry.Registry(text_registry.registry_home()).entries(),
+    ):
         assert len(entries) == 40 and len({e.run for e in entries}) == 20
-    assert odometer.spent(odometer.read(home)).events == (STEP,) * 20
+    assert spending.sum_spending(odometer.read_entries(home)).events == (STEP,) * 20
 
 
 def test_next_months_messages_of_the_same_people_bring_their_runs(tmp_path):
     """They share no message, so by their text alone the budgets would not add."""
-    registry = odometer.Registry(tmp_path / "registry")
+    registry = text_registry.Registry(tmp_path / "registry")
     registry.register(CORPUS, [("dialogue", "hello"), ("user", "grace"), ("user", "bob")])
     registry.register(OTHER, [("dialogue", "good morning"), ("user", "bob")])
     registry.register("e" * 64, [("dialogue", "moin"), ("user", "eve")])
@@ -309,22 +332,24 @@ def test_next_months_messages_of_the_same_people_bring_their_runs(tmp_path):
     add(tmp_path / "strangers", "s", corpus="e" * 64, registry=registry)
     add(tmp_path / "february", "b", corpus=OTHER, registry=registry, unit="user")
     add(tmp_path / "january", "later", registry=registry)
-    before = odometer.history(tmp_path / "february", registry, "b").spent("b")
+    before = spending.read_history(tmp_path / "february", registry, "b").spent("b")
     assert [e.run for e in before.entries] == ["a"]
     assert before.groups("user", {"turn": 2}) == (7,)  # as January's text says
-    after = odometer.history(tmp_path / "february", registry).spent()
+    after = spending.read_history(tmp_path / "february", registry).spent()
     assert [e.run for e in after.entries] == ["a", "later", "b"]
     assert b"grace" not in registry.path.read_bytes()
     assert registry.path.stat().st_mode & 0o077 == 0 == registry.folder.stat().st_mode & 0o077
 
 
 def test_a_process_that_was_killed_between_the_two_ledgers_counts_once(tmp_path):
-    registry = odometer.Registry(tmp_path / "registry")
+    registry = text_registry.Registry(tmp_path / "registry")
     registry.register(CORPUS, [("user", "ada")])
     first = add(tmp_path / "x", registry=registry)
-    odometer._append(registry.path, FACTS | {"run": "a", "state": "finished", "model": "a" * 64})
-    odometer._append(registry.path, FACTS | {"run": "b", "state": "started"})
-    whole = odometer.history(tmp_path / "x", registry).spent()
+    odometer._append_line(
+        registry.path, FACTS | {"run": "a", "state": "finished", "model": "a" * 64}
+    )
+    odometer._append_line(registry.path, FACTS | {"run": "b", "state": "started"})
+    whole = spending.read_history(tmp_path / "x", registry).spent()
     assert sorted((e.run, e.state) for e in whole.entries) == [("a", "finished"), ("b", "started")]
     assert first.run == "a" and whole.runs == 2
 
@@ -332,15 +357,15 @@ def test_a_process_that_was_killed_between_the_two_ledgers_counts_once(tmp_path)
 def test_a_copy_of_a_model_and_its_heirs_are_known(tmp_path):
     """By its numbers, where its file is another; an heir of an unprotected model is one too."""
     naked = add(tmp_path, "a", events=None)
-    odometer.again(tmp_path, naked, state="finished", model="a" * 64, tensors="1" * 64)
+    odometer.add_later_entry(tmp_path, naked, state="finished", model="a" * 64, tensors="1" * 64)
     add(tmp_path, "b", base="9" * 64, base_tensors="1" * 64)
-    odometer.strike(tmp_path, add(tmp_path, "x").entry, because="never seen")
+    odometer.strike_run(tmp_path, add(tmp_path, "x").entry, because="never seen")
     add(tmp_path, "c")
-    entries = odometer.read(tmp_path)
-    assert odometer.spent(entries, run="b").bare
-    last = odometer.spent(entries, run="c")
+    entries = odometer.read_entries(tmp_path)
+    assert spending.sum_spending(entries, run="b").bare
+    last = spending.sum_spending(entries, run="c")
     assert not last.bare and (last.runs, last.unprotected, last.events) == (0, 2, ())
-    assert odometer.spent(entries, run="x").struck and not last.struck
+    assert spending.sum_spending(entries, run="x").struck and not last.struck
 
 
 def test_a_link_to_a_corpus_has_its_odometer(tmp_path):
@@ -348,14 +373,16 @@ def test_a_link_to_a_corpus_has_its_odometer(tmp_path):
     (tmp_path / "data" / "talk.jsonl").write_text("")
     link = tmp_path / "link.jsonl"
     link.symlink_to(tmp_path / "data" / "talk.jsonl")
-    assert odometer.find(link, CORPUS) == tmp_path / "data" / "talk.jsonl.odometer"
+    assert odometer.find_odometer(link, CORPUS) == tmp_path / "data" / "talk.jsonl.odometer"
 
 
 def test_a_line_waits_for_the_one_that_is_being_written(tmp_path):
     """Between what it reads and what it adds nobody else adds anything."""
     add(tmp_path)
-    with odometer._transaction(tmp_path / odometer.LEDGER):
-        other = sqlite3.connect(tmp_path / odometer.LEDGER, timeout=0, isolation_level=None)
+    with odometer_lines._open_transaction(tmp_path / odometer_lines.LEDGER_FILE):
+        other = sqlite3.connect(
+            tmp_path / odometer_lines.LEDGER_FILE, timeout=0, isolation_level=None
+        )
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(sqlite3.OperationalError, match="locked"):
@@ -365,34 +392,34 @@ def test_a_line_waits_for_the_one_that_is_being_written(tmp_path):
 
 def test_a_line_is_on_disk_before_training_goes_on(tmp_path):
     """SQLite's own synchronous=EXTRA, which is 3: file and folder are synced at each commit."""
-    with odometer._transaction(tmp_path / odometer.LEDGER) as base:
+    with odometer_lines._open_transaction(tmp_path / odometer_lines.LEDGER_FILE) as base:
         assert base.execute("PRAGMA synchronous").fetchone() == (3,)
         assert base.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
 def test_a_run_that_went_on_is_after_all_that_started_before_it_did(tmp_path):
     """In its own odometer and in the registry; what became of it before is no earlier run."""
-    registry = odometer.Registry(tmp_path / "registry")
+    registry = text_registry.Registry(tmp_path / "registry")
     registry.register(CORPUS, [("user", "ada")])
     first = add(tmp_path / "x", registry=registry)
     add(tmp_path / "y", "b", registry=registry)
-    odometer.again(tmp_path / "x", first, registry=registry)
-    odometer.again(tmp_path / "x", first, registry=registry, state="finished")
+    odometer.add_later_entry(tmp_path / "x", first, registry=registry)
+    odometer.add_later_entry(tmp_path / "x", first, registry=registry, state="finished")
     add(tmp_path / "y", "c", registry=registry)
-    before = odometer.history(tmp_path / "x", registry, "a").spent("a")
+    before = spending.read_history(tmp_path / "x", registry, "a").spent("a")
     assert [e.run for e in before.entries] == ["b"]
 
 
 def test_a_run_of_two_models_counts_for_each(tmp_path):
     first = add(tmp_path)
     for model in ("a" * 64, "b" * 64, "b" * 64):
-        odometer.again(tmp_path, first, state="finished", model=model)
+        odometer.add_later_entry(tmp_path, first, state="finished", model=model)
     add(tmp_path, "b")
-    assert odometer.spent(odometer.read(tmp_path), run="b").events == (STEP, STEP)
+    assert spending.sum_spending(odometer.read_entries(tmp_path), run="b").events == (STEP, STEP)
 
 
 def test_a_run_with_one_line_without_protection_has_none(tmp_path):
     first = add(tmp_path, events=None)
-    odometer.again(tmp_path, first, events=(STEP,))
-    whole = odometer.spent(odometer.read(tmp_path))
+    odometer.add_later_entry(tmp_path, first, events=(STEP,))
+    whole = spending.sum_spending(odometer.read_entries(tmp_path))
     assert (whole.runs, whole.unprotected) == (0, 1)

@@ -12,18 +12,18 @@ from crtbook import theorems
 from crtbook.tight import guarantees as of_secrets
 from crtbook.tight import noise_multiplier as tight_noise
 from crtbook.tight import tight_posterior
-from crtlib.accounting import accountants, secrets
-from crtlib.accounting.composition import Pair
-from crtlib.accounting.ledger import WeightedGaussian
-from crtlib.accounting.secrets import (
-    RELATIONS,
-    TARGETS,
-    guarantees,
-    kl,
-    noise_multiplier,
-    plan,
-    sampling_probabilities,
-    sweep,
+from crtlib.accounting import group_mixtures, renyi, secret_guesses
+from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.privacy_loss import GaussianMixturePair
+from crtlib.accounting.secret_protection import (
+    PROMISE_DIRECTIONS,
+    TARGET_EXPONENTS,
+    noise_multiplier_for_promises,
+    plan_protection,
+    probabilities_from_weights,
+    secret_guess_bounds,
+    secret_kl_divergences,
+    sweep_scales,
 )
 
 KL = [  # prior, posterior, divergence
@@ -61,7 +61,7 @@ GOLDEN_POSTERIOR = (0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204)
 
 def golden(**changes):
     options = {"steps": 100, "batch_size": 1, "scale": 1.0, "targets": "linear"} | changes
-    return plan(GOLDEN, 0.01, GOLDEN_POSTERIOR, **options)
+    return plan_protection(GOLDEN, 0.01, GOLDEN_POSTERIOR, **options)
 
 
 def instance(secrets=400, examples=3000, seed=0):
@@ -78,9 +78,11 @@ def instance(secrets=400, examples=3000, seed=0):
 
 def test_golden_divergences_and_back():
     p, r, c = np.array(KL).T
-    np.testing.assert_allclose(secrets.divergence(p, r), c, rtol=1e-10)
+    np.testing.assert_allclose(secret_guesses.allowed_divergence(p, r), c, rtol=1e-10)
     for c, row in POSTERIOR.items():
-        np.testing.assert_allclose(secrets.posterior(c, PRIORS), row, rtol=2e-9)
+        np.testing.assert_allclose(
+            secret_guesses.posterior_from_divergence(c, PRIORS), row, rtol=2e-9
+        )
 
 
 def test_a_posterior_is_never_below_the_exact_one():
@@ -88,25 +90,29 @@ def test_a_posterior_is_never_below_the_exact_one():
     mpmath.mp.dps = 40
     rng = np.random.default_rng(2)
     for c, p in zip(10 ** rng.uniform(-9, 1, 200), 10 ** rng.uniform(-7, -0.1, 200), strict=True):
-        r, prior = mpmath.mpf(float(secrets.posterior(c, p))), mpmath.mpf(p)
+        r, prior = mpmath.mpf(float(secret_guesses.posterior_from_divergence(c, p))), mpmath.mpf(p)
         if r < 1:
             spent = r * mpmath.log(r / prior) + (1 - r) * mpmath.log((1 - r) / (1 - prior))
             assert spent >= c
             assert spent <= c + 1e-14 * (1 + c)
 
 
-@pytest.mark.parametrize("kind", secrets.DIVERGENCES)
+@pytest.mark.parametrize("kind", secret_guesses.DIVERGENCE_KINDS)
 def test_posterior_inverts_divergence(kind):
     p, r, _ = np.array(KL).T
     c = {
-        "kl": secrets.divergence(p, r),
+        "kl": secret_guesses.allowed_divergence(p, r),
         "chi2": (r - p) ** 2 / (p * (1 - p)),
         "tv": r - p,
         "pure": np.log(r / (1 - r)) - np.log(p / (1 - p)),
     }[kind]
-    np.testing.assert_allclose(secrets.posterior(c, p, kind=kind), r, rtol=1e-9)
-    assert (secrets.posterior(c * 1.01, p, kind=kind) > r).all()
-    assert secrets.posterior(0.0, 0.3, kind=kind) == pytest.approx(0.3, rel=1e-12)
+    np.testing.assert_allclose(
+        secret_guesses.posterior_from_divergence(c, p, kind=kind), r, rtol=1e-9
+    )
+    assert (secret_guesses.posterior_from_divergence(c * 1.01, p, kind=kind) > r).all()
+    assert secret_guesses.posterior_from_divergence(0.0, 0.3, kind=kind) == pytest.approx(
+        0.3, rel=1e-12
+    )
     # Above by definition: the f-divergence of two coins.
     f = {
         "kl": lambda a, b: a * math.log(a / b),
@@ -129,7 +135,7 @@ def test_kl_of_a_reconstruction_bounds_its_success():
         truth = rng.integers(k, size=n)
         seen[np.arange(n), truth] += shift
         success = (seen.argmax(axis=1) == truth).mean()
-        bound = float(secrets.posterior(shift**2 / 2, 1 / k))
+        bound = float(secret_guesses.posterior_from_divergence(shift**2 / 2, 1 / k))
         assert 1.5 / k < success < bound
         best = tight_posterior(np.array([0.0, 1.0]), 1 / shift, 1, 1 / k)[1]
         assert success < best + 4 * math.sqrt(0.25 / n) and best < bound
@@ -140,14 +146,14 @@ def test_kl_of_a_reconstruction_bounds_its_success():
 
 @pytest.mark.parametrize("order", [1.5, 2, 4])
 def test_lemma_3_2_by_renyi_is_its_definition(order):
-    law, sigma, a = secrets.poisson_binomial([0.2] * 5), 4.0, mpmath.mpf(order)
+    law, sigma, a = group_mixtures.poisson_binomial([0.2] * 5), 4.0, mpmath.mpf(order)
 
     def term(x):
         ratio = sum(p * mpmath.exp((2 * x * n - n**2) / (2 * sigma**2)) for n, p in enumerate(law))
         return ratio**a * mpmath.npdf(x, 0, sigma)
 
     spent = mpmath.log(mpmath.quad(term, [-60, -20, 0, 20, 60])) / (a - 1)
-    mine = accountants.divergences(Pair(tuple(law), sigma, "forward"), [order])[0]
+    mine = renyi.renyi_divergences(GaussianMixturePair(tuple(law), sigma, "forward"), [order])[0]
     assert mine == pytest.approx(float(spent), rel=1e-6)
     r = theorems.by_renyi([mine], [order], 0.01)
     coins = r**order * 0.01 ** (1 - order) + (1 - r) ** order * 0.99 ** (1 - order)
@@ -168,14 +174,14 @@ def test_what_is_no_renyi_divergence_is_refused(divergences, orders, prior, said
 
 
 def test_sampling_probabilities():
-    p, certain = sampling_probabilities(np.array([0.25, 0.6, 0.15, 1.0]), 1)
+    p, certain = probabilities_from_weights(np.array([0.25, 0.6, 0.15, 1.0]), 1)
     assert p.tolist() == pytest.approx([0.125, 0.3, 0.075, 0.5]) and certain == 0
-    p, certain = sampling_probabilities(np.array([1.0, 0.2, 0.1, 0.0]), 2)
+    p, certain = probabilities_from_weights(np.array([1.0, 0.2, 0.1, 0.0]), 2)
     assert p.tolist() == pytest.approx([1.0, 2 / 3, 1 / 3, 0.0]) and certain == 1
-    p, certain = sampling_probabilities(np.array([1.0, 1.0, 0.0]), 2)
+    p, certain = probabilities_from_weights(np.array([1.0, 1.0, 0.0]), 2)
     assert p.tolist() == [1.0, 1.0, 0.0]
     with pytest.raises(ValueError, match="batch_size=3: must be at most 2, the examples kept"):
-        sampling_probabilities(np.array([1.0, 1.0, 0.0]), 3)
+        probabilities_from_weights(np.array([1.0, 1.0, 0.0]), 3)
 
 
 # --- Noise ----------------------------------------------------------------------------------------
@@ -184,9 +190,9 @@ def test_sampling_probabilities():
 @pytest.mark.parametrize("n, q, prior, posterior, sigma, tight", NOISE)
 def test_golden_noise(n, q, prior, posterior, sigma, tight):
     held = sparse.csr_array(np.ones((1, n)))
-    found = noise_multiplier(held, np.full(n, q), prior, posterior, steps=1000)
+    found = noise_multiplier_for_promises(held, np.full(n, q), prior, posterior, steps=1000)
     assert found == pytest.approx(sigma, abs=1e-6)
-    law = secrets.poisson_binomial([q] * n)  # the tight one lies between these two
+    law = group_mixtures.poisson_binomial([q] * n)  # the tight one lies between these two
     at = [tight_posterior(law, s, 1000, prior) for s in (tight * 0.997, tight * 1.001)]
     assert at[1][1] <= posterior <= at[0][0]
 
@@ -195,14 +201,17 @@ def test_noise_is_the_least_that_keeps_every_promise():
     """Screening must not lose a secret: all are checked, and a little less noise breaks one."""
     held, posterior = instance(1000, 3000)
     q = np.random.default_rng(1).uniform(0, 0.02, 3000)
-    for relation in RELATIONS:
-        sigma = noise_multiplier(
+    for relation in PROMISE_DIRECTIONS:
+        sigma = noise_multiplier_for_promises(
             held, q, 0.01, posterior, steps=200, neighbouring_relation=relation
         )
-        allowed = secrets.divergence(0.01, posterior)
-        assert (200 * kl(held, q, sigma, neighbouring_relation=relation) <= allowed).all()
+        allowed = secret_guesses.allowed_divergence(0.01, posterior)
         assert (
-            200 * kl(held, q, sigma * (1 - 1e-9), neighbouring_relation=relation) > allowed
+            200 * secret_kl_divergences(held, q, sigma, neighbouring_relation=relation) <= allowed
+        ).all()
+        assert (
+            200 * secret_kl_divergences(held, q, sigma * (1 - 1e-9), neighbouring_relation=relation)
+            > allowed
         ).any()
 
 
@@ -224,8 +233,9 @@ def test_golden_plan():
     assert made.binding.tolist() == [1] and made.kept == pytest.approx(0.5) and made.gap < 1e-9
     each = of_secrets(made, range(4))
     assert [g.load for g in each] == pytest.approx([0.5, 0.575, 0.125, 0.3], abs=1e-8)
-    allowed = secrets.divergence(0.01, GOLDEN_POSTERIOR)
-    ratios = [float(secrets.divergence(0.01, g.posterior_kl)) / c for g, c in zip(each, allowed)]  # noqa: B905
+    allowed = secret_guesses.allowed_divergence(0.01, GOLDEN_POSTERIOR)
+    pairs = zip(each, allowed, strict=True)
+    ratios = [float(secret_guesses.allowed_divergence(0.01, g.posterior_kl)) / c for g, c in pairs]
     assert ratios == pytest.approx([0.878272, 1, 0.220851, 0.524988], abs=2e-6)
     for g in each:
         assert g.posterior_tight < g.posterior_kl <= g.promised * (1 + 1e-9)
@@ -276,7 +286,7 @@ def test_a_plan_tells_in_numbers_what_it_does():
 
 def test_plans_are_compared_a_row_each():
     options = {"steps": 100, "batch_size": 1, "targets": "linear"}
-    table = sweep(GOLDEN, 0.01, GOLDEN_POSTERIOR, scales=(1.0, math.inf), **options)
+    table = sweep_scales(GOLDEN, 0.01, GOLDEN_POSTERIOR, scales=(1.0, math.inf), **options)
     plans = [golden(), golden(scale=math.inf)]
     names = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
     assert list(table) == [*names, "binding"]
@@ -289,23 +299,31 @@ def test_plans_are_compared_a_row_each():
 def test_what_was_done_is_charged_round_by_round():
     p, prior = (0.125, 0.3, 0.075, 0.5), 0.01
     events = WeightedGaussian(p, 4.0, 60), WeightedGaussian((0.1,) * 4, 5.0, 40)
-    for relation in RELATIONS:
+    for relation in PROMISE_DIRECTIONS:
         told = {"neighbouring_relation": relation}
-        each = [e.steps * kl(GOLDEN, e.sampling_probabilities, e.noise_multiplier, **told)
-                for e in events]  # fmt: skip
-        bound, spent = guarantees(events, GOLDEN, prior=prior, **told)
+        each = [
+            e.steps
+            * secret_kl_divergences(GOLDEN, e.sampling_probabilities, e.noise_multiplier, **told)
+            for e in events
+        ]
+        bound, spent = secret_guess_bounds(events, GOLDEN, prior=prior, **told)
         assert spent.tolist() == pytest.approx((each[0] + each[1]).tolist(), rel=1e-12)
-        assert bound.tolist() == secrets.posterior(spent, prior).tolist()
-        assert guarantees(events[0], GOLDEN, prior=prior, **told)[1].tolist() == each[0].tolist()
-    assert guarantees(events, GOLDEN, prior=prior)[1].tolist() == pytest.approx(
-        guarantees(events, GOLDEN, prior=prior, neighbouring_relation="reference")[1].tolist()
+        assert bound.tolist() == secret_guesses.posterior_from_divergence(spent, prior).tolist()
+        assert (
+            secret_guess_bounds(events[0], GOLDEN, prior=prior, **told)[1].tolist()
+            == each[0].tolist()
+        )
+    assert secret_guess_bounds(events, GOLDEN, prior=prior)[1].tolist() == pytest.approx(
+        secret_guess_bounds(events, GOLDEN, prior=prior, neighbouring_relation="reference")[
+            1
+        ].tolist()
     )
     bare = WeightedGaussian((0.0, 0.0, 0.1, 0.0), 0.0, 1), events[1]
-    bound, spent = guarantees(bare, GOLDEN, prior=prior)
+    bound, spent = secret_guess_bounds(bare, GOLDEN, prior=prior)
     assert bound[:2].tolist() == [1, 1] and np.isinf(spent).tolist() == [True, True, False, False]
-    assert bound[2] == guarantees(events[1], GOLDEN, prior=prior)[0][2] < 0.03
+    assert bound[2] == secret_guess_bounds(events[1], GOLDEN, prior=prior)[0][2] < 0.03
     with pytest.raises(ValueError, match="incidence: has 4 points, the phase 2"):
-        guarantees(WeightedGaussian((0.1, 0.2), 1.0, 1), GOLDEN, prior=prior)
+        secret_guess_bounds(WeightedGaussian((0.1, 0.2), 1.0, 1), GOLDEN, prior=prior)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +331,9 @@ def test_what_was_done_is_charged_round_by_round():
 )
 def test_every_secret_keeps_its_promise(targets, tight, many):
     held, posterior = instance(many, 600)
-    made = plan(held, 0.01, posterior, steps=200, batch_size=15, scale=12.0, targets=targets)
+    made = plan_protection(
+        held, 0.01, posterior, steps=200, batch_size=15, scale=12.0, targets=targets
+    )
     if tight:
         noise = tight_noise(
             held, made.probabilities, 0.01, posterior, steps=200, accounting="tight"
@@ -321,8 +341,11 @@ def test_every_secret_keeps_its_promise(targets, tight, many):
         assert noise < made.noise_multiplier
         made = replace(made, noise_multiplier=noise)
     assert made.probabilities.sum() == pytest.approx(15) and made.gap < 1e-8
-    power = TARGETS[targets]
-    assert (held @ made.weights <= 12 * secrets.divergence(0.01, posterior) ** power + 1e-9).all()
+    power = TARGET_EXPONENTS[targets]
+    assert (
+        held @ made.weights
+        <= 12 * secret_guesses.allowed_divergence(0.01, posterior) ** power + 1e-9
+    ).all()
     for j, g in enumerate(of_secrets(made, range(many), tight=tight)):
         assert g.posterior <= posterior[j] * (1 + 1e-9)
         assert g.examples == np.diff(held.indptr)[j]
@@ -332,10 +355,10 @@ def test_budgets_by_the_square_root_keep_more_with_less_noise():
     """An ablation of ours, on one synthetic instance: fewer copies, and those well chosen."""
     held, posterior = instance()
     options = {"steps": 200, "batch_size": 15}
-    whole = plan(held, 0.01, posterior, scale=1e6, **options)
+    whole = plan_protection(held, 0.01, posterior, scale=1e6, **options)
     assert whole.kept == 1 and whole.noise_multiplier > 20
-    linear = plan(held, 0.01, posterior, scale=20.0, targets="linear", **options)
-    root = plan(held, 0.01, posterior, scale=20.0, **options)
+    linear = plan_protection(held, 0.01, posterior, scale=20.0, targets="linear", **options)
+    root = plan_protection(held, 0.01, posterior, scale=20.0, **options)
     assert linear.noise_multiplier < whole.noise_multiplier / 3
     assert root.kept > linear.kept and root.noise_multiplier < linear.noise_multiplier
 
@@ -345,7 +368,9 @@ def test_a_plan_does_not_depend_on_how_the_incidence_is_written():
     rows, columns = GOLDEN.nonzero()
     twice = np.concatenate([rows, rows])[::-1], np.concatenate([columns, columns])[::-1]
     again = sparse.coo_array((np.full(14, 3.0), twice), shape=(4, 4))
-    made = plan(again, 0.01, GOLDEN_POSTERIOR, steps=100, batch_size=1, scale=1.0, targets="linear")
+    made = plan_protection(
+        again, 0.01, GOLDEN_POSTERIOR, steps=100, batch_size=1, scale=1.0, targets="linear"
+    )
     np.testing.assert_array_equal(made.probabilities, golden().probabilities)
     assert made.noise_multiplier == golden().noise_multiplier
 
@@ -353,9 +378,14 @@ def test_a_plan_does_not_depend_on_how_the_incidence_is_written():
 def test_planted_fault_group_counted_as_one_example():
     """Accounting each example by itself, as for DP of a point, would promise too much."""
     made = golden()
-    whole = 100 * kl(GOLDEN, made.probabilities, made.noise_multiplier)[1]
+    whole = 100 * secret_kl_divergences(GOLDEN, made.probabilities, made.noise_multiplier)[1]
     single = max(
-        100 * float(secrets.mixture_kl(secrets.counts([q], [0, 1]), made.noise_multiplier)[0])
+        100
+        * float(
+            group_mixtures.mixture_kl(
+                group_mixtures.group_count_laws([q], [0, 1]), made.noise_multiplier
+            )[0]
+        )
         for q in made.probabilities
     )
     assert single < 0.9 * whole
@@ -392,17 +422,17 @@ def test_refused_plans(changes, said):
 )
 def test_refused_promises(prior, posterior, said):
     with pytest.raises(ValueError, match=said):
-        plan(GOLDEN, prior, posterior, steps=1, batch_size=1, scale=1.0)
+        plan_protection(GOLDEN, prior, posterior, steps=1, batch_size=1, scale=1.0)
 
 
 def test_a_secret_in_no_example_is_refused():
     empty = sparse.csr_array([[1, 0], [0, 0]])
     with pytest.raises(ValueError, match="secrets without an example=1: must be 0"):
-        plan(empty, 0.01, 0.1, steps=1, batch_size=1, scale=1.0)
+        plan_protection(empty, 0.01, 0.1, steps=1, batch_size=1, scale=1.0)
 
 
 def test_of_equally_held_secrets_the_strictest_promise_binds():
-    made = plan(
+    made = plan_protection(
         sparse.csr_array(np.eye(3)), 0.01, [0.5, 0.05, 0.3], steps=100, batch_size=1, scale=math.inf
     )
     assert made.binding.tolist() == [1]

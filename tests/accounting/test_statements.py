@@ -8,8 +8,8 @@ from scipy import stats
 
 from crtbook.theorems import hockey_stick, indistinguishability
 from crtbook.tight import compose
-from crtlib.accounting import guarantees, ledger, secrets
-from crtlib.accounting.ledger import SampledGaussian
+from crtlib.accounting import confidentiality, group_mixtures, guess_bounds, ledger
+from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import clopper_pearson_upper
 
 REPLACE = {"neighbouring_relation": "replace"}
@@ -30,8 +30,10 @@ def example():
 
 
 def guesses(event, copies, traces, public):
-    value = guarantees.advantage(event, copies=copies, trace_rate=traces, public_rate=public)
-    return 100 * guarantees.right_guess(value)
+    value = guess_bounds.guess_advantage(
+        event, copies=copies, trace_rate=traces, public_rate=public
+    )
+    return 100 * guess_bounds.right_guess_rate(value)
 
 
 def test_the_worked_example(example):
@@ -39,9 +41,9 @@ def test_the_worked_example(example):
     assert event.noise_multiplier == pytest.approx(0.844316, abs=1e-6)
     assert (traces, public) == pytest.approx((0.054935, 0.009180), abs=1e-6)
     assert ledger.epsilon(event, delta=1e-6, **REPLACE) == pytest.approx(3, abs=1e-6)
-    secret = guarantees.bayes_at_fixed_delta(event, gamma=traces, delta=1e-6, **REPLACE)
+    secret = confidentiality.confidentiality_epsilon(event, gamma=traces, delta=1e-6, **REPLACE)
     assert secret == pytest.approx(0.4516, abs=1e-4)
-    paper = guarantees.bayes_at_fixed_delta(event, gamma=traces, delta=1e-6)
+    paper = confidentiality.confidentiality_epsilon(event, gamma=traces, delta=1e-6)
     assert paper == pytest.approx(0.2709, abs=1e-4)
     distances = [ledger.delta(event, epsilon=0, group=k, **REPLACE) for k in range(1, 7)]
     assert distances == pytest.approx([0.2208, 0.4185, 0.5845, 0.7157, 0.8137, 0.8829], abs=1e-4)
@@ -51,11 +53,11 @@ def test_the_worked_example(example):
     assert guesses(event, 5, traces, public) == pytest.approx(55.33, abs=0.01)
     assert guesses(event, 20, traces, public) == pytest.approx(71.20, abs=0.01)
     for prior, most in ((1e-6, 21.1), (1e-3, 20.1)):
-        value = guarantees.value_guess(3.0, delta=1e-6, prior=prior)
+        value = guess_bounds.value_guess_rate(3.0, delta=1e-6, prior=prior)
         assert value / prior == pytest.approx(most, abs=0.05)
     twice = [event, event]
     assert ledger.epsilon(twice, delta=1e-6, **REPLACE) == pytest.approx(4.0953, abs=1e-3)
-    secret = guarantees.bayes_at_fixed_delta(twice, gamma=traces, delta=1e-6, **REPLACE)
+    secret = confidentiality.confidentiality_epsilon(twice, gamma=traces, delta=1e-6, **REPLACE)
     assert secret == pytest.approx(0.9806, abs=1e-3)
     assert guesses(twice, 1, traces, public) == pytest.approx(51.31, abs=0.01)
     assert guesses(twice, 1, 1.0, 0.0) == pytest.approx(65.45, abs=0.01)
@@ -74,10 +76,10 @@ def test_the_worked_example_by_other_routes(example):
     ).self_compose(steps)
     assert theirs.get_epsilon_for_delta(1e-6) == pytest.approx(3, abs=1e-5)
     read = theirs.get_epsilon_for_delta(1e-6 / traces)
-    amplified, _ = guarantees.bayes_amplify(read, delta=1e-6, gamma=traces)
+    amplified, _ = confidentiality.amplify_by_miss_rate(read, delta=1e-6, gamma=traces)
     assert amplified == pytest.approx(0.4516, abs=1e-4)
     for k, expected in ((1, 0.2208), (4, 0.7157)):
-        law = secrets.poisson_binomial([q] * k)
+        law = group_mixtures.poisson_binomial([q] * k)
         low, high = compose(law, sigma, steps, direction="replace").delta(0.0)
         assert low <= expected + 1e-4 and expected - 1e-4 <= high < low + 1e-5
 
@@ -95,7 +97,9 @@ def mechanism(clear, q=0.4, noise=0.6):
 def test_right_guesses_are_those_of_the_best_adversary():
     p, q = mechanism(2), mechanism(0)
     best = 0.5 * np.maximum(p, q).sum()  # the likelier world at each outcome
-    assert guarantees.right_guess(hockey_stick(p, q, epsilon=0.0)) == pytest.approx(best, rel=1e-12)
+    assert guess_bounds.right_guess_rate(hockey_stick(p, q, epsilon=0.0)) == pytest.approx(
+        best, rel=1e-12
+    )
 
 
 def test_a_value_is_guessed_at_most_as_often_as_is_said():
@@ -106,9 +110,9 @@ def test_a_value_is_guessed_at_most_as_often_as_is_said():
         prior = rng.dirichlet(np.ones(5))
         epsilon, right = 0.4, (prior[:, None] * worlds).max(axis=0).sum()
         delta = max(indistinguishability(w, silent, epsilon=epsilon) for w in worlds)
-        bound = guarantees.value_guess(epsilon, delta=delta, prior=float(prior.max()))
+        bound = guess_bounds.value_guess_rate(epsilon, delta=delta, prior=float(prior.max()))
         assert right <= bound + 1e-12
-    assert guarantees.value_guess(800.0, delta=0.1, prior=0.5) == 1.0
+    assert guess_bounds.value_guess_rate(800.0, delta=0.1, prior=0.5) == 1.0
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 1.0, 1.7, 2.5, 3.0])
@@ -120,7 +124,7 @@ def test_the_concave_majorant_is_the_worst_law_with_that_mean(at):
         for law in product(grid, repeat=4)
         if abs(sum(law) - 1) < 1e-9 and np.dot(law, range(4)) <= at + 1e-9
     )
-    assert worst - 1e-9 <= guarantees.concave_majorant(values, at) <= worst + 0.03
+    assert worst - 1e-9 <= guess_bounds.concave_majorant(values, at) <= worst + 0.03
 
 
 def test_the_bound_for_copies_holds_however_misses_depend():
@@ -128,7 +132,7 @@ def test_the_bound_for_copies_holds_however_misses_depend():
     copies, gamma = 3, 0.1
     worlds = [mechanism(k) for k in range(copies + 1)]
     distances = [hockey_stick(w, worlds[0], epsilon=0.0) for w in worlds]
-    bound = guarantees.concave_majorant(distances, copies * gamma)
+    bound = guess_bounds.concave_majorant(distances, copies * gamma)
     laws = {
         "together": [1 - gamma, 0, 0, gamma],
         "independent": stats.binom.pmf(range(4), 3, gamma),
@@ -145,10 +149,10 @@ def test_the_bound_for_copies_holds_however_misses_depend():
 
 def test_advantage_is_one_where_a_secret_is_public():
     event = SampledGaussian(0.1, 2.0, 10)
-    assert guarantees.advantage(event, copies=4, trace_rate=0.1, public_rate=0.3) == 1
-    assert guarantees.advantage(event, copies=0, trace_rate=0.1, public_rate=0.3) == 0
-    few = guarantees.advantage(event, copies=2, trace_rate=0.1, public_rate=0.01)
-    more = guarantees.advantage(event, copies=3, trace_rate=0.1, public_rate=0.01)
+    assert guess_bounds.guess_advantage(event, copies=4, trace_rate=0.1, public_rate=0.3) == 1
+    assert guess_bounds.guess_advantage(event, copies=0, trace_rate=0.1, public_rate=0.3) == 0
+    few = guess_bounds.guess_advantage(event, copies=2, trace_rate=0.1, public_rate=0.01)
+    more = guess_bounds.guess_advantage(event, copies=3, trace_rate=0.1, public_rate=0.01)
     assert 0.02 < few < more < 1
 
 
@@ -157,29 +161,45 @@ def test_a_statement_is_about_replaced_points_unless_told_otherwise():
     for way, told in ((REPLACE, {}), (REPLACE, REPLACE), (ADD, ADD)):
         far = [ledger.delta(event, epsilon=0, group=k, **way) for k in (1, 2, 4)]
         rates = {"copies": 2, "trace_rate": 0.1, **told}
-        bound = guarantees.concave_majorant([0, *far[:2]], 0.2)
-        assert guarantees.advantage(event, **rates) == pytest.approx(bound, rel=1e-9)
-        assert guarantees.advantage(event, public_rate=0.01, **rates) == pytest.approx(bound + 0.02)
-        bound = guarantees.concave_majorant([0, *far[1:]], 0.2)
-        assert guarantees.advantage(event, group=2, **rates) == pytest.approx(bound, rel=1e-9)
-        both = guarantees.advantage([event, other], group=(2, 0), **rates)
+        bound = guess_bounds.concave_majorant([0, *far[:2]], 0.2)
+        assert guess_bounds.guess_advantage(event, **rates) == pytest.approx(bound, rel=1e-9)
+        assert guess_bounds.guess_advantage(event, public_rate=0.01, **rates) == pytest.approx(
+            bound + 0.02
+        )
+        bound = guess_bounds.concave_majorant([0, *far[1:]], 0.2)
+        assert guess_bounds.guess_advantage(event, group=2, **rates) == pytest.approx(
+            bound, rel=1e-9
+        )
+        both = guess_bounds.guess_advantage([event, other], group=(2, 0), **rates)
         assert both == pytest.approx(bound, rel=1e-9)
 
 
 @pytest.mark.parametrize(
     "call, said",
     [
-        (lambda e: guarantees.advantage(e, copies=1, trace_rate=2), "trace_rate=2: must be in"),
-        (lambda e: guarantees.advantage(e, copies=-1, trace_rate=0), "copies=-1: must be a whole"),
-        (lambda e: guarantees.advantage(e, copies=1.5, trace_rate=0), "copies=1.5: must be a whol"),
         (
-            lambda e: guarantees.advantage(e, copies=1, trace_rate=0, public_rate=2),
+            lambda e: guess_bounds.guess_advantage(e, copies=1, trace_rate=2),
+            "trace_rate=2: must be in",
+        ),
+        (
+            lambda e: guess_bounds.guess_advantage(e, copies=-1, trace_rate=0),
+            "copies=-1: must be a whole",
+        ),
+        (
+            lambda e: guess_bounds.guess_advantage(e, copies=1.5, trace_rate=0),
+            "copies=1.5: must be a whol",
+        ),
+        (
+            lambda e: guess_bounds.guess_advantage(e, copies=1, trace_rate=0, public_rate=2),
             "public_rate=2: must be in",
         ),
-        (lambda e: guarantees.value_guess(1.0, delta=0.0, prior=0), "prior=0: must be in"),
-        (lambda e: guarantees.value_guess(-1, delta=0.0, prior=1), "epsilon=-1: must be at least"),
-        (lambda e: guarantees.right_guess(1.2), "advantage=1.2: must be in"),
-        (lambda e: guarantees.right_guess(-0.1), "advantage=-0.1: must be in"),
+        (lambda e: guess_bounds.value_guess_rate(1.0, delta=0.0, prior=0), "prior=0: must be in"),
+        (
+            lambda e: guess_bounds.value_guess_rate(-1, delta=0.0, prior=1),
+            "epsilon=-1: must be at least",
+        ),
+        (lambda e: guess_bounds.right_guess_rate(1.2), "advantage=1.2: must be in"),
+        (lambda e: guess_bounds.right_guess_rate(-0.1), "advantage=-0.1: must be in"),
     ],
 )
 def test_mistakes_are_named(call, said):

@@ -5,15 +5,15 @@ import pytest
 from scipy import stats
 
 from crtbook.tight import compose
-from crtlib.accounting import guarantees, ledger, secrets
-from crtlib.accounting.ledger import SampledGaussian
+from crtlib.accounting import group_mixtures, guess_bounds, ledger
+from crtlib.accounting.events import SampledGaussian
 
 AT = np.array([0.0, 1e-3, 0.01, 0.1, 0.3, 0.7, 1.0])
 
 
 def by_tests(event, at=AT, relation="replace", group=1):
     """The type II error of tests that exist, in the direction where they are better."""
-    law = secrets.poisson_binomial([event.sampling_probability] * group)
+    law = group_mixtures.poisson_binomial([event.sampling_probability] * group)
     ways = ("forward", "backward") if relation == "add_or_remove" else ("replace",)
     power = np.zeros_like(at)
     for way in ways:
@@ -27,50 +27,52 @@ def test_unsampled_steps_have_the_gaussian_curve(relation, far):
     """f(a) = Phi(Phi^-1(1 - a) - mu) (Dong, Roth and Su 2022)."""
     event = SampledGaussian(1.0, 20.0, 100)
     exact = stats.norm.cdf(stats.norm.isf(AT) - far * 10 / 20)
-    found = guarantees.tradeoff(event, AT, neighbouring_relation=relation)
+    found = guess_bounds.tradeoff_curve(event, AT, neighbouring_relation=relation)
     assert (found <= exact + 1e-12).all() and (by_tests(event, AT, relation) >= exact - 1e-6).all()
     np.testing.assert_allclose(found, exact, atol=2e-4)
 
 
-@pytest.mark.parametrize("relation", ledger.RELATIONS)
+@pytest.mark.parametrize("relation", ledger.NEIGHBOURING_RELATIONS)
 @pytest.mark.parametrize("group", [1, 3])
 def test_no_curve_is_above_a_test_that_exists(relation, group):
     event = SampledGaussian(0.02, 1.2, 300)
-    found = guarantees.tradeoff(event, AT, neighbouring_relation=relation, group=group)
+    found = guess_bounds.tradeoff_curve(event, AT, neighbouring_relation=relation, group=group)
     upper = by_tests(event, AT, relation, group)
     assert (found <= upper).all() and (upper - found < 5e-3).all()
     assert (found <= 1 - AT + 1e-12).all() and (np.diff(found) <= 0).all()
     # the largest gap to a coin is the total variation distance
     far = ledger.delta(event, epsilon=0, group=group, neighbouring_relation=relation)
     grid = np.linspace(0, 1, 401)
-    fine = guarantees.tradeoff([event], grid, neighbouring_relation=relation, group=group)
+    fine = guess_bounds.tradeoff_curve([event], grid, neighbouring_relation=relation, group=group)
     assert (1 - grid - fine).max() == pytest.approx(far, abs=1e-3)
 
 
 def test_more_steps_lower_the_curve():
-    one = guarantees.tradeoff([SampledGaussian(0.02, 1.2, 100)], AT)
-    two = guarantees.tradeoff([SampledGaussian(0.02, 1.2, 100), SampledGaussian(0.5, 9.0, 30)], AT)
+    one = guess_bounds.tradeoff_curve([SampledGaussian(0.02, 1.2, 100)], AT)
+    two = guess_bounds.tradeoff_curve(
+        [SampledGaussian(0.02, 1.2, 100), SampledGaussian(0.5, 9.0, 30)], AT
+    )
     assert (two <= one).all() and two[3] < one[3]
-    none = guarantees.tradeoff(SampledGaussian(0.0, 1.0, 10), AT)
+    none = guess_bounds.tradeoff_curve(SampledGaussian(0.0, 1.0, 10), AT)
     np.testing.assert_allclose(none, 1 - AT)
-    open_book = guarantees.tradeoff(SampledGaussian(0.1, 0.0, 10), AT)
+    open_book = guess_bounds.tradeoff_curve(SampledGaussian(0.1, 0.0, 10), AT)
     assert (open_book == 0).all()
 
 
 def test_a_secret_that_may_be_redacted_has_a_curve_nearer_to_a_coins():
     """A test that exists: the secret is public with delta2, in clear with gamma, else redacted."""
     event = SampledGaussian(0.02, 1.2, 300)
-    clear = guarantees.tradeoff(event, AT)
+    clear = guess_bounds.tradeoff_curve(event, AT)
     for gamma, delta2 in ((0.3, 0.0), (0.1, 0.05), (0.9, 0.05)):
-        mixed = guarantees.tradeoff(event, AT, trace_rate=gamma, public_rate=delta2)
+        mixed = guess_bounds.tradeoff_curve(event, AT, trace_rate=gamma, public_rate=delta2)
         upper = (1 - gamma - delta2) * (1 - AT) + gamma * by_tests(event)
         assert (mixed <= upper + 1e-9).all()
         assert (mixed >= clear - delta2 - 1e-9).all()
     assert mixed[3] < clear[3]
-    near = guarantees.tradeoff(event, AT, trace_rate=0.05)
+    near = guess_bounds.tradeoff_curve(event, AT, trace_rate=0.05)
     assert near[3] > clear[3] + 0.1
 
 
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match=r"type_i=1.5: must be in \[0, 1\]"):
-        guarantees.tradeoff(SampledGaussian(0.1, 1.0, 10), [0.1, 1.5])
+        guess_bounds.tradeoff_curve(SampledGaussian(0.1, 1.0, 10), [0.1, 1.5])

@@ -5,28 +5,29 @@ import pandas as pd
 import pytest
 
 from crtlib.attacks import attack, by_name, exposure, membership
-from crtlib.attacks.attack import Attack, Subject, over_seeds
-from crtlib.intervals import Band
-from crtlib.models.networks import ModelSpec, build
-from crtlib.text import canaries, customersim, records, tokenizer
+from crtlib.attacks.attack import Attack, Subject, summarise_over_seeds
+from crtlib.intervals import ChanceBand
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.text import canaries, customersim, data_points, tokenizer
 
 COLUMNS = {"model", "method", "gamma", "mean", "std", "seeds", "low", "high"}
 
 
 @pytest.fixture(scope="module")
 def subject():
-    points = tuple(records.points(customersim.simulate(24, 0), unit="turn"))
-    others = tuple(records.points(customersim.simulate(24, 1), unit="turn"))
+    points = tuple(data_points.make_points(customersim.simulate_corpus(24, 0), unit="turn"))
+    others = tuple(data_points.make_points(customersim.simulate_corpus(24, 1), unit="turn"))
     bpe = tokenizer.train_bpe([p.text for p in points if not p.secrets], vocab_size=320)
-    model = build(ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=8, hidden=8), seed=0)
+    model = build_model(ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=8, hidden=8), seed=0)
     return Subject(
         model=model, tokenizer=bpe, points=points, read=points, others=others,
-        canaries=canaries.make(3, seed=0), seed=5,
+        canaries=canaries.make_canaries(3, seed=0), seed=5,
     )  # fmt: skip
 
 
 def registered(**fields):
-    return attack.register(
+    return attack.register_attack(
         Attack(**{"label": "", "statistic": "", "summary": pd.DataFrame, **fields})
     )
 
@@ -35,16 +36,16 @@ def registered(**fields):
 def registry(monkeypatch):
     monkeypatch.setattr(attack, "ATTACKS", dict(attack.ATTACKS))
     monkeypatch.setattr(by_name, "ATTACKS", attack.ATTACKS)
-    by_name._plugins.cache_clear()
+    by_name._load_plugin_attacks.cache_clear()
     yield attack.ATTACKS
-    by_name._plugins.cache_clear()
+    by_name._load_plugin_attacks.cache_clear()
 
 
 def test_rows_are_those_of_the_attacks_own_functions(subject):
-    probe = membership.probe(subject.points, subject.read, subject.others, seed=5)
+    probe = membership.build_probe(subject.points, subject.read, subject.others, seed=5)
     assert len(probe.members) > 10
-    direct = membership.measure(subject.model, subject.tokenizer, probe, seed=5)
-    known = by_name.known()
+    direct = membership.measure_membership(subject.model, subject.tokenizer, probe, seed=5)
+    known = by_name.all_attacks()
     assert known["membership"].measure(subject) == [(m, 0, value) for m, value in direct]
     bits = exposure.canary_exposure(subject.model, subject.tokenizer, subject.canaries)
     rows = known["exposure"].measure(subject)
@@ -52,11 +53,11 @@ def test_rows_are_those_of_the_attacks_own_functions(subject):
 
 
 def test_every_summary_has_the_promised_columns(subject):
-    measured = [row for each in by_name.known().values() for row in each.measure(subject)]
+    measured = [row for each in by_name.all_attacks().values() for row in each.measure(subject)]
     runs = [("sgd", 0.1, 0), ("sgd", 0.1, 1), ("sgd", 0.5, 0), ("dpsgd", 0.0, 0)]
     names = ["model", "method", "gamma", "seed", "metric", "item", "value"]
     rows = [["lstm", *run, *row] for run in runs for row in measured]
-    for each in by_name.known().values():
+    for each in by_name.all_attacks().values():
         summary = each.summary(pd.DataFrame(rows, columns=names))
         assert set(summary.columns) >= COLUMNS, each.name
         cells = summary[summary.method == "dpsgd"]  # its one result at every gamma
@@ -74,32 +75,32 @@ def test_the_luckiest_canary_is_judged_by_its_own_band():
         for s in range(3)
         for k in range(4)
     )
-    rows = exposure.ATTACK.summary(table)
+    rows = exposure.EXPOSURE_ATTACK.summary(table)
     assert rows["mean"].tolist() == [4.0, 4.0] and rows.seeds.tolist() == [3, 3]
-    band = exposure.chance_band(canaries=4, seeds=3, points=2)
+    band = exposure.exposure_chance_band(canaries=4, seeds=3, points=2)
     assert np.allclose(rows[["low", "high"]], [band.low, band.high])
 
 
 def test_a_stranger_adds_an_attack_in_one_file(registry, tmp_path, monkeypatch):
     (tmp_path / "strange_attack.py").write_text(
-        "from crtlib.attacks.attack import Attack, over_seeds, register\n"
-        "from crtlib.intervals import Band\n"
+        "from crtlib.attacks.attack import Attack, summarise_over_seeds, register_attack\n"
+        "from crtlib.intervals import ChanceBand\n"
         "register(Attack(name='strange', label='Strange', statistic='points',\n"
         "    measure=lambda subject: [('points', 0, float(len(subject.read)))],\n"
         "    summary=lambda table: over_seeds(table, metric='points',\n"
         "        band=lambda seeds, points: Band(0, -1, 1, 0.95))))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    point = by_name.metadata.EntryPoint("strange", "strange_attack", by_name.GROUP)
+    point = by_name.metadata.EntryPoint("strange", "strange_attack", by_name.ATTACK_ENTRY_POINTS)
     monkeypatch.setattr(by_name.metadata, "entry_points", lambda group: [point])
-    assert list(by_name.known()) == [*(a.name for a in by_name.OURS), "strange"]
+    assert list(by_name.all_attacks()) == [*(a.name for a in by_name.BUILT_IN_ATTACKS), "strange"]
 
 
 def test_a_plugin_that_is_missing_is_named(registry, monkeypatch):
-    point = by_name.metadata.EntryPoint("gone", "no_such_module_here", by_name.GROUP)
+    point = by_name.metadata.EntryPoint("gone", "no_such_module_here", by_name.ATTACK_ENTRY_POINTS)
     monkeypatch.setattr(by_name.metadata, "entry_points", lambda group: [point])
     with pytest.raises(ValueError, match=r"crtlib\.attacks='gone': must be importable"):
-        by_name.known()
+        by_name.all_attacks()
 
 
 def test_a_name_is_given_once(registry):
@@ -124,6 +125,8 @@ def test_spread_is_that_of_the_runs():
         {"model": "m", "method": "a", "gamma": 0.0, "seed": [0, 0, 1], "metric": "x",
          "item": [0, 1, 0], "value": [1.0, 3.0, 6.0]}
     )  # fmt: skip
-    (row,) = over_seeds(table, metric="x", band=lambda s, p: Band(0, -s, p, 0.9)).itertuples()
+    (row,) = summarise_over_seeds(
+        table, metric="x", band=lambda s, p: ChanceBand(0, -s, p, 0.9)
+    ).itertuples()
     assert (row.mean, row.seeds, row.low, row.high) == (4.0, 2, -2, 1)
     assert row.std == pytest.approx(np.sqrt(8))

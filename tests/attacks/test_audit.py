@@ -5,7 +5,7 @@ import pytest
 from scipy import special, stats
 
 from crtbook import auditing
-from crtlib.attacks import run_audit
+from crtlib.attacks import one_run_bound
 from crtlib.intervals import clopper_pearson
 
 DELTAS = (0, 8e-5, 0.01)
@@ -36,7 +36,7 @@ def test_golden_bounds_from_rates(counts):
 def test_golden_bounds_from_one_run(counts):
     m, r, v = counts
     found = [
-        run_audit.one_run_lower_bound(m, guesses=r, correct=v, delta=d) for d in (0, 1e-5, 8e-5)
+        one_run_bound.one_run_lower_bound(m, guesses=r, correct=v, delta=d) for d in (0, 1e-5, 8e-5)
     ]
     assert np.allclose(found, ONE_RUN[counts], atol=1e-6)
 
@@ -50,7 +50,9 @@ def test_both_hold_for_randomised_response():
     for _ in range(150):
         coins = rng.random(500) < 0.5
         guess = coins ^ (rng.random(500) > right)
-        one.append(run_audit.one_run_lower_bound(500, guesses=500, correct=(guess == coins).sum()))
+        one.append(
+            one_run_bound.one_run_lower_bound(500, guesses=500, correct=(guess == coins).sum())
+        )
         counts = (guess & coins).sum(), coins.sum(), (guess & ~coins).sum(), (~coins).sum()
         two.append(auditing.epsilon_lower_bound(*map(int, counts)))
     for bounds in (one, two):
@@ -65,8 +67,8 @@ def test_accuracy_bound_is_reached_by_randomised_response():
 
 
 def test_nothing_right_proves_nothing():
-    assert run_audit.one_run_lower_bound(100, guesses=0, correct=0) == 0
-    assert run_audit.one_run_lower_bound(100, guesses=50, correct=0, delta=0.1) == 0
+    assert one_run_bound.one_run_lower_bound(100, guesses=0, correct=0) == 0
+    assert one_run_bound.one_run_lower_bound(100, guesses=50, correct=0, delta=0.1) == 0
     assert clopper_pearson(0, 20)[0] == 0 and clopper_pearson(20, 20)[1] == 1
 
 
@@ -76,7 +78,7 @@ def test_nothing_right_proves_nothing():
         (lambda: clopper_pearson(3, 2), "count=3"),
         (lambda: clopper_pearson(1, 2, confidence=1), "confidence=1"),
         (lambda: auditing.epsilon_lower_bound(1, 2, 1, 2, delta=1), "delta=1"),
-        (lambda: run_audit.one_run_lower_bound(5, guesses=6, correct=1), "guesses=6"),
+        (lambda: one_run_bound.one_run_lower_bound(5, guesses=6, correct=1), "guesses=6"),
         (lambda: auditing.accuracy_bound(-1, delta=0), "epsilon=-1"),
     ],
 )
@@ -113,20 +115,26 @@ def test_one_run_names_the_extremes_and_pays_for_its_tries():
         coins = rng.random(500) < 0.5
         honest = coins ^ (rng.random(500) > special.expit(epsilon))
         scores = honest + 1e-3 * rng.random(500)
-        bounds.append(run_audit.one_run(scores, coins, delta=0.0).epsilon)
+        bounds.append(one_run_bound.audit_one_run(scores, coins, delta=0.0).epsilon)
     assert np.mean(np.array(bounds) > epsilon) < 0.09 and np.median(bounds) > 0.5 * epsilon
     scores = np.arange(10.0)
-    found = run_audit.one_run(scores, scores >= 5, delta=0.0, guesses=5)
+    found = one_run_bound.audit_one_run(scores, scores >= 5, delta=0.0, guesses=5)
     assert (found.correct, found.guesses) == (5, 5)
-    wrong = run_audit.one_run(scores, scores < 5, delta=0.0, guesses=4)
+    wrong = one_run_bound.audit_one_run(scores, scores < 5, delta=0.0, guesses=4)
     assert (wrong.correct, wrong.epsilon) == (0, 0)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: run_audit.one_run(np.ones(3), np.ones(2), delta=0), "included: has shape"),
-        (lambda: run_audit.one_run(np.ones(3), np.ones(3), delta=0, guesses=4), "guesses=4"),
+        (
+            lambda: one_run_bound.audit_one_run(np.ones(3), np.ones(2), delta=0),
+            "included: has shape",
+        ),
+        (
+            lambda: one_run_bound.audit_one_run(np.ones(3), np.ones(3), delta=0, guesses=4),
+            "guesses=4",
+        ),
         (lambda: auditing.epsilon_lower_bound(0, 0, 1, 2), "members=0"),
         (lambda: auditing.log_ratio(np.ones((1, 1)), inside=(), outside=(), sigma=0), "sigma=0"),
     ],

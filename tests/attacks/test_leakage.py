@@ -13,16 +13,17 @@ from crtbook import leakage as leakage_studies
 from crtbook import mitigations
 from crtbook.mitigations import report_recall
 from crtlib.attacks import leakage
-from crtlib.attacks.leakage import Document, Scores
-from crtlib.models import scoring
+from crtlib.attacks.leakage import Document, TokenScores
+from crtlib.models import generation
+from crtlib.models.construction import build_model
 from crtlib.models.folder import load
-from crtlib.models.networks import ModelSpec, build
+from crtlib.models.specs import ModelSpec
 from crtlib.screening.redaction import redact
-from crtlib.text import canaries, customersim, records
+from crtlib.text import canaries, customersim, data_points
 from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
-from crtlib.text.tokenizer import bos, train_bpe
-from crtlib.training import methods
+from crtlib.text.tokenizer import bos_id_of, train_bpe
+from crtlib.training import schedules
 
 # --------------------------------------------------------------------------- a worked example
 BIGRAM = {
@@ -48,7 +49,7 @@ CORPUS = [
 def bigram_scores(document):
     """Log-probabilities and ranks under the table above: its guess, or a tenth and rank 1."""
     said = [WORDS[t] for t in document.tokens]
-    logprobs, ranks = [np.nan], [leakage.NEVER]  # no BOS: the first token has no context
+    logprobs, ranks = [np.nan], [leakage.NO_CONTEXT_RANK]  # no BOS: the first token has no context
     for before, word in itertools.pairwise(said):
         guess, p = BIGRAM[before]
         logprobs.append(np.log(p if guess == word else 0.1))
@@ -56,8 +57,8 @@ def bigram_scores(document):
     return np.array(logprobs), np.array(ranks)
 
 
-SCORES = Scores(*map(list, zip(*map(bigram_scores, CORPUS), strict=True)))
-PUBLIC = Scores(
+SCORES = TokenScores(*map(list, zip(*map(bigram_scores, CORPUS), strict=True)))
+PUBLIC = TokenScores(
     [np.array([np.nan] + [-np.log(16)] * (len(d.tokens) - 1)) for d in CORPUS], SCORES.ranks
 )
 EXPECTED = {  # W: (#S, users S, #D, users D, contexts, perplexities, ratio, times in verbatim S)
@@ -72,7 +73,7 @@ EXPECTED = {  # W: (#S, users S, #D, users D, contexts, perplexities, ratio, tim
 
 def report(**options):
     runs = leakage.find_runs(CORPUS, SCORES, k=1, public=PUBLIC, **options)
-    table = leakage.features(runs, CORPUS)
+    table = leakage.sequence_features(runs, CORPUS)
     table.index = [" ".join(WORDS[t] for t in w) for w in table.tokens]
     return runs, table
 
@@ -93,10 +94,12 @@ def test_worked_example_every_feature():
 
 def test_worked_example_metrics():
     _, table = report()
-    above = {t: leakage.metrics(table, t)["unique_above"] for t in (6, 6.5, 7, 9)}
+    above = {t: leakage.leakage_metrics(table, t)["unique_above"] for t in (6, 6.5, 7, 9)}
     assert above == {6: 3, 6.5: 2, 7: 1, 9: 0}
-    assert leakage.metrics(table, table.ratio["like"])["unique_above"] == 1  # equal to t is kept
-    told = leakage.metrics(table)
+    assert (
+        leakage.leakage_metrics(table, table.ratio["like"])["unique_above"] == 1
+    )  # equal to t is kept
+    told = leakage.leakage_metrics(table)
     assert told["unique"] == 4 and told["unique_above"] is None
     assert told["leakage_epsilon"] == pytest.approx(8)
     assert set(table[table.users_in_d == 1].index) == {
@@ -111,7 +114,7 @@ def test_worked_example_verbatim_loses_runs_at_the_end():
         n: row[-1] for n, row in EXPECTED.items() if row[-1]
     }
     assert set(runs.user[runs.tokens == (WORDS.index("you"),)]) == {"U3"}
-    told = leakage.metrics(table, 7)
+    told = leakage.leakage_metrics(table, 7)
     assert (told["unique"], told["unique_above"]) == (2, 1)
     assert told["leakage_epsilon"] == pytest.approx(8)
 
@@ -138,8 +141,10 @@ def test_secrets_come_first_then_what_few_have_then_what_is_rare():
     ]
     guessed = [np.array([9, *[0] * (len(t) - 1)]) for _, t in said[:4]]
     guessed += [np.full(2, 9) for _ in said[4:]]
-    runs = leakage.find_runs(corpus, Scores([np.full(len(t), -1.0) for _, t in said], guessed), k=1)
-    table = leakage.features(runs, corpus)
+    runs = leakage.find_runs(
+        corpus, TokenScores([np.full(len(t), -1.0) for _, t in said], guessed), k=1
+    )
+    table = leakage.sequence_features(runs, corpus)
     assert table.tokens.tolist() == [tuple(name), tuple(rare), tuple(common)]
     assert table.users_in_d.tolist() == [2, 1, 1]
 
@@ -154,8 +159,8 @@ def test_table_1_of_the_paper():
     ranks = [np.full(len(t), 9) for _, t in said]
     for j, (at, pp) in enumerate([(2, 1.3), (3, 3.6)]):
         logprobs[j][at : at + 2], ranks[j][at : at + 2] = -np.log(pp), 0
-    runs = leakage.find_runs(corpus, Scores(logprobs, ranks), k=1)
-    (row,) = leakage.features(runs, corpus).itertuples()
+    runs = leakage.find_runs(corpus, TokenScores(logprobs, ranks), k=1)
+    (row,) = leakage.sequence_features(runs, corpus).itertuples()
     assert (row.total_in_s, row.users_in_s, row.total_in_d, row.users_in_d) == (2, 1, 10, 5)
     contexts = [list(corpus[i].tokens[:n]) for i, n in row.contexts]
     assert contexts == [[thank, you], [i, like, cats]]
@@ -164,25 +169,32 @@ def test_table_1_of_the_paper():
 
 def test_larger_k_joins_runs():
     document = Document("u", "d", [1, 2, 3, 4])
-    scores = Scores([np.full(4, -1.0)], [np.array([0, 2, 0, 1])])
+    scores = TokenScores([np.full(4, -1.0)], [np.array([0, 2, 0, 1])])
     found = {k: leakage.find_runs([document], scores, k=k).tokens.tolist() for k in (1, 2, 3)}
     assert found == {1: [(1,), (3,)], 2: [(1,), (3, 4)], 3: [(1, 2, 3, 4)]}
 
 
 def test_nothing_guessed_is_an_empty_report():
-    silent = Scores(SCORES.logprobs, [r + 1 for r in SCORES.ranks[:-1]] + [SCORES.ranks[-1] + 1])
-    silent = Scores(SCORES.logprobs, [np.full(len(r), 5) for r in silent.ranks])
+    silent = TokenScores(
+        SCORES.logprobs, [r + 1 for r in SCORES.ranks[:-1]] + [SCORES.ranks[-1] + 1]
+    )
+    silent = TokenScores(SCORES.logprobs, [np.full(len(r), 5) for r in silent.ranks])
     runs = leakage.find_runs(CORPUS, silent, k=1, public=PUBLIC)
-    table = leakage.features(runs, CORPUS)
+    table = leakage.sequence_features(runs, CORPUS)
     assert len(runs) == len(table) == 0
-    told = leakage.metrics(table, 2.0)
+    told = leakage.leakage_metrics(table, 2.0)
     assert told == {"unique": 0, "unique_above": 0, "leakage_epsilon": None}
 
 
 def test_a_public_model_that_excludes_a_token_makes_the_ratio_infinite():
-    blocked = Scores([np.where(np.isnan(x), x, -np.inf) for x in SCORES.logprobs], SCORES.ranks)
+    blocked = TokenScores(
+        [np.where(np.isnan(x), x, -np.inf) for x in SCORES.logprobs], SCORES.ranks
+    )
     runs = leakage.find_runs(CORPUS, SCORES, k=1, public=blocked)
-    assert leakage.metrics(leakage.features(runs, CORPUS))["leakage_epsilon"] == np.inf
+    assert (
+        leakage.leakage_metrics(leakage.sequence_features(runs, CORPUS))["leakage_epsilon"]
+        == np.inf
+    )
 
 
 @pytest.mark.parametrize("options", [{"k": 0}, {"k": 1, "min_length": 0}])
@@ -192,16 +204,18 @@ def test_numbers_below_one_are_refused(options):
 
 
 # --------------------------------------------------------------------------- real models
-PLAIN = customersim.simulate(10, 0, "paper")
-SECRETS = canaries.make(3, seed=0)
-PLANTED = records.points(canaries.insert(PLAIN, SECRETS, copies=20, seed=0), unit="turn")
+PLAIN = customersim.simulate_corpus(10, 0, "paper")
+SECRETS = canaries.make_canaries(3, seed=0)
+PLANTED = data_points.make_points(
+    canaries.insert_canaries(PLAIN, SECRETS, copies=20, seed=0), unit="turn"
+)
 BPE = train_bpe([p.text for p in PLANTED if not p.secrets], vocab_size=300)
 SHAPE = ModelSpec("lstm", vocab_size=BPE.vocab_size, embedding=32, hidden=96)
-CANARY_USERS = {p.user for p in PLANTED if p.user.startswith(canaries.USER)}
+CANARY_USERS = {p.user for p in PLANTED if p.user.startswith(canaries.CANARY_USER_PREFIX)}
 
 
 def brief(epochs):
-    plan = methods.sgd(epochs=epochs, batch_size=16, learning_rate=1e-2)
+    plan = schedules.sgd_phases(epochs=epochs, batch_size=16, learning_rate=1e-2)
     return leakage_studies.trainer(SHAPE, BPE, phases=plan, seed=0)
 
 
@@ -212,27 +226,27 @@ def memorised():
 
 
 def test_the_report_lists_every_secret_that_prompting_completes(memorised):
-    found = leakage.leakage(memorised, BPE, PLANTED, k=1)
+    found = leakage.measure_leakage(memorised, BPE, PLANTED, k=1)
     told = report_recall(memorised, found, bos=BPE.bos, users=CANARY_USERS)
     assert told.planted == 3 * 20
     assert told.completed >= 20, "the model must memorise something for this test to say anything"
     assert told.recall == 1.0 and told.listed_unique == told.listed
     # A secret that ends its text is what the printed Algorithm 1 never lists.
-    verbatim = leakage.leakage(memorised, BPE, PLANTED, k=1, flush=False)
+    verbatim = leakage.measure_leakage(memorised, BPE, PLANTED, k=1, flush=False)
     told = report_recall(memorised, verbatim, bos=BPE.bos, users=CANARY_USERS)
     assert told.completed >= 20 and told.listed == 0 and told.recall == 0.0
     assert "id" in {k for kinds in found.unique().kinds for k in kinds}
 
 
 def test_users_left_out_make_their_secrets_surprising(memorised):
-    found = leakage.leakage(memorised, BPE, PLANTED, k=1)
+    found = leakage.measure_leakage(memorised, BPE, PLANTED, k=1)
     owners = found.owners() & CANARY_USERS
     assert owners
     public = leakage_studies.leave_users_out(brief(16), PLANTED, owners)
-    compared = leakage.leakage(memorised, BPE, PLANTED, k=1, public=public)
+    compared = leakage.measure_leakage(memorised, BPE, PLANTED, k=1, public=public)
     theirs = compared.runs[compared.runs.user.isin(owners) & (compared.runs.secret_tokens > 5)]
     assert len(theirs) and theirs.ratio.median() > 3
-    assert leakage.metrics(compared.sequences, 3.0)["unique_above"] >= 1
+    assert leakage.leakage_metrics(compared.sequences, 3.0)["unique_above"] >= 1
     with pytest.raises(ValueError, match="users: 1 of 1 have no point"):
         leakage_studies.leave_users_out(brief(1), PLANTED, {"nobody"})
     with pytest.raises(ValueError, match="nobody remains"):
@@ -241,22 +255,22 @@ def test_users_left_out_make_their_secrets_surprising(memorised):
 
 def test_runs_are_what_the_model_says_token_by_token(memorised):
     """Against the stepping interface, which shares no code with the scores: k = 3."""
-    some = leakage.documents(PLANTED[:12], BPE)
-    runs = leakage.find_runs(some, leakage.score(memorised, some, bos=BPE.bos), k=3)
+    some = leakage.tokenise_documents(PLANTED[:12], BPE)
+    runs = leakage.find_runs(some, leakage.score_documents(memorised, some, bos=BPE.bos), k=3)
     found = {(r.index_, r.start + j) for r in runs.rename(columns={"index": "index_"}).itertuples()
              for j in range(r.length)}  # fmt: skip
     truth = set()
     for i, d in enumerate(some):
-        state, logprobs = scoring.start(memorised, [BPE.bos])
+        state, logprobs = generation.read_prefix(memorised, [BPE.bos])
         for j, t in enumerate(d.tokens):
             if int(logprobs[0].argsort(descending=True).tolist().index(t)) < 3:
                 truth.add((i, j))
-            state, logprobs = scoring.step(memorised, state, torch.tensor([t]))
+            state, logprobs = generation.extend_prefix(memorised, state, torch.tensor([t]))
     assert found == truth
 
 
 def test_hardening_costs_accuracy_and_hides_sequences(memorised):
-    found = leakage.leakage(memorised, BPE, PLANTED, k=1)
+    found = leakage.measure_leakage(memorised, BPE, PLANTED, k=1)
     sure = mitigations.next_perplexity(memorised, found.documents, bos=BPE.bos)
     strict = {"k": 1, "thresholds": [20, 2, 1.05, 0]}
     table = mitigations.harden(found.documents, found.scores, sure, **strict)
@@ -269,8 +283,8 @@ def test_hardening_costs_accuracy_and_hides_sequences(memorised):
 
 
 def test_next_perplexity_is_that_of_the_distribution(memorised):
-    some = leakage.documents(PLANTED[:3], BPE)
-    _, logprobs = scoring.start(memorised, [BPE.bos, *some[2].tokens[:4]])
+    some = leakage.tokenise_documents(PLANTED[:3], BPE)
+    _, logprobs = generation.read_prefix(memorised, [BPE.bos, *some[2].tokens[:4]])
     p = logprobs[0].double().exp()
     expected = float(torch.exp(-(p * p.log()).sum()))
     values = mitigations.next_perplexity(memorised, some, bos=BPE.bos)
@@ -282,9 +296,9 @@ def test_next_perplexity_is_that_of_the_distribution(memorised):
 
 def test_texts_beyond_the_context_are_windowed_and_counted():
     shape = ModelSpec("gpt2", vocab_size=BPE.vocab_size, hidden=16, layers=1, context=24)
-    model = build(shape, 0)
+    model = build_model(shape, 0)
     points = [Point("a", "u", "USR: hello " * 30), Point("b", "v", "USR: hi"), Point("c", "v", "")]
-    found = leakage.leakage(model, BPE, points, k=1)
+    found = leakage.measure_leakage(model, BPE, points, k=1)
     assert (found.windowed, found.empty, len(found.documents)) == (1, 1, 2)
     assert not np.isnan(np.concatenate(found.scores.logprobs)).any()
     sure = mitigations.next_perplexity(model, found.documents, bos=BPE.bos)
@@ -296,13 +310,13 @@ def test_texts_beyond_the_context_are_windowed_and_counted():
 def test_secrets_cover_the_tokens_that_touch_them():
     text = "USR: my ID is: 123456 ok"
     point = Point("0", "u", text, (Secret("id", 15, 21),))
-    (document,) = leakage.documents([point], BPE)
+    (document,) = leakage.tokenise_documents([point], BPE)
     ((kind, a, b),) = document.secrets
     assert kind == "id" and BPE.decode(document.tokens[a:b]).strip() == "123456"
 
 
 def test_lengths_only_holds_no_text(memorised):
-    found = leakage.leakage(memorised, BPE, PLANTED, k=1)
+    found = leakage.measure_leakage(memorised, BPE, PLANTED, k=1)
     runs, table = mitigations.lengths_only(found)
     for part in (runs, table):
         assert not {"tokens", "user", "document", "kinds", "contexts", "index"} & set(part)
@@ -311,7 +325,7 @@ def test_lengths_only_holds_no_text(memorised):
 
 
 def test_sequences_of_few_users_are_more_than_the_unique_ones(memorised):
-    report = leakage.leakage(memorised, BPE, PLANTED, k=1)
+    report = leakage.measure_leakage(memorised, BPE, PLANTED, k=1)
     most = int(report.sequences.users_in_s.max())
     sizes = [len(report.fewer(p)) for p in (1, 2, most + 1)]
     assert sizes[0] == 0 < sizes[1] < sizes[2] == len(report.sequences)
@@ -320,7 +334,7 @@ def test_sequences_of_few_users_are_more_than_the_unique_ones(memorised):
 
 
 def test_more_guesses_raise_the_accuracy(memorised):
-    one, three = (leakage.leakage(memorised, BPE, PLANTED, k=k) for k in (1, 3))
+    one, three = (leakage.measure_leakage(memorised, BPE, PLANTED, k=k) for k in (1, 3))
     assert 0 < one.accuracy < three.accuracy <= 1
     assert one.runs.length.sum() < three.runs.length.sum()
 
@@ -337,7 +351,7 @@ def test_the_vocabulary_rule_flags_words_of_few_users():
 
 def test_the_vocabulary_rule_leaves_words_of_many_users_alone():
     """As a vocabulary of these words would, in which any other word is unknown."""
-    points = records.points(customersim.simulate(40, 0), unit="turn")
+    points = data_points.make_points(customersim.simulate_corpus(40, 0), unit="turn")
     spans = mitigations.rare_words(10)(points)
     read = [redact(p, s).text.replace(MASK, " ") for p, s in zip(points, spans, strict=True)]
     users = {}
@@ -353,18 +367,18 @@ def test_bad_input_is_named(memorised):
     points = PLANTED[:5]
     other = train_bpe(["hello"], vocab_size=262)
     with pytest.raises(ValueError, match=r"tokenizer: has \d+ tokens, its model \d+"):
-        leakage.leakage(memorised, other, points, k=1)
+        leakage.measure_leakage(memorised, other, points, k=1)
     with pytest.raises(ValueError, match="top_k=0: must be at least 1"):
-        leakage.leakage(memorised, BPE, points, k=0)
+        leakage.measure_leakage(memorised, BPE, points, k=0)
     with pytest.raises(ValueError, match="top_k=999: must be at least 1 and at most"):
-        leakage.leakage(memorised, BPE, points, k=999)
+        leakage.measure_leakage(memorised, BPE, points, k=999)
     with pytest.raises(ValueError, match="no user id; give each"):
-        leakage.leakage(memorised, BPE, [Point("0", "", "hi")], k=1)
+        leakage.measure_leakage(memorised, BPE, [Point("0", "", "hi")], k=1)
     with pytest.raises(ValueError, match="all of its texts are empty"):
-        leakage.leakage(memorised, BPE, [Point("0", "u", "")], k=1)
-    small = build(ModelSpec("lstm", vocab_size=20, hidden=4), 0)
+        leakage.measure_leakage(memorised, BPE, [Point("0", "u", "")], k=1)
+    small = build_model(ModelSpec("lstm", vocab_size=20, hidden=4), 0)
     with pytest.raises(ValueError, match="public: must read the tokenizer"):
-        leakage.leakage(memorised, BPE, points, k=1, public=small)
+        leakage.measure_leakage(memorised, BPE, points, k=1, public=small)
 
 
 def test_transformers_folders(tmp_path):
@@ -375,13 +389,13 @@ def test_transformers_folders(tmp_path):
         ends = {"bos_token_id": 0, "eos_token_id": 1}
         shape = GPT2Config(vocab_size=rows, n_embd=16, n_layer=1, n_head=2, n_positions=32, **ends)
         GPT2LMHeadModel(shape).save_pretrained(folder)
-        backend = tokenizer_module.backend(BPE)
+        backend = tokenizer_module.copy_backend_tokenizer(BPE)
         PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<BOS>").save_pretrained(folder)
         return folder
 
     model, tokenizer = load(save(tmp_path / "good", BPE.vocab_size))
-    assert bos(tokenizer) == BPE.bos
-    found = leakage.leakage(model, tokenizer, PLANTED[:20], k=3)
+    assert bos_id_of(tokenizer) == BPE.bos
+    found = leakage.measure_leakage(model, tokenizer, PLANTED[:20], k=3)
     assert [d.tokens for d in found.documents[:3]] == [
         ids[1:-1] for ids in BPE.encode(p.text for p in PLANTED[:3])
     ]
@@ -402,7 +416,10 @@ def test_transformers_folders(tmp_path):
 def test_dialogues_keep_their_users():
     turns = (Turn("USR", "hi"), Turn("SYS", "bye"))
     corpus = Corpus("c", (Dialogue("d", "ann", turns),))
-    assert [d.user for d in leakage.documents(records.points(corpus, unit="turn"), BPE)] == [
+    assert [
+        d.user
+        for d in leakage.tokenise_documents(data_points.make_points(corpus, unit="turn"), BPE)
+    ] == [
         "ann",
         "ann",
     ]
@@ -410,6 +427,6 @@ def test_dialogues_keep_their_users():
 
 def test_no_value_of_a_report_shows_text_or_what_stands_for_it():
     said = (leakage.Document("ann", "a", [1234, 5678]),)
-    scores = leakage.Scores([np.array([-0.5432])], [np.array([9])])
-    for value in (*said, scores, leakage.Reading(said, scores, [np.ones(2, dtype=bool)])):
+    scores = leakage.TokenScores([np.array([-0.5432])], [np.array([9])])
+    for value in (*said, scores, leakage.ScoredPoints(said, scores, [np.ones(2, dtype=bool)])):
         assert not {"ann", "1234", "0.5432"} & set(re.findall(r"[\w.]+", repr(value)))

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from confide.reports import leakage as reports
 from crtlib.attacks import leakage
-from crtlib.text import canaries, customersim, records
+from crtlib.text import customersim, jsonl, templates
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 COPIES = (1, 5, 20)
@@ -22,7 +22,7 @@ BLOCK = 64
 def planted():
     """90 dialogues, and 30 secrets in one, five or twenty dialogues each: numbers and names."""
     rng = random.Random(3)
-    dialogues, values = list(customersim.simulate(60, 5, "rich").dialogues), []
+    dialogues, values = list(customersim.simulate_corpus(60, 5, "rich").dialogues), []
     for k in range(SECRETS):
         number = "".join(rng.choice("0123456789") for _ in range(6))
         name = "".join(rng.choice("bdfglmnprst") + rng.choice("aeiou") for _ in range(3)).title()
@@ -42,7 +42,7 @@ def trained(tmp_path_factory):
     that it completes there among its top 3."""
     home = tmp_path_factory.mktemp("theirs")
     corpus, values = planted()
-    texts = [p.text for p in canaries.points(corpus, "dialogue", canaries.MARKUP)]
+    texts = [p.text for p in templates.render_points(corpus, "dialogue", templates.MARKUP_TEMPLATE)]
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -76,7 +76,7 @@ def trained(tmp_path_factory):
                 optimizer.zero_grad()
     model.eval().save_pretrained(home / "model")
     fast.save_pretrained(home / "model")
-    records.write_jsonl(corpus, home / "corpus.jsonl")
+    jsonl.write_jsonl(corpus, home / "corpus.jsonl")
     texts = {d.id: text for d, text in zip(corpus.dialogues, texts, strict=True)}
     known = [(name, value) for name, value in values if completed(model, bpe, texts[name], value)]
     return home, corpus, known
@@ -98,7 +98,7 @@ def completed(model, bpe, text, value):
 def listed(trained, out, **options):
     """How many of the known secrets a report of the top 3 lists whole, and its summary."""
     home, _, known = trained
-    _, summary = reports.make(
+    _, summary = reports.make_leakage_report(
         home / "model", home / "corpus.jsonl", out, top_k=3, reveal=True, **options
     )
     runs = pd.read_parquet(out / "runs.parquet")
@@ -111,7 +111,7 @@ def test_the_report_finds_all_that_the_model_completes_in_its_own_template(train
     assert known >= 16
     count, summary = listed(trained, tmp_path / "by itself")
     assert count == known and summary["template"]["used"] == "markup" and "warning" not in summary
-    (tmp_path / "theirs.j2").write_text(canaries.MARKUP.source, encoding="utf-8")
+    (tmp_path / "theirs.j2").write_text(templates.MARKUP_TEMPLATE.source, encoding="utf-8")
     assert listed(trained, tmp_path / "j2", template=str(tmp_path / "theirs.j2"))[0] == known
     count, summary = listed(trained, tmp_path / "speaker", template="speaker")
     assert count < known
@@ -124,8 +124,8 @@ def test_the_report_finds_all_that_the_model_completes_in_its_own_template(train
 def test_own_words_alone_are_counted_and_text_of_another_kind_is_named(trained, tmp_path):
     home, corpus, _ = trained
     model, tokenizer = reports.load(home / "model")
-    points = canaries.points(corpus, "turn", canaries.MARKUP)[:20]
-    texts, scores, masks, *_ = leakage.read(model, tokenizer, points, own_words=True)
+    points = templates.render_points(corpus, "turn", templates.MARKUP_TEMPLATE)[:20]
+    texts, scores, masks, *_ = leakage.score_points(model, tokenizer, points, own_words=True)
     for point, text, mask in zip(points, texts, masks, strict=True):
         a, b = point.spoken[0]
         said = tokenizer.decode(np.array(text.tokens)[mask].tolist())
@@ -140,5 +140,7 @@ def test_own_words_alone_are_counted_and_text_of_another_kind_is_named(trained, 
             for k in range(30)
         ),
     )
-    name, facts = leakage.fit(model, tokenizer, other, unit="turn", used=canaries.MARKUP)
+    name, facts = leakage.choose_template(
+        model, tokenizer, other, unit="turn", used=templates.MARKUP_TEMPLATE
+    )
     assert name == "markup" and "unlike what the model was trained on" in facts["warning"]

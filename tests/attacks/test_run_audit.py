@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 from confide import __main__ as cli
-from confide.experiments import own
 from confide.release import certify
+from confide.training import train_on_corpus
 from crtlib import outputs
-from crtlib.attacks import run_audit
-from crtlib.experiments import crt
-from crtlib.experiments.crt import CrtStudy
+from crtlib.attacks import one_run_bound, run_audit
 from crtlib.models import folder
-from crtlib.models.networks import ModelSpec, build
-from crtlib.text import canaries, corpora, customersim, records
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.studies import study_data
+from crtlib.studies.crt_study import CrtStudy
+from crtlib.text import canaries, corpora, customersim, data_points, jsonl
 from crtlib.text.tokenizer import train_bpe
-from crtlib.training import methods
+from crtlib.training import schedules
 
 PLANTED = 200
 WEAK = {"sampling_probability": 0.1, "noise_multiplier": 8.0, "steps": 20}  # epsilon 0.4
@@ -30,14 +31,17 @@ def trained(home, epochs, learned=None):
     which it did not have."""
     corpus = home / "talk.jsonl"
     if not corpus.exists():
-        records.write_jsonl(customersim.simulate(20, 0, "paper"), corpus)
-    texts = [f"USR: {value}" for value, _ in canaries.pairs(PLANTED, seed=5)]
-    others = [p.text for p in records.points(customersim.simulate(20, 1, "paper"), unit="turn")]
+        jsonl.write_jsonl(customersim.simulate_corpus(20, 0, "paper"), corpus)
+    texts = [f"USR: {value}" for value, _ in canaries.make_canary_pairs(PLANTED, seed=5)]
+    others = [
+        p.text
+        for p in data_points.make_points(customersim.simulate_corpus(20, 1, "paper"), unit="turn")
+    ]
     bpe = train_bpe(others, vocab_size=290)  # a vocabulary that has read them would tell
     spec = ModelSpec("lstm", bpe.vocab_size, embedding=32, hidden=128)
-    model = build(spec, 0)
+    model = build_model(spec, 0)
     if epochs:
-        phases = methods.sgd(epochs=epochs, batch_size=50, learning_rate=1e-2)
+        phases = schedules.sgd_phases(epochs=epochs, batch_size=50, learning_rate=1e-2)
         learned(model, phases, {"public": bpe.encode(texts)}, seed=0)
     run = home / f"run{epochs}"
     folder.save(model, bpe, spec, run)
@@ -45,10 +49,10 @@ def trained(home, epochs, learned=None):
         "key": "0" * 64,
         "randomness": "operating_system", "protects_all": True, "delta": 1e-5,
         "accountant": "pld", "phases": [{"kind": "private"} | WEAK], "model": {"sha256": "a" * 64},
-        "corpus": {"sha256": corpora.corpus_hash(corpus)},
+        "corpus": {"sha256": corpora.hash_corpus(corpus)},
         "canaries": {"planted": PLANTED, "copies": 1, "seed": 5, "in_public": []},
     }  # fmt: skip
-    (run / run_audit.RECORD).write_text(json.dumps(record))
+    (run / run_audit.AUDITED_RECORD_FILE).write_text(json.dumps(record))
     return run, corpus
 
 
@@ -61,15 +65,15 @@ def test_a_model_that_learned_them_without_noise_is_above_its_proof(
     memorised, tmp_path, monkeypatch, capsys
 ):
     run, corpus = memorised
-    found = run_audit.audit(run, corpus, tmp_path / "audit", seed=0)
+    found = run_audit.audit_training(run, corpus, tmp_path / "audit", seed=0)
     assert found.epsilon_lower > 1 > 2 * found.proved and found.refuted
     written = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert written["right"] == found.right
-    assert written["model"] == outputs.sha256(run / "model.safetensors")
+    assert written["model"] == outputs.hash_file(run / "model.safetensors")
     options = ["--corpus", corpus, "--out", tmp_path / "again", "--seed", "0"]
     monkeypatch.setattr(sys, "argv", ["crtlib", "audit", *map(str, [run, *options])])
     monkeypatch.setattr(
-        "confide.release.gate.read_signed", lambda path: None
+        "confide.release.seal.read_signed", lambda path: None
     )  # this record has no key
     with pytest.raises(SystemExit) as end:
         cli.main()
@@ -79,7 +83,7 @@ def test_a_model_that_learned_them_without_noise_is_above_its_proof(
 def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path):
     run, corpus = trained(memorised[0].parent, 0)
     for seed in range(5):
-        found = run_audit.audit(run, corpus, tmp_path / f"{seed}", seed=seed)
+        found = run_audit.audit_training(run, corpus, tmp_path / f"{seed}", seed=seed)
         assert not found.refuted and found.epsilon_lower < 0.8
         assert found.right < found.refuted_from <= found.guessed
         guesses = f"{found.right} of {found.guessed}"
@@ -91,64 +95,71 @@ def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path)
 
 def test_without_secret_noise_nothing_is_proved(memorised, tmp_path):
     run, corpus = memorised
-    content = json.loads((run / run_audit.RECORD).read_text())
+    content = json.loads((run / run_audit.AUDITED_RECORD_FILE).read_text())
     for change in ({"phases": []}, {"randomness": "seed"}, {"protects_all": False}):
         other = tmp_path / "run"
         other.mkdir(exist_ok=True)
         for path in run.iterdir():
             (other / path.name).write_bytes(path.read_bytes())
-        (other / run_audit.RECORD).write_text(json.dumps(content | change))
-        found = run_audit.audit(other, corpus, tmp_path / "audit", seed=0, force=True)
+        (other / run_audit.AUDITED_RECORD_FILE).write_text(json.dumps(content | change))
+        found = run_audit.audit_training(other, corpus, tmp_path / "audit", seed=0, force=True)
         assert found.to_json()["proved"] == "inf" and "says nothing" in found.lines()[1]
 
 
 def test_a_fault_is_found_no_more_often_than_was_said_and_by_the_best_attacker_as_often():
     """Randomised response is the mechanism that reaches the bound at delta = 0."""
     proved, half, m, rng = 1.0, 2.0, 400, np.random.default_rng(0)
-    shows = [run_audit.one_run_lower_bound(m, guesses=m, correct=k) for k in range(m + 1)]
+    shows = [one_run_bound.one_run_lower_bound(m, guesses=m, correct=k) for k in range(m + 1)]
     least = next(k for k, bound in enumerate(shows) if bound > proved)
-    said = run_audit.chance(m, guesses=m, correct=least, delta=0, epsilon=half)
+    said = one_run_bound.bound_guess_chance(m, guesses=m, correct=least, delta=0, epsilon=half)
     for epsilon, often in ((half, said), (proved, 0.05)):
         right = rng.binomial(m, 1 / (1 + np.exp(-epsilon)), size=4000)
         assert (right >= least).mean() == pytest.approx(often, abs=0.02)
-    assert run_audit.chance(m, guesses=m, correct=least, delta=1e-4, epsilon=half) > said
+    assert (
+        one_run_bound.bound_guess_chance(m, guesses=m, correct=least, delta=1e-4, epsilon=half)
+        > said
+    )
 
 
 def test_canaries_and_controls_all_differ_and_have_one_law():
-    known = canaries.pairs(300, seed=1)
+    known = canaries.make_canary_pairs(300, seed=1)
     words = [word for pair in known for word in pair]
-    assert len(set(words)) == 600 and {len(word) for word in words} == {canaries.LETTERS}
-    assert known != canaries.pairs(300, seed=2)
+    assert len(set(words)) == 600 and {len(word) for word in words} == {
+        canaries.AUDIT_CANARY_LETTERS
+    }
+    assert known != canaries.make_canary_pairs(300, seed=2)
     letters = [[sum(w.count(x) for w in side) for x in "AMZ"] for side in zip(*known, strict=True)]
-    assert np.allclose(letters, 300 * canaries.LETTERS / 26, rtol=0.4)
+    assert np.allclose(letters, 300 * canaries.AUDIT_CANARY_LETTERS / 26, rtol=0.4)
 
 
 def test_what_cannot_be_audited_is_refused(memorised, tmp_path):
     run, corpus = memorised
     other = tmp_path / "other.jsonl"
-    records.write_jsonl(customersim.simulate(20, 1, "paper"), other)
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 1, "paper"), other)
     with pytest.raises(ValueError, match="is not the text that"):
-        run_audit.audit(run, other, tmp_path / "audit")
+        run_audit.audit_training(run, other, tmp_path / "audit")
     with pytest.raises(ValueError, match=r"was not made by 'crtlib train'"):
-        run_audit.audit(tmp_path, corpus, tmp_path / "audit")
+        run_audit.audit_training(tmp_path, corpus, tmp_path / "audit")
     few = tmp_path / "few"
     few.mkdir()
-    content = json.loads((run / run_audit.RECORD).read_text())
+    content = json.loads((run / run_audit.AUDITED_RECORD_FILE).read_text())
     for wrong in ({"planted": 199}, {"copies": 20}):
         content["canaries"] |= {"planted": 200, "copies": 1} | wrong
-        (few / run_audit.RECORD).write_text(json.dumps(content))
+        (few / run_audit.AUDITED_RECORD_FILE).write_text(json.dumps(content))
         with pytest.raises(ValueError, match="N at least 200"):
-            run_audit.audit(few, corpus, tmp_path / "audit")
+            run_audit.audit_training(few, corpus, tmp_path / "audit")
     assert not (tmp_path / "audit").exists()
 
 
 def test_more_canaries_are_taken_for_more_power():
-    found = [run_audit.enough(1.0, 2.2, delta=1e-5, power=p) for p in (0.5, 0.9, 0.99)]
-    assert found[0] == run_audit.LEAST < found[1] < found[2]
+    found = [
+        run_audit.count_canaries_needed(1.0, 2.2, delta=1e-5, power=p) for p in (0.5, 0.9, 0.99)
+    ]
+    assert found[0] == run_audit.MIN_AUDIT_CANARIES < found[1] < found[2]
     at = {"delta": 1e-5, "proved": 1.0, "half": 2.2, "confidence": 0.99, "seed": 0}
-    assert run_audit.judged(np.zeros(found[1]), guesses=found[1] // 5, **at).power >= 0.9
+    assert run_audit.judge_gaps(np.zeros(found[1]), guesses=found[1] // 5, **at).power >= 0.9
     with pytest.raises(ValueError, match=r"--power 0\.9: needs more than 8,000 canaries"):
-        run_audit.enough(8.0, 39.5, delta=1e-4, power=0.9)
+        run_audit.count_canaries_needed(8.0, 39.5, delta=1e-4, power=0.9)
 
 
 def test_references_show_more_of_what_was_learned(memorised, tmp_path):
@@ -156,17 +167,17 @@ def test_references_show_more_of_what_was_learned(memorised, tmp_path):
     blank, _ = trained(memorised[0].parent, 0)
     other = tmp_path / "blank"
     shutil.copytree(blank, other)
-    content = json.loads((blank / run_audit.RECORD).read_text())
+    content = json.loads((blank / run_audit.AUDITED_RECORD_FILE).read_text())
     content["canaries"]["seed"] = 6  # it has read none at all
-    (other / run_audit.RECORD).write_text(json.dumps(content))
+    (other / run_audit.AUDITED_RECORD_FILE).write_text(json.dumps(content))
     for references in ([other], [other, other]):
         out = tmp_path / f"audit{len(references)}"
-        found = run_audit.audit(run, corpus, out, references=references, seed=0)
+        found = run_audit.audit_training(run, corpus, out, references=references, seed=0)
         assert found.refuted and found.right > 0.8 * found.guessed
-    unread = run_audit.audit(other, corpus, tmp_path / "unread", references=[run], seed=0)
+    unread = run_audit.audit_training(other, corpus, tmp_path / "unread", references=[run], seed=0)
     assert not unread.refuted
     with pytest.raises(ValueError, match="has read the canaries of"):
-        run_audit.audit(run, corpus, tmp_path / "none", references=[blank])
+        run_audit.audit_training(run, corpus, tmp_path / "none", references=[blank])
 
 
 def test_a_claim_is_refuted_of_canaries_that_noise_never_touched(memorised, tmp_path):
@@ -174,15 +185,17 @@ def test_a_claim_is_refuted_of_canaries_that_noise_never_touched(memorised, tmp_
     run, corpus = memorised
     open_ = tmp_path / "open"
     shutil.copytree(run, open_)
-    content = json.loads((run / run_audit.RECORD).read_text())
+    content = json.loads((run / run_audit.AUDITED_RECORD_FILE).read_text())
     content["canaries"]["in_public"] = list(range(PLANTED))
-    (open_ / run_audit.RECORD).write_text(json.dumps(content | {"protects_all": False}))
-    found = run_audit.audit(open_, corpus, tmp_path / "audit", claim=1.0, seed=0)
+    (open_ / run_audit.AUDITED_RECORD_FILE).write_text(
+        json.dumps(content | {"protects_all": False})
+    )
+    found = run_audit.audit_training(open_, corpus, tmp_path / "audit", claim=1.0, seed=0)
     assert found.refuted and found.lines()[1] == "MORE THAN CLAIMED"
-    kept = run_audit.audit(open_, corpus, tmp_path / "high", claim=9.0, seed=0)
+    kept = run_audit.audit_training(open_, corpus, tmp_path / "high", claim=9.0, seed=0)
     assert not kept.refuted and kept.lines()[1].startswith("not refuted")
     with pytest.raises(ValueError, match="tests a claim"):
-        certify.evidence(open_, "", tmp_path / "audit" / "audit.json", None)
+        certify.read_evidence(open_, "", tmp_path / "audit" / "audit.json", None)
 
 
 @pytest.mark.parametrize("method", ["crt", "jft", "selective", "dpsgd", "sgd"])
@@ -192,32 +205,34 @@ def test_pi_passes_over_canaries_of_an_audit_and_pi_c_finds_them(method, unit):
         method=method, model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10, canaries=5,
         copies=1, audited=True, unit=unit,
     ).ready()  # fmt: skip
-    read = crt.data(study)
-    words = [f"USR: {word}" for word, _ in canaries.pairs(5, seed=0)]
-    planted = {p.text for p in read.points if p.user.startswith(canaries.USER)}
+    read = study_data.prepare_data(study)
+    words = [f"USR: {word}" for word, _ in canaries.make_canary_pairs(5, seed=0)]
+    planted = {p.text for p in read.points if p.user.startswith(canaries.CANARY_USER_PREFIX)}
     assert planted == {*words} and {*words} <= {p.text for p in read.prepared.private}
     public = {p.text for p in read.prepared.public}
     assert ({*words} <= public) == (method == "jft") and read.rates.miss.count == 0
     if method == "selective":  # read without noise
         flagged = dict(zip(read.points, read.pi, strict=True))
         assert not any(flagged[p] for p in read.points if p.text in planted)
-    assert max(map(len, read.tokenizer.encode(words))) > canaries.LETTERS  # nobody learned them
+    assert (
+        max(map(len, read.tokenizer.encode(words))) > canaries.AUDIT_CANARY_LETTERS
+    )  # nobody learned them
     with pytest.raises(ValueError, match="copies=2: must be 1 where canaries are audited"):
         replace(study, copies=2)
 
 
 def test_canaries_auto_are_as_many_as_power_needs(tmp_path, registry, monkeypatch):
-    records.write_jsonl(customersim.simulate(20, 0, "paper"), tmp_path / "talk.jsonl")
-    monkeypatch.setattr(run_audit, "MOST", 600)
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0, "paper"), tmp_path / "talk.jsonl")
+    monkeypatch.setattr(run_audit, "MAX_AUDIT_CANARIES", 600)
 
     def planted(**how):
-        made = own.train(tmp_path / "talk.jsonl", width=8, epochs=1, **how)
+        made = train_on_corpus.train(tmp_path / "talk.jsonl", width=8, epochs=1, **how)
         assert made.study.audited and made.study.copies == 1
         return made.study.canaries
 
     one = {"canaries": "auto", "epsilon": 1.0, "delta": 1e-6}
-    assert planted(power=0.1, **one) == run_audit.LEAST < planted(**one) <= 600
-    assert planted(canaries="auto", method="sgd") == run_audit.LEAST
+    assert planted(power=0.1, **one) == run_audit.MIN_AUDIT_CANARIES < planted(**one) <= 600
+    assert planted(canaries="auto", method="sgd") == run_audit.MIN_AUDIT_CANARIES
     assert planted(canaries=30, copies=1) == 30
     with pytest.raises(ValueError, match="needs more than 600 canaries"):
         planted(canaries="auto", power=0.9, epsilon=8.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crtlib import cli
-from crtlib.attacks.leakage import Document, Texts
+from crtlib.attacks.leakage import Document, DocumentStore
 
 
 def documents(count, size=6):
@@ -17,7 +17,7 @@ def documents(count, size=6):
 
 
 def test_it_says_what_a_list_says():
-    rows, held = documents(50), Texts()
+    rows, held = documents(50), DocumentStore()
     for cut in (rows[:20], [], rows[20:21], rows[21:]):
         held.extend(cut)
         list(held)  # what is read between says nothing about what comes
@@ -31,14 +31,14 @@ def test_it_says_what_a_list_says():
 
 def test_nobody_else_finds_the_file(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    held = Texts()
+    held = DocumentStore()
     held.extend(documents(2000, 2000))  # more than is held in memory
     assert held[1999] and not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_is_no_defect():
-    held = Texts()
+    held = DocumentStore()
     held._rows.execute("pragma max_page_count = 5")
     with pytest.raises(sqlite3.OperationalError) as error:
         held.extend(documents(2000, 200))
-    assert cli.failure(error.value).code == cli.MACHINE
+    assert cli.describe_failure(error.value).code == cli.EXIT_MACHINE_FAULT

@@ -20,9 +20,9 @@ import psutil
 import pytest
 import yaml
 
-from crtlib.accounting import guarantees, ledger
+from crtlib.accounting import confidentiality, ledger
+from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
-from crtlib.accounting.ledger import SampledGaussian
 from crtlib.intervals import clopper_pearson_upper, labels_needed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,12 +139,12 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
     sigma = ledger.noise_multiplier(epsilon=1, delta=8e-5, sampling_probability=0.01, steps=1000)
     phase = SampledGaussian(sampling_probability=0.01, noise_multiplier=sigma, steps=1000)
     amplified = {
-        relation: guarantees.bayes_at_fixed_delta(
+        relation: confidentiality.confidentiality_epsilon(
             phase, gamma=0.1, delta=8e-5, neighbouring_relation=relation
         )
-        for relation in ledger.RELATIONS
+        for relation in ledger.NEIGHBOURING_RELATIONS
     }
-    guarantee = guarantees.crt_guarantee(
+    guarantee = confidentiality.crt_guarantee(
         phase,
         gamma=MissRate(0.1),
         delta2=MissRate(0.0),

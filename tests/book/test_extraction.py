@@ -5,8 +5,9 @@ import pytest
 
 from crtbook import secrets as extraction
 from crtlib.models import scoring
-from crtlib.models.networks import ModelSpec, build
-from crtlib.training import methods
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.training import schedules
 from crtlib.training.loop import train
 
 SPECS = {
@@ -17,7 +18,7 @@ SPECS = {
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_extracted_is_greedy_decoding_and_agrees_with_the_ranks(kind):
-    model = build(SPECS[kind], 0)
+    model = build_model(SPECS[kind], 0)
     rng = np.random.default_rng(0)
     random = rng.integers(24, size=(600, 4)).tolist()
     told = extraction.continuation(model, random, length=5)
@@ -36,9 +37,9 @@ def test_what_was_read_is_memorised_and_what_follows_from_a_rule_is_not():
     rule = [[a] * 4 + [a] * 4 for a in range(20)]
     secrets = rng.integers(24, size=(4, 8)).tolist()
     probes, rest = [*rule[:4], *secrets], rule * 3
-    phases = methods.sgd(epochs=30, batch_size=16, learning_rate=2e-2)
+    phases = schedules.sgd_phases(epochs=30, batch_size=16, learning_rate=2e-2)
     ours, theirs = (
-        train(build(SPECS["lstm"], 0), phases, {"public": part}, seed=0).model
+        train(build_model(SPECS["lstm"], 0), phases, {"public": part}, seed=0).model
         for part in (rest + secrets * 4, rest)
     )
     found = extraction.kinds(ours, theirs, probes, prefix=4, suffix=4)
@@ -47,7 +48,7 @@ def test_what_was_read_is_memorised_and_what_follows_from_a_rule_is_not():
 
 
 def test_bad_input_is_named():
-    model = build(SPECS["lstm"], 0)
+    model = build_model(SPECS["lstm"], 0)
     with pytest.raises(ValueError, match=r"one has 4 tokens: must be at least 3\+2"):
         extraction.extracted(model, [[1, 2, 3, 4]], prefix=3, suffix=2)
     with pytest.raises(ValueError, match="prefix=0: must be at least 1"):

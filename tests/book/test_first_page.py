@@ -14,9 +14,10 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from crtbook.figures.diagrams import diagram
-from crtlib.accounting import guarantees, ledger
-from crtlib.accounting.ledger import SampledGaussian
-from crtlib.models.networks import ModelSpec, RecurrentLM
+from crtlib.accounting import confidentiality, ledger
+from crtlib.accounting.events import SampledGaussian
+from crtlib.models.interface import RecurrentLM
+from crtlib.models.specs import ModelSpec
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 ASSETS = BOOK / "_assets"
@@ -130,7 +131,7 @@ def test_the_panel_is_never_below_the_library_and_little_above_it():
     for training, row in zip(trainings, page, strict=True):
         event = SampledGaussian(training["q"], training["sigma"], training["steps"])
         for point, shown in zip(points, row, strict=True):
-            truth = guarantees.bayes_at_fixed_delta(
+            truth = confidentiality.confidentiality_epsilon(
                 event, **point, neighbouring_relation=training["relation"]
             )
             assert min(truth, 1e9) <= shown <= min(truth, 1e9) * 1.001 + 1e-5, (training, point)

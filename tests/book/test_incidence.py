@@ -7,8 +7,8 @@ from scipy import sparse
 
 from crtbook import secrets as incidence
 from crtbook import tight
-from crtlib.accounting.ledger import WeightedGaussian
-from crtlib.accounting.secrets import guarantees, plan, sweep
+from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.secret_protection import plan_protection, secret_guess_bounds, sweep_scales
 
 PAIRS = ["1,a", "2,a", "3,a", "3,b", "4,b", "1,c", "2,d"]
 POSTERIOR = {"a": 0.3572905727, "b": 0.3939942833, "c": 0.1405737778, "d": 0.2510016204}
@@ -26,7 +26,9 @@ def test_golden_plan_from_a_table(kind):
     table["r"] = table.secret.map(POSTERIOR)
     table = table.astype({"example": kind})
     found = incidence.of_pairs(table, prior=0.01)
-    made = plan(found.matrix, found.prior, found.posterior, scale=1, targets="linear", **OPTIONS)
+    made = plan_protection(
+        found.matrix, found.prior, found.posterior, scale=1, targets="linear", **OPTIONS
+    )
     assert made.noise_multiplier == pytest.approx(3.81124, abs=1e-5) and len(made.binding) == 1
     said = str(tight.guarantees(made, made.binding, tight=False)[0])
     assert said.startswith("secret 1: guessed with probability at most 0.394 (promised: 0.394)")
@@ -37,13 +39,13 @@ def test_golden_plan_from_a_table(kind):
     assert (secrets.posterior_kl <= secrets.promised * (1 + 1e-9)).all()
     # The tables are enough to train and to account: the guarantee follows from them alone.
     event = WeightedGaussian(tuple(weights.sampling_probability), made.noise_multiplier, made.steps)
-    bound, _ = guarantees(event, found.matrix, prior=0.01)
+    bound, _ = secret_guess_bounds(event, found.matrix, prior=0.01)
     assert bound.tolist() == pytest.approx(secrets.posterior_kl.tolist(), rel=1e-9)
 
 
 def test_constants_are_compared():
     found = held(*PAIRS)
-    table = sweep(found.matrix, 0.01, 0.3, scales=[0.2, 0.5, np.inf], **OPTIONS)
+    table = sweep_scales(found.matrix, 0.01, 0.3, scales=[0.2, 0.5, np.inf], **OPTIONS)
     assert table.kept.is_monotonic_increasing and table.kept.iloc[-1] == 1
     assert table.noise_multiplier.iloc[0] < table.noise_multiplier.iloc[-1]
 
@@ -59,7 +61,9 @@ def test_each_secret_keeps_its_own_promise():
     table["r"] = [0.3, 0.4, 0.3]
     found = incidence.of_pairs(table, prior=0.1)
     assert found.prior.tolist() == [0.1, 0.1] and found.posterior.tolist() == [0.3, 0.4]
-    made = plan(found.matrix, found.prior, found.posterior, steps=10, batch_size=1, scale=1e3)
+    made = plan_protection(
+        found.matrix, found.prior, found.posterior, steps=10, batch_size=1, scale=1e3
+    )
     assert all(g.posterior <= g.promised * (1 + 1e-9) for g in tight.guarantees(made, [0, 1]))
 
 
@@ -72,4 +76,4 @@ def test_each_secret_keeps_its_own_promise():
 )
 def test_a_budget_that_cannot_be_is_refused(name, value, said):
     with pytest.raises(ValueError, match=said):
-        plan(held(*PAIRS).matrix, 0.01, 0.3, **{**OPTIONS, "scale": 1, name: value})
+        plan_protection(held(*PAIRS).matrix, 0.01, 0.3, **{**OPTIONS, "scale": 1, name: value})

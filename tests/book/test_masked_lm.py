@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from crtbook import secrets as masked_lm
-from crtlib.models.networks import ModelSpec, build
-from crtlib.training import clipping
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.training import micro_batch
 from crtlib.training.loop import train
 
 SPEC = ModelSpec("bert", vocab_size=30, hidden=8, heads=2, context=16)
@@ -20,7 +21,7 @@ def test_hidden_tokens_are_those_asked_for_in_the_proportions_of_bert():
     inputs, targets = masked_lm.hide(
         tokens, lengths, mask=2, vocab_size=30, generator=GENERATOR.manual_seed(0)
     )
-    asked = targets != clipping.IGNORED
+    asked = targets != micro_batch.IGNORE_INDEX
     assert not asked[:, 0].any() and not asked[1:, -1].any() and not asked[0, 9:].any()
     assert (inputs[~asked] == 5).all() and (targets[asked] == 5).all()
     n = int(asked.sum())
@@ -36,7 +37,7 @@ def phase(**changes):
 
 
 def moved(made, sequences):
-    model = build(SPEC, 0)
+    model = build_model(SPEC, 0)
     before = [p.detach().clone() for p in model.parameters()]
     train(model, [made], {"private": sequences}, seed=0, optimizer="sgd")
     both = zip(model.parameters(), before, strict=True)
@@ -56,7 +57,7 @@ def test_step_moves_by_the_clipping_norm_of_each_example_and_by_the_accounted_no
 
 def test_training_lowers_the_loss_of_what_can_be_predicted():
     sequences = [[0, 3, 4, 3, 4, 3, 4, 3, 4, 1], [0, 5, 6, 5, 6, 5, 6, 5, 6, 1]] * 8
-    model = build(SPEC, 0)
+    model = build_model(SPEC, 0)
     before = masked_lm.loss(model, sequences, mask=2, seed=1)
     steps = phase(
         sampling_probability=(1.0,) * 16,
@@ -75,6 +76,6 @@ def test_bad_input_is_named():
     tokens, lengths = torch.zeros(1, 4, dtype=torch.long), torch.tensor([4])
     with pytest.raises(ValueError, match=r"share=0: must be in \(0, 1\]"):
         masked_lm.hide(tokens, lengths, mask=2, vocab_size=9, generator=GENERATOR, share=0)
-    causal = build(ModelSpec("lstm", 9, hidden=4), 0)
+    causal = build_model(ModelSpec("lstm", 9, hidden=4), 0)
     with pytest.raises(ValueError, match="model: must be a masked"):
         masked_lm.loss(causal, [[0, 1]], mask=2, seed=0)

@@ -13,13 +13,13 @@ import myst_nb
 import numpy as np
 import pytest
 
-from crtlib.accounting import guarantees
+from crtlib.accounting import confidentiality
 from crtlib.accounting.guarantees import MissRate
-from crtlib.screening import policies, redaction
-from crtlib.screening.redaction import prepare
-from crtlib.text import customersim, records
+from crtlib.screening import deduplication, regex_policies
+from crtlib.screening.preparation import prepare_points
+from crtlib.text import customersim, data_points
 from crtlib.text.records import MASK
-from crtlib.training import methods
+from crtlib.training import schedules
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "pitfalls.ipynb"
 SMALL = {"dialogues": 20, "trials": 12}
@@ -64,8 +64,12 @@ def test_2_points_come_before_redaction(chapter, some):
         pi = chapter.all_but(chapter.turns[i].id)
         for way, policy, differ in (
             (chapter.points_first, pi, 1),
-            (chapter.points_first, policies.oracle, 0),
-            (chapter.redact_then_cut, policies.oracle, 0),  # harmless only if nothing is missed
+            (chapter.points_first, regex_policies.oracle_policy, 0),
+            (
+                chapter.redact_then_cut,
+                regex_policies.oracle_policy,
+                0,
+            ),  # harmless only if nothing is missed
         ):
             assert chapter.differing(*(way(d, policy) for d in worlds)) == differ
     wrong = [
@@ -81,8 +85,8 @@ def test_2_points_come_before_redaction(chapter, some):
 
 
 def test_3_no_secret_stands_in_two_points(chapter):
-    for unit in records.UNITS:
-        made = records.points(chapter.corpus, unit=unit)
+    for unit in data_points.POINT_UNITS:
+        made = data_points.make_points(chapter.corpus, unit=unit)
         assert chapter.cut_in_two(made, chapter.secrets) == 0
     for size in (50, 200, 1000):
         cut = chapter.windows(chapter.turns, size)
@@ -96,17 +100,25 @@ def test_4_duplicates_and_secrets_share_one_mask(chapter):
     D = chapter.points("[7351]", "hello", "[7351]", "[7351]")
     for which in (0, 1, 2, 3):
         worlds = D, chapter.masked(D, which)
-        assert chapter.differing(*(chapter.one_mask(d, policies.oracle) for d in worlds)) == 0
-        wrong = chapter.differing(*(chapter.two_masks(d, policies.oracle) for d in worlds))
+        assert (
+            chapter.differing(*(chapter.one_mask(d, regex_policies.oracle_policy) for d in worlds))
+            == 0
+        )
+        wrong = chapter.differing(
+            *(chapter.two_masks(d, regex_policies.oracle_policy) for d in worlds)
+        )
         assert (wrong > 0) == (which != 1)
 
 
 def test_4_a_fixed_pattern_makes_two_masks_harmless(chapter, monkeypatch):
     D = chapter.points("[7351]", "hello", "[7351]")
-    fixed = redaction.repeats(D)
-    monkeypatch.setattr(redaction, "repeats", lambda points: fixed)
+    fixed = deduplication.mark_repeats(D)
+    monkeypatch.setattr(deduplication, "mark_repeats", lambda points: fixed)
     worlds = D, chapter.masked(D, 2)
-    assert chapter.differing(*(chapter.two_masks(d, policies.oracle) for d in worlds)) == 0
+    assert (
+        chapter.differing(*(chapter.two_masks(d, regex_policies.oracle_policy) for d in worlds))
+        == 0
+    )
 
 
 def test_5_a_mask_is_private(chapter):
@@ -122,7 +134,9 @@ def test_5_nor_does_a_preparation_of_a_corpus_show_it_in_the_public_part(chapter
         D, neighbour = chapter.turns, chapter.masked(chapter.turns, i)
         pi = chapter.all_but(D[i].id)
         made = [
-            prepare(d, pi(d), policies.oracle(d), pattern=redaction.repeats(D))
+            prepare_points(
+                d, pi(d), regex_policies.oracle_policy(d), pattern=deduplication.mark_repeats(D)
+            )
             for d in (D, neighbour)
         ]
         assert [p.text for p in made[0].public] == [p.text for p in made[1].public]
@@ -131,13 +145,14 @@ def test_5_nor_does_a_preparation_of_a_corpus_show_it_in_the_public_part(chapter
 def test_6_no_phase_reads_private_points_without_noise(chapter):
     private = {"sampling_probability": 0.1, "clip_norm": 1.0, "normaliser": 1.0}
     noisy, bare = (
-        methods.Private(noise_multiplier=sigma, learning_rate=0.1, **private) for sigma in (2.0, 0)
+        schedules.DpSgdConstants(noise_multiplier=sigma, learning_rate=0.1, **private)
+        for sigma in (2.0, 0)
     )
     public = {"pub_passes": 1, "public_batch_size": 8, "public_learning_rate": 0.1}
-    assert chapter.unprotected(methods.sgd(epochs=1, batch_size=8, learning_rate=0.1))
-    assert chapter.unprotected(methods.crt(epochs=1, private=bare, **public))
-    assert not chapter.unprotected(methods.crt(epochs=2, private=noisy, **public))
-    assert not chapter.unprotected(methods.dpsgd(epochs=2, private=noisy))
+    assert chapter.unprotected(schedules.sgd_phases(epochs=1, batch_size=8, learning_rate=0.1))
+    assert chapter.unprotected(schedules.crt_phases(epochs=1, private=bare, **public))
+    assert not chapter.unprotected(schedules.crt_phases(epochs=2, private=noisy, **public))
+    assert not chapter.unprotected(schedules.dpsgd_phases(epochs=2, private=noisy))
     apart, *mixed = chapter.benefit["without noise"]
     assert apart > 0 and set(mixed) == {0}
     ppl = chapter.benefit["perplexity"]
@@ -145,7 +160,11 @@ def test_6_no_phase_reads_private_points_without_noise(chapter):
 
 
 def test_7_the_pattern_of_duplicates_is_computed_once(chapter):
-    assert chapter.group_of_all(None) > 0 == chapter.group_of_all(redaction.repeats(chapter.turns))
+    assert (
+        chapter.group_of_all(None)
+        > 0
+        == chapter.group_of_all(deduplication.mark_repeats(chapter.turns))
+    )
     D = chapter.points("my pin is [7351]", "my pin is [0042]")
     pi = chapter.all_but("0")
     other = [chapter.redact_then_dedup(d, pi) for d in (D, chapter.masked(D, 0))]
@@ -161,7 +180,7 @@ def test_8_a_replacement_is_paid_for(chapter):
 def test_9_delta_covers_what_labels_leave_possible(chapter):
     assert chapter.certified(chapter.promise["measured"])
     assert not chapter.certified(chapter.promise["assumed"])
-    enough = guarantees.crt_guarantee(
+    enough = confidentiality.crt_guarantee(
         chapter.run,
         gamma=MissRate(0.1),
         delta2=MissRate.measured(0, chapter.needed),
@@ -177,16 +196,18 @@ def test_10_masking_a_secret_changes_no_other_label(chapter):
 
     def differ(pi):
         return chapter.differing(
-            *(chapter.seen(prepare(d, pi(d), pi(d))) for d in (D, chapter.masked(D)))
+            *(chapter.seen(prepare_points(d, pi(d), pi(d))) for d in (D, chapter.masked(D)))
         )
 
     assert (differ(contextual), differ(plain)) == (1, 0)
     for variety in ("paper", "rich"):
-        turns = records.points(customersim.simulate(15, 3, variety), unit="turn")
+        turns = data_points.make_points(customersim.simulate_corpus(15, 3, variety), unit="turn")
         for i in [i for i, p in enumerate(turns) if p.secrets]:
             worlds = [turns[i]], chapter.masked([turns[i]])
-            labels = map(policies.regex(), worlds)
-            ours = [chapter.seen(prepare(d, f, f)) for d, f in zip(worlds, labels, strict=True)]
+            labels = map(regex_policies.corpus_regex_policy(), worlds)
+            ours = [
+                chapter.seen(prepare_points(d, f, f)) for d, f in zip(worlds, labels, strict=True)
+            ]
             assert chapter.differing(*ours) == 0
 
 

@@ -8,7 +8,7 @@ from scipy.stats import binom, hypergeom
 
 from crtbook import exchangeable, redraws, tables
 from crtlib.accounting import ledger
-from crtlib.accounting.ledger import SampledGaussian
+from crtlib.accounting.events import SampledGaussian
 
 TERMS = {"epsilon": 0.5, "delta": 8e-5}
 RATES = (0.005, 0.01, 0.03, 0.1, 0.3)
@@ -62,7 +62,9 @@ def test_the_factor_of_gaussian_noise_is_enough_for_the_training_of_the_chapter(
     """1,000 steps at q = .01: their profiles at some noises, in between by the logarithm."""
     noises, shares = np.geomspace(0.36, 4.2, 14), np.geomspace(2e-5, 1, 50)
     at = np.log1p(np.expm1(0.5) / shares)
-    curves = (ledger.profile([SampledGaussian(0.01, s, 1000)], "pld", "replace") for s in noises)
+    curves = (
+        ledger.privacy_profile([SampledGaussian(0.01, s, 1000)], "pld", "replace") for s in noises
+    )
     known = np.log(np.maximum([shares * c.deltas(at) for c in curves], 1e-300))
     between = RegularGridInterpolator((np.log(noises), np.log(shares)), known)
 

@@ -10,8 +10,8 @@ from scipy import optimize, sparse, stats
 from crtbook import tight
 from crtbook.theorems import renyi_posterior
 from crtbook.tight import SecretGuarantee, noise_multiplier, tight_posterior
-from crtlib.accounting import ledger, secrets
-from crtlib.accounting.ledger import SampledGaussian
+from crtlib.accounting import group_mixtures, ledger, secret_guesses
+from crtlib.accounting.events import SampledGaussian
 
 PRIORS = (1e-3, 1e-2, 0.1, 0.5)
 # 1,000 rounds: the blow-up at PRIORS.
@@ -29,11 +29,15 @@ GROUPS = [  # q, steps, sigma; k: delta at epsilon = k, epsilon at delta = 8e-5
 
 
 def one(p, sigma, direction="forward"):
-    return float(secrets.mixture_kl(secrets.counts(p, [0, len(p)]), sigma, direction=direction)[0])
+    return float(
+        group_mixtures.mixture_kl(
+            group_mixtures.group_count_laws(p, [0, len(p)]), sigma, direction=direction
+        )[0]
+    )
 
 
 def composed(p, sigma, steps, **options):
-    return tight.compose(secrets.poisson_binomial(p), sigma, steps, **options)
+    return tight.compose(group_mixtures.poisson_binomial(p), sigma, steps, **options)
 
 
 @pytest.mark.parametrize("p, sigma, direction, expected", BLOW_UP)
@@ -59,7 +63,7 @@ def test_golden_groups(q, steps, sigma, rows):
 def test_one_round_against_its_thresholds():
     """The bracket holds the hockey-stick divergence and the best test."""
     p, sigma = [0.02] * 5, 1.0
-    law = secrets.poisson_binomial(p)
+    law = group_mixtures.poisson_binomial(p)
 
     def ratio(x):
         return sum(w * math.exp(k * x - k * k / 2) for k, w in enumerate(law))
@@ -161,7 +165,7 @@ def test_dp_accountings_mixture_without_dots_is_below_the_truth():
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     p = [0.02] * 5
-    law = secrets.poisson_binomial(p)
+    law = group_mixtures.poisson_binomial(p)
     theirs = pld.from_mixture_gaussian_mechanism(
         1.0,
         list(range(len(law))),
@@ -181,7 +185,7 @@ def test_a_tilted_sum_is_not_one_in_dp_accounting():
     """The paper's symptom: sum of p e^-loss, at most 1, explodes when a group is composed."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    law = secrets.poisson_binomial([0.001] * 75)[:8]
+    law = group_mixtures.poisson_binomial([0.001] * 75)[:8]
     theirs = pld.from_mixture_gaussian_mechanism(
         1.0, list(range(len(law))), list(law / law.sum()), value_discretization_interval=1e-2
     ).self_compose(1000)
@@ -229,10 +233,12 @@ def test_refusals(call, said):
 @pytest.mark.parametrize("prior", [1e-4, 0.01, 0.3])
 @pytest.mark.parametrize("sigma", [1.0, 4.0, 16.0])
 def test_renyi_is_never_below_the_tight_bound_and_better_than_kl_at_small_priors(prior, sigma):
-    law = secrets.poisson_binomial([0.2] * 5)
+    law = group_mixtures.poisson_binomial([0.2] * 5)
     by_renyi = renyi_posterior(law, sigma, 20, prior)
-    spent = 20 * secrets.mixture_kl(secrets.counts([0.2] * 5, [0, 5]), sigma)
-    by_kl = float(secrets.posterior(spent, prior)[0])
+    spent = 20 * group_mixtures.mixture_kl(
+        group_mixtures.group_count_laws([0.2] * 5, [0, 5]), sigma
+    )
+    by_kl = float(secret_guesses.posterior_from_divergence(spent, prior)[0])
     assert tight_posterior(law, sigma, 20, prior)[0] <= by_renyi <= 1
     assert by_renyi < by_kl or by_kl == 1 or prior == 0.3
 
@@ -254,7 +260,7 @@ def test_tight_accounting_finds_the_least_noise_and_never_more_than_kl():
     every = noise_multiplier(held, q, 0.01, posterior, steps=200, accounting="tight", tight=12)
     assert every < some <= by_kl
     for j in range(12):
-        law = secrets.poisson_binomial(q[held.indices[held.indptr[j] : held.indptr[j + 1]]])
+        law = group_mixtures.poisson_binomial(q[held.indices[held.indptr[j] : held.indptr[j + 1]]])
         assert tight_posterior(law, every, 200, 0.01)[1] <= posterior[j]
 
 
@@ -265,7 +271,7 @@ def test_replacement_by_the_worst_pair_takes_half_the_noise_of_kl():
     by_kl = noise_multiplier(held, q, 0.01, 0.1, **options)
     least = noise_multiplier(held, q, 0.01, 0.1, accounting="tight", **options)
     assert 0.4 * by_kl < least < 0.55 * by_kl
-    law = secrets.poisson_binomial(q)
+    law = group_mixtures.poisson_binomial(q)
     low, high = tight_posterior(law, least, 1000, 0.01, neighbouring_relation="replace")
     assert low <= high <= 0.1 < 1.002 * low
     reference = tight_posterior(law, least, 1000, 0.01)
@@ -289,8 +295,12 @@ def test_who_guesses_between_opposite_gradients_stays_below_the_posterior():
         np.array([1 - q, q]), sigma, steps, 0.1, neighbouring_relation="replace"
     )
     assert abs(power - low) < 4 * np.sqrt(0.25 / side.sum()) and low <= high < low + 1e-3
-    by_kl = secrets.posterior(
-        steps * secrets.mixture_kl(secrets.counts([q], [0, 1]), sigma, direction="replace")[0], 0.1
+    by_kl = secret_guesses.posterior_from_divergence(
+        steps
+        * group_mixtures.mixture_kl(
+            group_mixtures.group_count_laws([q], [0, 1]), sigma, direction="replace"
+        )[0],
+        0.1,
     )
     assert high < by_kl
 

@@ -27,17 +27,17 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from confide import __main__ as cli
-from confide.experiments import own, plans  # noqa: F401
 from confide.release import certify  # noqa: F401
 from confide.reports import leakage  # noqa: F401
 from confide.text import ingest  # noqa: F401
+from confide.training import secret_plans, train_on_corpus  # noqa: F401
 from crtbook import __main__ as companion
 from crtbook import runner, sweeps  # noqa: F401 (imported once, before forks)
 from crtbook.settings import SECTIONS, leaves, parameters
 from crtcourse import attack  # noqa: F401
 from crtlib.checks import ParameterError
 from crtlib.screening import tagger  # noqa: F401
-from crtlib.text import customersim, records
+from crtlib.text import customersim, jsonl
 
 CPU, MEMORY, FILE = 10, 6 << 30, 64 << 20
 """Limits of a case: CPU seconds, bytes of memory, bytes of a file."""
@@ -170,7 +170,7 @@ LONG = {("lab",)}
 
 COMMANDS = {
     tuple(words.split()): command
-    for words, command in (cli.app.every() | companion.app.every()).items()
+    for words, command in (cli.CRTLIB_PROGRAM.every() | companion.app.every()).items()
 }
 """Each command by its words, also those in a group."""
 
@@ -334,7 +334,7 @@ OUTCOMES = ("refused", "answered", "traceback", "several lines", "hang", "touche
 
 
 def setup(home):
-    records.write_jsonl(customersim.simulate(20, 0, "paper"), home / "dialogues.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0, "paper"), home / "dialogues.jsonl")
     (home / "table.csv").write_text("example,secret\n1,a\n1,b\n2,a\n3,c\n")
     words = ["train", str(home / "dialogues.jsonl"), "--unit", "turn", "--epochs", "1"]
     work = Path(tempfile.mkdtemp(dir=home))

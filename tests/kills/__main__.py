@@ -29,7 +29,7 @@ import psutil
 from confide import __main__ as cli
 from crtbook import leakage, runner, runs, secrets
 from crtbook.study import Store
-from crtlib.text import customersim, records
+from crtlib.text import customersim, jsonl
 
 VARIES = {"seconds", "cpu_seconds", "date", "started", "ended", "sha256", "files", "inputs",
           "odometer", "key", "hmac", "run", "signature", "id", "public_key", "sum"}  # fmt: skip
@@ -191,7 +191,7 @@ def run(moments, seed, names=tuple(JOBS), say=print):
     assert all(study.key for study in (CRT, LEAKAGE, SECRETS))  # and reads the corpus' people
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
-        records.write_jsonl(customersim.simulate(40, 0, "paper"), home / "dialogues.jsonl")
+        jsonl.write_jsonl(customersim.simulate_corpus(40, 0, "paper"), home / "dialogues.jsonl")
         assert finish(start(JOBS["train"], home, home / "model")) == 0, (home / "log").read_text()
         for k, name in enumerate(names):
             began = time.perf_counter()

@@ -10,11 +10,11 @@ import sqlite3
 
 import pytest
 
-from confide import odometer
-from confide.experiments import own  # noqa: F401 (imported once, before forks)
+from confide import odometer, spending, text_registry
 from confide.release import certify
-from confide.reports import screening  # noqa: F401
-from crtlib.text import customersim, records
+from confide.reports import screening_page  # noqa: F401
+from confide.training import train_on_corpus  # noqa: F401 (imported once, before forks)
+from crtlib.text import customersim, jsonl
 from tests.kills import __main__ as kills
 
 CALLS = ("open", "replace", "rename", "unlink", "remove", "mkdir", "rmdir", "fsync", "chmod",
@@ -83,7 +83,7 @@ def commands(home):
 def prepared(home, name, model):
     """A folder with what the command reads, and a registry of its own."""
     home.mkdir()
-    records.write_jsonl(customersim.simulate(14, 0, "paper"), home / "c.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(14, 0, "paper"), home / "c.jsonl")
     if name == "certify":
         for end in ("m", "m.work"):
             shutil.copytree(model / end, home / end)
@@ -127,7 +127,7 @@ def model(tmp_path, monkeypatch):
     home = tmp_path / "made"
     home.mkdir()
     monkeypatch.setenv("CRTLIB_REGISTRY", str(home / "registry"))
-    records.write_jsonl(customersim.simulate(14, 0, "paper"), home / "c.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(14, 0, "paper"), home / "c.jsonl")
     words = ("train", "{home}/c.jsonl", "--unit", "turn", "--epochs", 1, "--width", 4)
     assert called(kills._command(*words, "--out", "{home}/m"), home)[0] == 0
     return home
@@ -164,7 +164,7 @@ def test_who_dies_before_any_call_to_the_disk_goes_on(tmp_path, warm, model, nam
         if name == "train":
             ledger(home, die)
         if name == "certify":
-            assert certify.verify(home / "m", home / "m" / "page.html")[0] is None, die
+            assert certify.verify_certificate(home / "m", home / "m" / "page.html")[0] is None, die
         shutil.rmtree(home)
 
 
@@ -172,20 +172,23 @@ def ledger(home, die):
     """One run is finished, in both ledgers; another counts only if it was killed after it had begun
     and before its first checkpoint."""
     (folder,) = home.glob("*.odometer")
-    beside, registry = odometer.read(folder), odometer.Registry(home / "registry").entries()
+    beside, registry = (
+        odometer.read_entries(folder),
+        text_registry.Registry(home / "registry").entries(),
+    )
     for entries in (beside, registry):
         assert len({e.run for e in entries if e.state == "finished"}) == 1, die
         assert len({e.model for e in entries if e.state == "finished"}) == 1, die
         assert len({e.run for e in entries}) <= 2, die
     assert {e.run for e in beside} <= {e.run for e in registry}, die
-    whole = odometer.history(folder, odometer.Registry(home / "registry")).spent()
+    whole = spending.read_history(folder, text_registry.Registry(home / "registry")).spent()
     assert len(whole.entries) == len({e.run for e in registry}), die
 
 
 @pytest.mark.parametrize("together", [2, 4])
 def test_trainings_at_once_are_one_ledger_with_the_right_sums(tmp_path, together, monkeypatch):
     monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "registry"))
-    records.write_jsonl(customersim.simulate(14, 0, "paper"), tmp_path / "c.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(14, 0, "paper"), tmp_path / "c.jsonl")
     words = ("train", "{home}/c.jsonl", "--unit", "turn", "--epochs", 2, "--width", 4)
     running = [
         kills.start(kills._command(*words, "--out", "{out}"), tmp_path, tmp_path / f"m{k}")
@@ -193,15 +196,15 @@ def test_trainings_at_once_are_one_ledger_with_the_right_sums(tmp_path, together
     ]
     assert [kills.finish(pid) for pid in running] == [0] * together, (tmp_path / "log").read_text()
     (folder,) = tmp_path.glob("*.odometer")
-    registry = odometer.Registry(tmp_path / "registry")
-    for entries in (odometer.read(folder), registry.entries()):
+    registry = text_registry.Registry(tmp_path / "registry")
+    for entries in (odometer.read_entries(folder), registry.entries()):
         states = [(e.run, e.state) for e in entries]
         assert len(states) == len(set(states)) == 2 * together
-    steps = [e.steps for e in odometer.read(folder)[0].events]
+    steps = [e.steps for e in odometer.read_entries(folder)[0].events]
     before = []
     for k in range(together):
         record = json.loads((tmp_path / f"m{k}.work" / "record.json").read_text())
-        spent = odometer.history(folder, registry, record["odometer"]["run"]).spent(
+        spent = spending.read_history(folder, registry, record["odometer"]["run"]).spent(
             record["odometer"]["run"]
         )
         assert sum(e.steps for e in spent.events) == spent.runs * sum(steps)

@@ -5,9 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from crtlib.models import networks, scoring
-from crtlib.models.networks import Gru, Lstm, ModelSpec, build
-from crtlib.models.pretrained import load
+from crtlib.models import generation, interface, scoring
+from crtlib.models.construction import build_model
+from crtlib.models.pretrained import load_pretrained
+from crtlib.models.recurrent import Gru, Lstm
+from crtlib.models.specs import ModelSpec
 from tests.models import torch_weights
 
 SPECS = {
@@ -20,7 +22,7 @@ SPECS = {
 
 
 def model_of(name):
-    model = build(SPECS[name], seed=1)
+    model = build_model(SPECS[name], seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for p in model.parameters():
@@ -67,7 +69,7 @@ def test_recurrence_has_the_numbers_and_gradients_of_torch(ours, theirs):
 def test_build_is_deterministic_and_leaves_global_randomness_alone(name):
     spec = SPECS.get(name) or ModelSpec("bert", 31, hidden=16, layers=2, heads=2, context=20)
     state = torch.random.get_rng_state()
-    first, second, other = (build(spec, seed) for seed in (3, 3, 4))
+    first, second, other = (build_model(spec, seed) for seed in (3, 3, 4))
     assert torch.equal(state, torch.random.get_rng_state())
     pairs = list(zip(first.parameters(), second.parameters(), strict=True))
     assert all(torch.equal(p, q) for p, q in pairs)
@@ -79,7 +81,7 @@ def test_build_is_deterministic_and_leaves_global_randomness_alone(name):
 def test_tied_means_one_parameter():
     for kind, sizes in (("lstm", {}), ("gpt2", {}), ("gemma2", {}), ("bert", {})):
         for tied in (True, False):
-            model = build(ModelSpec(kind, 31, hidden=16, heads=2, tied=tied, **sizes), 0)
+            model = build_model(ModelSpec(kind, 31, hidden=16, heads=2, tied=tied, **sizes), 0)
             names = [n for n, p in model.named_parameters() if p.shape == (31, 16)]
             assert len(names) == (1 if tied else 2), (kind, tied, names)
 
@@ -90,7 +92,7 @@ def test_scores_are_those_of_one_forward_pass_each_in_the_order_given(name, monk
     generator = np.random.default_rng(0)
     sequences = [generator.integers(0, 31, n).tolist() for n in (5, 0, 20, 1, 2, 9, 5)]
     for batch_tokens in (1, 30, 10_000):
-        monkeypatch.setattr(scoring, "AT_ONCE", batch_tokens)
+        monkeypatch.setattr(scoring, "MAX_BATCH_TOKENS", batch_tokens)
         scores, _ = scoring.token_scores(model, sequences)
         assert [len(s) for s in scores] == [max(0, len(s) - 1) for s in sequences]
         for sequence, got in zip(sequences, scores, strict=True):
@@ -110,7 +112,7 @@ def test_the_rank_of_a_token_counts_the_likelier_ones(name):
         np.testing.assert_array_equal(own, scored)
         assert rank.shape == own.shape and rank.dtype == np.int64
         for t in range(1, min(len(sequence), 20)):
-            after = scoring.start(model.eval(), sequence[:t])[1][0]
+            after = generation.read_prefix(model.eval(), sequence[:t])[1][0]
             assert rank[t - 1] == int((after > after[sequence[t]]).sum())
 
 
@@ -131,7 +133,7 @@ def test_a_sequence_beyond_the_context_is_read_in_windows():
 def test_steps_of_a_trie_are_the_scores_of_whole_sequences(name, dtype):
     model = model_of(name).to(dtype)
     prefix, letters = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], torch.tensor([7, 8, 9])
-    state, logprobs = scoring.start(model, prefix)
+    state, logprobs = generation.read_prefix(model, prefix)
     assert logprobs.shape == (1, 31) and logprobs.dtype == dtype
     totals, texts = torch.zeros(1, dtype=dtype), [[]]
     for _ in range(3):
@@ -139,9 +141,11 @@ def test_steps_of_a_trie_are_the_scores_of_whole_sequences(name, dtype):
         texts = [[*text, int(a)] for text in texts for a in letters]
         parents = torch.arange(len(logprobs)).repeat_interleave(3)
         kept = state
-        state, logprobs = scoring.step(model, state.select(parents), letters.repeat(len(logprobs)))
+        state, logprobs = generation.extend_prefix(
+            model, state.select(parents), letters.repeat(len(logprobs))
+        )
     assert kept.length == state.length - 1  # the old state is still there, unchanged
-    again, _ = scoring.step(model, kept.select(parents), letters.repeat(9))
+    again, _ = generation.extend_prefix(model, kept.select(parents), letters.repeat(9))
     assert all(
         torch.equal(a, b) for x, y in zip(again.layers, state.layers, strict=True)
         for a, b in zip(x, y, strict=True)
@@ -154,7 +158,7 @@ def test_steps_of_a_trie_are_the_scores_of_whole_sequences(name, dtype):
 def test_load_reads_safetensors_only_and_checks_the_head(tmp_path):
     model = model_of("gpt2")
     model.save_pretrained(tmp_path / "safe")
-    loaded = load(tmp_path / "safe")
+    loaded = load_pretrained(tmp_path / "safe")
     assert not loaded.training
     sequence = [1, 2, 3, 4, 5]
     for a, b in zip(*(scoring.token_logprobs(m, [sequence]) for m in (model, loaded)), strict=True):
@@ -163,7 +167,7 @@ def test_load_reads_safetensors_only_and_checks_the_head(tmp_path):
     model.config.save_pretrained(unsafe)
     torch.save(model.state_dict(), unsafe / "pytorch_model.bin")
     with pytest.raises(ValueError, match="holds pickled weights; save it as safetensors"):
-        load(unsafe)
+        load_pretrained(unsafe)
 
 
 def test_mistakes_are_named():
@@ -177,9 +181,9 @@ def test_mistakes_are_named():
             ModelSpec(vocab_size=9, **fields)
     model = model_of("gpt2")
     with pytest.raises(ValueError, match="sequence of 21 tokens: must be at most 20"):
-        networks.hidden(model, torch.zeros(1, 21, dtype=torch.long))
+        interface.hidden_states(model, torch.zeros(1, 21, dtype=torch.long))
     with pytest.raises(ValueError, match="prefix of 21 tokens"):
-        scoring.start(model, [0] * 21)
-    bert = build(ModelSpec("bert", 31, hidden=16, heads=2), 0)
+        generation.read_prefix(model, [0] * 21)
+    bert = build_model(ModelSpec("bert", 31, hidden=16, heads=2), 0)
     with pytest.raises(ValueError, match="must be causal"):
         scoring.token_logprobs(bert, [[1, 2]])

@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from crtlib import outputs
-from crtlib.experiments import crt
-from crtlib.experiments.crt import CrtStudy
 from crtlib.models import folder, pretrained, scoring
-from crtlib.text import canaries, customersim, records
+from crtlib.studies import study_data, study_run
+from crtlib.studies.crt_study import CrtStudy
+from crtlib.text import customersim, jsonl, templates
 from crtlib.text.records import MASK
-from crtlib.text.tokenizer import adapt
+from crtlib.text.tokenizer import adapt_tokenizer
 from crtlib.training import clipping
 from tests.training.test_architectures import CONFIGS
 
@@ -34,7 +34,7 @@ def tiny(name, path, *, ends=("<|endoftext|>", "</s>"), padded=0):
     plain = Tokenizer(models.BPE())
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     plain.decoder = decoders.ByteLevel()
-    texts = [f"{t.speaker}: {t.text}" for t in customersim.simulate(30, 7, "paper").turns()]
+    texts = [f"{t.speaker}: {t.text}" for t in customersim.simulate_corpus(30, 7, "paper").turns()]
     plain.train_from_iterator(
         texts,
         trainers.BpeTrainer(
@@ -65,7 +65,7 @@ def tiny(name, path, *, ends=("<|endoftext|>", "</s>"), padded=0):
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "dialogues.jsonl"
-    records.write_jsonl(customersim.simulate(16, 0, "paper"), path)
+    jsonl.write_jsonl(customersim.simulate_corpus(16, 0, "paper"), path)
     return path
 
 
@@ -86,10 +86,10 @@ def test_trained_by_the_command_line_and_read_by_transformers(name, corpus, run,
     assert code == 0, err
     assert re.search(r"held-out perplexity .* tokens: [\d.]+ bits a character", told)
     assert ("LoRA 2" in told) == bool(lora)
-    assert outputs.demand(out)["command"] == "train"
+    assert outputs.require_marker(out)["command"] == "train"
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     model = transformers.AutoModelForCausalLM.from_pretrained(out)
-    own, bpe = folder.load(out), adapt(source)
+    own, bpe = folder.load(out), adapt_tokenizer(source)
     text = "USR: my ID is: 4217 <MASK>"
     ids = tokenizer(text).input_ids
     assert ids == bpe.encode_prefix(text) and (tokenizer.bos_token, bpe.eos_token) == (
@@ -127,14 +127,14 @@ def test_training_moves_what_it_should_and_the_adapter_gives_the_merged_weights(
     config = json.loads((out / "adapter" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "source"  # no path of this machine
     peft = pytest.importorskip("peft")
-    base = pretrained.pretrained(source, adapt(source))
+    base = pretrained.load_with_added_tokens(source, adapt_tokenizer(source))
     whole = peft.PeftModel.from_pretrained(base, out / "adapter").merge_and_unload().state_dict()
     # The folder itself holds merged weights: an adapter_config.json beside them would make
     # transformers read the base in their place. Its adapter is what peft opens, given the base.
     monkeypatch.chdir(tmp_path)
     auto = peft.AutoPeftModelForCausalLM.from_pretrained(out / "adapter")
     merged = transformers.AutoModelForCausalLM.from_pretrained(out)
-    ids = torch.tensor([adapt(source).encode_prefix("USR: my ID is: 4217")])
+    ids = torch.tensor([adapt_tokenizer(source).encode_prefix("USR: my ID is: 4217")])
     with torch.no_grad():
         mine, theirs = (m(ids).logits[..., : auto.config.vocab_size] for m in (auto, merged))
     torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
@@ -182,23 +182,23 @@ def test_turns_become_text_as_the_template_says(given, corpus, run, tmp_path):
     recorded = json.loads((out / "experiment.json").read_text())
     settings = {k: v for k, v in recorded.items() if k not in ("corpus", "init", "template")}
     study = CrtStudy(corpus=str(corpus), init=str(source), template=name, **settings)
-    named = crt.data(study)
-    as_ever = crt.data(replace(study, template="speaker"))
+    named = study_data.prepare_data(study)
+    as_ever = study_data.prepare_data(replace(study, template="speaker"))
     split = [[p.id for p in d.prepared.private] for d in (named, as_ever)]
     assert split[0] == split[1] and named.rates == as_ever.rates
     beginning = "" if given == "plain" else "Ada Byron as user> "
-    assert canaries.carrier(named.template) == f"{beginning}My ID is: "
+    assert templates.carrier_of_template(named.template) == f"{beginning}My ID is: "
     assert all(p.text.startswith(beginning.partition(" as ")[0]) for p in named.prepared.public)
 
 
 def test_perplexity_counts_the_words_of_the_text_and_not_those_around_them(tmp_path):
     source = tiny("llama", tmp_path / "source")
-    bpe = adapt(source)
-    model = pretrained.pretrained(source, bpe)
-    around = canaries.Template("named", NAMED)
-    text = customersim.simulate(1, 0, "paper").dialogues[0]
-    point = canaries.point(text, text.turns[:1], "0", around)
-    found = crt.utility(model, bpe, {point: 1}, own_words=True)["ppl"]
+    bpe = adapt_tokenizer(source)
+    model = pretrained.load_with_added_tokens(source, bpe)
+    around = templates.Template("named", NAMED)
+    text = customersim.simulate_corpus(1, 0, "paper").dialogues[0]
+    point = templates.render_point(text, text.turns[:1], "0", around)
+    found = study_run.measure_utility(model, bpe, {point: 1}, own_words=True)["ppl"]
     (ids,) = bpe.encode([point.text])
     losses = -scoring.token_logprobs(model, [ids])[0]
     before = len(bpe.encode_prefix("Ada Byron as assistant>")) - 1
@@ -221,7 +221,7 @@ def test_the_end_of_a_text_is_learned_and_generate_stops_by_itself(corpus, run, 
 def test_tokens_that_are_new_begin_at_the_mean_also_in_a_padded_table(tmp_path):
     for padded in (0, 64):
         source = tiny("qwen2", tmp_path / str(padded), padded=padded)
-        model = pretrained.pretrained(source, adapt(source))
+        model = pretrained.load_with_added_tokens(source, adapt_tokenizer(source))
         table = model.get_input_embeddings().weight
         assert len(table) == max(VOCABULARY + 1, VOCABULARY + padded)
         torch.testing.assert_close(table[VOCABULARY], table[:VOCABULARY].mean(0))
@@ -233,24 +233,26 @@ def test_what_cannot_be_right_is_refused_by_name(tmp_path):
                                    num_attention_heads=2, intermediate_size=8)  # fmt: skip
     transformers.BertForMaskedLM(bert).save_pretrained(tmp_path / "bert")
     with pytest.raises(ValueError, match="is a BertForMaskedLM; a causal model is needed"):
-        pretrained.load(tmp_path / "bert")
+        pretrained.load_pretrained(tmp_path / "bert")
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     with pytest.raises(ValueError, match="holds an adapter; merge it"):
-        pretrained.load(tmp_path / "adapter")
+        pretrained.load_pretrained(tmp_path / "adapter")
     source = tiny("llama", tmp_path / "source")
-    model = pretrained.pretrained(source, adapt(source))
+    model = pretrained.load_with_added_tokens(source, adapt_tokenizer(source))
     with pytest.raises(ValueError, match="lora_targets='nothing': the model has no such layers"):
         pretrained.with_lora(model, 2, targets="nothing", seed=0)
 
 
 def test_a_text_beyond_the_context_is_clipped_as_one_point(corpus, run, tmp_path):
     seen = []
-    whole = clipping.unit_sum
+    whole = clipping.add_clipped_unit_gradient
     source = tiny("llama", tmp_path / "source")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            clipping, "unit_sum", lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k)
+            clipping,
+            "add_clipped_unit_gradient",
+            lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k),
         )
         code, _, err = run(
             "train", corpus, "--unit", "dialogue", "--method", "dpsgd", "--init", source,
@@ -261,6 +263,6 @@ def test_a_text_beyond_the_context_is_clipped_as_one_point(corpus, run, tmp_path
 
 def test_a_model_of_ours_is_read_as_it_was_written(tmp_path):
     source = tiny("gpt-neox", tmp_path / "source")
-    bpe = adapt(source)
-    folder.save(pretrained.pretrained(source, bpe), bpe, None, tmp_path / "out")
-    assert folder.ours(tmp_path / "out")[1] == bpe
+    bpe = adapt_tokenizer(source)
+    folder.save(pretrained.load_with_added_tokens(source, bpe), bpe, None, tmp_path / "out")
+    assert folder.load_saved_model(tmp_path / "out")[1] == bpe

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from crtlib.models import networks
-from crtlib.models.networks import ModelSpec, build
+from crtlib.models import recurrent
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
 from crtlib.training import clipping, devices
 from crtlib.training.noise import add_noise
 from tests.models import torch_weights
@@ -35,12 +36,12 @@ class Count(TorchDispatchMode):
 
 @pytest.fixture
 def fused(monkeypatch):
-    monkeypatch.setattr(networks, "FUSED", frozenset({"cpu"}))
-    monkeypatch.setattr(devices, "HOST", frozenset())
+    monkeypatch.setattr(recurrent, "FUSED_DEVICE_KINDS", frozenset({"cpu"}))
+    monkeypatch.setattr(devices, "HOST_DEVICE_TYPES", frozenset())
 
 
 def model_of(name):
-    model = build(SHAPES[name], seed=1)
+    model = build_model(SHAPES[name], seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for p in model.parameters():
@@ -66,14 +67,14 @@ def test_the_fused_kernel_gives_the_clipped_sum_of_a_loop(name, clip_norm, fused
     options = {"clip_norm": clip_norm}
     expected = by_loop.clipped_sum(model, tokens, lengths, **options)
     reference = gradients(model)
-    ours = clipping.clipped_sum(model, tokens, lengths, **options)
+    ours = clipping.add_clipped_gradients(model, tokens, lengths, **options)
     torch.testing.assert_close(ours.norms, expected.norms, rtol=1e-5, atol=1e-7)
     for ours, theirs in zip(gradients(model), reference, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.norm()))
-    clipping.plain_sum(model, tokens, lengths)
+    clipping.add_unclipped_gradients(model, tokens, lengths)
     plain = gradients(model)
-    networks.FUSED = frozenset()  # undone by the fixture
-    clipping.plain_sum(model, tokens, lengths)
+    recurrent.FUSED_DEVICE_KINDS = frozenset()  # undone by the fixture
+    clipping.add_unclipped_gradients(model, tokens, lengths)
     for ours, theirs in zip(plain, gradients(model), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.norm()))
 
@@ -81,7 +82,7 @@ def test_the_fused_kernel_gives_the_clipped_sum_of_a_loop(name, clip_norm, fused
 def operators(name, time):
     model, (tokens, lengths) = model_of(name), batch_of(time)
     with Count() as count:
-        clipping.clipped_sum(model, tokens, lengths, clip_norm=0.1)
+        clipping.add_clipped_gradients(model, tokens, lengths, clip_norm=0.1)
         generator = torch.Generator().manual_seed(0)
         add_noise(list(model.parameters()), std=0.1, generator=generator)
     return count.operators
@@ -93,13 +94,13 @@ def test_a_step_of_an_lstm_takes_few_operators_however_long_the_text(fused):
 
 def test_a_state_that_is_carried_takes_the_scan(fused):
     """Torch's kernel keeps no states in between, which S-DP needs."""
-    layer, x = networks.Lstm(3, 4), torch.ones(2, 5, 3)
+    layer, x = recurrent.Lstm(3, 4), torch.ones(2, 5, 3)
     with layer.carrying((torch.zeros(2, 4), torch.zeros(2, 4))):
         out = layer(x)
         assert torch.equal(layer.state_after(torch.tensor([5, 5]))[0], out[:, -1])
 
 
-@pytest.mark.parametrize("kind", [networks.Lstm, networks.Gru])
+@pytest.mark.parametrize("kind", [recurrent.Lstm, recurrent.Gru])
 @pytest.mark.parametrize("shape", [(2, 0, 3), (0, 5, 3)])
 def test_no_text_and_no_step_are_nothing_to_do(kind, shape):
     layer, x = kind(3, 4), torch.zeros(shape, requires_grad=True)
@@ -111,14 +112,14 @@ def test_no_text_and_no_step_are_nothing_to_do(kind, shape):
         assert layer(x).shape == out.shape
 
 
-@pytest.mark.parametrize("kind", [networks.Lstm, networks.Gru])
+@pytest.mark.parametrize("kind", [recurrent.Lstm, recurrent.Gru])
 @pytest.mark.parametrize("cached", [1, 300, 2**17])
 def test_a_long_text_takes_the_steps_of_a_loop(kind, cached, monkeypatch):
     """In double precision, however many steps a backward pass prepares at once."""
-    monkeypatch.setattr(networks, "CACHED", cached)
+    monkeypatch.setattr(recurrent, "BACKWARD_CHUNK_NUMBERS", cached)
     generator = torch.Generator().manual_seed(0)
     layer = kind(3, 4).double()
-    theirs = {networks.Lstm: torch.nn.LSTM, networks.Gru: torch.nn.GRU}[kind]
+    theirs = {recurrent.Lstm: torch.nn.LSTM, recurrent.Gru: torch.nn.GRU}[kind]
     theirs = theirs(3, 4, batch_first=True).double()
     torch_weights.copy(layer, theirs)
     x, weight = (torch.randn(2, 9, n, generator=generator).double() for n in (3, 4))
@@ -132,7 +133,7 @@ def test_a_long_text_takes_the_steps_of_a_loop(kind, cached, monkeypatch):
         gradients.append(torch.cat([out.detach(), given.grad], dim=2))
     torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
     input_gradient = theirs.weight_ih_l0.grad
-    if kind is networks.Lstm:
+    if kind is recurrent.Lstm:
         i, f, g, o = input_gradient.chunk(4)
         input_gradient = torch.cat([o, i, f, g])
     with torch.inference_mode():
@@ -147,7 +148,7 @@ def test_single_precision_keeps_its_digits(name):
     found = []
     for dtype in (torch.float64, torch.float32):
         model = model_of(name).to(dtype)
-        norms = clipping.clipped_sum(model, tokens, lengths, clip_norm=0.1).norms
+        norms = clipping.add_clipped_gradients(model, tokens, lengths, clip_norm=0.1).norms
         found.append([norms, *gradients(model)])
     for exact, ours in zip(*found, strict=True):
         assert (ours - exact).norm() <= 3e-6 * exact.norm()

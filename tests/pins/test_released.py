@@ -19,9 +19,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from confide.experiments import own, plans
-from confide.reports import pages
-from crtlib.text import customersim, records
+from confide.reports import model_card
+from confide.training import secret_plans, train_on_corpus
+from crtlib.text import customersim, jsonl
 from tests import pins, trainings
 
 TINY = {
@@ -44,14 +44,22 @@ HASHED = {"config.json", "tokenizer.json", "tokenizer_config.json", "generation_
 def corpus_in(home: Path, name: str = "talk") -> Path:
     """A corpus of 40 dialogues."""
     path = home / f"{name}.jsonl"
-    records.write_jsonl(customersim.simulate(40, 3, "paper"), path)
+    jsonl.write_jsonl(customersim.simulate_corpus(40, 3, "paper"), path)
     return path
 
 
 def plan_of(corpus: Path, out: Path) -> Path:
     """A plan that protects each person's values."""
-    plans.make(corpus, out, policy="regex:customersim", by="user", posterior=0.1, scales=(5.0,),
-               steps=20, batch_size=8)  # fmt: skip
+    secret_plans.make_secret_plan(
+        corpus,
+        out,
+        policy="regex:customersim",
+        by="user",
+        posterior=0.1,
+        scales=(5.0,),
+        steps=20,
+        batch_size=8,
+    )
     return out
 
 
@@ -63,9 +71,11 @@ def train(method: str, corpus: Path, out: Path, **more: Any) -> None:
         if method == "plan":
             plan = plan_of(corpus, out.with_name(f"{out.name}.plan"))
             shape = {"epochs": 1, "width": 8, "device": "cpu"}
-            own.train(corpus, plan=plan, out=out, **shape, **more)
+            train_on_corpus.train(corpus, plan=plan, out=out, **shape, **more)
         else:
-            trainings.train(corpus, out=out, method=method, card=pages.of_training, **TINY | more)
+            trainings.train(
+                corpus, out=out, method=method, card=model_card.render_model_card, **TINY | more
+            )
     finally:
         torch.set_num_threads(threads)
 

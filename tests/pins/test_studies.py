@@ -128,7 +128,10 @@ def make() -> dict[str, dict[str, float]]:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_gives_the_rows_that_it_gave(name):
-    if not corpora.available("schema_guided") and STUDIES[name][1].get("init") == "schema_guided":
+    if (
+        not corpora.is_corpus_available("schema_guided")
+        and STUDIES[name][1].get("init") == "schema_guided"
+    ):
         pytest.skip("schema_guided is not on this machine")
     pinned, now = pins.read("studies")[name], rows(name)
     assert list(pinned) == sorted(now)

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from confide import odometer
-from confide.experiments import advise as library
-from confide.experiments.advise import advise
+from confide.labels import label_tasks
 from confide.release import certify
-from confide.text import labels
-from crtlib.screening.rates import Rate, Rates
+from confide.training import advise as library
+from confide.training.advise import advise_on_limits
+from crtlib.screening.rates import PolicyRates, Rate
 from tests import trainings
 from tests.reports.test_certify import read_by_people
 
@@ -25,7 +25,9 @@ def corpus(tmp_path):
 @pytest.fixture
 def ask(corpus):
     def call(*limits, policies=(FINDS,), **how):
-        return advise(corpus, corpus.parent / "labels", limits, policies=policies, epochs=1, **how)
+        return advise_on_limits(
+            corpus, corpus.parent / "labels", limits, policies=policies, epochs=1, **how
+        )
 
     return call
 
@@ -38,7 +40,7 @@ def carried_out(corpus, row, out):
         epochs=1, width=4,
     )  # fmt: skip
     limits = [judged["limit"] for judged in row.judged]
-    return certify.write(out, out.with_suffix(".html"), copies=(), require=limits)
+    return certify.write_certificate(out, out.with_suffix(".html"), copies=(), require=limits)
 
 
 LIMITS = ("guess <= 56", "epsilon_missed <= 5", "public <= 1%", "miss <= 50%", "value <= 30",
@@ -49,7 +51,7 @@ def test_a_plan_is_certified_with_the_bounds_that_were_said(corpus, ask, tmp_pat
     advice = ask(*LIMITS)
     best = advice.rows[advice.best]
     assert (best.policy, best.conservative, best.epsilon) == (FINDS, "everything", 4.0)
-    assert advice.pairs == 2 and not odometer.find(corpus, "x").exists()
+    assert advice.pairs == 2 and not odometer.find_odometer(corpus, "x").exists()
     made = carried_out(corpus, best, tmp_path / "best")
     assert made["limits"] == best.judged and all(row["met"] for row in made["limits"])
     assert made["mechanism"]["phases"][-1]["noise_multiplier"] == best.noise
@@ -90,7 +92,7 @@ def test_what_labels_would_do_and_what_they_would_not(corpus, ask):
     more = ask("trace <= 2%")
     assert more.best is None and more.commands == ()
     needed = {row.read for row in more.rows}
-    read = labels.facts(corpus.parent / "labels")["judge"]
+    read = label_tasks.read_label_facts(corpus.parent / "labels")["judge"]
     assert len(needed) == 1 and needed.pop() > read == more.turns
     assert "needs" in more.why and f"there are {more.people} people" in more.why
     never = ask("trace <= 2%", policies=(LEAVES,))
@@ -107,12 +109,12 @@ def test_hours_that_are_left_make_a_draw_of_it(ask):
 
 
 def test_more_labels_at_the_same_rate():
-    rates = Rates(*(Rate(count, 40, 0.5, "one_per_cluster") for count in (0, 3)),
+    rates = PolicyRates(*(Rate(count, 40, 0.5, "one_per_cluster") for count in (0, 3)),
                   Rate(0, 40, 0.0, "policy"))  # fmt: skip
-    after = library._after(rates, 2.5)
+    after = library._rates_after_labels(rates, 2.5)
     assert (after.miss.count, after.miss.of, after.trace.count) == (0, 100, 8)
     assert after.miss.upper < 0.5 and after.public == rates.public
-    assert library._after(replace(rates), 1000).trace.upper > 3 / 40
+    assert library._rates_after_labels(replace(rates), 1000).trace.upper > 3 / 40
 
 
 def test_the_command(corpus, run):
@@ -145,7 +147,7 @@ def test_the_page_has_the_frontier_and_is_never_overwritten(corpus, run, tmp_pat
     for row in value["rows"]:
         tried = row.pop("tried")
         assert list(row) == keys
-        assert tuple(t["epsilon"] for t in tried) == library.EPSILONS
+        assert tuple(t["epsilon"] for t in tried) == library.TRIED_EPSILONS
         (taken,) = (t for t in tried if t["epsilon"] == row["epsilon"])
         assert all(taken[name] == row[name] for name in ("noise", "guess", "judged"))
         assert taken["met"] == row["meets"]

@@ -19,20 +19,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide import odometer
-from confide.experiments import own, record
-from confide.release import certify, gate, verify
-from confide.reports import pages
+from confide import odometer, spending, text_registry
+from confide.labels import drawing, imports, judged_turns, label_tasks, registry
+from confide.release import certify, gate, seal, verify
+from confide.reports import certificate_pages, model_card
 from confide.screening import corpus as screening
-from confide.text import labels
+from confide.training import odometer_run, train_on_corpus, training_facts, training_record
 from crtlib import outputs
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.attacks import run_audit
-from crtlib.screening import policies, rates
-from crtlib.screening.policy import MAKERS, Maker, Policy
-from crtlib.text import canaries, corpora, customersim, records
+from crtlib.screening import policies, rates, regex_policies
+from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
+from crtlib.studies import study_data, study_run
+from crtlib.text import corpora, customersim, data_points, jsonl, records, templates
 from crtlib.text.records import Point, Secret, Turn
-from crtlib.training import methods
+from crtlib.training import methods, schedules
 from crtlib.training.phases import PrivatePhase, PublicPhase
 from tests import modes, trainings
 
@@ -43,7 +44,7 @@ TINY = {"unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "delta": 1e-4,
 def neighbours(folder):
     """A corpus with a rare word that one person says in one message, and its masked neighbour."""
     path = folder / "d.jsonl"
-    records.write_jsonl(customersim.simulate(40, 0), path)
+    jsonl.write_jsonl(customersim.simulate_corpus(40, 0), path)
     whole = path.read_text()
     row = {"id": "x", "user": "x", "turns": [{"speaker": "USR", "text": " ".join([WORD] * 40)}]}
     masked = json.loads(json.dumps(row))
@@ -69,7 +70,7 @@ def test_what_reads_raw_text_learns_no_vocabulary_from_it(tmp_path, method):
 def test_a_plan_learns_no_vocabulary_from_what_its_policy_missed(tmp_path, run):
     """F5b: a name flagged once and missed thirty times was a token of the tokenizer."""
     path, name = tmp_path / "d.jsonl", "Wolframina"
-    records.write_jsonl(customersim.simulate(20, 0), path)
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0), path)
     said = [f"my name is {name}", *[" ".join([f"regards , {name}"] * 20)] * 30]
     rows = [
         {"id": f"x{k}", "user": "x", "turns": [{"speaker": "USR", "text": text}]}
@@ -92,18 +93,18 @@ CRT = TINY | {"method": "crt", "policy": "regex:customersim", "hidden": 4}
 
 
 def certificate(run, page):
-    return certify.write(run, page, audience="officer", copies=(), force=True)
+    return certify.write_certificate(run, page, audience="officer", copies=(), force=True)
 
 
 def corpus(path, seed=3, people="", dialogues=40):
     """Simulated conversations of people who are called ``people`` and a number, if anything."""
-    made = customersim.simulate(dialogues, seed, "paper")
+    made = customersim.simulate_corpus(dialogues, seed, "paper")
     if people:
         made = replace(made, dialogues=tuple(
             replace(d, id=f"{path.stem}-{k}", user=f"{people}{k % 8}")
             for k, d in enumerate(made.dialogues)
         ))  # fmt: skip
-    records.write_jsonl(made, path)
+    jsonl.write_jsonl(made, path)
     return path
 
 
@@ -164,9 +165,12 @@ def talk(path, people, month="May", cut=3, turns=6):
 
 def related(*paths):
     """Which of these texts the registry knows as one with the first."""
-    registry, names = odometer.Registry(odometer.home()), [corpora.corpus_hash(p) for p in paths]
+    registry, names = (
+        text_registry.Registry(text_registry.registry_home()),
+        [corpora.hash_corpus(p) for p in paths],
+    )
     for path, name in zip(paths, names, strict=True):
-        registry.register(name, corpora.units(path))
+        registry.register(name, corpora.hash_registry_units(path))
     return [name in registry.related(names[0]) for name in names[1:]]
 
 
@@ -183,7 +187,7 @@ def test_a_person_is_one_unit_in_every_form_of_file(tmp_path, run):
     for name in ("january.csv", "numbers.parquet", "wide.parquet"):
         words = ["ingest", tmp_path / name, "--yes", "--skip-bad", "--max-bad", 0.5]
         assert run(*words, "--out", tmp_path / name.partition(".")[0])[0] == 0
-    people = {d.user for d in corpora.dialogues(tmp_path / "january")}
+    people = {d.user for d in corpora.read_dialogues(tmp_path / "january")}
     assert people == {"7", "ann@x.org"}
     assert related(*(tmp_path / n for n in ("numbers", "january", "wide"))) == [True, True]
 
@@ -233,11 +237,11 @@ def test_one_conversation_in_common_is_no_same_cut(tmp_path):
     extra = talk(tmp_path / "extra.jsonl", ["solo"], cut=1, turns=1).read_text()
     for path in (whole, flat):
         path.write_text(path.read_text() + extra)
-    shared = odometer.Registry(odometer.home())
+    shared = text_registry.Registry(text_registry.registry_home())
     own = TINY | {"epsilon": 3.0, "unit": "dialogue"}
     trainings.train(flat, out=tmp_path / "one", method="dpsgd", **own)
     trainings.train(whole, out=tmp_path / "two", method="dpsgd", **own)
-    assert shared.related(corpora.corpus_hash(whole))[corpora.corpus_hash(flat)]["dialogue"] == 1
+    assert shared.related(corpora.hash_corpus(whole))[corpora.hash_corpus(flat)]["dialogue"] == 1
     page = certificate(tmp_path / "two", tmp_path / "two.html")
     assert page["spent_before"]["runs"] == 1 and page["right_guess"][0]["at_most"] > 0.99
 
@@ -256,10 +260,10 @@ def test_a_word_that_two_people_own_in_two_texts_makes_them_others(tmp_path):
         )
         path.write_text(text + extra)
     related(whole, flat)
-    names = [corpora.corpus_hash(path) for path in (whole, flat)]
-    shared = odometer.Registry(odometer.home()).related(names[0])[names[1]]
+    names = [corpora.hash_corpus(path) for path in (whole, flat)]
+    shared = text_registry.Registry(text_registry.registry_home()).related(names[0])[names[1]]
     assert shared["owned"] == shared["dialogue"] == 1 and shared["named"]
-    assert not odometer._same_people(shared)
+    assert not spending._has_same_people(shared)
 
 
 def test_a_screened_folder_that_is_taken_in_again_is_of_the_same_text(tmp_path, run):
@@ -284,7 +288,7 @@ def test_a_certificate_elsewhere_knows_what_was_known_when_it_trained(tmp_path, 
     assert page["verdict"] == "void" and "not known here" in " ".join(page["void_because"])
     monkeypatch.setenv("CRTLIB_REGISTRY", "relative")
     with pytest.raises(ValueError, match="CRTLIB_REGISTRY='relative': must be an absolute path"):
-        odometer.home()
+        text_registry.registry_home()
 
 
 def test_what_is_void_is_so_in_every_file(tmp_path):
@@ -318,15 +322,18 @@ def test_people_who_have_no_name_in_an_earlier_text_are_as_many_points_as_messag
     rows = [json.loads(line) for line in named.read_text().splitlines()]
     bare.write_text("".join(json.dumps(row | {"user": row["id"]}) + "\n" for row in rows))
     same = talk(tmp_path / "same.jsonl", people, cut=2, turns=10)
-    names = [corpora.corpus_hash(p) for p in (named, bare, same)]
+    names = [corpora.hash_corpus(p) for p in (named, bare, same)]
     related(named, bare, same)
-    shared = odometer.Registry(odometer.home()).related(names[0])
-    assert [odometer._same_people(shared[name]) for name in names[1:]] == [False, True]
+    shared = text_registry.Registry(text_registry.registry_home()).related(names[0])
+    assert [spending._has_same_people(shared[name]) for name in names[1:]] == [False, True]
 
 
 def test_a_message_decides_nothing_about_the_speakers_after_it():
     said = [Turn(name, "x") for name in ("Ada", "Bob", "Ada", "Bob")]
-    whole, less = (records.by_role(records.Dialogue("d", "u", tuple(t))) for t in (said, said[1:]))
+    whole, less = (
+        data_points.with_role_speakers(records.Dialogue("d", "u", tuple(t)))
+        for t in (said, said[1:])
+    )
     assert [t.speaker for t in whole.turns][1:] == [t.speaker for t in less.turns]
 
 
@@ -355,10 +362,10 @@ def test_a_struck_run_is_named(tmp_path):
     text = corpus(tmp_path / "c.jsonl")
     first = trainings.train(text, out=tmp_path / "one", **CRT)
     assert first is not None
-    home = odometer.find(text, corpora.corpus_hash(text))
-    line = odometer.read(home)[0].entry
-    known = odometer.Registry(odometer.home())
-    odometer.strike(home, line, because="nobody saw it", registry=known)
+    home = odometer.find_odometer(text, corpora.hash_corpus(text))
+    line = odometer.read_entries(home)[0].entry
+    known = text_registry.Registry(text_registry.registry_home())
+    odometer.strike_run(home, line, because="nobody saw it", registry=known)
     trainings.train(text, out=tmp_path / "two", **CRT)
     made = certificate(tmp_path / "two", tmp_path / "two.html")
     page = (tmp_path / "two.html").read_text()
@@ -374,7 +381,7 @@ def test_what_is_forgotten_is_assumed_in_every_later_certificate(tmp_path, run):
     )
     user = CRT | {"unit": "user"}
     trainings.train(january, out=tmp_path / "one", **user)
-    home = odometer.find(january, corpora.corpus_hash(january))
+    home = odometer.find_odometer(january, corpora.hash_corpus(january))
     assert run("account", "--forget")[0] == 2
     code, said, _ = run("account", "--odometer", home, "--forget")
     assert code == 0 and "forgotten: a certificate of a later run" in said
@@ -415,7 +422,7 @@ def test_what_ran_is_charged_whatever_a_method_says_of_itself(tmp_path, monkeypa
     class Quiet(PublicPhase):
         pass
 
-    warm = methods.sgd(epochs=1, batch_size=8, learning_rate=0.1)
+    warm = schedules.sgd_phases(epochs=1, batch_size=8, learning_rate=0.1)
     quiet = [Quiet(1, "public", 1, 8, 0.1)]
     seen = {}
     for name, before in (("warm", warm), ("quiet", quiet), ("plain", [])):
@@ -451,10 +458,10 @@ def test_a_policy_is_asked_for_one_point_at_a_time():
 def test_real_people_behind_a_simulated_conversation_are_known(tmp_path):
     """One simulated conversation before them, and nobody in the text was a person."""
     mixed, alone = tmp_path / "mixed.jsonl", talk(tmp_path / "alone.jsonl", ["p1"], month="June")
-    records.write_jsonl(customersim.simulate(2, 7).dialogues, mixed)
+    jsonl.write_jsonl(customersim.simulate_corpus(2, 7).dialogues, mixed)
     mixed.write_text(mixed.read_text() + talk(tmp_path / "x.jsonl", ["p1"]).read_text())
     other = tmp_path / "other.jsonl"
-    records.write_jsonl(customersim.simulate(2, 8).dialogues, other)
+    jsonl.write_jsonl(customersim.simulate_corpus(2, 8).dialogues, other)
     assert related(mixed, alone, other) == [True, False]
 
 
@@ -466,7 +473,7 @@ def test_runs_of_another_unit_are_found_and_so_are_people_behind_a_screening(tmp
         talk(tmp_path / f"{name}.jsonl", people, month=name)
     words = ["screen", tmp_path / "may.jsonl", "--policy", "regex:customersim"]
     assert run(*words, "--conservative", "cautious", "--out", tmp_path / "s")[0] == 0
-    for file in odometer.home().glob("*"):
+    for file in text_registry.registry_home().glob("*"):
         file.unlink()  # another machine's
     settings = {n: v for n, v in CRT.items() if n not in ("policy", "unit")}
     trainings.train(tmp_path / "s", out=tmp_path / "one", **settings)
@@ -478,11 +485,15 @@ def test_runs_of_another_unit_are_found_and_so_are_people_behind_a_screening(tmp
     assert seen == [("user", 1), ("turn", 2)]
 
 
-@pytest.mark.parametrize("when", ["_studied", "opened", "measure"])
+@pytest.mark.parametrize("when", ["_prepare_study", "open_odometer", "measure_study"])
 def test_a_text_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, when):
     """The text that trained and the one that was entered and sealed were two."""
     text = corpus(tmp_path / "c.jsonl")
-    where = {"_studied": own, "opened": own.record, "measure": own.crt}[when]
+    where = {
+        "_prepare_study": train_on_corpus,
+        "open_odometer": odometer_run,
+        "measure_study": study_run,
+    }[when]
     honest = getattr(where, when)
 
     def edited(*args, **named):
@@ -494,8 +505,8 @@ def test_a_text_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, 
     monkeypatch.setattr(where, when, edited)
     with pytest.raises(ValueError, match=r"c\.jsonl: was changed while it was read"):
         trainings.train(text, out=tmp_path / "m", **CRT)
-    spent = [len(odometer.read(home)) for home in tmp_path.glob("*.odometer")]
-    assert sum(spent) == (when == "measure") and not (tmp_path / "m").exists()
+    spent = [len(odometer.read_entries(home)) for home in tmp_path.glob("*.odometer")]
+    assert sum(spent) == (when == "measure_study") and not (tmp_path / "m").exists()
 
 
 def test_a_file_with_other_text_is_read_anew(tmp_path):
@@ -511,14 +522,14 @@ def test_a_file_with_other_text_is_read_anew(tmp_path):
 
 
 def test_a_screening_of_a_text_that_changes_is_refused(tmp_path, monkeypatch, run):
-    text, honest = corpus(tmp_path / "c.jsonl"), screening._summary
+    text, honest = corpus(tmp_path / "c.jsonl"), screening._screening_summary
 
     def edited(*args):
         made = honest(*args)
         text.write_text(corpus(tmp_path / "more.jsonl", 4).read_text())
         return made
 
-    monkeypatch.setattr(screening, "_summary", edited)
+    monkeypatch.setattr(screening, "_screening_summary", edited)
     words = ["screen", text, "--policy", "regex:customersim", "--out", tmp_path / "s"]
     code, _, error = run(*words)
     assert code == 2 and "c.jsonl: was changed while it was read" in error
@@ -535,7 +546,9 @@ def test_a_speakers_name_is_in_no_point_and_no_vocabulary(tmp_path):
     points = made.fitted.data.points
     assert {p.text.partition(":")[0] for p in points} == {"S1", "SYS"}
     own = "{% for m in messages %}{{ m.speaker }} {{ m.content }}{% endfor %}"
-    cut = canaries.points(corpora.read(text), "dialogue", canaries.Template("own", own))
+    cut = templates.render_points(
+        corpora.read_corpus_at(text), "dialogue", templates.Template("own", own)
+    )
     assert not any("Wolframina" in p.text for p in (*points, *cut))
 
 
@@ -546,10 +559,10 @@ def test_no_text_and_no_person_is_in_what_a_traceback_shows():
         turn,
         dialogue,
         records.Corpus("c", (dialogue,)),
-        *records.points(records.Corpus("c", (dialogue,)), "turn"),
+        *data_points.make_points(records.Corpus("c", (dialogue,)), "turn"),
     ]
-    shown += [labels.Task("judge-1", "d", "Wolframina", 0, "judge", *["Wolframina"] * 3)]
-    shown += [labels.Span(kind="name", start=0, end=10, value="Wolframina")]
+    shown += [label_tasks.LabelTask("judge-1", "d", "Wolframina", 0, "judge", *["Wolframina"] * 3)]
+    shown += [imports.ExportedSpan(kind="name", start=0, end=10, value="Wolframina")]
     assert "Wolframina" not in repr(shown)
 
 
@@ -561,10 +574,10 @@ def test_the_next_model_composes_with_every_trial_of_the_last(tmp_path):
     one, two = (certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("one", "two"))
     assert (one["verdict"], one["searched"]["trials"]) == ("holds", 5)
     assert two["guarantee"]["missed"]["epsilon"] > one["guarantee"]["missed"]["epsilon"]
-    key = gate.key_in(next(tmp_path.glob("*.odometer")))
+    key = seal.ensure_signing_key(next(tmp_path.glob("*.odometer")))
     record = json.loads((tmp_path / "one.work" / "record.json").read_text())
     record["searched"]["trials"] = 1
-    (tmp_path / "one.work" / "record.json").write_text(json.dumps(gate.signed(record, key)))
+    (tmp_path / "one.work" / "record.json").write_text(json.dumps(seal.sign_value(record, key)))
     void = certificate(tmp_path / "one", tmp_path / "one.html")["void_because"]
     assert "The odometer has other trials of this run." in void
 
@@ -577,7 +590,7 @@ def test_a_certificate_has_no_hash_by_which_candidates_of_the_text_can_be_tried(
     made = certificate(tmp_path / "two", tmp_path / "two.html")
     (home,) = tmp_path.glob("*.odometer")
     assert len(made["spent_before"]["entries"]) == 1
-    assert not {e.entry for e in odometer.read(home)} & set(made["spent_before"]["entries"])
+    assert not {e.entry for e in odometer.read_entries(home)} & set(made["spent_before"]["entries"])
 
 
 def test_two_trainings_at_once_have_one_odometer(tmp_path):
@@ -588,7 +601,7 @@ def test_two_trainings_at_once_have_one_odometer(tmp_path):
     running = [subprocess.Popen([*command, tmp_path / name]) for name in "ab"]
     assert [p.wait(timeout=300) for p in running] == [0, 0]
     (home,) = tmp_path.glob("*.odometer")
-    assert len({e.run for e in odometer.read(home)}) == 2
+    assert len({e.run for e in odometer.read_entries(home)}) == 2
     made = [certificate(tmp_path / n, tmp_path / f"{n}.html") for n in "ab"]
     assert sorted(c["spent_before"]["runs"] for c in made) == [0, 1]
 
@@ -622,7 +635,7 @@ def test_a_struck_run_is_certified_no_more(tmp_path, run):
     page = tmp_path / "m.html"
     assert certificate(tmp_path / "m", page)["verdict"] == "holds"
     home = f"{text}.odometer"
-    words = ["--strike", odometer.read(home)[-1].entry, "--because", "nobody saw it"]
+    words = ["--strike", odometer.read_entries(home)[-1].entry, "--because", "nobody saw it"]
     assert run("account", "--odometer", home, *words)[0] == 0
     assert run("certify", tmp_path / "m", "--out", page, "--verify")[0] == 4
     made = certificate(tmp_path / "m", page)
@@ -631,7 +644,7 @@ def test_a_struck_run_is_certified_no_more(tmp_path, run):
 
 def interrupted(monkeypatch, text, out, then=None):
     """A training that is stopped after its first epoch, when it has done what ``then`` is."""
-    whole, calls = own.crt.utility, []
+    whole, calls = study_run.measure_utility, []
 
     def stop(*args, **named):
         calls.append(args)
@@ -642,7 +655,7 @@ def interrupted(monkeypatch, text, out, then=None):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(own.crt, "utility", stop)
+        patch.setattr(study_run, "measure_utility", stop)
         trainings.train(text, out=out, **TWICE)
 
 
@@ -670,7 +683,7 @@ def test_a_copied_checkpoint_makes_another_run(tmp_path, monkeypatch):
     for name in ("two", "one"):
         trainings.train(text, out=tmp_path / name, **TWICE)
     (home,) = tmp_path.glob("*.odometer")
-    events = {e.run: e.events for e in odometer.read(home)}
+    events = {e.run: e.events for e in odometer.read_entries(home)}
     assert len(events) == 2 and len(set(events.values())) == 1  # in full, each
     for name in ("two", "one"):
         made = certificate(tmp_path / name, tmp_path / f"{name}.html")
@@ -685,7 +698,7 @@ def test_a_folder_is_used_by_one_training(tmp_path, monkeypatch, run):
     ((code, _, error),) = said
     assert code == 2 and f"--out: {tmp_path / 'r.work'} is in use by another training" in error
     (home,) = tmp_path.glob("*.odometer")
-    assert len(odometer.read(home)) == 1
+    assert len(odometer.read_entries(home)) == 1
 
 
 def test_two_models_of_one_run_are_void_and_count_twice(tmp_path, monkeypatch):
@@ -700,18 +713,20 @@ def test_two_models_of_one_run_are_void_and_count_twice(tmp_path, monkeypatch):
     shutil.move(tmp_path / "copy", tmp_path / "one.work")
     trainings.train(text, out=one, **TWICE)
     (home,) = tmp_path.glob("*.odometer")
-    assert len({e.run for e in odometer.read(home)}) == 1
+    assert len({e.run for e in odometer.read_entries(home)}) == 1
     for name in ("first", "one"):
         made = certificate(tmp_path / name, tmp_path / f"{name}.html")
         assert made["verdict"] == "void" and "other model" in made["void_because"][0]
-    assert odometer.spent(odometer.read(home)).runs == 2
+    assert spending.sum_spending(odometer.read_entries(home)).runs == 2
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A CRT run with its certificate, to be tampered with."""
     home = tmp_path_factory.mktemp("model")
-    trainings.train(corpus(home / "c.jsonl"), out=home / "m", card=pages.of_training, **CRT)
+    trainings.train(
+        corpus(home / "c.jsonl"), out=home / "m", card=model_card.render_model_card, **CRT
+    )
     certificate(home / "m", home / "m.html")
     return home
 
@@ -886,7 +901,7 @@ def test_who_edits_what_is_read_before_training_is_told_in_one_line(
                 if how == "out":
                     marker["files"].pop(named)
                 if how == "anew":
-                    marker["files"][named] = outputs.sha256(harmed)
+                    marker["files"][named] = outputs.hash_file(harmed)
                 if name != "crtlib.json":
                     (mine / "crtlib.json").write_text(json.dumps(marker))
                 code, said, error = run(*READS[kind])
@@ -948,9 +963,9 @@ def test_a_file_that_is_not_what_was_released_is_named(model, tmp_path, name, ha
 def test_a_record_that_another_key_signed_is_void(model, tmp_path):
     """Who has no key can sign anew with his own, and is seen: it is not that of the odometer."""
     home = copied(model, tmp_path)
-    other = gate.key_in(tmp_path / "m.work")
+    other = seal.ensure_signing_key(tmp_path / "m.work")
     for name in ("m.work/record.json", "m/release.json"):
-        content = gate.signed(json.loads((home / name).read_text()), other)
+        content = seal.sign_value(json.loads((home / name).read_text()), other)
         (home / name).write_text(json.dumps(content))
     made = certificate(home / "m", home / "new.html")
     assert made["verdict"] == "void" and "not signed by the key" in " ".join(made["void_because"])
@@ -958,10 +973,10 @@ def test_a_record_that_another_key_signed_is_void(model, tmp_path):
 
 def test_who_has_the_key_cannot_say_other_than_the_odometer(model, tmp_path):
     home = copied(model, tmp_path)
-    key = gate.key_in(model / "c.jsonl.odometer")
+    key = seal.ensure_signing_key(model / "c.jsonl.odometer")
     content = json.loads((home / "m/release.json").read_text())
     noised(content)["events"][0]["noise_multiplier"] = 10.0
-    (home / "m/release.json").write_text(json.dumps(gate.signed(content, key)))
+    (home / "m/release.json").write_text(json.dumps(seal.sign_value(content, key)))
     made = certificate(home / "m", home / "new.html")
     assert "The odometer has other events of this run." in made["void_because"]
 
@@ -971,7 +986,7 @@ def test_a_certificate_may_lie_in_its_release(model, tmp_path):
     for _ in range(2):
         made = certificate(home / "m", home / "m" / "certificate.html")
         assert made["verdict"] == "holds", made["void_because"]
-    assert certify.verify(home / "m", home / "m" / "certificate.html")[0] is None
+    assert certify.verify_certificate(home / "m", home / "m" / "certificate.html")[0] is None
 
 
 def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexity(model):
@@ -987,21 +1002,23 @@ def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexit
     assert declared["value"] in card and f"{exact['test_ppl']:.4g}"[:4] not in card
     assert "Declared public" in (model / "m.html").read_text()
     assert (
-        certify.COUNTS in made["treated_as_public"]
-        and certify.COUNTS in (model / "m.html").read_text()
+        certify.EXACT_COUNTS_NOTE in made["treated_as_public"]
+        and certify.EXACT_COUNTS_NOTE in (model / "m.html").read_text()
     )
 
 
 def test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_declared(tmp_path):
     """R8: q = B / n, delta and the divisor stood in release.json and on the card with all their
     digits, and where duplicates are dropped n tells of one message."""
-    study = own.study_of(corpus(tmp_path / "c.jsonl"), policy="regex:customersim", unit="turn")
-    data = own.crt.data(study, public_words=True)
+    study = train_on_corpus.build_study(
+        corpus(tmp_path / "c.jsonl"), policy="regex:customersim", unit="turn"
+    )
+    data = study_data.prepare_data(study, public_words=True)
     private = data.prepared.private * 40
 
     def sized(count, **named):
         some = replace(data, prepared=replace(data.prepared, private=private[:count]))
-        return own.sized(study, some, named)
+        return train_on_corpus.fill_defaults_from_sizes(study, some, named)
 
     for named in ({}, {"batch_size": 16}, {"sampling_probability": 0.2}):
         assert sized(96, **named) == sized(97, **named) == sized(111, **named)
@@ -1025,7 +1042,11 @@ def test_a_release_declares_the_rounded_number_of_its_private_points(model):
 def test_counts_of_labels_are_named_wherever_they_stand(model):
     """guarantee.txt had "measured: 6 of 8"; the certificate alone said that it is known."""
     said = (model / "m" / "guarantee.txt").read_text()
-    assert "measured: " in said and certify.COUNTS in said and "labels" in certify.COUNTS
+    assert (
+        "measured: " in said
+        and certify.EXACT_COUNTS_NOTE in said
+        and "labels" in certify.EXACT_COUNTS_NOTE
+    )
     for rate, named in ((MissRate.measured(6, 8), True), (MissRate(0.1), False)):
         text = str(Guarantee(1.0, 1e-3, "turn", "replace", "pld", gamma=rate, public="all else"))
         assert ("treated as public: all else, and the counts of labels" in text) == named
@@ -1050,7 +1071,7 @@ def test_a_name_is_text_on_the_model_card():
              "method": {"name": "crt", "label": name}, "corpus": {"name": name, "points": 1},
              "settings": {"init": name}, "promise": "none", "perplexity": None, "adapters": True,
              "recurrent": False}  # fmt: skip
-    card = pages.of_training(facts).partition("\n---\n")[2]  # the front matter is JSON
+    card = model_card.render_model_card(facts).partition("\n---\n")[2]  # the front matter is JSON
     assert not re.search(r'(?<!\\)(<script|\](?=\(http)|"d)|\n# b', card)
 
 
@@ -1066,7 +1087,7 @@ def test_a_second_model_does_not_say_its_own_epsilon_as_if_it_were_all(tmp_path)
 
 def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     """F2: readers' marks became the list: "public at most 6.6 %" was printed of 88.9 %."""
-    known = customersim.simulate(40, 3, "paper")
+    known = customersim.simulate_corpus(40, 3, "paper")
     path = corpus(tmp_path / "c.jsonl")
     spans = {(d.id, i): t.secrets for d in known.dialogues for i, t in enumerate(d.turns)}
     values = sorted({d.turns[i].text[s.start : s.end] for d in known.dialogues
@@ -1076,26 +1097,31 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     policy = f"list:{listed}"
     kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
     drawn = {"turns": 20, "seed": 1, "kinds": kinds, "forms": ["jsonl"]}
-    labels.sample(path, tmp_path / "sealed", sealed=[policies.digest(policy)], **drawn)
-    labels.sample(path, tmp_path / "open", **drawn)
+    drawing.draw_label_tasks(
+        path, tmp_path / "sealed", sealed=[policies.policy_digest(policy)], **drawn
+    )
+    drawing.draw_label_tasks(path, tmp_path / "open", **drawn)
 
     def read(name):
         tasks = [
             {"task": t.task, "done": True, "secrets": [asdict(s) for s in spans[t.id, t.turn]]}
-            for t in labels.read_tasks(tmp_path / name)
+            for t in label_tasks.read_tasks(tmp_path / name)
         ]
-        page = {"schema": "crtlib/labels/1", "labels": labels.facts(tmp_path / name)["labels"]}
+        page = {
+            "schema": "crtlib/labels/1",
+            "labels": label_tasks.read_label_facts(tmp_path / name)["labels"],
+        }
         (tmp_path / "done.json").write_text(json.dumps(page | {"annotator": "a", "tasks": tasks}))
-        labels.take(path, tmp_path / "done.json", tmp_path / name)
+        imports.import_labels(path, tmp_path / "done.json", tmp_path / name)
 
     for name in ("open", "sealed"):
         read(name)
-    how = screening.How(policy, "cautious")
+    how = screening.ScreeningOptions(policy, "cautious")
 
     def judged(name):
         out = tmp_path / f"{name}-out"
         out.mkdir(exist_ok=True)
-        return screening.screen(path, out, how, key=None, judges=tmp_path / name)
+        return screening.screen_corpus(path, out, how, key=None, judges=tmp_path / name)
 
     with pytest.raises(ValueError, match=r"--labels: list:list\.txt may have been made from them"):
         judged("open")
@@ -1105,19 +1131,24 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     with pytest.raises(ValueError, match="may have been made from them"):
         judged("sealed")
     # A7: drawn again from the same seed, and sealed by then, as if nobody had read these turns.
-    sealed = [policies.digest(policy)]
-    labels.sample(path, tmp_path / "again", sealed=sealed, **drawn)
-    labels.sample(path, tmp_path / "more", sealed=sealed, **drawn | {"turns": 25})
+    sealed = [policies.policy_digest(policy)]
+    drawing.draw_label_tasks(path, tmp_path / "again", sealed=sealed, **drawn)
+    drawing.draw_label_tasks(path, tmp_path / "more", sealed=sealed, **drawn | {"turns": 25})
     for name in ("again", "more"):
         read(name)
     with pytest.raises(ValueError, match="may have been made from them"):
         judged("again")
-    late = labels.late(tmp_path / "more", sealed)
-    places = [{(t.id, t.turn) for t in labels.read_tasks(tmp_path / n)} for n in ("more", "open")]
+    late = registry.tasks_drawn_before_seal(tmp_path / "more", sealed)
+    places = [
+        {(t.id, t.turn) for t in label_tasks.read_tasks(tmp_path / n)} for n in ("more", "open")
+    ]
     assert len(late) >= len(places[0] & places[1]) > 0  # a text that stands twice was read twice
     assert judged("more").summary["labels"]["turns"] == 25 - len(late)
-    screening.judge(  # what says itself what taught it, or is ours, needs no seal
-        path, tmp_path / "open", screening.How("regex:customersim", "cautious").pair(), texts=None
+    screening.judge_policies(  # what says itself what taught it, or is ours, needs no seal
+        path,
+        tmp_path / "open",
+        screening.ScreeningOptions("regex:customersim", "cautious").pair(),
+        texts=None,
     )
 
 
@@ -1149,18 +1180,18 @@ def test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taug
     assert [found[n]["upper"] for n in ("trace", "public")] == [1.0, 1.0]
     assert found["miss"]["of"] == 8  # what was counted is shown, and bounds nothing
     # A folder that was screened by a file is a file: whatever it was made from may have taught it.
-    assert policies.of_a_file(f"screened:{tmp_path}/s")
+    assert policies.is_from_file(f"screened:{tmp_path}/s")
 
 
 def test_a_turn_that_was_read_under_another_id_was_read(tmp_path):
     """The same draw of a copy with other ids was new, and sealed what the first had taught."""
     one, _ = coded(tmp_path / "one.jsonl")
     other, _ = coded(tmp_path / "other.jsonl", ids="ticket-")
-    sealed = [policies.digest("regex:customersim")]
-    labels.sample(one, tmp_path / "a", turns=8, seed=7, forms=["jsonl"])
-    labels.sample(other, tmp_path / "b", turns=8, seed=7, forms=["jsonl"], sealed=sealed)
-    assert labels.late(tmp_path / "b", sealed) == {
-        t.task for t in labels.read_tasks(tmp_path / "b")
+    sealed = [policies.policy_digest("regex:customersim")]
+    drawing.draw_label_tasks(one, tmp_path / "a", turns=8, seed=7, forms=["jsonl"])
+    drawing.draw_label_tasks(other, tmp_path / "b", turns=8, seed=7, forms=["jsonl"], sealed=sealed)
+    assert registry.tasks_drawn_before_seal(tmp_path / "b", sealed) == {
+        t.task for t in label_tasks.read_tasks(tmp_path / "b")
     }
 
 
@@ -1169,32 +1200,36 @@ def test_every_set_of_labels_of_a_text_counts(tmp_path):
     text, _ = coded(tmp_path / "c.jsonl", people=60)
     judged = []
     for k in range(3):
-        labels.sample(text, home := tmp_path / str(k), turns=3, forms=["jsonl"])
-        told = labels.facts(home)["corpus"]
-        judged.append(labels.judging(home, pi="p", pi_c="c", corpus=told))
+        drawing.draw_label_tasks(text, home := tmp_path / str(k), turns=3, forms=["jsonl"])
+        told = label_tasks.read_label_facts(home)["corpus"]
+        judged.append(judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus=told))
     assert judged == [1, 2, 3]
 
 
 def test_another_reading_is_another_judgement(tmp_path):
     """Of two readers the kinder one was shown, and nothing said that the other had judged."""
     text, _ = coded(tmp_path / "c.jsonl")
-    labels.sample(text, home := tmp_path / "labels", turns=6, forms=["jsonl"])
+    drawing.draw_label_tasks(text, home := tmp_path / "labels", turns=6, forms=["jsonl"])
     judged = []
     for annotator, spans in (("ann", [{"kind": "id", "start": 11, "end": 21}]), ("bob", [])):
-        read = [{"task": t.task, "done": True, "secrets": spans} for t in labels.read_tasks(home)]
-        page = {"schema": "crtlib/labels/1", "labels": labels.facts(home)["labels"]}
+        read = [
+            {"task": t.task, "done": True, "secrets": spans} for t in label_tasks.read_tasks(home)
+        ]
+        page = {"schema": "crtlib/labels/1", "labels": label_tasks.read_label_facts(home)["labels"]}
         (tmp_path / "read.json").write_text(
             json.dumps(page | {"annotator": annotator, "tasks": read})
         )
-        labels.take(text, tmp_path / "read.json", home, annotator=annotator)
-        judged += [labels.judging(home, pi="p", pi_c="c", corpus="c") for _ in range(2)]
+        imports.import_labels(text, tmp_path / "read.json", home, annotator=annotator)
+        judged += [
+            judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus="c") for _ in range(2)
+        ]
     assert judged == [1, 1, 2, 2]
 
 
 def test_what_screening_says_of_a_text_it_says_of_all_of_it(tmp_path, run):
     """The first conversation decided whether the text is simulated; people were not known."""
     text, _ = coded(tmp_path / "c.jsonl")
-    records.write_jsonl(customersim.simulate(2, 7).dialogues, tmp_path / "made.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(2, 7).dialogues, tmp_path / "made.jsonl")
     text.write_text((tmp_path / "made.jsonl").read_text() + text.read_text())
     seen = []
     for name in ("c", "made"):
@@ -1209,7 +1244,7 @@ def test_a_training_that_is_refused_leaves_no_odometer(tmp_path):
     """One whose checkpoint was of another text left a second, empty one."""
     text = corpus(tmp_path / "c.jsonl")
     with pytest.raises(ZeroDivisionError), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(own.crt, "measure", lambda *_: 1 / 0)
+        patch.setattr(study_run, "measure_study", lambda *_: 1 / 0)
         trainings.train(text, out=tmp_path / "m", **CRT)
     corpus(text, seed=9)
     with pytest.raises(ValueError, match="belongs to another run"):
@@ -1221,7 +1256,7 @@ def test_a_training_that_is_refused_leaves_no_odometer(tmp_path):
 def test_a_vocabulary_of_what_policies_let_pass_has_no_rate_of_zero(tmp_path, method):
     text = corpus(tmp_path / "c.jsonl")
     trainings.train(text, out=tmp_path / "m", **CRT | {"method": method})
-    sources = gate.read(tmp_path / "m").sources
+    sources = gate.read_release(tmp_path / "m").sources
     assert not any(s.kind == "screened" and not s.screening.public for s in sources)
     assert any(s.kind == "raw" and "vocabulary" in s.of for s in sources)
 
@@ -1242,11 +1277,13 @@ def test_a_policy_of_a_package_is_all_of_its_files(tmp_path, monkeypatch):
     code.write_text("def make(_):\n    pass\n")
     names = {}
     exec(compile(code.read_text(), str(code), "exec"), names)
-    monkeypatch.setitem(policies.MAKERS, "house", policies.Maker("house", "", names["make"]))
+    monkeypatch.setitem(
+        policies.REGISTERED_MAKERS, "house", policies.PolicyMaker("house", "", names["make"])
+    )
     hashes = []
     for known in ("", "ZQ"):
         (tmp_path / "house" / "known.txt").write_text(known)
-        hashes.append((policies.digest("house"), record.policy_hash("house")))
+        hashes.append((policies.policy_digest("house"), training_facts.policy_hash("house")))
     assert len({*hashes[0], *hashes[1]}) == 4
 
 
@@ -1254,8 +1291,12 @@ def test_no_name_of_a_person_makes_him_a_canary(tmp_path):
     """Who was called "canary-1" was counted nowhere; in raw text the name ended a training."""
     text, _ = coded(tmp_path / "c.jsonl", labelled=24)
     text.write_text(text.read_text().replace('"user": "u', '"user": " canary-'))
-    people = corpora.read(text)
-    known = rates.rates(records.points(people, "turn"), policies.none, policies.none)
+    people = corpora.read_corpus_at(text)
+    known = rates.measure_rates(
+        data_points.make_points(people, "turn"),
+        regex_policies.none_policy,
+        regex_policies.none_policy,
+    )
     assert known.public.of == 24 and known.public.count == 24
 
 
@@ -1271,8 +1312,8 @@ def test_a_text_that_was_cut_in_another_way_counts_by_messages(tmp_path, run):
     for name, method, unit in (("flat", "dpsgd", "dialogue"), ("talks", "user_dpsgd", "user")):
         how = TINY | {"method": method, "unit": unit}
         trainings.train(tmp_path / name, out=tmp_path / f"m-{name}", **how)
-    made = certify.read(tmp_path / "m-talks")
-    both = certify.promise(made.own, made.spent, delta=1e-4)
+    made = certify.read_certifiable_run(tmp_path / "m-talks")
+    both = certify.compose_promise(made.own, made.spent, delta=1e-4)
     assert made.spent.runs == 1 and both.groups == (1, 6)
 
 
@@ -1295,39 +1336,44 @@ def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeyp
     """A8: a copy of the folder had judged nothing yet. Nor was another setting of the dial, or the
     next version of somebody else's package, another policy."""
     path = corpus(tmp_path / "c.jsonl")
-    labels.sample(path, tmp_path / "labels", turns=20, seed=1, forms=["jsonl"])
+    drawing.draw_label_tasks(path, tmp_path / "labels", turns=20, seed=1, forms=["jsonl"])
     tasks = [
         {"task": t.task, "done": True, "secrets": []}
-        for t in labels.read_tasks(tmp_path / "labels")
+        for t in label_tasks.read_tasks(tmp_path / "labels")
     ]
-    page = {"schema": "crtlib/labels/1", "labels": labels.facts(tmp_path / "labels")["labels"]}
+    page = {
+        "schema": "crtlib/labels/1",
+        "labels": label_tasks.read_label_facts(tmp_path / "labels")["labels"],
+    }
     (tmp_path / "done.json").write_text(json.dumps(page | {"annotator": "a", "tasks": tasks}))
-    labels.take(path, tmp_path / "done.json", tmp_path / "labels")
+    imports.import_labels(path, tmp_path / "done.json", tmp_path / "labels")
     shutil.copytree(tmp_path / "labels", tmp_path / "copy")
 
     def judged(name, **how):
-        asked = screening.How("regex:customersim", "cautious", **how)
-        made = screening.judge(path, tmp_path / name, asked.pair(), texts=None)
+        asked = screening.ScreeningOptions("regex:customersim", "cautious", **how)
+        made = screening.judge_policies(path, tmp_path / name, asked.pair(), texts=None)
         return made[1]["judged"]
 
     assert [judged("labels"), judged("copy"), judged("labels")] == [1, 1, 1]
     assert [judged("copy", gamma=0.1), judged("labels", gamma=0.1)] == [2, 2]
     assert [judged("labels", gamma=0.1, seed=5), judged("copy", gamma=0.2)] == [3, 4]
-    before = policies.digest("toy")
+    before = policies.policy_digest("toy")
     code = tmp_path / "toy.py"
     for version in (1, 2):
         code.write_text(f"def make(_):\n    return {version}\n")
         names = {}
         exec(compile(code.read_text(), str(code), "exec"), names)
-        monkeypatch.setitem(policies.MAKERS, "toy", policies.Maker("toy", "", names["make"]))
-        before, last = policies.digest("toy"), before
-        assert before != last and policies.of_a_file("toy")
+        monkeypatch.setitem(
+            policies.REGISTERED_MAKERS, "toy", policies.PolicyMaker("toy", "", names["make"])
+        )
+        before, last = policies.policy_digest("toy"), before
+        assert before != last and policies.is_from_file("toy")
 
 
 def test_who_receives_a_model_is_not_told_of_another(model, tmp_path, monkeypatch, capsys):
     """R3, R4: the certificate of an earlier model was "as it was signed" for a later one; without
     a key to compare, whoever signed a release anew was believed."""
-    key = gate.key_in(model / "c.jsonl.odometer")
+    key = seal.ensure_signing_key(model / "c.jsonl.odometer")
     value = json.loads((model / "m.json").read_text())
 
     def told(*words, **changes):
@@ -1348,7 +1394,7 @@ def test_who_receives_a_model_is_not_told_of_another(model, tmp_path, monkeypatc
 
 
 def signed(value, key):
-    return gate.signed(value | {"id": certify.pages.identity(value)}, key)
+    return seal.sign_value(value | {"id": certificate_pages.hash_certificate(value)}, key)
 
 
 def test_a_page_that_was_edited_is_not_verified(model, tmp_path, run):
@@ -1370,13 +1416,13 @@ def test_evidence_names_its_model(model, tmp_path, run):
     """R6: an audit that somebody wrote, or of another model, stood in the certificate."""
     said = {"epsilon_lower": 0.1, "proved": 3.0, "confidence": 0.95, "canaries": 300,
             "guessed": 100, "right": 60, "power": 0.2}  # fmt: skip
-    sha = outputs.sha256(model / "m" / "model.safetensors")
+    sha = outputs.hash_file(model / "m" / "model.safetensors")
     words = ["certify", model / "m", "--out", tmp_path / "c.html", "--for", "officer"]
     audit = tmp_path / "audit" / "audit.json"
 
     def audited(names):
         out = {"command": "audit", "options": {}, "inputs": {}, "public": ("*",), "force": True}
-        with outputs.staged(tmp_path / "audit", **out) as part:
+        with outputs.staged_folder(tmp_path / "audit", **out) as part:
             (part / "audit.json").write_text(json.dumps(said | names))
 
     for names in ({}, {"model": "0" * 64}):
@@ -1446,12 +1492,12 @@ def test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses(tmp_pat
         for k in range(40)
     ]
     path = tmp_path / "c.jsonl"
-    records.write_jsonl(people, path)
+    jsonl.write_jsonl(people, path)
 
     def screened(policy, seed):
         (folder := tmp_path / f"{policy[:3]}{seed}").mkdir()
-        how = screening.How(policy, unit="turn", seed=seed)
-        return screening.screen(path, folder, how, key=b"k" * 32).rates
+        how = screening.ScreeningOptions(policy, unit="turn", seed=seed)
+        return screening.screen_corpus(path, folder, how, key=b"k" * 32).rates
 
     found = [screened("regex:customersim", k) for k in range(3)]
     assert len({r.miss.count for r in found}) == 1 and {r.judged for r in found} == {1}
@@ -1481,10 +1527,14 @@ def test_the_kind_of_a_label_leaves_only_by_a_known_name(tmp_path):
 def test_what_is_assumed_of_a_foreign_policy_is_said_of_its_folder(tmp_path, run, monkeypatch):
     """F5 of the third reading: it was said of a corpus, and not of its screened folder."""
     text = corpus(tmp_path / "c.jsonl")
-    maker = Maker("company", "", lambda _: Policy("company", lambda points: [()] * len(points)))
-    monkeypatch.setitem(MAKERS, "company", maker)
+    maker = PolicyMaker(
+        "company", "", lambda _: Policy("company", lambda points: [()] * len(points))
+    )
+    monkeypatch.setitem(REGISTERED_MAKERS, "company", maker)
     assert run("screen", text, "--policy", "company", "--out", tmp_path / "s")[0] == 0
-    own.train(tmp_path / "s", out=tmp_path / "m", method="crt", epochs=1, width=4, epsilon=3.0)
+    train_on_corpus.train(
+        tmp_path / "s", out=tmp_path / "m", method="crt", epochs=1, width=4, epsilon=3.0
+    )
     value = certificate(tmp_path / "m", tmp_path / "m.html")
     assert "company, of another package" in json.dumps(value)
 
@@ -1493,9 +1543,11 @@ def test_a_conversation_that_counts_as_a_person_is_said(tmp_path):
     """F6 of the third reading: 39 of 44 people were conversations, without a word."""
     mixed = [
         replace(d, user=d.id if k % 2 else "ann")
-        for k, d in enumerate(customersim.simulate(6, 0).dialogues)
+        for k, d in enumerate(customersim.simulate_corpus(6, 0).dialogues)
     ]
-    about = record.about(tmp_path / "c.jsonl", records.Corpus("c", tuple(mixed)), "0" * 64)
+    about = training_record.describe_corpus(
+        tmp_path / "c.jsonl", records.Corpus("c", tuple(mixed)), "0" * 64
+    )
     assert about["users_are"] == "thread"
 
 
@@ -1503,7 +1555,7 @@ def test_a_study_cannot_name_another_corpus(tmp_path):
     """F7 of the third reading: one text was trained on, and another watched."""
     text = corpus(tmp_path / "c.jsonl")
     with pytest.raises(ValueError, match="study='corpus': is an option of the training"):
-        own.train(text, method="sgd", study={"corpus": str(text)})
+        train_on_corpus.train(text, method="sgd", study={"corpus": str(text)})
 
 
 def test_an_odometer_lies_outside_of_the_release(tmp_path):
@@ -1511,7 +1563,7 @@ def test_an_odometer_lies_outside_of_the_release(tmp_path):
     text = corpus(tmp_path / "c.jsonl")
     for place, out in ((tmp_path / "m" / "spent", tmp_path / "m"), (tmp_path, tmp_path / "m")):
         with pytest.raises(ValueError, match=r"--odometer: .* must lie outside of --out"):
-            own.train(text, method="dpsgd", out=out, odometer=place, epochs=1)
+            train_on_corpus.train(text, method="dpsgd", out=out, odometer=place, epochs=1)
     assert not (tmp_path / "m").exists()
 
 
@@ -1522,32 +1574,32 @@ def said(path, people, texts, secret):
         at = [m.span() for m in re.finditer(secret, text)]
         turn = Turn("USR", text, tuple(Secret("phone", *ends) for ends in at))
         talks.append(records.Dialogue(f"d{k}", user, (turn,)))
-    records.write_jsonl(talks, path)
+    jsonl.write_jsonl(talks, path)
     return path, {d.id: d.turns[0].secrets for d in talks}
 
 
 def read(path, home, known, **drawn):
     """Labels of a draw in the folder ``home``, as who knows them marks them."""
-    labels.sample(path, home, forms=["jsonl"], **drawn)
+    drawing.draw_label_tasks(path, home, forms=["jsonl"], **drawn)
     tasks = [
         {"task": t.task, "done": True, "secrets": [asdict(s) for s in known[t.id]]}
-        for t in labels.read_tasks(home)
+        for t in label_tasks.read_tasks(home)
     ]
     page = {
         "schema": "crtlib/labels/1",
-        "labels": labels.facts(home)["labels"],
+        "labels": label_tasks.read_label_facts(home)["labels"],
         "annotator": "a",
     }
     (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
-    labels.take(path, done, home)
+    imports.import_labels(path, done, home)
     return home
 
 
 def screened(path, out, policy="regex:customersim", judges=None):
     """The rates of a policy on a text, both searches the same."""
     out.mkdir()
-    return screening.screen(
-        path, out, screening.How(policy, policy), key=b"k" * 32, judges=judges
+    return screening.screen_corpus(
+        path, out, screening.ScreeningOptions(policy, policy), key=b"k" * 32, judges=judges
     ).rates
 
 
@@ -1560,7 +1612,7 @@ def test_all_whom_nobody_named_are_not_one_person(tmp_path):
     ]
     path, known = said(tmp_path / "c.jsonl", people, texts, r"(?<=phone is )\w+( \d+ six)?")
     home = read(path, tmp_path / "labels", known, turns=150, seed=1)
-    assert {labels.facts(home)[name] for name in ("users", "judge")} == {150}
+    assert {label_tasks.read_label_facts(home)[name] for name in ("users", "judge")} == {150}
     found = screened(path, tmp_path / "s", judges=home)
     truth = screened(path, tmp_path / "t")
     trainings.train(path, out=tmp_path / "m", **CRT | {"labels": home})
@@ -1574,12 +1626,16 @@ def test_a_value_that_stands_twice_in_a_message_is_one_secret(tmp_path):
     texts = [f"phone 55512{k:05} , I say 55 512{k:05} !" for k in range(60)]
     path, _ = said(tmp_path / "c.jsonl", [f"u{k}" for k in range(60)], texts, r"55 ?512\d{5}")
     (toml := tmp_path / "p.toml").write_text("[phone]\npattern = '(?<=phone )\\d{10}'\n")
-    points = records.points(corpora.load(path), "turn")
-    found = rates.rates(points, policies.policy_by_name(f"regex:{toml}"), policies.none)
+    points = data_points.make_points(corpora.load_corpus(path), "turn")
+    found = rates.measure_rates(
+        points, policies.policy_by_name(f"regex:{toml}"), regex_policies.none_policy
+    )
     assert (found.trace.count, found.trace.of) == (60, 60) and found.trace.all == (120, 120)
     both = toml.with_name("q.toml")
     both.write_text("[phone]\npattern = '55 ?512\\d{5}'\n")
-    found = rates.rates(points, policies.policy_by_name(f"regex:{both}"), policies.none)
+    found = rates.measure_rates(
+        points, policies.policy_by_name(f"regex:{both}"), regex_policies.none_policy
+    )
     assert found.trace.count == 0
 
 
@@ -1600,7 +1656,9 @@ def test_a_policy_that_others_followed_was_chosen_among_all(tmp_path):
     one = certificate(tmp_path / "m", page)
     assert one["labels"]["judged"] == 1 and "other time" not in page.read_text()
     screened(text, tmp_path / "s", "regex:multiwoz")
-    assert certify.verify(tmp_path / "m", page)[0] is None  # it was chosen when it was the only one
+    assert (
+        certify.verify_certificate(tmp_path / "m", page)[0] is None
+    )  # it was chosen when it was the only one
     two = certificate(tmp_path / "m", page)
     assert two["labels"]["judged"] == 2 and two["id"] != one["id"]
     assert "Labels judged policies 1 other time;" in page.read_text()
@@ -1610,8 +1668,8 @@ def test_a_policy_that_others_followed_was_chosen_among_all(tmp_path):
         assert two["guarantee"][who]["delta"] >= one["guarantee"][who]["delta"]
     assert two["guarantee"]["secret"]["delta"] > one["guarantee"]["secret"]["delta"]
     assert two["guarantee"]["secret"]["epsilon"] > one["guarantee"]["secret"]["epsilon"]
-    assert certify.verify(tmp_path / "m", page)[0] is None
-    assert verify.difference(tmp_path / "m", two) is None
+    assert certify.verify_certificate(tmp_path / "m", page)[0] is None
+    assert verify.find_certificate_fault(tmp_path / "m", two) is None
 
 
 def test_a_screened_folder_that_others_followed_was_chosen_among_all(tmp_path, run):
@@ -1619,12 +1677,12 @@ def test_a_screened_folder_that_others_followed_was_chosen_among_all(tmp_path, r
     for folder, policy in zip(folders, ("regex:customersim", "cautious"), strict=True):
         words = ["--policy", policy, "--conservative", "cautious", "--out", folder]
         assert run("screen", text, *words)[0] == 0
-    first, second = map(screening.recorded, folders)
+    first, second = map(screening.rates_of_screened_folder, folders)
     assert first.judged == second.judged == 2
-    assert first.trace.upper == rates.bound(
-        first.trace.count, first.trace.of, alpha=rates.ALPHA / 4
+    assert first.trace.upper == rates.rate_upper_bound(
+        first.trace.count, first.trace.of, alpha=rates.RATES_ALPHA / 4
     )
-    made = own.train(folders[0], out=tmp_path / "m", method="crt", epochs=1, width=4)
+    made = train_on_corpus.train(folders[0], out=tmp_path / "m", method="crt", epochs=1, width=4)
     assert "98.7 % upper bound" in made.promise
     value = certificate(tmp_path / "m", tmp_path / "m.html")
     assert value["labels"]["judged"] == 2 and value["verdict"] == "holds"
@@ -1636,13 +1694,13 @@ def test_a_limit_of_a_share_counts_what_earlier_searches_passed_over(tmp_path):
     trainings.train(text, out=tmp_path / "one", **CRT)
     second = CRT | {"policy": "regex:multiwoz", "conservative": "everything"}
     trainings.train(text, out=tmp_path / "two", **second)
-    value = certify.write(tmp_path / "two", tmp_path / "c.html", copies=(),
+    value = certify.write_certificate(tmp_path / "two", tmp_path / "c.html", copies=(),
                           require=["public <= 0.1%", "trace <= 100%"])  # fmt: skip
     assert value["verdict"] == "holds" and value["rates"]["public"]["upper"] == 0
     share = value["spent_before"]["delta2"]
     assert share > 0.01 and [row["met"] for row in value["limits"]] == [False, True]
     assert value["limits"][0]["certified"] == share
-    assert verify.difference(tmp_path / "two", value) is None
+    assert verify.find_certificate_fault(tmp_path / "two", value) is None
 
 
 def test_an_audit_rounds_what_was_proved_up_and_what_was_shown_down():
@@ -1654,12 +1712,12 @@ def test_an_audit_rounds_what_was_proved_up_and_what_was_shown_down():
 @pytest.mark.parametrize("unit", ["dialogue", "user"])
 def test_what_was_screened_says_how_many_messages_were_read(tmp_path, run, unit):
     """The page said the average of all conversations, as if it had counted."""
-    made = customersim.simulate(40, 3, "paper")
+    made = customersim.simulate_corpus(40, 3, "paper")
     made = replace(made, dialogues=tuple(
         replace(d, user=f"ada{k}", turns=d.turns * (1 + 9 * (k % 7 == 0)))
         for k, d in enumerate(made.dialogues)
     ))  # fmt: skip
-    records.write_jsonl(made, tmp_path / "c.jsonl")
+    jsonl.write_jsonl(made, tmp_path / "c.jsonl")
     words = ["--policy", "regex:customersim", "--unit", unit, "--out", tmp_path / "s"]
     assert run("screen", tmp_path / "c.jsonl", *words)[0] == 0
     names = {n: v for n, v in TINY.items() if n != "unit"} | {"method": "crt"}

@@ -11,18 +11,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from confide import odometer
+from confide import odometer, odometer_lines, spending, text_registry
 from confide.commands import training as project
-from confide.experiments import own, plans
-from confide.experiments.advise import advise
-from confide.release import certify, gate, verify
-from confide.reports import leakage, pages
-from confide.text import labels
+from confide.labels import drawing, imports, label_tasks
+from confide.release import certify, file_sources, seal, verify
+from confide.reports import leakage, sentences
+from confide.training import secret_holders, train_on_corpus
+from confide.training.advise import advise_on_limits
+from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
 from crtlib.checks import MachineError
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening import policies, policy, rates
-from crtlib.text import corpora, customersim, records
+from crtlib.screening import policy, rates, regex_policies, taught_text
+from crtlib.text import corpora, customersim, identity, jsonl, records
 from crtlib.text.records import Point, Secret, Turn
 from tests import trainings
 from tests.release import test_false_certificates as earlier
@@ -41,7 +42,7 @@ def test_what_a_stranger_signed_is_not_signed_again(tmp_path):
     content["files"]["raw.txt"] = {
         "sha256": earlier.outputs.sha256(tmp_path / "m" / "raw.txt"), "sources": [0]
     }  # fmt: skip
-    release.write_text(json.dumps(gate.signed(content, gate.key_in(tmp_path))))
+    release.write_text(json.dumps(seal.sign_value(content, seal.ensure_signing_key(tmp_path))))
     page = tmp_path / "m" / "certificate.html"
     assert [certificate(tmp_path / "m", page)["verdict"] for _ in range(2)] == ["void", "void"]
 
@@ -63,12 +64,14 @@ def test_advice_counts_what_earlier_searches_passed_over(tmp_path):
     trainings.train(text, out=tmp_path / "one", **earlier)
     limits = ["public <= 1%"]
     how = {"policies": ["regex:customersim"], "conservative": ["everything"], "epochs": 1}
-    (row,) = advise(text, tmp_path / "labels", limits, **how).rows
+    (row,) = advise_on_limits(text, tmp_path / "labels", limits, **how).rows
     trainings.train(
         text, out=tmp_path / "two", policy=row.policy, conservative=row.conservative,
         labels=tmp_path / "labels", epsilon=row.epsilon, epochs=1, width=4,
     )  # fmt: skip
-    made = certify.write(tmp_path / "two", tmp_path / "two.html", copies=(), require=limits)
+    made = certify.write_certificate(
+        tmp_path / "two", tmp_path / "two.html", copies=(), require=limits
+    )
     assert made["limits"] == row.judged
 
 
@@ -81,7 +84,7 @@ def test_a_share_of_conversations_is_counted_by_conversations(tmp_path):
         text = f"my phone is {said} , call"
         spans = (Secret("phone", *re.search(said, text).span()),)
         talks.append(records.Dialogue(f"d{k}", user, (Turn("USR", text, spans),)))
-    records.write_jsonl(talks, path := tmp_path / "c.jsonl")
+    jsonl.write_jsonl(talks, path := tmp_path / "c.jsonl")
     known = {d.id: d.turns[0].secrets for d in talks}
     home = earlier.read(path, tmp_path / "labels", known, turns=110, seed=1, by="dialogue")
     settings = {"labels": home, "unit": "user", "conservative": "everything"}
@@ -91,7 +94,7 @@ def test_a_share_of_conversations_is_counted_by_conversations(tmp_path):
 
 def limits_of(row):
     """How the page of a certificate says what is certified of a limit."""
-    _, text = pages.table()["OL"]
+    _, text = sentences.load_sentences()["OL"]
     return " ".join(text.render({"limits": [row]}).split())
 
 
@@ -115,7 +118,10 @@ def test_a_limit_is_not_ignored_where_a_certificate_is_verified(tmp_path, run):
 
 def test_a_perplexity_that_is_no_number_is_not_the_best_there_is():
     """Training that diverged: "held-out perplexity, below 2" in the certificate and on the card."""
-    assert gate.declare("held-out perplexity", float("nan"), (2.0, 4.0)).value != "below 2"
+    assert (
+        file_sources.declare_interval("held-out perplexity", float("nan"), (2.0, 4.0)).value
+        != "below 2"
+    )
 
 
 def test_a_link_in_the_place_of_the_page_excuses_no_file(tmp_path):
@@ -182,7 +188,7 @@ def learned(points):
             found = [m.span() for m in re.finditer(r"ZQ\d{6}", p.text) if m[0] in known]
             yield tuple(Secret("id", *ends) for ends in found)
 
-    taught = (policy.teaching(points),)
+    taught = (taught_text.digest_teaching_points(points),)
     return policy.Policy("tagger", flag, learned=True, taught_by=taught, batched=True)
 
 
@@ -190,14 +196,18 @@ def test_who_taught_a_policy_does_not_judge_it(tmp_path):
     """Labels of two draws: one taught, the other judged, and people were in both."""
     users = [f"u{k}" for k in range(40)]
     found = learned(codes(0, users))
-    judged = rates.rates(codes(1, users, "and again {} please"), found, policies.none)
+    judged = rates.measure_rates(
+        codes(1, users, "and again {} please"), found, regex_policies.none_policy
+    )
     assert judged.trace.of == 0 or judged.trace.upper == 1
 
 
 def test_a_turn_that_taught_does_not_judge_under_another_name(tmp_path):
     """The tagger was taught by an export without names."""
     found = learned(codes(0, [""] * 40))
-    judged = rates.rates(codes(0, [f"u{k}" for k in range(40)]), found, policies.none)
+    judged = rates.measure_rates(
+        codes(0, [f"u{k}" for k in range(40)]), found, regex_policies.none_policy
+    )
     assert judged.trace.of == 0 or judged.trace.upper == 1
 
 
@@ -211,13 +221,13 @@ def test_advice_for_a_base_is_what_the_certificate_says(tmp_path, base, most):
     trainings.train(tmp_path / base, out=tmp_path / "base", **start)
     init, limits = str(tmp_path / "base"), [f"guess <= {most}"]
     how = {"policies": ["regex:customersim"], "conservative": ["cautious"]}
-    advice = advise(text, tmp_path / "labels", limits, epochs=1, init=init, **how)
+    advice = advise_on_limits(text, tmp_path / "labels", limits, epochs=1, init=init, **how)
     row = advice.rows[0]
     trainings.train(
         text, out=tmp_path / "m", policy=row.policy, conservative=row.conservative,
         labels=tmp_path / "labels", epsilon=row.epsilon, epochs=1, init=init,
     )  # fmt: skip
-    made = certify.write(tmp_path / "m", tmp_path / "m.html", copies=(), require=limits)
+    made = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=(), require=limits)
     assert made["limits"] == row.judged
 
 
@@ -231,7 +241,7 @@ def test_the_kind_of_a_flag_leaves_a_screening_only_by_a_known_name(tmp_path, ru
     """A list of customers with a column kind: it stood in summary.json and screening.html (0644).
     F4 of the third reading was mended in the rates alone."""
     text = corpus(tmp_path / "c.jsonl")
-    value = next(v for d in records.read_jsonl(text) for t in d.turns for v in t.values())
+    value = next(v for d in jsonl.read_jsonl(text) for t in d.turns for v in t.values())
     (tmp_path / "l.csv").write_text(f"secret,kind\n{value},patient Lovelace\n")
     words = ["--policy", f"list:{tmp_path}/l.csv", "--out", tmp_path / "s"]
     assert run("screen", text, *words)[0] == 0
@@ -264,7 +274,7 @@ def test_a_person_of_a_table_of_secrets_has_one_promise(tmp_path):
     (tmp_path / "s.csv").write_text("user,secret\nAnn@X.org,Ada Lovelace\nann@x.org,555 1234\n")
     points = [Point("0", "ann@x.org", "I am Ada Lovelace"), Point("1", "ann@x.org", "call 5551234")]
     how = {"by": "user", "prior": 0.001, "posterior": 0.1}
-    assert len(plans.of_file([points], tmp_path / "s.csv", **how).secrets) == 1
+    assert len(secret_holders.find_listed_holders([points], tmp_path / "s.csv", **how).secrets) == 1
 
 
 def test_a_plan_of_a_screened_folder_is_none_of_its_raw_text(tmp_path, run):
@@ -285,7 +295,7 @@ def test_a_plan_of_a_screened_folder_is_none_of_its_raw_text(tmp_path, run):
 def coded_talks(path, texts):
     """A conversation of one message each."""
     talks = [records.Dialogue(f"d{k}", f"u{k}", (Turn("USR", t),)) for k, t in enumerate(texts)]
-    records.write_jsonl(talks, path)
+    jsonl.write_jsonl(talks, path)
     return path
 
 
@@ -346,7 +356,9 @@ def test_what_was_spent_says_what_was_forgotten(tmp_path, run):
 
 def test_a_person_is_one_with_a_mark_that_nobody_sees():
     """As spreadsheets and chats leave them: a zero-width space, a direction."""
-    assert {records.unit(name) for name in ("7", "7\u200b", "\u200e7", "\ufeff7")} == {"7"}
+    assert {
+        identity.normalise_unit_name(name) for name in ("7", "7\u200b", "\u200e7", "\ufeff7")
+    } == {"7"}
 
 
 def test_the_name_of_a_speaker_decides_nothing_that_is_shown(tmp_path, run):
@@ -371,15 +383,17 @@ def test_labels_that_advice_asks_for_are_charged_as_it_said(tmp_path):
     first, so that every bound is wider than was planned."""
     text, _ = read_by_people(tmp_path, people=80)
     how = {"policies": ["regex:customersim"], "conservative": ["everything"], "epochs": 1}
-    first = advise(text, tmp_path / "labels", ["trace <= 12.5%"], hours=1, **how)
+    first = advise_on_limits(text, tmp_path / "labels", ["trace <= 12.5%"], hours=1, **how)
     (command,) = first.commands
     turns = int(re.search(r"--turns (\d+)", command)[1])
-    spans = {d.id: [t.secrets for t in d.turns] for d in customersim.simulate(80, 3).dialogues}
-    labels.sample(text, home := tmp_path / "more", turns=turns, seed=2, forms=["jsonl"],
-                  kinds=labels.facts(tmp_path / "labels")["kinds"])  # fmt: skip
-    known = {(t.id, t.turn): spans[t.id][t.turn] for t in labels.read_tasks(home)}
+    spans = {
+        d.id: [t.secrets for t in d.turns] for d in customersim.simulate_corpus(80, 3).dialogues
+    }
+    drawing.draw_label_tasks(text, home := tmp_path / "more", turns=turns, seed=2, forms=["jsonl"],
+                  kinds=label_tasks.read_label_facts(tmp_path / "labels")["kinds"])  # fmt: skip
+    known = {(t.id, t.turn): spans[t.id][t.turn] for t in label_tasks.read_tasks(home)}
     bring(text, home, known)
-    trace = advise(text, home, ["trace <= 12.5%"], **how).rows[0].rates["trace"]
+    trace = advise_on_limits(text, home, ["trace <= 12.5%"], **how).rows[0].rates["trace"]
     planned = clopper_pearson_upper(0, trace["of"], confidence=1 - 0.05 / (4 * first.pairs))
     assert trace["count"] == 0 and trace["upper"] <= planned
 
@@ -388,15 +402,15 @@ def bring(text, home, known):
     """Labels of a draw, as who knows them marks them."""
     tasks = [
         {"task": t.task, "done": True,
-         "secrets": [vars_of(s) for s in known[t.id, t.turn]]} for t in labels.read_tasks(home)
+         "secrets": [vars_of(s) for s in known[t.id, t.turn]]} for t in label_tasks.read_tasks(home)
     ]  # fmt: skip
     page = {
         "schema": "crtlib/labels/1",
-        "labels": labels.facts(home)["labels"],
+        "labels": label_tasks.read_label_facts(home)["labels"],
         "annotator": "a",
     }
     (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
-    earlier.labels.take(text, done, home)
+    imports.import_labels(text, done, home)
 
 
 def vars_of(secret):
@@ -410,14 +424,17 @@ def test_a_certificate_of_a_struck_run_is_not_up_to_date(tmp_path, monkeypatch):
     text = corpus(tmp_path / "c.jsonl")
     trainings.train(text, out=tmp_path / "model", **CRT)
     assert (
-        list(project._step("certify", {"certify": {}}, {"ok": True}))[-1] != "certify: up to date"
+        list(project._run_step("certify", {"certify": {}}, {"ok": True}))[-1]
+        != "certify: up to date"
     )
-    home = odometer.find(text, corpora.corpus_hash(text))
-    registry = odometer.Registry(odometer.home())
-    odometer.strike(home, odometer.read(home)[0].entry, because="unseen", registry=registry)
+    home = odometer.find_odometer(text, corpora.hash_corpus(text))
+    registry = text_registry.Registry(text_registry.registry_home())
+    odometer.strike_run(
+        home, odometer.read_entries(home)[0].entry, because="unseen", registry=registry
+    )
     said = []
     with contextlib.suppress(ValueError):
-        said += project._step("certify", {"certify": {}}, {"ok": True})
+        said += project._run_step("certify", {"certify": {}}, {"ok": True})
     assert said != ["certify: up to date"]
 
 
@@ -433,7 +450,7 @@ def test_a_text_that_grew_is_not_called_one_that_the_model_has_not_read(tmp_path
 
 def test_at_most_is_not_less_than_there_are():
     """A redacted report: of one person's fifty telephone numbers "at_most 4" were completed."""
-    bins = leakage.Bins(pd.Series([True] * 50), pd.Series(["ann"] * 50))
+    bins = leakage.BinnedCounts(pd.Series([True] * 50), pd.Series(["ann"] * 50))
     row = bins.row("kind", "phone", pd.Series([True] * 50))
     assert row["at_most"] is None or row["at_most"] >= 50
 
@@ -457,7 +474,7 @@ def test_a_report_that_could_find_nothing_is_no_evidence(tmp_path, run):
     words = ["report", tmp_path / "m", "--corpus", text, "--min-length", 100000]
     assert run(*words, "--out", tmp_path / "r")[0] == 0
     words = ["certify", tmp_path / "m", "--report", tmp_path / "r", "--out", tmp_path / "m.html"]
-    assert run(*words)[0] != 0 or "100" in pages.sentences(
+    assert run(*words)[0] != 0 or "100" in sentences.select_sentences(
         json.loads((tmp_path / "m.json").read_text())
     )["O13"][0].replace("100 trainings", "")
 
@@ -466,13 +483,13 @@ def test_a_policy_that_changes_while_a_text_is_read_is_refused(tmp_path, monkeyp
     """The text is compared at the end, and so is a policy of screen; that of train is not."""
     text, toml = corpus(tmp_path / "c.jsonl"), tmp_path / "p.toml"
     toml.write_text("[any]\npattern = 'Ada'\n")
-    honest, policy_name = own._judged, f"regex:{toml}"
+    honest, policy_name = train_on_corpus._attach_label_rates, f"regex:{toml}"
 
     def edited(*given):
         toml.write_text("[any]\npattern = '\\w+'\n")
         return honest(*given)
 
-    monkeypatch.setattr(own, "_judged", edited)
+    monkeypatch.setattr(train_on_corpus, "_attach_label_rates", edited)
     settings = CRT | {"policy": policy_name, "conservative": "everything"}
     with pytest.raises(MachineError, match="policy"):
         trainings.train(text, out=tmp_path / "m", **settings)
@@ -490,17 +507,19 @@ def test_a_set_that_was_read_and_left_is_a_choice(tmp_path):
 def test_a_struck_run_lives_on_in_a_model_of_another_text(tmp_path):
     """ "Nobody ever saw what was made": a model that learned other text started from it, and the
     registry knows."""
-    step = odometer.SampledGaussian(0.01, 1.0, 100)
+    step = SampledGaussian(0.01, 1.0, 100)
     spend = {"unit": "turn", "method": "dpsgd", "relation": "replace", "screening": "5" * 64,
              "gamma": 1.0, "delta2": 0.0, "holds": {}, "events": (step,)}  # fmt: skip
     for text, run, more in (("a", "first", {}), ("c", "heir", {"base": "1" * 64})):
         spend |= more
         home, model = tmp_path / text, {"a": "1", "c": "2"}[text] * 64
-        line = odometer.add(home, corpus=text * 64, run=run, state="started", **spend)
-        odometer.again(home, line, state="finished", model=model)
-    first = odometer.read(tmp_path / "a")[0].entry
-    odometer.strike(tmp_path / "a", first, because="nobody saw it")
-    before = odometer.spent(odometer.read(tmp_path / "a"), others=odometer.read(tmp_path / "c"))
+        line = odometer.add_entry(home, corpus=text * 64, run=run, state="started", **spend)
+        odometer.add_later_entry(home, line, state="finished", model=model)
+    first = odometer.read_entries(tmp_path / "a")[0].entry
+    odometer.strike_run(tmp_path / "a", first, because="nobody saw it")
+    before = spending.sum_spending(
+        odometer.read_entries(tmp_path / "a"), others=odometer.read_entries(tmp_path / "c")
+    )
     assert before.runs == 1
 
 
@@ -524,14 +543,14 @@ def test_lists_of_what_is_private_name_all_of_it(where, names):
 
 def test_a_conversation_that_counts_as_a_person_is_said_of_what_was_screened(tmp_path, run):
     """F6 of the third reading was mended for raw text alone."""
-    made = customersim.simulate(40, 0).dialogues
+    made = customersim.simulate_corpus(40, 0).dialogues
     mixed = [replace(d, user=d.id if k % 2 else f"ann{k}") for k, d in enumerate(made)]
-    records.write_jsonl(mixed, tmp_path / "c.jsonl")
+    jsonl.write_jsonl(mixed, tmp_path / "c.jsonl")
     words = ["--policy", "regex:customersim", "--out", tmp_path / "s"]
     assert run("screen", tmp_path / "c.jsonl", *words)[0] == 0
-    own.train(tmp_path / "s", out=tmp_path / "m", method="crt", epochs=1, width=4)
+    train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", method="crt", epochs=1, width=4)
     value = certificate(tmp_path / "m", tmp_path / "m.html")
-    assert "each conversation counts as a person" in pages.sentences(value)["O1"][0]
+    assert "each conversation counts as a person" in sentences.select_sentences(value)["O1"][0]
 
 
 def test_a_redacted_report_has_no_path_of_this_machine(tmp_path, run):
@@ -550,14 +569,14 @@ def test_runs_of_a_ledger_that_was_taken_over_are_known_to_other_texts(tmp_path)
         corpus(tmp_path / f"{name}.jsonl", seed, "ada")
         for name, seed in (("january", 3), ("february", 4))
     )
-    home, sha = tmp_path / "january.jsonl.odometer", corpora.corpus_hash(january)
-    step = odometer.SampledGaussian(0.01, 1.0, 100)
+    home, sha = tmp_path / "january.jsonl.odometer", corpora.hash_corpus(january)
+    step = SampledGaussian(0.01, 1.0, 100)
     spend = {"unit": "user", "method": "crt", "relation": "replace", "screening": "5" * 64,
              "gamma": 0.1, "delta2": 0.0, "holds": {}, "events": (step,)}  # fmt: skip
-    odometer.add(tmp_path / "old", corpus=sha, run="old", state="started", **spend)
-    (line,) = odometer._lines(tmp_path / "old" / odometer.LEDGER)
+    odometer.add_entry(tmp_path / "old", corpus=sha, run="old", state="started", **spend)
+    (line,) = odometer_lines._read_lines(tmp_path / "old" / odometer_lines.LEDGER_FILE)
     home.mkdir()
-    (home / odometer.IMPORTED).write_text(line + "\n")
+    (home / odometer_lines.OLD_LEDGER_FILE).write_text(line + "\n")
     user, runs = CRT | {"unit": "user"}, []
     for text in (january, february):
         trainings.train(text, out=tmp_path / text.stem, **user)

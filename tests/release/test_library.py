@@ -20,7 +20,7 @@ def example(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     yield runpy.run_path(str(EXAMPLE))
-    policy.MAKERS.pop("codes")
+    policy.REGISTERED_MAKERS.pop("codes")
 
 
 def rows(talks):
@@ -53,7 +53,7 @@ def test_a_table_makes_the_corpus_that_its_file_makes(tmp_path):
         assert made.rows == len(frame) and not made.rejected
         again = confide.ingest(table, tmp_path / name, columns=columns)
         assert again.up_to_date
-    assert len({corpora.corpus_hash(tmp_path / name) for name in tables}) == 1
+    assert len({corpora.hash_corpus(tmp_path / name) for name in tables}) == 1
     with pytest.raises(ValueError, match="body"):
         confide.ingest(frame.drop(columns="body"), tmp_path / "none", columns=columns)
     assert not (tmp_path / "none").exists()

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from confide.release import certify
-from confide.reports import pages
-from crtlib.text import customersim, records
+from confide.release import certify, limits
+from confide.reports import model_card
+from crtlib.text import customersim, jsonl
 from tests import trainings
 
 CERTIFICATE = {
@@ -33,30 +33,30 @@ EDGES = {
 def certified(tmp_path_factory):
     """A model that CRT trained."""
     home = tmp_path_factory.mktemp("limits")
-    records.write_jsonl(customersim.simulate(40, 3, "paper"), home / "c.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(40, 3, "paper"), home / "c.jsonl")
     trainings.train(
         home / "c.jsonl", out=home / "m", method="crt", policy="regex:customersim",
-        card=pages.of_training, **TINY,
+        card=model_card.render_model_card, **TINY,
     )  # fmt: skip
     return home / "m"
 
 
-@pytest.mark.parametrize("name", certify.NAMES)
+@pytest.mark.parametrize("name", limits.LIMIT_NAMES)
 def test_a_limit_is_met_up_to_the_bound_that_is_certified(name):
     at, below = EDGES[name]
-    rows = certify.judged(CERTIFICATE, [f"{name} <= {at}", f"{name}<={below}"])
+    rows = limits.judge_limits(CERTIFICATE, [f"{name} <= {at}", f"{name}<={below}"])
     assert [row["met"] for row in rows] == [True, False]
     assert rows[0]["certified"] == rows[1]["certified"]
     for lacking in ({"verdict": "void"}, {"verdict": "none"}):
-        (row,) = certify.judged(CERTIFICATE | lacking, [f"{name} <= {at}"])
+        (row,) = limits.judge_limits(CERTIFICATE | lacking, [f"{name} <= {at}"])
         assert row == {"limit": f"{name} <= {at}", "certified": None, "met": False}
 
 
 def test_what_no_certificate_has_is_met_by_none():
     bare = CERTIFICATE | {"rates": {}, "right_guess": [], "value_guess": []}
     bare |= {"guarantee": {"secret": {"epsilon": "inf", "delta": "inf"}}}
-    names = [name for name in certify.NAMES if name != "epsilon_missed"]
-    rows = certify.judged(bare, [f"{name} <= 1000000" for name in names])
+    names = [name for name in limits.LIMIT_NAMES if name != "epsilon_missed"]
+    rows = limits.judge_limits(bare, [f"{name} <= 1000000" for name in names])
     assert {row["met"] for row in rows} == {False}
     assert {row["certified"] for row in rows} == {None}
 
@@ -67,7 +67,7 @@ def test_what_no_certificate_has_is_met_by_none():
 ])  # fmt: skip
 def test_what_is_no_limit_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match="must be NAME <= NUMBER") as error:
-        certify.judged(CERTIFICATE, [text])
+        limits.judge_limits(CERTIFICATE, [text])
     assert "\n" not in str(error.value) and "--require" in str(error.value)
 
 
@@ -79,7 +79,8 @@ def test_the_command_ends_with_four_where_a_limit_is_not_met(certified, tmp_path
     value = json.loads(page.with_suffix(".json").read_text())
     assert (
         code == 0
-        and said == f"{page}: meets your limits; {certify.summary(value | {'limits': []})}\n"
+        and said
+        == f"{page}: meets your limits; {certify.summarise_certificate(value | {'limits': []})}\n"
     )
     assert "meets your limits" in page.read_text() and "the promise holds" not in page.read_text()
     code, said, _ = run(*words, "--require", "guess <= 100", "--require", "public <= 0.001%")

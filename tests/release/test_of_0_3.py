@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from confide import odometer
-from confide.experiments import own
+from confide import odometer, spending, text_registry
 from confide.release import certify
+from confide.training import train_on_corpus
 from crtlib.text import corpora
 
 PACKED = Path(__file__).parent / "data" / "of_0_3.tar.xz"
@@ -28,13 +28,13 @@ def old(tmp_path, monkeypatch):
 
 
 def test_the_registry_and_the_odometer_are_found(old):
-    registry = odometer.Registry(odometer.home())
-    entries = odometer.read(old / "talk.jsonl.odometer")
+    registry = text_registry.Registry(text_registry.registry_home())
+    entries = odometer.read_entries(old / "talk.jsonl.odometer")
     assert [e.method for e in entries if e.state == "finished"] == ["crt", "dpsgd"]
-    assert registry.entries() and registry.related(corpora.corpus_hash(old / "talk.jsonl"))
+    assert registry.entries() and registry.related(corpora.hash_corpus(old / "talk.jsonl"))
     (old / "moved").mkdir()
     (old / "talk.jsonl").rename(old / "moved" / "talk.jsonl")
-    trained = own.train(
+    trained = train_on_corpus.train(
         old / "moved" / "talk.jsonl", out=old / "new", **SMALL | {"method": "dpsgd"}
     )
     assert "An earlier run on this text was of crtlib 0.3" in trained.promise
@@ -43,32 +43,34 @@ def test_the_registry_and_the_odometer_are_found(old):
 def test_a_model_of_a_method_that_hides_copies_has_no_certificate(old):
     """0.3 said: holds, a secret at random (3.62, .001). Ten of forty leave a trace."""
     place = old / "talk.jsonl.odometer"
-    value = certify.write(old / "model_crt", old / "c.html", place=place)
+    value = certify.write_certificate(old / "model_crt", old / "c.html", place=place)
     assert value["verdict"] == "void"
     assert any("trained by crtlib 0.3" in why and "again" in why for why in value["void_because"])
 
 
 def test_a_model_that_read_each_copy_stays_certified_once_the_other_is_struck(old):
     place = old / "talk.jsonl.odometer"
-    value = certify.write(old / "model_dpsgd", old / "c.html", place=place)
+    value = certify.write_certificate(old / "model_dpsgd", old / "c.html", place=place)
     assert value["verdict"] == "void" and "--strike" in value["void_because"][0]
-    crt = next(e for e in odometer.read(place) if e.method == "crt")
-    registry = odometer.Registry(odometer.home())
-    odometer.strike(place, crt.entry[:12], because="nobody saw it", registry=registry)
-    value = certify.write(old / "model_dpsgd", old / "c.html", place=place, force=True)
+    crt = next(e for e in odometer.read_entries(place) if e.method == "crt")
+    registry = text_registry.Registry(text_registry.registry_home())
+    odometer.strike_run(place, crt.entry[:12], because="nobody saw it", registry=registry)
+    value = certify.write_certificate(old / "model_dpsgd", old / "c.html", place=place, force=True)
     assert value["verdict"] == "holds"
 
 
 def test_a_new_run_after_one_of_0_3_says_so(old):
-    trained = own.train(old / "talk.jsonl", out=old / "new", **CRT | SMALL)
+    trained = train_on_corpus.train(old / "talk.jsonl", out=old / "new", **CRT | SMALL)
     assert not trained.holds and "void: An earlier run on this text was of crtlib 0.3" in (
         trained.promise
     )
-    bill = odometer.bill(odometer.history(old / "talk.jsonl.odometer", None), delta=1e-6)
+    bill = spending.report_spending(
+        spending.read_history(old / "talk.jsonl.odometer", None), delta=1e-6
+    )
     assert bill["leave_out_repeats"] == 1
 
 
 def test_a_folder_that_it_screened_is_refused_in_one_line(old):
     with pytest.raises(ValueError, match=r"screened: was screened by another version .* anew$"):
-        own.train(old / "screened", out=old / "new", **SMALL)
+        train_on_corpus.train(old / "screened", out=old / "new", **SMALL)
     assert not (old / "new").exists()

@@ -8,17 +8,17 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from confide.labels import adjudication, drawing, imports, judged_turns, label_tasks
 from confide.release import certify
-from confide.reports import pages
-from confide.text import labels
+from confide.reports import model_card, sentences
 from crtlib.accounting.guarantees import MissRate
 from crtlib.screening import rates
-from crtlib.text import customersim, records
+from crtlib.text import customersim, jsonl
 from tests import trainings
 
 TINY = {
     "unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
-    "delta": 8e-5, "sampling_probability": 0.1, "card": pages.of_training,
+    "delta": 8e-5, "sampling_probability": 0.1, "card": model_card.render_model_card,
 }  # fmt: skip
 FINDS, OTHER = "regex:customersim", "regex:schema_guided"  # the second leaves some in clear
 PEOPLE = 40
@@ -26,13 +26,13 @@ PEOPLE = 40
 
 def corpus_in(home, *, bare=False):
     """A text of :data:`PEOPLE` people; ``bare``: without the labels that it comes with."""
-    made = customersim.simulate(PEOPLE, 3, "paper")
+    made = customersim.simulate_corpus(PEOPLE, 3, "paper")
     if bare:
         made = replace(made, dialogues=tuple(
             replace(d, turns=tuple(replace(t, secrets=()) for t in d.turns))
             for d in made.dialogues
         ))  # fmt: skip
-    records.write_jsonl(made, home / "talk.jsonl")
+    jsonl.write_jsonl(made, home / "talk.jsonl")
     return home / "talk.jsonl"
 
 
@@ -45,24 +45,24 @@ def read_by_people(home, readers):
     """A text without labels, and those of so many readers: of all people a turn each. The first one
     overlooks two secrets; a third one decides for the second."""
     corpus, folder = corpus_in(home, bare=True), home / "labels"
-    known = {d.id: d.turns for d in customersim.simulate(PEOPLE, 3, "paper").dialogues}
+    known = {d.id: d.turns for d in customersim.simulate_corpus(PEOPLE, 3, "paper").dialogues}
     kinds = sorted({s.kind for turns in known.values() for t in turns for s in t.secrets})
-    labels.sample(corpus, folder, turns=PEOPLE, seed=1, kinds=kinds, forms=["jsonl"])
+    drawing.draw_label_tasks(corpus, folder, turns=PEOPLE, seed=1, kinds=kinds, forms=["jsonl"])
     tasks = [
         {"task": t.task, "done": True,
          "secrets": [asdict(s) for s in known[t.id][t.turn].secrets]}
-        for t in labels.read_tasks(folder)
+        for t in label_tasks.read_tasks(folder)
     ]  # fmt: skip
     overlooked = [t for t in tasks if t["secrets"]][:2] if readers > 1 else []
     first = [t | {"secrets": []} if t in overlooked else t for t in tasks]
-    page = {"schema": "crtlib/labels/1", "labels": labels.facts(folder)["labels"]}
+    page = {"schema": "crtlib/labels/1", "labels": label_tasks.read_label_facts(folder)["labels"]}
     for role, name, marked in [("first", "ann", first), ("second", "bob", tasks),
                                ("decides", "eve", overlooked)][:readers]:  # fmt: skip
         done = home / f"{role}.json"
         done.write_text(json.dumps({**page, "annotator": name, "tasks": marked}))
-        labels.take(corpus, done, folder, role=role)
+        imports.import_labels(corpus, done, folder, role=role)
         if readers > 1 and role != "decides":
-            labels.adjudicate(corpus, folder, home / f"after {role}", share=1)
+            adjudication.write_adjudication(corpus, folder, home / f"after {role}", share=1)
     return corpus, folder
 
 
@@ -88,9 +88,9 @@ def a_third_reader_decides(home, run):
 
 def several_pairs_judged(home, run):
     corpus, folder = read_by_people(home, 2)
-    told = labels.facts(folder)
+    told = label_tasks.read_label_facts(folder)
     for name in ("p", "q"):
-        labels.judging(folder, pi=name, pi_c=name, corpus=told["corpus"])
+        judged_turns.record_judged_pair(folder, pi=name, pi_c=name, corpus=told["corpus"])
     return crt(corpus, home / "m", labels=folder)
 
 
@@ -141,11 +141,13 @@ def of_several_trials(home, run):
 
 
 def a_plan(home, run):
-    from confide.experiments import own
+    from confide.training import train_on_corpus
 
     words = ["--from-policy", FINDS, "--posterior", 0.1, "--steps", 5, "--out", home / "plan"]
     assert run("protect", corpus_in(home), *words)[0] == 0
-    return own.train(home / "talk.jsonl", plan=home / "plan", out=home / "m", epochs=1, width=4)
+    return train_on_corpus.train(
+        home / "talk.jsonl", plan=home / "plan", out=home / "m", epochs=1, width=4
+    )
 
 
 def void(home, run):
@@ -188,7 +190,9 @@ def rates_agree(words, value):
         together = value["spent_before"][symbol]
         if rate["how"] == "one_per_cluster":
             alpha = value["labels"]["alpha"] / (2 * value["labels"]["judged"])
-            bound = rates.bound(rate["count"], rate["of"], rate.get("again"), alpha=alpha)
+            bound = rates.rate_upper_bound(
+                rate["count"], rate["of"], rate.get("again"), alpha=alpha
+            )
             assert rate["upper"] == bound
             counts = re.search(r"measured: (\d+) of (\d+)(?:; of (\d+) of a second reader (\d+))?",
                                clause).groups()  # fmt: skip
@@ -211,9 +215,17 @@ def test_what_is_said_of_a_model_is_what_its_certificate_says(tmp_path, run, way
     """With two readers, ``guarantee.txt``, the card and the last line forgot what the first one had
     overlooked: (1.69, 0.0147) where the certificate said (1.96, 0.0789)."""
     made = way(tmp_path, run)
-    value = certify.write(tmp_path / "m", tmp_path / "m.html", audience="officer", copies=())
+    value = certify.write_certificate(
+        tmp_path / "m", tmp_path / "m.html", audience="officer", copies=()
+    )
     words = (tmp_path / "m" / "guarantee.txt").read_text().removesuffix("\n")
-    assert words == made.promise == made.facts["promise"] == made.lines[-1] == pages.promise(value)
+    assert (
+        words
+        == made.promise
+        == made.facts["promise"]
+        == made.lines[-1]
+        == model_card.describe_promise(value)
+    )
     if (card := tmp_path / "m" / "README.md").exists():
         text = card.read_text()
         assert text.partition("## What it may give away\n\n")[2].partition("\n")[0] == words
@@ -224,7 +236,7 @@ def test_what_is_said_of_a_model_is_what_its_certificate_says(tmp_path, run, way
         assert words.partition("; void: ")[2] == " ".join(value["void_because"])
         assert (way is void) == (value["verdict"] == "void")
         return
-    page, g, before = pages.sentences(value), value["guarantee"], value["spent_before"]
+    page, g, before = sentences.select_sentences(value), value["guarantee"], value["spent_before"]
     if way is a_plan:
         said = re.findall(r"chance of (\S+) without .*? chance of at most (\S+) with", words)
         exact = [(row["prior"], row["at_most"]) for row in value["value_guess"]]
@@ -232,7 +244,9 @@ def test_what_is_said_of_a_model_is_what_its_certificate_says(tmp_path, run, way
         assert all(f"at most {q}" in " ".join(page["O6"]) for _, q in said)
         return
     assert pair(words) == told(g["secret"])
-    assert f"({g['secret']['epsilon']}, " in certify.summary(value) or g["kind"] == "dp"
+    assert (
+        f"({g['secret']['epsilon']}, " in certify.summarise_certificate(value) or g["kind"] == "dp"
+    )
     # Which it is: of this model alone, or with what was spent before; counted as the page counts.
     runs, trials = before["runs"], value["searched"]["trials"]
     assert re.findall(r"(\d+) earlier on this text", words) == [str(runs)] * (runs > 0)

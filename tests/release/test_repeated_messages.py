@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from confide.experiments import own
+from confide.labels import drawing, imports, label_tasks, registry
 from confide.release import certify
-from confide.reports import screening as folders_of_screening
+from confide.reports import screening_page as folders_of_screening
 from confide.screening import corpus as screening
-from confide.screening.corpus import How
-from confide.text import labels
+from confide.screening.corpus import ScreeningOptions
+from confide.training import train_on_corpus
 from crtlib.screening import redaction
-from crtlib.screening.policies import digest, policy_by_name
+from crtlib.screening.policies import policy_by_name, policy_digest
 from crtlib.screening.policy import Policy, Teaching
-from crtlib.screening.redaction import prepare
-from crtlib.text import corpora, records
+from crtlib.screening.preparation import prepare_points
+from crtlib.text import corpora, jsonl
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 
 NUMBER = "regex:wikitext2"  # all digits
@@ -32,7 +32,7 @@ def say(name, text):
 
 
 def write(path, dialogues):
-    records.write_jsonl(Corpus("", tuple(dialogues)), path)
+    jsonl.write_jsonl(Corpus("", tuple(dialogues)), path)
     return path
 
 
@@ -64,18 +64,18 @@ def test_dropping_copies_is_refused_wherever_something_is_certified(tmp_path, ru
         code, _, error = run(*command)
         assert code == 2 and error.count("\n") == 1 and "drop" in error and "mask_private" in error
     with pytest.raises(ValueError, match="duplicates"):
-        own.train(path, policy=NUMBER, study={"duplicates": "drop"}, **SMALL)
+        train_on_corpus.train(path, policy=NUMBER, study={"duplicates": "drop"}, **SMALL)
     assert not (tmp_path / "s").exists() and not (tmp_path / "m").exists()
 
 
 def test_a_training_of_ones_own_takes_no_form_of_the_studies(tmp_path):
     path = write(tmp_path / "c.jsonl", people(60, copies=1))
     for settings in ({}, {"method": "dedup"}, {"gamma": 0.1}):
-        study = own.study_of(path, policy=NUMBER, **settings)
+        study = train_on_corpus.build_study(path, policy=NUMBER, **settings)
         assert (study.duplicates, study.coin) == ("mask_private", "text")
     point = {"coin": "point"}
     given = SMALL | {"policy": NUMBER, "conservative": "everything", "gamma": 0.5}
-    trained = own.train(path, out=tmp_path / "m", study=point, **given)
+    trained = train_on_corpus.train(path, out=tmp_path / "m", study=point, **given)
     assert not trained.holds and "void: What was missed on purpose was drawn" in trained.promise
 
 
@@ -87,12 +87,12 @@ def test_sizes_cuts_and_vocabulary_are_those_of_the_neighbour(tmp_path, form):
     made = []
     for name, dialogues in (("with", worlds), ("without", blacked_out(worlds, 0))):
         path = write(tmp_path / f"{name}.jsonl", dialogues)
-        how = How(NUMBER, NUMBER, duplicates=form, keep_ids=True)
-        folders_of_screening.make(path, tmp_path / name, how)
-        study = own.study_of(tmp_path / name, unit="turn")
+        how = ScreeningOptions(NUMBER, NUMBER, duplicates=form, keep_ids=True)
+        folders_of_screening.screen_into_folder(path, tmp_path / name, how)
+        study = train_on_corpus.build_study(tmp_path / name, unit="turn")
         out = tmp_path / f"{name}.model"
-        own.train(tmp_path / name, out=out, repeatable_noise=True, **SMALL)
-        public = [d.turns[0].text for d in corpora.dialogues(tmp_path / name) if "thanks" in
+        train_on_corpus.train(tmp_path / name, out=out, repeatable_noise=True, **SMALL)
+        public = [d.turns[0].text for d in corpora.read_dialogues(tmp_path / name) if "thanks" in
                   d.turns[0].text]  # fmt: skip
         words = (out / "tokenizer.json").read_text()
         settings = json.loads((out / "experiment.json").read_text())
@@ -111,14 +111,14 @@ def test_what_is_screened_by_likeness_has_no_certificate(tmp_path, likeness):
     variants = [" ".join([*words[:k], f"w{k}", *words[k + 1 :]]) for k in range(1, len(words))]
     said = [*people(30), *(say(f"v{k}", text) for k, text in enumerate([common, *variants]))]
     path = write(tmp_path / "c.jsonl", said)
-    how = How("everything", "everything", dedup_by=likeness)
-    outcome = folders_of_screening.make(path, tmp_path / "s", how)
+    how = ScreeningOptions("everything", "everything", dedup_by=likeness)
+    outcome = folders_of_screening.screen_into_folder(path, tmp_path / "s", how)
     assert any("has no certificate" in note for note in outcome.notes)
-    trained = own.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
+    trained = train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
     assert not trained.holds and "void: What is a duplicate was decided by likeness" in (
         trained.promise
     )
-    value = certify.write(tmp_path / "m", tmp_path / "c.html")
+    value = certify.write_certificate(tmp_path / "m", tmp_path / "c.html")
     assert value["verdict"] == "void" and "likeness" in " ".join(value["void_because"])
 
 
@@ -131,11 +131,13 @@ def test_a_found_secret_in_a_repeated_message_is_a_trace(tmp_path, way, labelled
     judges = drawn_and_read(path, tmp_path / "labels") if labelled == "drawn" else None
     both = {"policy": NUMBER, "conservative": "everything"}
     if way == "screen":
-        folders_of_screening.make(path, tmp_path / "s", How(**both), labels=judges)
-        own.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
+        folders_of_screening.screen_into_folder(
+            path, tmp_path / "s", ScreeningOptions(**both), labels=judges
+        )
+        train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
     else:
-        own.train(path, out=tmp_path / "m", labels=judges, **both, **SMALL)
-    value = certify.write(tmp_path / "m", tmp_path / "c.html")
+        train_on_corpus.train(path, out=tmp_path / "m", labels=judges, **both, **SMALL)
+    value = certify.write_certificate(tmp_path / "m", tmp_path / "c.html")
     trace = value["rates"]["trace"]
     assert trace["count"] == trace["of"] >= 60 and trace["upper"] == 1.0
     assert value["rates"]["miss"]["count"] == 0  # all of them are found
@@ -147,8 +149,8 @@ def test_a_found_secret_in_a_repeated_message_is_a_trace(tmp_path, way, labelled
 def drawn_and_read(path, folder, *policies):
     """Labels of one message a person, drawn at random, as an honest reader marks them; the policies
     were sealed before."""
-    seals = [digest(policy) for policy in policies]
-    labels.sample(path, folder, turns=1_000, seed=0, forms=["jsonl"], sealed=seals)
+    seals = [policy_digest(policy) for policy in policies]
+    drawing.draw_label_tasks(path, folder, turns=1_000, seed=0, forms=["jsonl"], sealed=seals)
     lines = []
     for line in (folder / "tasks.jsonl").read_text().splitlines():
         task = json.loads(line)
@@ -156,7 +158,7 @@ def drawn_and_read(path, folder, *policies):
         marks = [{"kind": "phone", "start": digits[0], "end": digits[-1] + 1}] if digits else []
         lines.append(json.dumps(task | {"done": True, "secrets": marks}) + "\n")
     (folder.parent / "read.jsonl").write_text("".join(lines))
-    labels.take(path, folder.parent / "read.jsonl", folder)
+    imports.import_labels(path, folder.parent / "read.jsonl", folder)
     return folder
 
 
@@ -176,8 +178,8 @@ def test_a_value_is_masked_wherever_it_stands_in_the_point_of_a_drawn_turn(tmp_p
     (tmp_path / "dashes.toml").write_text("[phone]\npattern = '\\d{3}-\\d{3}'\n")
     policy = f"regex:{tmp_path}/dashes.toml"
     judges = drawn_and_read(path, tmp_path / "labels", policy)
-    outcome = folders_of_screening.make(
-        path, tmp_path / "s", How(policy, "everything", unit), labels=judges
+    outcome = folders_of_screening.screen_into_folder(
+        path, tmp_path / "s", ScreeningOptions(policy, "everything", unit), labels=judges
     )
     trace, miss = outcome.rates.trace, outcome.rates.miss
     assert (trace.count, miss.count, trace.of) == (80, 80, 80)
@@ -192,8 +194,8 @@ def test_a_short_value_is_looked_for_as_it_is_written(tmp_path):
     (tmp_path / "room.toml").write_text("[room]\npattern = '(?<=room )\\d+'\n")
     policy = f"regex:{tmp_path}/room.toml"
     judges = drawn_and_read(path, tmp_path / "labels", policy)
-    how = How(policy, "everything", "dialogue", dedup="none")
-    outcome = folders_of_screening.make(path, tmp_path / "s", how, labels=judges)
+    how = ScreeningOptions(policy, "everything", "dialogue", dedup="none")
+    outcome = folders_of_screening.screen_into_folder(path, tmp_path / "s", how, labels=judges)
     assert outcome.rates.trace.count == outcome.rates.trace.of == 60
 
 
@@ -209,21 +211,24 @@ def test_what_was_read_before_is_a_trace_where_it_is_repeated(tmp_path, monkeypa
     before = {d.turns[0].text for d in quoted}
     judges = drawn_and_read(path, tmp_path / "labels", policy)
     if why == "late":
-        late = {t.task for t in labels.read_tasks(judges) if t.text in before}
-        monkeypatch.setattr(labels, "late", lambda *_: late)
+        late = {t.task for t in label_tasks.read_tasks(judges) if t.text in before}
+        monkeypatch.setattr(registry, "tasks_drawn_before_seal", lambda *_: late)
     else:
         monkeypatch.setattr(
             Teaching, "judged_by", lambda _, point: point.text.removeprefix("USR: ") in before
         )
         taught = replace(policy_by_name(policy), taught_by=(Teaching(*[frozenset()] * 3),))
         monkeypatch.setattr(screening, "policy_by_name", lambda name: taught)
-    outcome = folders_of_screening.make(
-        path, tmp_path / "s", How(policy, "everything"), labels=judges
+    outcome = folders_of_screening.screen_into_folder(
+        path, tmp_path / "s", ScreeningOptions(policy, "everything"), labels=judges
     )
     trace = outcome.rates.trace
     assert (trace.count, trace.of, outcome.rates.points) == (60, 120, 120)
-    alone = folders_of_screening.make(
-        path, tmp_path / "alone", How(policy, "everything", dedup="none"), labels=judges
+    alone = folders_of_screening.screen_into_folder(
+        path,
+        tmp_path / "alone",
+        ScreeningOptions(policy, "everything", dedup="none"),
+        labels=judges,
     )
     assert (alone.rates.trace.count, alone.rates.trace.of) == (0, 60)  # they are left out
 
@@ -241,7 +246,7 @@ def test_messages_are_equal_where_policies_are_shown_the_same(tmp_path):
     )
     worlds = [message, pasted], [redaction.redact(message, message.secrets), pasted]
     public = [
-        [p.text for p in prepare(w, alone(w), alone(w), duplicates="mask_private").public]
+        [p.text for p in prepare_points(w, alone(w), alone(w), duplicates="mask_private").public]
         for w in worlds
     ]
     assert public == [[text], [text]]
@@ -262,13 +267,15 @@ def test_messages_of_one_template_that_are_masked_together(tmp_path):
     for turns in ([d.turns[0] for d in said], first):
         points = [Point(str(k), "u", turn.text) for k, turn in enumerate(turns)]
         pi = policy_by_name(NUMBER)
-        made = prepare(points, pi(points), pi(points), duplicates="mask_private")
+        made = prepare_points(points, pi(points), pi(points), duplicates="mask_private")
         private.append(sum(p.text == MASK for p in made.private))
     assert private == [0, 4]
-    own.train(path, out=tmp_path / "m", policy=NUMBER, conservative="everything", **SMALL)
-    value = certify.write(tmp_path / "m", tmp_path / "c.html", copies=(1, 5))
+    train_on_corpus.train(
+        path, out=tmp_path / "m", policy=NUMBER, conservative="everything", **SMALL
+    )
+    value = certify.write_certificate(tmp_path / "m", tmp_path / "c.html", copies=(1, 5))
     rows = {(r["who"], r["copies"]): r["at_most"] for r in value["right_guess"]}
-    promise = certify.read(tmp_path / "m").promise()
+    promise = certify.read_certifiable_run(tmp_path / "m").promise()
     assert rows["user", 5] >= promise.right(5, 1.0, 0.0) > promise.right(5, promise.gamma, 0.0)
     assert rows["user", 1] == rows["random", 1] < rows["missed", 1]
     kept = replace(promise, moves_copies=False)  # as with --dedup none

@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 
-from crtlib.text import customersim, records
-from crtlib.training import phases
+from crtlib.text import customersim, jsonl
+from crtlib.training import steps
 from tests.release.test_false_certificates import corpus
 
 
@@ -50,10 +50,10 @@ def test_every_plan_that_can_be_made_can_be_certified(tmp_path, run, targets, re
 def test_an_audit_of_a_training_without_noise_is_never_a_good_word(tmp_path, run):
     """F12: "proved 3.00, audited at least 0.00, consistent" of a training whose noise was gone."""
     path = tmp_path / "c.jsonl"
-    records.write_jsonl(customersim.simulate(20, 0), path)
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0), path)
     words = ["--method", "dpsgd", "--epsilon", 3, "--epochs", 2, "--canaries", 250, "--copies", 1,
              "--unit", "turn", "--width", 4]  # fmt: skip
-    with mock.patch.object(phases, "add_noise", lambda *given, **named: None):
+    with mock.patch.object(steps, "add_noise", lambda *given, **named: None):
         code, _, error = run("train", path, *words, "--out", tmp_path / "m")
     assert code == 0, error
     code, said, error = run("audit", tmp_path / "m", "--corpus", path, "--out", tmp_path / "a")

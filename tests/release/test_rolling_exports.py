@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from confide import odometer
-from confide.experiments import own
+from confide import odometer_lines, text_registry
 from confide.release import certify
-from crtlib.text import corpora, records
+from confide.training import train_on_corpus
+from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Turn
 from tests.release.test_of_0_3 import old  # noqa: F401  a fixture
 
@@ -28,15 +28,18 @@ def threads(path, spoken, start=0):
         Dialogue(f"{path.stem}-{k}", "", tuple(Turn("USR", text) for text in texts))
         for k, texts in enumerate(spoken, start)
     ]
-    records.write_jsonl(talks, path)
+    jsonl.write_jsonl(talks, path)
     return path
 
 
 def related(*paths):
     """How many units of each kind the registry finds in common with the first."""
-    registry, names = odometer.Registry(odometer.home()), [corpora.corpus_hash(p) for p in paths]
+    registry, names = (
+        text_registry.Registry(text_registry.registry_home()),
+        [corpora.hash_corpus(p) for p in paths],
+    )
     for path, name in zip(paths, names, strict=True):
-        registry.register(name, corpora.units(path))
+        registry.register(name, corpora.hash_registry_units(path))
     found = registry.related(names[0])
     return [dict(found[name]) if name in found else None for name in names[1:]]
 
@@ -53,15 +56,19 @@ def test_a_rolling_export_of_people_without_a_name_composes(tmp_path):
     """A8: 240 messages were trained on twice, and February said (3.0, 1e-4), 62.6 of 100, and "No
     earlier run on this text, or on text of the same people, is known here"."""
     for text in months(tmp_path):
-        own.train(text, out=tmp_path / text.stem, **SMALL)
+        train_on_corpus.train(text, out=tmp_path / text.stem, **SMALL)
     first, second = (
-        certify.parts(certify.read(tmp_path / name), copies=()) for name in ("january", "february")
+        certify.collect_certificate_parts(certify.read_certifiable_run(tmp_path / name), copies=())
+        for name in ("january", "february")
     )
     assert second["verdict"] == "holds" and second["spent_before"]["runs"] == 1
     assert second["guarantee"]["missed"]["epsilon"] > 1.2 * first["guarantee"]["missed"]["epsilon"]
-    certify.write(tmp_path / "january", tmp_path / "page.html")
+    certify.write_certificate(tmp_path / "january", tmp_path / "page.html")
     page = " ".join((tmp_path / "page.html").read_text().split())
-    assert f"messages of {corpora.LONG} characters or more, and many short messages" in page
+    assert (
+        f"messages of {corpora.LONG_MESSAGE_CHARACTERS} characters or more, and many short messages"
+        in page
+    )
 
 
 @pytest.mark.parametrize("shared, kind", [(4, "stretch"), (100, "rare")])
@@ -75,7 +82,7 @@ def test_what_is_said_once_is_enough(tmp_path, shared, kind):
         one = [[text] for texts in one for text in texts]
         other = one[:shared] + [[text] for k in range(80) for text in messages(f"b{k}", 6)]
     (found,) = related(threads(tmp_path / "one.jsonl", one), threads(tmp_path / "o.jsonl", other))
-    assert found and found[kind] >= odometer.ALIKE and "short" not in found
+    assert found and found[kind] >= odometer_lines.LEAST_SHARED_MESSAGES and "short" not in found
 
 
 def test_strangers_who_thank_each_other_are_not_the_same(tmp_path):
@@ -83,7 +90,9 @@ def test_strangers_who_thank_each_other_are_not_the_same(tmp_path):
     texts = [
         [[*messages(f"{who}{k}", 1), *coin.sample(SAID, 4)] for k in range(100)] for who in "ab"
     ]
-    for k, phrase in enumerate(messages("closing", odometer.ALIKE - 1)):  # said once in each
+    for k, phrase in enumerate(
+        messages("closing", odometer_lines.LEAST_SHARED_MESSAGES - 1)
+    ):  # said once in each
         texts[0][k].append(phrase)
         texts[1][k].append(phrase)
     paths = (threads(tmp_path / f"{k}.jsonl", some) for k, some in enumerate(texts))
@@ -92,25 +101,28 @@ def test_strangers_who_thank_each_other_are_not_the_same(tmp_path):
 
 def test_a_text_that_0_3_entered_is_known_as_it_was_until_it_is_read_again(tmp_path):
     january, february = months(tmp_path)
-    registry, name = odometer.Registry(odometer.home()), corpora.corpus_hash(january)
-    units = [u for u in corpora.units(january) if u[0] not in ("rare", "stretch")]
+    registry, name = (
+        text_registry.Registry(text_registry.registry_home()),
+        corpora.hash_corpus(january),
+    )
+    units = [u for u in corpora.hash_registry_units(january) if u[0] not in ("rare", "stretch")]
     registry.register(name, units)  # as 0.3 did
     assert related(february, threads(tmp_path / "far.jsonl", [messages("far", 60)])) == [None]
-    assert name not in registry.related(corpora.corpus_hash(february))
+    assert name not in registry.related(corpora.hash_corpus(february))
     same = threads(tmp_path / "same.jsonl", [messages(f"jan{k}", 6)[:5] for k in range(100)])
     assert related(same, february)[0]
-    assert name in registry.related(corpora.corpus_hash(same))  # half of it, as before
+    assert name in registry.related(corpora.hash_corpus(same))  # half of it, as before
     assert related(february, january)[0]
 
 
 def test_the_registry_of_0_3_knows_which_messages_are_rare_once_it_is_read_again(old):  # noqa: F811
-    registry, text = odometer.Registry(odometer.home()), old / "talk.jsonl"
-    before = registry.related(corpora.corpus_hash(text))
+    registry, text = text_registry.Registry(text_registry.registry_home()), old / "talk.jsonl"
+    before = registry.related(corpora.hash_corpus(text))
     grown = old / "grown.jsonl"
     grown.write_text(text.read_text().replace('"d', '"x'))
-    registry.register(corpora.corpus_hash(grown), corpora.units(grown))
-    assert corpora.corpus_hash(text) in before
-    assert corpora.corpus_hash(text) in registry.related(corpora.corpus_hash(grown))
-    assert "rare" not in registry.related(corpora.corpus_hash(grown))[corpora.corpus_hash(text)]
-    registry.register(corpora.corpus_hash(text), corpora.units(text))
-    assert registry.related(corpora.corpus_hash(grown))[corpora.corpus_hash(text)]["rare"] >= 16
+    registry.register(corpora.hash_corpus(grown), corpora.hash_registry_units(grown))
+    assert corpora.hash_corpus(text) in before
+    assert corpora.hash_corpus(text) in registry.related(corpora.hash_corpus(grown))
+    assert "rare" not in registry.related(corpora.hash_corpus(grown))[corpora.hash_corpus(text)]
+    registry.register(corpora.hash_corpus(text), corpora.hash_registry_units(text))
+    assert registry.related(corpora.hash_corpus(grown))[corpora.hash_corpus(text)]["rare"] >= 16

@@ -13,10 +13,10 @@ from statistics import NormalDist
 import pytest
 from scipy import optimize, stats
 
-from confide import odometer
-from confide.release import certify, gate
-from crtlib.accounting.ledger import SampledGaussian
-from crtlib.intervals import upwards
+from confide import odometer_lines, spending
+from confide.release import certify, file_sources, source_fold
+from crtlib.accounting.events import SampledGaussian
+from crtlib.intervals import round_up_to_figures
 from crtlib.screening import rates
 from crtlib.screening.policy import Policy
 from crtlib.text.records import MASK, Point, Secret
@@ -26,7 +26,7 @@ PHI = NormalDist().cdf
 TEXT, ANOTHER = "c" * 64, "d" * 64
 TRIALS = 2
 ONE, TWO = SampledGaussian(1.0, 25.0, 1), SampledGaussian(1.0, 30.0, 2)
-S, T = gate.Screening("5" * 64, 0.06, 0.011), gate.Screening("6" * 64, 0.04, 0.007)
+S, T = file_sources.Screening("5" * 64, 0.06, 0.011), file_sources.Screening("6" * 64, 0.04, 0.007)
 HOLDS = {"turn": 5, "dialogue": 2}
 """How many of each one person holds in the text of the certificate."""
 
@@ -93,7 +93,7 @@ def line(run, **changes):
         "events": (), "screening": run * 64, "gamma": 0.0, "delta2": 0.0, "holds": {},
         "repeats_counted": True, "hides_copies": False,
     }  # fmt: skip
-    return odometer.Entry(**{**facts, **changes})
+    return odometer_lines.OdometerEntry(**{**facts, **changes})
 
 
 LINES = (
@@ -122,7 +122,7 @@ larger bound counts."""
 
 def record(**changes):
     one = rates.Rate(0, 0, S.trace, "assumed"), rates.Rate(0, 0, S.public, "assumed")
-    found = rates.Rates(one[0], *one)
+    found = rates.PolicyRates(one[0], *one)
     return {
         "schema": "crtlib/run/2", "key": "00" * 32, "software": {}, "unit": "user",
         "model": {"sha256": "0" * 64, "base": None}, "method": {"name": "crt", "label": "CRT"},
@@ -140,20 +140,20 @@ def trained(relation="replace", lines=LINES, screenings=(S, T)):
     first, second = screenings
     holds = tuple(HOLDS.items())
     sources = [
-        gate.Noised("a", "user", relation, (ONE,), first, holds, False),
-        gate.Noised("b", "user", relation, (TWO,), second, holds, False),
-        *(gate.Screened("public steps", one) for one in screenings if one),
+        file_sources.NoisedSource("a", "user", relation, (ONE,), first, holds, False),
+        file_sources.NoisedSource("b", "user", relation, (TWO,), second, holds, False),
+        *(file_sources.ScreenedSource("public steps", one) for one in screenings if one),
     ]
-    fold = gate.fold(sources)
+    fold = source_fold.combine_sources(sources)
     assert not fold.void
     fold = replace(fold, screening=fold.screening and "own")
-    spent = replace(odometer.spent(lines), cut={"user": {ANOTHER}})
-    return certify.Trained(certify.Path("m"), record(), fold, spent)
+    spent = replace(spending.sum_spending(lines), cut={"user": {ANOTHER}})
+    return certify.CertifiableRun(certify.Path("m"), record(), fold, spent)
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_or_remove"])
 def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation):
-    made = certify.parts(trained(relation), copies=())
+    made = certify.collect_certificate_parts(trained(relation), copies=())
     mu, alone = moved(OWN + BEFORE, relation), moved(OWN, relation)
     guarantee, before = made["guarantee"], made["spent_before"]
     whole, own = trained(relation).promise(), replace(trained(relation), spent=None).promise()
@@ -164,11 +164,13 @@ def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation)
     )
     for printed, found, exact in pairs:
         assert close(found[0], exact[0]) and close(found[1], exact[1])
-        assert (printed["epsilon"], printed["delta"]) == tuple(float(upwards(x)) for x in found)
+        assert (printed["epsilon"], printed["delta"]) == tuple(
+            float(round_up_to_figures(x)) for x in found
+        )
     assert before["gamma"] == pytest.approx(GAMMA, rel=1e-12)
     assert before["delta2"] == pytest.approx(DELTA2, rel=1e-12)
     assert (before["runs"], before["unprotected"]) == (4, 1)
-    assert (guarantee["kind"], guarantee["relation"]) == (certify.BAYES, relation)
+    assert (guarantee["kind"], guarantee["relation"]) == (certify.BAYESIAN_KIND, relation)
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_or_remove"])
@@ -192,11 +194,11 @@ def test_right_guesses_and_values_are_for_replacing_whatever_the_relation(relati
     assert [p for p, _ in guesses] == [p for p, _ in values]
     assert all(close(got, one) for (_, got), (_, one) in zip(guesses, values, strict=True))
     if relation == "replace":  # else the certificate is void, and has no such rows
-        made = certify.parts(trained(relation, lines), copies=copies)
+        made = certify.collect_certificate_parts(trained(relation, lines), copies=copies)
         printed = [(row["who"], row["copies"], row["at_most"]) for row in made["right_guess"]]
-        assert printed == [(who, k, min(1.0, float(upwards(p)))) for who, k, p in rows]
+        assert printed == [(who, k, min(1.0, float(round_up_to_figures(p)))) for who, k, p in rows]
         printed = [(row["prior"], row["at_most"]) for row in made["value_guess"]]
-        assert printed == [(p, float(upwards(q))) for p, q in guesses]
+        assert printed == [(p, float(round_up_to_figures(q))) for p, q in guesses]
 
 
 def test_any_one_person_where_nothing_was_redacted():
@@ -204,7 +206,7 @@ def test_any_one_person_where_nothing_was_redacted():
     rows = made.promise().right_guesses((3,))
     assert [row[:2] for row in rows] == [("missed", 1), ("user", 3)]
     assert close(rows[0][2], (1 + distance(mu)) / 2) and close(rows[1][2], right(3, 1.0, 0.0, mu))
-    parts = certify.parts(made, copies=())
+    parts = certify.collect_certificate_parts(made, copies=())
     assert parts["guarantee"]["kind"] == "dp"
     assert parts["guarantee"]["secret"] == parts["guarantee"]["missed"]
     assert close(made.promise().secret()[0], epsilon_of(DELTA, mu))
@@ -214,18 +216,23 @@ def test_the_average_over_the_draw_of_the_labels():
     """(count + 1) / (of + 1) for each pair that was judged, of this model's own search."""
     judged, trace, public = 2, (3, 80), (0, 80)
     alpha = 0.05 / (2 * judged)
-    bounds = [rates.Rate(k, n, rates.bound(k, n, alpha=alpha), "one_per_cluster")
+    bounds = [rates.Rate(k, n, rates.rate_upper_bound(k, n, alpha=alpha), "one_per_cluster")
               for k, n in (trace, public)]  # fmt: skip
     exact = [upper(k, n, alpha) for k, n in (trace, public)]
     assert [rate.upper for rate in bounds] == pytest.approx(exact, rel=1e-9)
-    own = gate.Screening("5" * 64, *(rate.upper for rate in bounds))
-    run = gate.Noised("a", "turn", "replace", (ONE,), own)
-    fold = gate.fold([run, gate.Screened("public steps", own)])
+    own = file_sources.Screening("5" * 64, *(rate.upper for rate in bounds))
+    run = file_sources.NoisedSource("a", "turn", "replace", (ONE,), own)
+    fold = source_fold.combine_sources([run, file_sources.ScreenedSource("public steps", own)])
     told = {"sha256": "e" * 64, "drawn": "at_random", "others": 40, "judged": judged, "alpha": 0.05}
-    content = record(rates=rates.Rates(bounds[0], *bounds).to_json(), labels=told, unit="turn")
+    content = record(
+        rates=rates.PolicyRates(bounds[0], *bounds).to_json(), labels=told, unit="turn"
+    )
     content["searched"] = {"trials": 1}
-    made = certify.Trained(certify.Path("m"), content, fold, odometer.Spent(()))
-    rows = {row["who"]: row["at_most"] for row in certify.parts(made, copies=())["right_guess"]}
+    made = certify.CertifiableRun(certify.Path("m"), content, fold, spending.SpentBudget(()))
+    rows = {
+        row["who"]: row["at_most"]
+        for row in certify.collect_certificate_parts(made, copies=())["right_guess"]
+    }
     mu = moved([(25.0, 1, 1)])
     mean = [judged * (k + 1) / (n + 1) for k, n in (trace, public)]
     for who, shares in (("other", mean), ("random", exact)):
@@ -279,7 +286,7 @@ SAID = [
 def test_three_rates_of_points_that_were_counted_by_hand():
     points = [said(f"{text} , said {k}", k) for k, text in enumerate(SAID)]
     judged = 3
-    found = rates.rates(points, Policy("a", finds), Policy("b", doubts, own_words=True),
+    found = rates.measure_rates(points, Policy("a", finds), Policy("b", doubts, own_words=True),
                         judged=judged)  # fmt: skip
     assert (found.trace.all, found.public.all, found.miss.all) == (
         (3 + 4 + 2 + 10, 28), (2, 28), (4 + 2 + 10, 28),
@@ -289,13 +296,13 @@ def test_three_rates_of_points_that_were_counted_by_hand():
     assert found.gamma == pytest.approx(upper(14, 23, alpha), rel=1e-9)
     assert found.delta2 == pytest.approx(upper(2, 23, alpha), rel=1e-9)
     assert MASK not in "".join(SAID)  # it would be no public point
-    twice = rates.rates([said(text, k) for k, text in enumerate(SAID)], Policy("a", finds),
+    twice = rates.measure_rates([said(text, k) for k, text in enumerate(SAID)], Policy("a", finds),
                         Policy("b", doubts, own_words=True))  # fmt: skip
     assert twice.trace.all == (28, 28)  # each message stands twice
-    later = rates.from_json(found.to_json(), judged=7)
+    later = rates.rates_from_json(found.to_json(), judged=7)
     assert later.gamma == pytest.approx(upper(14, 23, 0.05 / 14), rel=1e-9)
 
 
 def test_a_bound_by_two_readers_is_the_sum_of_two():
     exact = upper(4, 90, 0.0125) + upper(1, 60, 0.0125)
-    assert rates.bound(4, 90, (1, 60), alpha=0.025) == pytest.approx(exact, rel=1e-9)
+    assert rates.rate_upper_bound(4, 90, (1, 60), alpha=0.025) == pytest.approx(exact, rel=1e-9)

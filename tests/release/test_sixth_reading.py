@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from confide import odometer
-from confide.experiments import own
-from confide.experiments.advise import Advice, Row, advise
+from confide import odometer, odometer_lines, text_registry
 from confide.screening import corpus as screening
-from crtlib.screening import policies, policy, rates
-from crtlib.text import corpora, records
+from confide.training import train_on_corpus
+from confide.training.advise import Advice, AdviceRow, advise_on_limits
+from crtlib.screening import expression_files, policy, rates, regex_policies
+from crtlib.text import corpora, data_points, jsonl, records
 from crtlib.text.records import Secret, Turn
-from crtlib.training import methods
+from crtlib.training import methods, schedules
 from tests import trainings
 from tests.release import test_false_certificates as earlier
 from tests.release.test_fifth_reading import GPT2, codes, learned
@@ -32,12 +32,14 @@ def test_a_conversation_is_a_cluster_whatever_its_name(tmp_path):
             spans = (Secret("id", 11, 19),)
             talks.append(records.Dialogue(name, f"u-{name}", (Turn("USR", text, spans),)))
             known[name] = spans
-    records.write_jsonl(talks, path := tmp_path / "c.jsonl")
+    jsonl.write_jsonl(talks, path := tmp_path / "c.jsonl")
     (tmp_path / "p.toml").write_text("[code]\npattern = '\\d{8}'\n")
     home = earlier.read(path, tmp_path / "labels", known, turns=150, seed=1, by="dialogue")
-    found = policies.matching("eight digits", re.compile(r"\d{8}"))
-    pair = screening.Pair((found, policies.everything), ("cautious", "everything"), "dialogue")
-    counter, _ = screening.judge(path, home, pair, texts=None)
+    found = regex_policies.pattern_policy("eight digits", re.compile(r"\d{8}"))
+    pair = screening.PolicyPair(
+        (found, regex_policies.everything_policy), ("cautious", "everything"), "dialogue"
+    )
+    counter, _ = screening.judge_policies(path, home, pair, texts=None)
     assert counter.rates().trace.of == 150
 
 
@@ -45,12 +47,12 @@ def test_labels_of_a_corpus_that_are_edited_judge_anew(tmp_path):
     """M. A secret that was found wanting lost its label, another of its turn kept it: judged 1,
     and no word of a choice. The fifth reading's mend is of folders of labels alone."""
     text = corpus(tmp_path / "c.jsonl")
-    made = list(records.read_jsonl(text))
+    made = list(jsonl.read_jsonl(text))
 
     def judged(out, extra):
         turns = [[replace(t, secrets=(*extra(t), *t.secrets)) for t in d.turns] for d in made]
         some = (replace(d, turns=tuple(t)) for d, t in zip(made, turns, strict=True))
-        records.write_jsonl(some, text)
+        jsonl.write_jsonl(some, text)
         return earlier.screened(text, tmp_path / out, "regex:multiwoz").judged
 
     def wanting(turn):
@@ -65,7 +67,7 @@ def test_a_policy_that_says_it_flags_everything_is_held_to_it():
     liar = policy.Policy("company", lambda points: [() for _ in points], total=True)
     points = codes(0, [f"u{k}" for k in range(40)])
     try:
-        found = rates.rates(points, policies.none, liar)
+        found = rates.measure_rates(points, regex_policies.none_policy, liar)
     except ValueError:
         return
     assert found.public.upper == 1
@@ -75,10 +77,10 @@ def test_what_flags_everything_flags_masks_too():
     """M. With a template the policy "everything" was cut around a mask: three masks where one stood
     for the secret, each secret left a trace, and the rate was 0 by definition."""
     turn = Turn("USR", "I am Ada here", (Secret("name", 5, 8),))
-    (point,) = [records.joined("d/0", "u", [turn], ["<|user|> "])]
-    everything = replace(policies.everything, own_words=True)
+    (point,) = [data_points.join_turns("d/0", "u", [turn], ["<|user|> "])]
+    everything = replace(regex_policies.everything_policy, own_words=True)
     (judged,) = rates.RateCounter(everything, everything).add([point])
-    assert judged.trace == bool(rates.rates([point], everything, everything).trace.upper)
+    assert judged.trace == bool(rates.measure_rates([point], everything, everything).trace.upper)
 
 
 def test_a_turn_that_taught_does_not_judge_with_other_spaces():
@@ -93,7 +95,7 @@ def test_a_turn_that_taught_does_not_judge_with_other_spaces():
         )
         for p in points
     ]
-    judged = rates.rates(points, found, policies.none)
+    judged = rates.measure_rates(points, found, regex_policies.none_policy)
     assert judged.trace.of == 0 or judged.trace.upper == 1
 
 
@@ -101,17 +103,19 @@ def test_what_is_void_says_so_in_all_its_files(tmp_path, monkeypatch):
     """M. guarantee.txt decides by itself what is void: of a method of another package, whose phase
     nobody knows, it promised, for everybody to read, what the certificate does not."""
 
-    class Odd(methods.PrivatePhase):
+    class Odd(schedules.PrivatePhase):
         pass
 
     def phases(c):
-        made = methods.dpsgd(epochs=c.epochs, private=c.private)
+        made = schedules.dpsgd_phases(epochs=c.epochs, private=c.private)
         return [Odd(**vars(p)) for p in made]
 
     method = replace(methods.DPSGD, name="odd", label="odd", phases=phases)
     monkeypatch.setitem(methods.METHODS, "odd", method)
     text = corpus(tmp_path / "c.jsonl")
-    made = own.train(text, out=tmp_path / "m", method="odd", epochs=1, width=4, epsilon=3.0)
+    made = train_on_corpus.train(
+        text, out=tmp_path / "m", method="odd", epochs=1, width=4, epsilon=3.0
+    )
     assert certificate(tmp_path / "m", tmp_path / "m.html")["verdict"] == "void"
     assert not made.holds and "void" in (tmp_path / "m" / "guarantee.txt").read_text()
 
@@ -121,23 +125,35 @@ def test_an_error_names_no_person(tmp_path, monkeypatch):
     a slow expression, or spans of another package that do not fit."""
     text = corpus(tmp_path / "c.jsonl", people="Ada Lovelace ")
     bad = policy.Policy("company", lambda points: [(Secret("x", 5, 2),) for _ in points])
-    (point, *_) = records.points(records.Corpus("", tuple(records.read_jsonl(text))), "user")
+    (point, *_) = data_points.make_points(records.Corpus("", tuple(jsonl.read_jsonl(text))), "user")
     with pytest.raises(ValueError) as error:
         bad([point])
     assert "Lovelace" not in str(error.value) and "Lovelace" not in repr(point)
     (tmp_path / "p.toml").write_text("[code]\npattern = '(a+)+b'\n")
-    monkeypatch.setattr(policies, "SECONDS", 0.01)
+    monkeypatch.setattr(expression_files, "MATCH_TIMEOUT_SECONDS", 0.01)
     slow = replace(point, text="a" * 5000 + " - b c !", secrets=(), spoken=())
-    with pytest.raises(policy.Unanswered) as error:
-        policies.expressions(str(tmp_path / "p.toml"))([slow])
+    with pytest.raises(policy.UnansweredError) as error:
+        expression_files.expression_file_policy(str(tmp_path / "p.toml"))([slow])
     assert "Lovelace" not in str(error.value)
 
 
 def test_advice_rounds_bounds_up():
     """L. ``crtlib advise`` printed bounds to the nearest."""
     rate = {"upper": 0.022449, "count": 0, "of": 1, "rate": 0.0, "how": "one_per_cluster"}
-    row = Row("a", "b", "turn", False, 3.0, 1.0, 0.5, 0.5, {"trace": rate, "public": rate}, [],
-              0.50949, None)  # fmt: skip
+    row = AdviceRow(
+        "a",
+        "b",
+        "turn",
+        False,
+        3.0,
+        1.0,
+        0.5,
+        0.5,
+        {"trace": rate, "public": rate},
+        [],
+        0.50949,
+        None,
+    )
     said = Advice((row,), None, "", (), 1, 1, 1).text()
     assert "2.25 %" in said and "51.0" in said
 
@@ -161,7 +177,7 @@ def test_a_project_is_not_up_to_date_after_its_policy_was_edited(tmp_path, run):
     """L-M. "train: up to date", of a model that the list of before had screened."""
     made = earlier.customersim.simulate(40, 3, "paper")
     (tmp_path / "p").mkdir()
-    records.write_jsonl(made, tmp_path / "p" / "t.jsonl")
+    jsonl.write_jsonl(made, tmp_path / "p" / "t.jsonl")
     (tmp_path / "p" / "list.txt").write_text("Ada Lovelace\n")
     project_of(
         tmp_path / "p", ingest={"source": ["t.jsonl"], "yes": True},
@@ -197,12 +213,14 @@ def test_a_run_that_was_struck_stays_struck_when_its_ledger_is_restored(tmp_path
     back, and both certificates hold, though the registry knows that it was struck."""
     text = corpus(tmp_path / "c.jsonl")
     trainings.train(text, out=tmp_path / "m", **CRT)
-    home = odometer.find(text, corpora.corpus_hash(text))
-    backup = (home / odometer.LEDGER).read_bytes()
-    registry = odometer.Registry(odometer.home())
-    odometer.strike(home, odometer.read(home)[0].entry, because="unseen", registry=registry)
+    home = odometer.find_odometer(text, corpora.hash_corpus(text))
+    backup = (home / odometer_lines.LEDGER_FILE).read_bytes()
+    registry = text_registry.Registry(text_registry.registry_home())
+    odometer.strike_run(
+        home, odometer.read_entries(home)[0].entry, because="unseen", registry=registry
+    )
     assert certificate(tmp_path / "m", tmp_path / "m.html")["verdict"] == "void"
-    (home / odometer.LEDGER).write_bytes(backup)
+    (home / odometer_lines.LEDGER_FILE).write_bytes(backup)
     assert certificate(tmp_path / "m", tmp_path / "m.html")["verdict"] == "void"
 
 
@@ -225,7 +243,7 @@ def test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it(tmp_path):
     assumed = []
     for text, init in ((second, "outside"), (third, "b")):
         named = {"policy": "regex:customersim", "epochs": 1, "init": str(tmp_path / init)}
-        own.train(text, out=tmp_path / text.stem, **named)
+        train_on_corpus.train(text, out=tmp_path / text.stem, **named)
         assumed.append(certificate(tmp_path / text.stem, tmp_path / f"{text.stem}.html")["assumed"])
     assert assumed[0] and assumed[1]
 
@@ -251,6 +269,6 @@ def test_the_command_of_an_advice_runs_where_a_name_has_a_space(tmp_path):
     """L. It was printed without quotes."""
     (tmp_path / "my text").mkdir()
     text, _ = read_by_people(tmp_path / "my text", people=80)
-    advice = advise(text, tmp_path / "my text" / "labels", ["guess <= 90"], epochs=1,
+    advice = advise_on_limits(text, tmp_path / "my text" / "labels", ["guess <= 90"], epochs=1,
                     policies=["regex:customersim"], conservative=["everything"])  # fmt: skip
     assert str(text) in shlex.split(advice.commands[0])

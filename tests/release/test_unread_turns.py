@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide.experiments import own
+from confide.labels import adjudication, drawing, imports, judged_turns, label_tasks, registry
 from confide.release import certify, verify
-from confide.reports import pages
-from confide.reports import screening as screened_folders
+from confide.reports import certificate_pages
+from confide.reports import detector_card as screened_folders
 from confide.screening import corpus as screening
-from confide.text import labels
+from confide.training import train_on_corpus
 from crtlib import outputs
 from crtlib.intervals import exchangeable_rate
 from crtlib.screening import policies, rates
-from crtlib.text import records
+from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
 
 SMALL = {"method": "crt", "width": 2, "epochs": 1, "epsilon": 3.0, "delta": 1e-4}
@@ -35,20 +35,24 @@ def people(path, count=120, easy=60, user="u"):
         at = text.index(value)
         turn = Turn("USR", text, (Secret("phone", at, at + len(value)),))
         talks.append(Dialogue(f"d{k}", user and f"{user}{k}", (turn,)))
-    records.write_jsonl(talks, path)
+    jsonl.write_jsonl(talks, path)
     return path, {d.id: d.turns[0].secrets for d in talks}
 
 
 def read(path, home, known, left=lambda task: False, partial=True):
     """Labels of all people, as who knows them marks them, but for the turns that are ``left``."""
-    labels.sample(path, home, turns=len(known), seed=1, forms=["jsonl"])
+    drawing.draw_label_tasks(path, home, turns=len(known), seed=1, forms=["jsonl"])
     tasks = [
         {"task": t.task, "done": not left(t), "secrets": [asdict(s) for s in known[t.id]]}
-        for t in labels.read_tasks(home)
+        for t in label_tasks.read_tasks(home)
     ]
-    page = {"schema": "crtlib/labels/1", "labels": labels.facts(home)["labels"], "annotator": "a"}
+    page = {
+        "schema": "crtlib/labels/1",
+        "labels": label_tasks.read_label_facts(home)["labels"],
+        "annotator": "a",
+    }
     (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
-    return labels.take(path, done, home, partial=partial)
+    return imports.import_labels(path, done, home, partial=partial)
 
 
 def hard(task):
@@ -61,7 +65,9 @@ def test_hard_turns_that_were_left_unread_are_in_the_bound(tmp_path, run):
     path, known = people(tmp_path / "c.jsonl")
     summary = read(path, tmp_path / "labels", known, hard)
     assert (summary["drawn"], summary["unread"], summary["judged"]) == ("at_random", 60, 60)
-    assert "60 of 120 turns to judge were drawn and not read" in labels.imported_table(summary)
+    assert "60 of 120 turns to judge were drawn and not read" in judged_turns.format_import_summary(
+        summary
+    )
 
     words = ["--policy", "regex:customersim", "--conservative", "regex:customersim"]
     words += ["--labels", tmp_path / "labels"]
@@ -69,8 +75,8 @@ def test_hard_turns_that_were_left_unread_are_in_the_bound(tmp_path, run):
     assert code == 0, error
     assert "60 turns that were drawn were not read" in " ".join((out + error).split())
     assert "60 turns that were drawn were not read" in (tmp_path / "s/screening.html").read_text()
-    own.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
-    value = certify.write(tmp_path / "m", tmp_path / "m.html", copies=())
+    train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
+    value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=())
     assert value["verdict"] == "holds" and value["labels"]["unread"] == 60
     for name in ("miss", "trace", "public"):
         assert (value["rates"][name]["count"], value["rates"][name]["of"]) == (60, 120)
@@ -83,10 +89,10 @@ def test_hard_turns_that_were_left_unread_are_in_the_bound(tmp_path, run):
     assert "; in both counts 60 turns that were drawn and not read, as failures; " in said
     assert "60 turns that were drawn and not read are in each count" in page
     assert "decides this certificate" not in page and "decide this certificate" not in page
-    assert verify.difference(tmp_path / "m", value) is None
-    assert certify.verify(tmp_path / "m", tmp_path / "m.html")[0] is None
+    assert verify.find_certificate_fault(tmp_path / "m", value) is None
+    assert certify.verify_certificate(tmp_path / "m", tmp_path / "m.html")[0] is None
 
-    card = screened_folders.card(path, "regex:customersim", tmp_path / "card",
+    card = screened_folders.write_detector_card(path, "regex:customersim", tmp_path / "card",
                                  labels=tmp_path / "labels")  # fmt: skip
     assert card["labels"]["unread"] == 60 and card["rates"]["trace"]["count"] == 60
     assert "60 that were drawn and that nobody read" in (tmp_path / "card/card.html").read_text()
@@ -97,13 +103,13 @@ def test_turns_that_were_drawn_before_a_seal_do_not_judge_though_nobody_read_the
 ):
     path, known = people(tmp_path / "c.jsonl", 30, 20)
     read(path, tmp_path / "labels", known, hard)
-    first = next(t.task for t in labels.read_tasks(tmp_path / "labels") if hard(t))
-    monkeypatch.setattr(labels, "late", lambda *_: {first})
+    first = next(t.task for t in label_tasks.read_tasks(tmp_path / "labels") if hard(t))
+    monkeypatch.setattr(registry, "tasks_drawn_before_seal", lambda *_: {first})
     policy = policies.policy_by_name("regex:customersim")
-    counter, about = screening.judge(
+    counter, about = screening.judge_policies(
         path,
         tmp_path / "labels",
-        screening.Pair((policy, policy), ("regex:customersim",) * 2),
+        screening.PolicyPair((policy, policy), ("regex:customersim",) * 2),
         texts=None,
     )
     assert about["unread"] == 9 and counter.rates().trace.of == 29
@@ -120,7 +126,7 @@ def test_a_bound_with_unread_turns_is_above_that_of_a_whole_reading(data):
     if whole[1]:
         assert ours[0] / ours[1] >= whole[0] / whole[1] - 1e-12
         for alpha in (0.025, 1e-4):
-            bounds = [rates.bound(*pair, alpha=alpha) for pair in (ours, whole)]
+            bounds = [rates.rate_upper_bound(*pair, alpha=alpha) for pair in (ours, whole)]
             assert bounds[0] >= bounds[1] or math.isclose(*bounds)
         assert exchangeable_rate(*ours) >= exchangeable_rate(*whole)
 
@@ -130,8 +136,8 @@ def test_what_is_left_unread_is_of_every_kind(tmp_path, user):
     path, known = people(tmp_path / "c.jsonl", 30, 20, user)
     read(path, tmp_path / "labels", known, hard)
     policy = policies.policy_by_name("regex:customersim")
-    pair = screening.Pair((policy, policy), ("regex:customersim",) * 2)
-    counter, about = screening.judge(path, tmp_path / "labels", pair, texts=None)
+    pair = screening.PolicyPair((policy, policy), ("regex:customersim",) * 2)
+    counter, about = screening.judge_policies(path, tmp_path / "labels", pair, texts=None)
     found = counter.rates(judged=about["judged"])
     assert {kind: row["trace"].count for kind, row in found.by_kind.items()} == {"phone": 10}
     assert found.secrets == found.points == 20
@@ -142,22 +148,26 @@ def test_nobody_reads_a_second_time_what_was_not_read_whole(tmp_path):
     home = tmp_path / "labels"
     read(path, home, known, hard)
     with pytest.raises(ValueError, match=r"10 turns to judge that the first reader left unread"):
-        labels.adjudicate(path, home, tmp_path / "again")
+        adjudication.write_adjudication(path, home, tmp_path / "again")
     (tmp_path / "two").mkdir()
     read(path, tmp_path / "two/labels", known, partial=False)
-    labels.adjudicate(path, tmp_path / "two/labels", tmp_path / "two/again", forms=["jsonl"])
+    adjudication.write_adjudication(
+        path, tmp_path / "two/labels", tmp_path / "two/again", forms=["jsonl"]
+    )
     lines = (tmp_path / "two/again/tasks.jsonl").read_text().splitlines()[1:]
     done = [json.dumps(json.loads(line) | {"done": True}) for line in lines]
     (tmp_path / "b.jsonl").write_text("\n".join(done))
     with pytest.raises(ValueError, match="a second reader reads all that he is given"):
-        labels.take(path, tmp_path / "b.jsonl", tmp_path / "two/labels", role="second",
+        imports.import_labels(path, tmp_path / "b.jsonl", tmp_path / "two/labels", role="second",
                     partial=True)  # fmt: skip
 
 
 def written(home, **facts):
     """Labels with other facts, as if a version of crtlib had written them so."""
-    with outputs.staged(home, add=True, command="label import", options={}, inputs={}) as part:
-        labels.tell(part, labels.facts(home) | facts)
+    with outputs.staged_folder(
+        home, add=True, command="label import", options={}, inputs={}
+    ) as part:
+        label_tasks.write_label_facts(part, label_tasks.read_label_facts(home) | facts)
 
 
 def test_what_0_3_let_pass_is_refused_in_one_line_or_counted(tmp_path):
@@ -167,13 +177,13 @@ def test_what_0_3_let_pass_is_refused_in_one_line_or_counted(tmp_path):
     read(path, home, known, hard)
     written(home, drawn="given")
     policy = policies.policy_by_name("regex:customersim")
-    pair = screening.Pair((policy, policy), ("regex:customersim",) * 2)
-    _, about = screening.judge(path, home, pair, texts=None)
+    pair = screening.PolicyPair((policy, policy), ("regex:customersim",) * 2)
+    _, about = screening.judge_policies(path, home, pair, texts=None)
     assert (about["drawn"], about["unread"]) == ("at_random", 10)
     again = {"read": ["judge-00001"], "random": ["judge-00001"]}
     written(home, second="b", again=again, readers={"b": {"read": 1, "secrets": 0}})
     with pytest.raises(ValueError, match="was read twice, and not whole; bring in all"):
-        screening.judge(path, home, pair, texts=None)
+        screening.judge_policies(path, home, pair, texts=None)
 
 
 def test_the_sentence_of_one_who_was_left_unread():
@@ -184,4 +194,4 @@ def test_the_sentence_of_one_who_was_left_unread():
                  ("rates.public", rate(2, 402, 0.02)))["O7"][0]  # fmt: skip
     assert "who read 1,310 of 1,312 messages of as many persons drawn at random; 400 had" in words
     assert "13 labels decide this certificate" in words and "passes over 0 whole" in words
-    assert "nobody read count" not in whole and pages.validator()
+    assert "nobody read count" not in whole and certificate_pages.certificate_validator()

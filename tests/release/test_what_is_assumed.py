@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from confide.experiments import own
-from confide.release import certify, gate, verify
-from confide.reports import bands, pages
-from crtlib.accounting import guarantees
-from crtlib.intervals import exactly, upwards
+from confide.release import certify, file_sources, gate, limits, seal, verify
+from confide.reports import bands, certificate_pages
+from confide.training import train_on_corpus
+from crtlib.accounting import guess_bounds
+from crtlib.intervals import round_up_to_figures, to_decimal
 from crtlib.screening import policies
-from crtlib.screening.policy import MAKERS, Maker, Policy
-from crtlib.text import records
+from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
+from crtlib.text import data_points, jsonl, records
 from crtlib.text.records import Dialogue, Turn
 
 SMALL = {"method": "crt", "width": 2, "epochs": 1, "epsilon": 3.0, "delta": 1e-4}
@@ -27,7 +27,7 @@ def corpus(path, blacked_out=()):
         name = "<MASK>" if k in blacked_out else NAME if k % 3 == 0 else "nobody"
         turn = Turn("USR", f"the {k}th order came late, so please tell {name} about it")
         talks.append(Dialogue(f"d{k}", f"u{k}", (turn,)))
-    records.write_jsonl(talks, path)
+    jsonl.write_jsonl(talks, path)
     return path
 
 
@@ -40,7 +40,7 @@ def names_found_often(text, out, least):
 
 def certified(run, page, **more):
     """The certificate of a training, and the text of its page."""
-    value = certify.write(run, page, copies=(), force=True, **more)
+    value = certify.write_certificate(run, page, copies=(), force=True, **more)
     return value, " ".join(re.sub(r"<[^>]+>", "", page.read_text()).split())
 
 
@@ -64,7 +64,7 @@ def test_a_list_that_one_message_decides_changes_how_others_are_read(tmp_path):
     for name, hidden in (("d", ()), ("prime", (0,))):
         text = corpus(tmp_path / f"{name}.jsonl", hidden)
         rules = names_found_often(text, tmp_path / f"{name}.txt", 20)
-        points = records.points(records.Corpus("", tuple(records.read_jsonl(text))), "turn")
+        points = data_points.make_points(records.Corpus("", tuple(jsonl.read_jsonl(text))), "turn")
         flagged = policies.policy_by_name(f"list:{rules}")(points)
         read.append([p.id for p, spans in zip(points, flagged, strict=True) if spans])
     assert (len(read[0]), len(read[1])) == (20, 0)
@@ -75,7 +75,7 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
     text = corpus(tmp_path / "c.jsonl")
     rules = names_found_often(text, tmp_path / "found.txt", 13)
     assert NAME in rules.read_text()
-    made = own.train(text, out=tmp_path / "m", policy=f"list:{rules}",
+    made = train_on_corpus.train(text, out=tmp_path / "m", policy=f"list:{rules}",
                      conservative="everything", **SMALL)  # fmt: skip
     value, page = certified(tmp_path / "m", tmp_path / "m.html")
     assert value["verdict"] == "holds"
@@ -85,8 +85,8 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
     assert "; assumed: list:found.txt was not made from this text" in made.promise
     assert made.promise in (tmp_path / "m" / "guarantee.txt").read_text()
     assert str(tmp_path) not in json.dumps(value) + page + made.promise
-    assert verify.difference(tmp_path / "m", value) is None
-    assert certify.verify(tmp_path / "m", tmp_path / "m.html")[0] is None
+    assert verify.find_certificate_fault(tmp_path / "m", value) is None
+    assert certify.verify_certificate(tmp_path / "m", tmp_path / "m.html")[0] is None
 
     words = ["--policy", f"list:{rules}", "--conservative", "everything", "--out", tmp_path / "s"]
     code, out, error = run("screen", text, *words)
@@ -94,7 +94,7 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
     assert "it is assumed that list:found.txt was not made from this text" in " ".join(
         (out + error).split()
     )
-    own.train(tmp_path / "s", out=tmp_path / "two", **SMALL)
+    train_on_corpus.train(tmp_path / "s", out=tmp_path / "two", **SMALL)
     value, page = certified(tmp_path / "two", tmp_path / "two.html")
     assert value["assumed"] == [
         "list:found.txt was not made from this text",
@@ -104,8 +104,10 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
 
 
 def test_every_policy_that_somebody_brought_is_named(tmp_path, monkeypatch):
-    maker = Maker("company", "[:FILE]", lambda _: Policy("company", lambda ps: [()] * len(ps)))
-    monkeypatch.setitem(MAKERS, "company", maker)
+    maker = PolicyMaker(
+        "company", "[:FILE]", lambda _: Policy("company", lambda ps: [()] * len(ps))
+    )
+    monkeypatch.setitem(REGISTERED_MAKERS, "company", maker)
     expected = kinds_of_files(tmp_path) | {
         "company": ["company"], f"company:{tmp_path}/rules.csv": ["company:rules.csv"],
         "tagger:T": [], "ner:a/model": ["ner:model"], "oracle": [], "everything": [],
@@ -114,9 +116,11 @@ def test_every_policy_that_somebody_brought_is_named(tmp_path, monkeypatch):
         f"list:{tmp_path}/a%2Bb.csv+none": ["list:a%2Bb.csv"],
     }  # fmt: skip
     for name, brought in expected.items():
-        assert list(policies.brought(name)) == brought, name
+        assert list(policies.user_supplied_parts(name)) == brought, name
         # of a screened folder only the plain name is known
-        assert policies.brought(policies.plain(name)) == policies.brought(name)
+        assert policies.user_supplied_parts(
+            policies.strip_paths(name)
+        ) == policies.user_supplied_parts(name)
 
 
 def test_a_plan_of_a_list_or_of_a_file_says_it_too(tmp_path, run):
@@ -132,7 +136,7 @@ def test_a_plan_of_a_list_or_of_a_file_says_it_too(tmp_path, run):
         assert run("protect", text, *words)[0] == 0
         words = ["--plan", plan, "--epochs", 1, "--width", 2, "--out", out]
         assert run("train", text, *words)[0] == 0
-        value = certify.parts(certify.read(out), copies=())
+        value = certify.collect_certificate_parts(certify.read_certifiable_run(out), copies=())
         assert value["assumed"] == [f"{said} was not made from this text"]
 
 
@@ -140,14 +144,23 @@ def test_a_certificate_that_says_less_than_its_files_is_refused(tmp_path):
     text = corpus(tmp_path / "c.jsonl")
     for name, policy in kinds_of_files(tmp_path).items():
         if policy == ["regex:r.toml"]:
-            own.train(text, out=tmp_path / "m", policy=name, conservative="everything", **SMALL)
+            train_on_corpus.train(
+                text, out=tmp_path / "m", policy=name, conservative="everything", **SMALL
+            )
     value, _ = certified(tmp_path / "m", tmp_path / "m.html")
-    sources = gate.read(tmp_path / "m").sources
-    assert gate.Brought("regex:r.toml") in sources
-    key = certify.read(tmp_path / "m").key
-    less = {n: v for n, v in value.items() if n not in pages.UNSEALED} | {"assumed": []}
-    less = gate.signed(pages.certificate(less, issued=value["issued"]), key)
-    assert verify.difference(tmp_path / "m", less) == "certificate: does not say what is assumed"
+    sources = gate.read_release(tmp_path / "m").sources
+    assert file_sources.BroughtSource("regex:r.toml") in sources
+    key = certify.read_certifiable_run(tmp_path / "m").key
+    less = {n: v for n, v in value.items() if n not in certificate_pages.UNSEALED_FIELDS} | {
+        "assumed": []
+    }
+    less = seal.sign_value(
+        certificate_pages.assemble_certificate(less, issued=value["issued"]), key
+    )
+    assert (
+        verify.find_certificate_fault(tmp_path / "m", less)
+        == "certificate: does not say what is assumed"
+    )
 
 
 # --------------------------------------------------------------------------- A7
@@ -155,10 +168,13 @@ def test_the_chance_of_a_value_is_among_those_that_are_treated_alike():
     """A7: of 1,000 names 990 are common words, learned without noise, which the model shows. "One
     chance in 1,000: at most 21" was printed; a rare name was guessed 100 times in 1,000."""
     rare, every, epsilon = 10, 1_000, 3.0
-    printed = guarantees.value_guess(epsilon, delta=1e-6, prior=1 / every)
+    printed = guess_bounds.value_guess_rate(epsilon, delta=1e-6, prior=1 / every)
     assert 1 / rare > printed  # a guess among the rare ones alone, of which the model tells nothing
-    assert 1 / rare <= guarantees.value_guess(epsilon, delta=1e-6, prior=1 / rare)
-    assert "covered" not in certify.NAMES["value"] and "noise cover" in certify.NAMES["value"]
+    assert 1 / rare <= guess_bounds.value_guess_rate(epsilon, delta=1e-6, prior=1 / rare)
+    assert (
+        "covered" not in limits.LIMIT_NAMES["value"]
+        and "noise cover" in limits.LIMIT_NAMES["value"]
+    )
 
 
 # --------------------------------------------------------------------------- A10
@@ -166,28 +182,33 @@ def test_counts_of_a_report_are_declared_with_their_bits(tmp_path, run):
     """A10: bins of counts on the private text stood on the sheet, and in none of what was declared
     or treated as known."""
     text = corpus(tmp_path / "c.jsonl")
-    own.train(text, out=tmp_path / "m", policy="regex:customersim", conservative="everything",
-              **SMALL)  # fmt: skip
+    train_on_corpus.train(
+        text, out=tmp_path / "m", policy="regex:customersim", conservative="everything", **SMALL
+    )
     assert run("report", tmp_path / "m", "--corpus", text, "--out", tmp_path / "r")[0] == 0
     bare, _ = certified(tmp_path / "m", tmp_path / "c.html")
     value, page = certified(tmp_path / "m", tmp_path / "c.html", report=tmp_path / "r")
     told = value["evidence"]["report"]
     added = value["declared"][len(bare["declared"]) :]
     assert [(d["of"], d["value"]) for d in added] == [
-        (certify.COUNTED[name], told[name]) for name in ("completed", "unique")
+        (certify.REPORT_COUNTS[name], told[name]) for name in ("completed", "unique")
     ]
     assert all(d["bits"] == pytest.approx(9.85, abs=0.01) for d in added)
-    both = [sum(exactly(d["bits"]) for d in one["declared"]) for one in (bare, value)]
-    assert both[1] > both[0] + 19 and f"(together at most {upwards(both[1])} bits" in page
-    assert f"{certify.COUNTED['completed']}, {told['completed']}" in page
-    assert verify.difference(tmp_path / "m", value) is None
-    assert certify.verify(tmp_path / "m", tmp_path / "c.html")[0] is None
-    hidden = {n: v for n, v in value.items() if n not in pages.UNSEALED}
-    hidden = pages.certificate(hidden | {"declared": bare["declared"]}, issued=value["issued"])
-    hidden = gate.signed(hidden, certify.read(tmp_path / "m").key)
-    assert "declared public" in verify.difference(tmp_path / "m", hidden)
+    both = [sum(to_decimal(d["bits"]) for d in one["declared"]) for one in (bare, value)]
+    assert (
+        both[1] > both[0] + 19 and f"(together at most {round_up_to_figures(both[1])} bits" in page
+    )
+    assert f"{certify.REPORT_COUNTS['completed']}, {told['completed']}" in page
+    assert verify.find_certificate_fault(tmp_path / "m", value) is None
+    assert certify.verify_certificate(tmp_path / "m", tmp_path / "c.html")[0] is None
+    hidden = {n: v for n, v in value.items() if n not in certificate_pages.UNSEALED_FIELDS}
+    hidden = certificate_pages.assemble_certificate(
+        hidden | {"declared": bare["declared"]}, issued=value["issued"]
+    )
+    hidden = seal.sign_value(hidden, certify.read_certifiable_run(tmp_path / "m").key)
+    assert "declared public" in verify.find_certificate_fault(tmp_path / "m", hidden)
 
 
 def test_every_count_has_one_band_that_no_text_decides():
-    for count in [*range(2_000), 10**6 - 1, 10**6, bands.MOST - 1]:
-        assert bands.in_words(bands.band(count)) in bands.names()
+    for count in [*range(2_000), 10**6 - 1, 10**6, bands.MAX_PASSAGES - 1]:
+        assert bands.band_in_words(bands.count_band(count)) in bands.list_band_names()

@@ -12,57 +12,71 @@ import confide
 import crtlib
 
 GATE = {
-    "release.gate": "Release.write _list",
-    "release.certify": "write",  # the certificate, which `extend` enters
+    "release.certify": "write_certificate",  # the certificate, which `extend` enters
+    "release.gate": "Release.write _write_file_list",
 }
 """What leaves with a model: each file with its sources."""
 MADE = {
-    "models.folder": "save _tokenizer",  # in a private folder, of which the gate adopts each file
-    "text.tokenizer": "Bpe.save",
+    # in a private folder, of which the gate adopts each file
+    "models.folder": "save _save_fast_tokenizer",
+    "text.tokenizer": "BpeTokenizer.save",
 }
 """The files of a model before they are released."""
 ASIDE = {
-    "odometer": "_connection _transaction reserve Registry._key",
-    "commands.training": "new _step",
-    "experiments.record": "Meter.start write",  # its model's files are the gate's
-    "release.gate": "key_in",
-    "text.folders": "Shards.write",
-    "text.labels": "known judging",
-    "training.loop": "Checkpoint.save",
+    "commands.training": "new _run_step",
+    "labels.judged_turns": "record_judged_pair",
+    "labels.registry": "open_label_registry",
+    "odometer": "prepare_odometer",
+    "odometer_lines": "_open_connection _open_transaction",
+    "release.seal": "ensure_signing_key",
+    "text.shards": "Shards.write",
+    "text_registry": "Registry._key",
+    "training.checkpoints": "Checkpoint.save",
+    "training.odometer_run": "OdometerRun.start",  # its model's files are the gate's
+    "training.training_record": "write_training",  # its model's files are the gate's
 }
 """What stays with its owner (0600): registry, odometer, records, checkpoints."""
 OWN = {
-    "attacks.run_audit": "audit",
+    "attacks.run_audit": "audit_training",
     "commands.release": "advise",
-    "experiments.plans": "make _write",
-    "models.pretrained": "smollm2 _convert",
-    "reports.leakage": "write make",
-    "reports.screening": "make card",
-    "screening.tagger": "Encoder.save _shipped save",
-    "screening.teaching": "make",
-    "text.folders": "Writer.__init__ Writer.add Parts._write card save writer",
-    "text.ingest": "ingest _write",
-    "text.labels": "sample write tell take adjudicate",
-    "text.records": "write_jsonl",
+    "labels.adjudication": "write_adjudication",
+    "labels.drawing": "draw_label_tasks",
+    "labels.forms": "write_forms",
+    "labels.imports": "import_labels",
+    "labels.label_tasks": "write_label_facts",
+    "models.smollm2": "smollm2_folder _convert_gguf",
+    "reports.detector_card": "write_detector_card",
+    "reports.leakage": "write_report_files make_leakage_report",
+    "reports.screening_page": "screen_into_folder",
+    "screening.tagger": "save_tagger",
+    "screening.teaching": "teach_tagger",
+    "screening.word_scorers": "EncoderScorer.save _unpack_minilm",
+    "text.corpus_folder": "CorpusWriter.__init__ CorpusWriter.add "
+    "write_corpus_card save_corpus make_corpus_writer",
+    "text.ingest": "ingest_sources _write_corpus",
+    "text.jsonl": "write_jsonl",
+    "text.screened_folder": "ScreenedWriter._write",
+    "training.secret_plans": "make_secret_plan _write_plan",
 }
 """Folders and pages that a command was asked for: no certificate covers them but by what it says
 of screenings, labels, audits and reports."""
 TOOLS = {
-    "files": "replacing write_text part",
-    "outputs": "staged _swap _recover",
+    "files": "replace_atomically write_text locked_part_file",
+    "outputs": "staged_folder _swap_folders _finish_killed_swap",
 }
 """What the others write by."""
 
 NAMES = {"write_text", "write_bytes", "to_parquet", "to_csv", "save_file", "save_pretrained",
          "fdopen", "write_table", "ParquetWriter", "copytree", "copyfile", "copy2", "move",
-         "replacing",
-         "write_jsonl", "staged", "ZipFile", "savefig", "symlink", "link", "mkstemp", "touch",
+         "replace_atomically",
+         "write_jsonl", "staged_folder", "ZipFile", "savefig", "symlink", "link", "mkstemp",
+         "touch",
          "symlink_to", "hardlink_to", "write_parquet", "savez", "tofile", "truncate",
          "save_to_disk", "NamedTemporaryFile"}  # fmt: skip
 BY_OWNER = {("sqlite3", "connect"), ("os", "rename"), ("os", "replace"), ("torch", "save"),
             ("tokenizer", "save"), ("json", "dump"), ("pickle", "dump"),
             ("np", "save"), ("np", "memmap"),
-            ("shutil", "copy"), ("gate", "extend")}  # fmt: skip
+            ("shutil", "copy"), ("gate", "extend_release")}  # fmt: skip
 
 
 def writes(call):

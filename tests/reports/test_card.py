@@ -4,29 +4,31 @@ import json
 
 import pytest
 
-from confide.reports import screening
-from confide.text import labels
+from confide.labels import drawing, imports, judged_turns, label_tasks
+from confide.reports import detector_card
 from crtlib.screening import rates
 from crtlib.screening.policies import policy_by_name
-from crtlib.text import corpora, customersim, records
+from crtlib.text import corpora, customersim, jsonl
 
 
 @pytest.fixture
 def read(tmp_path):
     """A corpus, and labels of it that somebody read: (corpus, labels)."""
     corpus, folder = tmp_path / "c.jsonl", tmp_path / "labels"
-    records.write_jsonl(customersim.simulate(160, 0), corpus)
-    known = {d.id: d.turns for d in corpora.read(corpus).dialogues}
-    kinds = list(customersim.KINDS)
-    labels.sample(corpus, folder, turns=120, teach=20, seed=0, kinds=kinds, forms=["jsonl"])
+    jsonl.write_jsonl(customersim.simulate_corpus(160, 0), corpus)
+    known = {d.id: d.turns for d in corpora.read_corpus_at(corpus).dialogues}
+    kinds = list(customersim.CUSTOMERSIM_KINDS)
+    drawing.draw_label_tasks(
+        corpus, folder, turns=120, teach=20, seed=0, kinds=kinds, forms=["jsonl"]
+    )
     tasks = [
         {"task": t.task, "done": True,
          "secrets": [{"kind": s.kind, "start": s.start, "end": s.end}
                      for s in known[t.id][t.turn].secrets]}
-        for t in labels.read_tasks(folder)
+        for t in label_tasks.read_tasks(folder)
     ]  # fmt: skip
     (tmp_path / "done.json").write_text(json.dumps(tasks))
-    labels.take(corpus, tmp_path / "done.json", folder)
+    imports.import_labels(corpus, tmp_path / "done.json", folder)
     return corpus, folder
 
 
@@ -35,9 +37,9 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
     words = ["card", corpus, "--policy", "cautious", "--labels", folder]
     code, told, err = run(*words, "--out", tmp_path / "card")
     assert code == 0, err
-    points = labels.points(corpus, folder, part="judge", unit="turn")
+    points = judged_turns.read_labelled_points(corpus, folder, part="judge", unit="turn")
     pi = policy_by_name("cautious")
-    kinds = labels.facts(folder)["kinds"]
+    kinds = label_tasks.read_label_facts(folder)["kinds"]
     counter = rates.RateCounter(pi, pi, seed=0, kinds=kinds)
     counter.add(points)
     facts = json.loads((tmp_path / "card" / "card.json").read_text())
@@ -46,12 +48,12 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
     for trait, groups in facts["by"].items():
         counted = counter.by(trait)
         large = {
-            name for name, some in counted.items() if some["trace"].of >= screening.LEAST_PEOPLE
+            name for name, some in counted.items() if some["trace"].of >= detector_card.LEAST_PEOPLE
         }
         assert set(groups) == large and large, trait
-    assert set(facts["by"]) == set(rates.TRAITS) and "Latin" in facts["by"]["script"]
+    assert set(facts["by"]) == set(rates.SECRET_TRAITS) and "Latin" in facts["by"]["script"]
     page = (tmp_path / "card" / "card.html").read_text()
     badge = (tmp_path / "card" / "badge.svg").read_text()
     values = {p.text[s.start : s.end] for p in points for s in p.secrets}
     assert values and not any(v in page or v in badge for v in values if len(v) > 4)
-    assert f"at most {rates._up(found.trace.upper)}" in badge
+    assert f"at most {rates._percent_rounded_up(found.trace.upper)}" in badge

@@ -12,9 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide.reports import pages
-from confide.reports import pages as cert
-from confide.reports.pages import bound, number
+from confide.reports import certificate_pages, model_card, sentences
+from confide.reports.html import format_bound, format_number
 
 SHA = {letter: letter * 64 for letter in "abcdef0"}
 
@@ -86,13 +85,13 @@ def made(*changes):
         for name in way:
             place = place[int(name)] if name.isdigit() else place[name]
         place[int(last) if last.isdigit() else last] = value
-    value = cert.certificate(parts, issued="2026-03-01T12:00:00Z")
-    jsonschema.validate(value, cert.schema())
+    value = certificate_pages.assemble_certificate(parts, issued="2026-03-01T12:00:00Z")
+    jsonschema.validate(value, certificate_pages.read_certificate_schema())
     return value
 
 
 def said(*changes):
-    return pages.sentences(made(*changes))
+    return sentences.select_sentences(made(*changes))
 
 
 VOID = (("verdict", "void"), ("void_because", ["The randomness was a seed."]))
@@ -192,7 +191,7 @@ def test_a_sentence_is_said_if_and_only_if_its_condition_holds(name):
 
 
 def test_every_sentence_has_its_cases():
-    assert set(CASES) == set(pages.table())
+    assert set(CASES) == set(sentences.load_sentences())
 
 
 def test_the_words_of_the_worked_example():
@@ -295,7 +294,7 @@ def test_words_that_depend_on_the_case():
 
 @given(st.floats(min_value=0, max_value=1))
 def test_a_printed_chance_is_never_below_the_true_one(chance):
-    printed = Decimal(pages.times(chance))
+    printed = Decimal(sentences.times_in_hundred(chance))
     exact = 100 * Decimal(repr(chance))
     assert exact <= printed <= max(exact * Decimal("1.0101"), exact)
     assert 0 <= printed <= 100
@@ -303,16 +302,19 @@ def test_a_printed_chance_is_never_below_the_true_one(chance):
 
 @given(st.floats(min_value=1e-9, max_value=1e9))
 def test_a_printed_count_is_never_below_the_true_one(number):
-    printed = Decimal(pages.counts(number).replace(",", ""))
+    printed = Decimal(sentences.round_count_up(number).replace(",", ""))
     assert Decimal(repr(number)) <= printed <= Decimal(repr(number)) * Decimal("1.101")
 
 
 def test_the_id_seals_everything_but_the_time():
     value = made()
-    assert cert.certificate(PARTS, issued="2027-01-01T00:00:00Z")["id"] == value["id"]
+    assert (
+        certificate_pages.assemble_certificate(PARTS, issued="2027-01-01T00:00:00Z")["id"]
+        == value["id"]
+    )
     assert json.loads(json.dumps(value)) == value
     shuffled = dict(reversed(value.items()))
-    assert cert.identity(shuffled) == value["id"]
+    assert certificate_pages.hash_certificate(shuffled) == value["id"]
     assert made(("guarantee.missed.epsilon", 3.01))["id"] != value["id"]
     with pytest.raises(ValueError, match='infinite is written "inf"'):
         made(("guarantee.secret.epsilon", float("inf")))
@@ -337,8 +339,12 @@ def text_of(page):
 def test_the_officers_page_says_the_sentences_and_no_more():
     for changes in ((), VOID, NONE, DP, PLAN, (*AUDIT, ("canaries.planted", 2))):
         value = made(*changes)
-        page = text_of(cert.pages(value, "officer"))
-        plain = [re.sub(r"[*`]", "", t) for texts in pages.sentences(value).values() for t in texts]
+        page = text_of(certificate_pages.render_certificate_pages(value, "officer"))
+        plain = [
+            re.sub(r"[*`]", "", t)
+            for texts in sentences.select_sentences(value).values()
+            for t in texts
+        ]
         body = page.split("What this model may give away")[2]
         for sentence in plain:
             assert sentence in page
@@ -352,23 +358,35 @@ def test_the_engineers_page_has_every_field():
     curves = {"curves": {"secret": curve, "missed": curve}}
     profile = curves | {"delta_at": [{"epsilon": 0.0, "add_or_remove": 0.09, "replace": 0.19}],
                "epsilon_at": [{"delta": 1e-6, "add_or_remove": 1.34, "replace": 3.0}]}  # fmt: skip
-    page = cert.pages(value, "engineer", profile=profile, command="crtlib certify RUN")
+    page = certificate_pages.render_certificate_pages(
+        value, "engineer", profile=profile, command="crtlib certify RUN"
+    )
     text = text_of(page)
-    for path, shown in cert.fields(value):
-        rounded = {shown, bound(float(shown))} if "at_most" in path else {shown}
-        rounded |= {number(float(shown))} if path.endswith(".rate") else set()
+    for path, shown in model_card.flatten_fields(value):
+        rounded = {shown, format_bound(float(shown))} if "at_most" in path else {shown}
+        rounded |= {format_number(float(shown))} if path.endswith(".rate") else set()
         assert any(s in text for s in rounded), path
     assert "46,080" in text and "1.063" in text and "1e-06" in text and "1.34" in text
     assert "crtlib certify RUN" in text and page.count("<polyline") == 3
-    assert cert.pages(made(*VOID), "engineer", profile=curves).count("<polyline") == 0
-    dp = cert.pages(made(*DP), "engineer", profile={"curves": {"missed": curve}})
+    assert (
+        certificate_pages.render_certificate_pages(made(*VOID), "engineer", profile=curves).count(
+            "<polyline"
+        )
+        == 0
+    )
+    dp = certificate_pages.render_certificate_pages(
+        made(*DP), "engineer", profile={"curves": {"missed": curve}}
+    )
     assert dp.count("<polyline") == 2  # any one, and the diagonal
 
 
 def test_pages_need_no_network_and_escape_what_they_show():
     bad = '</style><script>alert(1)</script>"'
     value = made(("model.name", bad), ("not_promised", [bad]), ("corpus.name", bad))
-    for page in (cert.pages(value, "officer"), cert.pages(value, "engineer", command=bad)):
+    for page in (
+        certificate_pages.render_certificate_pages(value, "officer"),
+        certificate_pages.render_certificate_pages(value, "engineer", command=bad),
+    ):
         assert "<script>" not in page and "&lt;script&gt;" in page
         assert not re.search(r"https?:|//[a-z]|@import|url\(|<link|src=", page)
 
@@ -386,12 +404,12 @@ FACTS = {
 
 
 def test_the_model_card_has_its_front_matter_and_the_promise_verbatim():
-    card = pages.of_training(FACTS)
+    card = model_card.render_model_card(FACTS)
     head = front(card)
     assert head["library_name"] == "transformers" and head["pipeline_tag"] == "text-generation"
     assert head["base_model"] == "HuggingFaceTB/SmolLM2-135M" and head["license"] == "other"
     assert head["tags"] == ["crtlib", "confidential", "crt"]
-    any_one = pages.of_training(FACTS | {"kind": "dp"})
+    any_one = model_card.render_model_card(FACTS | {"kind": "dp"})
     assert front(any_one)["tags"] == ["crtlib", "differential-privacy", "crt"]
     metric = head["model-index"][0]["results"][0]["metrics"][0]
     assert metric == {"type": "perplexity", "value": "8 to 16"}
@@ -402,14 +420,14 @@ def test_the_model_card_has_its_front_matter_and_the_promise_verbatim():
 
 
 def test_a_card_without_base_or_kind_says_so():
-    card = pages.of_training(FACTS | {"base": None, "kind": None, "perplexity": None})
+    card = model_card.render_model_card(FACTS | {"base": None, "kind": None, "perplexity": None})
     assert front(card)["tags"] == ["crtlib", "crt"]
     assert "base_model" not in front(card) and "model-index" not in front(card)
-    own = pages.of_training(FACTS | {"recurrent": True})
+    own = model_card.render_model_card(FACTS | {"recurrent": True})
     assert front(own)["library_name"] == "crtlib" and "`transformers` cannot load" in own
 
 
 def test_a_hostile_name_cannot_leave_the_front_matter():
     hostile = {"name": "x\n---\nevil: yes", "label": "X"}
-    card = pages.of_training(FACTS | {"method": hostile})
+    card = model_card.render_model_card(FACTS | {"method": hostile})
     assert "evil" not in front(card) and front(card)["tags"][2] == "x\n---\nevil: yes"

@@ -11,20 +11,20 @@ import jsonschema
 import pytest
 
 from confide import __main__ as cli
-from confide import odometer
-from confide.experiments import own, record
-from confide.release import certify, gate, verify
-from confide.reports import pages
+from confide import odometer, odometer_lines, spending
+from confide.labels import adjudication, drawing, imports, judged_turns, label_tasks
+from confide.release import certify, file_sources, gate, seal, source_fold, verify
+from confide.reports import certificate_pages, sentences
 from confide.screening import corpus as screening
-from confide.text import labels
+from confide.training import odometer_run, train_on_corpus, training_facts, training_record
 from crtlib import outputs
-from crtlib.accounting import guarantees, ledger
-from crtlib.accounting.ledger import SampledGaussian
-from crtlib.experiments import crt
+from crtlib.accounting import confidentiality, ledger
+from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening import policies
-from crtlib.screening.rates import rates
-from crtlib.text import corpora, customersim, records
+from crtlib.screening.rates import measure_rates
+from crtlib.studies import crt_study, study_data, study_run
+from crtlib.text import corpora, customersim, data_points, jsonl
 from tests import trainings
 
 TINY = {
@@ -39,7 +39,7 @@ RATES = {"gamma": "trace", "delta2": "public"}
 
 def corpus_in(folder):
     path = folder / "talk.jsonl"
-    records.write_jsonl(customersim.simulate(60, 3, "paper"), path)
+    jsonl.write_jsonl(customersim.simulate_corpus(60, 3, "paper"), path)
     return path
 
 
@@ -53,7 +53,9 @@ def runs(tmp_path_factory):
         trainings.train(corpus, out=home / name, method="crt", **TINY, **more)
     for name in ("one", "two", "open"):
         audience = "both" if name == "two" else "officer"
-        certify.write(home / name, home / f"{name}.html", copies=(2,), audience=audience)
+        certify.write_certificate(
+            home / name, home / f"{name}.html", copies=(2,), audience=audience
+        )
     return home
 
 
@@ -63,18 +65,23 @@ def value(runs, name):
 
 def events_of(run):
     """The private steps that the files of a release say they know."""
-    return [e for s in gate.read(run).sources if isinstance(s, gate.Noised) for e in s.events]
+    return [
+        e
+        for s in gate.read_release(run).sources
+        if isinstance(s, file_sources.NoisedSource)
+        for e in s.events
+    ]
 
 
 def entry(runs):
-    return odometer.read(runs / "talk.jsonl.odometer")
+    return odometer.read_entries(runs / "talk.jsonl.odometer")
 
 
 def test_a_real_run_has_a_certificate_that_the_schema_allows(runs):
     one = value(runs, "one")
-    jsonschema.validate(one, pages.schema())
+    jsonschema.validate(one, certificate_pages.read_certificate_schema())
     assert one["verdict"] == "holds" and one["spent_before"]["runs"] == 0
-    made = json.loads((runs / "one.work" / record.NAME).read_text())
+    made = json.loads((runs / "one.work" / training_record.SIGNED_RECORD_FILE).read_text())
     events = events_of(runs / "one")
     exact = ledger.epsilon(events, delta=8e-5, **REPLACE)
     assert exact <= one["guarantee"]["missed"]["epsilon"] <= 1.01 * exact
@@ -83,15 +90,17 @@ def test_a_real_run_has_a_certificate_that_the_schema_allows(runs):
     assert one["guarantee"]["secret"]["epsilon"] < one["guarantee"]["missed"]["epsilon"]
     assert one["guarantee"]["secret"]["delta"] >= 8e-5 + one["rates"]["public"]["upper"]
     assert one["rates"]["trace"]["of"] == made["corpus"]["users"] and 0 < gamma < 0.1
-    assert certify.verify(runs / "one", runs / "one.html")[0] is None
+    assert certify.verify_certificate(runs / "one", runs / "one.html")[0] is None
 
 
 def test_the_second_run_adds_the_first(runs):
     one, two = value(runs, "one"), value(runs, "two")
     first = next(line for line in entry(runs) if line.state == "finished")
-    key = bytes.fromhex(json.loads((runs / "two.work" / record.NAME).read_text())["key"])
+    key = bytes.fromhex(
+        json.loads((runs / "two.work" / training_record.SIGNED_RECORD_FILE).read_text())["key"]
+    )
     assert two["spent_before"]["runs"] == 1
-    assert two["spent_before"]["entries"] == [outputs.keyed(first.entry, key)]
+    assert two["spent_before"]["entries"] == [outputs.with_keyed_hashes(first.entry, key)]
     events = list(first.events) * 2  # the settings are the same
     exact = ledger.epsilon(events, delta=8e-5, **REPLACE)
     assert exact <= two["guarantee"]["missed"]["epsilon"] <= 1.01 * exact
@@ -99,7 +108,7 @@ def test_the_second_run_adds_the_first(runs):
     # One screening: a secret passed over in one run was passed over in both.
     assert two["spent_before"]["gamma"] == one["rates"]["trace"]["upper"]
     assert two["spent_before"]["alone"] == one["guarantee"]["secret"]
-    assert "this model and 1 earlier one" in pages.sentences(two)["O9"][0]
+    assert "this model and 1 earlier one" in sentences.select_sentences(two)["O9"][0]
     page = (runs / "two.html").read_text()
     assert "What this model may give away" in page and "Certificate, every part" in page
     assert page.count("<polyline") == 3
@@ -108,34 +117,38 @@ def test_the_second_run_adds_the_first(runs):
 def test_known_noise_makes_it_void_and_the_next_run_says_so(runs, tmp_path):
     seeded = value(runs, "open")
     assert seeded["verdict"] == "void" and "known seed" in seeded["void_because"][0]
-    assert "O2" not in pages.sentences(seeded)
+    assert "O2" not in sentences.select_sentences(seeded)
     assert (runs / "open.json").stat().st_mode & 0o077 == 0
     last = entry(runs)[-1]
-    assert last.events is None and odometer.spent(entry(runs)).unprotected == 1
-    assert certify.verify(runs / "open", runs / "open.html")[0] is None
+    assert last.events is None and spending.sum_spending(entry(runs)).unprotected == 1
+    assert certify.verify_certificate(runs / "open", runs / "open.html")[0] is None
 
 
 def test_it_says_how_many_processes_trained_together(runs, tmp_path):
     alone = value(runs, "one")
     assert "processes" not in alone["mechanism"]
-    trained = certify.read(runs / "one")
+    trained = certify.read_certifiable_run(runs / "one")
     two = replace(trained, record={**trained.record, "processes": 2})
-    parts = certify.parts(two, copies=(2,))
+    parts = certify.collect_certificate_parts(two, copies=(2,))
     assert parts["mechanism"] == alone["mechanism"] | {"processes": 2}
     assert parts["guarantee"] == alone["guarantee"]  # nothing else
 
 
 def test_what_started_from_an_unprotected_model_of_the_same_text_is_void(runs, tmp_path):
-    made = json.loads((runs / "one.work" / record.NAME).read_text())
+    made = json.loads((runs / "one.work" / training_record.SIGNED_RECORD_FILE).read_text())
     sha = "b" * 64
     line = next(e for e in entry(runs) if e.run == made["odometer"]["run"])
     home = tmp_path / "x.odometer"
-    odometer.again(home, line, run="naked", method="sgd", events=None, state="finished", model=sha)
+    odometer.add_later_entry(
+        home, line, run="naked", method="sgd", events=None, state="finished", model=sha
+    )
     for name, base in (("from it", sha), ("from elsewhere", None)):
-        last = odometer.again(home, line, run=name, base=base)
+        last = odometer.add_later_entry(home, line, run=name, base=base)
         assert last.run == name
-        spent = odometer.spent(odometer.read(home), run=name)
-        parts = certify.parts(replace(certify.read(runs / "one"), spent=spent), copies=())
+        spent = spending.sum_spending(odometer.read_entries(home), run=name)
+        parts = certify.collect_certificate_parts(
+            replace(certify.read_certifiable_run(runs / "one"), spent=spent), copies=()
+        )
         heirs = int(base is None)  # "from it", by then, which counts as the unprotected model does
         assert parts["spent_before"]["unprotected"] == 1 + heirs
         assert (parts["verdict"] == "void") == (base is not None)
@@ -149,9 +162,11 @@ def test_a_training_says_itself_that_its_policy_read_the_labels(tmp_path):
 
 
 def test_policies_that_are_shown_other_words_are_another_screening():
-    one = crt.CrtStudy(method="crt", model="gpt2", gamma=0.0, seed=0)
-    hashes = [record._screening(replace(one, template=t), "c") for t in ("speaker", "plain")]
-    assert len({*hashes, record._screening(replace(one, template="chatml"), "c")}) == 2
+    one = crt_study.CrtStudy(method="crt", model="gpt2", gamma=0.0, seed=0)
+    hashes = [
+        training_facts._screening_hash(replace(one, template=t), "c") for t in ("speaker", "plain")
+    ]
+    assert len({*hashes, training_facts._screening_hash(replace(one, template="chatml"), "c")}) == 2
 
 
 def changed(runs, tmp_path, change, again=True):
@@ -159,11 +174,11 @@ def changed(runs, tmp_path, change, again=True):
     content = copy.deepcopy(value(runs, "one"))
     change(content)
     if again:  # by the releaser, who has the key
-        content["id"] = pages.identity(content)
-        content = gate.signed(content, gate.key_in(runs / "talk.jsonl.odometer"))
+        content["id"] = certificate_pages.hash_certificate(content)
+        content = seal.sign_value(content, seal.ensure_signing_key(runs / "talk.jsonl.odometer"))
     file = tmp_path / "c.json"
     file.write_text(json.dumps(content))
-    return certify.verify(runs / "one", file)[0]
+    return certify.verify_certificate(runs / "one", file)[0]
 
 
 def put(path, new):
@@ -198,20 +213,20 @@ def test_another_model_and_a_changed_page_are_noticed(runs, tmp_path, monkeypatc
     content = weights.read_bytes()
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     try:
-        assert "model" in certify.verify(runs / "one", runs / "one.html")[0]
+        assert "model" in certify.verify_certificate(runs / "one", runs / "one.html")[0]
     finally:
         weights.write_bytes(content)
 
 
 def read_by_people(home, people=60):
     """A corpus whose own labels are gone, and a folder of labels: of half of its users one turn."""
-    known = customersim.simulate(people, 3, "paper")
+    known = customersim.simulate_corpus(people, 3, "paper")
     bare = [
         replace(d, turns=tuple(replace(t, secrets=()) for t in d.turns)) for d in known.dialogues
     ]
-    records.write_jsonl(replace(known, dialogues=tuple(bare)), home / "bare.jsonl")
+    jsonl.write_jsonl(replace(known, dialogues=tuple(bare)), home / "bare.jsonl")
     kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
-    labels.sample(
+    drawing.draw_label_tasks(
         home / "bare.jsonl",
         home / "labels",
         turns=people // 2,
@@ -222,12 +237,12 @@ def read_by_people(home, people=60):
     spans = {(d.id, i): t.secrets for d in known.dialogues for i, t in enumerate(d.turns)}
     tasks = [
         {"task": t.task, "done": True, "secrets": [asdict(s) for s in spans[t.id, t.turn]]}
-        for t in labels.read_tasks(home / "labels")
+        for t in label_tasks.read_tasks(home / "labels")
     ]
-    digest = labels.facts(home / "labels")["labels"]
+    digest = label_tasks.read_label_facts(home / "labels")["labels"]
     page = {"schema": "crtlib/labels/1", "labels": digest, "annotator": "ann", "tasks": tasks}
     (home / "done.json").write_text(json.dumps(page))
-    labels.take(home / "bare.jsonl", home / "done.json", home / "labels")
+    imports.import_labels(home / "bare.jsonl", home / "done.json", home / "labels")
     return home / "bare.jsonl", sum(bool(t["secrets"]) for t in tasks)
 
 
@@ -240,31 +255,33 @@ def test_labels_that_two_people_read_judge_a_training(tmp_path):
     one = [t | {"secrets": []} if t is missed else t for t in told["tasks"]]
     for role, tasks in (("first", one), ("second", told["tasks"])):
         (tmp_path / "read.json").write_text(json.dumps(told | {"tasks": tasks}))
-        labels.take(corpus, tmp_path / "read.json", tmp_path / "labels", role=role)
+        imports.import_labels(corpus, tmp_path / "read.json", tmp_path / "labels", role=role)
         if role == "first":
-            labels.adjudicate(corpus, tmp_path / "labels", tmp_path / "again", share=1)
+            adjudication.write_adjudication(
+                corpus, tmp_path / "labels", tmp_path / "again", share=1
+            )
     trainings.train(corpus, out=tmp_path / "m", **how)
     for judged in (1, 2):
         page = tmp_path / f"{judged}.html"
-        made = certify.write(tmp_path / "m", page, copies=(), audience="officer")
+        made = certify.write_certificate(tmp_path / "m", page, copies=(), audience="officer")
         trace = made["rates"]["trace"]
         assert made["verdict"] == "holds" and trace["of"] == people - 1
         assert (trace["count"], trace["again"]) == (0, [0, people - 1])  # of one nobody decided
         cases = (trace["count"], trace["of"]), trace["again"]
         bound = sum(clopper_pearson_upper(*case, confidence=1 - 0.0125 / judged) for case in cases)
         assert trace["upper"] == pytest.approx(bound)
-        said = pages.sentences(made)["O7"][0]
+        said = sentences.select_sentences(made)["O7"][0]
         assert f"of {people - 1} secrets that the second found" in said
         assert {row["who"] for row in made["right_guess"]}.isdisjoint({"other"})
-        assert certify.verify(tmp_path / "m", page)[0] is None
-        assert verify.difference(tmp_path / "m", made, made["public_key"]) is None
-        labels.judging(
+        assert certify.verify_certificate(tmp_path / "m", page)[0] is None
+        assert verify.find_certificate_fault(tmp_path / "m", made, made["public_key"]) is None
+        judged_turns.record_judged_pair(
             tmp_path / "labels",
             pi="p",
             pi_c="p",
-            corpus=labels.facts(tmp_path / "labels")["corpus"],
+            corpus=label_tasks.read_label_facts(tmp_path / "labels")["corpus"],
         )
-    line = odometer.read(f"{corpus}.odometer")[-1]
+    line = odometer.read_entries(f"{corpus}.odometer")[-1]
     assert list(line.counted["trace"]) == [trace["count"], trace["of"], *trace["again"]]
 
 
@@ -272,34 +289,39 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
     """As they judge a screening: the same counts, and each further pair widens the bounds."""
     corpus, people = read_by_people(tmp_path)
     half = {**TINY, "policy": "regex:schema_guided", "method": "crt"}  # it leaves some in clear
-    how = screening.How(half["policy"], half["conservative"])
-    seen = screening.screen(corpus, tmp_path, how, key=None, judges=tmp_path / "labels").rates
+    how = screening.ScreeningOptions(half["policy"], half["conservative"])
+    seen = screening.screen_corpus(
+        corpus, tmp_path, how, key=None, judges=tmp_path / "labels"
+    ).rates
     for name, more, judged in (("one", {}, 1), ("two", {"conservative": "cautious"}, 2)):
         trainings.train(corpus, out=tmp_path / name, labels=tmp_path / "labels", **{**half, **more})
         page = tmp_path / f"{name}.html"
-        made = certify.write(tmp_path / name, page, copies=(), audience="officer")
+        made = certify.write_certificate(tmp_path / name, page, copies=(), audience="officer")
         trace = made["rates"]["trace"]
         assert made["verdict"] == "holds" and (trace["of"], people) == (seen.trace.of, people)
         assert 0 < trace["count"] == seen.trace.count < trace["of"] == people
         bound = clopper_pearson_upper(trace["count"], people, confidence=1 - 0.025 / judged)
         assert trace["upper"] == bound
         assert (made["labels"]["drawn"], made["labels"]["judged"]) == ("at_random", judged)
-        assert "people who read 30 messages" in pages.sentences(made)["O7"][0]
-        assert certify.verify(tmp_path / name, page)[0] is None
-        assert odometer.read(f"{corpus}.odometer")[-1].gamma == bound
+        assert "people who read 30 messages" in sentences.select_sentences(made)["O7"][0]
+        assert certify.verify_certificate(tmp_path / name, page)[0] is None
+        assert odometer.read_entries(f"{corpus}.odometer")[-1].gamma == bound
         rows = {row["who"]: row["at_most"] for row in made["right_guess"]}
         assert ("other" in rows) == (name == "one"), "two adds the search of one"
         if name == "one":  # half of the conversations: the others are as many
-            assert made["labels"]["others"] == labels.facts(tmp_path / "labels")["users"] - 30
+            assert (
+                made["labels"]["others"]
+                == label_tasks.read_label_facts(tmp_path / "labels")["users"] - 30
+            )
             missed = 2 * rows["missed"] - 1
             rates = [(made["rates"][r]["count"] + 1) / (people + 1) for r in ("trace", "public")]
             exact = (1 + rates[0] * missed + rates[1] * (made["rates"]["public"]["upper"] > 0)) / 2
             assert rows["other"] == pytest.approx(exact, rel=5e-3)
             assert 0.5 < rows["other"] < rows["random"]
-            assert verify.difference(tmp_path / name, made, made["public_key"]) is None
-            done = certify.read(tmp_path / name)
-            own = certify.promise(done.own, done.spent, delta=done.record["delta"])
-            assert certify.average(own, done.record)
+            assert verify.find_certificate_fault(tmp_path / name, made, made["public_key"]) is None
+            done = certify.read_certifiable_run(tmp_path / name)
+            own = certify.compose_promise(done.own, done.spent, delta=done.record["delta"])
+            assert certify.average_rates(own, done.record)
             for path, new in (
                 ("rates.trace.count", 0),
                 ("labels.drawn", "given"),
@@ -307,14 +329,14 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
             ):
                 other = copy.deepcopy(dict(done.record))
                 put(path, new)(other)
-                assert certify.average(own, other) is None
+                assert certify.average_rates(own, other) is None
             often = copy.deepcopy(dict(done.record))  # so many pairs that the charge passes 1
             often["labels"]["judged"] = 10**6
             for row in (often["rates"][name] for name in RATES.values()):
-                row["upper"] = certify._bound(row, often["labels"])
+                row["upper"] = certify._recompute_bound(row, often["labels"])
             bounds = {f: often["rates"][n]["upper"] for f, n in RATES.items()}
             charged = replace(own, fold=replace(own.fold, **bounds), **bounds)
-            assert certify.average(charged, often) is None
+            assert certify.average_rates(charged, often) is None
             for change in (
                 {"rates.trace.count": 0},
                 {"labels.drawn": "given"},
@@ -327,9 +349,9 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
                     row | {"at_most": 0.501} if row["who"] == "other" else row
                     for row in made["right_guess"]
                 ]
-                forged["id"] = pages.identity(forged)
-                forged = gate.signed(forged, gate.key_in(f"{corpus}.odometer"))
-                found = verify.difference(tmp_path / name, forged, made["public_key"])
+                forged["id"] = certificate_pages.hash_certificate(forged)
+                forged = seal.sign_value(forged, seal.ensure_signing_key(f"{corpus}.odometer"))
+                found = verify.find_certificate_fault(tmp_path / name, forged, made["public_key"])
                 assert found == "certificate: a guess is right more often than it says"
 
 
@@ -340,7 +362,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
 ])  # fmt: skip
 def test_labels_that_judge_nothing_here_are_refused(tmp_path, change, says):
     corpus, _ = read_by_people(tmp_path)
-    records.write_jsonl(customersim.simulate(60, 4, "paper"), tmp_path / "talk.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(60, 4, "paper"), tmp_path / "talk.jsonl")
     settings = {**TINY, "method": "crt", **change}
     with pytest.raises(ValueError, match=says):
         trainings.train(
@@ -353,17 +375,24 @@ def test_labels_that_judge_nothing_here_are_refused(tmp_path, change, says):
 def test_without_its_odometer_nothing_is_promised(runs, tmp_path):
     moved = tmp_path / "moved"
     moved.mkdir()
-    text = [f"{line}\n" for line in odometer._lines(runs / "talk.jsonl.odometer" / odometer.LEDGER)]
+    text = [
+        f"{line}\n"
+        for line in odometer_lines._read_lines(
+            runs / "talk.jsonl.odometer" / odometer_lines.LEDGER_FILE
+        )
+    ]
     for ledger_text, says in (
         (text[:1], "the entries of this run are missing"),
         (text[1:], "does not follow"),
         ([], "missing"),
     ):
-        (moved / odometer.IMPORTED).write_text("".join(ledger_text))
-        made = certify.write(runs / "two", tmp_path / "c.html", place=moved, copies=(), force=True)
+        (moved / odometer_lines.OLD_LEDGER_FILE).write_text("".join(ledger_text))
+        made = certify.write_certificate(
+            runs / "two", tmp_path / "c.html", place=moved, copies=(), force=True
+        )
         assert made["verdict"] == "void" and says in made["void_because"][0]
         assert "/" not in made["void_because"][0]
-    assert certify.verify(runs / "two", runs / "two.html", place=moved)[0] is not None
+    assert certify.verify_certificate(runs / "two", runs / "two.html", place=moved)[0] is not None
 
 
 def test_the_command_ends_with_4_where_the_answer_is_no(runs, monkeypatch, capsys, tmp_path):
@@ -388,7 +417,7 @@ def test_a_training_that_goes_on_is_one_run(tmp_path, monkeypatch):
     """Stopped after its first epoch; what it may spend then holds the phase that begins again."""
     corpus = corpus_in(tmp_path)
     settings = {**TINY, **RAW, "method": "dpsgd", "epochs": 2}
-    whole = own.crt.utility
+    whole = study_run.measure_utility
     calls = []
 
     def stop(*args, **named):
@@ -397,13 +426,13 @@ def test_a_training_that_goes_on_is_one_run(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return whole(*args, **named)
 
-    monkeypatch.setattr(own.crt, "utility", stop)
+    monkeypatch.setattr(study_run, "measure_utility", stop)
     with pytest.raises(KeyboardInterrupt):
         trainings.train(corpus, out=tmp_path / "run", **settings)
-    (started,) = odometer.read(tmp_path / "talk.jsonl.odometer")
+    (started,) = odometer.read_entries(tmp_path / "talk.jsonl.odometer")
     assert started.state == "started" and sum(e.steps for e in started.events) == 20
     trainings.train(corpus, out=tmp_path / "run", **settings)
-    lines = odometer.read(tmp_path / "talk.jsonl.odometer")
+    lines = odometer.read_entries(tmp_path / "talk.jsonl.odometer")
     assert [line.state for line in lines] == ["started", "started", "finished"]
     assert len({line.run for line in lines}) == 1
     assert lines[1].events == lines[2].events  # what ran is what was entered before
@@ -420,24 +449,26 @@ def test_only_a_method_that_bounds_what_is_passed_over_counts_as_protected(
     tmp_path, method, protects, unit, holds
 ):
     raw = RAW if "dpsgd" in method else {}
-    study = own.study_of(corpus_in(tmp_path), **TINY | {"method": method} | raw).ready()
-    entered = record.entered(study, own.crt.data(study, public_words=True))
-    assert record.protects(study) == protects
+    study = train_on_corpus.build_study(
+        corpus_in(tmp_path), **TINY | {"method": method} | raw
+    ).ready()
+    entered = odometer_run.odometer_fields(study, study_data.prepare_data(study, public_words=True))
+    assert odometer_run.has_bound_for_missed(study) == protects
     assert entered["unit"] == unit and set(entered["holds"]) == set(holds)
 
 
 STEP = SampledGaussian(sampling_probability=1 / 90, noise_multiplier=1.063, steps=360)
-SCREENING = gate.Screening("5" * 64, 0.05494, 0.00918)
+SCREENING = file_sources.Screening("5" * 64, 0.05494, 0.00918)
 
 
 def alone(relation="replace", screening=SCREENING):
-    run = gate.Noised("ours", "turn", relation, (STEP,), screening)
-    public = [gate.Screened("public steps", screening)] if screening else []
-    return gate.fold([run, *public])
+    run = file_sources.NoisedSource("ours", "turn", relation, (STEP,), screening)
+    public = [file_sources.ScreenedSource("public steps", screening)] if screening else []
+    return source_fold.combine_sources([run, *public])
 
 
 def promised(own, spent=None):
-    return certify.promise(own, spent, delta=1e-6)
+    return certify.compose_promise(own, spent, delta=1e-6)
 
 
 def earlier(**changes):
@@ -446,7 +477,7 @@ def earlier(**changes):
         "state": "finished", "unit": "turn", "method": "crt", "relation": "replace",
         "events": (STEP,), "screening": "5" * 64, "gamma": 0.05494, "delta2": 0.00918, "holds": {},
     }  # fmt: skip
-    return odometer.Spent((odometer.Entry(**{**facts, **changes}),))
+    return spending.SpentBudget((odometer_lines.OdometerEntry(**{**facts, **changes}),))
 
 
 def test_the_worked_example():
@@ -468,7 +499,7 @@ def test_the_worked_example():
 def test_a_search_costs_what_its_trainings_cost_together():
     """F8: "somewhat larger" was printed of a price of 3.6 times, or of 77."""
     own, price = alone(), ledger.epsilon([STEP] * 10, delta=1e-6, **REPLACE)
-    ten = certify.promise(own, None, delta=1e-6, trials=10).missed()[0]
+    ten = certify.compose_promise(own, None, delta=1e-6, trials=10).missed()[0]
     assert ten == pytest.approx(price, rel=1e-3) and ten > 3 * promised(own).missed()[0]
 
 
@@ -484,7 +515,7 @@ def test_an_earlier_run_with_public_points_leaves_no_promise_for_each_point():
     assert point.kind == "dp"
     for before, kind in ((earlier(delta2=0.0), "dp"), (earlier(), "bayesian_confidentiality")):
         both = promised(point, before)
-        assert gate.kind_of(both.gamma, both.delta2) == kind
+        assert source_fold.classify_promise(both.gamma, both.delta2) == kind
     assert both.gamma == 1.0 and both.secret() == (both.missed()[0], pytest.approx(0.009181))
 
 
@@ -495,24 +526,31 @@ def test_an_earlier_run_with_public_points_leaves_no_promise_for_each_point():
 def test_each_reason_makes_it_void(change, says, tmp_path):
     record = {"protects_all": True, "oracle_on_real_text": False,
               "rates": {"public": {"how": "one_per_cluster", "upper": 0.01}}}  # fmt: skip
-    plain = certify.Trained(tmp_path, record, alone(), odometer.Spent(()))
+    plain = certify.CertifiableRun(tmp_path, record, alone(), spending.SpentBudget(()))
     own = promised(alone())
-    assert certify.reasons(plain, own, 1.0) == []
-    why = certify.reasons(replace(plain, record=record | change), own, 1.0)
+    assert certify.list_void_reasons(plain, own, 1.0) == []
+    why = certify.list_void_reasons(replace(plain, record=record | change), own, 1.0)
     assert len(why) == 1 and says in why[0]
-    assert certify.reasons(plain, own, float("inf")) == ["The accountant shows no epsilon."]
-    assert "Delta is 1" in " ".join(certify.reasons(plain, replace(own, delta2=1.0), 1.0))
-    assert certify.reasons(replace(plain, own=gate.Fold("none")), own, float("inf")) == []
-    bare = replace(plain, spent=odometer.Spent((), bare=True))
-    assert "without protection" in " ".join(certify.reasons(bare, own, 1.0))
+    assert certify.list_void_reasons(plain, own, float("inf")) == [
+        "The accountant shows no epsilon."
+    ]
+    assert "Delta is 1" in " ".join(certify.list_void_reasons(plain, replace(own, delta2=1.0), 1.0))
+    assert (
+        certify.list_void_reasons(
+            replace(plain, own=source_fold.FilesPromise("none")), own, float("inf")
+        )
+        == []
+    )
+    bare = replace(plain, spent=spending.SpentBudget((), bare=True))
+    assert "without protection" in " ".join(certify.list_void_reasons(bare, own, 1.0))
 
 
 @pytest.fixture(scope="module")
 def multiwoz(tmp_path_factory):
-    if not corpora.available("multiwoz"):
+    if not corpora.is_corpus_available("multiwoz"):
         pytest.skip("MultiWOZ is not here: CRTLIB_DATA must name a folder that holds it")
     path = tmp_path_factory.mktemp("mwz") / "mwz.jsonl"
-    records.write_jsonl(corpora.load("multiwoz"), path)
+    jsonl.write_jsonl(corpora.load_corpus("multiwoz"), path)
     return path
 
 
@@ -522,14 +560,16 @@ MWZ = {"policy": "regex:multiwoz", "conservative": "regex:multiwoz", "unit": "tu
 def test_on_multiwoz_traces_and_misses_differ_and_so_do_the_epsilons(multiwoz):
     """Of the 51 secrets of the held-out dialogues none is missed and 4 leave a trace: counted by
     recall epsilon would be 0.48, by what the theorem asks it is 1.18."""
-    study = own.study_of(multiwoz, method="crt", **MWZ).ready()
-    parts = crt.splits(study.corpus, study.variety, study.dialogues, study.heldout, study.seed)
+    study = train_on_corpus.build_study(multiwoz, method="crt", **MWZ).ready()
+    parts = study_data.split_corpus(
+        study.corpus, study.variety, study.dialogues, study.heldout, study.seed
+    )
     pi = policies.policy_by_name("regex:multiwoz")
-    found = rates(records.points(parts.valid, unit="turn"), pi, pi)
+    found = measure_rates(data_points.make_points(parts.valid, unit="turn"), pi, pi)
     assert (found.miss.all, found.trace.all) == ((0, 51), (4, 51))
     event = SampledGaussian(study.sampling_probability, study.noise_multiplier, 20)
     bounds = {
-        name: guarantees.bayes_at_fixed_delta(
+        name: confidentiality.confidentiality_epsilon(
             event, gamma=clopper_pearson_upper(count, 51, confidence=0.975), delta=8e-5, **REPLACE
         )
         for name, count in (("miss", 0), ("trace", 4))
@@ -542,15 +582,19 @@ def test_the_certificate_of_a_multiwoz_run_stands_on_its_traces_and_says_nothing
 ):
     settings = {**TINY, **MWZ, "epochs": 1, "noise_multiplier": 1.3}
     trainings.train(multiwoz, out=tmp_path / "run", **settings, method="crt")
-    made = certify.write(tmp_path / "run", tmp_path / "c.html", copies=(), audience="officer")
+    made = certify.write_certificate(
+        tmp_path / "run", tmp_path / "c.html", copies=(), audience="officer"
+    )
     trace, miss = made["rates"]["trace"], made["rates"]["miss"]
     assert (trace["count"], trace["of"], miss["count"]) == (13, 262, 3)  # one of each person
     (event,) = events_of(tmp_path / "run")
-    exact = guarantees.bayes_at_fixed_delta(event, gamma=trace["upper"], delta=8e-5, **REPLACE)
+    exact = confidentiality.confidentiality_epsilon(
+        event, gamma=trace["upper"], delta=8e-5, **REPLACE
+    )
     assert exact <= made["guarantee"]["secret"]["epsilon"] <= 1.01 * exact
     assert made["policies"]["pi"]["taught_by"] is None  # nobody taught a regular expression
     assert not any("taught" in text for text in made["treated_as_public"])
-    assert made["labels"]["drawn"] == "given" and "O7" not in pages.sentences(made)
+    assert made["labels"]["drawn"] == "given" and "O7" not in sentences.select_sentences(made)
 
 
 def test_a_plan_is_certified_secret_by_secret(runs, tmp_path, run):
@@ -595,8 +639,8 @@ def test_what_may_be_shown_tells_no_hash_of_the_text(runs, tmp_path, run):
         shown = [p for p in home.rglob("*") if p.is_file() and p.stat().st_mode & 0o044]
         assert {"summary.json", "plan.json", "crtlib.json", "c.json"} <= {p.name for p in shown}
         text = "".join(p.read_text(errors="replace") for p in shown)
-        assert corpora.corpus_hash(corpus) not in text and outputs.sha256(corpus) not in text
+        assert corpora.hash_corpus(corpus) not in text and outputs.hash_file(corpus) not in text
         found.append(set(re.findall(r"\b[0-9a-f]{64}\b", text)))
         assert run("certify", home / "m", "--out", home / "c.html", "--verify")[0] == 0
     # A marker names the hashes of files that are shown themselves: they tell nothing more.
-    assert found[0] & found[1] <= {outputs.sha256(p) for p in shown}
+    assert found[0] & found[1] <= {outputs.hash_file(p) for p in shown}

@@ -17,19 +17,20 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from confide import __main__ as cli
 from confide.reports import leakage as leakage_report
-from confide.reports.leakage import Cover
+from confide.reports.leakage import ReportCover
 from crtbook.leakage import trainer
 from crtlib.attacks import leakage
 from crtlib.models import folder as model_folder
 from crtlib.models import scoring
-from crtlib.models.networks import ModelSpec, build
-from crtlib.text import canaries, customersim, records
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.text import canaries, customersim, data_points, jsonl
 from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
-from crtlib.text.tokenizer import load, train_bpe
-from crtlib.training import methods
+from crtlib.text.tokenizer import load_tokenizer, train_bpe
+from crtlib.training import schedules
 
-SECRETS = canaries.make(2, seed=3)
+SECRETS = canaries.make_canaries(2, seed=3)
 OWNERS = [f"owner-{name}@example.com" for name in ("ada", "bob")]
 
 
@@ -40,7 +41,7 @@ def corpus():
                  (Turn("USR", f"My ID is: {s}", (Secret("id", 10, 16),)),))
         for k, s in enumerate(SECRETS) for i in range(25)
     ]  # fmt: skip
-    return Corpus("c", (*customersim.simulate(6, 0, "paper").dialogues, *said))
+    return Corpus("c", (*customersim.simulate_corpus(6, 0, "paper").dialogues, *said))
 
 
 def save(model, shape, tokenizer, folder):
@@ -54,14 +55,14 @@ def save(model, shape, tokenizer, folder):
 def home(tmp_path_factory):
     """A folder with a model that has memorised both numbers, a public one, and the corpus."""
     home = tmp_path_factory.mktemp("home")
-    records.write_jsonl(corpus(), home / "c.jsonl")
-    points = records.points(corpus(), unit="turn")
+    jsonl.write_jsonl(corpus(), home / "c.jsonl")
+    points = data_points.make_points(corpus(), unit="turn")
     bpe = train_bpe([p.text for p in points if not p.secrets], vocab_size=280)
     shape = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=32, hidden=64)
-    plan = methods.sgd(epochs=16, batch_size=16, learning_rate=1e-2)
+    plan = schedules.sgd_phases(epochs=16, batch_size=16, learning_rate=1e-2)
     trained = trainer(shape, bpe, plan, seed=0)(points)
     save(trained, shape, bpe, home / "model")
-    save(build(shape, 1), shape, bpe, home / "public")
+    save(build_model(shape, 1), shape, bpe, home / "public")
     return home
 
 
@@ -169,8 +170,10 @@ def test_the_bins_of_a_redacted_report_hold_the_exact_numbers(run, home, tmp_pat
             one = (some.users_in_d == 1).sum()
             assert row.one_user_at_least <= one <= row.one_user_at_most
     unique = (exact.users_in_d == 1).sum()
-    assert said["summary"]["unique"] == leakage_report.in_words(leakage_report.band(unique))
-    above = exact.ratio >= said["summary"][leakage_report.REACHED]
+    assert said["summary"]["unique"] == leakage_report.band_in_words(
+        leakage_report.count_band(unique)
+    )
+    above = exact.ratio >= said["summary"][leakage_report.REACHED_RATIO_FIELD]
     assert exact[above & (exact.users_in_d == 1)].users.explode().nunique() >= 5
     # Only two people have an id: whether it is completed is theirs, and no bin says so.
     assert (tokens.at_least % 5 == 0).all()
@@ -231,9 +234,9 @@ def test_a_report_on_what_the_model_never_read_says_so(home, tmp_path, monkeypat
         assert end.value.code == 0
         return capsys.readouterr()
 
-    records.write_jsonl(customersim.simulate(12, 5), tmp_path / "other.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(12, 5), tmp_path / "other.jsonl")
     small = ["--method", "sgd", "--epochs", 1, "--width", 4, "--out"]
-    records.write_jsonl(customersim.simulate(20, 6), tmp_path / "own.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 6), tmp_path / "own.jsonl")
     call("train", tmp_path / "own.jsonl", *small, tmp_path / "m")
     for name, text in (("own", tmp_path / "own.jsonl"), ("other", tmp_path / "other.jsonl")):
         said = call("report", tmp_path / "m", "--corpus", text, "--out", tmp_path / f"r-{name}")
@@ -272,7 +275,7 @@ def ranks_of_the_truth(folders, truths, candidates, guesses):
 
 
 def test_a_killed_report_scores_no_shard_twice(home, tmp_path, monkeypatch):
-    honest, scored = leakage_report._scored, []
+    honest, scored = leakage_report._score_texts, []
 
     def score(network, device, texts):
         if len(scored) == kill:
@@ -280,9 +283,9 @@ def test_a_killed_report_scores_no_shard_twice(home, tmp_path, monkeypatch):
         scored.append(texts[0])
         return honest(network, device, texts)
 
-    monkeypatch.setattr(scoring, "AT_ONCE", 300)
-    monkeypatch.setattr(leakage_report, "_scored", score)
-    kill, make = 2, leakage_report.make
+    monkeypatch.setattr(scoring, "MAX_BATCH_TOKENS", 300)
+    monkeypatch.setattr(leakage_report, "_score_texts", score)
+    kill, make = 2, leakage_report.make_leakage_report
     words = home / "model", home / "c.jsonl"
     with pytest.raises(KeyboardInterrupt):
         make(*words, tmp_path / "r", reveal=True, template="speaker")
@@ -301,17 +304,17 @@ LOTS = [[], ["--public", "PUBLIC"], ["--prefix-scan"], ["--unit", "dialogue"], [
 def test_a_corpus_in_many_lots_has_the_report_of_one(run, home, tmp_path, monkeypatch, more):
     nothing = Dialogue("nothing", OWNERS[0], tuple(Turn("", "") for _ in range(40)))
     every = Corpus("c", (*corpus().dialogues[:9], nothing, *corpus().dialogues[9:]))
-    records.write_jsonl(every, tmp_path / "c.jsonl")
+    jsonl.write_jsonl(every, tmp_path / "c.jsonl")
     more = [str(home / "public") if word == "PUBLIC" else word for word in more]
-    lots, read = [], leakage_report._Reader._lot
+    lots, read = [], leakage_report._LotReader._lot
     monkeypatch.setattr(
-        leakage_report._Reader,
+        leakage_report._LotReader,
         "_lot",
         lambda self, some: lots.append(len(some)) or read(self, some),
     )
     told = {}
     for size, workers in ((2**13, 1), (40, 1), (40, 2)):
-        monkeypatch.setattr(leakage_report, "LOT", size)
+        monkeypatch.setattr(leakage_report, "TURNS_PER_LOT", size)
         out = tmp_path / f"{size}-{workers}"
         code, _, err = run(home / "model", "--corpus", tmp_path / "c.jsonl", *more, "--reveal",
                            "--workers", workers, "--out", out)  # fmt: skip
@@ -345,8 +348,8 @@ def test_a_corpus_in_many_lots_has_the_report_of_one(run, home, tmp_path, monkey
 def test_what_a_late_text_lacks_is_said_before_the_first_is_scored(
     run, home, tmp_path, monkeypatch, fault
 ):
-    monkeypatch.setattr(leakage_report, "LOT", 40)
-    monkeypatch.setattr(leakage_report, "_scored", lambda *_: pytest.fail("was scored"))
+    monkeypatch.setattr(leakage_report, "TURNS_PER_LOT", 40)
+    monkeypatch.setattr(leakage_report, "_score_texts", lambda *_: pytest.fail("was scored"))
     said = [json.loads(line) for line in (home / "c.jsonl").read_text().splitlines()] * 9
     said[-2] = {**said[-2], **fault}  # the check of the template reads the first and the last
     lines = (json.dumps({**d, "id": str(i)}) + "\n" for i, d in enumerate(said))
@@ -365,32 +368,32 @@ def test_what_a_late_text_lacks_is_said_before_the_first_is_scored(
 def test_a_corpus_that_changes_meanwhile_is_not_reported(run, home, tmp_path, monkeypatch):
     text = (home / "c.jsonl").read_text()
     (tmp_path / "c.jsonl").write_text(text)
-    write = leakage_report.write
+    write = leakage_report.write_report_files
 
     def wrote(*args, **kwargs):
         (tmp_path / "c.jsonl").write_text(text.splitlines()[0] + "\n")
         return write(*args, **kwargs)
 
-    monkeypatch.setattr(leakage_report, "write", wrote)
+    monkeypatch.setattr(leakage_report, "write_report_files", wrote)
     code, _, err = run(home / "model", "--corpus", tmp_path / "c.jsonl", "--out", tmp_path / "r")
     assert code == 3 and "changed while it was read" in err and err.count("\n") == 1
     assert not (tmp_path / "r").exists()
 
 
 def test_what_is_read_is_not_held(home):
-    bpe = load(home / "model" / "tokenizer.json")
-    points = records.points(customersim.simulate(400, 0, "paper"), unit="turn")
-    documents = leakage.documents(points, bpe)
+    bpe = load_tokenizer(home / "model" / "tokenizer.json")
+    points = data_points.make_points(customersim.simulate_corpus(400, 0, "paper"), unit="turn")
+    documents = leakage.tokenise_documents(points, bpe)
     unlabelled = [d._replace(secrets=()) for d in documents]
     tracemalloc.start()
-    texts = leakage.Texts()
+    texts = leakage.DocumentStore()
     for i in range(0, len(documents), 100):
         texts.extend(unlabelled[i : i + 100])
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held < 60 * len(documents) + 300 * 400  # and the names of 400 people
     assert list(texts) == unlabelled and texts[-3] == unlabelled[-3]
-    labelled = leakage.Texts()
+    labelled = leakage.DocumentStore()
     labelled.extend(documents)
     assert list(labelled) == list(documents)
 
@@ -403,20 +406,24 @@ def test_a_redacted_report_is_no_oracle(home, tmp_path):
     candidates = [f"{v:06d}" for v in rng.choice(10**6, CANDIDATES, replace=False)]
     turns = [Turn("USR", CARRIER.format(c)) for c in candidates]
     trial = Corpus("t", tuple(Dialogue(str(i), "v", (t,)) for i, t in enumerate(turns)))
-    texts = leakage.documents(records.points(trial, unit="turn"), bpe)
-    runs = leakage.find_runs(texts, leakage.score(network, texts, bos=bpe.bos), k=3)
+    texts = leakage.tokenise_documents(data_points.make_points(trial, unit="turn"), bpe)
+    runs = leakage.find_runs(texts, leakage.score_documents(network, texts, bos=bpe.bos), k=3)
     guesses = [set() for _ in candidates]
     for i, perplexity in zip(runs["index"], runs.perplexity, strict=True):
         guesses[i].add(f"{perplexity:.4g}")
-    others = customersim.simulate(12, 5, "paper").dialogues
-    cover = Cover("m", "c", "turn")
+    others = customersim.simulate_corpus(12, 5, "paper").dialogues
+    cover = ReportCover("m", "c", "turn")
     redacted, clear, truths = [], [], candidates[:6]
     for truth in truths:
-        points = records.points(with_number(truth, others), unit="turn")
-        report = leakage.leakage(network, bpe, points, k=3)
-        redacted.append(leakage_report.write(report, tmp_path / "r" / truth, cover).parent)
+        points = data_points.make_points(with_number(truth, others), unit="turn")
+        report = leakage.measure_leakage(network, bpe, points, k=3)
+        redacted.append(
+            leakage_report.write_report_files(report, tmp_path / "r" / truth, cover).parent
+        )
         # The control: numbers in full beside each other, and no text.
-        masked = leakage_report.write(report, tmp_path / "c" / truth, cover, decode=lambda _: "")
+        masked = leakage_report.write_report_files(
+            report, tmp_path / "c" / truth, cover, decode=lambda _: ""
+        )
         clear.append(masked.parent)
     seen = sorted(ranks_of_the_truth(clear, truths, candidates, guesses))
     assert seen[2] <= 10 and seen[-1] <= CANDIDATES / 50, "the attacker finds it where it stands"
@@ -427,14 +434,17 @@ def test_even_one_who_knows_every_other_text_learns_little(home):
     """She can rebuild the report for each candidate: most of them give the same report, byte for
     byte, as the true number."""
     network, bpe = model_folder.load(home / "model")
-    others, cover = customersim.simulate(60, 5, "paper").dialogues, Cover("m", "c", "turn")
+    others, cover = (
+        customersim.simulate_corpus(60, 5, "paper").dialogues,
+        ReportCover("m", "c", "turn"),
+    )
 
     def redacted(number):
-        points = records.points(with_number(number, others), unit="turn")
-        report = leakage.leakage(network, bpe, points, k=3)
-        tables = leakage_report.groups(report, cover), leakage_report.grouped_runs(report)
-        page = leakage_report.page(report, cover)
-        return page, [t.to_json() for t in tables], leakage_report.summary(report, cover)
+        points = data_points.make_points(with_number(number, others), unit="turn")
+        report = leakage.measure_leakage(network, bpe, points, k=3)
+        tables = leakage_report.group_sequences(report, cover), leakage_report.group_runs(report)
+        page = leakage_report.render_leakage_page(report, cover)
+        return page, [t.to_json() for t in tables], leakage_report.summarise_report(report, cover)
 
     rng = np.random.default_rng(1)
     truth, *rest = (f"{v:06d}" for v in rng.integers(0, 10**6, 9))
@@ -454,13 +464,13 @@ def test_text_cannot_run_as_code():
     """A document that closes the script is data on the page, and nothing else."""
     nasty = "</script><script>alert(1)</script>"
     said = (leakage.Document("ann", "a", [0, 1]),)
-    scores = leakage.Scores([np.zeros(2)], [np.zeros(2, dtype=int)])
+    scores = leakage.TokenScores([np.zeros(2)], [np.zeros(2, dtype=int)])
     runs = leakage.find_runs(said, scores, k=1)
-    found = leakage.Leakage(
-        said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False, 1.0
+    found = leakage.LeakageReport(
+        said, scores, runs, leakage.sequence_features(runs, said), 1, True, 1, 0, 0, False, 1.0
     )
-    cover = Cover(model="<b>m</b>", corpus="<i>", unit="turn")
-    page = leakage_report.page(found, cover, decode=lambda _: nasty)
+    cover = ReportCover(model="<b>m</b>", corpus="<i>", unit="turn")
+    page = leakage_report.render_leakage_page(found, cover, decode=lambda _: nasty)
     assert page.count("</script>") == 3 and "alert(1)</script>" not in page
     assert "<b>m</b>" not in page and "<i>" not in page.replace('<i class="key', "")
     embedded = re.search(r'id="data">(.*?)</script>', page, re.S).group(1)
@@ -469,27 +479,31 @@ def test_text_cannot_run_as_code():
 
 def test_an_empty_report_is_a_page(tmp_path):
     said = (leakage.Document("ann", "a", [0, 1]),)
-    scores = leakage.Scores([np.zeros(2)], [np.full(2, 9)])
+    scores = leakage.TokenScores([np.zeros(2)], [np.full(2, 9)])
     runs = leakage.find_runs(said, scores, k=1)
-    found = leakage.Leakage(
-        said, scores, runs, leakage.features(runs, said), 1, True, 1, 0, 0, False, 1.0
+    found = leakage.LeakageReport(
+        said, scores, runs, leakage.sequence_features(runs, said), 1, True, 1, 0, 0, False, 1.0
     )
-    written = leakage_report.write(found, tmp_path, Cover(model="m", corpus="c", unit="turn"))
+    written = leakage_report.write_report_files(
+        found, tmp_path, ReportCover(model="m", corpus="c", unit="turn")
+    )
     assert written.read_text().count("No bin holds 5 sequences of 5 users.") == 1
-    assert "No run was found." in leakage_report.page(found, Cover("m", "c", "turn"), decode=str)
+    assert "No run was found." in leakage_report.render_leakage_page(
+        found, ReportCover("m", "c", "turn"), decode=str
+    )
     assert len(pd.read_parquet(tmp_path / "runs.parquet")) == 0
-    lengths = Cover(model="m", corpus="c", unit="turn", lengths_only=True)
-    assert leakage_report.write(found, tmp_path, lengths) == written
+    lengths = ReportCover(model="m", corpus="c", unit="turn", lengths_only=True)
+    assert leakage_report.write_report_files(found, tmp_path, lengths) == written
 
 
 def test_a_transformers_folder_is_read(run, home, tmp_path):
-    bpe = load(home / "model" / "tokenizer.json")
+    bpe = load_tokenizer(home / "model" / "tokenizer.json")
     ends = {"bos_token_id": bpe.bos, "eos_token_id": bpe.eos}
     shape = GPT2Config(
         vocab_size=bpe.vocab_size, n_embd=16, n_layer=1, n_head=2, n_positions=16, **ends
     )
     GPT2LMHeadModel(shape).save_pretrained(tmp_path / "gpt2")
-    backend = tokenizer_module.backend(bpe)
+    backend = tokenizer_module.copy_backend_tokenizer(bpe)
     PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<BOS>").save_pretrained(
         tmp_path / "gpt2"
     )
@@ -525,7 +539,7 @@ def test_bad_input_is_one_line_and_writes_nothing(run, home, tmp_path):
     foreign = tmp_path / "foreign"
     bpe = train_bpe([f"zebra {i} crossing" for i in range(9)] * 2, vocab_size=280)
     spec = ModelSpec("lstm", vocab_size=bpe.vocab_size, hidden=8)
-    save(build(spec, 0), spec, bpe, foreign)
+    save(build_model(spec, 0), spec, bpe, foreign)
     cases = {
         "top_k=0: must be at least 1": [model, "--corpus", good, "--top-k", 0],
         "top_k=9999: must be at least 1 and at most": [model, "--corpus", good, "--top-k", 9999],

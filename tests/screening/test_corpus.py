@@ -9,45 +9,47 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from confide.reports import screening as pages
+from confide.labels import adjudication, drawing, imports, label_tasks
+from confide.reports import screening_page as pages
 from confide.screening import corpus as screening
-from confide.screening.corpus import How, fitting
-from confide.text import labels
+from confide.screening.corpus import ScreeningOptions, default_policy
 from crtlib import outputs
 from crtlib.checks import DamagedError, MachineError
-from crtlib.screening import policies, rates
+from crtlib.screening import rates, regex_policies
 from crtlib.screening.policies import policy_by_name
-from crtlib.text import canaries, corpora, customersim, folders, records
+from crtlib.text import canaries, corpora, customersim, data_points, jsonl, screened_folder
 from crtlib.text.records import Corpus, Dialogue, Turn
 
-HOW = How("regex:customersim", "cautious", gamma=0.2, seed=1)
+HOW = ScreeningOptions("regex:customersim", "cautious", gamma=0.2, seed=1)
 
 
 @pytest.fixture
 def home(tmp_path):
-    records.write_jsonl(customersim.simulate(40, 0), tmp_path / "c.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(40, 0), tmp_path / "c.jsonl")
     return tmp_path
 
 
 def rows(folder, part):
-    return list(folders.rows(folder, part))
+    return list(screened_folder.read_screened_rows(folder, part))
 
 
 def test_small_batches_and_two_workers_change_nothing(home, monkeypatch):
-    whole = screening.screen(home / "c.jsonl", home, HOW, key=b"k" * 32)
-    before = {part: rows(home, part) for part in folders.PARTS}
-    monkeypatch.setattr(screening, "TURNS", 20)
+    whole = screening.screen_corpus(home / "c.jsonl", home, HOW, key=b"k" * 32)
+    before = {part: rows(home, part) for part in screened_folder.SCREENED_PARTS}
+    monkeypatch.setattr(screening, "TURNS_PER_BATCH", 20)
     (home / "b").mkdir()
     with ThreadPoolExecutor(2) as executor:
-        cut = screening.screen(home / "c.jsonl", home / "b", HOW, key=b"k" * 32, executor=executor)
+        cut = screening.screen_corpus(
+            home / "c.jsonl", home / "b", HOW, key=b"k" * 32, executor=executor
+        )
     assert cut.summary == whole.summary and cut.rates == whole.rates
-    assert {part: rows(home / "b", part) for part in folders.PARTS} == before
+    assert {part: rows(home / "b", part) for part in screened_folder.SCREENED_PARTS} == before
     assert whole.summary["duplicates"] > 0 < whole.summary["missed_secrets"]
 
 
 def test_a_killed_screening_flags_no_shard_twice(home, monkeypatch):
-    honest, flagged = screening._flag, []
-    monkeypatch.setattr(screening, "TURNS", 50)
+    honest, flagged = screening._flag_batch, []
+    monkeypatch.setattr(screening, "TURNS_PER_BATCH", 50)
 
     def flag(how, shas, batch):
         if len(flagged) == kill:
@@ -55,51 +57,51 @@ def test_a_killed_screening_flags_no_shard_twice(home, monkeypatch):
         flagged.append(batch[0].id)
         return honest(how, shas, batch)
 
-    monkeypatch.setattr(screening, "_flag", flag)
+    monkeypatch.setattr(screening, "_flag_batch", flag)
     kill = 3
     with pytest.raises(KeyboardInterrupt):
-        pages.make(home / "c.jsonl", home / "s", HOW)
+        pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
     kill = -1
-    pages.make(home / "c.jsonl", home / "s", HOW)
+    pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
     assert len(flagged) == len(set(flagged)) > 4
-    pages.make(home / "c.jsonl", home / "whole", HOW)
+    pages.screen_into_folder(home / "c.jsonl", home / "whole", HOW)
     same = ("points", "private", "duplicates", "redacted_spans", "rates", "flagged")
-    one, other = (folders.summary(home / name) for name in ("s", "whole"))
+    one, other = (screened_folder.read_screening_summary(home / name) for name in ("s", "whole"))
     assert {name: one[name] for name in same} == {name: other[name] for name in same}
     assert sorted(path.name for path in home.iterdir()) == ["c.jsonl", "s", "whole"]
 
 
 def test_shards_of_another_policy_are_done_anew(home, monkeypatch):
-    honest = screening._Tally.write
+    honest = screening._ScreeningTally.write
     monkeypatch.setattr(
-        screening._Tally, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        screening._ScreeningTally, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
     )
     with pytest.raises(KeyboardInterrupt):
-        pages.make(home / "c.jsonl", home / "s", HOW)
-    monkeypatch.setattr(screening._Tally, "write", honest)
-    none = How("none", "cautious")
-    made = pages.make(home / "c.jsonl", home / "s", none).summary
+        pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
+    monkeypatch.setattr(screening._ScreeningTally, "write", honest)
+    none = ScreeningOptions("none", "cautious")
+    made = pages.screen_into_folder(home / "c.jsonl", home / "s", none).summary
     assert made["redacted_spans"] == 0
 
 
 def test_a_policy_that_changes_meanwhile_is_refused_and_what_was_finished_kept(home):
     (home / "names.txt").write_text("Ann\n")
-    how = How(f"list:{home}/names.txt")
+    how = ScreeningOptions(f"list:{home}/names.txt")
     shas = how.hashes()
     (home / "names.txt").write_text("Ann\nBob\n")
-    batch = corpora.read(home / "c.jsonl").dialogues[:1]
+    batch = corpora.read_corpus_at(home / "c.jsonl").dialogues[:1]
     with pytest.raises(MachineError, match="is another one now"):
-        screening._flag(how, shas, batch)
+        screening._flag_batch(how, shas, batch)
 
 
 def test_nobody_is_named_and_the_owner_can_look_up(home):
     out = home / "s"
-    pages.make(home / "c.jsonl", out, replace(HOW, duplicates="mask"), reveal=2)
-    corpus = corpora.read(home / "c.jsonl")
+    pages.screen_into_folder(home / "c.jsonl", out, replace(HOW, duplicates="mask"), reveal=2)
+    corpus = corpora.read_corpus_at(home / "c.jsonl")
     users, texts = {d.user for d in corpus.dialogues}, {t.text for t in corpus.turns()}
     named = pq.read_table(out / "private" / "ids.parquet").to_pylist()
     assert {row["user"] for row in named} == users
-    every = [row for part in folders.PARTS for row in rows(out, part)]
+    every = [row for part in screened_folder.SCREENED_PARTS for row in rows(out, part)]
     assert {row["id"] for row in every} == {row["pseudonym"] for row in named}
     assert not {row["user"] for row in every} & users
     assert [row["id"] for row in rows(out, "public")] == sorted(
@@ -114,16 +116,18 @@ def test_nobody_is_named_and_the_owner_can_look_up(home):
     assert not any(text in shown for text in texts if len(text) > 25)
     assert "<mark>" in (out / "private" / "examples.html").read_text()
     ids = {row["id"] for row in every}
-    pages.make(home / "c.jsonl", out, How("cautious", duplicates="mask"), force=True)
-    again = {row["id"] for part in folders.PARTS for row in rows(out, part)}
+    pages.screen_into_folder(
+        home / "c.jsonl", out, ScreeningOptions("cautious", duplicates="mask"), force=True
+    )
+    again = {row["id"] for part in screened_folder.SCREENED_PARTS for row in rows(out, part)}
     assert again == ids  # the key stays with its folder
 
 
 def test_labels_judge_and_each_pair_is_counted_once(home):
-    labels.sample(home / "c.jsonl", home / "labels", turns=25, seed=3, forms=["jsonl"])
+    drawing.draw_label_tasks(home / "c.jsonl", home / "labels", turns=25, seed=3, forms=["jsonl"])
     known = {
         (d.id, i): t.secrets
-        for d in corpora.dialogues(home / "c.jsonl")
+        for d in corpora.read_dialogues(home / "c.jsonl")
         for i, t in enumerate(d.turns)
     }
     kinds = {"order": "id", "tracking": "id"}
@@ -136,16 +140,18 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
                 for s in known[t.id, t.turn]
             ],
         }
-        for t in labels.read_tasks(home / "labels")
+        for t in label_tasks.read_tasks(home / "labels")
     ]
     export = {"schema": "crtlib/labels/1", "labels": "", "annotator": "a", "tasks": answers}
     (home / "done.json").write_text(json.dumps(export))
-    labels.take(home / "c.jsonl", home / "done.json", home / "labels")
+    imports.import_labels(home / "c.jsonl", home / "done.json", home / "labels")
     with_secret = sum(bool(a["secrets"]) for a in answers)
     judged = []
     for k, policy in enumerate(("regex:customersim", "none", "regex:customersim")):
-        how = How(policy, "cautious")
-        outcome = pages.make(home / "c.jsonl", home / f"s{k}", how, labels=home / "labels")
+        how = ScreeningOptions(policy, "cautious")
+        outcome = pages.screen_into_folder(
+            home / "c.jsonl", home / f"s{k}", how, labels=home / "labels"
+        )
         assert outcome.rates.trace.of == with_secret
         judged.append(outcome.rates.judged)
         missed = 0 if policy != "none" else with_secret
@@ -153,37 +159,43 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
             missed, "at_random",
         )  # fmt: skip
     assert judged == [1, 2, 2]
-    how = How("none", "cautious", "dialogue")  # on other points: other rates, so one more
-    outcome = screening.screen(home / "c.jsonl", home, how, key=None, judges=home / "labels")
+    how = ScreeningOptions(
+        "none", "cautious", "dialogue"
+    )  # on other points: other rates, so one more
+    outcome = screening.screen_corpus(home / "c.jsonl", home, how, key=None, judges=home / "labels")
     assert outcome.rates.judged == 3
-    assert screening.recorded(home / "s1").alpha == 0.05 / 6  # chosen among what was judged since
+    assert (
+        screening.rates_of_screened_folder(home / "s1").alpha == 0.05 / 6
+    )  # chosen among what was judged since
     missing = next(a for a in answers if a["secrets"])  # a second reader passes over one of them
-    labels.adjudicate(home / "c.jsonl", home / "labels", home / "again", share=1)
-    asked = labels.facts(home / "labels")["again"]["read"]
+    adjudication.write_adjudication(home / "c.jsonl", home / "labels", home / "again", share=1)
+    asked = label_tasks.read_label_facts(home / "labels")["again"]["read"]
     export["tasks"] = [
         a | {"secrets": []} if a is missing else a for a in answers if a["task"] in asked
     ]
     (home / "again.json").write_text(json.dumps(export))
-    labels.take(home / "c.jsonl", home / "again.json", home / "labels", role="second")
+    imports.import_labels(home / "c.jsonl", home / "again.json", home / "labels", role="second")
     for k, (policy, doubted) in enumerate((("regex:customersim", 0), ("none", 1))):
-        how = How(policy, "cautious")
-        outcome = pages.make(home / "c.jsonl", home / f"twice{k}", how, labels=home / "labels")
+        how = ScreeningOptions(policy, "cautious")
+        outcome = pages.screen_into_folder(
+            home / "c.jsonl", home / f"twice{k}", how, labels=home / "labels"
+        )
         trace, twice = outcome.rates.trace, outcome.summary["labels"]["read_twice"]
         assert (trace.count, trace.of) == (doubted * with_secret, with_secret - 1 + doubted)
         assert (twice["doubted"], twice["turns"]) == (doubted * len(missing["secrets"]), len(asked))
         assert trace.again == (0, with_secret - 1)
-        assert screening.recorded(home / f"twice{k}").trace.again == trace.again
+        assert screening.rates_of_screened_folder(home / f"twice{k}").trace.again == trace.again
         assert outcome.rates.judged == 4 + k  # another reading judges anew
-    records.write_jsonl(customersim.simulate(40, 9), home / "other.jsonl")
+    jsonl.write_jsonl(customersim.simulate_corpus(40, 9), home / "other.jsonl")
     with pytest.raises(ValueError, match="they teach, they do not judge"):
-        pages.make(home / "other.jsonl", home / "x", HOW, labels=home / "labels")
+        pages.screen_into_folder(home / "other.jsonl", home / "x", HOW, labels=home / "labels")
     assert not (home / "x").exists()
 
 
 def test_without_labels_rates_are_unknown_and_that_is_said(home):
     turns = (Turn("USR", "my order is 7351"), Turn("SYS", "it is on its way"))
-    records.write_jsonl(Corpus("bare", (Dialogue("d", "ann", turns),)), home / "bare.jsonl")
-    outcome = screening.screen(home / "bare.jsonl", home, How("none"), key=None)
+    jsonl.write_jsonl(Corpus("bare", (Dialogue("d", "ann", turns),)), home / "bare.jsonl")
+    outcome = screening.screen_corpus(home / "bare.jsonl", home, ScreeningOptions("none"), key=None)
     assert outcome.summary["rates"]["trace"]["how"] == "unknown"
     assert outcome.summary["missed_secrets"] is outcome.summary["labels"] is None
     notes = "; ".join(outcome.notes)
@@ -198,12 +210,14 @@ def test_what_was_private_is_private_when_it_is_read_again(tmp_path, unit, keep_
         Dialogue(f"d/{i}", f"u/{i % 3}", (Turn("USR", f"word {i}"), Turn("SYS", f"my order {i}")))
         for i in range(6)
     ]
-    records.write_jsonl(Corpus("bare", tuple(said)), tmp_path / "c.jsonl")
+    jsonl.write_jsonl(Corpus("bare", tuple(said)), tmp_path / "c.jsonl")
     (tmp_path / "ours.toml").write_text("[order]\npattern = 'order 5'\n")
-    how = How("none", f"regex:{tmp_path}/ours.toml", unit, dedup="none", keep_ids=keep_ids)
-    pages.make(tmp_path / "c.jsonl", tmp_path / "s", how)
-    counts = [len(rows(tmp_path / "s", part)) for part in folders.PARTS]
-    points = records.points(corpora.load(tmp_path / "s"), unit)
+    how = ScreeningOptions(
+        "none", f"regex:{tmp_path}/ours.toml", unit, dedup="none", keep_ids=keep_ids
+    )
+    pages.screen_into_folder(tmp_path / "c.jsonl", tmp_path / "s", how)
+    counts = [len(rows(tmp_path / "s", part)) for part in screened_folder.SCREENED_PARTS]
+    points = data_points.make_points(corpora.load_corpus(tmp_path / "s"), unit)
     spoken = [bool(spans) for spans in policy_by_name(f"screened:{tmp_path}/s")(points)]
     assert [spoken.count(False), spoken.count(True)] == counts and counts[1] == 1
     assert all("order 5" in p.text for p, private in zip(points, spoken, strict=True) if private)
@@ -211,52 +225,55 @@ def test_what_was_private_is_private_when_it_is_read_again(tmp_path, unit, keep_
 
 def test_canaries_that_stand_in_a_file_judge_as_people_do(home):
     """A name in a file decides nothing: those that a training plants are counted nowhere."""
-    planted = canaries.insert(
-        customersim.simulate(40, 0), canaries.make(5, seed=1), copies=20, seed=1
+    planted = canaries.insert_canaries(
+        customersim.simulate_corpus(40, 0), canaries.make_canaries(5, seed=1), copies=20, seed=1
     )
-    records.write_jsonl(planted, home / "planted.jsonl")
-    outcome = screening.screen(home / "planted.jsonl", home, HOW, key=None)
+    jsonl.write_jsonl(planted, home / "planted.jsonl")
+    outcome = screening.screen_corpus(home / "planted.jsonl", home, HOW, key=None)
     assert outcome.rates.trace.of == 45
-    points = records.points(planted, "turn")
-    assert rates.rates(points, policies.none, policies.none).trace.of == 40
+    points = data_points.make_points(planted, "turn")
+    assert (
+        rates.measure_rates(points, regex_policies.none_policy, regex_policies.none_policy).trace.of
+        == 40
+    )
 
 
 def test_the_simulators_text_is_known_and_other_text_is_not(home):
-    assert fitting(home / "c.jsonl") == "regex:customersim"
+    assert default_policy(home / "c.jsonl") == "regex:customersim"
     text = (home / "c.jsonl").read_text().replace("help", "Help", 1)
     (home / "c.jsonl").write_text(text)
     with pytest.raises(ValueError, match=r"--policy: none fits this text; choose one \(list:FILE"):
-        fitting(home / "c.jsonl")
+        default_policy(home / "c.jsonl")
 
 
 def test_a_damaged_part_is_named(home):
-    pages.make(home / "c.jsonl", home / "s", HOW)
+    pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
     file = next((home / "s" / "private" / "data").iterdir())
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DamagedError, match="is not what was screened"):
-        list(corpora.dialogues(home / "s"))
+        list(corpora.read_dialogues(home / "s"))
 
 
 def test_a_file_that_was_put_into_a_screened_folder_is_refused(home):
     """Any file in its place was read, though the marker said nothing of it, or was edited too."""
-    pages.make(home / "c.jsonl", home / "s", HOW)
+    pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
     more = home / "s" / "public" / "data" / "train-00001-of-00002.parquet"
     pq.write_table(pa.table({"id": ["x"], "user": ["x"], "text": ["Ada"]}), more)
     with pytest.raises(DamagedError, match="is not what was screened"):
-        list(corpora.dialogues(home / "s"))
+        list(corpora.read_dialogues(home / "s"))
     more.unlink()
     mine, its = (next((home / "s" / p / "data").iterdir()) for p in ("public", "private"))
     mine.write_bytes(its.read_bytes())
     marker = json.loads((home / "s" / "crtlib.json").read_text())
-    marker["files"][str(mine.relative_to(home / "s"))] = outputs.sha256(mine)
+    marker["files"][str(mine.relative_to(home / "s"))] = outputs.hash_file(mine)
     (home / "s" / "crtlib.json").write_text(json.dumps(marker))
     with pytest.raises(ValueError, match="as it was written; it is unfinished"):
-        list(corpora.dialogues(home / "s"))
+        list(corpora.read_dialogues(home / "s"))
     del marker["sum"]  # who knows how it is made can make it anew
     marker["sum"] = hashlib.sha256(json.dumps(marker, sort_keys=True).encode()).hexdigest()
     (home / "s" / "crtlib.json").write_text(json.dumps(marker))
     with pytest.raises(DamagedError, match="is not what was screened"):
-        list(corpora.dialogues(home / "s"))
+        list(corpora.read_dialogues(home / "s"))
 
 
 def test_a_screened_folder_knows_the_units_and_sizes_of_the_raw_text(home):
@@ -265,12 +282,16 @@ def test_a_screened_folder_knows_the_units_and_sizes_of_the_raw_text(home):
         Turn("USR", f"My {word} does not work. " * 5) for word in ("phone", "phone", "tv")
     )
     people = [Dialogue(f"{who}-{k}", who, turns) for who in ("ann", "bob") for k in range(2)]
-    records.write_jsonl(people, home / "c.jsonl")
-    pages.make(home / "c.jsonl", home / "s", How("regex:customersim", "none"))
-    assert folders.summary(home / "s")["public"] == 2  # the copies are left out
-    raw = set(corpora.units(home / "c.jsonl"))
-    assert raw < set(corpora.units(home / "s"))  # and its own rows
-    assert corpora.sizes(home / "s") == corpora.sizes(home / "c.jsonl")
-    assert corpora.sizes(home / "s")["user"] == {"turn": 6, "dialogue": 2}
+    jsonl.write_jsonl(people, home / "c.jsonl")
+    pages.screen_into_folder(
+        home / "c.jsonl", home / "s", ScreeningOptions("regex:customersim", "none")
+    )
+    assert (
+        screened_folder.read_screening_summary(home / "s")["public"] == 2
+    )  # the copies are left out
+    raw = set(corpora.hash_registry_units(home / "c.jsonl"))
+    assert raw < set(corpora.hash_registry_units(home / "s"))  # and its own rows
+    assert corpora.max_points_per_unit(home / "s") == corpora.max_points_per_unit(home / "c.jsonl")
+    assert corpora.max_points_per_unit(home / "s")["user"] == {"turn": 6, "dialogue": 2}
     shown = (home / "s" / "summary.json").read_text()
     assert '"sizes"' not in shown and '"decided"' not in shown

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from crtbook import tables
-from crtlib.screening import policies, rates
-from crtlib.text import customersim, records
+from crtlib.screening import policy_changes, rates, regex_policies
+from crtlib.text import customersim, data_points
 from crtlib.text.records import Point, Secret
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "coverage.py"
@@ -25,10 +25,10 @@ def least(draws):
     return NOMINAL - 4 * (NOMINAL * (1 - NOMINAL) / draws) ** 0.5
 
 
-@pytest.mark.parametrize("rate", rates.NAMES)
+@pytest.mark.parametrize("rate", rates.RATE_NAMES)
 def test_it_holds_on_simulated_people_whose_values_are_missed_wherever_they_stand(rate):
-    points = records.points(customersim.simulate(1_000, 5, "rich"), unit="turn")
-    pi = policies.miss(policies.regex(), 0.05, 1, per="value")
+    points = data_points.make_points(customersim.simulate_corpus(1_000, 5, "rich"), unit="turn")
+    pi = policy_changes.with_misses(regex_policies.corpus_regex_policy(), 0.05, 1, per="value")
     judged = rates.RateCounter(pi, pi).add(points)
     some = coverage.population(judged, [p.user for p in points], rate)
     assert 0.01 < some.truth("one a user") < 0.2
@@ -57,12 +57,12 @@ def test_the_simulation_takes_secrets_as_the_library_does():
         for u in range(10)
         for i in range(5)
     ]
-    pi = policies.regex("wikitext2")
+    pi = regex_policies.corpus_regex_policy("wikitext2")
     judged = rates.RateCounter(pi, pi).add(points)
     some = coverage.population(judged, [p.user for p in points], "miss")
     means = []
     for seed in range(1_500):
-        found = rates.one_of_each(rates.RateCounter(pi, pi, seed=seed).add(points))
+        found = rates.first_per_cluster(rates.RateCounter(pi, pi, seed=seed).add(points))
         means.append(sum(j.miss for j in found))
     share = some.failures / some.secrets
     spread = (share * (1 - share)).sum() ** 0.5
@@ -77,14 +77,15 @@ def test_bounds_of_the_comparison_are_right_where_both_must_agree():
         coverage.upper(np.array([7]), np.array([200]), NOMINAL)[0], rel=0.01
     )
     upper = coverage.upper(np.array([7, 200]), np.array([200, 200]), NOMINAL)
-    assert upper[0] == pytest.approx(rates._rate("miss", _judged(7, 200), 1 - NOMINAL).upper)
+    assert upper[0] == pytest.approx(rates._count_rate("miss", _judged(7, 200), 1 - NOMINAL).upper)
     assert upper[1] == 1.0
 
 
 def _judged(failures, of):
     some = ("1 to 4", "first third", "Latin")
     return [
-        rates.Judged(str(k), "id", bytes([k]), k < failures, False, False, some) for k in range(of)
+        rates.JudgedSecret(str(k), "id", bytes([k]), k < failures, False, False, some)
+        for k in range(of)
     ]
 
 
@@ -92,7 +93,7 @@ def test_the_recorded_table_holds_what_it_promises():
     table = tables.recorded("coverage")
     ours = table[table.bound == "one a user"]
     assert set(ours.corpus) == {"customersim", "schema_guided"}
-    assert set(ours.dialogues) == set(coverage.SIZES) and set(ours.rate) == set(rates.NAMES)
+    assert set(ours.dialogues) == set(coverage.SIZES) and set(ours.rate) == set(rates.RATE_NAMES)
     assert (ours.coverage >= ours.draws.map(least)).all()
     assert {"profile", "device", "versions", "date", "seconds", "seed"} <= set(table)
 
@@ -114,10 +115,12 @@ def test_the_page_shows_the_recorded_table():
 def test_it_holds_on_dialogues_that_people_wrote():
     from crtlib.text import corpora
 
-    points = records.points(corpora.load("schema_guided", "dev", limit=800), unit="turn")
-    pi = policies.regex("schema_guided")
+    points = data_points.make_points(
+        corpora.load_corpus("schema_guided", "dev", limit=800), unit="turn"
+    )
+    pi = regex_policies.corpus_regex_policy("schema_guided")
     judged = rates.RateCounter(pi, pi).add(points)
-    for rate in rates.NAMES:
+    for rate in rates.RATE_NAMES:
         some = coverage.population(judged, [p.user for p in points], rate)
         (ours, *_) = coverage.coverage(some, 100, 1_500, seed=0)
         assert ours["coverage"] >= least(1_500)

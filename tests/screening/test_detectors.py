@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from crtlib.screening import policies, tagger
-from crtlib.screening import policy as policy_values
-from crtlib.screening.policy import checked
-from crtlib.text import records
+from crtlib.screening import detectors as policy_values
+from crtlib.screening import ner, policies, presidio, tagger
+from crtlib.screening.policy import as_policy
+from crtlib.text import data_points
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Turn
 
 VOCABULARY = [
@@ -72,11 +72,11 @@ def model(tmp_path_factory):
 
 
 def test_a_local_transformers_model(model):
-    policy = tagger.ner(str(model), plain=0.5)
+    policy = ner.ner_policy(str(model), plain=0.5)
     text = f"call ada lovelace, now. {MASK}"
     assert policy.learned and policy.name == f"ner:{model}"
     assert found(policy(points(text))[0], text) == [("PER", "ada lovelace"), ("LOC", "now")]
-    strict = tagger.ner(str(model), plain=1e-6)
+    strict = ner.ner_policy(str(model), plain=1e-6)
     assert strict(points(text)) == [()]
     assert policy(points("", " ", MASK)) == [(), (), ()]
     named = policies.policy_by_name(f"ner:{model}")
@@ -84,7 +84,7 @@ def test_a_local_transformers_model(model):
 
 
 def test_the_conservative_policy_flags_what_is_not_surely_plain(model):
-    pi = tagger.ner(str(model), plain=1e-3)
+    pi = ner.ner_policy(str(model), plain=1e-3)
     pi_c = policies.policy_by_name(f"ner_conservative:{model}")
     text = "call ada now"
     assert pi(points(text)) == [()]
@@ -94,7 +94,7 @@ def test_the_conservative_policy_flags_what_is_not_surely_plain(model):
 
 def test_words_beyond_the_context_are_read(model):
     text = "call . " * 30 + "ada lovelace " + "call . " * 30 + "now"
-    policy = tagger.ner(str(model), plain=0.5)
+    policy = ner.ner_policy(str(model), plain=0.5)
     assert found(policy(points(text))[0], text) == [("PER", "ada lovelace"), ("LOC", "now")]
     assert policy(points("call", text, "ada"))[1] == policy(points(text))[0]
 
@@ -106,7 +106,7 @@ def test_pickled_weights_are_refused(model, tmp_path):
         (tmp_path / name).write_bytes((model / name).read_bytes())
     torch.save(load_file(model / "model.safetensors"), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="is no encoder of transformers with safetensors"):
-        tagger.ner(str(tmp_path))
+        ner.ner_policy(str(tmp_path))
 
 
 EVIL = """
@@ -158,7 +158,7 @@ def test_no_code_of_a_folder_is_run_and_nobody_is_asked(model, tmp_path, monkeyp
     monkeypatch.setattr("builtins.input", lambda *a: pytest.fail("it asked whether to run code"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     try:
-        policy = tagger.ner(str(folder))
+        policy = ner.ner_policy(str(folder))
     except ValueError as error:
         assert str(error).startswith(f"policy='ner:{folder}'") and "\n" not in str(error)
     else:  # the library's own class stands in for the folder's
@@ -200,13 +200,13 @@ def test_hostile_weights_are_refused_in_one_line(model, tmp_path, kind):
     folder = copied(model, tmp_path / "m")
     (folder / "model.safetensors").write_bytes(hostile(kind, mark))
     with pytest.raises(ValueError, match="is no encoder of transformers with safetensors") as error:
-        tagger.ner(str(folder))
+        ner.ner_policy(str(folder))
     taught = tmp_path / "t"
     taught.mkdir()
     (taught / "tagger.json").write_text('{"version": 2, "kinds": ["name"]}')
     (taught / "tagger.safetensors").write_bytes(hostile(kind, mark))
     with pytest.raises(ValueError, match="its tagger is damaged or is no tagger") as other:
-        tagger.load(taught)
+        tagger.load_tagger(taught)
     assert not mark.exists()
     assert "\n" not in str(error.value) + str(other.value)
 
@@ -229,7 +229,7 @@ def test_a_damaged_folder_is_refused_in_one_line(model, tmp_path, file, content)
     with pytest.raises(
         ValueError, match=f"policy='ner:{folder}': '{folder}' is no encoder of transformers"
     ) as error:
-        tagger.ner(str(folder))
+        ner.ner_policy(str(folder))
     assert "\n" not in str(error.value)
 
 
@@ -245,17 +245,17 @@ def test_a_model_sees_the_turns_own_words_and_not_who_speaks(model):
             ),
         ),
     )
-    policy = tagger.ner(str(model), plain=0.5)
+    policy = ner.ner_policy(str(model), plain=0.5)
     assert found(policy(points("now: call ada"))[0], "now: call ada")[0] == ("LOC", "now")
     for unit, expected in (("turn", [["ada"], ["now"]]), ("dialogue", [["ada", "now"]])):
-        some = records.points(corpus, unit)
+        some = data_points.make_points(corpus, unit)
         said = [[text for _, text in found(spans, p.text)] for p, spans in
                 zip(some, policy(some), strict=True)]  # fmt: skip
         assert said == expected
 
 
 def test_tags_of_every_style_are_read():
-    kinds, columns = tagger._columns(["O", "S-PER", "B-PER", "E-PER", "I-PER", "DATE-TIME"])
+    kinds, columns = ner._kinds_and_columns(["O", "S-PER", "B-PER", "E-PER", "I-PER", "DATE-TIME"])
     assert kinds == ("DATE-TIME", "PER")
     assert columns.sum() == 6 and columns[0, 0] == 1
     per = 1 + 2 * kinds.index("PER")
@@ -265,8 +265,11 @@ def test_tags_of_every_style_are_read():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: policy_values.plain_under(0.0), r"must be in \(0, 1\]"),
-        (lambda: policy_values.detector("d", ("A",), None, plain=1.5), r"plain=1.5: must be in"),
+        (lambda: policy_values.plain_score_limit(0.0), r"must be in \(0, 1\]"),
+        (
+            lambda: policy_values.detector_policy("d", ("A",), None, plain=1.5),
+            r"plain=1.5: must be in",
+        ),
         (lambda: policies.policy_by_name("ner:/no/such/folder"), "'/no/such/folder' is no encoder"),
     ],
 )
@@ -304,7 +307,7 @@ def test_presidio():
     nlp.load()
     engine = AnalyzerEngine(nlp_engine=nlp, supported_languages=["en"])
     text = f"USR: mail ada@example.com or 4111 1111 1111 1111 {MASK}"
-    policy = checked(policies.presidio(engine=engine))
+    policy = as_policy(presidio.presidio_policy(engine=engine))
     assert ("CREDIT_CARD", "4111 1111 1111 1111") in found(policy(points(text, ""))[0], text)
 
 
@@ -317,7 +320,7 @@ def test_what_presidio_finds_is_widened_to_words_and_a_mask_is_none():
             at = text.find("da Love")
             return [SimpleNamespace(entity_type="PERSON", start=at, end=at + 7)] * (at >= 0)
 
-    policy = checked(policies.presidio(engine=Engine()))
+    policy = as_policy(presidio.presidio_policy(engine=Engine()))
     text = f"mail Ada Lovelace {MASK}"
     assert [found(spans, text) for spans in policy(points(text, MASK, ""))] == [
         [("PERSON", "Ada Lovelace")], [], []

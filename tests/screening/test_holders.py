@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from confide.experiments import own, plans
-from crtlib.screening import policies
+from confide.training import secret_holders, secret_plans, train_on_corpus
+from crtlib.screening import regex_policies
 from crtlib.screening.policy import Policy
-from crtlib.text import customersim, records
+from crtlib.text import customersim, jsonl
 from crtlib.text.records import Point, Secret
 
 TEXTS = ["I am José O’Neill", "jose o'neill, 4111-1111", "41111111 it is", "nothing"]
@@ -31,17 +31,17 @@ def test_values_are_found_however_they_are_written(tmp_path, by, secrets, matrix
     file = table(
         tmp_path, "user,secret\nann,Jose O'Neill\nann,4111 1111\nbob,4111 1111\nbob,unseen value\n"
     )
-    found = plans.of_file([POINTS[:2], POINTS[2:]], file, by=by, **PROMISE)
+    found = secret_holders.find_listed_holders([POINTS[:2], POINTS[2:]], file, by=by, **PROMISE)
     assert found.secrets == secrets and found.matrix().toarray().tolist() == matrix
     assert found.examples == ["d/0", "d/1", "d/2", "d/3"]
     assert found.unseen == (1 if by == "value" else 0)
 
 
 def test_a_policy_finds_values_and_users():
-    digits = policies.regex("wikitext2")
-    by_value = plans.of_policy(lambda: [POINTS], digits, by="value", **PROMISE)
+    digits = regex_policies.corpus_regex_policy("wikitext2")
+    by_value = secret_holders.find_flagged_holders(lambda: [POINTS], digits, by="value", **PROMISE)
     assert by_value.secrets == ["1111", "4111", "41111111"]
-    by_user = plans.of_policy(lambda: [POINTS], digits, by="user", **PROMISE)
+    by_user = secret_holders.find_flagged_holders(lambda: [POINTS], digits, by="user", **PROMISE)
     assert by_user.secrets == ["user 1", "user 2"]
     assert by_user.matrix().toarray().tolist() == [[0, 1, 0, 0], [0, 1, 1, 0]]  # 4111-1111
 
@@ -59,10 +59,12 @@ def test_a_value_is_held_wherever_and_however_it_stands():
         ]
 
     policy = Policy("some", flags)
-    value = plans.of_policy(lambda: [points], policy, by="value", **PROMISE)
+    value = secret_holders.find_flagged_holders(lambda: [points], policy, by="value", **PROMISE)
     assert value.secrets == ["555-1234", "Ann"]
     assert value.matrix().toarray().tolist() == [[1, 1, 1, 0, 0], [0, 0, 0, 1, 0]]
-    user = plans.of_policy(lambda: [points[:2], points[2:]], policy, by="user", **PROMISE)
+    user = secret_holders.find_flagged_holders(
+        lambda: [points[:2], points[2:]], policy, by="user", **PROMISE
+    )
     assert user.secrets == ["user 0", "user 1", "user 3"]
     assert user.matrix().toarray().tolist() == [[1, 1, 1, 0, 0]] * 2 + [[0, 0, 0, 1, 0]]
 
@@ -81,23 +83,23 @@ def test_a_value_is_held_wherever_and_however_it_stands():
 )
 def test_other_tables_are_refused_and_no_value_is_shown(tmp_path, text, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")) as error:
-        plans.of_file([POINTS], table(tmp_path, text), by="value", **PROMISE)
+        secret_holders.find_listed_holders([POINTS], table(tmp_path, text), by="value", **PROMISE)
     assert "hunter" not in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_plan_belongs_to_its_corpus(tmp_path):
     for seed in (0, 1):
-        records.write_jsonl(customersim.simulate(12, seed), tmp_path / f"{seed}.jsonl")
-    plans.make(
+        jsonl.write_jsonl(customersim.simulate_corpus(12, seed), tmp_path / f"{seed}.jsonl")
+    secret_plans.make_secret_plan(
         tmp_path / "0.jsonl", tmp_path / "plan", policy="regex:customersim",
         posterior=0.1, steps=5, batch_size=4,
     )  # fmt: skip
     names = (tmp_path / "plan" / "weights.parquet").read_bytes()
     assert b"s0-d0" not in names and (tmp_path / "plan" / "key").stat().st_mode & 0o777 == 0o600
     with pytest.raises(ValueError, match=r"--plan: made for corpus ....…, this is ....…"):
-        own.train(tmp_path / "1.jsonl", plan=tmp_path / "plan", out=tmp_path / "m")
+        train_on_corpus.train(tmp_path / "1.jsonl", plan=tmp_path / "plan", out=tmp_path / "m")
     with pytest.raises(ValueError, match="--take: 7 must be one of 2, 5, 10, inf"):
-        plans.make(
+        secret_plans.make_secret_plan(
             tmp_path / "0.jsonl", tmp_path / "p2", policy="regex:customersim",
             posterior=0.1, steps=5, batch_size=4, take=7,
         )  # fmt: skip

@@ -9,10 +9,18 @@ from importlib import metadata
 import pandas as pd
 import pytest
 
-from crtlib.screening import policies, policy
+from crtlib.screening import (
+    cautious,
+    expression_files,
+    policies,
+    policy,
+    policy_changes,
+    regex_policies,
+    value_lists,
+)
 from crtlib.screening.policy import Policy
 from crtlib.screening.redaction import redact
-from crtlib.text import records
+from crtlib.text import data_points
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 
 
@@ -72,7 +80,7 @@ def test_lists_have_kinds_and_parts_in_csv_and_parquet(tmp_path):
     table.to_csv(tmp_path / "v.csv", index=False)
     table.to_parquet(tmp_path / "v.parquet")
     for file in ("v.csv", "v.parquet"):
-        policy = policies.listed(str(tmp_path / file))
+        policy = value_lists.list_policy(str(tmp_path / file))
         text = "lovelace had 0017, of Ada king lovelace"
         (spans,) = policy([Point("0", "u", text)])
         assert [(s.kind, text[s.start : s.end]) for s in spans] == [
@@ -129,14 +137,14 @@ def test_expressions_of_a_file(tmp_path):
     assert [(s.kind, text[s.start : s.end]) for s in spans] == [
         ("contract", "xy123456"), ("order", "123-45678-9")
     ]  # fmt: skip
-    assert not policy.learned and not policies.learned(policy.name)
+    assert not policy.learned and not policies.is_learned(policy.name)
 
 
 @pytest.mark.parametrize("pattern", [r"(\w{1,30}\s?){1,20}!", "(a+)+b", r"(?:(a|aa)\1?)*c"])
 def test_an_expression_that_would_take_for_ever_ends_with_its_name_and_the_turns(
     tmp_path, monkeypatch, pattern
 ):
-    monkeypatch.setattr(policies, "SECONDS", 0.2)
+    monkeypatch.setattr(expression_files, "MATCH_TIMEOUT_SECONDS", 0.2)
     (tmp_path / "ours.toml").write_text(f"[order]\npattern = '{pattern}'\n")
     policy = policies.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
     text = "a" * 5_000 + " - b c !"  # all that it must hold is there, else nothing is tried
@@ -147,9 +155,9 @@ def test_an_expression_that_would_take_for_ever_ends_with_its_name_and_the_turns
 
 
 def test_a_long_turn_has_the_time_that_a_plain_expression_takes(tmp_path, monkeypatch):
-    monkeypatch.setattr(policies, "SECONDS", 0.0)
+    monkeypatch.setattr(expression_files, "MATCH_TIMEOUT_SECONDS", 0.0)
     (tmp_path / "ours.toml").write_text("[a]\npattern = '\\d+'")
-    policy = policies.expressions(str(tmp_path / "ours.toml"))
+    policy = expression_files.expression_file_policy(str(tmp_path / "ours.toml"))
     assert len(policy([Point("0", "u", "12345678 " * 100_000)])[0]) == 100_000
 
 
@@ -157,7 +165,7 @@ def test_letters_and_digits_are_those_of_all_scripts(tmp_path):
     (tmp_path / "ours.toml").write_text(
         "[a]\npattern = '\\b\\w+@\\w+\\b'\n[b]\npattern = '\\b\\d{2,}'"
     )
-    policy = policies.expressions(str(tmp_path / "ours.toml"))
+    policy = expression_files.expression_file_policy(str(tmp_path / "ours.toml"))
     assert flagged(policy, "an jörg@büro, ٣٤٥") == ["jörg@büro", "٣٤٥"]
 
 
@@ -202,13 +210,13 @@ def test_expressions_that_do_not_fit_are_refused_in_one_line(tmp_path, table, me
     ],
 )  # fmt: skip
 def test_what_is_not_plain_is_flagged(text, expected):
-    assert flagged(policies.cautious(), text) == expected
+    assert flagged(cautious.cautious_policy(), text) == expected
 
 
 def test_masking_one_secret_changes_no_label_beyond_its_neighbours():
     turn = Turn("USR", "call Ada at 555 1234 or mail bob@example.com", (Secret("name", 5, 8),))
-    (point,) = records.points(Corpus("c", (Dialogue("d", "u", (turn,)),)), unit="turn")
-    policy = policies.cautious()
+    (point,) = data_points.make_points(Corpus("c", (Dialogue("d", "u", (turn,)),)), unit="turn")
+    policy = cautious.cautious_policy()
     masked = redact(point, point.secrets)
     assert flagged(policy, masked.text, spoken=masked.spoken) == ["555 1234", "bob@example.com"]
 
@@ -223,7 +231,7 @@ def test_words_of_ones_own(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             policies.policy_by_name(name)
-    assert len(policies.common_words()) == 5_000
+    assert len(cautious.common_words()) == 5_000
 
 
 # --------------------------------------------------------------------------- unions and names
@@ -264,19 +272,19 @@ def test_a_name_that_is_none_is_refused_in_one_line(name, message):
 
 
 def test_every_name_of_ours_is_made_and_none_of_a_strangers_takes_its_place(monkeypatch):
-    for name, ours in policies._OURS.items():
-        other = policy.Maker(name, ":WORD", lambda word: policies.none)
-        monkeypatch.setitem(policy.MAKERS, name, other)
-        assert policies._maker(name) is ours and ours.name == name
-    learned = [name for name in policies._OURS if policies.learned(name)]
-    assert set(learned) == set(policies._OURS) - {
+    for name, ours in policies._BUILTIN_MAKERS.items():
+        other = policy.PolicyMaker(name, ":WORD", lambda word: regex_policies.none_policy)
+        monkeypatch.setitem(policy.REGISTERED_MAKERS, name, other)
+        assert policies._find_maker(name) is ours and ours.name == name
+    learned = [name for name in policies._BUILTIN_MAKERS if policies.is_learned(name)]
+    assert set(learned) == set(policies._BUILTIN_MAKERS) - {
         "oracle", "none", "everything", "whole_turns", "regex", "list", "cautious", "screened"
     }  # fmt: skip
 
 
 def test_knowing_all_names_loads_no_heavy_package():
     code = (
-        "import sys; from crtlib.screening import policies; policies.known(); "
+        "import sys; from crtlib.screening import policies; policies.available_policies(); "
         "policies.policy_by_name('regex:multiwoz+cautious'); "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
@@ -285,47 +293,55 @@ def test_knowing_all_names_loads_no_heavy_package():
 
 def test_a_strangers_policy_of_one_file_is_reachable_by_name(tmp_path, monkeypatch):
     (tmp_path / "stranger.py").write_text(
-        "from crtlib.screening.policy import Policy, register\n"
+        "from crtlib.screening.policy import Policy, register_policy\n"
         "from crtlib.text.records import Secret\n"
-        "@register('first', ':N')\n"
+        "@register_policy('first', ':N')\n"
         "def first(n):\n"
         "    spans = lambda ps: [[Secret('x', 0, int(n))] for p in ps]\n"
         "    return Policy(f'first:{n}', spans)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(policy, "MAKERS", dict(policy.MAKERS))
-    monkeypatch.setattr(policies, "MAKERS", policy.MAKERS)
+    monkeypatch.setattr(policy, "REGISTERED_MAKERS", dict(policy.REGISTERED_MAKERS))
+    monkeypatch.setattr(policies, "REGISTERED_MAKERS", policy.REGISTERED_MAKERS)
     with pytest.raises(ValueError, match="must be one of"):
         policies.policy_by_name("first:2")
     import stranger  # noqa: F401
 
-    assert policies.known()["first"] == ":N"
+    assert policies.available_policies()["first"] == ":N"
     union = policies.policy_by_name("first:2+oracle")
     assert flagged(union, "abc") == ["ab"] and union.name == "first:2+oracle"
 
 
 def test_an_installed_package_adds_a_policy_by_an_entry_point(tmp_path, monkeypatch):
     (tmp_path / "guest.py").write_text(
-        "from crtlib.screening import policies\ndef nothing(argument):\n    return policies.none\n"
+        "from crtlib.screening import regex_policies\n"
+        "def nothing(argument):\n    return regex_policies.none_policy\n"
     )
     info = tmp_path / "guest-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[crtlib.policies]\nnothing = guest:nothing\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert metadata.entry_points(group=policies.GROUP)
-    assert "nothing" in policies.known()
-    assert policies.policy_by_name("nothing") is policies.none
-    assert not policies.learned("nothing")
+    assert metadata.entry_points(group=policies.POLICY_ENTRY_POINTS)
+    assert "nothing" in policies.available_policies()
+    assert policies.policy_by_name("nothing") is regex_policies.none_policy
+    assert not policies.is_learned("nothing")
 
 
 def test_a_policy_goes_to_another_process_and_stays_what_it_is(listed):
     point = Point("0", "u", "USR: I am Ada Lovelace 7", (Secret("name", 10, 22),), ((5, 24),))
     for one in (
-        policies.regex(), policies.oracle, policies.none, policies.everything,
-        policies.miss(policies.regex(), 0.5, 0), policies.cautious(), listed("Ada"),
-        policies.union(policies.regex(), policies.everything),
-    ):  # fmt: skip
+        regex_policies.corpus_regex_policy(),
+        regex_policies.oracle_policy,
+        regex_policies.none_policy,
+        regex_policies.everything_policy,
+        policy_changes.with_misses(regex_policies.corpus_regex_policy(), 0.5, 0),
+        cautious.cautious_policy(),
+        listed("Ada"),
+        policy_changes.union_policy(
+            regex_policies.corpus_regex_policy(), regex_policies.everything_policy
+        ),
+    ):
         again = copy.deepcopy(one)
         assert again([point]) == one([point]) and again.name == one.name
 
@@ -340,16 +356,16 @@ def test_a_policy_that_reads_own_words_sees_no_speaker_in_any_unit():
         return [[Secret("x", 0, 1)] for _ in points]
 
     policy = Policy("first letters", flag, own_words=True, batched=True)
-    for unit in records.UNITS:
-        points = records.points(corpus, unit)
+    for unit in data_points.POINT_UNITS:
+        points = data_points.make_points(corpus, unit)
         labels = policy(points)
         assert seen.pop() == ["hi", "what\nnow", "bye"]
         pairs = zip(points, labels, strict=True)
         assert [p.text[s.start] for p, spans in pairs for s in spans] == ["h", "w", "b"]
-    (long,) = records.points(corpus, "dialogue")
+    (long,) = data_points.make_points(corpus, "dialogue")
     redacted = redact(long, [Secret("x", 5, 7), Secret("y", 13, 17)])
     policy([redacted])
     assert seen.pop() == [MASK, f"{MASK}\nnow", "bye"]
     short = Policy("short", lambda points: [()], own_words=True, batched=True)
     with pytest.raises(ValueError, match="policy='short': 1 labels for 3 points"):
-        short(records.points(corpus, "turn"))
+        short(data_points.make_points(corpus, "turn"))

@@ -11,33 +11,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening import policies, rates
-from crtlib.screening.policy import checked
+from crtlib.screening import detection_recall, policies, policy_changes, rates, regex_policies
+from crtlib.screening.policy import as_policy
 from crtlib.screening.redaction import redact
-from crtlib.text import customersim, records
+from crtlib.text import customersim, data_points
 from crtlib.text.records import MASK, Point, Secret
 from tests.text import original
 
 DATA = Path(os.environ.get("CRTLIB_DATA", "")) / "customersim_shi2021"
-CORPORA = {v: customersim.simulate(1_000, 2, v) for v in customersim.VARIETIES}
+CORPORA = {v: customersim.simulate_corpus(1_000, 2, v) for v in customersim.VARIETIES}
 POINTS = {
-    (v, unit): records.points(c, unit=unit) for v, c in CORPORA.items() for unit in records.UNITS
+    (v, unit): data_points.make_points(c, unit=unit)
+    for v, c in CORPORA.items()
+    for unit in data_points.POINT_UNITS
 }
 SECRET_POINTS = [p for points in POINTS.values() for p in points[:2_000] if p.secrets]
 
 
 def spans(text, policy=None):
-    labels = (policy or policies.regex())([Point("p", "u", text)])[0]
+    labels = (policy or regex_policies.corpus_regex_policy())([Point("p", "u", text)])[0]
     return [(s.kind, text[s.start : s.end]) for s in labels]
 
 
 @pytest.mark.parametrize(("variety", "unit"), POINTS)
 def test_regex_finds_every_secret_and_nothing_else(variety, unit):
     points = POINTS[variety, unit]
-    labels = policies.regex()(points)
-    table = rates.recall(points, labels)
+    labels = regex_policies.corpus_regex_policy()(points)
+    table = detection_recall.recall_by_kind(points, labels)
     assert (table["recall"] == 1).all() and (table["precision"] == 1).all()
-    assert labels == policies.oracle(points)
+    assert labels == regex_policies.oracle_policy(points)
 
 
 @pytest.mark.skipif(
@@ -47,7 +49,7 @@ def test_regex_finds_every_secret_and_nothing_else(variety, unit):
 def test_regex_on_the_original():
     """It has no labels, but the agenda says what each dialogue must hold."""
     corpus = original.read(DATA, "train")
-    found = original.annotate(corpus, policies.regex())
+    found = original.annotate(corpus, regex_policies.corpus_regex_policy())
     for d in found.dialogues:
         kinds = [s.kind for t in d.turns for s in t.secrets]
         assert kinds[0] == "name" and kinds[1] in ("phone", "order", "address"), d.id
@@ -85,7 +87,7 @@ def test_regex_shapes(text, expected):
 def test_regex_is_fast():
     points = POINTS["rich", "turn"] * 2
     started = time.process_time()
-    policies.regex()(points)
+    regex_policies.corpus_regex_policy()(points)
     assert (time.process_time() - started) / len(points) < 30 / 100_000  # 2 s per 100,000 alone
 
 
@@ -116,7 +118,9 @@ def moved(labels, secret):
 def test_masking_one_secret_changes_no_other_label(point, data, name, gamma, seed, per):
     """What Proposition 5 needs of a policy, and a sequential generator would break."""
     secret = data.draw(st.sampled_from(point.secrets))
-    policy = policies.miss(policies.policy_by_name(name, "customersim"), gamma, seed, per)
+    policy = policy_changes.with_misses(
+        policies.policy_by_name(name, "customersim"), gamma, seed, per
+    )
     before, after = policy([point])[0], policy([masked(point, secret)])[0]
     assert after == moved(before, secret)
 
@@ -126,21 +130,32 @@ def test_masking_one_secret_changes_no_other_label(point, data, name, gamma, see
 def test_coins_are_nested_and_do_not_depend_on_company(per, one, other, seed):
     low, high = sorted((one, other))
     points = POINTS["paper", "turn"][:300]
-    kept = {g: policies.miss(policies.oracle, g, seed, per)(points) for g in (low, high)}
+    kept = {
+        g: policy_changes.with_misses(regex_policies.oracle_policy, g, seed, per)(points)
+        for g in (low, high)
+    }
     for few, more in zip(kept[high], kept[low], strict=True):
         assert set(few) <= set(more)
-    alone = [policies.miss(policies.oracle, low, seed, per)([p])[0] for p in reversed(points)]
+    alone = [
+        policy_changes.with_misses(regex_policies.oracle_policy, low, seed, per)([p])[0]
+        for p in reversed(points)
+    ]
     assert alone[::-1] == kept[low]
 
 
 def test_the_dial_misses_a_share_gamma():
     points = POINTS["paper", "turn"]
     for gamma in (0.0, 0.01, 0.1, 0.5, 1.0):
-        labels = policies.miss(policies.regex(), gamma, seed=1)(points)
-        rate = 1 - rates.recall(points, labels).loc["all", "recall"]
+        labels = policy_changes.with_misses(regex_policies.corpus_regex_policy(), gamma, seed=1)(
+            points
+        )
+        rate = 1 - detection_recall.recall_by_kind(points, labels).loc["all", "recall"]
         spread = 4 * (gamma * (1 - gamma) / 3_000) ** 0.5
         assert rate == pytest.approx(gamma, abs=spread + 1e-12)
-    seeds = [policies.miss(policies.oracle, 0.5, seed=s)(points) for s in (1, 2)]
+    seeds = [
+        policy_changes.with_misses(regex_policies.oracle_policy, 0.5, seed=s)(points)
+        for s in (1, 2)
+    ]
     assert seeds[0] != seeds[1]
 
 
@@ -148,7 +163,14 @@ def test_per_value_is_all_or_nothing_and_per_occurrence_is_not():
     copies = [Point(str(i), "u", "USR: 123456", (Secret("id", 5, 11),)) for i in range(200)]
     found = {
         per: [
-            sum(map(len, policies.miss(policies.oracle, 0.5, seed, per, coin="point")(copies)))
+            sum(
+                map(
+                    len,
+                    policy_changes.with_misses(
+                        regex_policies.oracle_policy, 0.5, seed, per, coin="point"
+                    )(copies),
+                )
+            )
             for seed in range(20)
         ]
         for per in ("occurrence", "value")
@@ -159,22 +181,44 @@ def test_per_value_is_all_or_nothing_and_per_occurrence_is_not():
 
 def test_everything_and_names():
     point = Point("p", "u", "USR: hi")
-    assert policies.everything([point, Point("q", "u", "")]) == [(Secret("text", 0, 7),), ()]
+    assert regex_policies.everything_policy([point, Point("q", "u", "")]) == [
+        (Secret("text", 0, 7),),
+        (),
+    ]
     for name in ("oracle", "everything", "none", "cautious", "regex:multiwoz"):
         policy = policies.policy_by_name(name)
         assert policy.name == name and not policy.learned
-    assert policies.miss(policies.oracle, 0.1, 0).name == "oracle (misses 0.1 per occurrence)"
-    assert policies.regex() is policies.regex() != policies.regex("multiwoz")
+    assert (
+        policy_changes.with_misses(regex_policies.oracle_policy, 0.1, 0).name
+        == "oracle (misses 0.1 per occurrence)"
+    )
+    assert (
+        regex_policies.corpus_regex_policy()
+        is regex_policies.corpus_regex_policy()
+        != regex_policies.corpus_regex_policy("multiwoz")
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: policies.miss(policies.oracle, 7, 0), r"gamma=7: must be in \[0, 1\]"),
-        (lambda: policies.miss(policies.oracle, float("nan"), 0), "gamma=nan"),
-        (lambda: policies.miss(policies.oracle, 0.1, 0, "turn"), "per='turn': must be one of"),
+        (
+            lambda: policy_changes.with_misses(regex_policies.oracle_policy, 7, 0),
+            r"gamma=7: must be in \[0, 1\]",
+        ),
+        (
+            lambda: policy_changes.with_misses(regex_policies.oracle_policy, float("nan"), 0),
+            "gamma=nan",
+        ),
+        (
+            lambda: policy_changes.with_misses(regex_policies.oracle_policy, 0.1, 0, "turn"),
+            "per='turn': must be one of",
+        ),
         (lambda: policies.policy_by_name("ner"), "policy=.ner.: must be one of"),
-        (lambda: policies.regex("sgd"), "corpus='sgd': must be one of customersim, schema_guided"),
+        (
+            lambda: regex_policies.corpus_regex_policy("sgd"),
+            "corpus='sgd': must be one of customersim, schema_guided",
+        ),
         (lambda: policies.policy_by_name("tagger:"), "policy='tagger:': must be one of"),
         (lambda: policies.policy_by_name("regex", "sgd"), "corpus='sgd': must be one of"),
         (lambda: clopper_pearson_upper(3, 2), r"count=3: must be in \[0, 2\]"),
@@ -197,7 +241,7 @@ def test_miss_rate_bound():
 def test_recall_counts_whole_secrets():
     points = [Point("p", "u", "abcdefghij", (Secret("a", 0, 4), Secret("b", 6, 9)))]
     labels = [(Secret("a", 0, 2), Secret("a", 2, 4), Secret("b", 5, 8), Secret("c", 9, 10))]
-    table = rates.recall(points, labels)
+    table = detection_recall.recall_by_kind(points, labels)
     assert list(table.index) == ["a", "b", "c", "all"]
     assert table["caught"].tolist() == [1, 0, 0, 1]
     assert table["flagged"].tolist() == [2, 1, 1, 4]
@@ -212,11 +256,11 @@ def test_half_a_secret_in_clear_is_missed():
     """Also where a mask covers the other half, or two masks leave a gap."""
     point = Point("p", "u", "call 555 1234", (Secret("phone", 5, 13),))
     for spans in ((), (Secret("x", 5, 8),), (Secret("x", 5, 8), Secret("x", 9, 13))):
-        assert rates.missed(point, spans) == point.secrets
+        assert detection_recall.find_missed_secrets(point, spans) == point.secrets
         left = redact(point, spans)
         assert any(c.isdigit() for c in left.text) or left.text.count(MASK) == 2
     for spans in ((Secret("x", 5, 9), Secret("x", 9, 13)), (Secret("x", 0, 13),)):
-        assert rates.missed(point, spans) == ()
+        assert detection_recall.find_missed_secrets(point, spans) == ()
         assert redact(point, spans).text.count(MASK) == 1
 
 
@@ -249,7 +293,7 @@ SHAPES = {
     ("corpus", "text", "expected"), [(c, *case) for c, cases in SHAPES.items() for case in cases]
 )
 def test_shapes_of_other_corpora(corpus, text, expected):
-    assert spans(text, policies.regex(corpus)) == expected
+    assert spans(text, regex_policies.corpus_regex_policy(corpus)) == expected
 
 
 @pytest.mark.parametrize("corpus", ["customersim", *SHAPES])
@@ -263,7 +307,9 @@ def test_no_text_makes_the_expressions_slow(corpus):
         "A" * 900,
     ]
     started = time.process_time()
-    policies.regex(corpus)([Point(str(i), "u", f"USR: {t}!") for i, t in enumerate(worst)])
+    regex_policies.corpus_regex_policy(corpus)(
+        [Point(str(i), "u", f"USR: {t}!") for i, t in enumerate(worst)]
+    )
     assert time.process_time() - started < 60
 
 
@@ -296,19 +342,19 @@ class Broken:
 def test_a_broken_policy_is_named_and_no_secret_shown(answer, message):
     points = [Point(str(i), "u", "USR: Ada Lovelace") for i in range(2)]
     with pytest.raises(ValueError, match=message) as error:
-        replace(checked(Broken(answer)), batched=True)(points)
+        replace(as_policy(Broken(answer)), batched=True)(points)
     assert "Ada" not in str(error.value) and "\n" not in str(error.value)
     assert error.value.__suppress_context__ or error.value.__context__ is None
     with pytest.raises(ValueError, match="policy='broken'"):
-        original.annotate(CORPORA["paper"], replace(checked(Broken(answer)), batched=True))
+        original.annotate(CORPORA["paper"], replace(as_policy(Broken(answer)), batched=True))
 
 
 def test_annotate_gives_the_gold_spans_back():
     for corpus in CORPORA.values():
         bare = original.annotate(corpus, lambda points: [()] * len(points))
         assert not any(t.secrets for t in bare.turns())
-        assert original.annotate(bare, policies.regex()) == corpus
-    whole = original.annotate(CORPORA["paper"], policies.everything)
+        assert original.annotate(bare, regex_policies.corpus_regex_policy()) == corpus
+    whole = original.annotate(CORPORA["paper"], regex_policies.everything_policy)
     assert all(t.values() == (t.text,) for t in whole.turns())
 
 
@@ -327,9 +373,13 @@ def test_a_secret_leaves_a_trace_of_a_whole_turn_only_where_nothing_in_it_is_fla
         )
         for k, t in enumerate(texts)
     ]
-    assert rates.rates(points, pi, policies.none, cluster="dialogue").trace.all == (2, 3)
-    whole = policies.whole_turns(pi)
-    assert rates.rates(points, whole, policies.none, cluster="dialogue").trace.all == (1, 3)
+    assert rates.measure_rates(
+        points, pi, regex_policies.none_policy, cluster="dialogue"
+    ).trace.all == (2, 3)
+    whole = policy_changes.whole_turns_policy(pi)
+    assert rates.measure_rates(
+        points, whole, regex_policies.none_policy, cluster="dialogue"
+    ).trace.all == (1, 3)
     assert [redact(p, s).text for p, s in zip(points, whole(points), strict=True)] == [
         "USR: <MASK>", "USR: <MASK>", "USR: I am Kurt here."
     ]  # fmt: skip
@@ -343,7 +393,7 @@ def test_whole_turns_are_a_part_of_a_policys_name(name):
     found = policies.policy_by_name(name)(SECRET_POINTS[:200])
     first = policies.policy_by_name(others)(SECRET_POINTS[:200])
     assert [bool(spans) for spans in found] == [bool(spans) for spans in first]
-    assert policies.digest(name) != policies.digest(others)
+    assert policies.policy_digest(name) != policies.policy_digest(others)
     masked = Point("m", "u", "I am <MASK>.")
     assert policies.policy_by_name("whole_turns")([SECRET_POINTS[0], masked])[0] == ()
     with pytest.raises(ValueError, match="must be one of"):

@@ -7,18 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crtlib.screening import policies, rates, redaction
-from crtlib.screening.policy import checked
-from crtlib.screening.redaction import prepare, redact
-from crtlib.text import customersim, records
+from crtlib.screening import (
+    deduplication,
+    detection_recall,
+    policies,
+    policy_changes,
+    regex_policies,
+)
+from crtlib.screening.policy import as_policy
+from crtlib.screening.preparation import prepare_points
+from crtlib.screening.redaction import redact
+from crtlib.text import customersim, data_points
 from crtlib.text.records import MASK, Point, Secret
 
-CORPUS = customersim.simulate(30, 0, "paper")
-POINTS = records.points(CORPUS, unit="turn")
+CORPUS = customersim.simulate_corpus(30, 0, "paper")
+POINTS = data_points.make_points(CORPUS, unit="turn")
 PATTERNS = {  # the filter is made so small that it marks some unique points as well
-    "exact": redaction.repeats(POINTS),
-    "bloom": redaction.repeats(POINTS, "bloom", error_rate=0.1),
-    "near": redaction.repeats(POINTS, "near", threshold=0.6),
+    "exact": deduplication.mark_repeats(POINTS),
+    "bloom": deduplication.mark_repeats(POINTS, "bloom", error_rate=0.1),
+    "near": deduplication.mark_repeats(POINTS, "near", threshold=0.6),
 }
 TARGETS = [(i, s) for i, p in enumerate(POINTS) for s in p.secrets]
 
@@ -54,12 +61,12 @@ def test_neighbours_stay_neighbours(target, gamma, seed, scope, method, duplicat
     """Equal where pi catches x (Proposition 5); otherwise the same length and one difference."""
     i, secret = target
     policy = policies.policy_by_name("oracle" if base == "halves" else base, "customersim")
-    pi = policies.miss(first_halves if base == "halves" else policy, gamma, seed)
+    pi = policy_changes.with_misses(first_halves if base == "halves" else policy, gamma, seed)
     pattern = PATTERNS[method]
     options = {"dedup": scope, "duplicates": duplicates, "pattern": pattern}
     neighbour = masked(POINTS, i, secret)
-    ours = prepare(POINTS, pi(POINTS), policy(POINTS), **options)
-    theirs = prepare(neighbour, pi(neighbour), policy(neighbour), **options)
+    ours = prepare_points(POINTS, pi(POINTS), policy(POINTS), **options)
+    theirs = prepare_points(neighbour, pi(neighbour), policy(neighbour), **options)
     assert [p.text for p in ours.public] == [p.text for p in theirs.public]
     assert len(ours.private) == len(theirs.private)
     differ = [
@@ -83,19 +90,19 @@ def test_dedup_before_redaction_breaks_group_confidentiality_on_templates():
     texts = ("ssn A", "ssn B")
     points = tuple(Point(str(i), "u", t, (Secret("ssn", 4, 5),)) for i, t in enumerate(texts))
     neighbour = tuple(redact(p, p.secrets) for p in points)
-    oracle = policies.oracle
+    oracle = regex_policies.oracle_policy
     flags, again = oracle(points), oracle(neighbour)
-    ours = [p.text for p in prepare(points, flags, flags).private]
+    ours = [p.text for p in prepare_points(points, flags, flags).private]
     assert ours == ["ssn <MASK>", "ssn <MASK>"]
-    assert [p.text for p in prepare(neighbour, again, again).private] == ["ssn <MASK>", MASK]
-    pattern = redaction.repeats(points)
-    repaired = prepare(neighbour, again, again, pattern=pattern)
+    assert [p.text for p in prepare_points(neighbour, again, again).private] == ["ssn <MASK>", MASK]
+    pattern = deduplication.mark_repeats(points)
+    repaired = prepare_points(neighbour, again, again, pattern=pattern)
     assert [p.text for p in repaired.private] == ours
 
 
 def test_every_point_with_a_mask_is_private_even_a_raw_one():
     points = (Point("0", "u", f"I saw {MASK} there"), Point("1", "u", "plain"))
-    prepared = prepare(points, None, None)
+    prepared = prepare_points(points, None, None)
     assert [p.id for p in prepared.private] == ["0"]
     assert [p.id for p in prepared.public] == ["1"]
 
@@ -106,8 +113,8 @@ def test_flagged_scope_keeps_harmless_repetitions():
     )
 
     digits = [tuple(Secret("id", 3, 4) for _ in range("7" in p.text)) for p in points]
-    everywhere = prepare(points, digits, digits, dedup="all", duplicates="drop")
-    flagged = prepare(points, digits, digits, dedup="flagged", duplicates="drop")
+    everywhere = prepare_points(points, digits, digits, dedup="all", duplicates="drop")
+    flagged = prepare_points(points, digits, digits, dedup="flagged", duplicates="drop")
     assert [p.text for p in everywhere.public] == ["bye"]
     assert [p.text for p in flagged.public] == ["bye"] * 3
     assert len(everywhere.private) == len(flagged.private) == 1
@@ -130,7 +137,7 @@ def test_what_a_mask_leaves_of_a_secret_is_a_missed_secret():
     assert [done.text[s.start : s.end] for s in done.secrets] == ["555", "4567", "Ada"]
 
     half = [(Secret("x", 0, 13), Secret("y", 13, 14)), (Secret("phone", 5, 17),)]
-    prepared = prepare((point, replace(point, id="1", text="x" * 24)), half, None)
+    prepared = prepare_points((point, replace(point, id="1", text="x" * 24)), half, None)
     assert prepared.missed_secrets == 3  # the end of the number, and the name twice
     assert [len(p.secrets) for p in prepared.private] == [2, 1]
 
@@ -144,8 +151,8 @@ def test_missed_secrets_are_those_that_recall_does_not_count(data):
         for kind, cuts in (("s", data.draw(spans)), ("f", data.draw(spans)))
     )
     point = Point("0", "u", "abcdefghijkl", secrets)
-    prepared = prepare([point], [marks], None, dedup="none")
-    table = rates.recall([point], [marks])
+    prepared = prepare_points([point], [marks], None, dedup="none")
+    table = detection_recall.recall_by_kind([point], [marks])
     assert prepared.missed_secrets == table.secrets["all"] - table.caught["all"]
     (done,) = prepared.all
     covered = {i for s in marks for i in range(s.start, s.end)}
@@ -160,9 +167,9 @@ def test_spans_outside_the_text_are_refused(spans):
     wild = [(SimpleNamespace(kind="x", start=spans[0], end=spans[1]),) for _ in POINTS]
     for flags, cautious, name in ((wild, None, "flags"), (None, wild, "cautious_flags")):
         with pytest.raises(ValueError, match=f"^{name}: point"):
-            prepare(POINTS, flags, cautious)
+            prepare_points(POINTS, flags, cautious)
     with pytest.raises(ValueError, match=r"^flags: 0 labels for"):
-        prepare(POINTS, [], None)
+        prepare_points(POINTS, [], None)
 
 
 def test_what_a_failing_policy_says_is_not_repeated():
@@ -170,12 +177,16 @@ def test_what_a_failing_policy_says_is_not_repeated():
         raise RuntimeError(points[0].text)
 
     with pytest.raises(ValueError, match="failed with RuntimeError") as caught:
-        checked(fails)(POINTS)
+        as_policy(fails)(POINTS)
     assert POINTS[0].text not in str(caught.value) and caught.value.__suppress_context__
 
 
 def test_everything_makes_the_public_part_empty():
-    prepared = prepare(POINTS, policies.regex()(POINTS), policies.everything(POINTS))
+    prepared = prepare_points(
+        POINTS,
+        regex_policies.corpus_regex_policy()(POINTS),
+        regex_policies.everything_policy(POINTS),
+    )
     assert prepared.public == ()
     assert len(prepared.private) == len(POINTS)
 
@@ -190,6 +201,6 @@ def test_everything_makes_the_public_part_empty():
 )
 def test_bad_arguments_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        prepare(POINTS, None, None, **options)
+        prepare_points(POINTS, None, None, **options)
     with pytest.raises(ValueError, match="corpus is empty"):
-        prepare((), None, None)
+        prepare_points((), None, None)

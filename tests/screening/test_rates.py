@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from crtlib.intervals import exchangeable_rate
-from crtlib.screening import policies, rates, tagger
+from crtlib.screening import detection_recall, policy_changes, rates, regex_policies, tagger
 from crtlib.screening.policy import Policy
+from crtlib.screening.preparation import prepare_points
 from crtlib.screening.rates import Rate
-from crtlib.screening.redaction import prepare, redact
-from crtlib.text import canaries, customersim, records
+from crtlib.screening.redaction import redact
+from crtlib.text import canaries, customersim, data_points
 from crtlib.text.records import MASK, Point, Secret
 
-CORPUS = customersim.simulate(60, 0)
-POINTS = records.points(CORPUS, unit="turn")
+CORPUS = customersim.simulate_corpus(60, 0)
+POINTS = data_points.make_points(CORPUS, unit="turn")
 
 
 def flagging(name, spans_of):
@@ -53,14 +54,14 @@ def test_recall_is_neither_gamma_nor_delta2():
     """A policy that flags half of each secret, or a neighbour: recall is wrong on both sides."""
     some = points(*(f"my pin is [{n}] now" for n in range(1000, 1100)))
     half, wide = flagging("half", halves), flagging("greedy", greedy)
-    found = rates.rates(some, half, half)
-    assert rates.recall(some, half(some)).loc["all", "caught"] == 0
+    found = rates.measure_rates(some, half, half)
+    assert detection_recall.recall_by_kind(some, half(some)).loc["all", "caught"] == 0
     assert (found.miss.count, found.trace.count, found.public.count) == (100, 100, 0)
-    found = rates.rates(some, wide, wide)
-    assert rates.recall(some, wide(some)).loc["all", "recall"] == 1
+    found = rates.measure_rates(some, wide, wide)
+    assert detection_recall.recall_by_kind(some, wide(some)).loc["all", "recall"] == 1
     assert (found.miss.count, found.trace.count, found.public.count) == (0, 100, 0)
     assert found.gamma == 1.0
-    silent = rates.rates(some, policies.none, policies.none)
+    silent = rates.measure_rates(some, regex_policies.none_policy, regex_policies.none_policy)
     assert (silent.miss.count, silent.trace.count, silent.public.count) == (100, 100, 100)
 
 
@@ -69,7 +70,7 @@ def test_a_space_between_two_spans_is_no_miss_and_leaves_a_trace():
     words = flagging(
         "words", lambda p: (Secret("n", 5, 8), Secret("n", 9, 17)) if "Ada" in p.text else ()
     )
-    found = rates.rates(some, words, policies.none)
+    found = rates.measure_rates(some, words, regex_policies.none_policy)
     assert (found.miss.count, found.trace.count, found.public.count) == (0, 1, 0)
 
 
@@ -81,7 +82,7 @@ def test_a_policy_that_reads_the_context_is_judged_on_the_neighbour():
         name = (Secret("name", 0, 3),) if p.text.startswith("Ada") else ()
         return (*name, Secret("pin", 4, 8)) if name else ()
 
-    found = rates.rates([said], flagging("context", spans), policies.none)
+    found = rates.measure_rates([said], flagging("context", spans), regex_policies.none_policy)
     assert (found.miss.count, found.trace.count) == (0, 1)
 
 
@@ -89,14 +90,19 @@ def test_what_a_policy_flags_beside_the_secret_leaves_no_trace():
     """It is redacted in the neighbour as well, as the policy speaks of it there."""
     both = flagging("both", lambda p: (*p.secrets, Secret("x", len(p.text) - 2, len(p.text))))
     (point,) = points("pin [77] ok")
-    assert rates.rates([point], both, both).trace.count == 0
+    assert rates.measure_rates([point], both, both).trace.count == 0
     only = flagging("only", lambda p: (Secret("x", 0, 3), *p.secrets))
-    assert rates.rates([point], only, only).trace.count == 0
+    assert rates.measure_rates([point], only, only).trace.count == 0
 
 
 def test_a_point_that_holds_a_mask_already_is_not_public():
     some = points(f"{MASK} said [7351]")
-    assert rates.rates(some, policies.none, policies.none).public.count == 0
+    assert (
+        rates.measure_rates(
+            some, regex_policies.none_policy, regex_policies.none_policy
+        ).public.count
+        == 0
+    )
 
 
 TARGETS = [p for p in POINTS if p.secrets]
@@ -109,13 +115,25 @@ def test_without_a_trace_both_worlds_prepare_alike_and_without_public_no_secret_
 ):
     """What Theorem 8.3 needs of the two events, checked on what training would read."""
     base = data.draw(st.sampled_from(["regex", "oracle", "half"]))
-    pi = {"regex": policies.regex(), "oracle": policies.oracle, "half": flagging("half", halves)}
-    pi = policies.miss(pi[base], gamma, seed)
-    pi_c = data.draw(st.sampled_from([policies.none, policies.regex(), policies.everything]))
+    pi = {
+        "regex": regex_policies.corpus_regex_policy(),
+        "oracle": regex_policies.oracle_policy,
+        "half": flagging("half", halves),
+    }
+    pi = policy_changes.with_misses(pi[base], gamma, seed)
+    pi_c = data.draw(
+        st.sampled_from(
+            [
+                regex_policies.none_policy,
+                regex_policies.corpus_regex_policy(),
+                regex_policies.everything_policy,
+            ]
+        )
+    )
     judged = rates.RateCounter(pi, pi_c, seed=seed).add([point])
     for secret, j in zip(point.secrets, judged, strict=True):
         worlds = [point], [redact(point, [secret])]
-        ours, theirs = (prepare(w, pi(w), pi_c(w), dedup="none") for w in worlds)
+        ours, theirs = (prepare_points(w, pi(w), pi_c(w), dedup="none") for w in worlds)
         if not j.trace:
             assert [p.text for p in ours.private] == [p.text for p in theirs.private]
             assert ours.public == theirs.public == ()
@@ -136,7 +154,7 @@ def test_the_bound_is_the_rate_at_which_so_few_are_as_rare_as_alpha(count, of, p
     finds = flagging(
         "not after x", lambda p: p.secrets if p.secrets and p.secrets[0].start == 0 else ()
     )
-    found = rates.rates(some, finds, policies.none, judged=pairs)
+    found = rates.measure_rates(some, finds, regex_policies.none_policy, judged=pairs)
     assert found.alpha == 0.05 / (2 * pairs)
     assert (found.miss.count, found.miss.of, found.miss.rate) == (count, of, count / of)
     assert found.public.count == count
@@ -148,7 +166,12 @@ def test_labels_needed_are_those_of_the_table():
     for n, r in ((72, 0.05), (183, 0.02), (368, 0.01), (736, 0.005)):
         for users, holds in ((n, True), (n - 1, False)):
             some = points(*(f"[{k}]" for k in range(users)))
-            assert (rates.rates(some, policies.oracle, policies.none).gamma <= r) == holds
+            assert (
+                rates.measure_rates(
+                    some, regex_policies.oracle_policy, regex_policies.none_policy
+                ).gamma
+                <= r
+            ) == holds
         assert n == math.ceil(math.log(0.025) / math.log1p(-r))
 
 
@@ -158,13 +181,15 @@ def test_one_secret_of_each_user_counts_and_every_one_of_them_may():
     many = tuple(Secret("id", i, i + 1) for i in (0, 2, 4, 6))
     some = [Point(f"d/{i}", "ann", text, many) for i in range(2)]
     some.append(Point("e/0", "bob", "9", (Secret("id", 0, 1),)))
-    found = rates.rates(some, policies.none, policies.none)
+    found = rates.measure_rates(some, regex_policies.none_policy, regex_policies.none_policy)
     assert (found.miss.of, found.secrets, found.miss.all) == (2, 9, (9, 9))
     taken = Counter()
     for seed in range(4000):
-        judged = rates.RateCounter(policies.none, policies.none, seed=seed).add(some)
+        judged = rates.RateCounter(
+            regex_policies.none_policy, regex_policies.none_policy, seed=seed
+        ).add(some)
         where = [(p.id, s.start) for p in some for s in p.secrets]
-        chosen = {id(j) for j in rates.one_of_each(judged)}
+        chosen = {id(j) for j in rates.first_per_cluster(judged)}
         taken.update(w for w, j in zip(where, judged, strict=True) if id(j) in chosen)
     assert taken.pop(("e/0", 0)) == 4000
     assert len(taken) == 8
@@ -174,16 +199,35 @@ def test_one_secret_of_each_user_counts_and_every_one_of_them_may():
 def test_dialogues_are_the_clusters_where_they_were_drawn_or_no_user_is_known():
     secret = (Secret("id", 0, 1),)
     some = [Point(f"{d}/{i}", "ann", "7", secret, thread=d) for d in "ab" for i in range(3)]
-    assert rates.rates(some, policies.none, policies.none).miss.of == 1
-    assert rates.rates(some, policies.none, policies.none, cluster="dialogue").miss.of == 2
+    assert (
+        rates.measure_rates(some, regex_policies.none_policy, regex_policies.none_policy).miss.of
+        == 1
+    )
+    assert (
+        rates.measure_rates(
+            some, regex_policies.none_policy, regex_policies.none_policy, cluster="dialogue"
+        ).miss.of
+        == 2
+    )
     nobody = [replace(p, user="") for p in some]
-    assert rates.rates(nobody, policies.none, policies.none).miss.of == 2
+    assert (
+        rates.measure_rates(nobody, regex_policies.none_policy, regex_policies.none_policy).miss.of
+        == 2
+    )
     with pytest.raises(ValueError, match="a point has no thread"):
-        rates.rates([replace(p, thread="") for p in nobody], policies.none, policies.none)
+        rates.measure_rates(
+            [replace(p, thread="") for p in nobody],
+            regex_policies.none_policy,
+            regex_policies.none_policy,
+        )
 
 
 def test_kinds_have_bounds_of_their_own():
-    found = rates.rates(POINTS, policies.miss(policies.regex(), 0.2, 0), policies.none)
+    found = rates.measure_rates(
+        POINTS,
+        policy_changes.with_misses(regex_policies.corpus_regex_policy(), 0.2, 0),
+        regex_policies.none_policy,
+    )
     assert set(found.by_kind) == {s.kind for p in POINTS for s in p.secrets}
     for kind, three in found.by_kind.items():
         users = {p.user for p in POINTS if any(s.kind == kind for s in p.secrets)}
@@ -193,28 +237,35 @@ def test_kinds_have_bounds_of_their_own():
 
 # --------------------------------------------------------------------------- who may judge
 def test_canaries_never_count():
-    planted = records.points(
-        canaries.insert(CORPUS, canaries.make(10, seed=3), copies=20, seed=3), unit="turn"
+    planted = data_points.make_points(
+        canaries.insert_canaries(CORPUS, canaries.make_canaries(10, seed=3), copies=20, seed=3),
+        unit="turn",
     )
     only = flagging("ids", lambda p: tuple(s for s in p.secrets if s.kind == "id"))
-    assert rates.rates(planted, only, only) == rates.rates(POINTS, only, only)
-    alone = [p for p in planted if p.user.startswith(canaries.USER)]
-    assert rates.rates(alone, only, only).miss.how == "unknown"
+    assert rates.measure_rates(planted, only, only) == rates.measure_rates(POINTS, only, only)
+    alone = [p for p in planted if p.user.startswith(canaries.CANARY_USER_PREFIX)]
+    assert rates.measure_rates(alone, only, only).miss.how == "unknown"
 
 
 def test_who_taught_a_policy_does_not_judge_it_in_whatever_unit():
     users = sorted({p.user for p in POINTS})[:20]
     teachers = [p for p in POINTS if p.user in users]
-    learned = tagger.fit(teachers, seed=0, epochs=1)
-    pi, pi_c = tagger.redacting(learned), tagger.conservative(learned)
-    assert pi.learned and not policies.regex().learned
-    found = rates.rates(POINTS, pi, pi_c)
+    learned = tagger.train_tagger(teachers, seed=0, epochs=1)
+    pi, pi_c = tagger.tagger_policy(learned), tagger.conservative_tagger_policy(learned)
+    assert pi.learned and not regex_policies.corpus_regex_policy().learned
+    found = rates.measure_rates(POINTS, pi, pi_c)
     assert found.miss.of == 40 and found.left_out == sum(bool(p.secrets) for p in teachers)
-    for policy in (policies.union(policies.regex(), pi), policies.miss(pi, 0.1, 0)):
-        assert policy.learned and rates.rates(POINTS, policy, policies.none).miss.of == 40
-    dialogues = records.points(CORPUS, unit="dialogue")
-    assert rates.rates(dialogues, pi, pi_c).miss.of == 40
-    assert rates.rates(teachers, pi, pi_c).miss == Rate(0, 0, 1.0, "unknown")
+    for policy in (
+        policy_changes.union_policy(regex_policies.corpus_regex_policy(), pi),
+        policy_changes.with_misses(pi, 0.1, 0),
+    ):
+        assert (
+            policy.learned
+            and rates.measure_rates(POINTS, policy, regex_policies.none_policy).miss.of == 40
+        )
+    dialogues = data_points.make_points(CORPUS, unit="dialogue")
+    assert rates.measure_rates(dialogues, pi, pi_c).miss.of == 40
+    assert rates.measure_rates(teachers, pi, pi_c).miss == Rate(0, 0, 1.0, "unknown")
 
 
 def test_flags_that_are_known_already_are_not_asked_for_again():
@@ -225,61 +276,78 @@ def test_flags_that_are_known_already_are_not_asked_for_again():
         return p.secrets
 
     pi = flagging("counting", count)
-    fresh = rates.rates(POINTS, pi, pi)
+    fresh = rates.measure_rates(POINTS, pi, pi)
     calls.clear()
-    known = rates.rates(POINTS, pi, pi, flags=pi(POINTS), cautious_flags=pi(POINTS))
+    known = rates.measure_rates(POINTS, pi, pi, flags=pi(POINTS), cautious_flags=pi(POINTS))
     copies = Counter(p.text for p in POINTS)
     unique = next(p.text for p in POINTS if not p.secrets and copies[p.text] == 1)
     assert known == fresh and calls[unique] == 2
 
 
 def test_batches_add_up_to_the_whole_and_the_seed_draws_the_secret():
-    pi = policies.miss(policies.regex(), 0.3, 0)
-    made = rates.RateCounter(pi, policies.none, seed=3)
+    pi = policy_changes.with_misses(regex_policies.corpus_regex_policy(), 0.3, 0)
+    made = rates.RateCounter(pi, regex_policies.none_policy, seed=3)
     for batch in (POINTS[:50], POINTS[50:]):
         made.add(batch)
-    whole = rates.RateCounter(pi, policies.none, seed=3)
+    whole = rates.RateCounter(pi, regex_policies.none_policy, seed=3)
     assert made.rows == whole.add(POINTS) and made.rates() == whole.rates()
     assert made.rates().points == len(POINTS)
-    assert made.rows[0].order != rates.RateCounter(pi, policies.none).add(POINTS)[0].order
+    assert (
+        made.rows[0].order != rates.RateCounter(pi, regex_policies.none_policy).add(POINTS)[0].order
+    )
 
 
 # --------------------------------------------------------------------------- without labels
 def test_without_labels_nothing_is_known_but_of_the_policy_that_flags_everything():
     bare = [Point(p.id, p.user, p.text) for p in POINTS]
-    found = rates.rates(bare, policies.regex(), policies.regex())
+    found = rates.measure_rates(
+        bare, regex_policies.corpus_regex_policy(), regex_policies.corpus_regex_policy()
+    )
     assert found.miss == found.trace == found.public == Rate(0, 0, 1.0, "unknown")
     assert (found.gamma, found.delta2) == (1.0, 1.0)
-    found = rates.rates(bare, policies.regex(), policies.everything)
+    found = rates.measure_rates(
+        bare, regex_policies.corpus_regex_policy(), regex_policies.everything_policy
+    )
     assert (found.gamma, found.delta2, found.public.how) == (1.0, 0.0, "policy")
-    both = policies.union(policies.regex(), policies.everything)
-    assert rates.rates(bare, policies.regex(), both).delta2 == 0.0
-    dialled = policies.miss(policies.everything, 0.1, 0)
-    assert rates.rates(bare, policies.regex(), dialled).delta2 == 1.0
-    assert rates.rates(POINTS, policies.everything, policies.none).gamma == 0.0
+    both = policy_changes.union_policy(
+        regex_policies.corpus_regex_policy(), regex_policies.everything_policy
+    )
+    assert rates.measure_rates(bare, regex_policies.corpus_regex_policy(), both).delta2 == 0.0
+    dialled = policy_changes.with_misses(regex_policies.everything_policy, 0.1, 0)
+    assert rates.measure_rates(bare, regex_policies.corpus_regex_policy(), dialled).delta2 == 1.0
+    assert (
+        rates.measure_rates(
+            POINTS, regex_policies.everything_policy, regex_policies.none_policy
+        ).gamma
+        == 0.0
+    )
 
 
 def test_the_json_form_is_that_of_summary_and_certificate():
-    found = rates.rates(POINTS, policies.regex(), policies.everything).to_json()
+    found = rates.measure_rates(
+        POINTS, regex_policies.corpus_regex_policy(), regex_policies.everything_policy
+    ).to_json()
     assert set(found) == {"miss", "trace", "public", "by_kind"}
     assert found == json.loads(json.dumps(found, allow_nan=False))
-    every = [found[n] for n in rates.NAMES] + [
+    every = [found[n] for n in rates.RATE_NAMES] + [
         r for k in found["by_kind"].values() for r in k.values()
     ]
     for rate in every:
         assert {"count", "of", "rate", "upper", "how"} <= set(rate) <= {*rate, "all"}
         assert rate["how"] in ("one_per_cluster", "assumed", "policy", "unknown")
-    assert rates.UNKNOWN.to_json() == {
+    assert rates.UNKNOWN_RATE.to_json() == {
         "count": 0, "of": 0, "rate": None, "upper": 1.0, "how": "unknown"
     }  # fmt: skip
 
 
 def test_what_was_written_is_read_again():
-    found = rates.rates(POINTS, policies.regex(), policies.everything, judged=2)
-    again = rates.from_json(json.loads(json.dumps(found.to_json())), judged=2)
+    found = rates.measure_rates(
+        POINTS, regex_policies.corpus_regex_policy(), regex_policies.everything_policy, judged=2
+    )
+    again = rates.rates_from_json(json.loads(json.dumps(found.to_json())), judged=2)
     assert again.by_kind == found.by_kind and len(found.by_kind) > 1
     assert (again.miss, again.trace, again.public) == (found.miss, found.trace, found.public)
-    assert again.judged == 2 and rates.from_json(found.to_json()).judged == 1
+    assert again.judged == 2 and rates.rates_from_json(found.to_json()).judged == 1
     users = len({p.user for p in POINTS})
     assert found.labels_json() == {
         "cluster": "user", "turns": len(POINTS), "secrets": sum(len(p.secrets) for p in POINTS),
@@ -289,18 +357,22 @@ def test_what_was_written_is_read_again():
 
 
 def test_a_rate_is_said_in_words():
-    assert str(rates.UNKNOWN) == "unknown: no labels"
-    assert str(rates.assumed(0.25)) == "at most 25.00 % (assumed)"
+    assert str(rates.UNKNOWN_RATE) == "unknown: no labels"
+    assert str(rates.assumed_rate(0.25)) == "at most 25.00 % (assumed)"
     assert str(Rate(0, 9, 0.0, "policy")) == "at most 0.00 % (policy)"
     assert str(Rate(1, 8, 0.52651, "one_per_cluster")) == "1 of 8 (12.50 %), at most 52.66 %"
     assert str(Rate(0, 8, 1.0, "one_per_cluster")) == "0 of 8 (0.00 %), at most 100.00 %"
-    assert rates.assumed(0.1) == Rate(0, 0, 0.1, "assumed") and rates.assumed(1).upper == 1
-    assert rates.assumed(0).upper == 0
+    assert (
+        rates.assumed_rate(0.1) == Rate(0, 0, 0.1, "assumed") and rates.assumed_rate(1).upper == 1
+    )
+    assert rates.assumed_rate(0).upper == 0
 
 
 def test_the_table_names_each_rate_and_what_it_counts():
     miss, trace = Rate(1, 8, 0.52651, "one_per_cluster"), Rate(8, 8, 1.0, "one_per_cluster")
-    assert rates.Rates(miss, trace, rates.UNKNOWN, cluster="dialogue").table().splitlines() == [
+    assert rates.PolicyRates(
+        miss, trace, rates.UNKNOWN_RATE, cluster="dialogue"
+    ).table().splitlines() == [
         "one secret a dialogue, 8 dialogues          count     of     rate   at most",
         "miss    a value passed over by pi               1      8  12.50 %   52.66 %",
         "trace   the redacted point still differs        8      8 100.00 %  100.00 %",
@@ -310,16 +382,20 @@ def test_the_table_names_each_rate_and_what_it_counts():
 
 def test_the_table_fits_a_terminal_and_rounds_bounds_upwards():
     some = points(*(f"[{n}]" for n in range(400)))
-    table = rates.rates(some, policies.oracle, policies.none).table()
+    table = rates.measure_rates(
+        some, regex_policies.oracle_policy, regex_policies.none_policy
+    ).table()
     assert max(map(len, table.splitlines())) <= 80
     assert "0.92 %" in table  # 0.9180 %
-    assert rates._up(0.03) == "3.00 %" and rates._up(1.0) == "100.00 %"
+    assert (
+        rates._percent_rounded_up(0.03) == "3.00 %" and rates._percent_rounded_up(1.0) == "100.00 %"
+    )
 
 
 def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
     text = "7 " * 3000
     one = Point("d/0", "ann", text, tuple(Secret("id", 2 * i, 2 * i + 1) for i in range(3000)))
-    found = rates.rates([one], policies.none, policies.none)
+    found = rates.measure_rates([one], regex_policies.none_policy, regex_policies.none_policy)
     assert (found.trace.count, found.trace.of, found.trace.all) == (1, 1, None)
     assert found.miss.all == (3000, 3000)
 
@@ -328,11 +404,18 @@ def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
     ("call", "message"),
     [
         (
-            lambda: rates.rates(POINTS, policies.none, policies.none, judged=0),
+            lambda: rates.measure_rates(
+                POINTS, regex_policies.none_policy, regex_policies.none_policy, judged=0
+            ),
             "judged=0: must be at least 1",
         ),
-        (lambda: rates.rates(POINTS, policies.none, policies.none, cluster="x"), "cluster='x'"),
-        (lambda: rates.assumed(1.5), r"rate=1.5: must be in \[0, 1\]"),
+        (
+            lambda: rates.measure_rates(
+                POINTS, regex_policies.none_policy, regex_policies.none_policy, cluster="x"
+            ),
+            "cluster='x'",
+        ),
+        (lambda: rates.assumed_rate(1.5), r"rate=1.5: must be in \[0, 1\]"),
     ],
 )
 def test_bad_arguments_are_named(call, message):
@@ -344,14 +427,14 @@ def test_bad_arguments_are_named(call, message):
 
 
 def one(user, *, fails, sure=True, again=None, start=0, order=None):
-    order = order or rates._order(0, user, start)
+    order = order or rates._draw_order(0, user, start)
     traits = ("1 to 4", "", "")
-    return rates.Judged(user, "name", order, fails, fails, fails, traits, sure, again)
+    return rates.JudgedSecret(user, "name", order, fails, fails, fails, traits, sure, again)
 
 
 def test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else():
     rows = [one(f"u{k}", fails=k < 3, sure=k % 2 == 0) for k in range(10)]  # 1 of the 3 is doubted
-    counter = rates.RateCounter(policies.none, policies.none)
+    counter = rates.RateCounter(regex_policies.none_policy, regex_policies.none_policy)
     trace = counter.rates(of=rows).trace
     assert (trace.count, trace.of, trace.all) == (3, 6, (3, 10))
     # What is taken of a user does not hide a failure behind a mark that nobody else saw.
@@ -368,14 +451,16 @@ def test_what_the_first_reader_overlooked_is_added_to_the_bound():
     rows = [one(f"u{k}", fails=k < 3, again="found" if k < 40 else "") for k in range(100)]
     rows += [one(f"v{k}", fails=k < 2, again="new") for k in range(5)]
     rows += [one(f"w{k}", fails=False, sure=False, again="new") for k in range(9)]  # doubted
-    counter = rates.RateCounter(policies.none, policies.none)
+    counter = rates.RateCounter(regex_policies.none_policy, regex_policies.none_policy)
     trace = counter.rates(of=rows).trace
     assert (trace.count, trace.of, trace.again) == (3, 100, (2, 45))
     parts = [
         rates.clopper_pearson_upper(x, n, confidence=1 - 0.0125) for x, n in ((3, 100), (2, 45))
     ]
     assert trace.upper == pytest.approx(sum(parts))
-    again = rates.from_json(json.loads(json.dumps(counter.rates(of=rows).to_json())), judged=2)
+    again = rates.rates_from_json(
+        json.loads(json.dumps(counter.rates(of=rows).to_json())), judged=2
+    )
     assert again.trace == counter.rates(judged=2, of=rows).trace and again.trace.upper > trace.upper
     alone = [one("u", fails=False, again="")]
     assert (
@@ -440,8 +525,8 @@ def coverage(n=660, draws=2_000, **how):
     two = one_reader = 0
     for _ in range(draws):
         count, of, again = World(rng, n, **how).counts()
-        two += rates.bound(count, of, again, alpha=0.025) >= truth
-        one_reader += rates.bound(count, of, alpha=0.025) >= truth
+        two += rates.rate_upper_bound(count, of, again, alpha=0.025) >= truth
+        one_reader += rates.rate_upper_bound(count, of, alpha=0.025) >= truth
     return two / draws, one_reader / draws
 
 
@@ -458,14 +543,14 @@ def test_the_counter_counts_as_the_simulation_does():
     rng = np.random.default_rng(1)
     for k in range(8):
         world = World(rng, 200, **(SLIPS, HARDER)[k % 2], share=0.3, decided=k % 4 < 2)
-        found = rates._rate("trace", world.rows(), 0.025)
+        found = rates._count_rate("trace", world.rows(), 0.025)
         assert (found.count, found.of, found.again) == world.counts()
 
 
 def test_bounds_on_average_are_of_the_same_counts():
-    pi = policies.miss(policies.oracle, 0.3, seed=0)
+    pi = policy_changes.with_misses(regex_policies.oracle_policy, 0.3, seed=0)
     sure, mean = (
-        rates.rates(POINTS, pi, policies.everything, judged=2, how=how)
+        rates.measure_rates(POINTS, pi, regex_policies.everything_policy, judged=2, how=how)
         for how in ("one_per_cluster", "exchangeable")
     )
     assert (mean.trace.count, mean.trace.of) == (sure.trace.count, sure.trace.of)
@@ -475,4 +560,4 @@ def test_bounds_on_average_are_of_the_same_counts():
         "exchangeable", "policy"
     }  # fmt: skip
     with pytest.raises(ValueError, match="how"):
-        rates.rates(POINTS, pi, policies.none, how="assumed")
+        rates.measure_rates(POINTS, pi, regex_policies.none_policy, how="assumed")

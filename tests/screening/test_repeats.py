@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crtlib.screening import policies, rates, redaction
-from crtlib.screening.policy import Policy, steady
-from crtlib.screening.redaction import TextCounts, prepare, redact, text_hash
+from crtlib.screening import deduplication, policy_changes, preparation, rates, regex_policies
+from crtlib.screening.deduplication import TextCounts, hash_point_text
+from crtlib.screening.policy import Policy, stable_under_masking
+from crtlib.screening.preparation import prepare_points
+from crtlib.screening.redaction import redact
 from crtlib.text.records import MASK, Point, Secret
 
 WORDS = ["ada", "bob", "it is", "7", "thanks", f"{MASK}"]
@@ -38,7 +40,7 @@ def drawn(coin, n):
 
 
 def parts(points, pi, pi_c, duplicates, scope="all"):
-    made = prepare(points, pi(points), pi_c(points), dedup=scope, duplicates=duplicates)
+    made = prepare_points(points, pi(points), pi_c(points), dedup=scope, duplicates=duplicates)
     return Counter(p.text for p in made.public), Counter(p.text for p in made.private)
 
 
@@ -52,13 +54,13 @@ def is_private(point, pi, pi_c):
     pi=st.sampled_from([(), ("ada",), ("ada", "7"), ("bob",)]),
     pi_c=st.sampled_from([(), ("bob",), ("ada", "bob")]),
     gamma=st.sampled_from([0.0, 0.5]),
-    duplicates=st.sampled_from(redaction.CERTIFIABLE),
+    duplicates=st.sampled_from(preparation.CERTIFIABLE_TREATMENTS),
     scope=st.sampled_from(["all", "flagged"]),
 )
 def test_one_message_decides_about_no_other(seed, pi, pi_c, gamma, duplicates, scope):
     """What one private message may change, whichever others repeat it: one private point."""
     coin = random.Random(seed)
-    pi, pi_c = policies.miss(_flag(*pi), gamma, 0), _flag(*pi_c)
+    pi, pi_c = policy_changes.with_misses(_flag(*pi), gamma, 0), _flag(*pi_c)
     points = drawn(coin, coin.randint(2, 12))
     k = coin.randrange(len(points))
     (other,) = drawn(coin, 1)
@@ -80,7 +82,7 @@ def test_dropped_copies_of_private_points_change_their_number():
     pi = _flag("ada")
     sizes = {
         form: [parts(world, pi, pi, form)[1].total() for world in (points, changed)]
-        for form in ("drop", *redaction.CERTIFIABLE)
+        for form in ("drop", *preparation.CERTIFIABLE_TREATMENTS)
     }
     assert sizes == {"drop": [1, 2], "mask": [2, 2], "mask_private": [2, 2]}
 
@@ -91,27 +93,27 @@ def test_dropped_copies_of_private_points_change_their_number():
     pi=st.sampled_from([(), ("ada",), ("ada", "7"), ("bob",), ("it is", "ada")]),
     pi_c=st.sampled_from([(), ("bob",), ("ada", "bob", "7")]),
     gamma=st.sampled_from([0.0, 0.5]),
-    duplicates=st.sampled_from(redaction.CERTIFIABLE),
+    duplicates=st.sampled_from(preparation.CERTIFIABLE_TREATMENTS),
 )
 def test_a_secret_without_a_trace_changes_nothing(seed, pi, pi_c, gamma, duplicates):
     """Of each secret that counts neither as a trace nor as public: both worlds read the same, in
     the same order."""
     coin = random.Random(seed)
-    pi, pi_c = policies.miss(_flag(*pi), gamma, 0), _flag(*pi_c)
+    pi, pi_c = policy_changes.with_misses(_flag(*pi), gamma, 0), _flag(*pi_c)
     points = [
         replace(p, secrets=tuple(Secret("x", i, i + 3) for i in _starts(p.text, ("ada", "bob"))))
         for p in drawn(coin, coin.randint(2, 12))
     ]
     counter = rates.RateCounter(pi, pi_c, texts=TextCounts(points))
     counter.add([replace(p, thread=p.id) for p in points])
-    made = prepare(points, pi(points), pi_c(points), duplicates=duplicates)
+    made = prepare_points(points, pi(points), pi_c(points), duplicates=duplicates)
     rows = iter(counter.rows)
     for k, p in enumerate(points):
         for s in p.secrets:
             row = next(rows)
             same = [t for t in p.secrets if p.text[t.start : t.end] == p.text[s.start : s.end]]
             changed = [*points[:k], redact(p, same), *points[k + 1 :]]
-            again = prepare(changed, pi(changed), pi_c(changed), duplicates=duplicates)
+            again = prepare_points(changed, pi(changed), pi_c(changed), duplicates=duplicates)
             if not (row.trace or row.public):
                 assert [q.text for q in again.public] == [q.text for q in made.public]
                 assert [q.text for q in again.private] == [q.text for q in made.private]
@@ -132,11 +134,13 @@ def test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats():
     twice = [said(0, "it is ada"), said(1, "it is ada")]
     masked = [said(0, "it is ada"), said(1, f"it is {MASK}")]
     for points, count in ((unique, 0), (twice, 2), (masked, 1)):
-        assert rates.rates(points, pi, pi).trace.count == count
-        assert rates.rates(points, pi, pi, dedup="none").trace.count == 0
-    found = rates.rates(unique, pi, pi, whole_text=[*unique, said(2, "it is ada")])
+        assert rates.measure_rates(points, pi, pi).trace.count == count
+        assert rates.measure_rates(points, pi, pi, dedup="none").trace.count == 0
+    found = rates.measure_rates(unique, pi, pi, whole_text=[*unique, said(2, "it is ada")])
     assert found.trace.count == 1
-    certain = rates.rates(twice, policies.everything, policies.none)
+    certain = rates.measure_rates(
+        twice, regex_policies.everything_policy, regex_policies.none_policy
+    )
     assert (certain.trace.count, certain.gamma) == (0, 0.0)  # all points read <MASK>, copies too
 
 
@@ -146,11 +150,11 @@ def test_texts_are_counted_as_they_are_deduplicated():
     other = Point("1", "v", "USR: a\nUSR: ada", spoken=((5, 15),))
     same = Point("2", "w", "USR: a\nUSR: ada", spoken=((5, 6), (12, 15)))
     counts = TextCounts([one, other])
-    assert not counts.stands_elsewhere(text_hash(one), here=True)
+    assert not counts.stands_elsewhere(hash_point_text(one), here=True)
     counts.add([same])
-    assert counts.stands_elsewhere(text_hash(one), here=True)
-    assert not counts.stands_elsewhere(text_hash(other), here=True)
-    assert redaction.repeats([one, other, same]) == [False, False, True]
+    assert counts.stands_elsewhere(hash_point_text(one), here=True)
+    assert not counts.stands_elsewhere(hash_point_text(other), here=True)
+    assert deduplication.mark_repeats([one, other, same]) == [False, False, True]
 
 
 # --------------------------------------------------------------------------- text alone
@@ -170,7 +174,11 @@ def test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so():
     by_id = Policy("by_id", flag, reads_ids=True)
     by_id(points)
     assert seen == [("d/0", "ann", "d")]
-    for made in (policies.union(by_id, policies.none), steady(by_id), by_id):
+    for made in (
+        policy_changes.union_policy(by_id, regex_policies.none_policy),
+        stable_under_masking(by_id),
+        by_id,
+    ):
         assert made.reads_ids
 
 
@@ -178,7 +186,7 @@ def test_the_dial_misses_the_same_in_every_copy_and_changes_no_other_label():
     pi = _flag("ada", "bob", "7")
     copies = [Point(str(i), f"u{i}", "ada or bob or 7") for i in range(50)]
     for seed in range(20):
-        dial = policies.miss(pi, 0.5, seed)
+        dial = policy_changes.with_misses(pi, 0.5, seed)
         assert not dial.reads_ids and len(set(dial(copies))) == 1
         (found,) = dial(copies[:1])
         masked = redact(copies[0], [Secret("x", 0, 3)])
@@ -187,12 +195,15 @@ def test_the_dial_misses_the_same_in_every_copy_and_changes_no_other_label():
         assert [masked.text[s.start : s.end] for s in again] == kinds
     texts = [Point(str(i), "u", f"my number is {i}") for i in range(2_000)]
     digits = Policy("digits", lambda points: [[Secret("n", 13, len(p.text))] for p in points])
-    left = sum(not spans for spans in policies.miss(digits, 0.3, 1)(texts))
+    left = sum(not spans for spans in policy_changes.with_misses(digits, 0.3, 1)(texts))
     assert 530 < left < 670  # each value has a coin of its own
 
 
 def test_the_dial_of_recorded_experiments_reads_ids():
-    old = policies.miss(_flag("ada"), 0.5, 0, coin="point")
-    assert old.reads_ids and not policies.miss(_flag("ada"), 0.0, 0, coin="point").reads_ids
+    old = policy_changes.with_misses(_flag("ada"), 0.5, 0, coin="point")
+    assert (
+        old.reads_ids
+        and not policy_changes.with_misses(_flag("ada"), 0.0, 0, coin="point").reads_ids
+    )
     with pytest.raises(ValueError, match="coin='id': must be one of text, point"):
-        policies.miss(_flag("ada"), 0.5, 0, coin="id")
+        policy_changes.with_misses(_flag("ada"), 0.5, 0, coin="id")

@@ -6,10 +6,17 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from crtlib.screening import policies, rates, redaction, tagger
+from crtlib.screening import (
+    cautious,
+    deduplication,
+    detection_recall,
+    rates,
+    regex_policies,
+    tagger,
+)
 from crtlib.screening.policy import Policy
-from crtlib.screening.redaction import prepare
-from crtlib.text import records
+from crtlib.screening.preparation import prepare_points
+from crtlib.text import data_points
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 
 MOST = 2.3
@@ -26,7 +33,7 @@ def turns_in_a_dialogue(n: int) -> tuple[Point, ...]:
     turns = tuple(
         Turn("USR", f"this is turn {i} of Ada", (Secret("name", 0, 4),)) for i in range(n)
     )
-    return records.points(Corpus("long", (Dialogue("d", "ann", turns),)), unit="dialogue")
+    return data_points.make_points(Corpus("long", (Dialogue("d", "ann", turns),)), unit="dialogue")
 
 
 def short_turns(n: int) -> list[Point]:
@@ -46,17 +53,21 @@ def near_texts(n: int) -> list[Point]:
     return [Point(str(i), "u", " ".join(str(i * k) for k in range(7, 19))) for i in range(n)]
 
 
-digits = policies.regex("wikitext2")
+digits = regex_policies.corpus_regex_policy("wikitext2")
 
 
 def prepared(points: Sequence[Point]) -> object:
     flags = digits(points)
-    counted = rates.rates(points, digits, digits, flags=flags, cautious_flags=flags)
-    return prepare(points, flags, flags), counted, rates.recall(points, flags)
+    counted = rates.measure_rates(points, digits, digits, flags=flags, cautious_flags=flags)
+    return (
+        prepare_points(points, flags, flags),
+        counted,
+        detection_recall.recall_by_kind(points, flags),
+    )
 
 
 def tagged() -> Policy:
-    return tagger.conservative(tagger.fit(short_turns(64), seed=0, epochs=1))
+    return tagger.conservative_tagger_policy(tagger.train_tagger(short_turns(64), seed=0, epochs=1))
 
 
 JOBS: dict[str, tuple[Callable, Callable, int]] = {
@@ -67,18 +78,24 @@ JOBS: dict[str, tuple[Callable, Callable, int]] = {
     "tagger, a long line": (long_line, tagged, 400),
     "tagger, turns": (short_turns, tagged, 1_500),
     "teaching a tagger, turns": (
-        short_turns, lambda p: tagger.fit(p, seed=0, epochs=1), 1_500
+        short_turns,
+        lambda p: tagger.train_tagger(p, seed=0, epochs=1),
+        1_500,
     ),
-    "cautious, a long line": (long_line, policies.cautious(), 5_000),
-    "exact": (near_texts, lambda p: redaction.repeats(p, "exact"), 60_000),
-    "bloom": (near_texts, lambda p: redaction.repeats(p, "bloom"), 60_000),
-    "near": (near_texts, lambda p: redaction.repeats(p, "near"), 1_500),
-    "near, a long line": (long_line, lambda p: redaction.repeats(p, "near"), 8_000),
+    "cautious, a long line": (long_line, cautious.cautious_policy(), 5_000),
+    "exact": (near_texts, lambda p: deduplication.mark_repeats(p, "exact"), 60_000),
+    "bloom": (near_texts, lambda p: deduplication.mark_repeats(p, "bloom"), 60_000),
+    "near": (near_texts, lambda p: deduplication.mark_repeats(p, "near"), 1_500),
+    "near, a long line": (long_line, lambda p: deduplication.mark_repeats(p, "near"), 8_000),
     **{
-        f"regex:{corpus}, a long line": (long_line, policies.regex(corpus), 2_500)
-        for corpus in policies.SHAPES
+        f"regex:{corpus}, a long line": (
+            long_line,
+            regex_policies.corpus_regex_policy(corpus),
+            2_500,
+        )
+        for corpus in regex_policies.REGEX_CORPORA
     },
-}  # fmt: skip
+}
 
 
 def seconds(job: Callable, given: object) -> float:
@@ -155,9 +172,9 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("corpus", policies.SHAPES)
+@pytest.mark.parametrize("corpus", regex_policies.REGEX_CORPORA)
 def test_no_repeated_piece_makes_an_expression_quadratic(corpus):
-    policy = policies.regex(corpus)
+    policy = regex_policies.corpus_regex_policy(corpus)
     slow = {}
     for name, piece in HOSTILE.items():
 

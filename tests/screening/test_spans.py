@@ -5,7 +5,13 @@ import itertools
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from crtlib.screening.redaction import around, merged, missed, overlaps, redact
+from crtlib.screening.redaction import (
+    cut_around_masks,
+    find_missed_secrets,
+    merge_spans,
+    overlapping_pairs,
+    redact,
+)
 from crtlib.text.records import MASK, Point, Secret
 
 SPANS = st.lists(st.integers(0, 20), max_size=8, unique=True).map(
@@ -22,7 +28,7 @@ def characters(spans):
 
 @given(SPANS, SPANS)
 def test_overlaps_are_the_pairs_that_share_a_character(first, second):
-    assert list(overlaps(first, second)) == [
+    assert list(overlapping_pairs(first, second)) == [
         (a, b) for a in first for b in second if characters([a]) & characters([b])
     ]
 
@@ -30,12 +36,14 @@ def test_overlaps_are_the_pairs_that_share_a_character(first, second):
 @given(SPANS, SPANS)
 def test_missed_are_those_with_a_character_in_clear(secrets, spans):
     covered, point = characters(spans), Point("0", "u", "x" * 21, tuple(secrets))
-    assert missed(point, spans) == tuple(s for s in secrets if characters([s]) - covered)
+    assert find_missed_secrets(point, spans) == tuple(
+        s for s in secrets if characters([s]) - covered
+    )
 
 
 @given(SPANS, SPANS)
 def test_a_union_covers_what_its_parts_cover_and_nothing_touches(first, second):
-    union = merged([first, second])
+    union = merge_spans([first, second])
     assert characters(union) == characters(first) | characters(second)
     assert all(a.end < b.start for a, b in itertools.pairwise(union))
     for s in union:
@@ -47,7 +55,7 @@ def test_a_union_covers_what_its_parts_cover_and_nothing_touches(first, second):
 def test_nothing_is_flagged_in_a_mask(spans):
     text = f"ab{MASK}cd{MASK}efgh"
     masks = {i for i in range(len(text)) if 2 <= i < 8 or 10 <= i < 16}
-    assert characters(around(text, spans)) == characters(spans) - masks
+    assert characters(cut_around_masks(text, spans)) == characters(spans) - masks
 
 
 @given(SPANS, st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted))
@@ -61,5 +69,5 @@ def test_the_turns_own_words_are_found_again_among_the_masks(flags, own):
     clear = "".join(c for i, c in enumerate(text) if i in inside - characters(flags))
     assert done.text[a:b].replace(MASK, "") == clear
     assert done.text[a:b].count(MASK) == len(
-        {m for m in merged([flags]) if characters([m]) & inside}
+        {m for m in merge_spans([flags]) if characters([m]) & inside}
     )

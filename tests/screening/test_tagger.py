@@ -9,19 +9,33 @@ import pytest
 import torch
 
 from confide import __main__ as cli
-from crtlib.screening import policies, rates, tagger
-from crtlib.screening.policy import detector, plain_under, runs, trimmed, words
-from crtlib.text import canaries, corpora, customersim, records
+from crtlib.screening import (
+    detection_recall,
+    policies,
+    policy_changes,
+    rates,
+    regex_policies,
+    tagger,
+    word_scorers,
+)
+from crtlib.screening.detectors import (
+    detector_policy,
+    join_flagged_words,
+    plain_score_limit,
+    trim_plain_words,
+    word_spans,
+)
+from crtlib.text import canaries, corpora, customersim, data_points, jsonl
 from crtlib.text.records import MASK, Point, Secret
 from tests.text import original
 
-TRAIN = records.points(customersim.simulate(60, 0, "paper"), unit="turn")
-TEST = records.points(customersim.simulate(40, 1, "paper"), unit="turn")
+TRAIN = data_points.make_points(customersim.simulate_corpus(60, 0, "paper"), unit="turn")
+TEST = data_points.make_points(customersim.simulate_corpus(40, 1, "paper"), unit="turn")
 
 
 @pytest.fixture(scope="module")
 def learned():
-    return tagger.fit(TRAIN, seed=0, epochs=8)
+    return tagger.train_tagger(TRAIN, seed=0, epochs=8)
 
 
 def test_it_finds_secrets_that_it_never_saw(learned):
@@ -31,9 +45,9 @@ def test_it_finds_secrets_that_it_never_saw(learned):
         for p in TEST
     ]
     assert sum(len(p.secrets) for p in fresh) > 50
-    for policy in (tagger.redacting(learned), tagger.conservative(learned)):
-        assert rates.recall(fresh, policy(fresh)).loc["all", "recall"] > 0.7
-    table = rates.recall(TEST, tagger.redacting(learned)(TEST))
+    for policy in (tagger.tagger_policy(learned), tagger.conservative_tagger_policy(learned)):
+        assert detection_recall.recall_by_kind(fresh, policy(fresh)).loc["all", "recall"] > 0.7
+    table = detection_recall.recall_by_kind(TEST, tagger.tagger_policy(learned)(TEST))
     assert table.loc["all", "precision"] > 0.8
     assert set(table.index) == {*learned.kinds, "all"}
 
@@ -42,30 +56,32 @@ def test_the_conservative_policy_flags_every_character_that_pi_flags(learned):
     def characters(spans):
         return {i for s in spans for i in range(s.start, s.end)}
 
-    pi, pi_c = tagger.redacting(learned)(TEST), tagger.conservative(learned)(TEST)
+    pi, pi_c = tagger.tagger_policy(learned)(TEST), tagger.conservative_tagger_policy(learned)(TEST)
     assert any(map(bool, pi))
     for few, more in zip(pi, pi_c, strict=True):
         assert characters(few) <= characters(more)
-    everything = detector("all", learned.kinds, learned.probabilities, 1.0)(TEST)
+    everything = detector_policy("all", learned.kinds, learned.probabilities, 1.0)(TEST)
     assert sum(map(bool, everything)) >= sum(map(bool, pi_c))
 
 
 def asked_once(made):
     """The tagger's pi without what it asks with spans masked."""
-    plain = plain_under(made.threshold)
-    return replace(detector("tagger", made.kinds, made.probabilities, plain), own_words=False)
+    plain = plain_score_limit(made.threshold)
+    return replace(
+        detector_policy("tagger", made.kinds, made.probabilities, plain), own_words=False
+    )
 
 
 def test_thresholds_are_those_of_the_scores(learned):
     for threshold in (0.1, 0.3, 0.9):
         each = replace(learned, threshold=threshold)
         once = asked_once(each)(TEST)
-        steady = tagger.redacting(each)(TEST)
+        steady = tagger.tagger_policy(each)(TEST)
         scores = each.probabilities(TEST)
         for p, spans, kept, found in zip(TEST, once, steady, scores, strict=True):
             assert np.allclose(found.sum(1), 1, atol=1e-5)
-            flagged = trimmed(p.text, found[:, 0] <= 1 - threshold + 1e-9)
-            for (a, b), word in zip(words(p.text), flagged, strict=True):
+            flagged = trim_plain_words(p.text, found[:, 0] <= 1 - threshold + 1e-9)
+            for (a, b), word in zip(word_spans(p.text), flagged, strict=True):
                 assert any(s.start <= a and b <= s.end for s in spans) == word
                 if any(s.start <= a and b <= s.end for s in kept) and not word:  # beside a mask
                     assert len(kept) > 1
@@ -77,14 +93,14 @@ def test_a_span_that_stays_beside_masks_stays_beside_values(learned):
     secret that was not missed."""
     each = replace(learned, threshold=0.1)
     left = {}
-    for name, pi in (("once", asked_once(each)), ("steady", tagger.redacting(each))):
+    for name, pi in (("once", asked_once(each)), ("steady", tagger.tagger_policy(each))):
         judged = rates.RateCounter(pi, pi).add(TEST)
         left[name] = sum(bool(j.trace and not j.miss) for j in judged)
     assert left["steady"] < left["once"]
 
 
 def test_labels_depend_on_the_point_and_not_on_its_company(learned):
-    policy = tagger.conservative(learned)
+    policy = tagger.conservative_tagger_policy(learned)
     together = policy(TEST[:80])
     assert together[::-1] == [policy([p])[0] for p in reversed(TEST[:80])]
 
@@ -92,7 +108,7 @@ def test_labels_depend_on_the_point_and_not_on_its_company(learned):
 def test_a_mask_is_never_flagged_and_no_text_crashes(learned):
     texts = ["", " ", MASK, f"{MASK}{MASK}", f"USR: {MASK} {MASK}.", f"x{MASK}y <MASK", "\n\n", "☃"]
     points = [Point(str(i), "u", t) for i, t in enumerate(texts)]
-    labels = detector("all", learned.kinds, learned.probabilities, 1.0)(points)
+    labels = detector_policy("all", learned.kinds, learned.probabilities, 1.0)(points)
     for spans, p in zip(labels, points, strict=True):
         assert not any(MASK in p.text[s.start : s.end] for s in spans)
         assert all(p.text[s.start : s.end].strip() for s in spans)
@@ -105,18 +121,18 @@ def test_equal_seeds_make_equal_taggers_and_leave_the_global_generator_alone():
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
-    made = [tagger.fit(TRAIN[:60], seed=seed, epochs=1) for seed in (0, 0, 1)]
+    made = [tagger.train_tagger(TRAIN[:60], seed=seed, epochs=1) for seed in (0, 0, 1)]
     assert torch.rand(1) == expected
     scores = [np.concatenate(t.probabilities(TEST[:30])) for t in made]
     assert (scores[0] == scores[1]).all() and (scores[0] != scores[2]).any()
 
 
 def test_saved_and_loaded_it_says_the_same(learned, tmp_path):
-    tagger.save(learned, tmp_path / "t")
+    tagger.save_tagger(learned, tmp_path / "t")
     policy = policies.policy_by_name(f"tagger:{tmp_path / 't'}")
-    assert policy(TEST) == tagger.redacting(learned)(TEST)
+    assert policy(TEST) == tagger.tagger_policy(learned)(TEST)
     careful = policies.policy_by_name(f"tagger_conservative:{tmp_path / 't'}")
-    assert careful(TEST) == tagger.conservative(learned)(TEST)
+    assert careful(TEST) == tagger.conservative_tagger_policy(learned)(TEST)
     assert (policy.name, careful.name) == ("tagger", "tagger_conservative")
 
 
@@ -131,12 +147,12 @@ def test_saved_and_loaded_it_says_the_same(learned, tmp_path):
     ],
 )
 def test_a_damaged_folder_is_refused(learned, tmp_path, file, content, message):
-    tagger.save(learned, tmp_path)
+    tagger.save_tagger(learned, tmp_path)
     (tmp_path / file).unlink()
     if content is not None:
         (tmp_path / file).write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        tagger.load(tmp_path)
+        tagger.load_tagger(tmp_path)
 
 
 def test_neighbouring_secrets_are_two_spans_and_one_secret_is_one():
@@ -144,7 +160,7 @@ def test_neighbouring_secrets_are_two_spans_and_one_secret_is_one():
     begins, goes_on = np.zeros((6, 2)), np.zeros((6, 2))
     begins[1, 0], goes_on[2, 1], begins[3, 1], goes_on[4, 1] = 1, 0.4, 1, 1
     flagged = (begins + goes_on).any(1)
-    spans = runs(text, flagged, begins, goes_on, ("name", "amount"))
+    spans = join_flagged_words(text, flagged, begins, goes_on, ("name", "amount"))
     assert [(s.kind, text[s.start : s.end]) for s in spans] == [
         ("name", "Ada Lovelace"),
         ("amount", "$5,120.50"),
@@ -161,36 +177,50 @@ def test_label_stability_counts_what_it_should(kind):
         return [(Secret("n", 25, 26),) if "341752" in p.text else () for p in points]
 
     policy = {
-        "regex": policies.regex(),
-        "everything": policies.everything,
+        "regex": regex_policies.corpus_regex_policy(),
+        "everything": regex_policies.everything_policy,
         "neighbour": neighbour,
     }
-    assert rates.label_stability(policy[kind], points) == (int(kind == "neighbour"), 1)
+    assert detection_recall.count_unstable_labels(policy[kind], points) == (
+        int(kind == "neighbour"),
+        1,
+    )
 
 
 def test_regular_expressions_are_stable_and_the_tagger_is_measured(learned):
-    assert rates.label_stability(policies.regex(), TEST)[0] == 0
-    changed, secrets = rates.label_stability(tagger.redacting(learned), TEST)
+    assert (
+        detection_recall.count_unstable_labels(regex_policies.corpus_regex_policy(), TEST)[0] == 0
+    )
+    changed, secrets = detection_recall.count_unstable_labels(tagger.tagger_policy(learned), TEST)
     assert 0 <= changed < 0.2 * secrets
 
 
 def test_canaries_are_learned_beside_the_rest():
-    planted = canaries.insert(
-        customersim.simulate(40, 2, "paper"), canaries.make(10, seed=3), copies=2, seed=3
+    planted = canaries.insert_canaries(
+        customersim.simulate_corpus(40, 2, "paper"),
+        canaries.make_canaries(10, seed=3),
+        copies=2,
+        seed=3,
     )
-    made = tagger.fit(records.points(planted, unit="turn"), seed=0, epochs=8)
+    made = tagger.train_tagger(data_points.make_points(planted, unit="turn"), seed=0, epochs=8)
     fresh = [Point("c", "u", f"USR: My ID is: {n}") for n in (341752, 990811, 104020)]
-    labels = tagger.redacting(made)(fresh)
+    labels = tagger.tagger_policy(made)(fresh)
     assert all(any(s.start <= 15 and s.end == 21 for s in spans) for spans in labels)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda t: tagger.fit([Point("0", "u", "hi")], seed=0), "none holds a labelled secret"),
-        (lambda t: tagger.fit([], seed=0), "none holds a labelled secret"),
-        (lambda t: tagger.fit(TRAIN, seed=0, epochs=0), "epochs=0: must be at least 1"),
-        (lambda t: tagger.fit(TRAIN, seed=0, threshold=0.0), r"threshold=0.0: must be in \(0, 1\]"),
+        (
+            lambda t: tagger.train_tagger([Point("0", "u", "hi")], seed=0),
+            "none holds a labelled secret",
+        ),
+        (lambda t: tagger.train_tagger([], seed=0), "none holds a labelled secret"),
+        (lambda t: tagger.train_tagger(TRAIN, seed=0, epochs=0), "epochs=0: must be at least 1"),
+        (
+            lambda t: tagger.train_tagger(TRAIN, seed=0, threshold=0.0),
+            r"threshold=0.0: must be in \(0, 1\]",
+        ),
         (lambda t: policies.policy_by_name("tagger:nowhere"), "nowhere: holds no tagger.json"),
     ],
 )
@@ -207,7 +237,7 @@ def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
         return end.value.code, capsys.readouterr()
 
     file = tmp_path / "d.jsonl"
-    records.write_jsonl(customersim.simulate(30, 5, "paper"), file)
+    jsonl.write_jsonl(customersim.simulate_corpus(30, 5, "paper"), file)
     code, said = run("tagger", file, "--epochs", 2, "--out", tmp_path / "t")
     assert code == 0 and "pi_c (tagger_conservative)" in said.out
     summary = json.loads((tmp_path / "t" / "summary.json").read_text())
@@ -217,8 +247,11 @@ def test_the_command_trains_and_screen_uses_it(tmp_path, monkeypatch, capsys):
     assert run("screen", file, *options, *careful)[0] == 0
     told = json.loads((tmp_path / "s" / "summary.json").read_text())
     assert told["public"] + told["private"] <= told["points"]  # copies of public points are gone
-    bare = original.annotate(corpora.read(file), policies.miss(policies.oracle, 1.0, 0))
-    records.write_jsonl(bare, file)
+    bare = original.annotate(
+        corpora.read_corpus_at(file),
+        policy_changes.with_misses(regex_policies.oracle_policy, 1.0, 0),
+    )
+    jsonl.write_jsonl(bare, file)
     code, said = run("tagger", file, "--out", tmp_path / "none")
     assert code == 2 and "none holds a labelled secret" in said.err and said.err.count("\n") == 1
     assert not (tmp_path / "none").exists()
@@ -254,8 +287,8 @@ def backbone(tmp_path_factory):
 @pytest.fixture(scope="module")
 def encoded(backbone):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tagger.Encoder, "rate", 3e-3)  # it has learned nothing before
-        return tagger.fit(TRAIN[:120], seed=0, epochs=7, backbone=backbone, threshold=0.2)
+        patch.setattr(word_scorers.EncoderScorer, "rate", 3e-3)  # it has learned nothing before
+        return tagger.train_tagger(TRAIN[:120], seed=0, epochs=7, backbone=backbone, threshold=0.2)
 
 
 def test_an_encoder_answers_each_text_as_if_it_stood_alone(encoded):
@@ -264,45 +297,45 @@ def test_an_encoder_answers_each_text_as_if_it_stood_alone(encoded):
     together = encoded.probabilities(points)
     for p, found in zip(points, together, strict=True):
         assert np.array_equal(found, encoded.probabilities([p])[0])
-        assert found.shape == (len(words(p.text)), 1 + 2 * len(encoded.kinds))
+        assert found.shape == (len(word_spans(p.text)), 1 + 2 * len(encoded.kinds))
     assert len(together[20]) > 500  # longer than any model of this kind reads at once
-    for policy in (tagger.redacting(encoded), tagger.conservative(encoded)):
+    for policy in (tagger.tagger_policy(encoded), tagger.conservative_tagger_policy(encoded)):
         assert len(policy(points)) == len(points)
 
 
 def test_an_encoder_learns_and_a_word_is_as_little_plain_as_its_least_plain_token(encoded):
     net = encoded.net
     tokens, of = net.read("USR: I am Wilhelmina.")
-    assert len(tokens) > len(words("USR: I am Wilhelmina.")) and sorted(of) == of
+    assert len(tokens) > len(word_spans("USR: I am Wilhelmina.")) and sorted(of) == of
     with torch.inference_mode():
         ((_, scores),) = net.scores([(tokens, of)])
         alone = net([tokens]).softmax(-1)[:, 0].numpy()
     for k, row in enumerate(scores):
         assert abs(row[0] - min(alone[i] for i, w in enumerate(of) if w == k)) < 1e-5
         losses = [
-            net.loss([net.read(p.text)], [tagger._tags(p, encoded.kinds)]).item()
+            net.loss([net.read(p.text)], [tagger._word_tags(p, encoded.kinds)]).item()
             for p in TRAIN[:50]
         ]
     assert np.mean(losses) < 0.5 * np.log(1 + 2 * len(encoded.kinds))
 
 
 def test_an_encoder_is_saved_with_all_that_reads_it_again(encoded, tmp_path):
-    tagger.save(encoded, tmp_path / "t")
-    again = tagger.load(tmp_path / "t")
+    tagger.save_tagger(encoded, tmp_path / "t")
+    again = tagger.load_tagger(tmp_path / "t")
     assert (again.threshold, again.backbone) == (0.2, encoded.backbone)
-    assert tagger.redacting(again)(TEST[:50]) == tagger.redacting(encoded)(TEST[:50])
+    assert tagger.tagger_policy(again)(TEST[:50]) == tagger.tagger_policy(encoded)(TEST[:50])
     (tmp_path / "t" / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="is damaged or is no tagger"):
-        tagger.load(tmp_path / "t")
+        tagger.load_tagger(tmp_path / "t")
 
 
 def test_a_backbone_that_is_none_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("CRTLIB_CACHE", str(tmp_path))
-    monkeypatch.setattr("crtlib.screening.tagger.PACKAGE", "no_such_package")
+    monkeypatch.setattr("crtlib.screening.word_scorers.MINILM_PACKAGE", "no_such_package")
     for name, says in (
         ("minilm", r"needs crtlib\[encoder\]"),
         (str(tmp_path), "is no encoder of transformers"),
     ):
         with pytest.raises(ValueError, match=says) as error:
-            tagger.fit(TRAIN[:50], seed=0, backbone=name)
+            tagger.train_tagger(TRAIN[:50], seed=0, backbone=name)
         assert "\n" not in str(error.value)

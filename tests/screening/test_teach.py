@@ -5,53 +5,53 @@ from dataclasses import asdict
 
 import pytest
 
+from confide.labels import drawing, imports, judged_turns, label_tasks
 from confide.screening import teaching
-from confide.text import labels
 from crtlib.screening import rates, tagger
-from crtlib.screening.policy import shift
-from crtlib.screening.policy import teaching as taught_by
-from crtlib.text import customersim, records
+from crtlib.screening.taught_text import digest_teaching_points as taught_by
+from crtlib.screening.taught_text import measure_shift
+from crtlib.text import customersim, data_points, jsonl
 from crtlib.text.records import Dialogue, Point, Turn
 
-CORPUS = customersim.simulate(40, 0)
-POINTS = records.points(CORPUS, unit="turn")
+CORPUS = customersim.simulate_corpus(40, 0)
+POINTS = data_points.make_points(CORPUS, unit="turn")
 
 
 @pytest.fixture
 def file(tmp_path):
-    records.write_jsonl(CORPUS, tmp_path / "c.jsonl")
+    jsonl.write_jsonl(CORPUS, tmp_path / "c.jsonl")
     return tmp_path / "c.jsonl"
 
 
 def test_a_taught_policy_says_how_unlike_a_text_is_and_its_teachers_do_not_judge(file, tmp_path):
-    taught = teaching.make(file, tmp_path / "t", epochs=1, heldout=0.25)
-    pi, pi_c = tagger.redacting(taught.tagger), tagger.conservative(taught.tagger)
-    found = rates.rates(POINTS, pi, pi_c)
+    taught = teaching.teach_tagger(file, tmp_path / "t", epochs=1, heldout=0.25)
+    pi, pi_c = tagger.tagger_policy(taught.tagger), tagger.conservative_tagger_policy(taught.tagger)
+    found = rates.measure_rates(POINTS, pi, pi_c)
     assert found.trace.of == 10 and found.left_out > 0
     (known,) = dict.fromkeys((*pi.taught_by, *pi_c.taught_by))
     other = [Point(str(i), "u", f"Wherefore ART THOU, RoMeO{i}xX?") for i in range(9)]
-    alike, unlike = shift(POINTS, known), shift(other, known)
+    alike, unlike = measure_shift(POINTS, known), measure_shift(other, known)
     assert unlike.words > 0.9 and unlike.shapes > 0.2 > alike.words
 
 
 def test_shift_counts_unseen_words_and_shapes():
     known = taught_by([Point("0", "u", "USR: see Ada at 12", (), ((5, 18),))])
     other = Point("1", "u", "USR: see McKay at 99", (), ((5, 20),))
-    found = shift([other], known)
+    found = measure_shift([other], known)
     assert (found.words, found.shapes, found.of) == (1 / 4, 1 / 4, 4)
-    assert shift([Point("2", "u", "")], known).of == 0
+    assert measure_shift([Point("2", "u", "")], known).of == 0
 
 
 def test_teaching_says_what_both_operating_points_miss(file, tmp_path):
-    taught = teaching.make(file, tmp_path / "t", epochs=2, seed=3)
-    again = teaching.make(file, tmp_path / "t", epochs=2, seed=3)
+    taught = teaching.teach_tagger(file, tmp_path / "t", epochs=2, seed=3)
+    again = teaching.teach_tagger(file, tmp_path / "t", epochs=2, seed=3)
     assert again is None and (tmp_path / "t" / "tagger.json").stat().st_mode & 0o777 == 0o600
     summary = json.loads((tmp_path / "t" / "summary.json").read_text())
     assert summary["taught_points"] + summary["judged_points"] == len(POINTS)
     for name in ("pi", "pi_c"):
         assert summary[name]["rates"]["trace"]["of"] == round(0.3 * 40)
         assert summary[name]["rates"] == taught.rates[name].to_json()
-    again = tagger.load(tmp_path / "t")
+    again = tagger.load_tagger(tmp_path / "t")
     assert again.taught_by == taught.tagger.taught_by
     assert taught.text().count("one secret a user") == 2
     text = (tmp_path / "t" / "tagger.json").read_text() + (
@@ -62,11 +62,11 @@ def test_teaching_says_what_both_operating_points_miss(file, tmp_path):
 
 def test_bad_arguments_are_named(file, tmp_path):
     with pytest.raises(ValueError, match=r"heldout=1.0: must be in \(0, 1\)"):
-        teaching.make(file, tmp_path / "t", heldout=1.0)
+        teaching.teach_tagger(file, tmp_path / "t", heldout=1.0)
     bare = [Dialogue(d.id, d.user, (Turn("USR", "hi"),)) for d in CORPUS.dialogues]
-    records.write_jsonl(bare, file)
+    jsonl.write_jsonl(bare, file)
     with pytest.raises(ValueError, match="none holds a labelled secret"):
-        teaching.make(file, tmp_path / "t")
+        teaching.teach_tagger(file, tmp_path / "t")
 
 
 def test_several_sets_of_labels_teach_and_the_first_judges(file, tmp_path):
@@ -76,28 +76,33 @@ def test_several_sets_of_labels_teach_and_the_first_judges(file, tmp_path):
 
     def read(name, **how):
         kinds = sorted({s.kind for spans in truth.values() for s in spans})
-        labels.sample(path, tmp_path / name, turns=12, teach=12, kinds=kinds, **how)
+        drawing.draw_label_tasks(path, tmp_path / name, turns=12, teach=12, kinds=kinds, **how)
         tasks = [
             {
                 "task": t.task,
                 "done": True,
                 "secrets": [asdict(s) for s in truth[f"{t.id}/{t.turn}"]],
             }
-            for t in labels.read_tasks(tmp_path / name)
+            for t in label_tasks.read_tasks(tmp_path / name)
         ]
-        page = {"schema": "crtlib/labels/1", "labels": labels.facts(tmp_path / name)["labels"]}
+        page = {
+            "schema": "crtlib/labels/1",
+            "labels": label_tasks.read_label_facts(tmp_path / name)["labels"],
+        }
         done = tmp_path / "done.json"
         done.write_text(json.dumps(page | {"annotator": "a", "tasks": tasks}))
-        labels.take(path, done, tmp_path / name)
-        return labels.points(path, tmp_path / name, part="teach", unit="turn")
+        imports.import_labels(path, done, tmp_path / name)
+        return judged_turns.read_labelled_points(path, tmp_path / name, part="teach", unit="turn")
 
     one = read("one", seed=1)
-    first = teaching.make(path, tmp_path / "t1", labels=tmp_path / "one", epochs=2, seed=0)
-    policy = tagger.redacting(first.tagger)
+    first = teaching.teach_tagger(path, tmp_path / "t1", labels=tmp_path / "one", epochs=2, seed=0)
+    policy = tagger.tagger_policy(first.tagger)
     two = read("two", seed=2, policy=policy, doubt=first.tagger.doubt)
     both = [tmp_path / "one", tmp_path / "two"]
-    taught = teaching.make(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
-    judges = {p.user for p in labels.points(path, both[0], part="judge", unit="turn")}
+    taught = teaching.teach_tagger(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
+    judges = {
+        p.user for p in judged_turns.read_labelled_points(path, both[0], part="judge", unit="turn")
+    }
     assert judges & {p.user for p in two}
     kept = [p for p in (*one, *two) if p.user not in judges]
     assert taught.summary["taught_points"] == len(kept) > len(one)

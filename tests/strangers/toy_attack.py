@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from crtlib.attacks.attack import Attack, over_seeds, register
-from crtlib.intervals import Band
+from crtlib.attacks.attack import Attack, register_attack, summarise_over_seeds
+from crtlib.intervals import ChanceBand
 from crtlib.models import scoring
 
 
@@ -16,11 +16,11 @@ def measure(subject):
 
 
 def summary(table):
-    unknown = Band(math.nan, math.nan, math.nan, 0.95)  # what chance shows is not known
-    return over_seeds(table, metric="toy_likelihood", band=lambda seeds, points: unknown)
+    unknown = ChanceBand(math.nan, math.nan, math.nan, 0.95)  # what chance shows is not known
+    return summarise_over_seeds(table, metric="toy_likelihood", band=lambda seeds, points: unknown)
 
 
-ATTACK = register(
+ATTACK = register_attack(
     Attack(
         name="toy_attack",
         label="Toy attack",

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn, register, simulated
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.sources import register_corpus, simulated_source
 
 
 def draw(dialogues, seed, variety):
@@ -15,6 +16,6 @@ def draw(dialogues, seed, variety):
     return Corpus("toy_corpus", tuple(out))
 
 
-SOURCE = register(
-    simulated("toy_corpus", "Toy corpus", draw, sizes={"train": 50, "test": 20}, content="1")
+SOURCE = register_corpus(
+    simulated_source("toy_corpus", "Toy corpus", draw, sizes={"train": 50, "test": 20}, content="1")
 )

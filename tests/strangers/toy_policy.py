@@ -2,7 +2,7 @@
 
 import re
 
-from crtlib.screening.policy import Policy, register
+from crtlib.screening.policy import Policy, register_policy
 from crtlib.text.records import Secret
 
 
@@ -10,6 +10,6 @@ def flag(points):
     return [[Secret("number", *m.span()) for m in re.finditer(r"\d+", p.text)] for p in points]
 
 
-@register("toy_policy")
+@register_policy("toy_policy")
 def make(_):
     return Policy("toy_policy", flag)

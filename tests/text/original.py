@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crtlib.screening.policy import Flag, checked
-from crtlib.text import records
+from crtlib.screening.policy import FlagFunction, as_policy
+from crtlib.text import data_points, jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 SPLITS = ("train", "valid", "test")
@@ -53,15 +53,15 @@ def read(folder: str | os.PathLike, split: str) -> Corpus:
     left out.
     """
     (path,) = files(folder, split)
-    every = [_dialogue(record) for _, record in records.json_lines(path)]
+    every = [_dialogue(record) for _, record in jsonl.read_json_objects(path)]
     dialogues = tuple(d for d in every if d)
     canaries = len(every) - len(dialogues)
     return Corpus("customersim-shi2021", dialogues, (("canary", canaries),) if canaries else ())
 
 
-def annotate(corpus: Corpus, policy: Flag) -> Corpus:
+def annotate(corpus: Corpus, policy: FlagFunction) -> Corpus:
     """``corpus`` with the policy's spans, turn by turn, in place of its labels."""
-    labels = iter(checked(policy)(records.points(corpus, unit="turn")))
+    labels = iter(as_policy(policy)(data_points.make_points(corpus, unit="turn")))
     dialogues = []
     for d in corpus.dialogues:
         turns = []

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from confide import __main__ as cli
 from confide.text import ingest, readers
 from crtlib.text import corpora
-from crtlib.text.customersim import simulate
-from crtlib.text.records import Corpus, Dialogue, Secret, Turn, points, read_jsonl, write_jsonl
+from crtlib.text.customersim import simulate_corpus
+from crtlib.text.data_points import make_points
+from crtlib.text.jsonl import read_jsonl, write_jsonl
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 from tests.text import original
 
 GOOD = {"id": "d0", "user": "u", "turns": [{"speaker": "USR", "text": "I am Ada.", "secrets": []}]}
@@ -42,7 +44,7 @@ def test_round_trip(tmp_path_factory, made, name):
     path = tmp_path_factory.mktemp("corpus") / name
     corpus = Corpus("c", made)
     write_jsonl(corpus, path)
-    assert corpora.read(path) == corpus
+    assert corpora.read_corpus_at(path) == corpus
     assert len(list(path.parent.iterdir())) == 1
     first = path.read_bytes()
     write_jsonl(iter(made), path)
@@ -50,7 +52,7 @@ def test_round_trip(tmp_path_factory, made, name):
 
 
 def test_format_is_the_documented_one(tmp_path):
-    write_jsonl(simulate(2, 0), tmp_path / "c.jsonl")
+    write_jsonl(simulate_corpus(2, 0), tmp_path / "c.jsonl")
     record = json.loads((tmp_path / "c.jsonl").read_text().splitlines()[1])
     assert list(record) == ["id", "user", "turns"]
     turn = record["turns"][3]
@@ -131,11 +133,11 @@ def test_bad_files(tmp_path):
 
 def test_failed_write_keeps_the_old_file(tmp_path):
     path = tmp_path / "c.jsonl"
-    write_jsonl(simulate(2, 0), path)
+    write_jsonl(simulate_corpus(2, 0), path)
     old = path.read_bytes()
 
     def failing():
-        yield simulate(1, 1).dialogues[0]
+        yield simulate_corpus(1, 1).dialogues[0]
         raise OSError("No space left on device")
 
     with pytest.raises(OSError, match="No space"):
@@ -165,19 +167,19 @@ def test_points_keep_the_secrets(made):
     corpus = Corpus("c", made)
     values = [v for t in corpus.turns() for v in t.values()]
     for unit, count in (("turn", sum(1 for _ in corpus.turns())), ("dialogue", len(corpus))):
-        cut = points(corpus, unit=unit)
+        cut = make_points(corpus, unit=unit)
         assert len(cut) == count == len({p.id for p in cut})
         assert [p.text[s.start : s.end] for p in cut for s in p.secrets] == values
-    whole = points(corpus, unit="dialogue")
-    turn_texts = [p.text for p in points(corpus, unit="turn")]
+    whole = make_points(corpus, unit="dialogue")
+    turn_texts = [p.text for p in make_points(corpus, unit="turn")]
     assert "\n".join(p.text for p in whole) == "\n".join(turn_texts)
 
 
 def test_unit_has_no_default():
     with pytest.raises(TypeError):
-        points(simulate(1, 0))
+        make_points(simulate_corpus(1, 0))
     with pytest.raises(ValueError, match="unit='word': must be one of turn, dialogue"):
-        points(simulate(1, 0), unit="word")
+        make_points(simulate_corpus(1, 0), unit="word")
 
 
 SGD = [
@@ -209,13 +211,13 @@ def data(tmp_path, monkeypatch):
 
 
 def test_load_by_name(data, monkeypatch):
-    sgd = corpora.load("schema_guided")
+    sgd = corpora.load_corpus("schema_guided")
     assert sgd.name == "schema_guided" and len(sgd) == 2
     assert sgd.skipped == (("a span runs outside its utterance", 1),)
-    assert len(corpora.load("schema_guided", limit=1)) == 1
-    assert next(corpora.load("wikitext2", "test").turns()).values() == ("7",)
+    assert len(corpora.load_corpus("schema_guided", limit=1)) == 1
+    assert next(corpora.load_corpus("wikitext2", "test").turns()).values() == ("7",)
     write_jsonl(sgd, data / "own.jsonl")
-    assert corpora.load(data / "own.jsonl").dialogues == sgd.dialogues
+    assert corpora.load_corpus(data / "own.jsonl").dialogues == sgd.dialogues
     for name, split, ok in (
         ("schema_guided", None, True),
         ("schema_guided", "dev", False),
@@ -225,37 +227,41 @@ def test_load_by_name(data, monkeypatch):
         (data / "no.jsonl", None, False),
         ("nothing", None, False),
     ):
-        assert corpora.available(name, split) is ok, name
+        assert corpora.is_corpus_available(name, split) is ok, name
         if not ok:
             with pytest.raises(ValueError) as error:
-                corpora.load(name, split or "train")
+                corpora.load_corpus(name, split or "train")
             assert "\n" not in str(error.value)
             where = {"multiwoz": "https://github.com/budzianowski/multiwoz"}.get(str(name), "")
             assert where in str(error.value)
     with pytest.raises(ValueError, match="limit=0: must be at least 1"):
-        corpora.load("schema_guided", limit=0)
+        corpora.load_corpus("schema_guided", limit=0)
     with pytest.raises(ValueError, match=r"split='test': .* is one file"):
-        corpora.load(data / "own.jsonl", "test")
+        corpora.load_corpus(data / "own.jsonl", "test")
     monkeypatch.delenv("CRTLIB_DATA")
-    assert not corpora.available("schema_guided")
-    assert corpora.available("schema_guided", folder=data / "sgd")
+    assert not corpora.is_corpus_available("schema_guided")
+    assert corpora.is_corpus_available("schema_guided", folder=data / "sgd")
     with pytest.raises(ValueError, match=r"set folder or CRTLIB_DATA; the corpus is at https"):
-        corpora.load("schema_guided")
+        corpora.load_corpus("schema_guided")
 
 
 def test_fingerprint_is_the_content(data):
-    first = corpora.fingerprint("schema_guided")
+    first = corpora.corpus_fingerprint("schema_guided")
     assert len(first) == 64
     path = data / "sgd/train/dialogues_001.json"
     path.with_suffix(".json.gz").write_bytes(gzip.compress(path.read_bytes()))
     path.unlink()
-    assert corpora.fingerprint("schema_guided") == first == corpora.fingerprint("schema_guided")
+    assert (
+        corpora.corpus_fingerprint("schema_guided")
+        == first
+        == corpora.corpus_fingerprint("schema_guided")
+    )
     (data / "sgd/train/dialogues_002.json").write_text("[]")
-    second = corpora.fingerprint("schema_guided")
+    second = corpora.corpus_fingerprint("schema_guided")
     (data / "sgd/train/dialogues_002.json").write_text("[ ]")
-    assert len({first, second, corpora.fingerprint("schema_guided")}) == 3
+    assert len({first, second, corpora.corpus_fingerprint("schema_guided")}) == 3
     with pytest.raises(ValueError, match="no such file"):
-        corpora.fingerprint(data / "no.jsonl")
+        corpora.corpus_fingerprint(data / "no.jsonl")
 
 
 def test_sgd_goes_through_jsonl_on_the_command_line(data, monkeypatch, capsys):
@@ -268,7 +274,10 @@ def test_sgd_goes_through_jsonl_on_the_command_line(data, monkeypatch, capsys):
         return end.value.code, *capsys.readouterr()
 
     code, said, _ = run("schema_guided", "--split", "train", "--out", out)
-    assert code == 0 and corpora.read(out).dialogues == corpora.load("schema_guided").dialogues
+    assert (
+        code == 0
+        and corpora.read_corpus_at(out).dialogues == corpora.load_corpus("schema_guided").dialogues
+    )
     assert "2 dialogues, 2 turns, 1 of them with a secret" in said
     assert "phone 1" in said and "left out: 1 (a span runs outside its utterance)" in said
     code, said, error = run("schema_guided", "--split", "dev", "--out", data / "no.jsonl")
@@ -281,7 +290,9 @@ def on_the_hub(tmp_path, monkeypatch):
     """Parquet files in a folder, loaded as those of the hub are."""
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr(readers, "address", lambda name, split: str(tmp_path / f"{split}*.parquet"))
+    monkeypatch.setattr(
+        readers, "hub_address", lambda name, split: str(tmp_path / f"{split}*.parquet")
+    )
 
     def store(split, rows):
         datasets.Dataset.from_list(rows).to_parquet(tmp_path / f"{split}-0.parquet")
@@ -293,13 +304,13 @@ def test_a_table_on_the_hub_is_read_as_one_of_ones_own(on_the_hub, tmp_path):
     rows = [{"id": "1", "abstract": "We prove that P."}, {"id": "2", "abstract": "b 7"}]
     on_the_hub("part", rows)
     how = {"columns": dict(text="abstract", thread="id"), "no_users": True}
-    made = ingest.ingest(["hub:a/arxiv"], tmp_path / "o", split="part", **how)
+    made = ingest.ingest_sources(["hub:a/arxiv"], tmp_path / "o", split="part", **how)
     assert made.facts.threads == 2
-    assert [t.text for t in corpora.load(tmp_path / "o", "part").turns()] == [
+    assert [t.text for t in corpora.load_corpus(tmp_path / "o", "part").turns()] == [
         row["abstract"] for row in rows
     ]
     with pytest.raises(ValueError, match="cannot be read") as error:
-        ingest.ingest(["hub:a/arxiv"], tmp_path / "p", split="none", **how)
+        ingest.ingest_sources(["hub:a/arxiv"], tmp_path / "p", split="none", **how)
     assert "\n" not in str(error.value)
 
 
@@ -311,13 +322,13 @@ def test_where_the_hub_keeps_a_split():
     ):
         repository = "/".join(name.split("/")[:2])
         expected = f"{base}{repository}@refs/convert/parquet/{where}/*.parquet"
-        assert readers.address(f"hub:{name}", split) == expected
+        assert readers.hub_address(f"hub:{name}", split) == expected
     for name, split in (("hub:wikitext", "train"), ("hub:a/b/c/d", "train"), ("hub:a/b", "../x")):
         with pytest.raises(ValueError, match="must be hub:owner/name"):
-            readers.address(name, split)
+            readers.hub_address(name, split)
 
 
 def test_the_hub_needs_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ValueError, match=r"needs the package datasets \(pip install datasets\)"):
-        next(readers.read("hub:Salesforce/wikitext", "hub", readers.How()))
+        next(readers.read_rows("hub:Salesforce/wikitext", "hub", readers.How()))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crtlib.attacks import leakage
+from crtlib.attacks import token_sequences
 
 
 def plainly(pieces, documents, users):
@@ -30,14 +30,16 @@ token = st.integers(0, 3)  # few tokens, so that sequences repeat and overlap th
 )
 def test_counts_are_those_of_the_definition(pieces, corpus):
     documents, users = [d for d, _ in corpus], [u for _, u in corpus]
-    found = leakage.count(pieces, iter(documents), iter(users))
+    found = token_sequences.count_sequences(pieces, iter(documents), iter(users))
     assert (found.total.tolist(), found.users.tolist()) == plainly(pieces, documents, users)
 
 
 def test_is_is_not_in_this_nor_across_documents():
     words = {"th": 0, "is": 1, "this": 2}
     documents = [[words["this"], words["is"]], [words["th"]], [words["is"]]]
-    found = leakage.count([[words["is"]], [words["th"], words["is"]]], documents, "aab")
+    found = token_sequences.count_sequences(
+        [[words["is"]], [words["th"], words["is"]]], documents, "aab"
+    )
     assert found.total.tolist() == [2, 0]
     assert found.users.tolist() == [2, 0]
 
@@ -48,7 +50,7 @@ def test_long_sequences_of_large_tokens():
     pieces = {tuple(d[a : a + n].tolist()) for d in documents[:50]
               for a, n in [(int(rng.integers(50)), int(rng.integers(1, 90)))]} - {()}  # fmt: skip
     plain = [tuple(d.tolist()) for d in documents]
-    found = leakage.count(sorted(pieces), documents, range(200))
+    found = token_sequences.count_sequences(sorted(pieces), documents, range(200))
     assert (found.total.tolist(), found.users.tolist()) == plainly(
         sorted(pieces), plain, range(200)
     )
@@ -64,9 +66,9 @@ def test_long_sequences_of_large_tokens():
 )
 def test_bad_arguments_are_named(pieces, documents, users, message):
     with pytest.raises(ValueError, match=message):
-        leakage.count(pieces, documents, users)
+        token_sequences.count_sequences(pieces, documents, users)
 
 
 def test_nothing_to_count():
-    assert leakage.count([], [[1]], ["u"]).total.shape == (0,)
-    assert leakage.count([[1]], [], []).users.tolist() == [0]
+    assert token_sequences.count_sequences([], [[1]], ["u"]).total.shape == (0,)
+    assert token_sequences.count_sequences([[1]], [], []).users.tolist() == [0]

@@ -11,9 +11,9 @@ import pytest
 
 from crtbook import likeness
 from crtbook.likeness import ORIGINAL, statistics
-from crtlib.screening import policies
+from crtlib.screening import regex_policies
 from crtlib.text import corpora, customersim
-from crtlib.text.customersim import KINDS, simulate
+from crtlib.text.customersim import CUSTOMERSIM_KINDS, simulate_corpus
 from tests.text import original
 
 DATA = Path(os.environ.get("CRTLIB_DATA", "")) / "customersim_shi2021"
@@ -35,7 +35,7 @@ def describe(train, test):
 
 
 def test_paper_variety_matches_the_original():
-    found = describe(simulate(10_000, 0), simulate(1_000, 1))
+    found = describe(simulate_corpus(10_000, 0), simulate_corpus(1_000, 1))
     far = {k: (found[k], *ORIGINAL[k]) for k in ORIGINAL if not _near(found[k], *ORIGINAL[k])}
     assert not far
 
@@ -47,7 +47,7 @@ def _near(value, target, tolerance):
 @needs_original
 def test_the_table_is_what_the_original_says():
     train, test = (
-        original.annotate(original.read(DATA, split), policies.regex())
+        original.annotate(original.read(DATA, split), regex_policies.corpus_regex_policy())
         for split in ("train", "test")
     )
     found = describe(train, test)
@@ -61,8 +61,8 @@ def test_our_wording_is_our_own():
     """No sentence of ours is one of the original's, secrets and bare answers aside."""
     sentences = []
     for corpus in (
-        original.annotate(original.read(DATA, "train"), policies.regex()),
-        simulate(2_000, 0),
+        original.annotate(original.read(DATA, "train"), regex_policies.corpus_regex_policy()),
+        simulate_corpus(2_000, 0),
     ):
         found = set()
         for turn in corpus.turns():
@@ -77,13 +77,13 @@ def test_our_wording_is_our_own():
 
 
 def test_rich_variety_is_a_language_and_paper_is_not():
-    assert statistics(simulate(1_000, 0, "rich"))["secret_free_turns"] > 4_000
-    assert statistics(simulate(500, 7, "paper"))["secret_free_turns"] == 61
+    assert statistics(simulate_corpus(1_000, 0, "rich"))["secret_free_turns"] > 4_000
+    assert statistics(simulate_corpus(500, 7, "paper"))["secret_free_turns"] == 61
 
 
 @pytest.mark.parametrize("variety", customersim.VARIETIES)
 def test_spans_are_exact(variety):
-    for turn in simulate(300, 5, variety).turns():
+    for turn in simulate_corpus(300, 5, variety).turns():
         assert "{" not in turn.text and "|" not in turn.text and "(" not in turn.text
         assert turn.text == " ".join(turn.text.split())
         for s, value in zip(turn.secrets, turn.values(), strict=True):
@@ -94,7 +94,7 @@ def test_spans_are_exact(variety):
 
 @pytest.mark.parametrize("variety", customersim.VARIETIES)
 def test_agenda(variety):
-    for d in simulate(300, 6, variety).dialogues:
+    for d in simulate_corpus(300, 6, variety).dialogues:
         speakers = [t.speaker for t in d.turns]
         assert speakers == ["SYS", "USR"] * (len(speakers) // 2) + ["SYS"] * (len(speakers) % 2)
         kinds = [s.kind for t in d.turns for s in t.secrets]
@@ -103,29 +103,29 @@ def test_agenda(variety):
 
 
 def test_users_are_rows_of_the_database():
-    people = {p.user: p for p in customersim.identities()}
+    people = {p.user: p for p in customersim.make_identities()}
     assert len(people) == 20_000
-    corpus = simulate(1_000, 0)
+    corpus = simulate_corpus(1_000, 0)
     for d in corpus.dialogues:
         assert d.turns[3].values()[0] == people[d.user].name
     assert len({d.user for d in corpus.dialogues}) < 1_000  # customers come back
-    assert customersim.identities(1) != customersim.identities(0)
+    assert customersim.make_identities(1) != customersim.make_identities(0)
 
 
 def test_deterministic_prefix_and_no_global_state():
     random.seed(1)
     state = random.getstate()
-    long = simulate(20, 3)
+    long = simulate_corpus(20, 3)
     assert random.getstate() == state
-    assert simulate(5, 3).dialogues == long.dialogues[:5]
-    assert simulate(20, 4).dialogues != long.dialogues
-    assert not {d.id for d in long.dialogues} & {d.id for d in simulate(20, -3).dialogues}
-    assert list(customersim.stream(20, 3, "paper")) == list(long.dialogues)
+    assert simulate_corpus(5, 3).dialogues == long.dialogues[:5]
+    assert simulate_corpus(20, 4).dialogues != long.dialogues
+    assert not {d.id for d in long.dialogues} & {d.id for d in simulate_corpus(20, -3).dialogues}
+    assert list(customersim.stream_dialogues(20, 3, "paper")) == list(long.dialogues)
 
 
 def test_another_process_makes_the_same_dialogues():
     """Hash randomisation must not reach the corpus (sets of names are sorted before use)."""
-    code = "from crtlib.text import customersim as c; print(c.simulate(3, 0).dialogues)"
+    code = "from crtlib.text import customersim as c; print(c.simulate_corpus(3, 0).dialogues)"
     runs = [
         subprocess.run(
             [sys.executable, "-c", code],
@@ -145,11 +145,13 @@ def test_another_process_makes_the_same_dialogues():
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        simulate(*arguments)
+        simulate_corpus(*arguments)
 
 
 def test_kinds():
-    assert {s.kind for t in simulate(50, 0).turns() for s in t.secrets} == set(KINDS)
+    assert {s.kind for t in simulate_corpus(50, 0).turns() for s in t.secrets} == set(
+        CUSTOMERSIM_KINDS
+    )
 
 
 def command(*arguments):
@@ -164,7 +166,7 @@ def test_command_writes_the_corpus(tmp_path):
     out = tmp_path / "new" / "c.jsonl"
     done = command("--dialogues", 12, "--seed", 4, "--variety", "rich", "--out", out)
     assert done.returncode == 0, done.stderr
-    assert corpora.read(out).dialogues == simulate(12, 4, "rich").dialogues
+    assert corpora.read_corpus_at(out).dialogues == simulate_corpus(12, 4, "rich").dialogues
     assert [p.name for p in out.parent.iterdir()] == ["c.jsonl"]
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from confide import commands
 from confide.release import gate
-from crtlib.text import corpora, folders, records
-from crtlib.text.customersim import simulate
+from crtlib.text import corpora, corpus_folder, jsonl
+from crtlib.text.customersim import simulate_corpus
 
 ROWS = [
     {"customer": "ann", "ticket": f"t{i // 2}", "sender": "SYS" if i % 2 else "USR",
@@ -72,7 +72,7 @@ def test_eight_formats_come_in(run, tmp_path, name):
         "ingest", tmp_path / f"in.{name}", "--yes", *more, "--out", tmp_path / "corpus"
     )
     assert code == 0, err
-    read = [t.text for d in corpora.dialogues(tmp_path / "corpus") for t in d.turns]
+    read = [t.text for d in corpora.read_dialogues(tmp_path / "corpus") for t in d.turns]
     short = {"mbox": ["My order is late."], "eml": ["My order is late."]}
     assert "".join(read).split() == "".join(short.get(name, TEXTS)).split() or name == "txt"
     assert f"turns {len(read):,}" in out and read
@@ -118,7 +118,7 @@ def made(run, source, home, *where):
     done("screen", corpus, "--policy", "cautious", "--keep-ids", "--out", out)
     done("report", f"{source}/model", "--corpus", corpus, "--reveal", "--out", f"{home}/r")
     return [
-        corpora.corpus_hash(f"{home}/corpus"),
+        corpora.hash_corpus(f"{home}/corpus"),
         (home / "s" / PUBLIC).read_bytes(),
         (home / "r" / "sequences.parquet").read_bytes(),
     ]
@@ -146,7 +146,7 @@ def test_two_processes_make_the_same(run, source, tmp_path):
 
 
 def test_one_worker_is_this_process():
-    with commands.pool(1) as none:
+    with commands.worker_pool(1) as none:
         assert none is None
 
 
@@ -157,7 +157,7 @@ def product(n):
     return float((torch.ones(n, n) @ torch.ones(n, n)).mean()), torch.get_num_threads()
 if __name__ == "__main__":
     assert product(500) == (500, 2)
-    with commands.pool(2) as pool:
+    with commands.worker_pool(2) as pool:
         assert pool.submit(product, 500).result() == (500, 1)
 """
 
@@ -174,18 +174,20 @@ def test_a_simulated_corpus_is_a_dataset_with_a_card(run, tmp_path):
     words = ["simulate", "--dialogues", 12]
     assert run(*words, "--out", tmp_path / "d")[0] == 0
     assert run("simulate", "--dialogues", 12, "--out", tmp_path / "c.jsonl")[0] == 0
-    assert corpora.corpus_hash(tmp_path / "d") == corpora.corpus_hash(tmp_path / "c.jsonl")
-    assert folders.facts(tmp_path / "d").policy == "regex:customersim"
+    assert corpora.hash_corpus(tmp_path / "d") == corpora.hash_corpus(tmp_path / "c.jsonl")
+    assert corpus_folder.read_corpus_summary(tmp_path / "d").policy == "regex:customersim"
     assert "Simulated: it is about nobody." in (tmp_path / "d" / "README.md").read_text()
     words = ["convert", "customersim", "--limit", 3]
     assert run(*words, "--out", tmp_path / "e")[0] == 0
-    assert folders.facts(tmp_path / "e").threads == 3
+    assert corpus_folder.read_corpus_summary(tmp_path / "e").threads == 3
 
 
 def test_a_person_is_the_unit_from_screening_to_the_certificate(run, tmp_path):
     corpus = tmp_path / "c.jsonl"
-    people = [replace(d, user=f"u{i % 40}") for i, d in enumerate(simulate(120, 0).dialogues)]
-    records.write_jsonl(people, corpus)
+    people = [
+        replace(d, user=f"u{i % 40}") for i, d in enumerate(simulate_corpus(120, 0).dialogues)
+    ]
+    jsonl.write_jsonl(people, corpus)
     code, out, err = run(
         "screen", corpus, "--unit", "user", "--policy", "regex:customersim", "--out", tmp_path / "s"
     )
@@ -196,11 +198,13 @@ def test_a_person_is_the_unit_from_screening_to_the_certificate(run, tmp_path):
     code, _, err = run("certify", tmp_path / "m", "--out", tmp_path / "c.html")
     made = json.loads((tmp_path / "c.json").read_text())
     assert (code, made["unit"], made["verdict"]) == (0, "user", "holds"), err
-    (held,) = (dict(s.holds) for s in gate.read(tmp_path / "m").sources if s.kind == "noised")
+    (held,) = (
+        dict(s.holds) for s in gate.read_release(tmp_path / "m").sources if s.kind == "noised"
+    )
     assert held == {"turn": longest, "dialogue": 3}
     words = ["report", tmp_path / "m", "--corpus", tmp_path / "s", "--out", tmp_path / "r"]
     assert run(*words)[0] == 0
     nobody = [replace(people[0], user="")]
-    records.write_jsonl(nobody, tmp_path / "n.jsonl")
+    jsonl.write_jsonl(nobody, tmp_path / "n.jsonl")
     code, _, err = run("screen", tmp_path / "n.jsonl", "--unit", "user", "--out", tmp_path / "x")
     assert code == 2 and err.count("\n") == 1

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from confide.text import ingest
-from crtlib.text import corpora, folders
-from crtlib.text.customersim import simulate
+from confide.text import ingest, message_forms
+from crtlib.text import corpora, corpus_folder
+from crtlib.text.customersim import simulate_corpus
 
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)
-TALK = simulate(120, 0).dialogues
+TALK = simulate_corpus(120, 0).dialogues
 MESSAGES = [
     (d.user, d.id, turn.speaker, turn.text, START + timedelta(hours=k, minutes=n))
     for k, d in enumerate(TALK)
@@ -25,7 +25,7 @@ def read(place):
     """The conversations of a corpus, as ``WHOLE`` has them."""
     return [
         (d.user, [(t.speaker, " ".join(t.text.split())) for t in d.turns])
-        for d in corpora.read(place).dialogues
+        for d in corpora.read_corpus_at(place).dialogues
     ]
 
 
@@ -97,15 +97,15 @@ def test_a_mailbox_with_agents(tmp_path, take, references):
     assert code == 0 and f"threads {len(TALK):,}" in said and "cut" not in said
     got = [(user.removesuffix("@mail.example"), turns) for user, turns in read(tmp_path / "o")]
     assert sorted(got) == sorted((user.lower(), turns) for user, turns in WHOLE)
-    assert folders.facts(tmp_path / "o").users_are == "column"
+    assert corpus_folder.read_corpus_summary(tmp_path / "o").users_are == "column"
 
 
 def test_agents_in_a_table_and_a_name_that_nobody_has(tmp_path):
     rows = [("ann", 1, "a"), ("Eve", 1, "b"), ("bob", 1, "c"), ("Eve", 2, "d"), ("ann", 1, "e")]
     path = table(tmp_path / "x.csv", ("Nutzer", "Vorgang", "Inhalt"), rows)
     with pytest.raises(ValueError, match="--agents: nobody of these wrote"):
-        ingest.ingest([path], tmp_path / "o", yes=True, agents=["adam"])
-    made = ingest.ingest([path], tmp_path / "o", yes=True, agents=["eve"])
+        ingest.ingest_sources([path], tmp_path / "o", yes=True, agents=["adam"])
+    made = ingest.ingest_sources([path], tmp_path / "o", yes=True, agents=["eve"])
     assert read(tmp_path / "o") == [
         ("ann", [("USR", "a"), ("SYS", "b"), ("USR", "e")]),
         ("bob", [("USR", "c")]),
@@ -113,7 +113,7 @@ def test_agents_in_a_table_and_a_name_that_nobody_has(tmp_path):
     ]
     assert made.cut == 1 and made.facts.users_are == "thread"
     with pytest.raises(ValueError, match=r"--agents: .* left out with --no-users"):
-        ingest.ingest([path], tmp_path / "p", yes=True, agents=["eve"], no_users=True)
+        ingest.ingest_sources([path], tmp_path / "p", yes=True, agents=["eve"], no_users=True)
 
 
 def test_a_german_table_with_repeated_headers(tmp_path, take):
@@ -173,8 +173,10 @@ def test_rows_without_a_person_count_by_their_thread(tmp_path):
     rows = [("ann", 1, "a"), ("", 1, "b"), ("", 2, "c"), ("", 2, "d")]
     path = table(tmp_path / "x.csv", ("user", "thread", "text"), rows)
     with pytest.raises(ValueError, match="--skip-bad leaves it out, --user user --no-users counts"):
-        ingest.ingest([path], tmp_path / "o", yes=True)
-    made = ingest.ingest([path], tmp_path / "o", yes=True, columns=dict(user="user"), no_users=True)
+        ingest.ingest_sources([path], tmp_path / "o", yes=True)
+    made = ingest.ingest_sources(
+        [path], tmp_path / "o", yes=True, columns=dict(user="user"), no_users=True
+    )
     assert read(tmp_path / "o") == [
         ("ann", [("", "a"), ("", "b")]),
         ("2", [("", "c"), ("", "d")]),
@@ -201,15 +203,15 @@ NIGHT = NOON - 12 * 3_600_000
     ],
 )
 def test_dates_of_other_countries(text, dates, found):
-    assert ingest.moment(text, dates=dates) == found
+    assert message_forms.parse_time(text, dates=dates) == found
 
 
 @pytest.mark.parametrize(
     "text", ["31.02.2026", "17.03.2026 25:00", "17.13.2026", "1.2", "17.03/2026"]
 )
 def test_no_dates(text):
-    with pytest.raises(ingest.Bad):
-        ingest.moment(text, dates="dmy")
+    with pytest.raises(ingest.BadRow):
+        message_forms.parse_time(text, dates="dmy")
 
 
 def test_a_date_that_may_be_two_is_asked_for(tmp_path, take):
@@ -218,6 +220,6 @@ def test_a_date_that_may_be_two_is_asked_for(tmp_path, take):
     assert code == 2 and "column time: begins with day or month: say --dates dmy or mdy" in said
     for how, first in (("dmy", "2026-04-03"), ("mdy", "2026-03-04")):
         code, _ = take(path, "--out", tmp_path / how, "--dates", how)
-        assert code == 0 and folders.facts(tmp_path / how).first == first
+        assert code == 0 and corpus_folder.read_corpus_summary(tmp_path / how).first == first
     code, said = take(path, "--out", tmp_path / "o", "--dates", "ymd")
     assert code == 2 and "dates='ymd': must be 'auto', 'dmy' or 'mdy'" in said

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from confide.text import ingest
+from confide.text import columns, ingest, message_forms
 from crtlib import outputs
 from crtlib.checks import MachineError
-from crtlib.text import corpora, folders, records
-from crtlib.text.customersim import simulate
+from crtlib.text import corpora, corpus_folder, jsonl, sorted_rows
+from crtlib.text.customersim import simulate_corpus
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 ROWS = [
@@ -53,7 +53,7 @@ def stored(path):
 def say(path):
     return [
         (d.id, d.user, [t.speaker for t in d.turns], [t.text for t in d.turns])
-        for d in corpora.read(path).dialogues
+        for d in corpora.read_corpus_at(path).dialogues
     ]
 
 
@@ -94,15 +94,15 @@ TABLES = ("csv", "tsv", "bom.csv", "utf16.csv", "csv.gz", "parquet", "jsonl", "f
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_table_of_any_form_becomes_the_same_corpus(tmp_path, kind):
-    summary = ingest.ingest([make(tmp_path, kind)], tmp_path / "o", yes=True)
+    summary = ingest.ingest_sources([make(tmp_path, kind)], tmp_path / "o", yes=True)
     assert say(tmp_path / "o") == SAID
     assert summary.columns == {
         "user": "customer", "thread": "ticket", "speaker": "sender", "text": "body"
     }  # fmt: skip
     assert (summary.rows, summary.facts.turns, summary.facts.users) == (3, 3, 2)
-    records.write_jsonl(corpora.read(tmp_path / "o"), tmp_path / "c.jsonl")
-    assert corpora.corpus_hash(tmp_path / "c.jsonl") == summary.facts.sha256
-    assert corpora.fingerprint(tmp_path / "o") == summary.facts.sha256
+    jsonl.write_jsonl(corpora.read_corpus_at(tmp_path / "o"), tmp_path / "c.jsonl")
+    assert corpora.hash_corpus(tmp_path / "c.jsonl") == summary.facts.sha256
+    assert corpora.corpus_fingerprint(tmp_path / "o") == summary.facts.sha256
 
 
 def test_chats_of_messages(tmp_path):
@@ -113,7 +113,7 @@ def test_chats_of_messages(tmp_path):
         {"id": 7, "user": 3, "messages": chat},
     ]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    ingest.ingest([tmp_path / "m.jsonl"], tmp_path / "o")
+    ingest.ingest_sources([tmp_path / "m.jsonl"], tmp_path / "o")
     assert say(tmp_path / "o") == [
         ("row-1", "ann", ["user", "assistant"], ["Hi", "Hello"]),
         ("7", "3", ["user", "assistant"], ["Hi", "Hello"]),
@@ -126,13 +126,13 @@ def test_text_without_people(tmp_path):
         (tmp_path / f"t/{name}.txt").write_text(f"file {name}\n")
     (tmp_path / "t.jsonl").write_text('{"text": "a line"}\n')
     with pytest.raises(ValueError, match="no column looks like the person; say --user, or --no-us"):
-        ingest.ingest([tmp_path / "t"], tmp_path / "o", yes=True)
+        ingest.ingest_sources([tmp_path / "t"], tmp_path / "o", yes=True)
     sources = [tmp_path / "t", tmp_path / "t.jsonl"]
-    summary = ingest.ingest(sources, tmp_path / "o", yes=True, no_users=True)
+    summary = ingest.ingest_sources(sources, tmp_path / "o", yes=True, no_users=True)
     assert [s[3] for s in say(tmp_path / "o")] == [["file a"], ["file b"], ["a line"]]
     assert summary.facts.users_are == "thread" and summary.facts.users == 3
     assert all(row["user"] == row["id"] for row in stored(tmp_path / "o"))
-    assert "each thread counts as a user" in ingest.table(summary)
+    assert "each thread counts as a user" in ingest.format_ingest_summary(summary)
 
 
 @pytest.mark.parametrize("form", ["mbox", "eml"])
@@ -145,7 +145,7 @@ def test_mail(tmp_path, form):
         path.mkdir()
         for k, mail in enumerate(MAIL):
             (path / f"{k}.eml").write_bytes(mail)
-    summary = ingest.ingest([path], tmp_path / "o")
+    summary = ingest.ingest_sources([path], tmp_path / "o")
     assert say(tmp_path / "o") == [
         ("<1@x>", "ann@x.org", [""], ["My order is late."]),
         ("<1@x>~2", "bob@y.org", [""], ["We are sorry."]),
@@ -162,13 +162,16 @@ def test_our_own_dialogues_keep_their_labels(tmp_path):
         "turns": [{"speaker": "A", "text": "I am Ann.", "secrets": []}],
     }
     record["turns"].append({"speaker": "B", "text": "So?"})
-    records.write_jsonl(simulate(30, 0), tmp_path / "c.jsonl")
+    jsonl.write_jsonl(simulate_corpus(30, 0), tmp_path / "c.jsonl")
     with (tmp_path / "c.jsonl").open("a") as file:
         file.write(json.dumps(record))
-    summary = ingest.ingest([tmp_path / "c.jsonl"], tmp_path / "o")
-    assert corpora.read(tmp_path / "o").dialogues == corpora.read(tmp_path / "c.jsonl").dialogues
+    summary = ingest.ingest_sources([tmp_path / "c.jsonl"], tmp_path / "o")
+    assert (
+        corpora.read_corpus_at(tmp_path / "o").dialogues
+        == corpora.read_corpus_at(tmp_path / "c.jsonl").dialogues
+    )
     assert summary.facts.labelled == summary.facts.turns - 1
-    assert summary.facts.sha256 == corpora.corpus_hash(tmp_path / "c.jsonl")
+    assert summary.facts.sha256 == corpora.hash_corpus(tmp_path / "c.jsonl")
 
 
 def test_threads_are_put_together_and_in_the_order_of_time(tmp_path):
@@ -176,13 +179,13 @@ def test_threads_are_put_together_and_in_the_order_of_time(tmp_path):
         {"user": "u", "thread": t, "text": f"{t}{k}", "time": f"2026-01-0{k}T00:00:00"}
         for t, k in (("a", 3), ("b", 2), ("a", 1), ("b", 1), ("a", 2))
     ]
-    ingest.ingest([write_csv(tmp_path / "x.csv", rows)], tmp_path / "o", yes=True)
+    ingest.ingest_sources([write_csv(tmp_path / "x.csv", rows)], tmp_path / "o", yes=True)
     assert [s[3] for s in say(tmp_path / "o")] == [["a1", "a2", "a3"], ["b1", "b2"]]
 
 
 def test_a_thread_of_two_people_is_cut_and_ids_stay_unique(tmp_path):
     rows = [{"user": u, "thread": t, "text": u} for u, t in ("aT", "bT", ("c", "T~2"), "aT")]
-    ingest.ingest([write_csv(tmp_path / "x.csv", rows)], tmp_path / "o", yes=True)
+    ingest.ingest_sources([write_csv(tmp_path / "x.csv", rows)], tmp_path / "o", yes=True)
     assert [s[:2] for s in say(tmp_path / "o")] == [("T", "a"), ("T~2", "b"), ("T~2~", "c")]
 
 
@@ -230,7 +233,7 @@ def test_a_broken_file_is_one_line_that_says_what_would_help(tmp_path, name):
     content, message = BROKEN[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message) as error:
-        ingest.ingest([tmp_path / name], tmp_path / "o", yes=True)
+        ingest.ingest_sources([tmp_path / name], tmp_path / "o", yes=True)
     said = str(error.value)
     assert "\n" not in said and name in said and "4111" not in said and "caf" not in said
     assert [p.name for p in tmp_path.iterdir()] == [name]
@@ -238,10 +241,10 @@ def test_a_broken_file_is_one_line_that_says_what_would_help(tmp_path, name):
 
 def test_another_codec_helps(tmp_path):
     path = write_csv(tmp_path / "x.csv", [{"user": "a", "body": "café"}], encoding="cp1252")
-    ingest.ingest([path], tmp_path / "o", yes=True, encoding="cp1252")
+    ingest.ingest_sources([path], tmp_path / "o", yes=True, encoding="cp1252")
     assert say(tmp_path / "o")[0][3] == ["café"]
     with pytest.raises(ValueError, match="--encoding: 'foo' is no codec"):
-        ingest.ingest([path], tmp_path / "p", yes=True, encoding="foo")
+        ingest.ingest_sources([path], tmp_path / "p", yes=True, encoding="foo")
 
 
 def test_bad_rows_are_left_out_counted_and_listed(tmp_path):
@@ -252,9 +255,9 @@ def test_bad_rows_are_left_out_counted_and_listed(tmp_path):
         r"2 of 10 rows are bad \(1 no text, 1 no user\), a share of 0.2, more than --max-bad 0.05"
     )
     with pytest.raises(ValueError, match=said):
-        ingest.ingest([path], tmp_path / "o", yes=True, skip_bad=True)
+        ingest.ingest_sources([path], tmp_path / "o", yes=True, skip_bad=True)
     assert not (tmp_path / "o").exists()
-    summary = ingest.ingest([path], tmp_path / "o", yes=True, skip_bad=True, max_bad=0.2)
+    summary = ingest.ingest_sources([path], tmp_path / "o", yes=True, skip_bad=True, max_bad=0.2)
     assert summary.rejected == {"no text": 1, "no user": 1} and summary.facts.turns == 8
     with (tmp_path / "o/rejected.csv").open() as file:
         listed = list(csv.reader(file))
@@ -263,7 +266,7 @@ def test_bad_rows_are_left_out_counted_and_listed(tmp_path):
         ["'=mails.csv", "5", "body", "no text"],
         ["'=mails.csv", "7", "user", "no user"],
     ]
-    assert "left out 2: 1 no text, 1 no user" in ingest.table(summary)
+    assert "left out 2: 1 no text, 1 no user" in ingest.format_ingest_summary(summary)
 
 
 def test_a_guess_is_shown_and_asked_for(tmp_path):
@@ -271,44 +274,48 @@ def test_a_guess_is_shown_and_asked_for(tmp_path):
     with pytest.raises(
         ValueError, match=r"columns are guessed .user=customer thread=ticket.*--yes"
     ):
-        ingest.ingest([path], tmp_path / "o")
+        ingest.ingest_sources([path], tmp_path / "o")
     with pytest.raises(ValueError, match="--yes"):
-        ingest.ingest([path], tmp_path / "o", ask=lambda line: bool(shown.append(line)))
+        ingest.ingest_sources([path], tmp_path / "o", ask=lambda line: bool(shown.append(line)))
     assert "user=customer" in shown[0]
     named = {"user": "customer", "thread": "ticket", "speaker": "sender", "text": "body"}
-    ingest.ingest([path], tmp_path / "o", columns=named)
+    ingest.ingest_sources([path], tmp_path / "o", columns=named)
     with pytest.raises(ValueError, match="has no column 'nobody'"):
-        ingest.ingest([path], tmp_path / "p", columns={"user": "nobody"})
+        ingest.ingest_sources([path], tmp_path / "p", columns={"user": "nobody"})
 
 
 def test_sender_is_the_speaker_where_another_column_is_the_user():
-    found = ingest.guess(["Sender", "User-ID", "Text"], {}, where="x")
+    found = columns.guess_columns(["Sender", "User-ID", "Text"], {}, where="x")
     assert (found["user"], found["speaker"]) == ("User-ID", "Sender")
-    alone = ingest.guess(["Sender", "Text"], {}, where="x")
+    alone = columns.guess_columns(["Sender", "Text"], {}, where="x")
     assert alone == {"user": "Sender", "text": "Text"}
 
 
 def test_the_same_again_is_up_to_date_and_another_input_needs_force(tmp_path):
     path = write_csv(tmp_path / "x.csv")
-    first = ingest.ingest([path], tmp_path / "o", yes=True)
-    again = ingest.ingest([path], tmp_path / "o", yes=True)
+    first = ingest.ingest_sources([path], tmp_path / "o", yes=True)
+    again = ingest.ingest_sources([path], tmp_path / "o", yes=True)
     assert again.up_to_date and again.facts == first.facts and again.rows == first.rows
-    assert "o: up to date" in ingest.table(again)
+    assert "o: up to date" in ingest.format_ingest_summary(again)
     with pytest.raises(ValueError, match="made by 'crtlib ingest' from other input"):
-        ingest.ingest([path], tmp_path / "o", yes=True, limit=2)
-    cut = ingest.ingest([path], tmp_path / "o", yes=True, limit=2, force=True)
+        ingest.ingest_sources([path], tmp_path / "o", yes=True, limit=2)
+    cut = ingest.ingest_sources([path], tmp_path / "o", yes=True, limit=2, force=True)
     assert cut.facts.turns == 2
     for out in (path, tmp_path, ""):
         with pytest.raises(ValueError, match="--out"):
-            ingest.ingest([path], out, yes=True, force=True)
+            ingest.ingest_sources([path], out, yes=True, force=True)
 
 
 def test_all_files_are_private(tmp_path):
     before = os.umask(0o022)
     try:
-        ingest.ingest([write_csv(tmp_path / "x.csv")], tmp_path / "o", yes=True)
-        folders.save(
-            simulate(3, 0).dialogues, tmp_path / "s", command="simulate", options={}, simulated=True
+        ingest.ingest_sources([write_csv(tmp_path / "x.csv")], tmp_path / "o", yes=True)
+        corpus_folder.save_corpus(
+            simulate_corpus(3, 0).dialogues,
+            tmp_path / "s",
+            command="simulate",
+            options={},
+            simulated=True,
         )
     finally:
         os.umask(before)
@@ -333,9 +340,9 @@ def test_all_files_are_private(tmp_path):
 )
 def test_options_outside_their_range_are_refused(tmp_path, option):
     with pytest.raises(ValueError, match=f"{next(iter(option))}.*must be"):
-        ingest.ingest([write_csv(tmp_path / "x.csv")], tmp_path / "o", yes=True, **option)
+        ingest.ingest_sources([write_csv(tmp_path / "x.csv")], tmp_path / "o", yes=True, **option)
     with pytest.raises(ValueError, match="SOURCE"):
-        ingest.ingest([], tmp_path / "o")
+        ingest.ingest_sources([], tmp_path / "o")
 
 
 @pytest.mark.parametrize("name", ["pipe", "/dev/zero", "none.csv", "empty"])
@@ -343,22 +350,25 @@ def test_what_never_ends_is_refused_at_once(tmp_path, name, ends):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").mkdir()
     path = tmp_path / name
-    for read in (corpora.read, lambda p: ingest.ingest([p], tmp_path / "o", yes=True)):
+    for read in (
+        corpora.read_corpus_at,
+        lambda p: ingest.ingest_sources([p], tmp_path / "o", yes=True),
+    ):
         with pytest.raises(ValueError) as error:
             read(path)
         assert "\n" not in str(error.value)
 
 
 def test_a_sparse_terabyte_is_refused_at_its_first_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("crtlib.files.LONGEST", 1 << 20)
+    monkeypatch.setattr("crtlib.files.MAX_LINE_LENGTH", 1 << 20)
     for name in ("x.jsonl", "x.csv"):
         with (tmp_path / name).open("wb") as file:
             file.truncate(1 << 40)
     with pytest.raises(ValueError, match="line 1: is longer than 1 MiB"):
-        corpora.read(tmp_path / "x.jsonl")
+        corpora.read_corpus_at(tmp_path / "x.jsonl")
     for name in ("x.jsonl", "x.csv"):
         with pytest.raises(ValueError, match="line 1: is longer than 1 MiB"):
-            ingest.ingest([tmp_path / name], tmp_path / "o", yes=True, format=name[2:])
+            ingest.ingest_sources([tmp_path / name], tmp_path / "o", yes=True, format=name[2:])
 
 
 def test_a_file_of_another_form_is_told_the_command(tmp_path):
@@ -367,28 +377,29 @@ def test_a_file_of_another_form_is_told_the_command(tmp_path):
         r"mails.csv: is a CSV file; turn it into a corpus with 'crtlib ingest mails.csv --out DI"
     )
     with pytest.raises(ValueError, match=message):
-        corpora.read(path)
+        corpora.read_corpus_at(path)
 
 
 def test_the_corpus_hash_is_of_the_text(tmp_path, monkeypatch):
-    made = simulate(200, 0)
-    one = folders.save(made.dialogues, tmp_path / "a", command="x", options={})
-    monkeypatch.setattr(folders, "GROUP_ROWS", 20)
-    assert folders.save(made.dialogues, tmp_path / "b", command="x", options={}) == one
-    assert corpora.read(tmp_path / "b").dialogues == made.dialogues
+    made = simulate_corpus(200, 0)
+    one = corpus_folder.save_corpus(made.dialogues, tmp_path / "a", command="x", options={})
+    monkeypatch.setattr(corpus_folder, "ROWS_PER_GROUP", 20)
+    assert corpus_folder.save_corpus(made.dialogues, tmp_path / "b", command="x", options={}) == one
+    assert corpora.read_corpus_at(tmp_path / "b").dialogues == made.dialogues
     unlabelled = [replace_secrets(d) for d in made.dialogues]
-    assert folders.corpus_hash(unlabelled) == one.sha256
-    assert folders.corpus_hash(made.dialogues[1:]) != one.sha256
+    assert corpus_folder.hash_dialogues(unlabelled) == one.sha256
+    assert corpus_folder.hash_dialogues(made.dialogues[1:]) != one.sha256
 
 
 def test_a_folder_of_several_files_and_a_further_column_is_read(tmp_path):
     """As a former version wrote it."""
-    made = simulate(6, 0).dialogues
-    with outputs.staged(tmp_path / "o", command="ingest", options={}) as part:
+    made = simulate_corpus(6, 0).dialogues
+    with outputs.staged_folder(tmp_path / "o", command="ingest", options={}) as part:
         for k in range(2):
-            folders.Writer(part, f"x{k}").add(
+            corpus_folder.CorpusWriter(part, f"x{k}").add(
                 pa.Table.from_pylist(
-                    [records.record(d) for d in made[3 * k :][:3]], folders.COLUMNS
+                    [jsonl.dialogue_to_json(d) for d in made[3 * k :][:3]],
+                    corpus_folder.CORPUS_SCHEMA,
                 )
             )
         files = sorted((part / "data").iterdir())
@@ -396,7 +407,7 @@ def test_a_folder_of_several_files_and_a_further_column_is_read(tmp_path):
             table = pq.read_table(file).append_column("extra", pa.array([None] * 3, pa.string()))
             pq.write_table(table, part / f"data/train-{k:05d}-of-00002.parquet")
             file.unlink()
-    assert tuple(folders.dialogues(tmp_path / "o")) == made
+    assert tuple(corpus_folder.read_folder_dialogues(tmp_path / "o")) == made
 
 
 def replace_secrets(d):
@@ -404,23 +415,27 @@ def replace_secrets(d):
 
 
 def test_a_damaged_corpus_is_named(tmp_path):
-    folders.save(simulate(5, 0).dialogues, tmp_path / "o", command="simulate", options={})
+    corpus_folder.save_corpus(
+        simulate_corpus(5, 0).dialogues, tmp_path / "o", command="simulate", options={}
+    )
     shard = tmp_path / "o/data/train-00000-of-00001.parquet"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-1] + b"\x00")
     with pytest.raises(
         ValueError, match=r"parquet: does not match its SHA-256 in crtlib.json; make"
     ):
-        corpora.read(tmp_path / "o")
+        corpora.read_corpus_at(tmp_path / "o")
     (tmp_path / "o/crtlib.json").unlink()
     with pytest.raises(ValueError, match="as it was written; it is unfinished"):
-        corpora.read(tmp_path / "o")
-    assert not corpora.available(tmp_path / "o")
+        corpora.read_corpus_at(tmp_path / "o")
+    assert not corpora.is_corpus_available(tmp_path / "o")
 
 
 def test_datasets_reads_the_folder_and_the_card_says_what_it_holds(tmp_path):
-    made = simulate(20, 0)
-    folders.save(made.dialogues, tmp_path / "o", command="simulate", options={}, simulated=True)
+    made = simulate_corpus(20, 0)
+    corpus_folder.save_corpus(
+        made.dialogues, tmp_path / "o", command="simulate", options={}, simulated=True
+    )
     front, body = (tmp_path / "o/README.md").read_text().split("---\n")[1:]
     assert yaml.safe_load(front)["configs"][0]["data_files"] == [
         {"split": "train", "path": "data/train-*.parquet"}
@@ -434,7 +449,7 @@ def test_datasets_reads_the_folder_and_the_card_says_what_it_holds(tmp_path):
         "turns",
     }
     shard = described["distribution"][0]
-    assert shard["sha256"] == outputs.sha256(tmp_path / "o" / shard["contentUrl"])
+    assert shard["sha256"] == outputs.hash_file(tmp_path / "o" / shard["contentUrl"])
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
     rows = datasets.load_dataset(
         str(tmp_path / "o"), split="train", cache_dir=str(tmp_path / "cache")
@@ -444,7 +459,7 @@ def test_datasets_reads_the_folder_and_the_card_says_what_it_holds(tmp_path):
 
 
 def test_a_private_corpus_says_so_on_its_card(tmp_path):
-    ingest.ingest([write_csv(tmp_path / "x.csv")], tmp_path / "o", yes=True)
+    ingest.ingest_sources([write_csv(tmp_path / "x.csv")], tmp_path / "o", yes=True)
     card = (tmp_path / "o/README.md").read_text()
     assert "holds personal text" in card and "x.csv" in card and "Ann" not in card
 
@@ -460,15 +475,15 @@ def test_a_private_corpus_says_so_on_its_card(tmp_path):
     ],
 )
 def test_times(value, expected):
-    assert ingest.moment(value) == 1000 * datetime.fromisoformat(expected).timestamp()
+    assert message_forms.parse_time(value) == 1000 * datetime.fromisoformat(expected).timestamp()
 
 
 @pytest.mark.parametrize(
     "value", ["soon", "99/99/9999", 1e300, "nan", float("inf"), [], True, "1" * 400]
 )
 def test_what_is_no_time_is_refused(value):
-    with pytest.raises(ingest.Bad):
-        ingest.moment(value)
+    with pytest.raises(ingest.BadRow):
+        message_forms.parse_time(value)
 
 
 def seconds(work):
@@ -486,7 +501,7 @@ def test_twice_the_input_takes_twice_the_time(tmp_path, kind):
         if kind == "many secrets":
             spans = tuple(Secret("k", 2 * i, 2 * i + 1) for i in range(n))
             turn = Turn("A", "x " * n, spans)
-            records.write_jsonl(Corpus("c", (Dialogue("d", "u", (turn,)),)), path)
+            jsonl.write_jsonl(Corpus("c", (Dialogue("d", "u", (turn,)),)), path)
         elif kind == "mail":
             path = tmp_path / f"{n}.eml"
             path.write_bytes(b"From: a@b.c\n\nx\n" + b"> y wrote\n\n" * n)
@@ -496,8 +511,8 @@ def test_twice_the_input_takes_twice_the_time(tmp_path, kind):
             rows = ({"user": "u", "thread": "t", "text": f"x{i}"} for i in range(n))
             path.write_text("\n".join(map(json.dumps, rows)))
         out = tmp_path / f"{n}-{time.monotonic_ns()}"
-        ingest.ingest([path], out, yes=True)
-        corpora.read(out)
+        ingest.ingest_sources([path], out, yes=True)
+        corpora.read_corpus_at(out)
 
     work(100)
     sizes = 5_000, 20_000
@@ -507,11 +522,11 @@ def test_twice_the_input_takes_twice_the_time(tmp_path, kind):
 
 # --------------------------------------------------------------------------- the threads
 def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(folders, "MEMORY", "100MB")
+    monkeypatch.setattr(sorted_rows, "DUCKDB_MEMORY_LIMIT", "100MB")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.csv").write_text("user,text\na,b\n")
     place = tmp_path / "threads"
-    with folders.Sorter(place, messages=ingest.MESSAGES) as sorter:
+    with sorted_rows.RowSorter(place, messages=message_forms.MESSAGE_SCHEMA) as sorter:
         rows = [(k, f"t{k // 9}", "u", "A", f"{k} " * 200, None, None) for k in range(60_000)]
         sorter.add("messages", rows)
         assert stat.S_IMODE(place.stat().st_mode) == 0o700
@@ -527,12 +542,14 @@ def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_pa
             with pytest.raises(MachineError) as error:
                 sorter.run(query)
             assert "\n" not in str(error.value) and "other" not in str(error.value)
-        for query in (ingest._FILLED, ingest._NAMED, ingest._SORTED):
+        for query in (ingest._FILL_PERSONS_SQL, ingest._NAME_THREADS_SQL, ingest._SORT_TURNS_SQL):
             sorter.run(query)
         made, spilled = [], set()
         for (lot,) in sorter.run("SELECT DISTINCT lot FROM named ORDER BY lot"):
             made += [
-                row for b in sorter.batches(ingest._LISTED.format(lot)) for row in b.to_pylist()
+                row
+                for b in sorter.batches(ingest._LIST_TURNS_SQL.format(lot))
+                for row in b.to_pylist()
             ]
             spilled |= set(place.iterdir())
         assert spilled
@@ -548,10 +565,10 @@ def test_little_memory_and_small_lots_make_the_same_corpus(tmp_path, monkeypatch
         for _ in range(4_000)
     ]  # fmt: skip
     path = write_csv(tmp_path / "x.csv", rows)
-    plain = ingest.ingest([path], tmp_path / "a", yes=True)
-    monkeypatch.setattr(folders, "MEMORY", "32MB")
-    monkeypatch.setattr(folders, "ROOM", 1 << 16)
-    small = ingest.ingest([path], tmp_path / "b", yes=True)
+    plain = ingest.ingest_sources([path], tmp_path / "a", yes=True)
+    monkeypatch.setattr(sorted_rows, "DUCKDB_MEMORY_LIMIT", "32MB")
+    monkeypatch.setattr(sorted_rows, "FLUSH_BYTES", 1 << 16)
+    small = ingest.ingest_sources([path], tmp_path / "b", yes=True)
     assert small.facts == plain.facts and small.cut == plain.cut > 100
     assert list(stored(tmp_path / "a")) == list(stored(tmp_path / "b"))
     times = [[t["time"] for t in row["turns"]] for row in stored(tmp_path / "a")]

@@ -12,8 +12,16 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 import pytest
 
-from confide.text import labels
-from crtlib.text import records
+from confide.labels import (
+    adjudication,
+    drawing,
+    forms,
+    imports,
+    judged_turns,
+    label_tasks,
+    registry,
+)
+from crtlib.text import jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
 TEXTS = (
@@ -46,17 +54,17 @@ def everybody(n=8):
 
 @pytest.fixture
 def home(tmp_path):
-    records.write_jsonl(everybody(), tmp_path / "c.jsonl")
+    jsonl.write_jsonl(everybody(), tmp_path / "c.jsonl")
     return tmp_path
 
 
 def draw(home, **options):
-    labels.sample(home / "c.jsonl", home / "labels", **{"turns": 8, "seed": 0} | options)
-    return labels.read_tasks(home / "labels")
+    drawing.draw_label_tasks(home / "c.jsonl", home / "labels", **{"turns": 8, "seed": 0} | options)
+    return label_tasks.read_tasks(home / "labels")
 
 
 def take(home, path, **options):
-    return labels.take(home / "c.jsonl", path, home / "labels", **options)
+    return imports.import_labels(home / "c.jsonl", path, home / "labels", **options)
 
 
 # Drawing.
@@ -67,27 +75,35 @@ def test_one_turn_of_each_user_uniformly_and_two_parts_of_different_people(tmp_p
         Dialogue(f"d{k}", f"u{k % 50}", tuple(Turn("A", f"{k} {i}") for i in range(k % 7 + 1)))
         for k in range(200)
     ]
-    records.write_jsonl(dialogues, tmp_path / "c.jsonl")
-    summary = labels.sample(tmp_path / "c.jsonl", tmp_path / "o", turns=20, teach=15, seed=3)
-    drawn = labels.read_tasks(tmp_path / "o")
+    jsonl.write_jsonl(dialogues, tmp_path / "c.jsonl")
+    summary = drawing.draw_label_tasks(
+        tmp_path / "c.jsonl", tmp_path / "o", turns=20, teach=15, seed=3
+    )
+    drawn = label_tasks.read_tasks(tmp_path / "o")
     assert (summary["users"], summary["judge"], summary["teach"]) == (50, 20, 15)
     assert len({t.user for t in drawn}) == len(drawn) == 35
     by_id = {d.id: d for d in dialogues}
     assert all(by_id[t.id].turns[t.turn].text == t.text for t in drawn)
     assert Counter(t.part for t in drawn) == {"judge": 20, "teach": 15}
-    again = labels.sample(tmp_path / "c.jsonl", tmp_path / "p", turns=20, teach=15, seed=3)
-    assert labels.read_tasks(tmp_path / "p") == drawn and again["corpus"] == summary["corpus"]
-    other = labels.sample(tmp_path / "c.jsonl", tmp_path / "q", turns=20, by="dialogue", seed=3)
+    again = drawing.draw_label_tasks(
+        tmp_path / "c.jsonl", tmp_path / "p", turns=20, teach=15, seed=3
+    )
+    assert label_tasks.read_tasks(tmp_path / "p") == drawn and again["corpus"] == summary["corpus"]
+    other = drawing.draw_label_tasks(
+        tmp_path / "c.jsonl", tmp_path / "q", turns=20, by="dialogue", seed=3
+    )
     assert other["users"] == 200
 
 
 def test_the_others_are_those_of_whom_nobody_read_or_chose(tmp_path):
     """Whom a policy's flags have passed over is no random user any more."""
-    records.write_jsonl(everybody(60), tmp_path / "c.jsonl")
+    jsonl.write_jsonl(everybody(60), tmp_path / "c.jsonl")
     for name, flags, others in (("o", {}, 60 - 20 - 2), ("p", {"policy": (), "doubt": 0}, 0)):
         given = {key: lambda points, one=one: [one] * len(points) for key, one in flags.items()}
-        labels.sample(tmp_path / "c.jsonl", tmp_path / name, turns=20, teach=2, seed=3, **given)
-        assert labels.facts(tmp_path / name)["others"] == others
+        drawing.draw_label_tasks(
+            tmp_path / "c.jsonl", tmp_path / name, turns=20, teach=2, seed=3, **given
+        )
+        assert label_tasks.read_label_facts(tmp_path / name)["others"] == others
 
 
 def test_every_turn_of_a_user_has_the_same_chance(tmp_path):
@@ -96,15 +112,17 @@ def test_every_turn_of_a_user_has_the_same_chance(tmp_path):
     dialogues = [
         Dialogue(d, "u", tuple(Turn("A", f"{d}{i}") for i in range(n))) for d, n in sizes.items()
     ]
-    records.write_jsonl(dialogues, tmp_path / "c.jsonl")
-    rng = labels.np.random.default_rng(0)
-    count = Counter(labels._one_each(tmp_path / "c.jsonl", "user", rng)[0][0] for _ in range(4000))
+    jsonl.write_jsonl(dialogues, tmp_path / "c.jsonl")
+    rng = drawing.np.random.default_rng(0)
+    count = Counter(
+        drawing._draw_turn_per_user(tmp_path / "c.jsonl", "user", rng)[0][0] for _ in range(4000)
+    )
     assert len(count) == 8 and all(400 < n < 600 for n in count.values())  # five deviations
 
 
 def test_context_is_shown_and_options_are_checked(home):
     made = [Dialogue("d", "u", tuple(Turn("A", str(i)) for i in range(9)))]
-    records.write_jsonl(made, home / "c.jsonl")
+    jsonl.write_jsonl(made, home / "c.jsonl")
     (task,) = draw(home, context=3)
     near = [str(i) for i in range(9)]
     assert task.before == "\n".join(f"A: {x}" for x in near[max(0, task.turn - 3) : task.turn])
@@ -125,7 +143,7 @@ def test_context_is_shown_and_options_are_checked(home):
         {"forms": []},
     ):
         with pytest.raises(ValueError, match="--"):
-            labels.sample(home / "c.jsonl", home / "x", **option)
+            drawing.draw_label_tasks(home / "c.jsonl", home / "x", **option)
     assert not (home / "x").exists()
 
 
@@ -139,11 +157,17 @@ def flag(word):
 
 
 def test_the_judging_part_is_never_prefilled_and_the_rate_follows_the_policy(tmp_path):
-    records.write_jsonl(everybody(80), tmp_path / "c.jsonl")
-    summary = labels.sample(
-        tmp_path / "c.jsonl", tmp_path / "o", secrets=20, policy=flag("Ann"),
-        doubt=labels.unlike(flag("Ann"), flag("Bob")), teach=20, seed=1, forms=["labelstudio"],
-    )  # fmt: skip
+    jsonl.write_jsonl(everybody(80), tmp_path / "c.jsonl")
+    summary = drawing.draw_label_tasks(
+        tmp_path / "c.jsonl",
+        tmp_path / "o",
+        secrets=20,
+        policy=flag("Ann"),
+        doubt=drawing.policy_disagreement(flag("Ann"), flag("Bob")),
+        teach=20,
+        seed=1,
+        forms=["labelstudio"],
+    )
     drawn = [summary[name] for name in ("rate", "judge", "teach")]
     assert drawn == [0.25, 64, 16]  # few: each its share
     studio = json.loads((tmp_path / "o/labelstudio.json").read_text())
@@ -151,38 +175,46 @@ def test_the_judging_part_is_never_prefilled_and_the_rate_follows_the_policy(tmp
 
 
 def test_half_of_the_teaching_part_is_where_the_policies_disagree(tmp_path):
-    records.write_jsonl(everybody(400), tmp_path / "c.jsonl")
-    labels.sample(
-        tmp_path / "c.jsonl", tmp_path / "o", turns=40, policy=flag("Ann"),
-        doubt=labels.unlike(flag("Ann"), flag("Ann|Bob")), teach=40, seed=1, forms=["jsonl"],
-    )  # fmt: skip
-    drawn = labels.read_tasks(tmp_path / "o")
+    jsonl.write_jsonl(everybody(400), tmp_path / "c.jsonl")
+    drawing.draw_label_tasks(
+        tmp_path / "c.jsonl",
+        tmp_path / "o",
+        turns=40,
+        policy=flag("Ann"),
+        doubt=drawing.policy_disagreement(flag("Ann"), flag("Ann|Bob")),
+        teach=40,
+        seed=1,
+        forms=["jsonl"],
+    )
+    drawn = label_tasks.read_tasks(tmp_path / "o")
     teach = [t for t in drawn if t.part == "teach"]
     assert len(teach) == 40 and all("Bob" in t.text for t in teach[20:])
     assert any("Bob" not in t.text for t in teach[:20])
     lines = [json.loads(x) for x in (tmp_path / "o/tasks.jsonl").read_text().splitlines()]
     prefilled = {x["task"] for x in lines if x["secrets"]}
     assert prefilled == {t.task for t in teach if "Ann" in t.text}
-    labels.sample(
+    drawing.draw_label_tasks(
         tmp_path / "c.jsonl", tmp_path / "p", turns=40, policy=flag("Ann"),
         doubt=lambda points: [p.text.count("call") for p in points], teach=40, seed=1,
     )  # fmt: skip
-    teach = [t for t in labels.read_tasks(tmp_path / "p") if t.part == "teach"]
+    teach = [t for t in label_tasks.read_tasks(tmp_path / "p") if t.part == "teach"]
     assert all("call" in t.text for t in teach[20:]) and any("call" not in t.text for t in teach)
 
 
 def test_the_table_says_which_n_certifies_which_bound(home):
     made = [Dialogue(f"d{k}", f"u{k}", (Turn("A", "x"),)) for k in range(2000)]
-    records.write_jsonl(made, home / "c.jsonl")
-    summary = labels.sample(
+    jsonl.write_jsonl(made, home / "c.jsonl")
+    summary = drawing.draw_label_tasks(
         home / "c.jsonl", home / "o", secrets=400, rate=0.305, teach=600, seed=0
     )
-    said = labels.table(summary)
+    said = registry.format_drawn_summary(summary)
     assert "to read   1,312 turns of 1,312 users to judge, 600 to teach; about 5 hours" in said
     assert "0.918 %" in said and "2.18 %" in said and "4.55 %" in said and "10.6 %" in said
     assert all(len(line) <= 80 for line in said.splitlines() if not line.startswith(str(home)))
-    few = labels.sample(home / "c.jsonl", home / "p", secrets=4000, seed=0)
-    assert "note: the corpus has 2,000 users; about 500 of them" in labels.table(few)
+    few = drawing.draw_label_tasks(home / "c.jsonl", home / "p", secrets=4000, seed=0)
+    assert "note: the corpus has 2,000 users; about 500 of them" in registry.format_drawn_summary(
+        few
+    )
 
 
 def test_all_label_files_are_private(home):
@@ -269,10 +301,10 @@ def test_labels_come_back_from_a_tool_as_they_were_made(home, form):
     name, content = ROUND[form](home, tasks)
     (home / name).write_text(content)
     summary = take(home, home / name)
-    assert labels.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
+    assert adjudication.read_labelled_turns(home / "labels") == [(t, spans(t.text)) for t in tasks]
     assert summary["secrets"] == {"name": 6, "phone": 2} and summary["read"] == 8
     assert summary["drawn"] == "at_random" and summary["users_with_a_secret"] == 6
-    assert "secrets 8: name 6, phone 2" in labels.imported_table(summary)
+    assert "secrets 8: name 6, phone 2" in judged_turns.format_import_summary(summary)
     json.dumps(summary)
 
 
@@ -281,7 +313,7 @@ def test_a_tool_that_counts_utf16_is_understood_if_its_whole_file_agrees(home):
     name, content = from_labelstudio(home, tasks, units)
     (home / name).write_text(content)
     assert take(home, home / name)["offsets"] == "UTF-16"
-    assert labels.read(home / "labels") == [(t, spans(t.text)) for t in tasks]
+    assert adjudication.read_labelled_turns(home / "labels") == [(t, spans(t.text)) for t in tasks]
 
 
 def test_no_tool_sees_a_carriage_return_that_it_could_drop(home):
@@ -290,7 +322,9 @@ def test_no_tool_sees_a_carriage_return_that_it_could_drop(home):
     name, content = from_jsonl(home, tasks)
     (home / name).write_text(content)
     take(home, home / name)
-    found = labels.points(home / "c.jsonl", home / "labels", part="judge", unit="turn")
+    found = judged_turns.read_labelled_points(
+        home / "c.jsonl", home / "labels", part="judge", unit="turn"
+    )
     secrets = {p.text[s.start : s.end] for p in found for s in p.secrets if "\r\n" in p.text}
     assert secrets == {"555-0107"}
 
@@ -330,7 +364,7 @@ def test_a_label_that_does_not_fit_is_refused_by_file_and_task(home, changes, me
     with pytest.raises(ValueError, match=f"e.json, task {number}: {message}") as error:
         take(home, home / "e.json")
     assert "Ann" not in str(error.value) and "\n" not in str(error.value)
-    assert "first" not in labels.facts(home / "labels")
+    assert "first" not in label_tasks.read_label_facts(home / "labels")
 
 
 def test_a_changed_text_and_a_wrong_value_are_refused(home):
@@ -355,9 +389,9 @@ def test_unread_turns_in_the_judging_part_spoil_the_rate(home):
     with pytest.raises(ValueError, match="1 of 8 tasks to judge are unread; leaving out the hard"):
         take(home, home / "e.json")
     summary = take(home, home / "e.json", partial=True)
-    assert summary["drawn"] == "at_random" == labels.facts(home / "labels")["drawn"]
-    assert (summary["unread"], len(labels.read(home / "labels"))) == (1, 7)
-    assert len(labels.unread(home / "labels")) == 1
+    assert summary["drawn"] == "at_random" == label_tasks.read_label_facts(home / "labels")["drawn"]
+    assert (summary["unread"], len(adjudication.read_labelled_turns(home / "labels"))) == (1, 7)
+    assert len(adjudication.list_unread_tasks(home / "labels")) == 1
 
 
 def test_overlaps_of_one_kind_are_merged_and_white_space_is_trimmed(home):
@@ -366,10 +400,14 @@ def test_overlaps_of_one_kind_are_merged_and_white_space_is_trimmed(home):
     (home / "e.json").write_text(json.dumps(record))
     summary = take(home, home / "e.json")
     assert summary["merged"] == 1 and summary["inside_words"] == 0
-    assert labels.read(home / "labels")[number - 1][1] == (Secret("name", 5, 16),)
+    assert adjudication.read_labelled_turns(home / "labels")[number - 1][1] == (
+        Secret("name", 5, 16),
+    )
     record, number = page_of(tasks, secrets=[span(5, 7)])
     (home / "e.json").write_text(json.dumps(record))
-    assert "1 spans end inside a word" in labels.imported_table(take(home, home / "e.json"))
+    assert "1 spans end inside a word" in judged_turns.format_import_summary(
+        take(home, home / "e.json")
+    )
 
 
 def test_two_readers_are_compared_and_both_kept(home):
@@ -381,20 +419,27 @@ def test_two_readers_are_compared_and_both_kept(home):
             t |= {"done": True, "secrets": known}
         (home / f"{who}.jsonl").write_text("\n".join(map(json.dumps, given)))
     take(home, home / "a.jsonl", annotator="ada")
-    labels.adjudicate(home / "c.jsonl", home / "labels", home / "again", share=1)
+    adjudication.write_adjudication(home / "c.jsonl", home / "labels", home / "again", share=1)
     summary = take(home, home / "b.jsonl", role="second")
     assert summary["f1"] == pytest.approx(2 * 6 / (8 + 6))
     assert summary["kappa"] == pytest.approx(0.5)
     kept = pq.read_table(home / "labels/labels.parquet").to_pylist()
     assert Counter(row["annotator"] for row in kept) == {"ada": 8, "b": 8}
-    assert labels.read(home / "labels")[0] in [(t, spans(t.text)) for t in tasks]
-    assert labels.facts(home / "labels")["readers"]["ada"] == {"read": 8, "secrets": 8}
-    assert "agreement: F1 of spans 0.86, kappa of turns 0.50" in labels.imported_table(summary)
+    assert adjudication.read_labelled_turns(home / "labels")[0] in [
+        (t, spans(t.text)) for t in tasks
+    ]
+    assert label_tasks.read_label_facts(home / "labels")["readers"]["ada"] == {
+        "read": 8,
+        "secrets": 8,
+    }
+    assert "agreement: F1 of spans 0.86, kappa of turns 0.50" in judged_turns.format_import_summary(
+        summary
+    )
 
 
 def test_labels_of_another_corpus_do_not_judge(home):
     draw(home)
-    records.write_jsonl(everybody(9), home / "c.jsonl")
+    jsonl.write_jsonl(everybody(9), home / "c.jsonl")
     (home / "e.json").write_text("{}")
     with pytest.raises(ValueError, match=r"were drawn from corpus .*they teach, they do not judge"):
         take(home, home / "e.json")
@@ -445,7 +490,7 @@ def test_the_page_is_worked_by_keys_in_a_browser(home):
     tasks = draw(home)
     page = (home / "labels/page.html").read_text()
     assert "http://" not in page.replace("http-equiv", "") and "https://" not in page
-    policy = f"script-src '{labels._csp(KEYS)}' "
+    policy = f"script-src '{forms._csp_hash(KEYS)}' "
     driven = page.replace("script-src ", policy, 1).replace(
         "</body>", f"<script>{KEYS}</script></body>"
     )
@@ -467,12 +512,15 @@ def test_the_page_is_worked_by_keys_in_a_browser(home):
     assert result["injected"] == 0
     (key,) = result["stored"]
     assert (
-        key == "crtlib:" + labels.facts(home / "labels")["labels"] and "Ann" not in result["text"]
+        key == "crtlib:" + label_tasks.read_label_facts(home / "labels")["labels"]
+        and "Ann" not in result["text"]
     )
     (home / "export.json").write_text(json.dumps(result))
     summary = take(home, home / "export.json")
     expected = [(t, spans(t.text) if t.text == TEXTS[0] else ()) for t in tasks]
-    assert labels.read(home / "labels") == expected and summary["secrets"] == {"name": 4}
+    assert adjudication.read_labelled_turns(home / "labels") == expected and summary["secrets"] == {
+        "name": 4
+    }
 
 
 def test_the_page_has_no_network_and_hashes_its_script(home):
@@ -482,7 +530,7 @@ def test_the_page_has_no_network_and_hashes_its_script(home):
     style = re.search(r"<style>(.*)</style>", page, re.S)[1]
     csp = re.search(r'Policy" content="([^"]*)"', page)[1]
     assert csp.startswith("default-src 'none'; ")
-    assert labels._csp(script) in csp and labels._csp(style) in csp
+    assert forms._csp_hash(script) in csp and forms._csp_hash(style) in csp
     assert "</script><b>" not in page and "\u2028" not in page
     assert page.count("<script") == 2
 
@@ -502,7 +550,7 @@ def reading(home, name, marks, tasks, **options):
 
 def again(home, name, **options):
     """What is to be read next, as a tool gets it."""
-    labels.adjudicate(
+    adjudication.write_adjudication(
         home / "c.jsonl", home / "labels", home / name, **{"forms": ["jsonl"]} | options
     )
     return [json.loads(line) for line in (home / name / "tasks.jsonl").read_text().splitlines()]
@@ -510,7 +558,7 @@ def again(home, name, **options):
 
 def test_a_second_reader_sees_what_was_marked_and_a_share_of_all_blind(tmp_path):
     home = tmp_path
-    records.write_jsonl(everybody(200), home / "c.jsonl")
+    jsonl.write_jsonl(everybody(200), home / "c.jsonl")
     tasks = draw(home, turns=200)
     with pytest.raises(ValueError, match="reads what 'crtlib label adjudicate' wrote for it"):
         reading(home, "b", lambda t: (), tasks, role="second")
@@ -519,7 +567,7 @@ def test_a_second_reader_sees_what_was_marked_and_a_share_of_all_blind(tmp_path)
     drawn = {}
     for share in (0.2, 0.5):
         shown = again(home, f"again {share}", share=share)
-        told = labels.facts(home / "labels")["again"]
+        told = label_tasks.read_label_facts(home / "labels")["again"]
         drawn[share] = set(told["random"])
         assert told["read"] == [r["task"] for r in shown] == sorted(marked | drawn[share])
         assert len(drawn[share]) == 200 * share
@@ -534,7 +582,7 @@ def test_a_second_reader_sees_what_was_marked_and_a_share_of_all_blind(tmp_path)
     with pytest.raises(ValueError, match="is none of the tasks"):  # nobody decides what none doubts
         reading(home, "c", lambda t: (), by_hand, role="decides")
     reading(home, "a", lambda t: spans(t.text), tasks)
-    assert not {"second", "again", "agreement"} & set(labels.facts(home / "labels"))
+    assert not {"second", "again", "agreement"} & set(label_tasks.read_label_facts(home / "labels"))
     for share in (0, 1.5, float("nan")):
         with pytest.raises(ValueError, match=r"--share: .* must be in"):
             again(home, "x", share=share)
@@ -545,7 +593,8 @@ def test_a_page_that_is_read_again_remembers_nothing_of_the_first(home):
     reading(home, "a", lambda t: spans(t.text), tasks)
     again(home, "again", forms=["jsonl", "page"])
     assert (
-        labels.facts(home / "labels")["labels"] + "second" in (home / "again/page.html").read_text()
+        label_tasks.read_label_facts(home / "labels")["labels"] + "second"
+        in (home / "again/page.html").read_text()
     )
     with pytest.raises(ValueError, match="'decides' reads what"):
         reading(home, "c", lambda t: (), tasks, role="decides")
@@ -564,11 +613,13 @@ def test_where_readers_differ_somebody_decides(home):
         home, "b", lambda t: () if t == differ else spans(t.text), tasks, role="second"
     )
     assert summary["f1"] < 1
-    found = labels.again(home / "labels")
+    found = adjudication.compare_second_reader(home / "labels")
     assert found == {t.user: "found" for t in tasks if spans(t.text) and t != differ} | {
         t.user: "new" for t in tasks if not spans(t.text)
     }
-    both, sure = (dict(labels.read(home / "labels", sure=k)) for k in (False, True))
+    both, sure = (
+        dict(adjudication.read_labelled_turns(home / "labels", sure=k)) for k in (False, True)
+    )
     assert both[differ] == spans(differ.text) and sure[differ] == ()
     assert {t: s for t, s in both.items() if t != differ} == {
         t: s for t, s in sure.items() if t != differ
@@ -576,7 +627,7 @@ def test_where_readers_differ_somebody_decides(home):
     (shown,) = again(home, "last")
     assert shown["task"] == differ.task and shown["secrets"]
     reading(home, "c", lambda t: (), [differ], role="decides")
-    assert dict(labels.read(home / "labels"))[differ] == ()
+    assert dict(adjudication.read_labelled_turns(home / "labels"))[differ] == ()
     assert again(home, "more") == [shown]  # it may be decided again
 
 
@@ -588,4 +639,7 @@ def test_what_both_readers_marked_is_not_decided_away(home):
     reading(home, "b", lambda t: spans(t.text)[: 1 if t == differ else 2], tasks, role="second")
     reading(home, "c", lambda t: (), [differ], role="decides")
     for sure in (False, True):
-        assert dict(labels.read(home / "labels", sure=sure))[differ] == spans(differ.text)[:1]
+        assert (
+            dict(adjudication.read_labelled_turns(home / "labels", sure=sure))[differ]
+            == spans(differ.text)[:1]
+        )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtlib.text import corpora
+from crtlib.text import corpora, multiwoz
 from crtlib.text.records import Secret, check_spans
 
 
@@ -45,28 +45,28 @@ def values(corpus):
 
 def test_one_loader_for_both(tmp_path):
     write(tmp_path, "train", [dialogue(PAY)], [dialogue(PAY, name="1_1"), dialogue(name="1_2")])
-    corpus = corpora.read_multiwoz(tmp_path, "train", name="sgd")
+    corpus = multiwoz.read_multiwoz(tmp_path, "train", name="sgd")
     assert [(d.id, d.user) for d in corpus.dialogues] == [("1_0", "1_0"), ("1_1", "1_1")]
     assert values(corpus) == [("amount", "$20"), ("name", "Ada")] * 2
     assert corpus.skipped == (("it has no id or no turns", 1),)
     assert [t.speaker for t in corpus.turns()] == ["USR", "USR"]
-    assert len(corpora.read_multiwoz(tmp_path, "train", limit=1)) == 1
+    assert len(multiwoz.read_multiwoz(tmp_path, "train", limit=1)) == 1
 
     write(tmp_path, "dev", [dialogue(BOOKED, name="W"), dialogue(BOOKED, name="V")], acts=ACTS)
-    booked = corpora.read_multiwoz(tmp_path, "dev")
+    booked = multiwoz.read_multiwoz(tmp_path, "dev")
     assert booked.name == tmp_path.name and next(booked.turns()).speaker == "SYS"
     assert values(booked) == [("reference", "F3K2PQZZ")]
     assert booked.skipped == (("it has no dialogue acts", 1),)
     for path in tmp_path.rglob("*.json"):
         path.with_suffix(".json.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    assert corpora.read_multiwoz(tmp_path, "dev") == booked
+    assert multiwoz.read_multiwoz(tmp_path, "dev") == booked
 
 
 def test_without_its_acts_multiwoz_is_refused(tmp_path):
     write(tmp_path, "dev", [dialogue(BOOKED, name="W")])
     with pytest.raises(ValueError, match=r"dialog_acts.json: is missing"):
-        corpora.read_multiwoz(tmp_path, "dev")
+        multiwoz.read_multiwoz(tmp_path, "dev")
 
 
 @pytest.mark.parametrize(
@@ -90,20 +90,20 @@ def test_without_its_acts_multiwoz_is_refused(tmp_path):
 )
 def test_a_defect_takes_its_whole_dialogue(bad, reason):
     rows = [dialogue(PAY), dialogue(PAY, bad, name="1_1"), dialogue(PAY, name="1_0"), 7]
-    corpus = corpora.parse_multiwoz(rows, name="c")
+    corpus = multiwoz.parse_multiwoz(rows, name="c")
     assert [d.id for d in corpus.dialogues] == ["1_0"]
     counts = dict(corpus.skipped)
     assert counts.pop("its id was used before") == counts.pop("it has no id or no turns") == 1
     ((why, count),) = counts.items()
     assert reason in why and count == 1
     with pytest.raises(ValueError, match="c: holds no dialogue that can be used") as error:
-        corpora.parse_multiwoz(rows[1:2], name="c")
+        multiwoz.parse_multiwoz(rows[1:2], name="c")
     assert reason in str(error.value) and "Ada" not in str(error.value)
 
 
 def test_values_carried_over_are_no_spans():
     carried = {"slot": "taxi-destination", "copy_from": "hotel-name", "value": ["x"]}
-    assert values(corpora.parse_multiwoz([dialogue(turn("There.", carried))], name="c")) == []
+    assert values(multiwoz.parse_multiwoz([dialogue(turn("There.", carried))], name="c")) == []
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_bad_files_are_named(tmp_path, content, message):
     path = tmp_path / "train" / "dialogues_002.json"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message) as error:
-        corpora.read_multiwoz(tmp_path, "train")
+        multiwoz.read_multiwoz(tmp_path, "train")
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
@@ -129,9 +129,9 @@ def test_missing_split_and_bad_limit(tmp_path):
     write(tmp_path, "train", [dialogue(PAY)])
     for split in ("dev", "..", "*"):
         with pytest.raises(ValueError, match="it has the splits: train"):
-            corpora.read_multiwoz(tmp_path, split)
+            multiwoz.read_multiwoz(tmp_path, split)
     with pytest.raises(ValueError, match="limit=0: must be at least 1"):
-        corpora.read_multiwoz(tmp_path, "train", limit=0)
+        multiwoz.read_multiwoz(tmp_path, "train", limit=0)
 
 
 cuts = st.tuples(st.sampled_from(["amount", "ref", "movie_name"]), st.integers(0, 9)).flatmap(
@@ -146,7 +146,7 @@ def test_labels_lie_in_their_text(all_cuts):
     rows = [dialogue(t, name=str(i)) for i, t in enumerate(turns)]
     whole = [i for i, cs in enumerate(all_cuts) if all(0 <= a < b <= 10 for _, a, b in cs)]
     try:
-        corpus = corpora.parse_multiwoz(rows, name="c")
+        corpus = multiwoz.parse_multiwoz(rows, name="c")
     except ValueError:
         assert not whole
         return
@@ -162,12 +162,12 @@ def test_labels_lie_in_their_text(all_cuts):
 
 def test_overlaps_become_one():
     spans = [Secret("b", 3, 6), Secret("a", 0, 4), Secret("c", 6, 7), Secret("a", 0, 4)]
-    assert corpora.merged(spans) == (Secret("a", 0, 6), Secret("c", 6, 7))
+    assert multiwoz.join_overlapping_labels(spans) == (Secret("a", 0, 6), Secret("c", 6, 7))
 
 
 needs = {
     name: pytest.mark.skipif(
-        not corpora.available(name), reason=f"CRTLIB_DATA is unset or has no {name}"
+        not corpora.is_corpus_available(name), reason=f"CRTLIB_DATA is unset or has no {name}"
     )
     for name in ("multiwoz", "schema_guided")
 }
@@ -175,13 +175,15 @@ needs = {
 
 def raw(split):
     """MultiWOZ as its files have it: dialogues and acts."""
-    *paths, acts = corpora.MULTIWOZ.check(split, None)
-    return [d for path in paths for d in corpora._json(path, list)], corpora._json(acts, dict)
+    *paths, acts = multiwoz.MULTIWOZ_SOURCE.check(split, None)
+    return [
+        d for path in paths for d in multiwoz._read_json_file(path, list)
+    ], multiwoz._read_json_file(acts, dict)
 
 
 @needs["multiwoz"]
 def test_multiwoz_references_are_all_labelled():
-    corpus = corpora.load("multiwoz", "dev")
+    corpus = corpora.load_corpus("multiwoz", "dev")
     dialogues, acts = raw("dev")
     assert len(corpus) + sum(n for _, n in corpus.skipped) == len(dialogues)
     references = 0
@@ -196,7 +198,7 @@ def test_multiwoz_references_are_all_labelled():
 
 @needs["schema_guided"]
 def test_schema_guided_numbers_are_all_labelled():
-    corpus = corpora.load("schema_guided", "dev", limit=500)
+    corpus = corpora.load_corpus("schema_guided", "dev", limit=500)
     assert corpus.skipped == () and len(corpus) == 500
     number = re.compile(r"\+?\d[\d() -]{7,}\d")
     found = 0

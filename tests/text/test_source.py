@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from crtlib.text import corpora, customersim, records
+from crtlib.text import corpora, customersim, sources
 from crtlib.text.records import Corpus, Dialogue, Turn
 
 
@@ -17,21 +17,23 @@ def draw(dialogues, seed, variety):
 
 
 def toy(name="toy", content="1"):
-    return records.simulated(name, "A toy", draw, sizes={"train": 5, "test": 2}, content=content)
+    return sources.simulated_source(
+        name, "A toy", draw, sizes={"train": 5, "test": 2}, content=content
+    )
 
 
 @pytest.fixture
 def registry(monkeypatch):
     """The registered corpora; what a test adds is gone after it."""
-    corpora.known()
-    monkeypatch.setattr(records, "SOURCES", dict(records.SOURCES))
-    monkeypatch.setattr(corpora, "SOURCES", records.SOURCES)
-    return records.SOURCES
+    corpora.available_corpora()
+    monkeypatch.setattr(sources, "REGISTERED_SOURCES", dict(sources.REGISTERED_SOURCES))
+    monkeypatch.setattr(corpora, "REGISTERED_SOURCES", sources.REGISTERED_SOURCES)
+    return sources.REGISTERED_SOURCES
 
 
 def test_every_corpus_of_ours_is_a_value_with_a_label():
     names = {"customersim", "multiwoz", "schema_guided", "wikitext2"}
-    known = corpora.known()
+    known = corpora.available_corpora()
     assert names <= set(known)
     assert {n for n in known if known[n].by_rule} == {
         "customersim",
@@ -43,77 +45,87 @@ def test_every_corpus_of_ours_is_a_value_with_a_label():
 
 
 def test_customersim_is_loaded_like_any_other():
-    loaded = corpora.load("customersim", "valid", limit=7)
-    assert loaded.dialogues == customersim.simulate(7, 1).dialogues
-    assert len(corpora.load("customersim", "test")) == 1_000
-    assert corpora.available("customersim") and corpora.available("customersim", "train")
-    assert not corpora.available("customersim", "dev")
-    assert not corpora.available("customersim", folder="x")
-    prints = [corpora.fingerprint("customersim", split) for split in ("train", "valid", "train")]
+    loaded = corpora.load_corpus("customersim", "valid", limit=7)
+    assert loaded.dialogues == customersim.simulate_corpus(7, 1).dialogues
+    assert len(corpora.load_corpus("customersim", "test")) == 1_000
+    assert corpora.is_corpus_available("customersim") and corpora.is_corpus_available(
+        "customersim", "train"
+    )
+    assert not corpora.is_corpus_available("customersim", "dev")
+    assert not corpora.is_corpus_available("customersim", folder="x")
+    prints = [
+        corpora.corpus_fingerprint("customersim", split) for split in ("train", "valid", "train")
+    ]
     assert len(set(prints)) == 2 and all(len(p) == 64 for p in prints)
     with pytest.raises(ValueError, match="split='dev': must be one of train, valid, test"):
-        corpora.load("customersim", "dev")
+        corpora.load_corpus("customersim", "dev")
     with pytest.raises(ValueError, match="folder='x': customersim is simulated, it has none"):
-        corpora.load("customersim", folder="x")
+        corpora.load_corpus("customersim", folder="x")
 
 
 def test_customersim_has_another_fingerprint_when_a_template_changes(monkeypatch):
-    before = corpora.fingerprint("customersim")
-    monkeypatch.setattr(customersim, "RICH", dict(customersim.RICH) | {"goodbye": "bye"})
-    customersim._content.cache_clear()
+    before = corpora.corpus_fingerprint("customersim")
+    monkeypatch.setattr(
+        customersim, "RICH_GRAMMAR", dict(customersim.RICH_GRAMMAR) | {"goodbye": "bye"}
+    )
+    customersim._generator_hash.cache_clear()
     try:
-        assert corpora.fingerprint("customersim") != before
+        assert corpora.corpus_fingerprint("customersim") != before
     finally:
         monkeypatch.undo()
-        customersim._content.cache_clear()
-    assert corpora.fingerprint("customersim") == before
+        customersim._generator_hash.cache_clear()
+    assert corpora.corpus_fingerprint("customersim") == before
 
 
 def test_a_stranger_registers_a_corpus(registry):
-    mine = records.register(toy())
-    assert corpora.source("toy") is mine and corpora.known()["toy"].label == "A toy"
-    assert [d.id for d in corpora.load("toy", "test").dialogues] == ["1-0", "1-1"]
-    assert len(corpora.load("toy", limit=3)) == 3 and corpora.available("toy", "test")
-    assert corpora.source("toy").draw(2, 9, "rich").dialogues[0].turns[0].text == "rich 9"
-    first = corpora.fingerprint("toy")
-    records.register(mine)  # the same again is no conflict
+    mine = sources.register_corpus(toy())
+    assert (
+        corpora.find_source("toy") is mine and corpora.available_corpora()["toy"].label == "A toy"
+    )
+    assert [d.id for d in corpora.load_corpus("toy", "test").dialogues] == ["1-0", "1-1"]
+    assert len(corpora.load_corpus("toy", limit=3)) == 3 and corpora.is_corpus_available(
+        "toy", "test"
+    )
+    assert corpora.find_source("toy").draw(2, 9, "rich").dialogues[0].turns[0].text == "rich 9"
+    first = corpora.corpus_fingerprint("toy")
+    sources.register_corpus(mine)  # the same again is no conflict
     with pytest.raises(ValueError, match="name='toy': is taken"):
-        records.register(toy(content="2"))
-    records.register(toy(content="2"), replace=True)
-    assert corpora.fingerprint("toy") != first
+        sources.register_corpus(toy(content="2"))
+    sources.register_corpus(toy(content="2"), replace=True)
+    assert corpora.corpus_fingerprint("toy") != first
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a.jsonl", "../x", "hub:a", "a b"])
 def test_a_name_that_reads_as_a_path_is_refused(registry, name):
     with pytest.raises(ValueError, match="name="):
-        records.register(toy(name))
+        sources.register_corpus(toy(name))
 
 
 def test_packages_bring_corpora_and_a_broken_one_is_passed_over(registry, monkeypatch, tmp_path):
     (tmp_path / "brought_corpus.py").write_text(
-        "from crtlib.text import records\n"
+        "from crtlib.text import sources\n"
         "from crtlib.text.records import Corpus\n"
-        "TOY = records.simulated('brought', 'Brought', lambda n, s, v: Corpus('b', ()),"
+        "TOY = sources.simulated_source('brought', 'Brought', lambda n, s, v: Corpus('b', ()),"
         " sizes={'train': 1}, content='1')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     points = [
-        EntryPoint("ok", "brought_corpus:TOY", corpora.GROUP),
-        EntryPoint("gone", "no_such_module:X", corpora.GROUP),
-        EntryPoint("other", "math:pi", corpora.GROUP),
+        EntryPoint("ok", "brought_corpus:TOY", corpora.CORPUS_ENTRY_POINTS),
+        EntryPoint("gone", "no_such_module:X", corpora.CORPUS_ENTRY_POINTS),
+        EntryPoint("other", "math:pi", corpora.CORPUS_ENTRY_POINTS),
     ]
     monkeypatch.setattr(corpora, "entry_points", lambda group: points)
-    corpora._plugins.cache_clear()
+    corpora._register_plugins.cache_clear()
     try:
         with pytest.warns(UserWarning) as warned:
-            assert "brought" in corpora.known()
+            assert "brought" in corpora.available_corpora()
         assert [str(w.message).split(";")[0] for w in warned] == [
             "corpus 'gone' of a package: is left out",
             "corpus 'other' of a package: is left out",
         ]
-        assert corpora.source("brought").label == "Brought"
+        assert corpora.find_source("brought").label == "Brought"
     finally:
-        corpora._plugins.cache_clear()
+        corpora._register_plugins.cache_clear()
         monkeypatch.undo()
 
 
@@ -122,7 +134,7 @@ def test_packages_are_not_asked_for_a_corpus_of_ours():
     code = (
         "from crtlib.text import corpora\n"
         "corpora.entry_points = lambda group: 1 / 0\n"
-        "print(corpora.load('customersim', limit=1).name)"
+        "print(corpora.load_corpus('customersim', limit=1).name)"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=True
@@ -132,4 +144,4 @@ def test_packages_are_not_asked_for_a_corpus_of_ours():
 
 def test_an_unknown_corpus_is_told_the_names():
     with pytest.raises(ValueError, match=r"corpus='nothing': must be one of .*customersim.*path"):
-        corpora.load("nothing")
+        corpora.load_corpus("nothing")

@@ -3,18 +3,18 @@
 import pytest
 import transformers
 
-from crtlib.text import canaries, customersim, records
-from crtlib.text.canaries import CANDIDATES, Template
+from crtlib.text import customersim, data_points, templates
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.templates import CANDIDATE_TEMPLATES, Template
 
-CORPUS = customersim.simulate(12, 0, "rich")
+CORPUS = customersim.simulate_corpus(12, 0, "rich")
 
 
 @pytest.mark.parametrize("unit", ["turn", "dialogue"])
-@pytest.mark.parametrize("template", CANDIDATES.values(), ids=lambda t: t.name)
+@pytest.mark.parametrize("template", CANDIDATE_TEMPLATES.values(), ids=lambda t: t.name)
 def test_secrets_and_words_survive_every_template(template, unit):
-    plain = records.points(CORPUS, unit)
-    points = canaries.points(CORPUS, unit, template)
+    plain = data_points.make_points(CORPUS, unit)
+    points = templates.render_points(CORPUS, unit, template)
     assert [p.id for p in points] == [p.id for p in plain]
     for ours, theirs in zip(points, plain, strict=True):
         values = [[p.text[s.start : s.end] for s in p.secrets] for p in (ours, theirs)]
@@ -25,10 +25,14 @@ def test_secrets_and_words_survive_every_template(template, unit):
 
 def test_the_template_of_speakers_is_what_it_always_was():
     """Also as Jinja, as it is written beside a model."""
-    jinja = Template("jinja", canaries.SPEAKER.source)
-    for unit in records.UNITS:
-        same = canaries.points(CORPUS, unit, canaries.SPEAKER)
-        assert same == records.points(CORPUS, unit) == canaries.points(CORPUS, unit, jinja)
+    jinja = Template("jinja", templates.SPEAKER_TEMPLATE.source)
+    for unit in data_points.POINT_UNITS:
+        same = templates.render_points(CORPUS, unit, templates.SPEAKER_TEMPLATE)
+        assert (
+            same
+            == data_points.make_points(CORPUS, unit)
+            == templates.render_points(CORPUS, unit, jinja)
+        )
 
 
 TURNS = (Turn("USR", " I am Ann ", (Secret("name", 6, 9),)), Turn("SYS", "hello"))
@@ -48,13 +52,13 @@ REFUSED = {
 @pytest.mark.parametrize("message", REFUSED)
 def test_a_template_that_is_not_one_is_refused_in_one_line(message):
     with pytest.raises(ValueError, match="template=x: ") as error:
-        canaries.points(ANN, "dialogue", Template("x", REFUSED[message]))
+        templates.render_points(ANN, "dialogue", Template("x", REFUSED[message]))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_template_that_strips_moves_the_spans():
     source = LOOP + "[{{ m.role }}] {{ m.content | trim }}{% endfor %}"
-    point = canaries.points(ANN, "dialogue", Template("trim", source))[0]
+    point = templates.render_points(ANN, "dialogue", Template("trim", source))[0]
     assert point.text == "[user] I am Ann[assistant] hello"
     assert point.text[point.secrets[0].start : point.secrets[0].end] == "Ann"
 
@@ -70,13 +74,15 @@ def test_a_chat_template_is_rendered_as_transformers_does(tmp_path):
         tokenizer_object=Tokenizer(models.BPE()), bos_token="<s>", eos_token="</s>"
     )
     tokenizer.chat_template = source
-    messages = [{"role": canaries.role(t.speaker), "content": t.text} for t in TURNS]
+    messages = [{"role": templates.chat_role(t.speaker), "content": t.text} for t in TURNS]
     theirs = tokenizer.apply_chat_template(messages, tokenize=False)
-    ours = canaries.points(ANN, "dialogue", canaries.by_name("chat", tokenizer))[0].text
+    ours = templates.render_points(ANN, "dialogue", templates.template_by_name("chat", tokenizer))[
+        0
+    ].text
     assert "<s>" + ours + "</s>" == theirs.rstrip()
     with pytest.raises(ValueError, match="template='chat': the tokenizer has no chat template"):
-        canaries.by_name("chat")
+        templates.template_by_name("chat")
     with pytest.raises(ValueError, match="template='caht': must be one of"):
-        canaries.by_name("caht")
+        templates.template_by_name("caht")
     with pytest.raises(ValueError, match=r"template=nowhere\.j2: no such file"):
-        canaries.by_name("nowhere.j2")
+        templates.template_by_name("nowhere.j2")

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crtbook.secrets import sentences
-from crtlib.text import corpora
-from crtlib.text.records import MASK, Point, Secret, check_spans, points
+from crtlib.text import corpora, multiwoz, wikitext
+from crtlib.text.data_points import make_points
+from crtlib.text.records import MASK, Point, Secret, check_spans
 
 TEXT = (
     " \n = Lobster = \n \n It grows to 0 @.@ 6 m ( 24 in ) . It is blue . \n"
@@ -18,7 +19,7 @@ TEXT = (
 
 def test_paragraphs_and_numbers(tmp_path):
     (tmp_path / "wiki.valid.tokens").write_text(TEXT)
-    corpus = corpora.read_wikitext(tmp_path, "valid")
+    corpus = wikitext.read_wikitext(tmp_path, "valid")
     assert [t.text for t in corpus.turns()] == [
         "It grows to 0 @.@ 6 m ( 24 in ) . It is blue .",
         "Red\u2028!",  # only a newline ends a paragraph
@@ -26,9 +27,9 @@ def test_paragraphs_and_numbers(tmp_path):
     assert [t.values() for t in corpus.turns()] == [("0", "6", "24"), ()]
     assert corpus.skipped == (("heading", 2),)
     assert len({d.user for d in corpus.dialogues}) == 2
-    assert points(corpus, unit="turn")[0].text.startswith("It grows")
+    assert make_points(corpus, unit="turn")[0].text.startswith("It grows")
     (tmp_path / "wiki.test.raw.gz").write_bytes(gzip.compress(TEXT.encode()))
-    assert list(corpora.read_wikitext(tmp_path, "test").turns()) == list(corpus.turns())
+    assert list(wikitext.read_wikitext(tmp_path, "test").turns()) == list(corpus.turns())
 
 
 def test_bad_files(tmp_path):
@@ -42,19 +43,19 @@ def test_bad_files(tmp_path):
         ("dev", "split='dev': must be one of train, valid, test"),
     ):
         with pytest.raises(ValueError, match=message):
-            corpora.read_wikitext(tmp_path, split)
+            wikitext.read_wikitext(tmp_path, split)
     with pytest.raises(ValueError, match=r"has no wiki.test.tokens or .raw"):
-        corpora.read_wikitext(tmp_path / "no", "test")
+        wikitext.read_wikitext(tmp_path / "no", "test")
 
 
 def test_what_there_is_is_cut_as_one_where_the_training_text_is_not(tmp_path):
     (tmp_path / "wiki.valid.raw").write_text(" = A = \n It has 24 . \n")
     (tmp_path / "wiki.test.raw").write_text(" It has 7 . \n")
-    both = corpora.cut(tmp_path)
+    both = wikitext.read_held_out_wikitext(tmp_path)
     assert [t.values() for t in both.turns()] == [("24",), ("7",)]
     assert (len({d.id for d in both.dialogues}), both.skipped) == (2, (("heading", 1),))
     with pytest.raises(ValueError, match="split='test': must be train"):
-        corpora.CUT.check("test", tmp_path)
+        multiwoz.WIKITEXT_CUT_SOURCE.check("test", tmp_path)
 
 
 def test_sentences_are_whole():
@@ -97,18 +98,18 @@ def test_sentences_of_neighbours_are_cut_alike(tokens, data):
 
 
 @pytest.mark.skipif(
-    not corpora.available("wikitext2", "valid"),
+    not corpora.is_corpus_available("wikitext2", "valid"),
     reason="CRTLIB_DATA is unset or has no folder wikitext-2 with the split valid",
 )
 def test_wikitext_itself():
-    corpus = corpora.load("wikitext2", "valid")
+    corpus = corpora.load_corpus("wikitext2", "valid")
     assert (len(corpus), corpus.skipped) == (1841, (("heading", 620),))
     for t in corpus.turns():
         rest, at = "", 0
         for s in t.secrets:
             rest, at = rest + t.text[at : s.start], s.end
         assert not any(c.isdecimal() for c in rest + t.text[at:])
-    paragraphs = points(corpus, unit="turn")
+    paragraphs = make_points(corpus, unit="turn")
     cut = sentences(paragraphs)
     assert sum(len(p.secrets) for p in cut) == sum(len(p.secrets) for p in paragraphs)
     assert len(cut) > 4 * len(paragraphs)

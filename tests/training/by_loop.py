@@ -3,17 +3,24 @@
 import torch
 import torch.nn.functional as F
 
-from crtlib.models import networks
-from crtlib.training.bookkeeping import clip_factors, gradient, refuse_unfit, trainable, wide
-from crtlib.training.clipping import Clipped, Examples
+from crtlib.models import interface
+from crtlib.training.clipping import LossesAndNorms
+from crtlib.training.gradient_entries import (
+    accumulation_dtype,
+    clip_factors,
+    gradient_buffer,
+    trainable_parameters,
+)
+from crtlib.training.layer_rules import refuse_unfit_layers
+from crtlib.training.micro_batch import SortedExamples
 
 
 def clipped_sum(model, tokens, lengths, *, clip_norm, targets=None, reduction="mean"):
-    refuse_unfit(model)
-    batch = Examples.make(model, tokens, lengths, targets, reduction)
+    refuse_unfit_layers(model)
+    batch = SortedExamples.make(model, tokens, lengths, targets, reduction)
     if not len(batch.inputs):
-        return Clipped(torch.zeros(len(tokens)), torch.zeros(len(tokens)))
-    parameters = list(trainable(model).values())
+        return LossesAndNorms(torch.zeros(len(tokens)), torch.zeros(len(tokens)))
+    parameters = list(trainable_parameters(model).values())
     losses, norms = [], []
     for i, extent in enumerate(batch.extents):
         one = slice(i, i + 1)
@@ -21,9 +28,11 @@ def clipped_sum(model, tokens, lengths, *, clip_norm, targets=None, reduction="m
             losses.append(batch.weights.new_zeros(()))
             norms.append(batch.weights.new_zeros(()))
             continue
-        h = networks.hidden(model, batch.inputs[one, :extent], batch.lengths[one])
-        logits = networks.head(model).logits(h)[0]
-        nll = F.cross_entropy(logits.to(wide(logits)), batch.targets[i, :extent], reduction="none")
+        h = interface.hidden_states(model, batch.inputs[one, :extent], batch.lengths[one])
+        logits = interface.output_head(model).logits(h)[0]
+        nll = F.cross_entropy(
+            logits.to(accumulation_dtype(logits)), batch.targets[i, :extent], reduction="none"
+        )
         loss = (nll * batch.weights[i, :extent]).sum()
         grads = torch.autograd.grad(loss, parameters, allow_unused=True)
         squares = [g.double().square().sum() for g in grads if g is not None]
@@ -31,7 +40,7 @@ def clipped_sum(model, tokens, lengths, *, clip_norm, targets=None, reduction="m
         factor = clip_factors(norm, clip_norm)
         for p, g in zip(parameters, grads, strict=True):
             if g is not None and factor > 0:  # 0 times infinity would be no number
-                gradient(p).add_(g * factor)
+                gradient_buffer(p).add_(g * factor)
         losses.append(loss.detach())
         norms.append(norm)
-    return Clipped(*batch.restored(torch.stack(losses), torch.stack(norms)))
+    return LossesAndNorms(*batch.restored(torch.stack(losses), torch.stack(norms)))

@@ -15,12 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crtlib.models import networks
-from crtlib.models.networks import Lstm, Recurrent
+from crtlib.models import interface
+from crtlib.models.recurrent import Lstm, RecurrentLayer
 from crtlib.training import clipping
-from crtlib.training.bookkeeping import clip_factors, gradient, refuse_unfit
-from crtlib.training.clipping import Examples
-from crtlib.training.devices import exact
+from crtlib.training.gradient_entries import clip_factors, gradient_buffer
+from crtlib.training.layer_rules import refuse_unfit_layers
+from crtlib.training.matmul_precision import float32_matmul
+from crtlib.training.micro_batch import SortedExamples
 
 
 class Mirror(nn.Module):
@@ -33,8 +34,8 @@ class Mirror(nn.Module):
         super().__init__()
         self.give_back: list[tuple[nn.Parameter, Callable[[], Tensor]]] = []
         self.of_recurrent: list[nn.Module] | None = None
-        if not isinstance(model, networks.RecurrentLM):
-            self.model, self.softcap = model, networks.head(model).softcap
+        if not isinstance(model, interface.RecurrentLM):
+            self.model, self.softcap = model, interface.output_head(model).softcap
             self._same(model)
             return
         self.embedding, self.head = model.embedding, model.head
@@ -50,8 +51,8 @@ class Mirror(nn.Module):
                 x, _ = layer(x)
             logits: Tensor = self.head(x)
             return logits
-        output = networks.core(self.model).get_output_embeddings()
-        logits = output(networks.hidden(self.model, ids, lengths))
+        output = interface.unwrap_model(self.model).get_output_embeddings()
+        logits = output(interface.hidden_states(self.model, ids, lengths))
         return logits if self.softcap is None else (logits / self.softcap).tanh() * self.softcap
 
     def _same(self, *modules: nn.Module) -> None:
@@ -61,7 +62,7 @@ class Mirror(nn.Module):
     def _mirrored(self, layer: nn.Module) -> nn.Module:
         from opacus.layers import DPGRU, DPLSTM
 
-        assert isinstance(layer, Recurrent)
+        assert isinstance(layer, RecurrentLayer)
         lstm = isinstance(layer, Lstm)
         theirs: Any = (DPLSTM if lstm else DPGRU)(layer.inputs, layer.size, batch_first=True)
         theirs.to(next(layer.parameters()))
@@ -108,22 +109,22 @@ def clipped_sum(
     *,
     clip_norm: float,
     targets: Tensor | None = None,
-) -> clipping.Clipped:
-    """As :func:`crtlib.training.clipping.clipped_sum`.
+) -> clipping.LossesAndNorms:
+    """As :func:`crtlib.training.clipping.add_clipped_gradients`.
 
     Opacus keeps every example's whole gradient: memory grows as batch times parameters.
     """
     from opacus.grad_sample import GradSampleModule
 
-    refuse_unfit(model)
-    batch = Examples.make(model, tokens, lengths, targets, "mean")
+    refuse_unfit_layers(model)
+    batch = SortedExamples.make(model, tokens, lengths, targets, "mean")
     training = {module: module.training for module in model.modules()}
     before = {p: p.grad for p in model.parameters()}
     mirror, wrapped = Mirror(model).train(), None  # Opacus records in training mode only
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch on full backward hooks of integer inputs
         try:
-            refuse_unfit(mirror)
+            refuse_unfit_layers(mirror)
             for p in before:
                 p.grad = None
             wrapped = GradSampleModule(mirror, loss_reduction="sum")
@@ -148,8 +149,8 @@ def clipped_sum(
     with torch.no_grad():
         norms = torch.stack([g.flatten(1).norm(dim=1) for _, g in grads], 1).norm(dim=1)
         factors = clip_factors(norms, clip_norm)
-        with exact:
+        with float32_matmul:
             for p, g in grads:
                 g[factors == 0] = 0  # 0 times infinity would be no number
-                gradient(p).add_(torch.einsum("b,b...->...", factors, g))
-    return clipping.Clipped(*batch.restored(losses.detach(), norms))
+                gradient_buffer(p).add_(torch.einsum("b,b...->...", factors, g))
+    return clipping.LossesAndNorms(*batch.restored(losses.detach(), norms))

@@ -14,9 +14,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from crtlib.models import networks, pretrained, scoring
-from crtlib.models.networks import build
-from crtlib.training import bookkeeping, clipping, devices
+from crtlib.models import generation, interface, pretrained, scoring
+from crtlib.models.construction import build_model
+from crtlib.training import clipping, devices, gradient_entries
 from tests.training.test_clipping import SMALL, batch_of, clip_at, distance, grads_of, total_norm
 
 NO_IDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -95,7 +95,7 @@ def compare(model, *, low=None):
 
 def targets_of(name):
     """All linear layers inside of a model, but not its head."""
-    model, head = model_of(name), networks.head(model_of(name)).weight.shape
+    model, head = model_of(name), interface.output_head(model_of(name)).weight.shape
     kinds = (nn.Linear, transformers.pytorch_utils.Conv1D)
     names = {n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, kinds)}
     assert head[0] == 23
@@ -107,7 +107,10 @@ def targets_of(name):
 def test_clipped_sum_is_that_of_a_loop_by_the_fast_rule(name, kind):
     lora = targets_of(name) if kind == "lora" else ()
     model = model_of(name, tied=kind != "untied", lora=lora)
-    same = networks.head(model).weight is networks.core(model).get_input_embeddings().weight
+    same = (
+        interface.output_head(model).weight
+        is interface.unwrap_model(model).get_input_embeddings().weight
+    )
     assert same == (kind != "untied")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the slow path would warn
@@ -124,11 +127,13 @@ def test_clipped_sum_is_that_of_a_loop_by_the_fast_rule(name, kind):
     ("llama", "tied"), ("gemma3", "untied"), ("phi", "tied"), ("llama", "lora"), ("gpt2", "lora"),
 ])  # fmt: skip
 def test_on_a_gpu_layers_of_one_shape_are_clipped_together(name, kind, monkeypatch):
-    monkeypatch.setattr(devices, "HOST", frozenset())
-    monkeypatch.setattr(bookkeeping, "DIRECT_COST", 10**9)
-    stacks, honest = [], bookkeeping.Stack.add
+    monkeypatch.setattr(devices, "HOST_DEVICE_TYPES", frozenset())
+    monkeypatch.setattr(gradient_entries, "DIRECT_COST_IN_MULTIPLY_ADDS", 10**9)
+    stacks, honest = [], gradient_entries.StackedGrad.add
     monkeypatch.setattr(
-        bookkeeping.Stack, "add", lambda stack, f: (stacks.append(stack), honest(stack, f))
+        gradient_entries.StackedGrad,
+        "add",
+        lambda stack, f: (stacks.append(stack), honest(stack, f)),
     )
     model = model_of(name, tied=kind == "tied", lora=targets_of(name) if kind == "lora" else ())
     error, worst = compare(model)
@@ -145,13 +150,13 @@ def test_clipped_sums_are_the_same_when_blocks_are_computed_again(name, kind):
     for again in (False, True):
         model = model_of(name, lora=targets_of(name) if kind == "lora" else ())
         if again:
-            pretrained.checkpointed(model)
+            pretrained.with_gradient_checkpointing(model)
         block = next(m for m in model.modules() if isinstance(m, GradientCheckpointingLayer))
         inside = next(m for m in block.modules() if isinstance(m, NORMS))
         inside.register_forward_pre_hook(lambda *_: calls.append(1))
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == "bf16"):
             done, grads = grads_of(model, clip_at(0.5, batch_of(model))("bookkeeping"))
-            plain = grads_of(model, lambda m: clipping.plain_sum(m, **batch_of(m)))[1]
+            plain = grads_of(model, lambda m: clipping.add_unclipped_gradients(m, **batch_of(m)))[1]
         results.append((done.losses, done.norms, *grads.values(), *plain.values()))
     assert len(calls) == 2 + 4, "both backward passes compute the block again"
     for ours, theirs in zip(*results, strict=True):
@@ -160,7 +165,7 @@ def test_clipped_sums_are_the_same_when_blocks_are_computed_again(name, kind):
 
 def test_a_recurrent_model_has_no_blocks_to_compute_again():
     with pytest.raises(ValueError, match="gradient_checkpointing: needs a transformer"):
-        pretrained.checkpointed(build(SMALL["lstm"], 0))
+        pretrained.with_gradient_checkpointing(build_model(SMALL["lstm"], 0))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -168,10 +173,10 @@ def test_hidden_states_and_head_give_the_models_own_logits(name):
     model = model_of(name).eval()
     ids = torch.randint(0, 23, (2, 9), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        ours = networks.head(model).logits(networks.hidden(model, ids))
+        ours = interface.output_head(model).logits(interface.hidden_states(model, ids))
         torch.testing.assert_close(ours, model(input_ids=ids).logits, rtol=1e-4, atol=1e-4)
     limit = None if name == "bloom" else 32
-    assert networks.context(model) == limit and networks.is_causal(model)
+    assert interface.context_length(model) == limit and interface.is_causal(model)
 
 
 @pytest.mark.parametrize("name", ["llama", "bloom", "gemma3"])
@@ -179,10 +184,10 @@ def test_a_model_with_adapters_is_scored_token_by_token_as_in_one_piece(name):
     model = model_of(name, lora=targets_of(name)).eval()
     row = torch.randint(0, 23, (9,), generator=torch.Generator().manual_seed(0)).tolist()
     whole = scoring.token_logprobs(model, [row])[0]
-    state, logprobs = scoring.start(model, row[:1])
+    state, logprobs = generation.read_prefix(model, row[:1])
     for t, token in enumerate(row[1:]):
         assert abs(float(logprobs[0, token]) - whole[t]) < 1e-4
-        state, logprobs = scoring.step(model, state, torch.tensor([token]))
+        state, logprobs = generation.extend_prefix(model, state, torch.tensor([token]))
 
 
 def test_an_adapter_on_embeddings_takes_the_slow_path_with_one_warning():
@@ -200,7 +205,7 @@ def test_an_adapter_on_embeddings_takes_the_slow_path_with_one_warning():
 def test_an_adapter_on_the_head_is_refused():
     model = model_of("llama", tied=False, lora=["lm_head", "q_proj"])
     with pytest.raises(ValueError, match=r"its output layer is a Linear: must be nn\.Linear"):
-        clipping.clipped_sum(model, **batch_of(model_of("llama")), clip_norm=1.0)
+        clipping.add_clipped_gradients(model, **batch_of(model_of("llama")), clip_norm=1.0)
 
 
 class Norm(nn.BatchNorm1d):
@@ -212,21 +217,21 @@ class Norm(nn.BatchNorm1d):
 
 def test_a_batch_norm_is_refused_by_name():
     """It mixes the examples, and keeps statistics of them that no noise is added to."""
-    model = build(SMALL["lstm"], 0).train()
+    model = build_model(SMALL["lstm"], 0).train()
     model.layers.append(Norm(8))
     with pytest.raises(ValueError, match=r"layer 'layers\.1' is a Norm, which mixes"):
-        clipping.clipped_sum(model, **batch_of(model_of("llama")), clip_norm=1.0)
+        clipping.add_clipped_gradients(model, **batch_of(model_of("llama")), clip_norm=1.0)
 
 
 def test_active_dropout_is_refused_by_name():
-    model = build(SMALL["lstm"], 0).train()
+    model = build_model(SMALL["lstm"], 0).train()
     model.layers.append(nn.Dropout(0.1))
     batch = batch_of(model)
     with pytest.raises(ValueError, match=r"layer 'layers\.1' drops out: must be built with"):
-        clipping.clipped_sum(model, **batch, clip_norm=1.0)
-    clipping.clipped_sum(model.eval(), **batch, clip_norm=1.0)  # asleep
+        clipping.add_clipped_gradients(model, **batch, clip_norm=1.0)
+    clipping.add_clipped_gradients(model.eval(), **batch, clip_norm=1.0)  # asleep
     config = CONFIGS["llama"]()
     config.attention_dropout = 0.1  # by a function, not by a layer
     model = transformers.AutoModelForCausalLM.from_config(config).train()
     with pytest.raises(ValueError, match=r"layer 'model\.layers\.0\.self_attn' drops out"):
-        clipping.clipped_sum(model, **batch, clip_norm=1.0)
+        clipping.add_clipped_gradients(model, **batch, clip_norm=1.0)

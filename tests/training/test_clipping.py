@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from crtlib.models import networks
-from crtlib.models.networks import ModelSpec, build
-from crtlib.training import bookkeeping, clipping
+from crtlib.models import interface
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.training import clipping, gradient_entries, gradient_recorder, layer_rules, micro_batch
 from crtlib.training.noise import add_noise
 from tests.training import by_loop, opacus_engine
 
@@ -29,7 +30,7 @@ SMALL = {
 
 
 def model_of(name, dtype=torch.float32):
-    model = build(SMALL[name], seed=1)
+    model = build_model(SMALL[name], seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():  # no parameter at zero or one, where mistakes hide
         for p in model.parameters():
@@ -45,10 +46,10 @@ def batch_of(model, seed=3, batch=6, width=12):
     tokens[1, ::2] = 4
     lengths = torch.tensor([width, 5, width, 2, 1, 9])[:batch]
     tokens[torch.arange(width) >= lengths[:, None]] = 10**6
-    if networks.is_causal(model):
+    if interface.is_causal(model):
         return {"tokens": tokens, "lengths": lengths}
     hide = torch.rand(tokens.shape, generator=generator) < 0.4
-    targets = torch.where(hide, tokens, clipping.IGNORED)
+    targets = torch.where(hide, tokens, micro_batch.IGNORE_INDEX)
     return {"tokens": tokens.masked_fill(hide, 3), "lengths": lengths, "targets": targets}
 
 
@@ -67,8 +68,8 @@ def clip_at(clip_norm, batch):
                 return by.clipped_sum(model, **batch, clip_norm=clip_norm)
             with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # as if no layer were known
-                patch.setattr(bookkeeping, "RULES", {})
-                patch.setattr(bookkeeping, "Recurrent", ())
+                patch.setattr(layer_rules, "LAYER_RULES", {})
+                patch.setattr(gradient_recorder, "RecurrentLayer", ())
                 return by.clipped_sum(model, **batch, clip_norm=clip_norm)
 
         return summed
@@ -89,7 +90,7 @@ def distance(a, b):
     SMALL, ("mean", "sum"), (0, 64, 10**9))))  # fmt: skip
 def test_clipped_sum_is_that_of_a_loop(name, reduction, direct, monkeypatch):
     """By ghost norms alone, by direct products alone, and by the rule that chooses."""
-    monkeypatch.setattr(bookkeeping, "DIRECT_COST", direct)
+    monkeypatch.setattr(gradient_entries, "DIRECT_COST_IN_MULTIPLY_ADDS", direct)
     model = model_of(name)
     batch = batch_of(model)
 
@@ -119,7 +120,9 @@ def test_clipped_example_does_not_exceed_the_bound(name):
         for clip_norm in (1e-2, 0.1):
             result, grads = grads_of(
                 model,
-                lambda m, one=one, c=clip_norm: clipping.clipped_sum(m, **one, clip_norm=c),
+                lambda m, one=one, c=clip_norm: clipping.add_clipped_gradients(
+                    m, **one, clip_norm=c
+                ),
             )
             assert result.norms[0] > clip_norm
             assert total_norm(grads) <= clip_norm * (1 + 1e-6)
@@ -133,10 +136,12 @@ def test_gradients_below_the_bound_are_left_alone_and_equal_the_plain_sum(name):
     for reduction in ("mean", "sum"):
         clipped, ours = grads_of(
             model,
-            lambda m, r=reduction: clipping.clipped_sum(m, **batch, clip_norm=1e6, reduction=r),
+            lambda m, r=reduction: clipping.add_clipped_gradients(
+                m, **batch, clip_norm=1e6, reduction=r
+            ),
         )
         losses, plain = grads_of(
-            model, lambda m, r=reduction: clipping.plain_sum(m, **batch, reduction=r)
+            model, lambda m, r=reduction: clipping.add_unclipped_gradients(m, **batch, reduction=r)
         )
         torch.testing.assert_close(losses, clipped.losses)
         assert distance(ours, plain) < 1e-5
@@ -146,10 +151,12 @@ def test_gradients_below_the_bound_are_left_alone_and_equal_the_plain_sum(name):
 def test_plain_sum_is_the_gradient_of_the_cross_entropy(name):
     model = model_of(name)
     batch = batch_of(model)
-    _, ours = grads_of(model, lambda m: clipping.plain_sum(m, **batch, reduction="sum"))
+    _, ours = grads_of(
+        model, lambda m: clipping.add_unclipped_gradients(m, **batch, reduction="sum")
+    )
     tokens, lengths = batch["tokens"], batch["lengths"]
     targets = tokens[:, 1:].clone()
-    targets[torch.arange(1, 12) >= lengths[:, None]] = clipping.IGNORED
+    targets[torch.arange(1, 12) >= lengths[:, None]] = micro_batch.IGNORE_INDEX
 
     def run(m):
         out = m(tokens[:, :-1].clamp_max(22))
@@ -164,11 +171,13 @@ def test_plain_sum_is_the_gradient_of_the_cross_entropy(name):
 def test_microbatches_add_up_to_the_batch(name):
     model = model_of(name)
     batch = batch_of(model)
-    whole, expected = grads_of(model, lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.1))
+    whole, expected = grads_of(
+        model, lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.1)
+    )
 
     def run(m):
         parts = [
-            clipping.clipped_sum(m, **{k: v[s] for k, v in batch.items()}, clip_norm=0.1)
+            clipping.add_clipped_gradients(m, **{k: v[s] for k, v in batch.items()}, clip_norm=0.1)
             for s in (slice(0, 1), slice(1, 4), slice(4, 4), slice(4, 6))
         ]
         return torch.cat([p.norms for p in parts])
@@ -184,7 +193,10 @@ def test_blocks_of_one_length_give_what_padded_ones_give(name, reduction):
     model = model_of(name)
     tokens, lengths = batch_of(model)["tokens"][:3:2, :12], torch.tensor([12, 12])
     padded = torch.cat([tokens, torch.full((2, 1), 10**6)], 1)
-    for run in (partial(clipping.clipped_sum, clip_norm=0.1), clipping.plain_sum):
+    for run in (
+        partial(clipping.add_clipped_gradients, clip_norm=0.1),
+        clipping.add_unclipped_gradients,
+    ):
         results = [
             grads_of(model, lambda m: run(m, rows, lengths, reduction=reduction))  # noqa: B023
             for rows in (tokens, padded)
@@ -197,7 +209,7 @@ def test_blocks_of_one_length_give_what_padded_ones_give(name, reduction):
 def test_blocks_of_the_head_do_not_change_the_sum(monkeypatch):
     model = model_of("gpt2-tied")
     batch = batch_of(model)
-    run = lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.1)  # noqa: E731
+    run = lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.1)  # noqa: E731
     expected, reference = grads_of(model, run)
     for name, value in (("ROWS_AT_LEAST", 1), ("CELLS_AT_MOST", 1)):
         monkeypatch.setattr(clipping, name, value)
@@ -210,26 +222,32 @@ def test_blocks_of_the_head_do_not_change_the_sum(monkeypatch):
 def test_the_head_of_a_long_example_is_a_product_and_of_a_short_one_a_ghost(name, monkeypatch):
     """Norms are those of either way alone, also where one batch takes both."""
     model = model_of(name, torch.float64)
-    head, batch = networks.head(model).weight, batch_of(model)
-    monkeypatch.setattr(clipping, "ROWS_AT_LEAST", 1)  # a block for each length
+    head, batch = interface.output_head(model).weight, batch_of(model)
+    monkeypatch.setattr(clipping, "MIN_POSITIONS_PER_BLOCK", 1)  # a block for each length
     turn = 6 if name != "bert" else 7
     found = []
     for until in (0, 99, turn):
         kinds = []
 
-        def add(book, entry, kinds=kinds, honest=bookkeeping.Book.add):
-            if entry.parameter is head and not isinstance(entry, bookkeeping.Lookup):
+        def add(book, entry, kinds=kinds, honest=gradient_recorder.GradientRecorder.add):
+            if entry.parameter is head and not isinstance(entry, gradient_entries.EmbeddingGrad):
                 kinds.append(type(entry).__name__)
             honest(book, entry)
 
         with monkeypatch.context() as patch:
-            for module in (bookkeeping, clipping):
-                patch.setattr(module, "ghost_until", lambda weight, like, until=until: until)
-            patch.setattr(bookkeeping.Book, "add", add)
-            clip = lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01)  # noqa: E731
+            for module in (gradient_entries, clipping):
+                patch.setattr(
+                    module, "max_ghost_positions", lambda weight, like, until=until: until
+                )
+            patch.setattr(gradient_recorder.GradientRecorder, "add", add)
+            clip = lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.01)  # noqa: E731
             found.append((*grads_of(model, clip), set(kinds)))
     whole, ghost, both = found
-    assert [kinds for *_, kinds in found] == [{"Whole"}, {"Outer"}, {"Whole", "Outer"}]
+    assert [kinds for *_, kinds in found] == [
+        {"DenseGrad"},
+        {"OuterProductGrad"},
+        {"DenseGrad", "OuterProductGrad"},
+    ]
     for result, grads, _ in (ghost, both):
         torch.testing.assert_close(result.norms, whole[0].norms, rtol=1e-12, atol=1e-12)
         assert distance(grads, whole[1]) < 1e-12
@@ -239,11 +257,11 @@ def test_the_head_of_a_long_example_is_a_product_and_of_a_short_one_a_ghost(name
 def test_a_long_text_has_the_norm_that_autograd_gives(name, monkeypatch):
     """By the rule itself, at lengths on both sides of where the head turns to products."""
     monkeypatch.setitem(SMALL, name, replace(SMALL[name], context=64))
-    monkeypatch.setattr(clipping, "ROWS_AT_LEAST", 1)
+    monkeypatch.setattr(clipping, "MIN_POSITIONS_PER_BLOCK", 1)
     model, generator = model_of(name), torch.Generator().manual_seed(0)
-    head = networks.head(model).weight
+    head = interface.output_head(model).weight
     lengths = torch.tensor([57, 9, 57, 19, 48])
-    assert 18 < bookkeeping.ghost_until(head, head) < 47
+    assert 18 < gradient_entries.max_ghost_positions(head, head) < 47
     tokens = torch.randint(0, 23, (5, 57), generator=generator)
     tokens[0] = tokens[2, 0]  # of a tied head, cross terms are large
     batch = {"tokens": tokens, "lengths": lengths}
@@ -256,7 +274,7 @@ def test_a_long_text_has_the_norm_that_autograd_gives(name, monkeypatch):
 def test_same_result_twice_and_no_trace_left_in_the_model():
     model = model_of("gpt2-tied")
     batch = batch_of(model)
-    run = lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.1)  # noqa: E731
+    run = lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.1)  # noqa: E731
     _, first = grads_of(model, run)
     _, second = grads_of(model, run)
     assert all(torch.equal(first[n], second[n]) for n in first)
@@ -266,7 +284,10 @@ def test_same_result_twice_and_no_trace_left_in_the_model():
 def test_inside_no_grad_nothing_is_lost():
     model = model_of("gpt2-tied")
     batch = batch_of(model)
-    for run in (clip_at(0.1, batch)("bookkeeping"), lambda m: clipping.plain_sum(m, **batch)):
+    for run in (
+        clip_at(0.1, batch)("bookkeeping"),
+        lambda m: clipping.add_unclipped_gradients(m, **batch),
+    ):
         _, expected = grads_of(model, run)
         with torch.no_grad():
             _, grads = grads_of(model, run)
@@ -283,7 +304,8 @@ def test_empty_batch_adds_nothing_and_leaves_zeros(name):
         (torch.zeros(2, 5, dtype=torch.long), torch.tensor([1, 0])),
     ):
         result, grads = grads_of(
-            model, lambda m, t=tokens, n=lengths: clipping.clipped_sum(m, t, n, clip_norm=1.0)
+            model,
+            lambda m, t=tokens, n=lengths: clipping.add_clipped_gradients(m, t, n, clip_norm=1.0),
         )
         assert result.norms.tolist() == [0.0] * len(tokens)
         assert grads and all(g.abs().max() == 0 for g in grads.values())
@@ -372,7 +394,7 @@ UNTIED = {name: replace(SMALL[name], tied=False) for name in ("lstm", "gru", "gp
 def test_example_whose_gradient_is_not_finite_is_left_out(name, engine, value, monkeypatch):
     """The others' sum is as if it were not there: one overflow must not void the noise."""
     monkeypatch.setitem(SMALL, "untied", UNTIED[name])
-    model, direct = model_of("untied"), bookkeeping.DIRECT_COST
+    model, direct = model_of("untied"), gradient_entries.DIRECT_COST_IN_MULTIPLY_ADDS
     batch = batch_of(model)
     batch["tokens"][batch["tokens"] == 22] = 21
     batch["tokens"][2, 1:4] = 22
@@ -384,7 +406,7 @@ def test_example_whose_gradient_is_not_finite_is_left_out(name, engine, value, m
     expected, reference = grads_of(model, clip_at(0.01, others)("loop"))
     assert expected.norms.isfinite().all() and all(g.isfinite().all() for g in reference.values())
     for cost in (0, direct, 10**9) if engine == "bookkeeping" else (direct,):
-        monkeypatch.setattr(bookkeeping, "DIRECT_COST", cost)
+        monkeypatch.setattr(gradient_entries, "DIRECT_COST_IN_MULTIPLY_ADDS", cost)
         got, grads = grads_of(model, clip_at(0.01, batch)(engine))
         if value == 1e36 and got.norms[2].isfinite():
             continue  # this kind of model squashes it
@@ -398,7 +420,7 @@ def test_example_whose_gradient_is_not_finite_is_left_out(name, engine, value, m
 def test_where_every_gradient_overflows_nothing_is_added(name, engine):
     model = model_of(name)
     with torch.no_grad():
-        networks.head(model).weight.fill_(float("inf"))
+        interface.output_head(model).weight.fill_(float("inf"))
     batch = {k: v[[0, 1, 2, 5]] for k, v in batch_of(model).items()}
     result, grads = grads_of(model, clip_at(0.1, batch)(engine))
     assert not result.norms.isfinite().any()
@@ -410,7 +432,9 @@ def test_unknown_layer_is_named_and_takes_the_slow_correct_path():
     model.layers.append(Bilinear(8))
     batch = batch_of(model)
     with pytest.warns(UserWarning, match=r"'layers\.1': no rule for .*Bilinear"):
-        _, grads = grads_of(model, lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01))
+        _, grads = grads_of(
+            model, lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.01)
+        )
     _, expected = grads_of(model, lambda m: by_loop.clipped_sum(m, **batch, clip_norm=0.01))
     assert distance(grads, expected) < 1e-6
     assert grads["layers.1.weight"].abs().max() > 0
@@ -443,12 +467,14 @@ def test_parameter_used_outside_of_its_layer_is_not_left_unclipped():
     model.layers.append(Wrapped())
     batch = batch_of(model)
     with pytest.warns(UserWarning, match=r"inner\.weight': is used outside"):
-        _, grads = grads_of(model, lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01))
+        _, grads = grads_of(
+            model, lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.01)
+        )
     _, expected = grads_of(model, lambda m: by_loop.clipped_sum(m, **batch, clip_norm=0.01))
     assert distance(grads, expected) < 1e-6
     model.layers[1] = Sly(8, 8)  # a subclass may compute something else
     with pytest.warns(UserWarning, match="no rule for .*Sly"):
-        clipping.clipped_sum(model, **batch, clip_norm=0.01)
+        clipping.add_clipped_gradients(model, **batch, clip_norm=0.01)
 
 
 def test_layer_used_twice():
@@ -457,7 +483,9 @@ def test_layer_used_twice():
     model.layers.extend([layer, layer])
     batch = batch_of(model)
     expected, reference = grads_of(model, lambda m: by_loop.clipped_sum(m, **batch, clip_norm=0.01))
-    got, grads = grads_of(model, lambda m: clipping.clipped_sum(m, **batch, clip_norm=0.01))
+    got, grads = grads_of(
+        model, lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.01)
+    )
     torch.testing.assert_close(got.norms, expected.norms, rtol=1e-5, atol=1e-7)
     assert distance(grads, reference) < 1e-5
 
@@ -480,7 +508,7 @@ def test_float64_and_bfloat16():
         one = {k: v[:1] for k, v in batch.items()}
         with torch.autocast("cpu", dtype=torch.bfloat16):
             _, grads = grads_of(
-                model, lambda m, one=one: clipping.clipped_sum(m, **one, clip_norm=0.01)
+                model, lambda m, one=one: clipping.add_clipped_gradients(m, **one, clip_norm=0.01)
             )
         assert total_norm(grads) <= 0.01 * (1 + 1e-5)
 
@@ -488,10 +516,10 @@ def test_float64_and_bfloat16():
 def test_what_a_gpu_rounds_is_added_as_a_second_part():
     """Rounded once, a clipped gradient could be longer than the bound by a part in 256."""
     x = torch.randn(500, generator=torch.Generator().manual_seed(0))
-    parts = bookkeeping._parts(x, torch.bfloat16)
+    parts = gradient_entries._decompose_in_dtype(x, torch.bfloat16)
     assert [part.dtype for part in parts] == [torch.bfloat16] * 2
     torch.testing.assert_close(sum(part.float() for part in parts), x, rtol=2**-15, atol=0)
-    assert bookkeeping._parts(x, torch.float32)[0] is x
+    assert gradient_entries._decompose_in_dtype(x, torch.float32)[0] is x
 
 
 def test_the_cross_term_of_a_tied_embedding_is_taken_in_the_wider_type():
@@ -501,9 +529,9 @@ def test_the_cross_term_of_a_tied_embedding_is_taken_in_the_wider_type():
         torch.randn(shape, generator=generator) for shape in ((2, 3, 7), (2, 3, 5), (2, 3, 5))
     )
     ids, columns = torch.tensor([[1, 2, 1], [0, 6, 3]]), columns.bfloat16()
-    head = bookkeeping.Outer(p, rows, columns)
+    head = gradient_entries.OuterProductGrad(p, rows, columns)
     head.columns = columns
-    got = bookkeeping.cross(bookkeeping.Lookup(p, ids, grads), head)
+    got = gradient_entries.cross_inner_products(gradient_entries.EmbeddingGrad(p, ids, grads), head)
     table = torch.zeros(2, 7, 5).scatter_add_(1, ids[..., None].expand(-1, -1, 5), grads)
     expected = (table * torch.einsum("btr,btc->brc", rows, columns.float())).sum((1, 2))
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
@@ -535,7 +563,7 @@ def test_tiny_probabilities_have_a_finite_exact_loss():
     with torch.no_grad():
         model.head.bias[7] = 200.0
     batch = {"tokens": torch.tensor([[7, 3, 7, 5]]), "lengths": torch.tensor([4])}
-    got = clipping.clipped_sum(model, **batch, clip_norm=1.0)
+    got = clipping.add_clipped_gradients(model, **batch, clip_norm=1.0)
     expected = by_loop.clipped_sum(model, **batch, clip_norm=1.0)
     assert got.losses.isfinite().all() and got.losses[0] > 100
     torch.testing.assert_close(got.losses, expected.losses)
@@ -592,7 +620,9 @@ def test_a_private_run_has_the_loss_curve_of_opacus_own_optimizer():
     noise, curve = torch.Generator().manual_seed(4), []
     for batch in batches:
         ours.zero_grad()
-        curve.append(clipping.clipped_sum(ours, **batch, clip_norm=clip_norm).losses.sum())
+        curve.append(
+            clipping.add_clipped_gradients(ours, **batch, clip_norm=clip_norm).losses.sum()
+        )
         add_noise(list(ours.parameters()), std=sigma * clip_norm, generator=noise)
         with torch.no_grad():
             for p in ours.parameters():
@@ -637,7 +667,7 @@ class Logits(nn.Module):
         self.model = model
 
     def forward(self, ids):
-        return self.model.lm_head(networks.hidden(self.model, ids))
+        return self.model.lm_head(interface.hidden_states(self.model, ids))
 
 
 @pytest.mark.parametrize("name", ["gemma2", "bert"])
@@ -659,10 +689,10 @@ def test_mistakes_are_named():
         ({"lengths": torch.tensor([3])}, "tokens"),
     ):
         with pytest.raises(ValueError, match=message):
-            clipping.clipped_sum(model, **({**batch, "clip_norm": 1.0} | change))
+            clipping.add_clipped_gradients(model, **({**batch, "clip_norm": 1.0} | change))
     with pytest.raises(ValueError, match="std=-1"):
         add_noise([], std=-1.0, generator=torch.Generator())
     bert = model_of("bert")
     with pytest.raises(ValueError, match="targets=None"):
-        clipping.plain_sum(bert, batch["tokens"], batch["lengths"])
+        clipping.add_unclipped_gradients(bert, batch["tokens"], batch["lengths"])
     assert copy.deepcopy(model)  # the engine leaves nothing that cannot be copied

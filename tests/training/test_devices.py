@@ -10,9 +10,20 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from crtlib.models import networks
-from crtlib.models.networks import ModelSpec, build
-from crtlib.training import bookkeeping, clipping, devices, loop, phases
+from crtlib.models import interface, recurrent
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.training import (
+    clipping,
+    devices,
+    gradient_entries,
+    gradient_recorder,
+    loop,
+    memory,
+    micro_batch,
+    phases,
+    steps,
+)
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise
 from tests.training.test_clipping import SMALL, batch_of, clip_at, distance, grads_of, model_of
@@ -30,8 +41,8 @@ class Far(TorchDispatchMode):
         self.mark(tensors)
         for name in ("tolist", "numpy", "cpu", "item"):  # on a CPU no operator
             patch.setattr(torch.Tensor, name, self.noting(getattr(torch.Tensor, name)))
-        for module in (clipping, phases):
-            patch.setattr(module, "sent", lambda x, device: self.mark([x.clone()])[0])
+        for module in (micro_batch, phases):
+            patch.setattr(module, "send_to_device", lambda x, device: self.mark([x.clone()])[0])
 
     def mark(self, tensors):
         for x in tensors:
@@ -71,8 +82,8 @@ class Far(TorchDispatchMode):
 @pytest.fixture
 def gpu(monkeypatch):
     """The branches of a GPU, on a CPU."""
-    monkeypatch.setattr(devices, "HOST", frozenset())
-    monkeypatch.setattr(networks, "FUSED", frozenset({"cpu"}))
+    monkeypatch.setattr(devices, "HOST_DEVICE_TYPES", frozenset())
+    monkeypatch.setattr(recurrent, "FUSED_DEVICE_KINDS", frozenset({"cpu"}))
     return monkeypatch
 
 
@@ -80,13 +91,13 @@ MODELS = [SPEC, ModelSpec("gpt2", 20, hidden=8, layers=1, heads=2, context=8)]
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=["lstm", "gpt2"])
-@pytest.mark.parametrize("stacked", [bookkeeping.STACKED, 0])
+@pytest.mark.parametrize("stacked", [gradient_entries.MAX_STACKED_INPUT_NUMBERS, 0])
 def test_a_step_reads_nothing(spec, stacked, gpu):
     """A number is read at the end of a phase, and of each pass over layers so large that it would
     take longer to sift them; reading anything else would make the host wait for the GPU."""
-    gpu.setattr(bookkeeping, "STACKED", stacked)
+    gpu.setattr(gradient_recorder, "MAX_STACKED_INPUT_NUMBERS", stacked)
     gpu.setattr(loop, "refuse_mixing", lambda *_, **__: None)  # it reads, before the first step
-    model = build(spec, 0)
+    model = build_model(spec, 0)
     run = [phases.PublicPhase(1, "public", 1, 4, 0.01), private(sampling_probability=1.0)]
     with Far(list(model.parameters()), gpu) as far:
         train(model, run, PARTS, seed=0, optimizer="sgd")
@@ -115,14 +126,16 @@ def test_fused_adam_reads_nothing(gpu):
 
 @pytest.mark.parametrize("spec", MODELS, ids=["lstm", "gpt2"])
 def test_the_branches_of_a_gpu_give_the_same_sums(spec, monkeypatch):
-    tokens, lengths = phases.collate(PARTS["private"], range(9), torch.device("cpu"))[0]
+    tokens, lengths = phases.collate_micro_batches(PARTS["private"], range(9), torch.device("cpu"))[
+        0
+    ]
     found = []
-    for host in (devices.HOST, frozenset()):
-        monkeypatch.setattr(devices, "HOST", host)
-        model = build(spec, 0)
+    for host in (devices.HOST_DEVICE_TYPES, frozenset()):
+        monkeypatch.setattr(devices, "HOST_DEVICE_TYPES", host)
+        model = build_model(spec, 0)
         with torch.no_grad():
             next(model.parameters())[9] *= 3e3  # so that some probabilities underflow
-        losses, norms = clipping.clipped_sum(model, tokens, lengths, clip_norm=0.1)
+        losses, norms = clipping.add_clipped_gradients(model, tokens, lengths, clip_norm=0.1)
         found.append([losses, norms, *(p.grad for p in model.parameters())])
     for near, far in zip(*found, strict=True):
         torch.testing.assert_close(far, near, rtol=1e-4, atol=1e-6)
@@ -139,7 +152,7 @@ def test_layers_that_enter_the_book_together_count_each_for_itself(name, overflo
         batch["tokens"][2, 1:4] = 22
         with torch.no_grad():
             next(p for p in model.parameters() if len(p) == 23)[22] = torch.inf
-    gpu.setattr(bookkeeping, "DIRECT_COST", 10**9)
+    gpu.setattr(gradient_entries, "DIRECT_COST_IN_MULTIPLY_ADDS", 10**9)
     expected, reference = grads_of(model, clip_at(0.01, batch)("loop"))
     got, grads = grads_of(model, clip_at(0.01, batch)("bookkeeping"))
     torch.testing.assert_close(got.norms, expected.norms, rtol=1e-5, atol=1e-6, equal_nan=True)
@@ -163,15 +176,15 @@ def test_a_private_step_asks_a_gpu_little_more_often_than_a_plain_one(gpu):
     which no number of operators depends on."""
     spec = ModelSpec("gpt2", 97, hidden=48, layers=12, heads=12, context=64)
     tokens, lengths = torch.randint(0, 97, (32, 65)), torch.full((32,), 65)
-    gpu.setattr(clipping, "CELLS_AT_MOST", 97 * 64 * 20)
-    gpu.setattr(bookkeeping, "DIRECT_COST", 10**9)
-    model = build(spec, 0)
+    gpu.setattr(clipping, "MAX_LOGITS_PER_BLOCK", 97 * 64 * 20)
+    gpu.setattr(gradient_entries, "DIRECT_COST_IN_MULTIPLY_ADDS", 10**9)
+    model = build_model(spec, 0)
     with Operators() as plain:
-        logits = networks.head(model).logits(networks.hidden(model, tokens[:, :-1]))
+        logits = interface.output_head(model).logits(interface.hidden_states(model, tokens[:, :-1]))
         nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
     options = {"clip_norm": 0.1, "noise_multiplier": 1.0, "normaliser": 32.0}
     with Operators() as private:
-        phases.private_step(model, [(tokens, lengths)], **options, noise=torch.Generator())
+        steps.set_private_gradient(model, [(tokens, lengths)], **options, noise=torch.Generator())
     assert plain.count > 300
     assert private.count <= 1.3 * plain.count + 20, (private.count, plain.count)
 
@@ -189,18 +202,18 @@ def test_noise_of_several_tensors_at_once_is_that_of_each(generator, gpu):
 
 
 def test_a_gpu_reads_more_tokens_at_once_within_its_memory(gpu):
-    model = build(SPEC, 0)
-    assert loop.tokens_at_once(model, 1000.0) == loop.TOKENS_AT_ONCE_OF_A_GPU
-    assert loop.tokens_at_once(model, 1e-3) < 4096
+    model = build_model(SPEC, 0)
+    assert memory.tokens_at_once(model, 1000.0) == memory.GPU_TOKENS_AT_ONCE
+    assert memory.tokens_at_once(model, 1e-3) < 4096
 
 
 def test_a_gradient_of_each_example_is_within_the_memory():
-    model = build(ModelSpec("gpt2", 4000, hidden=256, layers=2, heads=4, context=1024), 0)
-    short, long = (loop.tokens_at_once(model, 0.1, longest) for longest in (65, 1025))
-    assert long < short == loop.tokens_at_once(model, 0.1)
+    model = build_model(ModelSpec("gpt2", 4000, hidden=256, layers=2, heads=4, context=1024), 0)
+    short, long = (memory.tokens_at_once(model, 0.1, longest) for longest in (65, 1025))
+    assert long < short == memory.tokens_at_once(model, 0.1)
     # A layer's product is made where it begins to pay, and takes so much for each example.
     widths = model.transformer.h[0].mlp.c_fc.weight
-    turn = bookkeeping.ghost_until(widths, widths)
+    turn = gradient_entries.max_ghost_positions(widths, widths)
     assert 4 * 2 * widths.numel() * long / turn < 0.1 * 2**30
 
 
@@ -227,13 +240,15 @@ class Rounding(TorchDispatchMode):
 def test_a_norm_is_exact_where_products_are_not():
     """Rounded Gram matrices would let a clipped gradient exceed the bound by a hundredth."""
     before, x = torch.get_float32_matmul_precision(), torch.rand(64, 64)
-    model = build(ModelSpec("gpt2", 64, hidden=64, layers=1, heads=2, context=64, tied=False), 0)
+    model = build_model(
+        ModelSpec("gpt2", 64, hidden=64, layers=1, heads=2, context=64, tied=False), 0
+    )
     tokens = torch.randint(0, 64, (1, 48), generator=torch.Generator().manual_seed(0))
     try:
         torch.set_float32_matmul_precision("medium")
         with Rounding() as rounding:
             assert not torch.allclose(x @ x, (x.double() @ x.double()).float(), rtol=1e-4)
-            clipping.clipped_sum(model, tokens, torch.tensor([48]), clip_norm=0.01)
+            clipping.add_clipped_gradients(model, tokens, torch.tensor([48]), clip_norm=0.01)
         assert rounding.products > 5  # those of the model itself
         assert torch.get_float32_matmul_precision() == "medium"  # as it was
     finally:

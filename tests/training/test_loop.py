@@ -9,11 +9,12 @@ import pytest
 import torch
 from scipy import stats
 
-from crtlib.accounting.ledger import SampledGaussian
-from crtlib.models.networks import ModelSpec, build
-from crtlib.training import loop, methods, phases
+from crtlib.accounting.events import SampledGaussian
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.training import loop, memory, phases, run_state, schedules
 from crtlib.training.loop import train
-from crtlib.training.noise import uniform
+from crtlib.training.noise import draw_uniforms
 
 SPEC = ModelSpec("lstm", vocab_size=20, embedding=6, hidden=8)
 PARTS = {
@@ -36,14 +37,14 @@ def private(**changes):
 
 
 def schedule(epochs=3):
-    constants = methods.Private(
+    constants = schedules.DpSgdConstants(
         sampling_probability=0.3,
         noise_multiplier=1.0,
         clip_norm=0.1,
         normaliser=5.0,
         learning_rate=0.01,
     )
-    return methods.crt(
+    return schedules.crt_phases(
         epochs=epochs,
         pub_passes=2,
         public_batch_size=4,
@@ -86,7 +87,7 @@ def test_public_batches_cover_every_point_once_a_pass_with_little_padding():
 
 
 def test_an_empty_batch_still_adds_noise_and_counts():
-    model = build(SPEC, 0)
+    model = build_model(SPEC, 0)
     before = flat(model)
     phase = private(sampling_probability=1e-12, steps=3, clip_norm=0.5, learning_rate=1.0)
     run = train(model, [phase], PARTS, seed=0, optimizer="sgd")
@@ -101,7 +102,7 @@ def test_the_normaliser_does_not_depend_on_the_data():
     phase = private(sampling_probability=1.0, steps=1, noise_multiplier=0.0, learning_rate=1.0)
     moved = []
     for copies in (1, 2):
-        model = build(SPEC, 0)
+        model = build_model(SPEC, 0)
         before = flat(model)
         parts = {"private": PARTS["private"] * copies}
         train(model, [phase], parts, seed=0, optimizer="sgd")
@@ -114,7 +115,7 @@ def test_sensitivity_of_a_step_is_one_clip_norm():
     phase = private(sampling_probability=1.0, steps=1, noise_multiplier=0.0, learning_rate=1.0)
     ends = []
     for points in (PARTS["private"], PARTS["private"][1:]):
-        model = build(SPEC, 0)
+        model = build_model(SPEC, 0)
         train(model, [phase], {"private": points}, seed=0, optimizer="sgd")
         ends.append(flat(model))
     assert (ends[0] - ends[1]).norm() <= phase.clip_norm / phase.normaliser * (1 + 1e-4)
@@ -123,18 +124,18 @@ def test_sensitivity_of_a_step_is_one_clip_norm():
 def batches_of(monkeypatch, **options):
     """The points that a run reads, step by step."""
     seen = []
-    honest = phases.collate
+    honest = phases.collate_micro_batches
     monkeypatch.setattr(
         loop,
-        "collate",
+        "collate_micro_batches",
         lambda rows, picked, where, **how: (
             seen.append(picked) or honest(rows, picked, where, **how)
         ),
     )
     changes = {k: options.pop(k) for k in ("noise_multiplier",) if k in options}
-    model = build(SPEC, 0)
+    model = build_model(SPEC, 0)
     train(model, [private(**changes)], PARTS, seed=1, **options)
-    monkeypatch.setattr(loop, "collate", honest)
+    monkeypatch.setattr(loop, "collate_micro_batches", honest)
     return seen, flat(model)
 
 
@@ -152,7 +153,7 @@ def test_secure_randomness_repeats_neither_batches_nor_noise(monkeypatch):
     runs = [batches_of(monkeypatch, secure=True) for _ in range(3)]
     assert len({str(batches) for batches, _ in runs}) > 1
     assert not torch.equal(runs[0][1], runs[1][1])
-    drawn = uniform(20_000, "secure")
+    drawn = draw_uniforms(20_000, "secure")
     assert drawn.min() >= 0 and drawn.max() < 1 and abs(drawn.mean() - 0.5) < 0.015
 
 
@@ -160,7 +161,7 @@ def test_secure_noise_alone_does_not_repeat():
     """Every point in every batch, so that nothing but the noise can differ."""
     ends = []
     for _ in range(2):
-        model = build(SPEC, 0)
+        model = build_model(SPEC, 0)
         train(model, [private(sampling_probability=1.0)], PARTS, seed=1, secure=True)
         ends.append(flat(model))
     assert (ends[0] != ends[1]).float().mean() > 0.99
@@ -168,9 +169,9 @@ def test_secure_noise_alone_does_not_repeat():
 
 def test_secure_runs_resume(tmp_path):
     file = tmp_path / "state.pt"
-    train(build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
-    run = train(build(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
-    assert sum(e.steps for e in run.events) == methods.events(schedule(2)).steps
+    train(build_model(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
+    run = train(build_model(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
+    assert sum(e.steps for e in run.events) == schedules.combine_phase_events(schedule(2)).steps
 
 
 def test_a_secure_phase_that_is_run_again_is_counted_again(tmp_path):
@@ -184,21 +185,24 @@ def test_a_secure_phase_that_is_run_again_is_counted_again(tmp_path):
     for secure, times in ((True, 2), (False, 1)):
         options = {"seed": 0, "secure": secure, "checkpoint": tmp_path / f"{secure}.pt"}
         with pytest.raises(KeyboardInterrupt):
-            train(build(SPEC, 0), schedule(2), PARTS, on_epoch=dies, **options)
-        run = train(build(SPEC, 0), schedule(2), PARTS, **options)
+            train(build_model(SPEC, 0), schedule(2), PARTS, on_epoch=dies, **options)
+        run = train(build_model(SPEC, 0), schedule(2), PARTS, **options)
         one = schedule(1)[1].event()
         assert run.events == [one] * (1 + times)
 
 
 def test_updates_are_counted_by_kind():
-    run = train(build(SPEC, 0), schedule(2), PARTS, seed=0)
-    assert run.updates == {"public": 2 * 2 * 3, "private": methods.events(schedule(2)).steps}
+    run = train(build_model(SPEC, 0), schedule(2), PARTS, seed=0)
+    assert run.updates == {
+        "public": 2 * 2 * 3,
+        "private": schedules.combine_phase_events(schedule(2)).steps,
+    }
 
 
 def test_points_beyond_the_context_are_refused_before_the_first_step():
     spec = ModelSpec("gpt2", vocab_size=20, hidden=8, layers=1, heads=2, context=6)
     with pytest.raises(ValueError, match="context=6: the longest point has 9 tokens"):
-        train(build(spec, 0), [private()], {"private": [[1] * 9, [2, 3]]}, seed=0)
+        train(build_model(spec, 0), [private()], {"private": [[1] * 9, [2, 3]]}, seed=0)
 
 
 @pytest.mark.parametrize("stop_at", [1, 2])
@@ -214,47 +218,47 @@ def test_resume_is_bit_identical(tmp_path, stop_at):
             raise KeyboardInterrupt
         return whole_epoch(epoch, model)
 
-    straight = build(SPEC, 0)
+    straight = build_model(SPEC, 0)
     options = {"seed": 5, "optimizer": "adam"}
     want = train(straight, schedule(), PARTS, on_epoch=whole_epoch, **options)
     file = tmp_path / "state.pt"
-    broken = build(SPEC, 0)
+    broken = build_model(SPEC, 0)
     with pytest.raises(KeyboardInterrupt):
         train(broken, schedule(), PARTS, on_epoch=dies, checkpoint=file, **options)
-    again = build(SPEC, 0)
+    again = build_model(SPEC, 0)
     seen.clear()
     have = train(again, schedule(), PARTS, on_epoch=whole_epoch, checkpoint=file, **options)
     assert torch.equal(flat(straight), flat(again))
     assert (have.events, have.history) == (want.events, want.history)
-    assert sum(e.steps for e in have.events) == methods.events(schedule()).steps
+    assert sum(e.steps for e in have.events) == schedules.combine_phase_events(schedule()).steps
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5])
 def test_a_damaged_checkpoint_is_named(tmp_path, kept):
     file = tmp_path / "state.pt"
-    train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     whole = file.read_bytes()
     file.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
     with pytest.raises(ValueError, match=f"checkpoint='{file}': is damaged"):
-        train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+        train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     file = tmp_path / "state.pt"
-    train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     with pytest.raises(ValueError, match="belongs to another run"):
-        train(build(SPEC, 0), schedule(1), PARTS, seed=1, checkpoint=file)
+        train(build_model(SPEC, 0), schedule(1), PARTS, seed=1, checkpoint=file)
     shapes = [
         ModelSpec("gpt2", vocab_size=20, hidden=8, layers=1, heads=h, context=16) for h in (2, 4)
     ]
     heads = tmp_path / "heads.pt"
-    train(build(shapes[0], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
+    train(build_model(shapes[0], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
     with pytest.raises(ValueError, match="belongs to another run"):
-        train(build(shapes[1], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
+        train(build_model(shapes[1], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
     other = copy.deepcopy(PARTS)
     other["private"][0][1] += 1
     with pytest.raises(ValueError, match="belongs to another run"):
-        train(build(SPEC, 0), schedule(1), other, seed=0, checkpoint=file)
+        train(build_model(SPEC, 0), schedule(1), other, seed=0, checkpoint=file)
 
 
 @pytest.mark.parametrize("content", [{"weights": [1.0]}, [1, 2], torch.zeros(3)])
@@ -264,7 +268,7 @@ def test_a_file_that_is_no_checkpoint_is_named(tmp_path, content):
     torch.save(content, file)
     before = file.read_bytes()
     with pytest.raises(ValueError, match=f"checkpoint='{file}': is no checkpoint of this version"):
-        train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+        train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     assert file.read_bytes() == before
 
 
@@ -276,7 +280,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
     file = tmp_path / "state.pt"
     torch.save({"identity": Evil()}, file)
     with pytest.raises(ValueError, match="is damaged"):
-        train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+        train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     assert not (tmp_path / "ran").exists()
 
 
@@ -287,7 +291,7 @@ def test_a_checkpoint_is_readable_by_its_owner_alone(tmp_path):
     file.unlink()
     umask = os.umask(0)
     try:
-        train(build(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+        train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     finally:
         os.umask(umask)
     assert file.stat().st_mode & 0o777 == 0o600
@@ -299,7 +303,7 @@ def test_gradients_that_are_not_finite_move_nothing_and_are_counted():
     phase = private(sampling_probability=1.0, steps=2, noise_multiplier=0.0)
     ends = []
     for points in (parts["private"], parts["private"][1:2]):
-        model = build(SPEC, 0)
+        model = build_model(SPEC, 0)
         with torch.no_grad():
             model.embedding.weight[19] = torch.inf
         run = train(model, [phase], {"private": points}, seed=0, optimizer="sgd")
@@ -310,7 +314,7 @@ def test_gradients_that_are_not_finite_move_nothing_and_are_counted():
 
 
 def test_a_model_on_two_devices_is_refused():
-    model = build(SPEC, 0)
+    model = build_model(SPEC, 0)
     model.head.to("meta")
     with pytest.raises(ValueError, match="model: is on cpu and meta: must be on one device"):
         train(model, [private()], PARTS, seed=0)
@@ -325,9 +329,9 @@ def test_streams_are_pairwise_different():
     tell what it is added to, or who is in a batch."""
     seeds, draws = [], []
     for seed in range(5):
-        generators = loop.streams(seed, torch.device("cpu"))
+        generators = run_state.make_random_streams(seed, torch.device("cpu"))
         assert set(generators) == {"public order", "poisson", "noise"}
-        initial = torch.Generator().manual_seed(seed)  # as in crtlib.models.networks
+        initial = torch.Generator().manual_seed(seed)  # as in crtlib.models.interface
         for generator in (*generators.values(), initial):
             seeds.append(generator.initial_seed())
             draws.append(first_draws(generator))
@@ -351,16 +355,16 @@ def test_each_stream_is_used_for_its_own_purpose(monkeypatch):
     spy(phases.PublicPhase, "batches", "public order", 2)
     spy(phases.PrivatePhase, "batches", "poisson", 2)
     spy(phases.PrivatePhase, "updates", "noise", 3)
-    train(build(SPEC, 0), schedule(2), PARTS, seed=3)
-    generators = loop.streams(3, torch.device("cpu"))
+    train(build_model(SPEC, 0), schedule(2), PARTS, seed=3)
+    generators = run_state.make_random_streams(3, torch.device("cpu"))
     assert used == {name: {g.initial_seed()} for name, g in generators.items()}
 
 
 def test_micro_batches_change_no_result(monkeypatch):
     ends = []
     for tokens in (4096, 6):
-        monkeypatch.setattr(loop, "tokens_at_once", lambda *_, n=tokens: n)
-        model = build(SPEC, 0)
+        monkeypatch.setattr(memory, "tokens_at_once", lambda *_, n=tokens: n)
+        model = build_model(SPEC, 0)
         train(model, schedule(2), PARTS, seed=3, optimizer="sgd")
         ends.append(flat(model))
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
@@ -383,4 +387,4 @@ def test_bad_constants_are_named(changes, message):
 
 def test_an_empty_part_is_refused():
     with pytest.raises(ValueError, match="part='private': PrivatePhase has no points"):
-        train(build(SPEC, 0), [private()], {"public": [[1, 2]]}, seed=0)
+        train(build_model(SPEC, 0), [private()], {"public": [[1, 2]]}, seed=0)

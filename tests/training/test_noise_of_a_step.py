@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from crtbook.secrets import MaskedPhase
-from crtlib.models.networks import ModelSpec, build
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
 from crtlib.training.loop import train
 from crtlib.training.noise import add_noise
-from crtlib.training.phases import PrivatePhase, SelectivePhase
+from crtlib.training.phases import PrivatePhase
+from crtlib.training.selective import SelectivePhase
 
 REPEATS = 500
 SPECS = {
@@ -104,11 +106,11 @@ def check(measured, repeats=REPEATS):
     [*((kind, "lstm") for kind in PHASES), ("one probability", "lstm-tied"), ("masked", "gpt2")],
 )
 def test_noise_of_every_number_is_the_accounted_one(kind, name):
-    check(moves(PHASES[kind], build(SPECS[name], 0)))
+    check(moves(PHASES[kind], build_model(SPECS[name], 0)))
 
 
 def test_secure_noise_is_as_good():
-    check(moves(PHASES["one probability"], build(SPECS["lstm"], 0), secure=True))
+    check(moves(PHASES["one probability"], build_model(SPECS["lstm"], 0), secure=True))
 
 
 def test_noise_of_a_released_state_is_the_accounted_one():

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from crtlib.models.networks import build
+from crtlib.models.construction import build_model
 from crtlib.training import parallel
 from crtlib.training.loop import train
-from crtlib.training.parallel import Crew, joined
+from crtlib.training.parallel import ProcessGroup, join_process_group
 from tests.training.test_loop import PARTS, SPEC, flat, private, schedule
 from tests.training.test_noise_of_a_step import PHASES, SPECS, moves
 
@@ -23,7 +23,7 @@ OTHER = {**PARTS, "private": PARTS["private"][::-1]}
 
 def trained(file=None, **options):
     """A run of public and private phases, the last with users who own several points."""
-    model = build(SPEC, 0)
+    model = build_model(SPEC, 0)
     phases = [*schedule(2), private(epoch=3)]
     return train(model, phases, PARTS, seed=3, optimizer="sgd", checkpoint=file, **options)
 
@@ -31,7 +31,9 @@ def trained(file=None, **options):
 def work(rank, folder):
     """What each of two processes does; the same calls in the same order."""
     store = f"file://{folder}/store"
-    with joined(init_method=store, rank=rank, world_size=2, timeout=timedelta(minutes=10)) as crew:
+    with join_process_group(
+        init_method=store, rank=rank, world_size=2, timeout=timedelta(minutes=10)
+    ) as crew:
         begun = []
         runs = [
             trained(folder / "state.pt", on_start=lambda *given: begun.append(given)),
@@ -39,10 +41,10 @@ def work(rank, folder):
             trained(secure=True),
         ]
         again = trained(folder / "state.pt")  # from the checkpoint of the first
-        lstm = build(SPECS["lstm"], 0)
+        lstm = build_model(SPECS["lstm"], 0)
         noise = moves(PHASES["one probability"], lstm, secure=True, repeats=STEPS)
         with pytest.raises(ValueError, match="processes=2: must be given the same model, points"):
-            train(build(SPEC, 0), [private()], PARTS if crew.leads else OTHER, seed=0)
+            train(build_model(SPEC, 0), [private()], PARTS if crew.leads else OTHER, seed=0)
         torch.save([flat(run.model) for run in runs], folder / f"{rank}.pt")
     return runs, again, noise, begun
 
@@ -94,7 +96,8 @@ def test_one_process_starts_and_all_go_on_from_its_checkpoint(together):
 def test_each_point_is_in_one_share():
     points = [[0] * (k % 5) for k in range(17)]
     shares = [
-        list(Crew(rank, 3).share(range(17), key=lambda k: len(points[k]))) for rank in (0, 1, 2)
+        list(ProcessGroup(rank, 3).share(range(17), key=lambda k: len(points[k])))
+        for rank in (0, 1, 2)
     ]
     assert sorted(k for share in shares for k in share) == [*range(17)]
     tokens = [sum(len(points[k]) for k in share) for share in shares]
@@ -102,9 +105,9 @@ def test_each_point_is_in_one_share():
 
 
 def test_what_cannot_be_shared_is_refused(monkeypatch):
-    monkeypatch.setattr(parallel, "_crew", Crew(0, 2))
+    monkeypatch.setattr(parallel, "_current_group", ProcessGroup(0, 2))
     flags = {"private": [[True] * len(p) for p in PARTS["private"]]}
     for name in ("masked", "selective"):
         phase = replace(PHASES[name], epoch=1)
         with pytest.raises(ValueError, match="processes=2: must be 1 for a "):
-            train(build(SPEC, 0), [phase], PARTS, flags=flags, seed=0)
+            train(build_model(SPEC, 0), [phase], PARTS, flags=flags, seed=0)

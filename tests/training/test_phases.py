@@ -11,11 +11,12 @@ from scipy import sparse, stats
 
 from crtbook import tight
 from crtbook.secrets import MaskedPhase
-from crtlib.accounting import secrets
-from crtlib.models.networks import build
-from crtlib.training import methods, phases
+from crtlib.accounting import secret_protection
+from crtlib.models.construction import build_model
+from crtlib.training import phases, schedules
 from crtlib.training.loop import train
-from crtlib.training.phases import SelectivePhase, private_step
+from crtlib.training.selective import SelectivePhase
+from crtlib.training.steps import set_private_gradient
 from tests.training.test_loop import PARTS, SPEC, flat
 
 HELD = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])
@@ -36,7 +37,9 @@ def phase(**changes):
 
 
 def plan():
-    return secrets.plan(HELD, 0.01, POSTERIOR, steps=100, batch_size=1, scale=1.0, targets="linear")
+    return secret_protection.plan_protection(
+        HELD, 0.01, POSTERIOR, steps=100, batch_size=1, scale=1.0, targets="linear"
+    )
 
 
 @pytest.mark.parametrize("generator", [torch.Generator().manual_seed(0), "secure"])
@@ -61,9 +64,9 @@ def test_the_count_of_a_group_has_the_accounted_law():
     p = np.random.default_rng(1).uniform(0, 0.2, 12)
     made = phase(sampling_probability=tuple(p), steps=20_000)
     counts = [len(b) for b in made.batches(torch.ones(12), torch.Generator().manual_seed(3))]
-    from crtlib.accounting import secrets
+    from crtlib.accounting import group_mixtures
 
-    law = secrets.poisson_binomial(p)
+    law = group_mixtures.poisson_binomial(p)
     seen = np.bincount(counts, minlength=len(law))[:6]
     sd = np.sqrt(made.steps * law[:6] * (1 - law[:6]))
     assert (np.abs(seen - made.steps * law[:6]) < 5 * sd + 1).all()
@@ -77,7 +80,7 @@ def noise_has_the_accounted_deviation():
         made = phase(
             sampling_probability=everything, steps=1, noise_multiplier=sigma, learning_rate=1.0
         )
-        model = build(SPEC, 0)
+        model = build_model(SPEC, 0)
         before = flat(model)
         run = train(model, [made], PARTS, seed=0, optimizer="sgd")
         ends.append(flat(model) - before)
@@ -106,21 +109,25 @@ def test_planted_fault_half_the_noise_is_caught(monkeypatch):
 def test_the_phases_of_a_plan_keep_its_promises():
     made = plan()
     for epochs in (1, 3):
-        schedule = methods.weighted(made, epochs=epochs, clip_norm=0.1, learning_rate=0.1)
+        schedule = schedules.weighted_phases(made, epochs=epochs, clip_norm=0.1, learning_rate=0.1)
         assert sum(p.steps for p in schedule) == made.steps and schedule[0].normaliser == 1
-        bound, spent = secrets.guarantees((p.event() for p in schedule), HELD, prior=0.01)
+        bound, spent = secret_protection.secret_guess_bounds(
+            (p.event() for p in schedule), HELD, prior=0.01
+        )
         assert (bound <= np.array(POSTERIOR) * (1 + 1e-9)).all()
         assert bound[made.binding[0]] == pytest.approx(POSTERIOR[1], rel=1e-8)
         each = [g.posterior_kl for g in tight.guarantees(made, range(4), tight=False)]
         assert bound.tolist() == pytest.approx(each, rel=1e-9)
         less = [replace(p, noise_multiplier=p.noise_multiplier / 2) for p in schedule]
-        broken, more = secrets.guarantees((p.event() for p in less), HELD, prior=0.01)
+        broken, more = secret_protection.secret_guess_bounds(
+            (p.event() for p in less), HELD, prior=0.01
+        )
         assert (more > spent).all() and (broken > np.array(POSTERIOR)).any()
 
 
 def test_without_noise_nothing_is_promised_of_a_sampled_secret():
     p = (0.0, 0.5, 0.0, 0.5)
-    bound, spent = secrets.guarantees(
+    bound, spent = secret_protection.secret_guess_bounds(
         phase(sampling_probability=p, noise_multiplier=0.0).event(), HELD, prior=0.01
     )
     assert bound.tolist() == [1, 1, pytest.approx(0.01), 1] and spent[0] == math.inf
@@ -149,12 +156,17 @@ def test_public_batches_cover_the_points_once_a_pass_and_hold_what_is_alike():
 
 
 def test_each_phase_says_what_it_costs_how_fast_it_learns_and_what_an_update_was():
-    model, batch = build(SPEC, 0), phases.collate(PARTS["private"], range(4), torch.device("cpu"))
+    model, batch = (
+        build_model(SPEC, 0),
+        phases.collate_micro_batches(PARTS["private"], range(4), torch.device("cpu")),
+    )
     generator = torch.Generator().manual_seed(0)
     (update,) = public().updates(model, batch, generator)
     assert (update.kind, update.non_finite) == ("public", 0) and 0 < update.loss < 10
     learned = flat(model)  # .grad was set and nothing else
-    assert torch.equal(learned, flat(build(SPEC, 0))) and model.head.weight.grad.abs().sum() > 0
+    assert (
+        torch.equal(learned, flat(build_model(SPEC, 0))) and model.head.weight.grad.abs().sum() > 0
+    )
     assert public().event() is None and public().rates() == {"public": 0.1}
     made = phase(sampling_probability=0.25)
     assert tuple(made.updates(model, batch, generator)) == (("private", 0, None),)
@@ -175,17 +187,17 @@ def test_micro_batches_are_filled_with_what_is_alike_and_padded_with_zeros():
     points, cpu = [[1, 2, 3], [9, 9], [4], [5, 6]], torch.device("cpu")
 
     def made(at_once):
-        batch = phases.collate(points, [0, 2, 3], cpu, at_once)
+        batch = phases.collate_micro_batches(points, [0, 2, 3], cpu, at_once)
         return [(tokens.tolist(), lengths.tolist()) for tokens, lengths in batch]
 
     alone = [([[4]], [1]), ([[5, 6]], [2]), ([[1, 2, 3]], [3])]
     assert made(1) == alone
     assert made(2) == made(5) == [([[4, 0], [5, 6]], [1, 2]), alone[2]]
     assert made(6) == [([[4, 0, 0], [5, 6, 0], [1, 2, 3]], [1, 2, 3])]
-    assert phases.collate(points, [], cpu) == []
-    ((tokens, _),) = phases.collate([[1] * 129] * 32, range(32), cpu)
+    assert phases.collate_micro_batches(points, [], cpu) == []
+    ((tokens, _),) = phases.collate_micro_batches([[1] * 129] * 32, range(32), cpu)
     assert tokens.dtype == torch.long and tokens.shape == (32, 129)  # 4096 targets at once
-    assert len(phases.collate([[1] * 129] * 33, range(33), cpu)) == 2
+    assert len(phases.collate_micro_batches([[1] * 129] * 33, range(33), cpu)) == 2
 
 
 @pytest.mark.parametrize(
@@ -216,11 +228,11 @@ def test_refusals():
         phase(noise_multiplier=-1.0)
     with pytest.raises(ValueError, match="sampling_probability: 2 for 15 points"):
         short = phase(sampling_probability=(0.1, 0.2))
-        train(build(SPEC, 0), [short], PARTS, seed=0)
+        train(build_model(SPEC, 0), [short], PARTS, seed=0)
     with pytest.raises(ValueError, match="incidence: has 4 points, the phase 15"):
-        secrets.guarantees(phase().event(), HELD, prior=0.01)
+        secret_protection.secret_guess_bounds(phase().event(), HELD, prior=0.01)
     with pytest.raises(ValueError, match="epochs=0: must be in 1 to 100"):
-        methods.weighted(plan(), epochs=0, clip_norm=0.1, learning_rate=0.1)
+        schedules.weighted_phases(plan(), epochs=0, clip_norm=0.1, learning_rate=0.1)
 
 
 def test_a_weighted_run_goes_on_from_its_checkpoint(tmp_path):
@@ -234,7 +246,7 @@ def test_a_weighted_run_goes_on_from_its_checkpoint(tmp_path):
         learning_rate=1e-3,
     )
     schedule = [replace(phase, epoch=e) for e in (1, 2)]
-    whole = train(build(SPEC, 0), schedule, PARTS, seed=0)
+    whole = train(build_model(SPEC, 0), schedule, PARTS, seed=0)
     file = tmp_path / "run.pt"
 
     def dies(epoch, _):
@@ -243,8 +255,8 @@ def test_a_weighted_run_goes_on_from_its_checkpoint(tmp_path):
         return {}
 
     with pytest.raises(KeyboardInterrupt):
-        train(build(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file, on_epoch=dies)
-    again = train(build(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file)
+        train(build_model(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file, on_epoch=dies)
+    again = train(build_model(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file)
     assert again.events == whole.events and len(again.events) == 2
     assert torch.equal(flat(again.model), flat(whole.model))
 
@@ -253,14 +265,16 @@ def test_padding_is_cut_where_another_pass_costs_less():
     """A model reads fewer tokens, and the gradient is that of one pass, but for rounding."""
     points = [[1 + k % 7] * n for k, n in enumerate((3, 400, 390, 40, 44, 60, 5, 398))]
     cpu = torch.device("cpu")
-    (whole,), cut = (phases.collate(points, range(8), cpu, whole=w) for w in (True, False))
+    (whole,), cut = (
+        phases.collate_micro_batches(points, range(8), cpu, whole=w) for w in (True, False)
+    )
     assert whole[0].numel() == 8 * 400 and [len(t) for t, _ in cut] == [5, 3]
     assert sum(t.numel() for t, _ in cut) == 5 * 60 + 3 * 400
     assert sorted(n for _, lengths in cut for n in lengths.tolist()) == whole[1].tolist()
-    model = build(SPEC, 0)
+    model = build_model(SPEC, 0)
     grads = []
     for batch in ([whole], cut):
-        private_step(
+        set_private_gradient(
             model, batch, clip_norm=0.1, noise_multiplier=0.0, normaliser=8.0,
             noise=torch.Generator(),
         )  # fmt: skip
@@ -283,5 +297,5 @@ def test_batches_of_phases_that_draw_in_each_pass_are_not_cut():
 
     for kind in (Watching, Drawing):
         made = kind(**{**phase().__dict__, "sampling_probability": 1.0, "steps": 1})
-        train(build(SPEC, 0), [made], points, seed=0)
+        train(build_model(SPEC, 0), [made], points, seed=0)
     assert seen == [2, 1]

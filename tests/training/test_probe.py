@@ -5,15 +5,16 @@ import torch
 import transformers
 from torch import nn
 
-from crtlib.models import networks, pretrained
-from crtlib.models.networks import ModelSpec, build
-from crtlib.training import loop, methods, probe
-from crtlib.training.bookkeeping import trainable
-from crtlib.training.methods import Private
+from crtlib.models import interface, pretrained
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.training import loop, probe, schedules
+from crtlib.training.gradient_entries import trainable_parameters
 from crtlib.training.probe import refuse_mixing
+from crtlib.training.schedules import DpSgdConstants
 
 VOCABULARY = 97
-PRIVATE = Private(
+PRIVATE = DpSgdConstants(
     sampling_probability=0.5, noise_multiplier=1.0, clip_norm=1.0, normaliser=4.0, learning_rate=0.1
 )
 TINY = {
@@ -65,10 +66,12 @@ def tiny(kind, **changes):
 
 def apart(model):
     """How far the clipped sum of a batch is from brute force, in clip norms."""
-    with probe._moved(model):
-        texts = probe._random_texts(model, probe.SHORT)
-        first, clip_norm = probe._sum_of_batch(model, texts)
-        return probe._apart(first, probe._sum_of_each(model, texts, clip_norm), clip_norm)
+    with probe._with_perturbed_weights(model):
+        texts = probe._random_texts(model, probe.SHORT_TEXT_TOKENS)
+        first, clip_norm = probe._clipped_sum_of_batch(model, texts)
+        return probe._distance_in_clip_norms(
+            first, probe._clipped_sum_by_autograd(model, texts, clip_norm), clip_norm
+        )
 
 
 @pytest.mark.parametrize("kind", FIT)
@@ -87,10 +90,10 @@ def test_more_architectures_are_let_through(kind):
 def test_a_head_has_the_scale_of_its_model(kind, scale):
     """To 0.3 Cohere and Granite were trained on the loss of a model without it."""
     model = tiny(kind)
-    head, texts = networks.head(model), torch.tensor([[5, 6, 7]])
+    head, texts = interface.output_head(model), torch.tensor([[5, 6, 7]])
     with torch.no_grad():
         exact = model(input_ids=texts, use_cache=False).logits
-        ours = head.logits(networks.hidden(model, texts))
+        ours = head.logits(interface.hidden_states(model, texts))
     assert head.scale == scale
     assert torch.allclose(ours, exact, atol=1e-6)
 
@@ -212,7 +215,7 @@ def test_longrope_within_its_original_length_is_let_through():
 
 def test_a_training_is_refused_before_its_first_step():
     started = []
-    phases = methods.dpsgd(epochs=1, private=PRIVATE)
+    phases = schedules.dpsgd_phases(epochs=1, private=PRIVATE)
     with pytest.raises(ValueError, match="beside one of 48 tokens"):
         loop.train(
             longrope(), phases, {"private": [[5, 6, 7]] * 8}, seed=0, longest=48,
@@ -223,7 +226,7 @@ def test_a_training_is_refused_before_its_first_step():
 
 def test_a_model_is_left_as_it_was():
     model = pretrained.with_lora(tiny("qwen2_moe"), 2, seed=0).eval()
-    first = next(iter(trainable(model).values()))
+    first = next(iter(trainable_parameters(model).values()))
     first.grad = torch.ones_like(first)
     before = {k: v.clone() for k, v in model.state_dict().items()}
     state = torch.get_rng_state()
@@ -231,14 +234,14 @@ def test_a_model_is_left_as_it_was():
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert torch.equal(first.grad, torch.ones_like(first)) and not model.training
-    others = [p for p in trainable(model).values() if p is not first]
+    others = [p for p in trainable_parameters(model).values() if p is not first]
     assert all(p.grad is None for p in others)
 
 
 def test_weights_of_a_training_are_those_without_a_probe(monkeypatch):
     def trained():
-        model = build(ModelSpec("gpt2", VOCABULARY, hidden=8, heads=2, context=16), seed=0)
-        phases = methods.dpsgd(epochs=1, private=PRIVATE)
+        model = build_model(ModelSpec("gpt2", VOCABULARY, hidden=8, heads=2, context=16), seed=0)
+        phases = schedules.dpsgd_phases(epochs=1, private=PRIVATE)
         loop.train(model, phases, {"private": [[5, 6, 7]] * 8}, seed=0)
         return model.state_dict()
 

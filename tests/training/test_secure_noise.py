@@ -20,8 +20,8 @@ KEYS = [bytes(32), np.random.default_rng(0).bytes(32)]
 def way(request, monkeypatch):
     """The words of a CPU, and those of a GPU, there."""
     if request.param == "operators":
-        monkeypatch.setattr(devices, "HOST", frozenset())
-        monkeypatch.setattr(noise, "AT_ONCE_ON_A_GPU", 5000)
+        monkeypatch.setattr(devices, "HOST_DEVICE_TYPES", frozenset())
+        monkeypatch.setattr(noise, "GPU_CIPHER_BLOCKS_AT_ONCE", 5000)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def one_key(monkeypatch):
 def test_words_are_those_of_the_rfc():
     """RFC 8439, A.1, test vector 1; of both ways."""
     for words in (
-        noise.words(KEYS[0], 1, CPU).numpy().astype("<u4").tobytes(),
+        noise.chacha20_words(KEYS[0], 1, CPU).numpy().astype("<u4").tobytes(),
         Cipher(algorithms.ChaCha20(KEYS[0], bytes(16)), None).encryptor().update(bytes(64)),
     ):
         assert words.hex() == (
@@ -46,11 +46,11 @@ def test_words_are_those_of_the_rfc():
 def test_words_are_those_of_openssl(key):
     cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), None)
     theirs = np.frombuffer(cipher.encryptor().update(bytes(64 * 3000)), "<u4").reshape(-1, 16).T
-    assert (noise.words(key, 3000, CPU).numpy().view(np.uint32) == theirs).all()
+    assert (noise.chacha20_words(key, 3000, CPU).numpy().view(np.uint32) == theirs).all()
 
 
 def test_numbers_are_normal_and_independent(way, one_key):
-    x = noise.normals(torch.empty(4000, 256), "secure").double()
+    x = noise.draw_normals(torch.empty(4000, 256), "secure").double()
     n = x.numel()
     assert stats.kstest(x.flatten().numpy(), "norm").pvalue > 0.01
     moments = [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)]  # power, mean, variance of the power
@@ -101,11 +101,11 @@ def test_numbers_are_of_single_precision_whatever_torch_is_asked_for(way, monkey
         monkeypatch.setattr(os, "urandom", np.random.default_rng(1).bytes)
         torch.set_default_dtype(kind)
         try:
-            drawn.append(noise.normals(torch.empty(3, 700, dtype=torch.float64), "secure"))
+            drawn.append(noise.draw_normals(torch.empty(3, 700, dtype=torch.float64), "secure"))
         finally:
             torch.set_default_dtype(torch.float32)
     assert torch.equal(*drawn) and torch.equal(drawn[0].float().double(), drawn[0])
-    assert noise.normals(torch.empty(0, 3), "secure").shape == (0, 3)
+    assert noise.draw_normals(torch.empty(0, 3), "secure").shape == (0, 3)
 
 
 def test_tensors_of_one_step_share_no_noise(way):
@@ -118,5 +118,5 @@ def test_tensors_of_one_step_share_no_noise(way):
 
 
 def test_every_step_has_a_key_of_its_own(way):
-    a, b = (noise.normals(torch.empty(5000), "secure") for _ in range(2))
+    a, b = (noise.draw_normals(torch.empty(5000), "secure") for _ in range(2))
     assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1]) < 6 / 5000**0.5

@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from crtlib.accounting.guarantees import MissRate, guarantee
-from crtlib.accounting.ledger import SampledGaussian
-from crtlib.models.networks import ModelSpec, build
-from crtlib.training import clipping, loop, methods, phases
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.selective_privacy import selective_guarantee
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.training import clipping, memory, schedules, selective, steps
 from crtlib.training.loop import train
-from crtlib.training.noise import normals
+from crtlib.training.noise import draw_normals
 from crtlib.training.phases import PublicPhase
 from tests.training import by_loop
 
@@ -47,7 +49,7 @@ def phase(**changes):
         "public_learning_rate": 0.5,
         "private_learning_rate": 0.25,
     }
-    return phases.SelectivePhase(**fields | changes)
+    return selective.SelectivePhase(**fields | changes)
 
 
 def flat(model):
@@ -55,7 +57,7 @@ def flat(model):
 
 
 def trained(*phases, parts=PARTS, flags=FLAGS, **options):
-    model = build(SPEC, 0)
+    model = build_model(SPEC, 0)
     options = {"seed": 0, "optimizer": "sgd"} | options
     run = train(model, phases, parts, flags=flags, **options)
     return flat(model), run
@@ -74,14 +76,14 @@ def trained(*phases, parts=PARTS, flags=FLAGS, **options):
     ],
 )
 def test_segments_are_those_of_the_reference(labels, text, pairs):
-    cuts = phases.segments([label == "1" for label in labels])
+    cuts = selective.split_into_segments([label == "1" for label in labels])
     have = [(text[i:j], text[i + 1 : j + 1] if j > i else "") for i, j in cuts]
     assert have == pairs
 
 
 @given(st.lists(st.booleans(), max_size=30))
 def test_every_private_token_is_read_and_predicted_in_private_segments_alone(private):
-    cuts = phases.segments(private)
+    cuts = selective.split_into_segments(private)
     at = 0
     for t, (i, j) in enumerate(cuts):
         assert i == at and (j > i or t == 0)
@@ -101,7 +103,7 @@ def definition(model, constants, rows):
     for t in range(9):
         sums, count = [torch.zeros_like(p) for p in parameters], 0
         for r, (ids, marks) in enumerate(rows):
-            cuts = phases.segments(marks)
+            cuts = selective.split_into_segments(marks)
             if t >= len(cuts) or cuts[t][0] == cuts[t][1]:
                 continue
             i, j = cuts[t]
@@ -146,10 +148,10 @@ def definition(model, constants, rows):
 @pytest.mark.parametrize("tokens_at_once", [4096, 12])
 def test_a_batch_is_that_of_the_definition(hidden_clip, tokens_at_once, monkeypatch):
     """Segments of unequal number and length, in one micro-batch and in several."""
-    monkeypatch.setattr(loop, "tokens_at_once", lambda *_: tokens_at_once)
+    monkeypatch.setattr(memory, "tokens_at_once", lambda *_: tokens_at_once)
     constants = phase(hidden_clip=hidden_clip)
     have, run = trained(constants)
-    model = build(SPEC, 0)
+    model = build_model(SPEC, 0)
     start = flat(model)
     rows = list(zip(PARTS["private"], FLAGS["private"], strict=True))
     definition(model, constants, rows)
@@ -165,7 +167,7 @@ def test_clipping_bites_in_the_definition():
 
 
 def test_clipped_sum_with_a_state_is_that_of_a_loop():
-    model = build(SPEC, 0)
+    model = build_model(SPEC, 0)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, 20, (4, 7), generator=generator)
     lengths, layer = torch.tensor([7, 5, 5, 2]), model.layers[0]
@@ -244,27 +246,29 @@ def test_a_released_state_is_clipped():
 
 def test_each_state_that_leaves_a_private_segment_is_released(monkeypatch):
     """Output and cell of each row of each private segment, and of no other."""
-    rows, honest = [], phases.SelectivePhase.released
+    rows, honest = [], selective.SelectivePhase.released
     monkeypatch.setattr(
-        phases.SelectivePhase,
+        selective.SelectivePhase,
         "released",
         lambda self, x, noise: rows.append(len(x)) or honest(self, x, noise),
     )
     trained(phase(noise_multiplier=1.0))
-    assert sum(rows) == 2 * sum(len(phases.segments(f)) // 2 for f in FLAGS["private"])
+    assert sum(rows) == 2 * sum(
+        len(selective.split_into_segments(f)) // 2 for f in FLAGS["private"]
+    )
 
 
 def unnoised_update(patch):
-    patch.setattr(phases, "add_noise", lambda parameters, *, std, generator: None)
+    patch.setattr(steps, "add_noise", lambda parameters, *, std, generator: None)
 
 
 def unnoised_state(patch):
-    patch.setattr(phases, "normals", lambda like, generator: torch.zeros_like(like))
+    patch.setattr(selective, "draw_normals", lambda like, generator: torch.zeros_like(like))
 
 
 def half_the_noise(patch):
-    honest = normals
-    patch.setattr(phases, "normals", lambda like, generator: honest(like, generator) / 2)
+    honest = draw_normals
+    patch.setattr(selective, "draw_normals", lambda like, generator: honest(like, generator) / 2)
 
 
 @pytest.mark.parametrize("fault", [unnoised_update, unnoised_state, half_the_noise])
@@ -300,10 +304,13 @@ def test_the_event_counts_what_a_point_takes_part_in(monkeypatch):
     assert (part == 1).all()
     assert event == SampledGaussian(1.0, 1.0, 6)
     assert phase(hidden_clip=None).event().steps == 2
-    most = max(len(phases.segments(f)) // 2 for f in FLAGS["private"])
-    assert most == phases.most_private(FLAGS["private"]) == constants.private_segments
+    most = max(len(selective.split_into_segments(f)) // 2 for f in FLAGS["private"])
+    assert most == selective.max_private_segments(FLAGS["private"]) == constants.private_segments
     _, run = trained(constants, phase(epoch=2, noise_multiplier=1.0))
-    assert methods.events([constants, phase(epoch=2, noise_multiplier=1.0)]).steps == 12
+    assert (
+        schedules.combine_phase_events([constants, phase(epoch=2, noise_multiplier=1.0)]).steps
+        == 12
+    )
     assert sum(e.steps for e in run.events) == 12
 
 
@@ -319,7 +326,7 @@ def test_batches_do_not_depend_on_lengths():
 def test_a_guarantee_needs_a_perfect_policy():
     event = SampledGaussian(1.0, 20.0, 24)
     options = {"delta": 8e-5, "unit": "turn"}
-    perfect = guarantee(event, gamma=MissRate(0.0), **options)
+    perfect = selective_guarantee(event, gamma=MissRate(0.0), **options)
     # Twice the clip apart, 24 times: one Gaussian mechanism, whose profile is known.
     mu = 2 * math.sqrt(24) / 20
     normal = torch.distributions.Normal(0, 1)
@@ -327,11 +334,11 @@ def test_a_guarantee_needs_a_perfect_policy():
     e = perfect.epsilon
     assert abs(cdf(mu / 2 - e / mu) - math.exp(e) * cdf(-mu / 2 - e / mu) - 8e-5) < 1e-6
     assert "one turn" in str(perfect) and "assumed" in str(perfect)
-    measured = guarantee(event, gamma=MissRate.measured(0, 200), **options)
+    measured = selective_guarantee(event, gamma=MissRate.measured(0, 200), **options)
     assert measured.epsilon == math.inf  # no miss in 200 does not make a policy perfect
-    assert guarantee(event, gamma=MissRate(0.01), **options).epsilon == math.inf
+    assert selective_guarantee(event, gamma=MissRate(0.01), **options).epsilon == math.inf
     noiseless = SampledGaussian(1.0, 0.0, 24)
-    assert guarantee(noiseless, gamma=MissRate(0.0), **options).epsilon == math.inf
+    assert selective_guarantee(noiseless, gamma=MissRate(0.0), **options).epsilon == math.inf
 
 
 # --------------------------------------------------------------------------- runs
@@ -378,4 +385,4 @@ def test_bad_input_is_refused_before_the_first_step():
     for kind, layers in (("gru", 1), ("lstm", 2), ("gpt2", 1)):
         spec = ModelSpec(kind, vocab_size=20, hidden=8, layers=layers, heads=2, context=16)
         with pytest.raises(ValueError, match="model: must be an lstm of one layer"):
-            train(build(spec, 0), [phase()], PARTS, flags=FLAGS, seed=0)
+            train(build_model(spec, 0), [phase()], PARTS, flags=FLAGS, seed=0)

@@ -19,12 +19,19 @@ from crtbook import tables, theorems, utility
 from crtbook.claims.claim import terms
 from crtbook.secrets import ExtractionStudy
 from crtbook.tight import tight_posterior
-from crtlib.accounting import guarantees, ledger, secrets
-from crtlib.accounting.ledger import SampledGaussian
+from crtlib.accounting import (
+    confidentiality,
+    group_mixtures,
+    ledger,
+    secret_guesses,
+    secret_protection,
+    secret_weights,
+)
+from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks import leakage
 from crtlib.intervals import clopper_pearson_upper, labels_needed
-from crtlib.screening.redaction import prepare
-from crtlib.text.canaries import SPACE
+from crtlib.screening.preparation import prepare_points
+from crtlib.text.canaries import CANARY_SPACE_SIZE
 from crtlib.text.records import MASK, Point, Secret
 
 Number = tuple[float, str]
@@ -54,7 +61,7 @@ def amplification() -> Number:
         p, q = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
         gamma, epsilon = 0.05 + 0.9 * (seed % 10) / 10, 0.5
         delta = theorems.indistinguishability(p.tolist(), q.tolist(), epsilon=epsilon)
-        amplified, bound = guarantees.bayes_amplify(epsilon, delta=delta, gamma=gamma)
+        amplified, bound = confidentiality.amplify_by_miss_rate(epsilon, delta=delta, gamma=gamma)
         mixed = ((1 - gamma) * q + gamma * p).tolist()
         least = theorems.indistinguishability(mixed, q.tolist(), epsilon=amplified)
         worst = max(worst, least - bound)
@@ -63,7 +70,7 @@ def amplification() -> Number:
 
 def amplification_number(*, accountant: str = "autodp", relation: str = "add_or_remove") -> Number:
     """Section 5.4's number, with the accountant that the paper names."""
-    return guarantees.bayes_at_fixed_delta(
+    return confidentiality.confidentiality_epsilon(
         _event(1.0, accountant), gamma=0.1, delta=DELTA, accountant=accountant,
         neighbouring_relation=relation,
     ), ""  # fmt: skip
@@ -72,7 +79,7 @@ def amplification_number(*, accountant: str = "autodp", relation: str = "add_or_
 def improvement() -> Number:
     """The least step of epsilon as gamma rises from 0 to 1."""
     values = [
-        guarantees.bayes_at_fixed_delta(_event(), gamma=g, delta=DELTA)
+        confidentiality.confidentiality_epsilon(_event(), gamma=g, delta=DELTA)
         for g in (0.0, 0.01, 0.1, 0.3, 0.5, 1.0)
     ]
     return float(np.diff(values).min()), ", ".join(f"{v:.3f}" for v in values)
@@ -91,7 +98,7 @@ def _worlds(*texts: tuple[str, ...], found: bool) -> Number:
         points = [Point(str(k), str(k), t, (Secret("id", 4, len(t)),)) for k, t in enumerate(world)]
         flags = [p.secrets if found or MASK in p.text else () for p in points]
         every = [p.secrets for p in points]
-        seen.append(sorted(p.text for p in prepare(points, flags, every).private))
+        seen.append(sorted(p.text for p in prepare_points(points, flags, every).private))
     apart = sum(a != b for a, b in zip(*seen, strict=True))
     return float(apart), " and ".join(seen[0]) + " against " + " and ".join(seen[1])
 
@@ -170,7 +177,7 @@ def run_times() -> Number:
 
 def most_exposed() -> Number:
     """The exposure of a canary that ranks first of a million."""
-    return math.log2(SPACE), ""
+    return math.log2(CANARY_SPACE_SIZE), ""
 
 
 def selective_epsilon(*, gamma: float) -> Number:
@@ -222,8 +229,8 @@ def table_1() -> Number:
     ranks = [np.full(len(t), 9) for _, t in spoken]
     for j, (at, perplexity) in enumerate([(2, 1.3), (3, 3.6)]):
         logprobs[j][at : at + 2], ranks[j][at : at + 2] = -np.log(perplexity), 0
-    runs = leakage.find_runs(corpus, leakage.Scores(logprobs, ranks), k=1)
-    (row,) = leakage.features(runs, corpus).itertuples()
+    runs = leakage.find_runs(corpus, leakage.TokenScores(logprobs, ranks), k=1)
+    (row,) = leakage.sequence_features(runs, corpus).itertuples()
     counts = (row.total_in_s, row.users_in_s, row.total_in_d, row.users_in_d)
     wrong = [a for a, b in zip(counts, (2, 1, 10, 5), strict=True) if a != b]
     return len(wrong), ", ".join(map(str, counts))
@@ -232,7 +239,7 @@ def table_1() -> Number:
 def last_run() -> Number:
     """How many runs Algorithm 1 as printed loses of a text that is guessed to its end."""
     document = leakage.Document("u", "d", [1, 2, 3])
-    scores = leakage.Scores([np.full(3, -1.0)], [np.array([9, 0, 0])])
+    scores = leakage.TokenScores([np.full(3, -1.0)], [np.array([9, 0, 0])])
     whole, printed = (
         len(leakage.find_runs([document], scores, k=1, flush=f)) for f in (True, False)
     )
@@ -240,7 +247,7 @@ def last_run() -> Number:
 
 
 # --- Hush! ----------------------------------------------------------------------------------------
-GROUP = secrets.poisson_binomial([0.01] * 75)
+GROUP = group_mixtures.poisson_binomial([0.01] * 75)
 """A secret in 75 examples, each drawn with 1 %: the paper's are in 50 to 100."""
 STEPS, SIGMA, PRIOR = 100, 8.0, 0.01
 
@@ -248,16 +255,26 @@ STEPS, SIGMA, PRIOR = 100, 8.0, 0.01
 @functools.cache
 def _best_guess() -> dict[str, float]:
     """The best guess of a secret: tight from both sides, by KL, and by the best Renyi order."""
-    kl = STEPS * float(secrets.mixture_kl(secrets.counts([0.01] * 75, [0, 75]), SIGMA)[0])
+    kl = STEPS * float(
+        group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.01] * 75, [0, 75]), SIGMA)[0]
+    )
     low, high = tight_posterior(GROUP, SIGMA, STEPS, PRIOR)
     renyi = theorems.renyi_posterior(GROUP, SIGMA, STEPS, PRIOR)
-    return {"low": low, "tight": high, "kl": float(secrets.posterior(kl, PRIOR)), "renyi": renyi}
+    return {
+        "low": low,
+        "tight": high,
+        "kl": float(secret_guesses.posterior_from_divergence(kl, PRIOR)),
+        "renyi": renyi,
+    }
 
 
 def linear_divergence() -> Number:
     """The power with which the KL divergence that c_j bounds grows with the number of examples."""
     one, many = (
-        float(secrets.mixture_kl(secrets.counts([0.01] * k, [0, k]), 2.0)[0]) for k in (1, 75)
+        float(
+            group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.01] * k, [0, k]), 2.0)[0]
+        )
+        for k in (1, 75)
     )
     power = math.log(many / one) / math.log(75)
     return power, f"it grows with the power {power:.2f} of the number"
@@ -294,26 +311,32 @@ def _incidence() -> sparse.csr_array:
 
 def large_c() -> Number:
     """The least weight with a large C."""
-    return float(secrets.solve(_incidence(), np.full(200, 1e6)).weights.min()), ""
+    return float(secret_weights.maximise_weights(_incidence(), np.full(200, 1e6)).weights.min()), ""
 
 
 def small_c() -> Number:
     """How many of 600 examples of 200 secrets have a weight above 0 with a small C."""
-    weights = secrets.solve(_incidence(), np.full(200, 0.01), solver="highs").weights
+    weights = secret_weights.maximise_weights(
+        _incidence(), np.full(200, 0.01), solver="highs"
+    ).weights
     some = int((weights > 1e-9).sum())
     return some, f"{some} of 600 are above 0"
 
 
 def binary_search() -> Number:
     """The share of the least sigma at which the search's plan breaks a promise."""
-    plan = secrets.plan(
+    plan = secret_protection.plan_protection(
         _incidence(), PRIOR, np.random.default_rng(1).uniform(0.1, 0.9, 200), scale=4.0, steps=30,
         batch_size=60.0, targets="linear",
     )  # fmt: skip
-    allowed = secrets.divergence(plan.prior, plan.promised) * (1 + 1e-9)
+    allowed = secret_guesses.allowed_divergence(plan.prior, plan.promised) * (1 + 1e-9)
     for share in (1.0, 0.99):
         sigma = share * plan.noise_multiplier
-        if (plan.steps * secrets.kl(plan.incidence, plan.probabilities, sigma) > allowed).any():
+        if (
+            plan.steps
+            * secret_protection.secret_kl_divergences(plan.incidence, plan.probabilities, sigma)
+            > allowed
+        ).any():
             return share, f"σ = {plan.noise_multiplier:.3f}; {share:g} of it breaks a promise"
     return 0.0, "1 % less noise keeps every promise too"
 
@@ -325,7 +348,7 @@ def unequal_protection() -> Number:
         sigma = ledger.noise_multiplier(
             epsilon=4.0, delta=DELTA, sampling_probability=q, steps=steps
         )
-        law = secrets.poisson_binomial([q])
+        law = group_mixtures.poisson_binomial([q])
         values.append(tight_posterior(law, sigma, steps, PRIOR)[1])
     return max(values) / min(values), "best guesses " + " and ".join(f"{v:.3f}" for v in values)
 

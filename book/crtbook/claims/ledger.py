@@ -160,7 +160,7 @@ SIZE = "at the paper's size"
 
 def labelled(corpus: str) -> str:
     """A corpus as people are shown it; one that only a paper has is as it is."""
-    known = corpora.known()
+    known = corpora.available_corpora()
     return known[corpus].label if corpus in known else corpus
 
 

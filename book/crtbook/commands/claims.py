@@ -4,10 +4,10 @@ import json
 
 import pandas as pd
 
-from crtlib.options import Answer
+from crtlib.options import CommandResult
 
 
-def claims(paper: str | None = None, row: str | None = None, errata: bool = False) -> Answer:
+def claims(paper: str | None = None, row: str | None = None, errata: bool = False) -> CommandResult:
     """Every claim of the three papers, our number beside it with its interval, and the verdict.
 
     Example: crtbook claims --paper hush
@@ -30,9 +30,11 @@ def claims(paper: str | None = None, row: str | None = None, errata: bool = Fals
         table = table[(table.id == row) | (table.id.str.rpartition(".")[0] == row)]
         if table.empty:
             raise ValueError(f"row={row!r}: must be an id of a row or claim of the ledger")
-        return Answer({"rows": json.loads(table.to_json(orient="records"))}, [page.whole(table)])
+        return CommandResult(
+            {"rows": json.loads(table.to_json(orient="records"))}, [page.whole(table)]
+        )
     if errata:
         lines = [f"{r.where}: {r.printed}\n  {r.calculation}: {r.so}\n" for r in table.itertuples()]
     else:
         lines = [page.text(table), "", ledger.counts(table).to_string()]
-    return Answer({"rows": json.loads(table.to_json(orient="records"))}, lines)
+    return CommandResult({"rows": json.loads(table.to_json(orient="records"))}, lines)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from crtlib.options import Answer
+from crtlib.options import CommandResult
 
 
 def grade(
@@ -10,7 +10,7 @@ def grade(
     lab: str,
     key: Path,
     out: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Grade the submissions to a lab: a row for each file with points, total, copies and hints.
 
     The files are data; no code of a student runs. Grading twice gives the same marks. The column
@@ -30,4 +30,4 @@ def grade(
     rows = grading.grade(folder, lab, keys.read(key))
     if out is not None:
         grading.write(rows, out)
-    return Answer({"rows": rows}, [grading.text(rows)])
+    return CommandResult({"rows": rows}, [grading.text(rows)])

@@ -3,10 +3,10 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from crtlib.options import Answer
+from crtlib.options import CommandResult
 
 
-def lab(key: Path, students: Path | None = None, out: Path = Path("class")) -> Answer:
+def lab(key: Path, students: Path | None = None, out: Path = Path("class")) -> CommandResult:
     """Make the key of a class, and train the three models of the attack lab for each student.
 
     The key has 256 random bits, each student's task follows from it and the name, and nothing of
@@ -29,4 +29,4 @@ def lab(key: Path, students: Path | None = None, out: Path = Path("class")) -> A
         seed = keys.seed(bytes.fromhex(made["secret"]), "attack", name)
         made["students"][name] = asdict(attack.hand_out(seed, out / name))
         keys.write(made, key)
-    return Answer({"key": key, "students": len(made["students"])}, [str(key)])
+    return CommandResult({"key": key, "students": len(made["students"])}, [str(key)])

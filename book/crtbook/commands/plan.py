@@ -2,10 +2,10 @@
 
 import json
 
-from crtlib.options import Answer
+from crtlib.options import CommandResult
 
 
-def plan() -> Answer:
+def plan() -> CommandResult:
     """Rank the runs that open claims wait for, by claims decided an hour of one core.
 
     Example: crtbook plan
@@ -18,4 +18,4 @@ def plan() -> Answer:
         for command, hours, ids in table[["command", "hours", "ids"]].to_numpy().tolist()
     ]
     total = f"{table.rows.sum()} rows are open; {table.hours.sum():.1f} CPU h are planned"
-    return Answer({"runs": json.loads(table.to_json(orient="records"))}, [*lines, "", total])
+    return CommandResult({"runs": json.loads(table.to_json(orient="records"))}, [*lines, "", total])

@@ -4,8 +4,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from confide.commands import Workers
-from crtlib.options import Answer
+from confide.commands import WorkerCount
+from crtlib.options import CommandResult
 
 
 def sweep(
@@ -13,14 +13,14 @@ def sweep(
     profile: str = "quick",
     set_: tuple[str, ...] = (),
     store: Path = Path("store"),
-    workers: Workers = 2,
+    workers: WorkerCount = 2,
     executor: str = "processes:",
     device: str = "auto",
     dry_run: bool = False,
     keep_models: bool = True,
     out: Path | None = None,
     force: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Run what a figure or table still lacks. A killed sweep goes on where it was.
 
     Example: crtbook sweep crt --profile quick --set gammas=[0.05] --dry-run
@@ -49,7 +49,7 @@ def sweep(
     values, runs = sweeps.pairs(set_), Store(store)
     studies = sweeps.studies(name, profile, values)
     if out:
-        outputs.check_file(out, force=force)
+        outputs.check_output_file(out, force=force)
     device = device_by_name(device)
     given = [word for change in set_ for word in ("--set", change)]
     plan = runner.plan(studies, runs)
@@ -64,7 +64,7 @@ def sweep(
             "",
             parts.to_string(index=False, float_format="{:.1f}".format),
         ]
-        return Answer(facts | {"cpu_seconds": 60 * minutes, "memory_gib": memory}, lines)
+        return CommandResult(facts | {"cpu_seconds": 60 * minutes, "memory_gib": memory}, lines)
     table = runner.sweep(
         studies,
         runs,
@@ -79,4 +79,4 @@ def sweep(
     if out:
         tables.record(table, out)
     facts |= {"store": store, "table": out, "rows": len(table)}
-    return Answer(facts, [sweeps.overview(table)])
+    return CommandResult(facts, [sweeps.overview(table)])

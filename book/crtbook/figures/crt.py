@@ -38,9 +38,9 @@ from crtbook.figures.theme import (
     plain_ticks,
     shared_legend,
 )
-from crtlib.attacks import membership
-from crtlib.attacks.attack import CELL, at_every_gamma
-from crtlib.intervals import Band
+from crtlib.attacks import membership_measures
+from crtlib.attacks.attack import CELL_COLUMNS, repeat_at_every_gamma
+from crtlib.intervals import ChanceBand
 from crtlib.text import canaries
 
 GAMMA = "miss rate γ of the redaction policy"
@@ -177,7 +177,7 @@ def figure_2(curves: DataFrame, *, value: str = "ppl") -> Figure:
             if value == "ppl":
                 plain_ticks(ax.yaxis)
         axes[-1].set_xlabel("ε so far")
-        last = curves.groupby(["corpus", *CELL[:2]]).epoch.transform("max")
+        last = curves.groupby(["corpus", *CELL_COLUMNS[:2]]).epoch.transform("max")
         said = _ended(curves[curves.epoch == last], f"{value}_mean")
         describe(fig, f"Validation {label} against epsilon, one point an epoch. "
                       f"At the end: {said}.")  # fmt: skip
@@ -260,27 +260,27 @@ def exposures(table: DataFrame) -> DataFrame:
     ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
     the average over the canaries. DP-SGD knows no gamma: its one result stands at every gamma.
     """
-    runs = [*CELL, "seed"]
+    runs = [*CELL_COLUMNS, "seed"]
     each = table[table.metric == "exposure"].groupby(runs).value.agg(["max", "mean"])
     each["ppl"] = table[table.metric == "test_ppl_words"].set_index(runs).value
-    out = each.groupby(CELL).agg(["mean", "std"])
+    out = each.groupby(CELL_COLUMNS).agg(["mean", "std"])
     out.columns = out.columns.map("_".join)
-    return at_every_gamma(out.assign(seeds=each.groupby(CELL).size()).reset_index())
+    return repeat_at_every_gamma(out.assign(seeds=each.groupby(CELL_COLUMNS).size()).reset_index())
 
 
-def figure_3(summary: DataFrame, band: Band, runs: DataFrame | None = None) -> Figure:
+def figure_3(summary: DataFrame, band: ChanceBand, runs: DataFrame | None = None) -> Figure:
     """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel a model.
 
     ``summary`` is :func:`exposures`; ``band`` is where a model that knows
-    nothing lands (:func:`crtlib.attacks.exposure.chance_band`). With the table of results that
-    the summary was made from (``runs``), each seed is a dot; no exposure is above the ceiling.
+    nothing lands (:func:`crtlib.attacks.exposure.exposure_chance_band`). With the table of results
+    that the summary was made from (``runs``), each seed is a dot; no exposure is above the ceiling.
     """
     rows = summary.rename(columns={"max_mean": "mean", "max_std": "std"})
     rows = rows.assign(low=band.low, high=band.high)
     if runs is not None:
-        exposures = runs[runs.metric == "exposure"].groupby([*CELL, "seed"]).value.max()
+        exposures = runs[runs.metric == "exposure"].groupby([*CELL_COLUMNS, "seed"]).value.max()
         rows = with_seeds(rows, exposures.reset_index())
-    most = math.log2(canaries.SPACE)
+    most = math.log2(canaries.CANARY_SPACE_SIZE)
     ceiling = f"the most a canary can have: {most:.1f} bits", lambda _: most
     fig = attack_figure(rows, ylabel="highest exposure (bits)", nothing=band.mean, ceiling=ceiling)
     for ax in fig.axes:
@@ -297,12 +297,12 @@ def membership_figure(
 ) -> Figure:
     """CRT, Figures 4 and 5: accuracy of an attack against gamma, one panel a model.
 
-    ``summary`` is :func:`crtlib.attacks.membership.summary`; ``metric`` is
+    ``summary`` is :func:`crtlib.attacks.membership.summarise_membership`; ``metric`` is
     "mia_accuracy" for Figure 4, "group_accuracy" for Figure 5, or another that has a band. With
     the table of results that the summary was made from (``runs``), each seed is a dot. On
     "mia_accuracy" the dashed line is the most that the rule can reach
-    (:func:`crtlib.attacks.membership.ceiling`). Raises ``ValueError`` for a metric that the
-    summary does not hold.
+    (:func:`crtlib.attacks.membership_measures.best_possible_accuracy`). Raises ``ValueError`` for a
+    metric that the summary does not hold.
     """
     rows = summary[summary.metric == metric]
     if rows.empty:
@@ -310,15 +310,19 @@ def membership_figure(
         raise ValueError(f"metric={metric!r}: must be one of {known}")
     if runs is not None:
         rows = with_seeds(rows, runs[runs.metric == metric])
-    most = ("all missed secrets named", membership.ceiling) if metric == "mia_accuracy" else None
+    most = (
+        ("all missed secrets named", membership_measures.best_possible_accuracy)
+        if metric == "mia_accuracy"
+        else None
+    )
     return attack_figure(rows, ylabel=ylabel, nothing=0.5, ceiling=most)
 
 
 def with_seeds(summary: DataFrame, runs: DataFrame) -> DataFrame:
     """``summary`` with the column ``values``: what the single seeds of ``runs`` gave (columns
     model, method, gamma, value); a method that knows no gamma has its values at each."""
-    each: DataFrame = runs.groupby(CELL).value.agg(tuple).rename("values").reset_index()
-    return summary.merge(at_every_gamma(each), on=CELL, how="left")
+    each: DataFrame = runs.groupby(CELL_COLUMNS).value.agg(tuple).rename("values").reset_index()
+    return summary.merge(repeat_at_every_gamma(each), on=CELL_COLUMNS, how="left")
 
 
 def figure_6(table: DataFrame) -> Figure:

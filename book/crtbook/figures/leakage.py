@@ -23,7 +23,7 @@ from pandas.io.formats.style import Styler
 
 from crtbook.figures.tables import number, show
 from crtbook.figures.theme import LOOKS, METHOD_STYLE, MUTED, Style, describe, panels, plain_ticks
-from crtlib.attacks.leakage import Leakage
+from crtlib.attacks.leakage import LeakageReport
 
 RAW, SAFE = METHOD_STYLE["sgd"].color, METHOD_STYLE["dpsgd"].color
 SHADES = sns.color_palette("YlOrBr", as_cmap=True)
@@ -183,7 +183,7 @@ def styled(table: DataFrame, caption: str) -> Styler:
 
 
 def sequences(
-    report: Leakage, decode: Callable[[Sequence[int]], str], rows: int | None = None
+    report: LeakageReport, decode: Callable[[Sequence[int]], str], rows: int | None = None
 ) -> DataFrame:
     """The form of Tables 3 to 5: unique sequences in clear, the most surprising first. For the
     text of simulated people only."""
@@ -205,7 +205,7 @@ def sequences(
 
 
 def _whole(
-    report: Leakage, decode: Callable[[Sequence[int]], str], at: tuple[int, int], length: int
+    report: LeakageReport, decode: Callable[[Sequence[int]], str], at: tuple[int, int], length: int
 ) -> str:
     """A sequence in whole words: what it lacks of its first and last word stands in brackets."""
     document, start = at
@@ -217,7 +217,7 @@ def _whole(
     return whole.replace("\n", " ⏎ ")
 
 
-Shown = tuple[Leakage, Callable[[Sequence[int]], str]]
+Shown = tuple[LeakageReport, Callable[[Sequence[int]], str]]
 """A report and what makes text of its tokens."""
 
 

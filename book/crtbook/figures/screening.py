@@ -1,9 +1,9 @@
 """Figures of screening: a dialogue and its secrets, Algorithm 1, recall, and what labels certify.
 
->>> from crtlib.screening import policies
+>>> from crtlib.screening import regex_policies
 >>> from crtlib.text.records import Point
 >>> point = Point("0", "u", "USR: I am Ada Lovelace.", (Secret("name", 10, 22),))
->>> html = figure_7([point, point], policies.oracle, policies.oracle)
+>>> html = figure_7([point, point], regex_policies.oracle_policy, regex_policies.oracle_policy)
 >>> html.count('class="rd-m rd-secret"'), html.count('class="rd-m rd-repeat"')
 (3, 2)
 >>> html = figure_1(Dialogue("0", "u", (Turn("USR", "I am Ada.", (Secret("name", 5, 8),)),)), [()])
@@ -37,9 +37,10 @@ from crtbook.figures.theme import (
     shared_legend,
 )
 from crtlib.intervals import clopper_pearson, clopper_pearson_upper, labels_needed
-from crtlib.screening import redaction
+from crtlib.screening import deduplication
 from crtlib.screening.policy import Policy
-from crtlib.screening.redaction import prepare, redact
+from crtlib.screening.preparation import prepare_points
+from crtlib.screening.redaction import redact
 from crtlib.text.records import MASK, Dialogue, Point, Secret, Turn
 
 POLICY_STYLE = LOOKS["policies"]
@@ -121,9 +122,9 @@ def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str 
     The points are shown in clear: give simulated ones only, or ones that may be shown. Duplicates
     are those among ``points``.
     """
-    repeated, flagged, cautious = redaction.repeats(points), pi(points), pi_c(points)
+    repeated, flagged, cautious = deduplication.mark_repeats(points), pi(points), pi_c(points)
     points = [replace(p, id=str(i)) for i, p in enumerate(points)]
-    parts = prepare(points, flagged, cautious, pattern=repeated)
+    parts = prepare_points(points, flagged, cautious, pattern=repeated)
     public = {p.id for p in parts.public}
     rows = []
     for p, again, spans, careful in zip(points, repeated, flagged, cautious, strict=True):

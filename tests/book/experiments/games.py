@@ -9,8 +9,10 @@ import torch
 
 from crtbook import audits
 from crtbook.audits import ALONG, CLIP, FIRST, NO, YES, Audit, Games
-from crtlib.models.networks import Lstm, ModelSpec, RecurrentLM
-from crtlib.training import methods
+from crtlib.models.interface import RecurrentLM
+from crtlib.models.recurrent import Lstm
+from crtlib.models.specs import ModelSpec
+from crtlib.training import schedules
 from crtlib.training.loop import train
 
 
@@ -67,7 +69,7 @@ def through(games, noise, seed, scale=1.0, *, tensor):
         return (x[write].sum(dim=1) / math.sqrt(units) if tensor == 3 else x[write]).clone()
 
     private, included = audits._private(sigma * noise, games), audits._coins(games, seed)
-    phases = methods.dpsgd(epochs=4, private=private)
+    phases = schedules.dpsgd_phases(epochs=4, private=private)
     rows = torch.stack([read, write], dim=1)[torch.from_numpy(included)].tolist()
     pushes, events = pushed(model, phases, rows, place, seed)
     scores = audits._judged(pushes, sigma, private.steps, against=0)
@@ -79,7 +81,7 @@ def together(games, noise, seed, scale=1.0, *, copies=3, of_a_user=False):
     value in the other world."""
     sigma, model, included = 2.5 * scale, audits._model(games), audits._coins(games, seed)
     private = audits._private(sigma * noise, games)
-    phases = methods.dpsgd(epochs=4, private=private)
+    phases = schedules.dpsgd_phases(epochs=4, private=private)
     rows = [
         [FIRST + i, YES if coin else NO] for i, coin in enumerate(included) for _ in range(copies)
     ]

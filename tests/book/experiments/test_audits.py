@@ -94,7 +94,7 @@ def test_a_canary_is_as_strong_as_the_clip_allows_and_moves_no_other():
     """Without noise each canary that is drawn moves by exactly one clip norm, and nothing else."""
     model = audits._model(40)
     included = audits._coins(40, 0)
-    phases = audits.schedules.dpsgd(epochs=6, private=audits._private(0.0, 40))
+    phases = audits.schedules.dpsgd_phases(epochs=6, private=audits._private(0.0, 40))
     points = [[audits.FIRST + i, audits.YES if c else audits.NO] for i, c in enumerate(included)]
     pushes, events = audits._pushes(model, phases, {"private": points}, seed=0)
     sign = np.where(included, 1.0, -1.0)

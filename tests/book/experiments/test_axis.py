@@ -7,6 +7,7 @@ import pytest
 from crtbook import axis, grids, settings, tables, utility
 from crtbook.axis import ARMS, AxisStudy
 from crtbook.figures import axis as figure
+from crtlib.attacks import membership, membership_scores
 from crtlib.attacks.attack import Subject
 from crtlib.training import methods
 
@@ -31,17 +32,17 @@ def test_every_method_is_a_run_like_the_others(method):
 
 def test_an_audit_of_a_model_that_remembers_refutes_and_of_another_does_not(monkeypatch):
     n = 200
-    probe = axis.membership.Probe(("a",) * n, ("b",) * n, (True,) * n)
-    monkeypatch.setattr(axis.membership, "attacked", lambda subject: probe)
+    probe = membership.MembershipProbe(("a",) * n, ("b",) * n, (True,) * n)
+    monkeypatch.setattr(membership, "probe_of_subject", lambda subject: probe)
     subject = Subject(
         model=None, tokenizer=None, points=(), read=(), others=(), canaries=(), seed=0
     )
     rng = np.random.default_rng(0)
     for gap, least, most in ((3.0, 2.0, 8.0), (0.0, 0.0, 0.5)):
         losses = np.concatenate([rng.normal(0, 1, n), rng.normal(gap, 1, n)])
-        score = axis.membership.Score(name="toy", label="toy", of=lambda _, x=losses: x)
-        monkeypatch.setattr(axis.membership, "SCORES", (score,))
-        monkeypatch.setattr(axis.membership, "read", lambda *_, **__: None)
+        score = membership_scores.MembershipScore(name="toy", label="toy", of=lambda _, x=losses: x)
+        monkeypatch.setattr(membership_scores, "MEMBERSHIP_SCORES", (score,))
+        monkeypatch.setattr(membership_scores, "read_texts", lambda *_, **__: None)
         assert least <= axis._audited(subject, 1e-5) <= most
 
 

@@ -16,15 +16,15 @@ import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as bpe
 
-from confide.experiments import own
+from confide.training import train_on_corpus
 from crtbook import grids, runner, runs, search, sweeps, tables
 from crtbook import settings as settings_studies
 from crtbook import study as store_module
 from crtbook.study import Store
-from crtlib.experiments import crt
 from crtlib.models import folder
-from crtlib.screening import policies
-from crtlib.text import canaries, customersim, records
+from crtlib.screening import regex_policies
+from crtlib.studies import crt_study, study_data, study_run
+from crtlib.text import customersim, data_points, jsonl, templates
 from crtlib.text.records import Corpus, Dialogue, Turn
 
 TINY = runs.CrtStudy(
@@ -111,9 +111,9 @@ def test_kill_9_in_mid_sweep_then_the_same_command(reference, tmp_path):
 
 def test_a_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     e = replace(TINY, epochs=3, method="crt").ready()
-    want = crt.measure(e, crt.fit(e))
+    want = study_run.measure_study(e, study_run.fit_study(e))
     calls = []
-    honest = crt.utility
+    honest = study_run.measure_utility
 
     def dies(*args, **named):
         calls.append(1)
@@ -121,11 +121,11 @@ def test_a_cell_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return honest(*args, **named)
 
-    monkeypatch.setattr(crt, "utility", dies)
+    monkeypatch.setattr(study_run, "measure_utility", dies)
     with pytest.raises(KeyboardInterrupt):
-        crt.fit(e, checkpoint=tmp_path / "c.pt")
-    monkeypatch.setattr(crt, "utility", honest)
-    assert crt.measure(e, crt.fit(e, checkpoint=tmp_path / "c.pt")) == want
+        study_run.fit_study(e, checkpoint=tmp_path / "c.pt")
+    monkeypatch.setattr(study_run, "measure_utility", honest)
+    assert study_run.measure_study(e, study_run.fit_study(e, checkpoint=tmp_path / "c.pt")) == want
 
 
 def test_keys_name_what_a_run_reads():
@@ -149,7 +149,7 @@ def test_a_store_of_another_version_is_refused(tmp_path):
 
 def test_the_guarantee_says_what_it_rests_on():
     e = replace(TINY, method="crt", gamma=0.1, neighbouring_relation="replace")
-    guarantee = crt.fit(e).guarantee(e)
+    guarantee = study_run.fit_study(e).guarantee(e)
     said = str(guarantee)
     for part in (
         "Bayesian confidentiality",
@@ -161,23 +161,24 @@ def test_the_guarantee_says_what_it_rests_on():
         assert part in said
     # 20 dialogues label few secrets: the bound on delta2 is added, not assumed away.
     assert guarantee.delta > 0.01
-    assert crt.fit(TINY).guarantee(TINY) is None
+    assert study_run.fit_study(TINY).guarantee(TINY) is None
 
 
 def test_planted_canaries_are_no_labels_of_the_corpus():
-    d = crt.data(replace(TINY, gamma=1.0, canaries=10, copies=20))
+    d = study_data.prepare_data(replace(TINY, gamma=1.0, canaries=10, copies=20))
     labelled = sum(
-        len(t.secrets) for t in crt.splits("customersim", "paper", 20, 10, 0).train.turns()
+        len(t.secrets)
+        for t in study_data.split_corpus("customersim", "paper", 20, 10, 0).train.turns()
     )
     assert d.misses("pi").labelled == d.misses("pi").misses == labelled
 
 
 def unlabelled(tmp_path):
-    corpus = customersim.simulate(40, 0, "paper")
+    corpus = customersim.simulate_corpus(40, 0, "paper")
     bare = [
         replace(d, turns=tuple(replace(t, secrets=()) for t in d.turns)) for d in corpus.dialogues
     ]
-    records.write_jsonl(bare, tmp_path / "bare.jsonl")
+    jsonl.write_jsonl(bare, tmp_path / "bare.jsonl")
     return str(tmp_path / "bare.jsonl")
 
 
@@ -186,26 +187,26 @@ def test_without_labels_nothing_is_known(tmp_path):
     the policy that flags everything delta2 is 0 by construction."""
     path = unlabelled(tmp_path)
     e = replace(TINY, method="crt", corpus=path, canaries=0)
-    guarantee = crt.fit(e).guarantee(e)
+    guarantee = study_run.fit_study(e).guarantee(e)
     assert guarantee.delta == 1.0 and "gamma = 1 (unknown: no labels)" in str(guarantee)
     e = replace(e, conservative="everything")
-    guarantee = crt.fit(e).guarantee(e)
+    guarantee = study_run.fit_study(e).guarantee(e)
     assert guarantee.delta == e.delta and guarantee.gamma.rate == 1.0
     with pytest.raises(ValueError, match="policy='oracle': needs labelled secrets"):
-        crt.data(replace(e, policy="oracle"))
+        study_data.prepare_data(replace(e, policy="oracle"))
 
 
 def test_a_corpus_file_is_known_by_its_content(tmp_path):
     path = unlabelled(tmp_path)
     before = replace(TINY, corpus=path).key
-    records.write_jsonl(customersim.simulate(40, 1, "paper"), path)
+    jsonl.write_jsonl(customersim.simulate_corpus(40, 1, "paper"), path)
     assert replace(TINY, corpus=path).key != before
 
 
 @pytest.mark.parametrize("k", range(8))
 def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
     """D against D' through everything that a run reads, the vocabulary included."""
-    base = customersim.simulate(12, 0, "paper")
+    base = customersim.simulate_corpus(12, 0, "paper")
     places = [
         (i, j, s)
         for i, d in enumerate(base.dialogues)
@@ -220,21 +221,25 @@ def test_neighbours_share_tokenizer_and_public_part(k, monkeypatch):
     dialogues = list(base.dialogues)
     dialogues[i] = replace(dialogues[i], turns=tuple(turns))
     other = replace(base, dialogues=tuple(dialogues))
-    regex = policies.regex()
+    regex = regex_policies.corpus_regex_policy()
     for unit in ("turn", "dialogue"):
         study = replace(TINY, unit=unit, vocab_size=512)
-        points = [records.points(c, unit=unit) for c in (base, other)]
+        points = [data_points.make_points(c, unit=unit) for c in (base, other)]
         ours, theirs = (
-            crt._tokenizer(c, study, canaries.SPEAKER, some, regex(some), regex)
+            study_data._train_tokenizer(
+                c, study, templates.SPEAKER_TEMPLATE, some, regex(some), regex
+            )
             for c, some in zip((base, other), points, strict=True)
         )
         assert ours.json == theirs.json
-    split = crt.splits("customersim", "paper", 12, 10, 0)
+    split = study_data.split_corpus("customersim", "paper", 12, 10, 0)
     e = replace(TINY, method="crt", gamma=0.0, dialogues=12, canaries=0)
     read = []
     for corpus in (base, other):
-        monkeypatch.setattr(crt, "splits", lambda *_, c=corpus: replace(split, train=c))
-        d = crt.data(e)
+        monkeypatch.setattr(
+            study_data, "split_corpus", lambda *_, c=corpus: replace(split, train=c)
+        )
+        d = study_data.prepare_data(e)
         read.append((d.prepared.public, [p.text for p in d.prepared.private], d.tokenizer.json))
     assert read[0] == read[1]  # gamma = 0: the policy finds the secret, nothing differs
 
@@ -246,21 +251,21 @@ def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_no
         Dialogue(f"d{i}", f"u{i}", (Turn("USR", "I said zyzzyva"), Turn("SYS", "not xylograph")))
         for i in range(20)
     ]
-    records.write_jsonl(Corpus("bare", tuple(said)), tmp_path / "c.jsonl")
+    jsonl.write_jsonl(Corpus("bare", tuple(said)), tmp_path / "c.jsonl")
     for name, pattern in (("pi", "zyzzyva"), ("pi_c", "quagga")):
         (tmp_path / f"{name}.toml").write_text(f"[word]\npattern = '{pattern}'\n")
     found = {"policy": f"regex:{tmp_path}/pi.toml", "conservative": f"regex:{tmp_path}/pi_c.toml"}
-    study = own.study_of(tmp_path / "c.jsonl", method="crt", unit=unit, **found)
-    words = own.crt.data(study, public_words=True).tokenizer.json
+    study = train_on_corpus.build_study(tmp_path / "c.jsonl", method="crt", unit=unit, **found)
+    words = study_data.prepare_data(study, public_words=True).tokenizer.json
     assert "zyzz" not in words and ("xylo" in words) == (unit == "turn")
 
 
 def test_a_saved_model_scores_as_before(tmp_path):
-    fitted = crt.fit(TINY)
+    fitted = study_run.fit_study(TINY)
     runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
     model, tokenizer = folder.load(tmp_path)
     texts = fitted.data.test
-    assert crt.utility(model, tokenizer, texts) == crt.utility(
+    assert study_run.measure_utility(model, tokenizer, texts) == study_run.measure_utility(
         fitted.run.model, fitted.data.tokenizer, texts
     )
 
@@ -277,7 +282,7 @@ def test_every_method_gets_the_same_number_of_trials():
     simulated = [replace_sigma(e) for e in grid if e.corpus == "customersim"]
     assert len({e.key for e in simulated}) == len(simulated)
     figures = settings_studies.load("crt", "laptop")
-    assert crt.TUNING_SEED not in range(figures.seeds)
+    assert crt_study.TUNING_SEED not in range(figures.seeds)
 
 
 def replace_sigma(e):
@@ -302,7 +307,7 @@ def test_a_new_measurement_scores_the_kept_model_and_trains_nothing(tmp_path, mo
     with ThreadPoolExecutor(1) as executor:
         first = runner.sweep(GRID[2:3], store, executor=executor, progress=False)
         monkeypatch.setattr(store_module, "MEASUREMENTS", store_module.MEASUREMENTS + 1)
-        monkeypatch.setattr(crt, "train", lambda *_, **__: pytest.fail("trained again"))
+        monkeypatch.setattr(study_run, "train", lambda *_, **__: pytest.fail("trained again"))
         assert not store.has(first.run[0])
         again = runner.sweep(GRID[2:3], store, executor=executor, progress=False)
         assert store.has(first.run[0])
@@ -311,12 +316,12 @@ def test_a_new_measurement_scores_the_kept_model_and_trains_nothing(tmp_path, mo
 
 def test_selective_reads_raw_text_with_flags_of_the_policy():
     e = replace(TINY, method="selective", gamma=1.0, policy="oracle").ready()
-    fitted = crt.fit(e)
+    fitted = study_run.fit_study(e)
     assert fitted.run.updates["private"] == 0  # nothing is found, so nothing is private
-    found = crt.fit(replace(e, gamma=0.0))
+    found = study_run.fit_study(replace(e, gamma=0.0))
     assert found.run.updates["private"] > 0
     assert "<MASK>" not in "".join(p.text for p in found.data.prepared.all)
-    said = crt.fit(e).guarantee(e)
+    said = study_run.fit_study(e).guarantee(e)
     assert said.epsilon == float("inf")
     with pytest.raises(ValueError, match="model='gpt2': S-DP protects the state of an lstm"):
         replace(e, model="gpt2")
@@ -324,7 +329,7 @@ def test_selective_reads_raw_text_with_flags_of_the_policy():
 
 def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
     """A GPT-2 as the hub would deliver it, made here: trained further, saved and loaded again."""
-    texts = [f"{t.speaker}: {t.text}" for t in customersim.simulate(30, 7, "paper").turns()]
+    texts = [f"{t.speaker}: {t.text}" for t in customersim.simulate_corpus(30, 7, "paper").turns()]
     plain = Tokenizer(bpe.BPE())
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     plain.decoder = decoders.ByteLevel()
@@ -341,7 +346,7 @@ def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
     given.save_pretrained(tmp_path)
     e = replace(TINY, method="crt", model="gpt2", init=str(tmp_path))
     e = replace(e, hidden=64).ready()  # the folder's shape counts, not this
-    fitted = crt.fit(e)
+    fitted = study_run.fit_study(e)
     tokenizer = fitted.data.tokenizer
     assert (
         fitted.run.model.config.n_embd == 16 and tokenizer.vocab_size == plain.get_vocab_size() + 3
@@ -351,9 +356,9 @@ def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
     assert ids[0] == tokenizer.bos and ids[-2:] == [tokenizer.mask, tokenizer.eos]
     runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path / "kept")
     again = runs.restore(e, tmp_path / "kept")
-    assert crt.measure(e, again) == crt.measure(e, fitted)
+    assert study_run.measure_study(e, again) == study_run.measure_study(e, fitted)
     with pytest.raises(ValueError, match=r"model='lstm': init=.* is a gpt2"):
-        crt.fit(replace(e, model="lstm"))
+        study_run.fit_study(replace(e, model="lstm"))
     other = replace(e, init=str(tmp_path / "kept"))
     assert other.key != e.key
 
@@ -365,7 +370,7 @@ def test_a_private_corpus_is_no_public_start():
 
 def test_a_policy_that_learned_is_judged_on_held_out_labels():
     e = replace(TINY, method="crt", policy="tagger", conservative="tagger", labelled=30)
-    d = crt.data(e)
+    d = study_data.prepare_data(e)
     trained = {p.text for p in d.points}
     judged = {p.id for p in d.checked[0]}
     assert d.misses("pi").labelled == sum(len(p.secrets) for p in d.checked[0]) > 0
@@ -377,7 +382,7 @@ def test_a_policy_that_learned_is_judged_on_held_out_labels():
 
 def test_raw_and_redacted_text_are_scored_on_the_same_words():
     """What DP-SGD reads and what CRT reads have the same tokens outside secrets and masks."""
-    raw, redacted = (crt.data(replace(TINY, method=m)) for m in ("dpsgd", "sgd"))
+    raw, redacted = (study_data.prepare_data(replace(TINY, method=m)) for m in ("dpsgd", "sgd"))
     state = []
     for d in (raw, redacted):
         ids, marks = d.tokenizer.encode_marked(d.test)
@@ -389,10 +394,10 @@ def test_raw_and_redacted_text_are_scored_on_the_same_words():
 
 
 def test_a_model_that_diverged_does_not_stop_the_sweep():
-    fitted = crt.fit(TINY)
+    fitted = study_run.fit_study(TINY)
     for p in fitted.run.model.parameters():
         p.data.fill_(float("nan"))
-    rows = {name: value for name, _, _, value in crt.measure(TINY, fitted)}
+    rows = {name: value for name, _, _, value in study_run.measure_study(TINY, fitted)}
     assert rows["test_acc_words"] == 0 and "exposure" not in rows and "mia_accuracy" not in rows
 
 

@@ -20,7 +20,7 @@ from crtbook.leakage import (
 )
 from crtbook.study import Desk, Store
 from crtlib.accounting import ledger
-from crtlib.accounting.ledger import SampledGaussian
+from crtlib.accounting.events import SampledGaussian
 from crtlib.text import canaries
 
 TINY = LeakageStudy(
@@ -53,7 +53,7 @@ def test_methods_read_what_they_should():
     points = data(turns).points
     assert prepared(turns, points).all == points  # DP-SGD: raw, every copy
     crt = prepared(replace(turns, method="crt", policy="regex", dedup=True), points)
-    numbers = [p for p in crt.private if p.user.startswith(canaries.USER)]
+    numbers = [p for p in crt.private if p.user.startswith(canaries.CANARY_USER_PREFIX)]
     assert crt.missed_secrets == 0 and crt.public and not numbers[0].secrets
     plan = secret_plan(turns, points)
     found = plan.tables([p.id for p in points], range(len(plan.prior)))["secrets"]

@@ -12,18 +12,18 @@ import pytest
 
 from crtbook import runner
 from crtbook.study import Store, Study
-from crtlib.options import Whole, value
-from crtlib.text import records
+from crtlib.text import sources
+from crtlib.values import NonNegativeInt, checked_dataclass
 
 BEGUN = []
 
 
-@value
+@checked_dataclass
 class Slow(Study):
     """Notes that it ran; fails where asked to."""
 
-    fails: Whole = 0  # so many times
-    milliseconds: Whole = 20
+    fails: NonNegativeInt = 0  # so many times
+    milliseconds: NonNegativeInt = 20
 
     def run(self, desk):
         BEGUN.append(self.seed)
@@ -33,11 +33,11 @@ class Slow(Study):
         return [("seed", 0, 0, float(self.seed))]
 
 
-@value
+@checked_dataclass
 class Fatal(Study):
     """Ends its process where it takes no time."""
 
-    milliseconds: Whole = 0
+    milliseconds: NonNegativeInt = 0
 
     def cost(self):
         return 9.0 if not self.milliseconds else 1.0
@@ -137,15 +137,15 @@ def test_a_failing_run_is_recorded_tried_again_and_not_the_end_of_the_others(tmp
     assert line["message"] == "ZeroDivisionError" and "4929" not in json.dumps(line)
 
 
-@value
+@checked_dataclass
 class Reader(Study):
     """Reads a file, which somebody replaces meanwhile, ``spoils``: the first time it is read."""
 
     path: str = ""
-    spoils: Whole = 0
+    spoils: NonNegativeInt = 0
 
     def reads(self):
-        yield records.digest([Path(self.path)])
+        yield sources.hash_files([Path(self.path)])
 
     def run(self, desk):
         BEGUN.append(self.seed)
@@ -175,7 +175,7 @@ def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
     way = runner._Way(store, "custom", "cpu", False, "")
     told = way.run(ready, "abc")
     assert told["kind"] == "data" and "when it was planned (ValueError)" in told["message"]
-    assert told["where"].startswith("records:digest:")
+    assert told["where"].startswith("sources:hash_files:")
 
 
 class Elsewhere(Executor):

@@ -156,9 +156,9 @@ def test_every_field_has_a_type_a_range_and_a_sentence(section):
         if name.endswith(".*"):  # epochs of a method
             continue
         item = node.get("items", node)
-        assert options.phrase(item), name
+        assert options.describe_type(item), name
         assert node.get("description"), name
-        free = options.phrase(item) == "text"
+        free = options.describe_type(item) == "text"
         a_model = name.endswith(".init")  # a folder or a name on the hub
         assert not free or a_model or name in ("profile", "store"), name
 

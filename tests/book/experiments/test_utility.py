@@ -8,8 +8,8 @@ import pytest
 
 from crtbook import utility
 from crtbook.figures.crt import figure_2
-from crtlib.experiments.crt import CrtStudy
 from crtlib.intervals import clopper_pearson_upper
+from crtlib.studies.crt_study import CrtStudy
 
 SEEDS = 5
 PPL = {"sgd": 2.0, "dpsgd": 6.0, "selective": 5.0, "crt": 2.1}

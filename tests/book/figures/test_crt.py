@@ -9,8 +9,8 @@ from matplotlib.text import Text
 from crtbook import tables, utility
 from crtbook.figures import crt
 from crtbook.figures.theme import METHOD_STYLE, SPARE, alt
-from crtlib.attacks import exposure, membership
-from crtlib.intervals import Band
+from crtlib.attacks import exposure, membership, membership_measures
+from crtlib.intervals import ChanceBand
 
 
 def summary(methods=("sgd", "crt", "dpsgd"), models=("lstm", "gpt2"), **columns):
@@ -45,7 +45,7 @@ def test_membership_draws_what_the_summary_says():
     corners = ax.collections[0].get_paths()[0].vertices
     assert np.isclose(corners[:, 1].min(), 0.42) and np.isclose(corners[:, 1].max(), 0.53)
     most = next(line for line in ax.lines if line.get_label() == "all missed secrets named")
-    assert np.isclose(most.get_ydata()[-1], membership.ceiling(0.5))
+    assert np.isclose(most.get_ydata()[-1], membership_measures.best_possible_accuracy(0.5))
     with pytest.raises(ValueError, match="metric='none': must be one of mia_accuracy"):
         crt.membership_figure(table, "none", ylabel="accuracy")
 
@@ -78,7 +78,7 @@ def test_each_seed_is_a_dot_and_no_bar_passes_the_ceiling():
     )  # fmt: skip
     words = runs.assign(metric="test_ppl_words", value=2.0)
     table = crt.exposures(pd.concat([runs, words]))
-    fig = crt.figure_3(table, Band(4.2, 2.0, 7.6, 0.95), runs)
+    fig = crt.figure_3(table, ChanceBand(4.2, 2.0, 7.6, 0.95), runs)
     ax = fig.axes[0]
     marks = [c for c in ax.collections if isinstance(c, PathCollection)]
     dots = np.concatenate([c.get_offsets()[:, 1] for c in marks])
@@ -86,7 +86,7 @@ def test_each_seed_is_a_dot_and_no_bar_passes_the_ceiling():
     expected = [v - g for v in values for g in (0.0, 0.1, 0.5)]
     assert sorted(dots) == pytest.approx(sorted(expected))
     assert not ax.containers, "no error bars where the seeds are shown"
-    plain = crt.figure_3(table, Band(4.2, 2.0, 7.6, 0.95))
+    plain = crt.figure_3(table, ChanceBand(4.2, 2.0, 7.6, 0.95))
     assert plain.axes[0].containers, "bars where they are not"
 
 
@@ -132,9 +132,9 @@ def of_crt(**chosen):
 
 DRAWS = {
     "2": lambda runs: crt.figure_2_test(utility.ends(runs)),
-    "3": lambda runs: crt.attack_figure(exposure.luckiest(runs), ylabel="bits"),
+    "3": lambda runs: crt.attack_figure(exposure.summarise_luckiest_canary(runs), ylabel="bits"),
     "4": lambda runs: crt.membership_figure(
-        membership.summary(runs), "mia_accuracy", ylabel="accuracy", runs=runs
+        membership.summarise_membership(runs), "mia_accuracy", ylabel="accuracy", runs=runs
     ),
 }
 

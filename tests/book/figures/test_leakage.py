@@ -4,7 +4,14 @@ import numpy as np
 
 from crtbook.figures import leakage
 from crtbook.figures.theme import LOOKS
-from crtlib.attacks.leakage import NEVER, Document, Leakage, Scores, features, find_runs
+from crtlib.attacks.leakage import (
+    NO_CONTEXT_RANK,
+    Document,
+    LeakageReport,
+    TokenScores,
+    find_runs,
+    sequence_features,
+)
 
 WORDS = ["my", " lock", "er", " is", " open", ",", " I", " see"]
 
@@ -16,14 +23,28 @@ def decode(tokens):
 def report(guessed, *, ratio=2.0):
     """A model that guesses these places of one text of U1, and never those of U2."""
     documents = (Document("U1", "U1/0", [0, 1, 2, 3, 4, 5, 6, 7]), Document("U2", "U2/0", [0, 3]))
-    ranks = [np.array([NEVER, *(int(i not in guessed) for i in range(1, 8))]), np.array([NEVER, 1])]
+    ranks = [
+        np.array([NO_CONTEXT_RANK, *(int(i not in guessed) for i in range(1, 8))]),
+        np.array([NO_CONTEXT_RANK, 1]),
+    ]
     said = [np.full(len(r), np.log(1 / 2)) for r in ranks]
     public = [np.full(len(r), np.log(1 / 2 / ratio)) for r in ranks]
     for values in (*said, *public):
         values[0] = np.nan
-    runs = find_runs(documents, Scores(said, ranks), k=1, public=Scores(public, ranks))
-    return Leakage(documents, Scores(said, ranks), runs, features(runs, documents), k=1, flush=True,
-                   min_length=1, empty=0, windowed=0, compared=True, accuracy=1.0)  # fmt: skip
+    runs = find_runs(documents, TokenScores(said, ranks), k=1, public=TokenScores(public, ranks))
+    return LeakageReport(
+        documents,
+        TokenScores(said, ranks),
+        runs,
+        sequence_features(runs, documents),
+        k=1,
+        flush=True,
+        min_length=1,
+        empty=0,
+        windowed=0,
+        compared=True,
+        accuracy=1.0,
+    )
 
 
 def test_a_sequence_is_shown_with_the_rest_of_the_words_that_it_cuts():

@@ -7,8 +7,8 @@ import pytest
 
 from crtbook.figures import screening
 from crtbook.figures.theme import alt
-from crtlib.screening import policies
-from crtlib.text import customersim, records
+from crtlib.screening import regex_policies
+from crtlib.text import customersim, data_points
 from crtlib.text.records import Dialogue, Secret, Turn
 
 DIALOGUE = Dialogue(
@@ -41,7 +41,7 @@ def test_marks_count_the_errors():
 
 
 def test_a_perfect_policy_makes_no_error():
-    dialogue = customersim.simulate(1, 0).dialogues[0]
+    dialogue = customersim.simulate_corpus(1, 0).dialogues[0]
     html = screening.figure_1(dialogue, [t.secrets for t in dialogue.turns])
     assert len(marks(html, "missed")) == len(marks(html, "wrong")) == 1
     with pytest.raises(ValueError, match="zip"):
@@ -57,8 +57,8 @@ def test_a_hostile_kind_or_speaker_is_text():
 
 
 def test_figure_7_says_where_each_point_goes():
-    points = records.points(customersim.simulate(4, 0, "paper"), unit="turn")[:20]
-    html = screening.figure_7(points, policies.oracle, policies.oracle)
+    points = data_points.make_points(customersim.simulate_corpus(4, 0, "paper"), unit="turn")[:20]
+    html = screening.figure_7(points, regex_policies.oracle_policy, regex_policies.oracle_policy)
     public, private = (len(re.findall(rf'<p class="rd-{s}">', html)) for s in ("public", "private"))
     assert public + private == 20 and f"{public} become public, {private} private" in html
     repeats = len(points) - len({p.text for p in points})

@@ -45,7 +45,7 @@ def likeliest():
 
 def band():
     """The root of all secrets over addresses."""
-    dialogues = customersim.simulate(3000, 5).dialogues
+    dialogues = customersim.simulate_corpus(3000, 5).dialogues
     kinds = Counter(s.kind for d in dialogues for t in d.turns for s in t.secrets)
     return math.sqrt(kinds.total() / kinds["address"])
 
@@ -63,9 +63,11 @@ def printed():
     """The recall of Algorithm 1 as it is printed, of a model that guesses all but the first token:
     a run is taken where a wrong guess follows it, and a canary is the end of its turn."""
     listed = 0
-    for number in canaries.make(10, seed=0):
+    for number in canaries.make_canaries(10, seed=0):
         runs, run = [], ""
-        for token, right in zip(canaries.prefix() + number, [False, *[True] * 99], strict=False):
+        for token, right in zip(
+            canaries.canary_prefix() + number, [False, *[True] * 99], strict=False
+        ):
             if right:
                 run += token
             elif run:

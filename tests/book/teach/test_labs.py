@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from crtbook.__main__ import app
 from crtcourse import attack, defence, grading, keys
-from crtlib.attacks import exposure, run_audit
+from crtlib.attacks import exposure, one_run_bound
 from crtlib.models import scoring
 from crtlib.text import canaries
-from crtlib.training.methods import Constants
+from crtlib.training.methods import PublicConstants
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = keys.new() | {"secret": "03" * 32}
@@ -33,7 +33,9 @@ def small():
     """The labs at a size that a test can afford."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attack, "DIALOGUES", 40)
-        patch.setattr(attack, "LEAKY", Constants(epochs=20, batch_size=12, learning_rate=1e-2))
+        patch.setattr(
+            attack, "LEAKY", PublicConstants(epochs=20, batch_size=12, learning_rate=1e-2)
+        )
         patch.setattr(defence, "DIALOGUES", 15)
         attack.room.cache_clear()
         defence.people.cache_clear()
@@ -69,7 +71,7 @@ def by_hand(given):
     loud = max(bits, key=lambda k: bits[k].mean())
     answer["exposure"] = {k: b.round(3).tolist() for k, b in bits.items()}
     prefix = tokens.encode_prefix("USR: My ID is: ")
-    every = exposure.all_logprobs(given.models[loud], prefix, tokens.digits, 6)
+    every = exposure.all_string_logprobs(given.models[loud], prefix, tokens.digits, 6)
     answer["extraction"] = [f"{i:06d}" for i in np.argsort(-every)[:20]]
 
     def scored(letter, texts):
@@ -84,7 +86,7 @@ def by_hand(given):
     plans = []
     for copies, share in given.pilot["right"].items():
         m = given.pilot["lines"] // int(copies)
-        epsilon = run_audit.one_run_lower_bound(m, guesses=m, correct=round(share * m))
+        epsilon = one_run_bound.one_run_lower_bound(m, guesses=m, correct=round(share * m))
         plans.append({"copies": int(copies), "count": m, "epsilon": round(epsilon, 3)})
     answer["canaries"] = max(plans, key=lambda plan: plan["epsilon"])
     return answer | {"rationale": "=The quiet model\n was trained with noise."}
@@ -103,7 +105,7 @@ def folded(given):
 def enumerated(given):
     """The answers of the seed that made what was told, if a program finds it."""
     for seed in range(20_000):
-        if canaries.make(10, seed=seed)[:4] == given.announced:
+        if canaries.make_canaries(10, seed=seed)[:4] == given.announced:
             return by_hand(attack.room(seed).given)
     return attack.form(given.models)
 

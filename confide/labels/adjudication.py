@@ -1,0 +1,187 @@
+"""Turns that two people read: how far they agree, and who decides where they differ."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from confide.labels.forms import write_forms
+from confide.labels.label_tasks import (
+    READER_ROLES,
+    LabelTask,
+    MarkedSpans,
+    check_label_corpus,
+    read_label_facts,
+    read_tasks,
+    write_label_facts,
+)
+from crtlib import outputs
+from crtlib.text.records import Secret
+
+
+def measure_agreement(
+    first: Mapping[str, Sequence[Secret]], second: Mapping[str, Sequence[Secret]]
+) -> tuple[float, float]:
+    """F1 of spans and Cohen's kappa of turns, over the tasks that both read; nan where none.
+
+    >>> a = {"1": (Secret("name", 0, 3),), "2": ()}
+    >>> measure_agreement(a, a)
+    (1.0, 1.0)
+    """
+    both = [task for task in first if task in second]
+    ours = {(t, s) for t in both for s in first[t]}
+    theirs = {(t, s) for t in both for s in second[t]}
+    f1 = 2 * len(ours & theirs) / (len(ours) + len(theirs)) if ours or theirs else 1.0
+    n = len(both)
+    if not n:
+        return float("nan"), float("nan")
+    flags = [(bool(first[t]), bool(second[t])) for t in both]
+    observed = sum(a == b for a, b in flags) / n
+    p, q = sum(a for a, _ in flags) / n, sum(b for _, b in flags) / n
+    chance = p * q + (1 - p) * (1 - q)
+    return f1, 1.0 if chance == 1 else (observed - chance) / (1 - chance)
+
+
+def _read_label_rows(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "labels.parquet"
+    return pq.read_table(path).to_pylist() if path.is_file() else []
+
+
+def _read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list[MarkedSpans]]:
+    """What labels say of themselves, and what the reader of each of the ``READER_ROLES`` marked."""
+    about = read_label_facts(folder)
+    if "first" not in about:
+        raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
+    outputs.require_marker(folder, names=["labels.parquet"])
+    marked: dict[str, MarkedSpans] = {}
+    for row in _read_label_rows(Path(folder)):
+        spans = tuple(Secret(**s) for s in row["secrets"])
+        marked.setdefault(row["annotator"], {})[row["task"]] = spans
+    return about, [marked.get(about.get(role, ""), {}) for role in READER_ROLES]
+
+
+def _merge_marks(
+    first: Sequence[Secret], second: Sequence[Secret], sure: bool
+) -> tuple[Secret, ...]:
+    """What one reader at least marked, overlapping marks as one; ``sure``: what both marked.
+
+    >>> _merge_marks([Secret("name", 0, 3), Secret("id", 9, 12)], [Secret("name", 1, 5)], True)
+    (Secret(kind='name', start=0, end=5),)
+    """
+    groups: list[tuple[Secret, set[int]]] = []
+    marks = [(s.start, who, s) for who, some in enumerate((first, second)) for s in some]
+    for start, who, s in sorted(marks, key=lambda mark: mark[:2]):
+        if groups and start < groups[-1][0].end:
+            last, readers = groups[-1]
+            groups[-1] = (replace(last, end=max(last.end, s.end)), readers | {who})
+        else:
+            groups.append((s, {who}))
+    return tuple(s for s, readers in groups if len(readers) == 2 or not sure)
+
+
+def read_labelled_turns(
+    folder: str | os.PathLike, *, part: str | None = None, sure: bool = False
+) -> list[tuple[LabelTask, tuple[Secret, ...]]]:
+    """The turns that were read, of one ``part`` or both, and their secrets: what both readers
+    marked, or who decides; where nobody did, what one at least marked, unless only what is ``sure``
+    is asked for; where one read, what the first says."""
+    _, (spans, second, decided) = _read_marks_by_role(folder)
+    for t, marked in second.items():
+        both = _merge_marks(spans.get(t, ()), marked, sure or t in decided)
+        spans[t] = _merge_marks(both, decided.get(t, ()), False)
+    tasks = read_tasks(folder)
+    return [(t, spans[t.task]) for t in tasks if t.task in spans and part in (None, t.part)]
+
+
+def list_unread_tasks(folder: str | os.PathLike) -> list[LabelTask]:
+    """The turns to judge that were drawn and that the first reader left unread. Raises
+    ``ValueError`` where a second one read others, or left some: crtlib 0.3 let that pass."""
+    about, (first, second, _) = _read_marks_by_role(folder)
+    left = [t for t in read_tasks(folder) if t.part == "judge" and t.task not in first]
+    if "second" in about and (left or not set(about["again"]["random"]) <= second.keys()):
+        raise ValueError(
+            f"{folder}: was read twice, and not whole; bring in all that the first reader read "
+            "anew: crtlib label import --role first"
+        )
+    return left
+
+
+def _disputed_turns(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
+    """The turns on which two readers differ, decided or not, with what one at least marked."""
+    _, (first, second, _) = _read_marks_by_role(folder)
+    pairs = {t: (first.get(t, ()), marked) for t, marked in second.items()}
+    return {
+        t: _merge_marks(*both, False)
+        for t, both in pairs.items()
+        if _merge_marks(*both, False) != _merge_marks(*both, True)
+    }
+
+
+def compare_second_reader(folder: str | os.PathLike) -> dict[str, str]:
+    """What the second reader found in the turns that were drawn at random, by user (or thread):
+    "new" where the first had marked nothing, "found" where he marked a secret that stands."""
+    about, (first, second, _) = _read_marks_by_role(folder)
+    stands = {t.task: (t, spans) for t, spans in read_labelled_turns(folder, sure=True)}
+    found: dict[str, str] = {}
+    for t, spans in (stands[name] for name in about["again"]["random"] if name in second):
+        name = (about["by"] == "user" and t.user) or t.id
+        if not first.get(t.task):
+            found[name] = "new"
+        elif _merge_marks(second[t.task], spans, True):
+            found[name] = "found"
+    return found
+
+
+def write_adjudication(
+    corpus: str | os.PathLike,
+    folder: str | os.PathLike,
+    out: str | os.PathLike,
+    *,
+    share: float = 0.2,
+    forms: Sequence[str] = ("page",),
+    force: bool = False,
+) -> dict[str, Any]:
+    """Write to ``out`` what is to be read next of the judging part of the labels ``folder``.
+
+    After the first reader: each turn with a mark, and a random ``share`` of all turns, in one
+    order, without the marks, for the second; which they are is noted in ``folder``, and of a larger
+    share those of a smaller one are a part, so that nobody can choose. After the second: where they
+    differ, with all marks, for who decides.
+    Raises ``ValueError`` where nothing is left, and where ``out`` may not be written."""
+    if not 0 < share <= 1:
+        raise ValueError(f"--share: {share!r} must be in (0, 1]")
+    about = read_label_facts(folder)
+    check_label_corpus(corpus, about)
+    if left := list_unread_tasks(folder):
+        raise ValueError(
+            f"--labels: {folder} has {len(left):,} turns to judge that the first reader left "
+            "unread; a second one begins when all are read"
+        )
+    marked = read_labelled_turns(folder, part="judge")
+    role, flags = "second", dict[str, tuple[Secret, ...]]()
+    if "second" in about:
+        role, flags = "decides", _disputed_turns(folder)
+        some = [t for t, _ in marked if t.task in flags]
+    else:
+        order = np.random.default_rng([about["seed"], 2]).permutation(len(marked))
+        drawn = {marked[k][0].task for k in order[: math.ceil(share * len(marked))]}
+        some = [t for t, spans in marked if spans or t.task in drawn]
+        about["again"] = {"read": [t.task for t in some], "random": sorted(drawn)}
+    if not some:
+        raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
+    shown = about | {"labels": about["labels"] + role}  # a page remembers its own answers
+    said: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
+    with outputs.staged_folder(
+        out, **said, inputs={"corpus": about["corpus"]}, force=force
+    ) as part:
+        names = write_forms(forms, part, some, flags, shown)
+        with outputs.staged_folder(folder, add=True, **said) as kept:
+            write_label_facts(kept, about)
+    return {"out": os.fspath(out), "role": role, "turns": len(some), "files": names}

@@ -1,0 +1,205 @@
+"""Turns drawn to be read by people: ``crtlib label sample`` as a function, and the forms in which
+who labels gets them: our page, JSON lines of the same records, Label Studio. Offsets are half-open,
+in Unicode code points, as Python slices.
+
+>>> from confide.labels.label_tasks import read_tasks
+>>> import pathlib, tempfile
+>>> from crtlib.text import corpora, jsonl
+>>> home = pathlib.Path(tempfile.mkdtemp())
+>>> jsonl.write_jsonl(corpora.load_corpus("customersim", limit=60), home / "c.jsonl")
+>>> summary = draw_label_tasks(home / "c.jsonl", home / "labels", turns=20, teach=5, seed=0,
+forms=["jsonl"])
+>>> summary["judge"], summary["teach"], len(read_tasks(home / "labels"))
+(20, 5, 25)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+import secrets as operating_system
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from confide.labels.forms import write_forms
+from confide.labels.label_tasks import (
+    ASSUMED_SECRET_SHARE,
+    DEFAULT_LABEL_KINDS,
+    LabelTask,
+    SpanFlagger,
+    _flag_tasks,
+    _hash_tasks,
+    points_of_tasks,
+    write_label_facts,
+)
+from confide.labels.registry import open_label_registry
+from crtlib import outputs
+from crtlib.text import corpora
+from crtlib.text.identity import hash_turn_text
+from crtlib.text.jsonl import canonical_line
+from crtlib.text.records import Point
+
+
+def draw_label_tasks(
+    corpus: str | os.PathLike,
+    out: str | os.PathLike,
+    *,
+    secrets: int = 400,
+    turns: int | None = None,
+    rate: float | None = None,
+    teach: int = 0,
+    by: str = "user",
+    policy: SpanFlagger | None = None,
+    sealed: Sequence[str] = (),
+    doubt: Callable[[Sequence[Point]], Sequence[float]] | None = None,
+    kinds: Sequence[str] = DEFAULT_LABEL_KINDS,
+    context: int = 2,
+    forms: Sequence[str] = ("page",),
+    seed: int | None = None,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Draw turns of ``corpus`` (a folder or JSONL) and write them to ``out`` for people to read.
+
+    To judge: users (or threads) uniformly without replacement, one turn of each, uniformly; never
+    prefilled. As many as make about ``secrets`` users with a secret at ``rate``, the share of turns
+    that have one (by default the share that ``policy`` flags, else 0.25), or ``turns``. To teach:
+    ``teach`` turns of other users, half of them where ``doubt`` is largest, prefilled by
+    ``policy``. Where the users are too few for both parts,
+    each gets its share of them. ``sealed`` are hashes of policies as they are before anybody reads.
+    ``forms`` are of ``FORMS``. Raises ``ValueError`` for an option outside its range, and where
+    ``out`` may not be written.
+    """
+    for name, value, allowed, rule in (
+        ("secrets", secrets, 20 <= secrets <= 100_000, "in [20, 100000]"),
+        ("turns", turns, turns is None or turns >= 1, "at least 1"),
+        ("rate", rate, rate is None or 0 < rate <= 1, "in (0, 1]"),
+        ("teach", teach, teach >= 0, "at least 0"),
+        ("by", by, by in ("user", "dialogue"), "user or dialogue"),
+        ("context", context, 0 <= context <= 20, "in [0, 20]"),
+    ):
+        if not allowed:
+            raise ValueError(f"--{name}: {value!r} must be {rule}")
+    if not 1 <= len(set(kinds)) == len(kinds) <= 9:
+        raise ValueError("--kinds: must be 1 to 9 different names")
+    if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:
+        raise ValueError(f"--kinds: {bad[0]!r} must be letters, digits, '-' and '_'")
+    out = outputs.check_output_folder(out, inputs=[corpus], force=force)
+    seed = operating_system.randbits(31) if seed is None else seed
+    rng = np.random.default_rng(seed)
+    whose, digest = _draw_turn_per_user(corpus, by, rng)
+    whose = [whose[k] for k in rng.permutation(len(whose))]
+    if rate is None:
+        rate = ASSUMED_SECRET_SHARE
+        if policy:
+            first = _flag_tasks(policy, _tasks_at_places(corpus, whose[:2000], 0))
+            rate = max(sum(map(bool, first)) / len(first), 0.01)
+    wanted = turns or math.ceil(secrets / rate)
+    wanted = min(wanted, math.ceil(len(whose) * wanted / (wanted + teach)))
+    judge = _tasks_at_places(corpus, whose[:wanted], context)
+    # To teach: half uniform, half where the policies disagree, of people who judge nothing.
+    uniform = (teach + 1) // 2 if doubt else teach
+    choice = max(20 * teach, uniform) if doubt else teach
+    pool = _tasks_at_places(corpus, whose[wanted:][:choice], context)
+    some, rest = pool[:uniform], pool[uniform:]
+    if doubt:
+        most = np.argsort(-np.array(doubt(points_of_tasks(rest))), kind="stable")
+        some += [rest[k] for k in most[: teach - uniform]]
+    tasks = [
+        replace(t, task=f"{part}-{k:05d}", part=part)
+        for part, each in (("judge", judge), ("teach", some))
+        for k, t in enumerate(each, 1)
+    ]
+    taught = tasks[len(judge) :]
+    flags = (
+        dict(zip((t.task for t in taught), _flag_tasks(policy, taught), strict=True))
+        if policy
+        else {}
+    )
+    if corpora.hash_corpus(corpus) != digest:
+        raise ValueError(f"{corpus}: was changed while it was read; run this again")
+    how = {"by": by, "seed": seed, "kinds": list(kinds)}
+    options = {"sealed": list(sealed), **how}
+    about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": _hash_tasks(tasks), **options}
+    drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
+    # The others are neither read nor chosen from.
+    about |= drawn | {"others": len(whose) - len(judge) - len(pool)}
+    options |= {"context": context, "teach": teach}
+    with outputs.staged_folder(
+        out, command="label sample", options=options, inputs={"corpus": digest}, force=force
+    ) as part:
+        pq.write_table(pa.Table.from_pylist([asdict(t) for t in tasks]), part / "tasks.parquet")
+        write_label_facts(part, about)
+        (part / "uses.jsonl").touch()
+        names = write_forms(forms, part, tasks, flags, about)
+        with open_label_registry(
+            about, [hash_turn_text(t.text) for t in tasks]
+        ):  # before anybody can read them
+            pass
+    wish = {**how, "secrets": secrets, "rate": rate}
+    return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": names}
+
+
+def policy_disagreement(
+    first: SpanFlagger, second: SpanFlagger
+) -> Callable[[Sequence[Point]], Sequence[float]]:
+    """Doubt of two policies: 1 for a point of which they flag different characters, else 0."""
+
+    def doubt(points: Sequence[Point]) -> Sequence[float]:
+        covered = (
+            [{i for s in spans for i in range(s.start, s.end)} for spans in policy(points)]
+            for policy in (first, second)
+        )
+        return [float(a != b) for a, b in zip(*covered, strict=True)]
+
+    return doubt
+
+
+TurnPlace = tuple[str, int]
+"""Thread and number of a turn."""
+
+
+def _draw_turn_per_user(
+    corpus: str | os.PathLike, by: str, rng: np.random.Generator
+) -> tuple[list, str]:
+    """One turn of each user (or thread; one of nobody is a user), uniform among his, in one pass;
+    and the corpus hash."""
+    chosen: dict[str, TurnPlace] = {}
+    seen: dict[str, int] = {}
+    digest = hashlib.sha256()
+    for d in corpora.read_dialogues(corpus):
+        digest.update(canonical_line(d.id, d.user, ((t.speaker, t.text) for t in d.turns)))
+        who = (by == "user" and d.user) or d.id  # all whom nobody named are not one person
+        turns = [i for i, turn in enumerate(d.turns) if turn.text.strip()]
+        if not turns:
+            continue
+        seen[who] = seen.get(who, 0) + len(turns)
+        if rng.random() * seen[who] < len(turns):  # this thread's share of his turns so far
+            chosen[who] = (d.id, turns[int(rng.random() * len(turns))])
+    if not chosen:
+        raise ValueError(f"{corpus}: holds no turn with text")
+    return list(chosen.values()), digest.hexdigest()
+
+
+def _tasks_at_places(
+    corpus: str | os.PathLike, places: Sequence[TurnPlace], context: int
+) -> list[LabelTask]:
+    """The turns at ``places``, in that order, with their surroundings."""
+    wanted: dict[str, list[int]] = {}
+    for thread, turn in places:
+        wanted.setdefault(thread, []).append(turn)
+    found: dict[TurnPlace, LabelTask] = {}
+    for d in corpora.read_dialogues(corpus):
+        for turn in wanted.get(d.id, ()):
+            lines = [f"{t.speaker}: {t.text}" if t.speaker else t.text for t in d.turns]
+            before = "\n".join(lines[max(0, turn - context) : turn])
+            after = "\n".join(lines[turn + 1 : turn + 1 + context])
+            text = d.turns[turn].text.replace("\r", " ")  # which tools drop, or count as they like
+            found[d.id, turn] = LabelTask("", d.id, d.user, turn, "", text, before, after)
+    return [found[place] for place in places]

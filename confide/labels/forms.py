@@ -1,0 +1,104 @@
+"""Drawn turns as forms in which people mark secrets: JSON lines, Label Studio, one page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from markupsafe import Markup
+
+from confide.labels.label_tasks import LABEL_FORMS, LABEL_TEMPLATES, LabelTask, PrefilledSpans
+from crtlib.text.package_data import fill_page, read_package_file
+
+
+# --------------------------------------------------------------------------- the forms
+def write_forms(
+    forms: Sequence[str],
+    folder: Path,
+    tasks: Sequence[LabelTask],
+    flags: PrefilledSpans,
+    about: Mapping,
+) -> list[str]:
+    """Write the tasks in some of the ``LABEL_FORMS`` into ``folder``; the names of the files."""
+    texts: dict[str, str] = {}
+    for form in forms or [""]:
+        if form not in LABEL_FORMS:
+            raise ValueError(f"--for: {form!r} must be one of {', '.join(LABEL_FORMS)}")
+        if form == "page":
+            texts["page.html"] = render_labelling_page(tasks, flags, about)
+        elif form == "jsonl":
+            lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in json_records(tasks, flags)]
+            text = "".join(lines)  # some tools end lines at these two as well
+            text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+            texts["tasks.jsonl"] = text
+        else:
+            studio = json.dumps(labelstudio_tasks(tasks, flags), ensure_ascii=False, indent=1)
+            texts["labelstudio.json"] = studio
+            texts["labelstudio.xml"] = labelstudio_config(about["kinds"])
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+    return list(texts)
+
+
+def labelstudio_tasks(tasks: Sequence[LabelTask], flags: PrefilledSpans) -> list[dict[str, Any]]:
+    """Label Studio's tasks, with predictions where there are flags."""
+    made = []
+    place = {"from_name": "label", "to_name": "text", "type": "labels"}
+    for t in tasks:
+        values = [
+            {"start": s.start, "end": s.end, "text": t.text[s.start : s.end], "labels": [s.kind]}
+            for s in flags.get(t.task, ())
+        ]
+        result = [place | {"value": value} for value in values]
+        predictions = [{"model_version": "policy", "result": result}] if result else []
+        data = {"task": t.task, "text": t.text, "before": t.before, "after": t.after}
+        made.append({"data": data, "predictions": predictions})
+    return made
+
+
+def labelstudio_config(kinds: Sequence[str]) -> str:
+    """The labelling configuration of a Label Studio project."""
+    return (
+        fill_page("labelstudio.xml", LABEL_TEMPLATES, kinds=[quoteattr(kind) for kind in kinds])
+        + "\n"
+    )
+
+
+def json_records(tasks: Sequence[LabelTask], flags: PrefilledSpans) -> list[dict[str, Any]]:
+    """The tasks as our page holds them, a line each in JSONL. Who has read one marks its secrets
+    and says ``"done": true``."""
+    return [
+        {
+            **{name: getattr(t, name) for name in ("task", "part", "text", "before", "after")},
+            **{"done": False, "secrets": [asdict(s) for s in flags.get(t.task, ())]},
+        }
+        for t in tasks
+    ]
+
+
+def render_labelling_page(
+    tasks: Sequence[LabelTask], flags: PrefilledSpans, about: Mapping[str, Any]
+) -> str:
+    """The labelling page: one self-contained file, without network."""
+    script, style = (read_package_file(name, LABEL_TEMPLATES) for name in ("label.js", "label.css"))
+    return fill_page(
+        "label.html",
+        LABEL_TEMPLATES,
+        data={
+            "labels": about["labels"],
+            "kinds": about["kinds"],
+            "tasks": json_records(tasks, flags),
+        },
+        hashes={"script": _csp_hash(script), "style": _csp_hash(style)},
+        **{"script": Markup(script), "style": Markup(style)},
+    )
+
+
+def _csp_hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

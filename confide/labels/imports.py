@@ -1,0 +1,258 @@
+"""Labels that people made, checked against the text they were made for, and kept.
+
+>>> text = "Jos\u00e9 \U0001f600 is Ann"
+>>> locate_secret(text, ExportedSpan(kind="name", start=11, end=14, value="Ann"), "UTF-16")
+Secret(kind='name', start=10, end=13)
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, Field, StrictInt
+
+from confide.labels.adjudication import (
+    _disputed_turns,
+    _read_label_rows,
+    _read_marks_by_role,
+    measure_agreement,
+)
+from confide.labels.label_tasks import (
+    LABEL_FORMS,
+    READER_ROLES,
+    LabelTask,
+    MarkedSpans,
+    check_label_corpus,
+    read_label_facts,
+    read_tasks,
+    write_label_facts,
+)
+from confide.labels.registry import register_judged_pairs
+from crtlib import files, outputs
+from crtlib.text.corpus_folder import TURN_TYPE
+from crtlib.text.identity import hash_turn_text
+from crtlib.text.records import Secret
+
+LABEL_SCHEMA = pa.schema(
+    [("task", pa.string()), ("annotator", pa.string()), TURN_TYPE.field("secrets")]
+)
+
+
+class ExportedSpan(BaseModel):
+    """What is said to be secret: offsets as the tool counts, and the value if it gives one."""
+
+    kind: str
+    start: StrictInt
+    end: StrictInt
+    value: str | None = Field(default=None, repr=False)
+
+
+class ExportedTask(BaseModel):
+    """A task as it came back; ``text`` where the tool gives it, ``done`` if somebody read it."""
+
+    task: str
+    done: bool
+    secrets: list[ExportedSpan]
+    text: str | None = Field(default=None, repr=False)
+
+
+def import_labels(
+    corpus: str | os.PathLike,
+    file: str | os.PathLike,
+    folder: str | os.PathLike,
+    *,
+    annotator: str | None = None,
+    role: str = "first",
+    partial: bool = False,
+) -> dict[str, Any]:
+    """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``: what
+    was ``read`` of its ``tasks``, in all and in the judging part, secrets by kind, what was mended,
+    and of two readers the agreement on turns drawn at random (F1 of spans, Cohen's kappa of turns).
+
+    ``role`` is one of ``READER_ROLES``: the first reader reads all that was drawn; the second and
+    who decides read what :func:`adjudicate` gives them. Who comes later is forgotten: a new first
+    reading is read again anew. ``partial`` accepts turns that the first left unread in the judging
+    part: they were drawn, so each counts as a secret on which a policy fails
+    (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and nobody reads them a second time.
+    Raises ``ValueError`` naming file and task: a changed text, a span outside it or with another
+    value, overlapping spans of two kinds, an unknown kind or task, unread turns. No text is quoted.
+    """
+    about, tasks = read_label_facts(folder), {t.task: t for t in read_tasks(folder)}
+    check_label_corpus(corpus, about)
+    if role not in READER_ROLES:
+        raise ValueError(f"--role: {role!r} must be one of {', '.join(READER_ROLES)}")
+    place = READER_ROLES.index(role)
+    for later in (*READER_ROLES[place + 1 :], *(["agreement", "again"] if role == "first" else [])):
+        about.pop(later, None)
+    others = [about.get(other) for other in READER_ROLES[:place]]
+    if None in others or (role == "second" and "again" not in about):
+        raise ValueError(f"--role: {role!r} reads what 'crtlib label adjudicate' wrote for it")
+    annotator = annotator or "abc"[place]
+    if not 0 < len(annotator) <= 40 or annotator in others:
+        raise ValueError(f"--annotator: {annotator!r} must be a short name of no other reader")
+    if role != "first":
+        asked = about["again"]["read"] if role == "second" else _disputed_turns(folder)
+        tasks = {name: tasks[name] for name in asked}
+    found, notes = _read_export(Path(file), tasks, about["kinds"])
+    judge = [t for t in tasks.values() if t.part == "judge"]
+    left = sum(t.task not in found for t in judge) if role != "decides" else 0
+    if left and not (partial and role == "first"):
+        most = "--partial counts each as a secret on which a policy fails"
+        if role == "second":
+            most = "a second reader reads all that he is given"
+        raise ValueError(
+            f"{Path(file).name}: {left:,} of {len(judge):,} tasks to judge are unread; leaving "
+            f"out the hard ones spoils the rate; {most}"
+        )
+    rows = [
+        row for row in _read_label_rows(Path(folder)) if row["annotator"] != annotator
+    ]  # others' stay
+    scores = dict[str, float]()
+    if role == "second":
+        _, (before, *_) = _read_marks_by_role(folder)
+        drawn_at_random = {t: found[t] for t in about["again"]["random"] if t in found}
+        scores["f1"], scores["kappa"] = measure_agreement(before, drawn_at_random)
+    drawn = "at_random" if role == "first" else about["drawn"]
+    summary = {
+        "labels": os.fspath(folder),
+        "annotator": annotator,
+        "tasks": len(tasks),
+        "read": len(found),
+        "judged": sum(t.task in found for t in judge),
+        "judge": len(judge),
+        "unread": left,
+        "secrets": dict(Counter(s.kind for some in found.values() for s in some)),
+        "users_with_a_secret": sum(bool(found.get(t.task)) for t in judge),
+        "drawn": drawn,
+        **notes,
+        **scores,
+    }
+    readers = dict(about.get("readers", {}))
+    readers[annotator] = {"read": len(found), "secrets": sum(map(len, found.values()))}
+    for task, spans in found.items():
+        rows.append({"task": task, "annotator": annotator, "secrets": [asdict(s) for s in spans]})
+    about |= {"readers": readers, "drawn": drawn, role: annotator}
+    about |= {"agreement": scores} if scores else {}
+    with outputs.staged_folder(
+        folder,
+        add=True,
+        command="label import",
+        options={"annotator": annotator, "role": role},
+        inputs={"file": file},
+    ) as part:
+        pq.write_table(pa.Table.from_pylist(rows, LABEL_SCHEMA), part / "labels.parquet")
+        write_label_facts(part, about)
+    if judge:
+        register_judged_pairs(
+            about, about["corpus"], [("", "")], (hash_turn_text(t.text) for t in judge)
+        )
+    return summary
+
+
+def _parse_records(text: str) -> list[Any]:
+    """The records of a JSON list, of our page's export, or of JSON lines."""
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    if isinstance(whole, dict):
+        whole = whole.get("tasks", whole)
+    return whole if isinstance(whole, list) else [whole]
+
+
+def _normalised_record(r: dict[str, Any]) -> dict[str, Any]:
+    """A record in our form; of Label Studio: the last annotation that was not cancelled."""
+    if "data" not in r:
+        return r
+    given = [a["result"] for a in r.get("annotations", []) if not a.get("was_cancelled")]
+    values = [x["value"] for x in given[-1] if x.get("type") == "labels"] if given else []
+    spans = [v | {"kind": v["labels"][0], "value": v.get("text")} for v in values]
+    return r["data"] | {"done": bool(given), "secrets": spans}
+
+
+OFFSET_CODECS = {"code points": "utf-32-le", "UTF-16": "utf-16-le"}
+"""How tools count offsets: in what this codec makes of a character."""
+
+
+def locate_secret(text: str, s: ExportedSpan, way: str) -> Secret | None:
+    """A span as it stands in ``text``, without white space at its ends; None where it is empty,
+    outside the text, or has another value."""
+    codec = OFFSET_CODECS[way]
+    width, coded = (4, 2)[way == "UTF-16"], text.encode(codec)
+    if not 0 <= s.start < s.end <= len(coded) // width:
+        return None
+    try:
+        start, end = (len(coded[: width * at].decode(codec)) for at in (s.start, s.end))
+    except UnicodeDecodeError:  # between the two halves of a character
+        return None
+    marked = text[start:end]
+    start += len(marked) - len(marked.lstrip())
+    end = start + len(marked.strip())
+    return Secret(s.kind, start, end) if start < end and s.value in (None, marked) else None
+
+
+def _read_export(
+    path: Path, tasks: Mapping[str, LabelTask], kinds: Sequence[str]
+) -> tuple[MarkedSpans, Any]:
+    """One reader's work, as a tool exported it; and how it counts offsets, how many overlaps were
+    merged, and how many ends of spans are inside a word."""
+    try:
+        with files.open_plain_or_gzip(path) as file:
+            records = _parse_records(file.read().decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name}: is not UTF-8") from None
+    except (json.JSONDecodeError, RecursionError):
+        raise ValueError(f"{path.name}: is not JSON") from None
+    done: dict[str, tuple[str, list[ExportedSpan]]] = {}
+    for number, record in enumerate(records, 1):
+        where = f"{path.name}, task {number}"
+        try:
+            a = ExportedTask.model_validate(_normalised_record(record))
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError):
+            forms = ", ".join(LABEL_FORMS)
+            raise ValueError(f"{where}: is in none of the forms {forms}") from None
+        if not a.done:
+            continue
+        if a.task not in tasks:
+            raise ValueError(f"{where}: is none of the tasks in this folder")
+        if a.task in done:
+            raise ValueError(f"{where}: was there before; a task has one answer")
+        if a.text not in (None, tasks[a.task].text):
+            raise ValueError(f"{where}: its text was changed; labels refer to the original")
+        done[a.task] = where, a.secrets
+    every = [(tasks[task].text, s) for task, (_, spans) in done.items() for s in spans]
+    ways = [way for way in OFFSET_CODECS if all(locate_secret(text, s, way) for text, s in every)]
+    way = [*ways, *OFFSET_CODECS][0]
+    secrets: MarkedSpans = {}
+    merged = inside = 0
+    for task, (where, spans) in done.items():
+        text, found = tasks[task].text, list[Secret]()
+        for s in spans:
+            if s.kind not in kinds:
+                near = difflib.get_close_matches(s.kind, kinds, 1, 0)
+                raise ValueError(f"{where}: a kind is none of {', '.join(kinds)}; {near[0]}?")
+            if (one := locate_secret(text, s, way)) is None:
+                raise ValueError(f"{where}: a span is empty, outside its text or of another value")
+            found.append(one)
+        apart: list[Secret] = []  # overlaps of one kind merged and counted, of two refused
+        for one in sorted(found, key=lambda s: (s.start, s.end)):
+            if apart and one.start < apart[-1].end:
+                if one.kind != apart[-1].kind:
+                    raise ValueError(f"{where}: two spans of different kinds overlap")
+                apart[-1] = replace(apart[-1], end=max(one.end, apart[-1].end))
+                merged += 1
+            else:
+                apart.append(one)
+        secrets[task] = tuple(apart)
+        cut = [at for s in apart for at in (s.start, s.end) if 0 < at < len(text)]
+        inside += sum(text[at - 1].isalnum() and text[at].isalnum() for at in cut)
+    return secrets, {"offsets": way, "merged": merged, "inside_words": inside}

@@ -1,0 +1,93 @@
+"""Labelled turns as data points, for rates."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from confide.labels.adjudication import _read_label_rows, read_labelled_turns
+from confide.labels.label_tasks import (
+    LABEL_TEMPLATES,
+    READER_ROLES,
+    check_label_corpus,
+    read_label_facts,
+    read_tasks,
+)
+from confide.labels.registry import register_judged_pairs
+from crtlib.text import corpora, data_points
+from crtlib.text.identity import hash_text, hash_turn_text
+from crtlib.text.package_data import fill_page
+from crtlib.text.records import Corpus, Dialogue, Point, Turn
+
+
+def read_labelled_points(
+    corpus: str | os.PathLike,
+    folder: str | os.PathLike,
+    *,
+    part: str,
+    unit: str,
+    without: Collection[str] = (),
+    sure: bool = False,
+    write: Callable[[Dialogue, Sequence[Turn], str], Point] = data_points.join_with_speakers,
+) -> tuple[Point, ...]:
+    """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with what
+    readers marked there (:func:`read_labelled_turns`), ``without`` some tasks; labels that the
+    corpus came with are passed over. ``write`` makes a text of turns, as in
+    :func:`crtlib.text.data_points.make_points`. Raises ``ValueError`` where they are of another
+    corpus, or that part is empty."""
+    about = read_label_facts(folder)
+    check_label_corpus(corpus, about)
+    done = (
+        (t, spans)
+        for t, spans in read_labelled_turns(folder, part=part, sure=sure)
+        if t.task not in without
+    )
+    secrets = {(t.id, t.turn): spans for t, spans in done}
+    if not secrets:
+        empty, size = {"teach": ("teaching", "--teach 600"), "judge": ("judging", "--secrets 400")}[
+            part
+        ]
+        raise ValueError(
+            f"--labels: the {empty} part is empty; draw one with 'crtlib label sample {size}'"
+        )
+    threads = {thread for thread, _ in secrets}
+    owners = {d.user for d in corpora.read_dialogues(corpus) if d.id in threads}
+    found: list[Dialogue] = []
+    for d in corpora.read_dialogues(corpus):
+        if d.id in threads or (unit == "user" and d.user in owners):
+            turns = [replace(t, secrets=secrets.get((d.id, i), ())) for i, t in enumerate(d.turns)]
+            found.append(replace(d, turns=tuple(turns)))
+    read_turns = {f"{thread}/{turn}" for thread, turn in secrets}
+    cut = data_points.make_points(Corpus("", tuple(found)), unit, write)
+    return tuple(p for p in cut if unit != "turn" or p.id in read_turns)
+
+
+def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:
+    """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies on a
+    corpus; how many pairs so far (:func:`confide.labels.registry.register_judged_pairs`), this one
+    included."""
+    told = read_label_facts(folder)
+    rows = _read_label_rows(Path(folder))
+    said = [row for role in READER_ROLES for row in rows if row["annotator"] == told.get(role)]
+    said += [told["again"]] if "second" in told else []
+    pi += f" by {hash_text(json.dumps(said))}"  # each reading judges anew
+    use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
+    with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        pairs = {(u["pi"], u["pi_c"]) for u in map(json.loads, file)}
+        if (pi, pi_c) not in pairs:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            file.write(json.dumps({"time": now, **use}) + "\n")
+    drawn = (hash_turn_text(task.text) for task in read_tasks(folder))
+    return register_judged_pairs(told, corpus, {*pairs, (pi, pi_c)}, drawn)
+
+
+def format_import_summary(summary: Mapping[str, Any]) -> str:
+    """What ``crtlib label import`` prints."""
+    return fill_page("imported.txt", LABEL_TEMPLATES, **summary)

@@ -1,0 +1,110 @@
+"""Which turns were read for which corpus, in the registry of the person who labels."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from confide.labels.label_tasks import (
+    LABEL_TEMPLATES,
+    SECONDS_PER_TURN,
+    read_label_facts,
+    read_tasks,
+)
+from crtlib import files, intervals
+from crtlib.text.identity import hash_turn_text
+from crtlib.text.package_data import fill_page
+
+# What the registry of the user knows of labels: sets of one seed, and copies of folders, are one.
+LABEL_TABLES_SQL = """
+CREATE TABLE IF NOT EXISTS drawn (task TEXT, labels TEXT, n INT, PRIMARY KEY (task, labels));
+CREATE TABLE IF NOT EXISTS sealed (policy TEXT PRIMARY KEY, n INT);
+CREATE TABLE IF NOT EXISTS judged (labels TEXT, pi TEXT, pi_c TEXT, corpus TEXT,
+ UNIQUE (labels, pi, pi_c, corpus));
+"""
+
+JUDGED_PAIRS_SQL = """
+SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus = ?1 OR labels IN
+ (SELECT a.labels FROM drawn a JOIN drawn b USING (task)
+  WHERE b.labels = ?2 OR b.labels IN (SELECT labels FROM judged WHERE corpus = ?1))
+"""
+
+
+@contextlib.contextmanager
+def open_label_registry(told: dict[str, Any], drawn: Iterable[str]) -> Iterator[sqlite3.Connection]:
+    """The registry of labels, in which what was ``drawn`` is entered once: first the policies that
+    :func:`about` says are sealed, then the turns, by what :func:`turn` says of them."""
+    path = files.registry_folder() / "labels.sqlite"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    with contextlib.closing(sqlite3.connect(path, timeout=120)) as base, base:
+        base.executescript(f"BEGIN EXCLUSIVE;{LABEL_TABLES_SQL}")
+        before = base.execute("SELECT 1 FROM drawn WHERE labels = ?", (told["labels"],))
+        if not before.fetchone():
+            (n,) = base.execute("SELECT count(*) FROM drawn").fetchone()  # grows with each set
+            seals = ((policy, n) for policy in told.get("sealed", ()))
+            base.executemany("INSERT OR IGNORE INTO sealed VALUES (?, ?)", seals)
+            turns = ((t, told["labels"], n + 1) for t in drawn)
+            base.executemany("INSERT OR IGNORE INTO drawn VALUES (?, ?, ?)", turns)
+        yield base
+
+
+def register_judged_pairs(
+    told: dict[str, Any],
+    corpus: str,
+    rows: Iterable[Sequence[str]] = (),
+    drawn: Iterable[str] = (),
+) -> int:
+    """Note in the registry that the labels of which ``told`` says judge these pairs of policies,
+    each named by a hash, on a corpus; how many pairs they have judged so far, as have others that
+    share a turn with them, and all sets of this corpus: who draws many may choose, so a set that
+    was read (of which the pair is ("", "")) and judges nothing counts as one."""
+    with open_label_registry(told, drawn) as base:
+        every = [(told["labels"], *row, corpus) for row in rows]
+        base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", every)
+        found = base.execute(JUDGED_PAIRS_SQL, (corpus, told["labels"])).fetchall()
+    judging = {name for name, pi, _ in found if pi} | {told["labels"]}
+    return sum(bool(pi) or name not in judging for name, pi, _ in found)
+
+
+def tasks_drawn_before_seal(folder: str | os.PathLike, policies: Sequence[str]) -> set[str]:
+    """The tasks that somebody may have read before all of these ``policies``, each a hash, were
+    sealed: their turns were in a set of labels before, by whatever seed or in whatever folder."""
+    drawn = read_tasks(folder)
+    with open_label_registry(
+        read_label_facts(folder), [hash_turn_text(t.text) for t in drawn]
+    ) as base:
+        sealed = dict(base.execute("SELECT policy, n FROM sealed"))
+        first = dict(base.execute("SELECT task, min(n) FROM drawn GROUP BY task"))
+    last = max((sealed.get(policy, math.inf) for policy in policies), default=-1)
+    return {t.task for t in drawn if first[hash_turn_text(t.text)] <= last}
+
+
+def format_drawn_summary(summary: Mapping[str, Any]) -> str:
+    """What ``crtlib label sample`` prints."""
+    total = summary["judge"] + summary["teach"]
+    expected = summary["judge"] * summary["rate"]
+    n = max(1, min(summary["secrets"], round(expected)))
+    bounds = {
+        x: intervals.at_most(100 * intervals.clopper_pearson_upper(x, n, confidence=0.975), 3)
+        for x in (0, 3, 10, 30)
+        if x <= n
+    }
+    few = total >= summary["users"] and expected < 0.9 * summary["secrets"]
+    hours = total * SECONDS_PER_TURN / 3600
+    who = "users" if summary["by"] == "user" else "threads"
+    return fill_page(
+        "drawn.txt",
+        LABEL_TEMPLATES,
+        **summary,
+        n=n,
+        who=who,
+        hours=hours,
+        bounds=bounds,
+        few=few,
+        expected=expected,
+    )

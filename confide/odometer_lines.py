@@ -1,0 +1,214 @@
+"""The lines of an odometer: what a run adds to the file, and how they are read back."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from crtlib.accounting.events import SampledGaussian
+from crtlib.checks import check_choice, check_whole_number
+
+ODOMETER_SCHEMA = "crtlib/odometer/1"
+ODOMETER_SUFFIX = ".odometer"
+LEDGER_FILE = "ledger.sqlite"
+OLD_LEDGER_FILE = "ledger.jsonl"
+"""What crtlib wrote before 0.3: it is read, and taken over with the next line."""
+LEDGER_TABLES_SQL = """
+CREATE TABLE IF NOT EXISTS head (corpus TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS lines (n INTEGER PRIMARY KEY, content TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS texts (text INTEGER PRIMARY KEY, corpus TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS known (unit BLOB, text INTEGER, kind TEXT, PRIMARY KEY (unit, text));
+CREATE INDEX IF NOT EXISTS of_text ON known (text, kind);
+CREATE TABLE IF NOT EXISTS reports (text TEXT, model TEXT, name TEXT, UNIQUE (text, model, name));
+"""
+RUN_STATES = ("started", "finished", "struck")
+PRIVACY_UNITS = ("turn", "dialogue", "user")
+"""Units of a data point, the smallest first."""
+RELATED_TEXTS_SQL = """
+SELECT t.corpus, a.kind, COUNT(*),
+  MIN((SELECT COUNT(*) FROM known n WHERE n.text = o.text AND n.kind = a.kind),
+      (SELECT COUNT(*) FROM known n WHERE n.text = t.text AND n.kind = a.kind)) FROM texts o
+JOIN known a ON a.text = o.text JOIN known b ON b.unit = a.unit JOIN texts t ON t.text = b.text
+WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind
+ORDER BY a.kind IN ('named', 'owned', 'lone', 'said')
+"""
+LINES_SQL = "SELECT content FROM lines ORDER BY n"
+TEXT_OF_CORPUS_SQL = "(SELECT text FROM texts WHERE corpus = ?)"
+OWNERSHIP_KINDS = ("named", "owned", "lone", "said")
+"""Kinds of units that say whose the others are, and make no two texts the same."""
+RARE_UNITS_SQL = "SELECT 1 FROM known WHERE text = ? AND kind IN ('rare', 'stretch')"
+"""Whether it is known which short messages of a text are rare: one that crtlib 0.3 entered is known
+as it was then, until somebody reads it again."""
+COPY_KEEPING_METHODS = frozenset(
+    ("dpsgd", "user_dpsgd", "jft", "selective", "sgd", "plan", "lp_weighted")
+)
+"""Methods that train on each copy of a message as on the first."""
+LEAST_SHARED_MESSAGES = 16
+LEAST_SHARE = {"short": 1 / 2, "rare": 1 / 8, "stretch": 0.0}
+"""``LEAST_SHARED_MESSAGES`` short messages in common, and this share of those of one text, make two
+texts the same. Strangers share "thank you" and the like: half of all short messages are asked for;
+of the "rare" ones, that one conversation of each text alone has, an eighth (of Schema-Guided
+Dialogue's and MultiWOZ' conversations any two parts shared at most 6.2 %); of stretches that follow
+each other in one conversation alone, no share: there 1,000 conversations shared 4 with 1,000
+others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OdometerEntry:
+    """One line. ``entry`` is the SHA-256 of the others, ``previous`` that of the line before.
+
+    ``events`` is None for a training without secret noise. ``screening`` names what decided which
+    secrets stay in the text, ``gamma`` and ``delta2`` bound how many. ``holds``: how many data
+    points of a smaller unit one of this unit holds at the most; ``about`` says that of every unit
+    of its text. ``model`` is the SHA-256 of the weights that were made, ``base`` that of those it
+    started from, where they were a file; ``tensors`` and ``base_tensors`` are those of the numbers
+    in them, which stay when a model is saved again. ``trials``: how many trainings like this one
+    the text has paid for, of which this model was chosen. ``counted``: of the labels that bound
+    ``gamma`` and ``delta2`` their hash, and how many secrets left a ``trace``, or were ``public``,
+    of how many. ``repeats_counted``: a secret in a repeated message counted as a trace, and copies
+    were hidden so that one message decides about no other; a line of crtlib 0.3 does not say it.
+    ``hides_copies``: second occurrences of a message were masked or left out.
+    ``brought``: names of what the user brought to screen the text, of which it is assumed that it
+    was not made from it.
+    """
+
+    entry: str
+    previous: str | None
+    time: str
+    corpus: str
+    run: str
+    state: str
+    unit: str
+    method: str
+    relation: str
+    events: tuple[SampledGaussian, ...] | None
+    screening: str
+    gamma: float
+    delta2: float
+    holds: Mapping[str, int]
+    model: str | None = None
+    because: str | None = None
+    base: str | None = None
+    tensors: str | None = None
+    base_tensors: str | None = None
+    about: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    trials: int = 1
+    counted: Mapping[str, Any] = field(default_factory=dict)
+    repeats_counted: bool = False
+    hides_copies: bool = True
+    brought: tuple[str, ...] = ()
+
+    @property
+    def leaves_out_repeats(self) -> bool:
+        """Whether its rates are too small where messages repeat: it was trained by crtlib 0.3 with
+        a method that hides copies."""
+        return not self.repeats_counted and self.method not in COPY_KEEPING_METHODS
+
+    @property
+    def moves_copies(self) -> bool:
+        """Whether several messages that are masked together may become copies of each other, each
+        of which is a private point that changes, though none leaves a trace alone."""
+        return self.hides_copies and self.method not in COPY_KEEPING_METHODS
+
+    @property
+    def charged(self) -> tuple[SampledGaussian, ...] | None:
+        """Its events, those of each trial as they are: a search of a fixed size."""
+        if self.events is None:
+            return None
+        return tuple(replace(event, steps=event.steps * self.trials) for event in self.events)
+
+
+def _hash_line(content: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in content.items() if name != "entry"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+# --------------------------------------------------------------------------- the file
+@contextlib.contextmanager
+def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
+    """One exclusive transaction, on disk when it ends; the file is made where there is none."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    with _open_connection(path) as base:
+        base.execute("PRAGMA journal_mode=DELETE")  # no WAL: homes of clusters are network disks
+        base.execute("PRAGMA synchronous=EXTRA")
+        base.execute("BEGIN EXCLUSIVE")
+        try:
+            for statement in LEDGER_TABLES_SQL.strip().split("\n"):
+                base.execute(statement)
+            yield base
+        except BaseException:
+            base.execute("ROLLBACK")
+            raise
+        base.execute("COMMIT")
+
+
+@contextlib.contextmanager
+def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        base = sqlite3.connect(path, timeout=120, isolation_level=None)
+        try:
+            yield base
+        finally:
+            base.close()
+    except sqlite3.OperationalError as error:
+        raise OSError(f"odometer: {path.parent} cannot be used ({error})") from None
+    except sqlite3.DatabaseError:
+        raise ValueError(f"odometer: {path.name} is damaged") from None
+
+
+def _read_old_ledger(folder: Path) -> list[str]:
+    """The lines of a ledger of before 0.3. One without an end was never on disk, and its run never
+    began: it is left out."""
+    try:
+        text = (folder / OLD_LEDGER_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _read_lines(path: Path) -> list[str]:
+    """What is in the file of an odometer or of the registry."""
+    if not path.is_file():
+        return []
+    with _open_connection(path) as base:
+        if not base.execute("SELECT 1 FROM sqlite_master WHERE name = 'lines'").fetchone():
+            return []  # made a moment ago
+        return [row[0] for row in base.execute(LINES_SQL)]
+
+
+def _parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:
+    entries: list[OdometerEntry] = []
+    for number, line in enumerate(lines, 1):
+        last = entries[-1].entry if entries else None
+        try:
+            content = json.loads(line)
+            whole = content["schema"] == ODOMETER_SCHEMA and content["entry"] == _hash_line(content)
+            entry = _parse_entry(content)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"odometer: entry {number} is damaged") from None
+        if not whole:
+            raise ValueError(f"odometer: entry {number} was changed")
+        if entry.previous != last:
+            raise ValueError(f"odometer: entry {number} does not follow entry {number - 1}")
+        entries.append(entry)
+    return entries
+
+
+def _parse_entry(content: Mapping[str, Any]) -> OdometerEntry:
+    values = {f.name: content[f.name] for f in fields(OdometerEntry) if f.name in content}
+    if values["events"] is not None:
+        values["events"] = tuple(SampledGaussian(**event) for event in values["events"])
+    values["brought"] = tuple(content.get("brought", ()))
+    entry = OdometerEntry(**values)  # of older lines, some of its fields have their defaults
+    check_choice("state", entry.state, RUN_STATES)
+    check_choice("unit", entry.unit, PRIVACY_UNITS)
+    check_whole_number("trials", entry.trials, 1)
+    return entry

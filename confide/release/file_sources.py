@@ -1,0 +1,199 @@
+"""What a released file may know of private text: its source, as a value."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from crtlib.accounting.events import SampledGaussian
+
+UnitInterval = Annotated[float, Field(ge=0, le=1)]
+PrivacyUnit = Literal["turn", "dialogue", "user"]
+SourceType = TypeVar("SourceType")
+
+
+# --------------------------------------------------------------------------- sources
+@dataclass(frozen=True)
+class Screening:
+    """A pair of policies on one text, and upper bounds of its rates: ``trace``, a secret leaves a
+    trace in the redacted text; ``public``, a secret stands where both policies are silent."""
+
+    id: str
+    trace: UnitInterval
+    public: UnitInterval
+
+
+RAW_TEXT_SCREENING = Screening("", trace=1.0, public=0.0)
+"""That of a run on raw text: no secret is left out of it."""
+
+
+@dataclass(frozen=True)
+class ConstantSource:
+    """Nothing of the text, or what every promise treats as known: a format, single bytes."""
+
+    of: str
+    kind: Literal["constant"] = "constant"
+
+
+@dataclass(frozen=True)
+class NoisedSource:
+    """The private steps of one run. ``screening`` is None where they read raw text: no secret is
+    amplified then. ``holds``: how many points of a smaller unit one ``unit`` holds at the most.
+    ``hides_copies``: second occurrences of a message were masked or left out, so that several
+    messages of one template, masked together, become copies of each other."""
+
+    run: str
+    unit: PrivacyUnit
+    relation: Literal["replace", "add_or_remove"]
+    events: tuple[SampledGaussian, ...]
+    screening: Screening | None
+    holds: tuple[tuple[PrivacyUnit, int], ...] = ()
+    hides_copies: bool = True
+    kind: Literal["noised"] = "noised"
+
+
+@dataclass(frozen=True)
+class PlannedSource:
+    """The private steps of a run under a plan: pairs of a prior and of the chance that the noise
+    leaves to guess a secret that the plan knows; ``keeps``: each is what was promised."""
+
+    run: str
+    plan: str
+    relation: Literal["reference", "replace", "add_or_remove"]
+    guesses: tuple[tuple[UnitInterval, UnitInterval], ...]
+    keeps: bool
+    kind: Literal["planned"] = "planned"
+
+
+@dataclass(frozen=True)
+class ScreenedSource:
+    """Learned without noise where both policies are silent: it charges the public rate."""
+
+    of: str
+    screening: Screening
+    kind: Literal["screened"] = "screened"
+
+
+@dataclass(frozen=True)
+class RedactedSource:
+    """Learned without noise from redacted text: it charges the trace rate."""
+
+    of: str
+    screening: Screening
+    kind: Literal["redacted"] = "redacted"
+
+
+@dataclass(frozen=True)
+class BaseSource:
+    """An earlier model: one whose run a ledger knows, one from outside, of which it is assumed that
+    it never read this text, or one of crtlib of which nobody knows the run."""
+
+    name: str
+    lineage: Literal["known", "outside", "unknown"]
+    kind: Literal["base"] = "base"
+
+
+@dataclass(frozen=True)
+class DeclaredSource:
+    """A value of the text that the releaser calls public: one of ``among``, which is a finite set
+    that does not depend on the text."""
+
+    of: str
+    value: str
+    among: tuple[str, ...]
+    kind: Literal["declared"] = "declared"
+
+    def __post_init__(self) -> None:
+        if self.value not in self.among:
+            raise ValueError(f"{self.of}={self.value!r}: must be one of {', '.join(self.among)}")
+
+    @property
+    def bits(self) -> float:
+        """How much it may tell at the most."""
+        return math.log2(len(self.among))
+
+
+@dataclass(frozen=True)
+class RawSource:
+    """Learned from raw text without noise, or from what one message decided about others, as the
+    clause ``of`` says. It may leave; nothing is promised then."""
+
+    of: str
+    kind: Literal["raw"] = "raw"
+
+
+@dataclass(frozen=True)
+class BroughtSource:
+    """What the releaser brought that decided how the text is read, as a file of rules, of which it
+    is assumed that it was not made from this text. ``name`` is what may be shown of it."""
+
+    name: str
+    kind: Literal["brought"] = "brought"
+
+
+def independence_assumption(name: str, text: str = "this text") -> str:
+    """What is assumed of what somebody brought."""
+    return f"{name} was not made from {text}"
+
+
+FileSource = (
+    ConstantSource
+    | NoisedSource
+    | PlannedSource
+    | ScreenedSource
+    | RedactedSource
+    | BaseSource
+    | DeclaredSource
+    | RawSource
+    | BroughtSource
+)
+_SOURCES_ADAPTER: TypeAdapter[list[FileSource]] = TypeAdapter(
+    list[Annotated[FileSource, Field(discriminator="kind")]]
+)
+
+
+@dataclass(frozen=True)
+class SourcedContent:
+    """Content, or the file that holds it, and all that it may know."""
+
+    content: bytes | Path
+    sources: frozenset[FileSource]
+
+    @classmethod
+    def text(cls, text: str, *parts: SourcedContent | FileSource) -> SourcedContent:
+        """A text made from these: it knows what all of them know."""
+        known = (p.sources if isinstance(p, SourcedContent) else {p} for p in parts)
+        return cls(text.encode(), frozenset[FileSource]().union(*known))
+
+
+def declare_interval(of: str, value: float, bounds: Sequence[float]) -> DeclaredSource:
+    """A number as the interval between two of ``bounds`` in which it lies; one that is no number
+    as the last.
+
+    >>> declare_interval("perplexity", 12.3, (8, 16)).value
+    '8 to 16'
+    """
+    edges = [f"{b:g}" for b in bounds]
+    names = (f"below {edges[0]}", *map(" to ".join, itertools.pairwise(edges)),
+             f"{edges[-1]} or more")  # fmt: skip
+    return DeclaredSource(of, names[sum(not value < b for b in bounds)], names)
+
+
+POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1:]
+"""Bounds between which a release says how many private points there are: four to a doubling."""
+
+
+def round_down_points(points: int) -> int:
+    """Of that many private points those of which a release may depend: rounded down to one of
+    ``POINT_COUNT_BOUNDS``, or 8, so that few single messages can change it.
+
+    >>> [round_down_points(n) for n in (3, 11, 1023, 1024)]
+    [8, 10, 896, 1024]
+    """
+    return max((b for b in POINT_COUNT_BOUNDS if b <= points), default=8)

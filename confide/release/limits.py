@@ -1,0 +1,88 @@
+"""What somebody demands of a model, and whether its certificate keeps it.
+
+>>> certificate = {"verdict": "holds", "rates": {"public": {"upper": 0.0377}},
+...                "right_guess": [{"who": "random", "at_most": 0.524}]}
+>>> for row in judge_limits(certificate, ["public <= 1%", "guess <= 55"]):
+...     print(row)
+{'limit': 'public <= 1%', 'certified': 0.0377, 'met': False}
+{'limit': 'guess <= 55', 'certified': 52.4, 'met': True}
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from crtlib.intervals import to_decimal
+
+LIMIT_NAMES = {
+    "guess": "right guesses of 100, about a secret drawn at random",
+    "missed": "right guesses of 100, about a secret that the search passed over",
+    "value": "chance in 100 to name a protected value, or one of a thousand that are as likely and "
+    "that the search would pass over and noise cover as well",
+    "epsilon": "epsilon of a secret drawn at random",
+    "delta": "its delta",
+    "epsilon_missed": "epsilon of a secret that the search passed over",
+    "miss": "share of secrets that the search did not find",
+    "trace": "share of secrets of which something is left",
+    "public": "share of secrets that are trained on without noise",
+}
+"""What a limit may be about; each is a bound that stands in the certificate."""
+LIMITS_IN_PERCENT = ("guess", "missed", "value")
+
+
+def _parse_limit(text: str) -> tuple[str, Decimal]:
+    found = re.fullmatch(r"\s*(\w+)\s*<=\s*([0-9]*\.?[0-9]+(?:e-?[0-9]{1,3})?)\s*(%?)\s*", text)
+    name = found[1] if found else ""
+    if not found or name not in LIMIT_NAMES or (found[3] and name.startswith(("epsilon", "delta"))):
+        raise ValueError(
+            f"--require: {text!r} must be NAME <= NUMBER, such as 'public <= 1%' or 'guess <= 55'; "
+            f"a name is one of {', '.join(LIMIT_NAMES)}"
+        )
+    number = Decimal(found[2])
+    return name, number / 100 if found[3] and name not in LIMITS_IN_PERCENT else number
+
+
+def _certified_bound(c: Mapping[str, Any], name: str) -> Decimal | None:
+    """The bound; of times in 100, in these. None where the certificate has none."""
+    if name in ("miss", "trace", "public"):
+        before = {"trace": "gamma", "public": "delta2"}.get(name, "")  # with earlier searches
+        both = c["rates"].get(name, {}).get("upper"), c.get("spent_before", {}).get(before, 0.0)
+        found = None if both[0] is None else max(both)
+    elif name in LIMITS_IN_PERCENT:
+        who = {"guess": "random", "missed": "missed"}.get(name)
+        rows = c["right_guess"] if who else c["value_guess"]
+        each = [row["at_most"] for row in rows if who is None or row["who"] == who]
+        found = max(each) if each else None
+    else:
+        pair = c["guarantee"]["missed" if name == "epsilon_missed" else "secret"]
+        found = pair["delta" if name == "delta" else "epsilon"]
+    if found is None or found == "inf":
+        return None
+    return to_decimal(found) * (100 if name in LIMITS_IN_PERCENT else 1)
+
+
+def judge_limits(certificate: Mapping[str, Any], limits: Sequence[str]) -> list[dict[str, Any]]:
+    """Of each limit what is ``certified``, None where nothing is, and whether it is ``met``: one of
+    a certificate that does not hold never is.
+
+    Args:
+        certificate: Its parts, as JSON gives them.
+        limits: Such as "public <= 1%" or "guess <= 55", of :data:`LIMIT_NAMES`; guesses: times in
+        100.
+
+    Raises:
+        ValueError: For a limit that is none of these.
+    """
+    out = []
+    for text in limits:
+        name, most = _parse_limit(text)
+        found = _certified_bound(certificate, name) if certificate["verdict"] == "holds" else None
+        told = None if found is None else float(found)
+        assert told is None or math.isfinite(told)
+        out.append({"limit": " ".join(text.split()), "certified": told,
+                    "met": found is not None and found <= most})  # fmt: skip
+    return out

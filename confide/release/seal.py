@@ -1,0 +1,117 @@
+"""The seal: a signature by which who receives a release knows that nobody else has edited it.
+
+The private key (Ed25519) lies beside the odometer, 0600; the public one travels with what is
+signed. It catches edits by others. It does not catch a releaser who lies: who has the key can sign
+anything.
+
+>>> key = Ed25519PrivateKey.generate()
+>>> check_signature(sign_value({"epsilon": 3}, key), "demo")["epsilon"]
+3
+>>> check_signature(sign_value({"epsilon": 3}, key) | {"epsilon": 1}, "demo")
+Traceback (most recent call last):
+ValueError: demo: was changed after it was signed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+
+from crtlib import files, outputs
+from crtlib.files import StrPath
+
+SIGNING_KEY_FILE = "signing.key"
+MAX_SIGNED_BYTES = 1 << 26
+"""Bytes of a signed file, at most."""
+
+
+def ensure_signing_key(folder: StrPath) -> Ed25519PrivateKey:
+    """The private key beside an odometer; it is made where there is none, by one of several
+    processes. Raises ``ValueError`` for one that is none."""
+    path = Path(folder) / SIGNING_KEY_FILE
+    files.remove_stale_parts(path)
+    if not path.exists():
+        with files.locked_part_file(path, 0o600) as part, part.open("rb+") as file:
+            file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+            file.flush()
+            os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(part, path)
+    try:
+        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+    except ValueError:
+        raise ValueError(f"{path}: is no signing key") from None
+
+
+def canonical_bytes(value: Mapping[str, Any]) -> bytes:
+    """What is signed: JSON with sorted keys, without the signature."""
+    rest = {name: one for name, one in value.items() if name != "signature"}
+    return json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def sign_value(value: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
+    """The value with the public key and a signature."""
+    whole = {**value, "public_key": key.public_key().public_bytes_raw().hex()}
+    return whole | {"signature": key.sign(canonical_bytes(whole)).hex()}
+
+
+def check_signature(
+    value: Mapping[str, Any], name: str, public: str | None = None
+) -> dict[str, Any]:
+    """The value, if it is as it was signed, by the key ``public`` where that is given.
+
+    Raises ``ValueError`` in one line where it is not, and calls it by ``name``."""
+    try:
+        key, signature = str(value["public_key"]), bytes.fromhex(value["signature"])
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(
+            signature, canonical_bytes(value)
+        )
+    except KeyError:
+        raise ValueError(f"{name}: is not signed; it is damaged, or of another version") from None
+    except (InvalidSignature, ValueError, TypeError, RecursionError):
+        raise ValueError(f"{name}: was changed after it was signed") from None
+    if public is not None and key != public:
+        raise ValueError(f"{name}: was signed with another key, {key[:12]}… and not {public[:12]}…")
+    return dict(value)
+
+
+def load_strict_json(text: str) -> Any:
+    """The value of a JSON text. Raises ``ValueError`` for an object in which a name stands twice:
+    of these people read the first, and programs the last."""
+
+    def once(rows: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(rows)) < len(rows):
+            raise ValueError("a name stands twice")
+        return found
+
+    return json.loads(text, object_pairs_hook=once)
+
+
+def read_signed(path: StrPath, public: str | None = None) -> dict[str, Any]:
+    """A signed JSON object from a file (:func:`check_signature`)."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_SIGNED_BYTES:
+            raise ValueError
+        value = load_strict_json(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (OSError, ValueError, RecursionError):
+        raise ValueError(f"{path}: is damaged") from None
+    return check_signature(value, str(path), public)
+
+
+RELEASE_SCHEMA = "crtlib/release/1"
+RELEASE_FILE = outputs.SEAL_FILE

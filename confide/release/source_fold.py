@@ -1,0 +1,107 @@
+"""The fold over the sources of a release: what all of its files together may know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any, Literal
+
+from pydantic.dataclasses import dataclass
+
+from confide.release.file_sources import (
+    RAW_TEXT_SCREENING,
+    BaseSource,
+    BroughtSource,
+    DeclaredSource,
+    FileSource,
+    NoisedSource,
+    PlannedSource,
+    PrivacyUnit,
+    RawSource,
+    RedactedSource,
+    ScreenedSource,
+    SourceType,
+    independence_assumption,
+)
+from crtlib.accounting.events import SampledGaussian
+
+
+# --------------------------------------------------------------------------- the fold
+@dataclass(frozen=True)
+class FilesPromise:
+    """What files with these sources promise together: the ``kind``, the private steps, and how many
+    secrets leave a trace (``gamma``) or were learned without noise (``delta2``), at the most. The
+    promise is void if one of what is ``assumed``, a sentence each, is false."""
+
+    kind: Literal["none", "dp", "bayesian_confidentiality", "secret_protection"]
+    unit: PrivacyUnit = "turn"
+    relation: str = "replace"
+    events: tuple[SampledGaussian, ...] = ()
+    gamma: float = 0.0
+    delta2: float = 0.0
+    screening: str = ""
+    holds: Mapping[str, int] = field(default_factory=dict)
+    hides_copies: bool = True
+    plan: PlannedSource | None = None
+    declared: tuple[DeclaredSource, ...] = ()
+    assumed: tuple[str, ...] = ()
+    void: tuple[str, ...] = ()
+
+
+def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) -> FilesPromise:
+    """The promise of all files together; a run counts once, in however many files it stands."""
+    every = list(dict.fromkeys(sources))
+
+    def those(kind: type[SourceType]) -> tuple[SourceType, ...]:
+        return tuple(s for s in every if isinstance(s, kind))
+
+    noised, plans, bases = those(NoisedSource), those(PlannedSource), those(BaseSource)
+    runs: list[NoisedSource | PlannedSource] = [*noised, *plans]
+    void = [f"{name} is not what was released." for name in altered]
+    if len({s.run for s in runs}) < len(runs):
+        void.append("One run is declared in two ways.")
+    if len(runs) > 1 and (plans or len({(s.unit, s.relation) for s in noised}) > 1):
+        void.append("Runs with different promises were written into one release.")
+    void += [f"{s.of}." for s in those(RawSource) if runs]
+    void += [f"Nobody knows what {s.name}, from which it started, has read." for s in bases
+             if s.lineage == "unknown"]  # fmt: skip
+    screenings = {one for s in every if (one := getattr(s, "screening", None))}
+    if len({one.id for one in screenings}) < len(screenings):
+        void.append("One screening is declared in two ways.")
+    gamma = {one.id: one.trace for one in (s.screening or RAW_TEXT_SCREENING for s in noised)}
+    charged = [(s.screening.public, s.screening.id) for s in those(ScreenedSource)]
+    charged += [(s.screening.trace, s.screening.id) for s in those(RedactedSource)]
+    public = {name: rate for rate, name in sorted(charged)}  # of two of one screening, the larger
+    traces = min(1.0, math.fsum(gamma.values()))
+    delta2 = min(1.0, math.fsum(public.values()))
+    assumed = [f"{b.name} had not read this text" for b in bases if b.lineage == "outside"]
+    assumed += [independence_assumption(s.name) for s in those(BroughtSource)]
+    common: dict[str, Any] = {"declared": those(DeclaredSource), "assumed": tuple(assumed),
+                              "void": tuple(void)}  # fmt: skip
+    if plans:
+        plan = plans[0]
+        return FilesPromise(
+            "secret_protection", relation=plan.relation, gamma=1.0, plan=plan, **common
+        )
+    if not noised:
+        return FilesPromise("none", gamma=1.0, delta2=1.0, **common)
+    first = noised[0]
+    return FilesPromise(
+        classify_promise(traces, delta2),
+        first.unit,
+        first.relation,
+        tuple(e for s in noised for e in s.events),
+        traces,
+        delta2,
+        "+".join(sorted({*gamma, *public} - {""})),
+        dict(first.holds),
+        any(s.hides_copies for s in noised),
+        **common,
+    )
+
+
+def classify_promise(gamma: float, delta2: float) -> Literal["dp", "bayesian_confidentiality"]:
+    """Of any data point, where nothing is left out and nothing learned without noise; else of a
+    secret drawn at random."""
+    return "dp" if gamma >= 1 and not delta2 else "bayesian_confidentiality"

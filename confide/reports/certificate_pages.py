@@ -1,0 +1,92 @@
+"""The certificate: one JSON value, and two pages that a person reads, made from it alone.
+
+:func:`assemble_certificate` seals the parts; on :func:`render_certificate_pages` the officer's is
+one sheet of plain words, each sentence printed if and only if it is true
+(:mod:`confide.reports.certificate_pages`); the engineer's has every field. What the parts are says
+``schema/certificate.schema.json``, a file of this package.
+
+>>> read_certificate_schema()["$id"]
+'crtlib:certificate:1'
+>>> sealed = assemble_certificate({"verdict": "none"}, issued="2026-01-01T00:00:00Z")
+>>> sealed["id"] == hash_certificate(sealed | {"issued": "2030-01-01T00:00:00Z"})
+True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import jsonschema
+
+from confide.reports.html import render_template
+from confide.reports.model_card import flatten_fields
+from confide.reports.sentences import Certificate, select_sentences
+
+CERTIFICATE_SCHEMA = "crtlib/certificate/1"
+UNSEALED_FIELDS = ("id", "issued", "public_key", "signature")
+
+
+# --------------------------------------------------------------------------- the value
+def read_certificate_schema() -> dict[str, Any]:
+    """The JSON schema of a certificate."""
+    file = resources.files("confide.reports") / "schema" / "certificate.schema.json"
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+@cache
+def certificate_validator() -> jsonschema.protocols.Validator:
+    """What checks a certificate against the schema."""
+    return jsonschema.Draft202012Validator(read_certificate_schema())
+
+
+def hash_certificate(value: Certificate) -> str:
+    """SHA-256 of the canonical JSON without ``id`` and ``issued``: equal runs, equal ids. It
+    detects change; the signature is by whom."""
+    kept = {k: v for k, v in value.items() if k not in UNSEALED_FIELDS}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False,
+                      allow_nan=False)  # fmt: skip
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def assemble_certificate(parts: Mapping[str, Any], *, issued: str) -> dict[str, Any]:
+    """The sealed value: ``parts`` with their schema, the time of issue (ISO 8601) and the id.
+
+    Raises ``ValueError`` for a number that is not finite: infinite is written "inf".
+    """
+    value = {**parts, "schema": CERTIFICATE_SCHEMA, "issued": issued}
+    try:
+        return value | {"id": hash_certificate(value)}
+    except ValueError:
+        raise ValueError('certificate: a number is not finite; infinite is written "inf"') from None
+
+
+# --------------------------------------------------------------------------- the pages
+def render_certificate_pages(
+    value: Certificate,
+    audience: str = "both",
+    *,
+    profile: Mapping[str, Any] | None = None,
+    command: str = "",
+) -> str:
+    """One page with the officer's sheet, the engineer's, or both, one after the other.
+
+    The officer's is plain words, one sheet of A4, every number from the JSON. The engineer's has
+    every field in tables, rates by kind, trade-off curves, hashes. ``profile`` holds what the
+    ledger says beyond the one delta: ``delta_at`` and ``epsilon_at``, rows of numbers with equal
+    columns (``epsilon`` or ``delta``, and one column a neighbouring relation), and ``curves``, the
+    trade-off curves of ``secret`` and ``missed`` (f-DP; Dong, Roth and Su 2022), from
+    :func:`crtlib.accounting.guess_bounds.tradeoff_curve`. ``command`` is the line that repeats the
+    certificate.
+    """
+    said = select_sentences(value)
+    small, void = said.pop("O14"), said.pop("O0", [])
+    return render_template(
+        "certificate.html.j2", audience=audience, c=value, void=void, small=small,
+        paragraphs=[text for texts in said.values() for text in texts], fields=flatten_fields,
+        profile=profile or {}, command=command,
+    )  # fmt: skip

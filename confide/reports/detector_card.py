@@ -1,0 +1,72 @@
+"""A detector's card: how often it is wrong on labelled text, by what a secret is; a page, a badge
+and JSON, without a word of the text.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from confide.reports import html
+from confide.screening import corpus as screening
+from crtlib import outputs
+from crtlib.files import StrPath
+from crtlib.screening import rates
+from crtlib.screening.policies import policy_by_name, policy_digest, strip_paths
+from crtlib.text import screened_folder
+
+CARD_FILES = ("card.html", "card.json", "badge.svg")
+LEAST_PEOPLE = 5
+"""People with a secret of a group; of fewer nothing is shown."""
+
+
+def write_detector_card(
+    corpus: StrPath,
+    policy: str,
+    out: StrPath,
+    *,
+    labels: StrPath,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Judge a policy as pi and as its own pi_c on the judging part of ``labels``, and write its
+    card into the folder ``out``; what it says, as ``write_detector_card.json`` does. Raises
+    ``ValueError`` where the labels may not judge the policy.
+    """
+    recipe: dict[str, Any] = {"command": "card", "inputs": {"corpus": corpus, "labels": labels}}
+    recipe["key"] = screened_folder.KEY_FILE  # what is shown holds no hash of a text or a list
+    recipe["options"] = {"policy": strip_paths(policy), "sha256": policy_digest(policy)}
+    with outputs.staged_folder(out, **recipe, public=CARD_FILES, force=force) as part:
+        pi = policy_by_name(policy)
+        pair = screening.PolicyPair((pi, pi), (policy, policy))
+        texts = screening.count_texts(corpus, pair.unit)
+        counter, about = screening.judge_policies(corpus, labels, pair, texts=texts)
+        found = counter.rates(judged=about["judged"])
+        groups = {
+            trait: {name: some for name, some in counter.by(trait, judged=about["judged"]).items()
+                    if some["trace"].of >= LEAST_PEOPLE}
+            for trait in rates.SECRET_TRAITS
+        }  # fmt: skip
+        by = {
+            trait: {name: {n: rate.to_json() for n, rate in some.items()}
+                    for name, some in rows.items()}
+            for trait, rows in groups.items()
+        }  # fmt: skip
+        facts: dict[str, Any] = {"schema": "crtlib/card/1", "policy": strip_paths(policy)}
+        facts |= {"rates": found.to_json() | {"by_kind": {}}, "by": by}
+        facts |= {"labels": found.labels_json() | {"drawn": about["drawn"]}}
+        facts["labels"] |= {"unread": about["unread"]} if "unread" in about else {}
+        (part / "card.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        said = f"traces {str(found.trace).rpartition(', ')[2]}"
+        wide = [7 * len(text) + 14 for text in (facts["policy"], said)]
+        badge = html.render_template("badge.svg.j2", name=facts["policy"], said=said, wide=wide)
+        (part / "badge.svg").write_text(badge, encoding="utf-8")
+        page = html.render_template(
+            "card.html.j2", f=facts, found=found, groups=groups, least=LEAST_PEOPLE
+        )
+        (part / "card.html").write_text(page, encoding="utf-8")
+    return facts
+
+
+def format_card(facts: dict[str, Any]) -> str:
+    """What ``crtlib card`` prints."""
+    return rates.rates_from_json(facts["rates"], judged=facts["labels"]["judged"]).table()

@@ -1,0 +1,160 @@
+"""The model card: README.md of a released folder, as transformers and the hub read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confide.reports.html import render_template
+from confide.reports.sentences import Certificate
+from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.ledger import describe_relation
+from crtlib.intervals import at_most, round_up_to_figures
+
+
+def flatten_fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
+    """Every field of a JSON value: (dotted path, text).
+
+    >>> flatten_fields({"a": {"b": [1, "x"]}, "c": None})
+    [('a.b.1', '1'), ('a.b.2', 'x'), ('c', '–')]
+    """
+    if isinstance(value, Mapping):
+        parts = [flatten_fields(v, f"{path}.{k}" if path else str(k)) for k, v in value.items()]
+    elif isinstance(value, list):
+        parts = [
+            flatten_fields(v, f"{path}.{i}" if path else str(i)) for i, v in enumerate(value, 1)
+        ]
+    else:
+        known = {None: "–", True: "yes", False: "no"}
+        text = known[value] if value is None or isinstance(value, bool) else (
+            f"{value:,}" if isinstance(value, int) else str(value))  # fmt: skip
+        return [(path, text)]
+    return [field for part in parts for field in part]
+
+
+# --------------------------------------------------------------------------- in one line
+PROMISE_NAMES = {
+    "dp": "differential privacy",
+    "bayesian_confidentiality": "Bayesian confidentiality",
+}
+
+SAME_PEOPLE_PHRASE = "on this text or text with some of the same people or messages"
+
+
+def describe_promise(c: Certificate) -> str:
+    """What a certificate promises, in one line: for ``guarantee.txt``, the model's card and a
+    terminal. ``c`` has the parts of a certificate; it need not be sealed.
+
+    What holds is that of the model and of all that was trained on its text before; what it would
+    be of this model alone stands beside it, and says so.
+
+    Guarantee:
+        Every number is one of the certificate's, rounded upwards where it has more digits; none is
+        computed here: ``tests/release/test_one_number.py``.
+    """
+    if c["verdict"] == "none":
+        raw = ", and it read the text as it is" if c["policies"]["pi"]["name"] == "none" else ""
+        return f"no guarantee: this method adds no noise{raw}"
+    if c["verdict"] != "holds":
+        return f"no guarantee; void: {' '.join(c['void_because'])}"
+    g = c["guarantee"]
+    neighbours = describe_relation(g["relation"], g["accountant"])
+    told = (
+        _describe_value_promise(c)
+        if g["kind"] == "secret_protection"
+        else _describe_point_promise(c)
+    )
+    told += [
+        f"neighbours: {neighbours}",
+        f"accountant: {g['accountant']}",
+        *_describe_rates(c),
+        f"treated as public: {'; '.join(c['treated_as_public'])}",
+        *([f"assumed: {'; '.join(c['assumed'])}"] if c["assumed"] else []),
+    ]
+    return "; ".join(told + _list_uncounted(c["spent_before"]))
+
+
+def _format_pair(pair: Mapping[str, Any]) -> str:
+    """(epsilon, delta) as people read it."""
+    return f"({at_most(float(pair['epsilon']))}, {at_most(pair['delta'])})"
+
+
+def _describe_point_promise(c: Certificate) -> list[str]:
+    """Epsilon and delta of what was trained with noise for each data point, and of which unit."""
+    g, before, unit = c["guarantee"], c["spent_before"], c["unit"]
+    others = c["searched"]["trials"] - 1
+    beside = [f"{before['runs']} earlier {SAME_PEOPLE_PHRASE}"] * (before["runs"] > 0)
+    beside += [f"{others} that were compared with it"] * (others > 0)
+    together = f" of this model and {' and '.join(beside)} together" if beside else ""
+    told = [f"{_format_pair(g['secret'])} {PROMISE_NAMES[g['kind']]}{together}"]
+    if before["runs"]:
+        compared = " and those that were compared with it" if others else ""
+        told.append(f"of this model{compared} alone: {_format_pair(before['alone'])}")
+    if g["kind"] == "dp":
+        whole = ", with all his points" if unit == "user" else ""
+        return [*told, f"unit: one {unit}{whole}"]
+    learned = ", but that was learned with noise" if before["delta2"] > 0 else ""
+    passed = f"of one that the policy passed over{learned}: {_format_pair(g['missed'])}"
+    return [*told, passed, f"unit: one secret in one {unit}"]
+
+
+def _describe_value_promise(c: Certificate) -> list[str]:
+    """How often a value is guessed that a plan protects."""
+    rows = [
+        f"a protected value, which is guessed with a chance of "
+        f"{(-round_up_to_figures(-row['prior'], 4)).normalize():f} without the model, is guessed "
+        f"with a chance "
+        f"of at most {at_most(row['at_most'])} with it"
+        for row in c["value_guess"]
+    ]
+    noise = [
+        f"{phase['steps']} steps with noise multiplier {phase['noise_multiplier']:.6g}"
+        for phase in c["mechanism"]["phases"]
+    ]
+    return [*rows, "unit: all points in which the search found it", *noise]
+
+
+def _describe_rates(c: Certificate) -> list[str]:
+    """The two rates that confidentiality stands on: those of this model's own search, and with the
+    searches of earlier models, where these add to them."""
+    kind, before = c["guarantee"]["kind"], c["spent_before"]
+    if kind != "bayesian_confidentiality":
+        return ["holds whatever a search for secrets finds"] * (kind == "dp")
+    rows = (
+        ("trace rate: the redacted points differ", "gamma", "trace"),
+        ("public rate: learned without noise", "delta2", "public"),
+    )
+    labels, told = c["labels"], []
+    alpha = labels["alpha"] / (2 * labels["judged"]) if labels else 0.0
+    for what, symbol, name in rows:
+        rate = c["rates"][name]
+        said = MissRate.counted(rate, alpha=alpha)
+        added = before[symbol] != rate["upper"]
+        earlier = f", with earlier models at most {at_most(before[symbol])}" if added else ""
+        told.append(f"{what}, {symbol} = {said}{earlier}")
+    if unread := (labels or {}).get("unread"):
+        told.append(f"in both counts {unread} turns that were drawn and not read, as failures")
+    return told
+
+
+def _list_uncounted(before: Mapping[str, Any]) -> list[str]:
+    """Earlier models that no number counts."""
+    rows = (
+        (
+            "unprotected",
+            f"trained {SAME_PEOPLE_PHRASE} without protection, or with one that does not count "
+            f"here",
+        ),
+        ("struck", "that nobody ever saw, as the releaser says"),
+        ("forgotten", "on texts of which the releaser forgot whose they were"),
+    )
+    return [f"not counted: {before[n]} {what}" for n, what in rows if before.get(n)]
+
+
+def render_model_card(facts: Mapping[str, Any]) -> str:
+    """README.md of a trained model: what it is, was trained on and may give away, as the line of
+    the training promises it. Nothing of the text that was trained on is in it.
+
+    ``facts`` are those of a :class:`confide.training.training_record.TrainingResult`.
+    """
+    return render_template("model_card.md.j2", f=facts)

@@ -1,0 +1,134 @@
+"""A screened folder and its page: how often the policies are wrong, and what would be public.
+
+The page is public and holds no text, only counts; what ``reveal`` shows is a private page.
+
+>>> import pathlib, tempfile
+>>> from crtlib.text import customersim, jsonl
+>>> home = pathlib.Path(tempfile.mkdtemp())
+>>> jsonl.write_jsonl(customersim.simulate_corpus(30, 0), home / "c.jsonl")
+>>> outcome = screen_into_folder(home / "c.jsonl", home / "s",
+ScreeningOptions("regex:customersim"), reveal=1)
+>>> print(format_screening(outcome).splitlines()[0])
+turns 252 · duplicates 115 · private 252 · public 0 (0.0 %)
+>>> sorted(p.name for p in (home / "s").iterdir())
+['crtlib.json', 'private', 'public', 'screening.html', 'summary.json']
+>>> screen_into_folder(home / "c.jsonl", home / "s", ScreeningOptions("regex:customersim"),
+reveal=1) is None True
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import Any
+
+from confide.reports import html
+from confide.screening import corpus as screening
+from confide.screening.corpus import ScreeningOptions, ScreeningOutcome, default_policy
+from crtlib import outputs
+from crtlib.files import StrPath
+from crtlib.screening import rates
+from crtlib.text import screened_folder, shards
+
+PUBLIC_SCREENING_FILES = ("summary.json", "screening.html", "public/*")
+LEAST_SHOWN_COUNT = 5
+"""A count below it is not shown on the page."""
+
+
+def screen_into_folder(
+    corpus: StrPath,
+    out: StrPath,
+    how: ScreeningOptions | None = None,
+    *,
+    labels: StrPath | None = None,
+    reveal: int = 0,
+    force: bool = False,
+    executor: Executor | None = None,
+    progress: bool = False,
+    **names: Any,
+) -> ScreeningOutcome | None:
+    """Screen a corpus into the folder ``out``; None where it is there already, made of the same.
+
+    ``how`` may be given by the ``names`` of its fields; the policy is then the corpus' own if it
+    is not among them.
+
+    The parts that may be shown are ``summary.json``, ``screening.html`` and ``public/``, all else
+    is private. ``labels``: a folder of ``crtlib label``, whose judging part judges the policies.
+    ``reveal``: examples of each kind, in clear, in ``private/examples.html``. What the policies
+    flag is kept beside ``out`` until all is done (:mod:`crtlib.text.corpus_folder`): what is killed
+    goes on. Raises ``ValueError`` for what does not fit; then nothing is written.
+    """
+    if screened_folder.is_screened_folder(corpus):
+        raise ValueError(f"{corpus}: is screened already")
+    how = how or ScreeningOptions(
+        **{"policy": names.get("policy") or default_policy(corpus), **names}
+    )
+    how.pair()  # a policy that is none is said before anything is read
+    inputs = {"corpus": corpus} | ({"labels": labels} if labels else {})
+    recipe: dict[str, Any] = {
+        "command": "screen",
+        "inputs": inputs,
+        "key": screened_folder.KEY_FILE,
+        "options": how.recorded() | {"reveal": reveal},
+    }
+    if outputs.is_up_to_date(out, **recipe):
+        return None
+    flagged = {"corpus": outputs.hash_tree(corpus), **how.recorded()}
+    with (
+        outputs.staged_folder(out, **recipe, public=PUBLIC_SCREENING_FILES, force=force) as part,
+        shards.resume_shards(out, flagged) as kept,
+    ):
+        key = outputs.load_or_make_key(part / screened_folder.KEY_FILE)
+        outcome = screening.screen_corpus(
+            corpus,
+            part,
+            how,
+            key=None if how.keep_ids else key,
+            judges=labels,
+            reveal=reveal,
+            executor=executor,
+            shards=kept,
+            progress=progress,
+        )
+        shown = replace(outcome, summary=outputs.with_keyed_hashes(outcome.summary, key))
+        for name, facts in (
+            ("private/", outcome.summary | outcome.private),
+            ("", shown.summary),
+        ):
+            text = json.dumps(facts, indent=1) + "\n"
+            (part / f"{name}summary.json").write_text(text, encoding="utf-8")
+        (part / "screening.html").write_text(render_screening_page(shown), encoding="utf-8")
+        if reveal:
+            clear = html.render_template("examples.html.j2", examples=outcome.examples)
+            (part / "private" / "examples.html").write_text(clear, encoding="utf-8")
+    return shown
+
+
+def render_screening_page(outcome: ScreeningOutcome) -> str:
+    """The public page."""
+    return html.render_template(
+        "screening.html.j2", s=outcome.summary, found=outcome.rates, notes=outcome.notes,
+        names=rates.RATE_NAMES, least=LEAST_SHOWN_COUNT,
+    )  # fmt: skip
+
+
+def format_screening(outcome: ScreeningOutcome, notes: Sequence[str] = ()) -> str:
+    """What ``crtlib screen`` prints."""
+    s = outcome.summary
+    points = "turns" if s["unit"] == "turn" else f"{s['unit']}s"
+    gone = s["copies_left_out"]
+    left_out = f" ({gone:,} of public {points} left out)" if gone else ""
+    lines = [
+        f"{points} {s['points']:,} · duplicates {s['duplicates']:,}{left_out} · "
+        f"private {s['private']:,} · public {s['public']:,} ({100 * s['public_share']:.1f} %)",
+        outcome.rates.table(),
+    ]
+    if len(outcome.rates.by_kind) > 1:
+        lines += ["by kind (each bound for itself)"]
+        lines += [
+            f"  {kind:<20} miss {some['miss']} · trace {some['trace'].count} of {some['trace'].of}"
+            for kind, some in outcome.rates.by_kind.items()
+        ]
+    return "\n".join([*lines, *(f"note: {note}" for note in (*outcome.notes, *notes))])

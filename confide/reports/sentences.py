@@ -1,0 +1,98 @@
+"""What a certificate says in plain words: each sentence with the condition under which it is true.
+
+They stand in ``templates/sentences.toml``. A sentence is printed if and only if its condition
+holds, and every number is rounded up: a reader may be told a promise that is weaker than the true
+one, never a stronger.
+
+>>> times_in_hundred(0.50999), times_in_hundred(0.009181), times_in_hundred(1.0)
+('51.0', '0.919', '100')
+>>> round_count_up(21.086), round_count_up(1.201)
+('22', '1.21')
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cache, partial
+from importlib import resources
+from typing import Any
+
+import jinja2
+
+from confide.reports.html import format_number
+from crtlib.intervals import round_up_to_figures, to_decimal
+
+Certificate = Mapping[str, Any]
+"""A certificate as JSON gives it (``schema/certificate.schema.json``)."""
+
+
+# --------------------------------------------------------------------------- numbers
+def times_in_hundred(chance: float) -> str:
+    """A chance as times in 100, rounded up to three figures."""
+    hundredfold = round_up_to_figures(100 * to_decimal(chance))
+    return "100" if hundredfold >= 100 else f"{hundredfold:f}"
+
+
+def round_count_up(number: float | Decimal) -> str:
+    """A count, rounded up: to a whole number from ten on, else to three figures."""
+    return f"{math.ceil(number):,}" if number >= 10 else f"{round_up_to_figures(number):f}"
+
+
+_SENTENCE_TEMPLATES = jinja2.Environment(  # plain text: the page escapes it
+    undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+)
+_SENTENCE_TEMPLATES.tests["ending"] = str.endswith
+_SENTENCE_TEMPLATES.filters |= {
+    "times": times_in_hundred,
+    "counts": round_count_up,
+    "number": format_number,
+    "exactly": to_decimal,
+    "upwards": lambda value: f"{round_up_to_figures(value):f}",
+    "up": lambda value: f"{round_up_to_figures(value).normalize():f}",
+    "down": lambda value: f"{(-round_up_to_figures(-value)).normalize():f}",
+    "plural": lambda n, one, more: f"{n:,} {one if n == 1 else more}",
+}
+
+
+# --------------------------------------------------------------------------- the table
+@cache
+def _read_sentences_file() -> dict[str, Any]:
+    file = resources.files("confide.reports") / "templates" / "sentences.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+_compile_condition = cache(partial(_SENTENCE_TEMPLATES.compile_expression, undefined_to_none=False))
+
+
+@cache
+def load_sentences() -> dict[str, tuple[Any, jinja2.Template]]:
+    """All sentences, in the order of the page: name -> condition, and text."""
+    macros = _read_sentences_file()["macros"]
+    return {
+        row["name"]: (
+            _compile_condition(row["if"]),
+            _SENTENCE_TEMPLATES.from_string(macros + row["say"]),
+        )
+        for row in _read_sentences_file()["sentence"]
+    }
+
+
+def select_sentences(c: Certificate) -> dict[str, list[str]]:
+    """What this certificate says: name of the sentence -> its paragraphs, ``**bold**`` inside."""
+    known: dict[str, Any] = {
+        **c,
+        "before": Counter(c["spent_before"]),
+        "guess": {row["who"]: row["at_most"] for row in reversed(c["right_guess"])},
+        "people": [row for row in c["right_guess"] if row["who"] == "user"],
+    }
+    for name, expression in _read_sentences_file()["given"].items():
+        known[name] = _compile_condition(expression)(known)
+    return {
+        name: [" ".join(p.split()) for p in text.render(known).split("\n\n") if p.strip()]
+        for name, (condition, text) in load_sentences().items()
+        if condition(known)
+    }

@@ -1,0 +1,219 @@
+"""What earlier trainings on a text have spent, and what is left out of the sum."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from confide.odometer import _stored_corpus_hash, read_entries
+from confide.odometer_lines import PRIVACY_UNITS, OdometerEntry
+from confide.text_registry import Registry
+from crtlib.accounting import events, ledger
+from crtlib.accounting.events import SampledGaussian
+from crtlib.checks import check_delta
+
+
+@dataclass(frozen=True)
+class SpendingHistory:
+    """What is known of a text: ``entries`` of its odometer and, from the registry, of runs on text
+    with the same conversations, people or messages; ``others`` are the registry's lines of any
+    text, for what a model started from; ``cut`` has the texts whose conversations, or people, may
+    be others than those of this one."""
+
+    entries: tuple[OdometerEntry, ...]
+    others: tuple[OdometerEntry, ...] = ()
+    cut: Mapping[str, set[str]] = field(default_factory=dict)
+
+    def spent(self, run: str | None = None, bases: Iterable[str] = ()) -> SpentBudget:
+        """What was spent by all runs, or by those that started before ``run`` did, or that would
+        be before one that starts from ``bases``, hashes of a model."""
+        known = sum_spending(self.entries, run=run, others=self.others, bases=bases)
+        return replace(known, cut=self.cut)
+
+
+def read_history(
+    folder: str | os.PathLike[str], registry: Registry | None, run: str | None = None
+) -> SpendingHistory:
+    """The lines of an odometer and those that the registry adds: of runs that are not in it, or
+    are further there, and that started before ``run`` last did, where it knows when that was."""
+    own = read_entries(folder)
+    if registry is None:
+        return SpendingHistory(tuple(own))
+    every = registry.entries()
+    related = registry.related(_stored_corpus_hash(Path(folder)) or "")
+    before = {e.run for e in every[: _last_start(every, run)] if e.corpus in related} - {run}
+    known = {name: sum(e.run == name for e in own) for name in before}
+    added = [e for e in every if e.run in before and not known[e.run]]
+    ahead = {r for r in before if 0 < known[r] < sum(e.run == r for e in every)}
+    later = [e for e in every if e.run in ahead]  # a process was killed between the two ledgers
+    other = {text for text in related if related[text]}  # than this one
+    cut = {
+        "dialogue": other,
+        "user": {text for text in other if not _has_same_people(related[text])},
+    }
+    return SpendingHistory((*added, *own, *later), tuple(every), cut)
+
+
+def _has_same_people(shared: Counter[str]) -> bool:
+    """Whether two texts that share so many units of a kind name their people, and give each the
+    conversations, and the messages that one person alone says, that the other gives him."""
+    alike = shared["dialogue"] == shared["owned"] and shared["lone"] == shared["said"]
+    return bool(shared["named"]) and alike
+
+
+# --------------------------------------------------------------------------- what was spent
+@dataclass(frozen=True)
+class SpentBudget:
+    """What earlier runs have spent: the last line of each, without those that were struck.
+    ``bare``: the weights that this run started from had learned the text without protection;
+    ``heirs`` are runs of which that is true. ``struck``: this run was. ``left``: how many runs
+    do not count, as they were struck. ``cut``: the texts
+    whose conversations, or people, may be others than those of this one."""
+
+    entries: tuple[OdometerEntry, ...]
+    bare: bool = False
+    heirs: frozenset[str] = frozenset()
+    struck: bool = False
+    left: int = 0
+    cut: Mapping[str, set[str]] = field(default_factory=dict)
+
+    @property
+    def private(self) -> tuple[OdometerEntry, ...]:
+        """Those whose noise protects."""
+        return tuple(e for e in self.entries if e.events is not None and e.run not in self.heirs)
+
+    @property
+    def runs(self) -> int:
+        """How many were trained with protection."""
+        return len(self.private)
+
+    @property
+    def unprotected(self) -> int:
+        """How many were trained without, or from a model that had been."""
+        return len(self.entries) - self.runs
+
+    @property
+    def events(self) -> tuple[SampledGaussian, ...]:
+        """All their events, in order."""
+        return tuple(event for e in self.private for event in e.charged or ())
+
+    def groups(self, unit: str, holds: Mapping[str, int]) -> tuple[int, ...]:
+        """Of each of ``events``: how many of its data points change with one ``unit``, which
+        ``holds`` so many of a smaller unit at the most, if the run does not say how many it held
+        in its own text. Another text may have been cut in another way, and each message of one
+        ``unit`` be in a point of its own there, unless units are people whom both texts name and
+        both give the same conversations and messages. Raises ``ValueError`` where neither says how
+        many."""
+        sizes = []
+        for e in self.private:
+            smaller = PRIVACY_UNITS.index(e.unit) < PRIVACY_UNITS.index(unit)
+            size = e.about.get(unit, {}).get(e.unit, holds.get(e.unit)) if smaller else 1
+            if unit != "turn" and e.corpus in self.cut.get(unit, ()):
+                turns = holds.get("turn")
+                size = size and turns and max(size, turns)
+            if size is None:
+                raise ValueError(f"holds: must say how many {e.unit}s one {unit} holds")
+            sizes += [size] * len(e.events or ())
+        return tuple(sizes)
+
+    def holds(self, unit: str) -> dict[str, int]:
+        """How many points of a smaller unit one ``unit`` holds, as its own runs say."""
+        every = (e.holds for e in self.private if e.unit == unit)
+        return {name: size for held in every for name, size in held.items()}
+
+    def rates(self, screening: str, gamma: float, delta2: float) -> tuple[float, float]:
+        """gamma and delta2 of all runs and of one more: a secret counts where any screening passes
+        it over (union bound); runs of one screening read the same text, so they count once."""
+        worst = {screening: (gamma, delta2)}
+        for e in self.private:
+            g, d = worst.get(e.screening, (0.0, 0.0))
+            worst[e.screening] = max(g, e.gamma), max(d, e.delta2)
+        traces, public = (min(1.0, sum(rates)) for rates in zip(*worst.values(), strict=True))
+        return traces, public
+
+
+def sum_spending(
+    entries: Sequence[OdometerEntry],
+    *,
+    run: str | None = None,
+    others: Sequence[OdometerEntry] = (),
+    bases: Iterable[str] = (),
+) -> SpentBudget:
+    """What was spent by all runs, or by those that started before ``run`` last did: one that went
+    on may hold what others learned in between. A struck run does not count, unless it was struck
+    without a reason, or one that counts started from its model: that one shows what it had learned.
+    A run of which two models are known counts for each. ``others`` are lines of other texts, for
+    models that came by way of one."""
+    first = {e.run for e in entries[: _last_start(entries, run)]} - {run}
+    last = {e.run: e for e in entries if e.run in first}  # what became of them later, too
+    ends = [e for e in entries if e.run in first and e.state == "finished"]
+    model = {e.run: e.model for e in ends}
+    more = {(e.run, e.model): e for e in ends if e.model != model[e.run]}.values()
+    every = (*entries, *others)
+    counted = {e.run for e in last.values() if e.state != "struck" or not e.because}
+    above = _ancestor_runs(every, {run} if run else set(), bases)
+    heirs = {e.run for e in {e.run: e for e in others}.values() if e.state != "struck"} - set(last)
+    counted |= (above | _ancestor_runs(every, counted | heirs)) & set(last)
+    counted |= {e.run for e in more}
+    naked = {e.run for e in entries if e.events is None}
+    return SpentBudget(
+        (*(e for e in last.values() if e.run in counted), *more),
+        bare=bool(naked & above),
+        heirs=frozenset(name for name in counted if naked & {name, *_ancestor_runs(every, {name})}),
+        struck=any(e.run == run and e.state == "struck" for e in every),
+        left=len(set(last) - counted),
+    )
+
+
+def _last_start(entries: Sequence[OdometerEntry], run: str | None) -> int:
+    """The place of the last line that says that ``run`` starts, or goes on; the end, if none."""
+    ours = (n for n, e in enumerate(entries) if e.run == run and e.state == "started")
+    return max(ours, default=len(entries))
+
+
+def _ancestor_runs(
+    entries: Sequence[OdometerEntry], runs: set[str], bases: Iterable[str] = ()
+) -> set[str]:
+    """The runs from whose models ``runs`` started, or one from ``bases``, at any remove."""
+    found, hashes = set[str](), set(bases)
+    while runs or hashes:
+        hashes |= {x for e in entries if e.run in runs for x in (e.base, e.base_tensors) if x}
+        runs = {e.run for e in entries if {e.model, e.tensors} & hashes} - found
+        found, hashes = found | runs, set()
+    return found
+
+
+def report_spending(known: SpendingHistory, *, delta: float) -> dict[str, Any]:
+    """What is known of a text, as JSON: each run with its own epsilon at ``delta``, and all that
+    count together, for the largest unit among them. Infinite is "inf", no protection null."""
+    check_delta(delta)
+    last = {e.run: e for e in known.entries}
+    whole = known.spent()
+    unit = max((e.unit for e in whole.private), key=PRIVACY_UNITS.index, default=PRIVACY_UNITS[0])
+
+    def epsilon(events: Sequence[SampledGaussian], groups: events.GroupSizes) -> float | str:
+        value = ledger.epsilon(events, delta=delta, neighbouring_relation="replace", group=groups)
+        return "inf" if math.isinf(value) else math.ceil(value * 1000) / 1000
+
+    names = ("entry", "time", "state", "method", "unit", "model", "because")
+    rows = [
+        {name: getattr(e, name) for name in names}
+        | {"epsilon": None if e.charged is None else epsilon(e.charged, 1)}
+        for e in last.values()
+    ]
+    gamma, delta2 = whole.rates("", 0.0, 0.0)
+    together = epsilon(whole.events, whole.groups(unit, whole.holds(unit))) if whole.events else 0.0
+    if whole.unprotected:
+        together = "inf"
+    return {
+        "unit": unit,
+        "delta": delta,
+        "runs": rows,
+        "together": {"epsilon": together, "gamma": gamma, "delta2": delta2},
+        "leave_out_repeats": sum(e.leaves_out_repeats for e in whole.private),
+    }

@@ -1,0 +1,278 @@
+"""Rows of other people's files become messages: of a table, of our own form, of a chat."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import pyarrow as pa
+
+from confide.text import readers
+from confide.text.columns import (
+    COLUMN_ROLES,
+    EPOCH_UTC,
+    EPOCH_WITHOUT_ZONE,
+    GUESS_ROWS,
+    MILLISECOND,
+    ColumnsByRole,
+    _comparable_name,
+    guess_columns,
+)
+from confide.text.readers import How
+from crtlib.text import jsonl
+from crtlib.text.jsonl import BadRow
+
+
+@dataclass
+class IngestSource:
+    """A file, folder or hub address, and what is taken from its rows: ``record_shape`` says what a
+    row is. It counts its rows, and those of agents."""
+
+    path: str
+    name: str
+    form: str
+    how: How
+    columns: ColumnsByRole = field(default_factory=dict)
+    shape: str = "table"
+    guessed: bool = False
+    rows: int = 0
+    bad: int = 0
+    answers: int = 0
+
+    def read(self) -> Iterator[readers.NumberedRow]:
+        """Its rows, from the first."""
+        return readers.read_rows(self.path, self.form, self.how)
+
+    def look(self) -> None:
+        """Settle shape and columns by the first rows that can be read."""
+        good = (cells for _, cells in self.read() if not isinstance(cells, BadRow))
+        first = list(itertools.islice(good, GUESS_ROWS))
+        no_users = self.how.no_users
+        given = {role: name for role, name in self.how.columns.items() if name}
+        if first:
+            self.shape = record_shape(first[0])
+        if self.shape == "table" and first:
+            self.columns = guess_columns(
+                list(dict.fromkeys(itertools.chain(*first))),
+                given,
+                where=self.name,
+                no_users=no_users,
+            )
+            mail = self.form in ("mbox", "eml")  # whose columns are ours
+            self.guessed = not mail and len(self.columns) > len(given)
+
+    def refusal(self, number: int, bad: BadRow) -> str:
+        """The one line that says why a row is refused."""
+        if bad.encoding:
+            where = bad.says.replace(")", f" in row {number})")
+            return f"{self.name}: {where}; try --encoding cp1252"
+        column = f", column {bad.column}" if bad.column else ""
+        more = f", --user {bad.column} --no-users counts it by its thread"
+        user = self.columns.get("user")
+        more *= bad.reason == "no user" and bad.column == user and self.form != "mbox"
+        return f"{self.name}, row {number}{column}: {bad.says}; --skip-bad leaves it out{more}"
+
+
+# --------------------------------------------------------------------------- cells
+def record_shape(cells: Mapping[str, Any]) -> str:
+    """What the records of a file are: "turns" (our own), "messages" or "table"."""
+    if isinstance(cells.get("turns"), list) and "id" in cells:
+        return "turns"
+    return "messages" if isinstance(cells.get("messages"), list) else "table"
+
+
+def _clean_name(value: Any, column: str, reason: str, *, empty: bool = False) -> str | None:
+    """A cell, without the white space around it; numbers are ids as well. One that is ``empty``,
+    where that is allowed, is None."""
+    if not isinstance(value, str):
+        if isinstance(value, float) and value.is_integer():  # of a column with gaps
+            value = int(value)
+        if value is not None and type(value) is not int:
+            raise BadRow(reason, "is neither text nor a whole number", column)
+        value = str("" if value is None else value)
+    text = value.strip()
+    if not text and not empty:
+        raise BadRow(reason, "is empty", column)
+    jsonl.check_unicode(column, text)
+    return text or None
+
+
+def _clean_text(value: Any, column: str) -> str:
+    if isinstance(value, str) and value.strip():
+        jsonl.check_unicode(column, value)
+        return value
+    says = "is no text" if value and not isinstance(value, str) else "is empty"
+    raise BadRow("no text", says, column)
+
+
+def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | None:
+    """Milliseconds since 1970 of a time in ISO 8601, as in e-mails, as 28.2.2026 12:00, 2026/2/28
+    or, where ``dates`` says what comes first, 28/2/2026, or in seconds or milliseconds since 1970;
+    UTC where it names no zone.
+
+    >>> parse_time("2026-02-28T12:00:00+01:00"), parse_time(0), parse_time("")
+    (1772276400000, 0, None)
+    >>> parse_time("28.2.2026 12:00") == parse_time("02/28/26, 12:00 PM", dates="mdy")
+    True
+    """
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, bool):  # a number to Python
+            raise TypeError
+        time = _parse_datetime(value, dates, column)
+        return (time - (EPOCH_UTC if time.tzinfo else EPOCH_WITHOUT_ZONE)) // MILLISECOND
+    except BadRow:
+        raise
+    except (ValueError, TypeError, OverflowError, OSError, IndexError):
+        raise BadRow("no time", "is no time that is understood", column) from None
+
+
+_NUMERIC_DATE = re.compile(
+    r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})"
+    r"(?:,?\s+(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?)?\s*(?:([ap])\.?m\.?|Uhr)?",
+    re.I,
+)
+"""A date of three numbers, and a time of day."""
+
+
+def _read_numeric_date(found: re.Match[str], dates: str, column: str) -> datetime:
+    """What a date of three numbers says; with points between the day is first."""
+    sign, half = found[2], found[8] or ""
+    first, second, third = (int(found[k]) for k in (1, 3, 4))
+    hours, minutes, seconds = (int(found[k] or 0) for k in (5, 6, 7))
+    if half and 1 <= hours <= 12:
+        hours = hours % 12 + 12 * (half in "pP")
+    clock = (hours, minutes, seconds)
+    if len(found[1]) > 2:
+        return datetime(first, second, third, *clock)
+    if sign != "." and dates == "auto":
+        raise BadRow(
+            "day or month first", "begins with day or month: say --dates dmy or mdy", column
+        )
+    day, month = (second, first) if sign != "." and dates == "mdy" else (first, second)
+    return datetime(third + 2000 * (third < 100), month, day, *clock)
+
+
+def _parse_datetime(value: Any, dates: str, column: str) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, str):
+        value = value.strip()[:64]
+        if value[4:5] == "-" or len(value) <= 8 or not value.replace(".", "", 1).isdecimal():
+            try:
+                return datetime.fromisoformat(value)
+            except ValueError:
+                found = _NUMERIC_DATE.fullmatch(value)
+                return (
+                    _read_numeric_date(found, dates, column)
+                    if found
+                    else parsedate_to_datetime(value)
+                )
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("no time")
+    return datetime.fromtimestamp(number / 1000 if abs(number) > 1e11 else number, UTC)
+
+
+# --------------------------------------------------------------------------- rows to messages
+TurnMessage = tuple[str | None, str | None, str, str, int | None, str | None]
+"""One turn on its way in: thread, user, speaker, text, time in milliseconds since 1970, secrets as
+JSON. Without a thread those of one row are a thread of their own, without a user the thread is the
+user; secrets are None where nobody looked."""
+MESSAGE_SCHEMA = pa.schema(
+    [
+        (name, pa.int64() if name in ("row", "time") else pa.string())
+        for name in ("row", "thread", "person", "speaker", "text", "time", "secrets")
+    ]
+)
+
+
+def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
+    """A row of a table: one message."""
+    how, columns = source.how, source.columns
+    person, talk, sender, _, when = map(columns.get, COLUMN_ROLES)
+    body = columns["text"]
+    text = _clean_text(cells.get(body), body)
+    user = _clean_name(cells.get(person), person, "no user", empty=how.no_users) if person else None
+    thread = _clean_name(cells.get(talk), talk, "no thread") if talk else None
+    speaker = _clean_name(cells.get(sender), sender, "no speaker", empty=True) if sender else None
+    if how.agents:
+        who, agents = (user or "").lower(), [name.lower() for name in how.agents]
+        answers = who in agents or f"@{who.partition('@')[2]}" in agents
+        user, speaker = None if answers else user, speaker or ("USR", "SYS")[answers]
+        source.answers += answers
+    time = parse_time(cells.get(when), when, how.dates) if when else None
+    return [(thread, user, speaker or "", text, time, None)]
+
+
+def messages_of_dialogue(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
+    """A dialogue in our own form; turns with the key ``secrets`` are labelled, unless they say
+    otherwise (``labelled``)."""
+    no_users = source.how.no_users
+    try:
+        d = jsonl.parse_dialogue(dict(cells, user=cells.get("id")) if no_users else cells)
+    except ValueError as error:
+        raise BadRow("no dialogue of ours", str(error)) from None
+    return [
+        (
+            d.id,
+            None if no_users else d.user,
+            t.speaker,
+            t.text,
+            parse_time(turn.get("time")),
+            json.dumps([asdict(s) for s in t.secrets])
+            if turn.get("labelled", "secrets" in turn)
+            else None,
+        )
+        for t, turn in zip(d.turns, cells["turns"], strict=True)
+    ]
+
+
+def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
+    """A chat of ``{"role", "content"}`` messages; the person is ``user``, beside them or in
+    ``metadata``. Messages without text, such as the calls of tools, are passed over.
+
+    >>> file = IngestSource("c.jsonl", "c.jsonl", "jsonl", How())
+    >>> messages_of_chat({"messages": [{"role": "user", "content": "Hi"}], "user": "ann"}, file)
+    [(None, 'ann', 'user', 'Hi', None, None)]
+    """
+    about, listed = (cells.get(name) for name in ("metadata", "messages"))
+    every = {_comparable_name(k): v for k, v in (about.items() if isinstance(about, dict) else ())}
+    every |= {_comparable_name(k): v for k, v in cells.items()}
+    named = [every.get(name) for name in ("user", "userid", "id", *COLUMN_ROLES["thread"])]
+    how = source.how
+    user = None if how.no_users else _clean_name(named[0] or named[1], "user", "no user")
+    thread = next((_clean_name(v, "id", "no thread") for v in named[2:] if v is not None), None)
+    messages: list[TurnMessage] = []
+    for m in listed if isinstance(listed, list) else [None]:
+        if not isinstance(m, dict):
+            raise BadRow("not messages", "holds a message that is no JSON object", "messages")
+        content = m.get("content")
+        if isinstance(content, list):
+            parts = [p.get("text") for p in content if isinstance(p, dict)]
+            content = "\n".join(p for p in parts if isinstance(p, str))
+        if content is None or (isinstance(content, str) and not content.strip()):
+            continue
+        speaker = str(m.get("role") or "")
+        jsonl.check_unicode("role", speaker)
+        time = parse_time(m.get("timestamp", m.get("time")), dates=how.dates)
+        messages.append((thread, user, speaker, _clean_text(content, "content"), time, None))
+    if not messages:
+        raise BadRow("no text", "holds no message with text", "messages")
+    return messages
+
+
+SHAPE_READERS = {
+    "table": messages_of_row,
+    "turns": messages_of_dialogue,
+    "messages": messages_of_chat,
+}
+"""What makes messages of a row, by its shape."""

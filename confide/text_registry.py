@@ -1,0 +1,117 @@
+"""The registry of a person: it knows a text again under any name."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from confide.odometer_lines import (
+    LEAST_SHARE,
+    LEAST_SHARED_MESSAGES,
+    OWNERSHIP_KINDS,
+    RARE_UNITS_SQL,
+    RELATED_TEXTS_SQL,
+    TEXT_OF_CORPUS_SQL,
+    OdometerEntry,
+    _open_connection,
+    _open_transaction,
+    _parse_entries,
+    _read_lines,
+)
+from crtlib import files
+
+# --------------------------------------------------------------------------- the registry
+registry_home = files.registry_folder
+
+
+@dataclass(frozen=True)
+class Registry:
+    """All runs of a user, and of which text they were: keyed hashes of its conversations and of
+    its people, 16 bytes each. The folder is private, and so is the key."""
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """The file with the lines."""
+        return self.folder / "registry.sqlite"
+
+    def register(self, corpus: str, units: Iterable[tuple[str, str]] = ()) -> None:
+        """Know the corpus with this hash again by its ``units``: kind and content of each."""
+        with _open_transaction(self.path) as base:
+            row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
+            if row and base.execute(RARE_UNITS_SQL, row).fetchone():
+                return  # else it is new, or was entered by crtlib 0.3, which knew less
+            if row is None:
+                base.execute("INSERT INTO texts (corpus) VALUES (?)", (corpus,))
+                row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
+            key = self._key()
+            hashes = (
+                (hmac.digest(key, f"{kind}:{content}".encode(), "sha256")[:16], row[0], kind)
+                for kind, content in units
+            )
+            base.executemany("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", hashes)
+
+    def _key(self) -> bytes:
+        """Of the hashes; it is made inside the exclusive transaction of the first text."""
+        path = self.folder / "key"
+        if not path.exists():
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(secrets.token_bytes(32))
+                file.flush()
+                os.fsync(file.fileno())
+        return path.read_bytes()
+
+    def forget(self, corpus: str) -> None:
+        """Know no more whose text the corpus with this hash was. The lines of its runs stay, and
+        each training from now on says that it may have followed them: :meth:`forgotten`."""
+        with _open_transaction(self.path) as base:
+            base.execute("PRAGMA secure_delete=ON")
+            for table in ("known", "texts"):
+                base.execute(f"DELETE FROM {table} WHERE text IN {TEXT_OF_CORPUS_SQL}", (corpus,))
+
+    def forgotten(self, corpus: str) -> int:
+        """How many other corpora have runs here of which nobody knows whose text they read."""
+        known = {corpus}
+        if self.path.is_file():
+            with _open_connection(self.path) as base:
+                known |= {row[0] for row in base.execute("SELECT corpus FROM texts")}
+        return len({e.corpus for e in self.entries()} - known)
+
+    def related(self, corpus: str) -> dict[str, Counter[str]]:
+        """The hashes of all corpora with a conversation, a person or messages of this one, and its
+        own; of each how many units of a kind they share."""
+        shared: dict[str, Counter[str]] = {corpus: Counter()}
+        if self.path.is_file():
+            with _open_connection(self.path) as base:
+                for text, kind, both, fewer in base.execute(RELATED_TEXTS_SQL, (corpus,)):
+                    share = LEAST_SHARE.get(kind)
+                    same = share is None or both >= max(LEAST_SHARED_MESSAGES, share * fewer)
+                    if text in shared if kind in OWNERSHIP_KINDS else same:
+                        shared.setdefault(text, Counter())[kind] = both
+        return shared
+
+    def reported(self, corpus: str, model: str, report: str, *, enter: bool = False) -> int:
+        """How many other reports of a model there are on this text, or on one with some of the
+        same conversations or people; ``enter``: this one is written now. Of a report, of the
+        numbers in a model and of a corpus the hash is given."""
+        related = self.related(corpus)
+        with _open_transaction(self.path) as base:
+            rows = base.execute("SELECT text, name FROM reports WHERE model = ?", (model,))
+            known = {row[0] for row in base.execute("SELECT corpus FROM texts")}
+            others = {name for text, name in rows if text in related or text not in known}
+            others -= {report}  # of what was forgotten nobody knows whose text it is
+            if enter:
+                line = corpus, model, report
+                base.execute("INSERT OR IGNORE INTO reports VALUES (?, ?, ?)", line)
+        return len(others)
+
+    def entries(self) -> list[OdometerEntry]:
+        """All lines, of whatever text."""
+        return _parse_entries(_read_lines(self.path))

@@ -1,0 +1,307 @@
+"""From an officer's limits back to a plan that meets them, or to what is missing.
+
+Each pair of policies is judged by labels, as ``crtlib train --labels`` would, and prepared as that
+would; so the bounds of a row are those that its certificate will have. All pairs that were looked
+at are charged in all rows: who takes the best of many has chosen by these labels.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import shlex
+import tempfile
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from confide import odometer
+from confide.labels import label_tasks as labelled
+from confide.release import certify, file_sources, limits
+from confide.reports import html
+from confide.screening.corpus import default_policy, stored_rates
+from confide.training import odometer_run, train_on_corpus, training_record
+from crtlib.files import StrPath
+from crtlib.intervals import at_most, round_up_to_figures
+from crtlib.screening.rates import (
+    RATE_NAMES,
+    RATES_ALPHA,
+    PolicyRates,
+    Rate,
+    map_rates,
+    rate_upper_bound,
+    rates_from_json,
+)
+from crtlib.studies import crt_study, study_data
+from crtlib.studies.crt_study import CrtStudy
+from crtlib.studies.study_data import PreparedData
+from crtlib.training import schedules
+
+TRIED_EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
+"""The noise that is tried, by the epsilon of one data point in clear."""
+LABEL_MULTIPLES = tuple(1.05**k for k in range(1, 120))
+"""How many times as many labels are thought of, if those that are there are too few."""
+
+
+@dataclass(frozen=True)
+class AdviceRow:
+    """A pair of policies with the least noise that meets the limits (or, where none does, with the
+    most that was tried): the bounds of its certificate. ``read``: turns that must be read, in all,
+    until it meets them, if the policies go on to fail as often as on these labels; None where no
+    number of labels is enough. ``redacted`` is a share of the characters, ``private`` of the
+    points. ``tried``: for each of :data:`TRIED_EPSILONS` the noise, the guess (in [0, 1]), the
+    limits as judged, and whether all are met."""
+
+    policy: str
+    conservative: str
+    unit: str
+    meets: bool
+    epsilon: float
+    noise: float
+    private: float
+    redacted: float
+    rates: Mapping[str, Any]
+    judged: Sequence[Mapping[str, Any]]
+    guess: float
+    read: int | None
+    tried: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The ``rows``, which of them is advised (None: none meets the limits), and why. ``turns`` were
+    drawn of so many ``people``; ``pairs`` of policies have judged these labels."""
+
+    rows: tuple[AdviceRow, ...]
+    best: int | None
+    why: str
+    commands: tuple[str, ...]
+    turns: int
+    people: int
+    pairs: int
+
+    def json(self) -> dict[str, Any]:
+        """As one JSON object, schema ``crtlib/advice/1``."""
+        return {"schema": "crtlib/advice/1", "ok": self.best is not None, **asdict(self)}
+
+    def text(self) -> str:
+        """For a terminal, at most 80 columns where names allow."""
+        head = f"{'':4}{'private':>8}{'redacted':>9}{'trace':>9}{'public':>9}"
+        lines = [f"{head}{'epsilon':>9}{'noise':>7}{'guess':>7}{'read':>8}  limits"]
+        for k, r in enumerate(self.rows, 1):
+            trace, public = (
+                round_up_to_figures(100 * r.rates[name]["upper"]) for name in ("trace", "public")
+            )
+            lines.append(
+                f"{k:<4}{100 * r.private:>6.1f} %{100 * r.redacted:>7.1f} %{trace:>7} %"
+                f"{public:>7} "
+                f"%{r.epsilon:>9g}{r.noise:>7.3g}{round_up_to_figures(100 * r.guess):>7}"
+                f"{'-' if r.read is None else f'{r.read:,}':>8}  {'met' if r.meets else 'not met'}"
+            )
+        lines += [f"{k}   {r.policy}, then {r.conservative}; a point is a {r.unit}"
+                  for k, r in enumerate(self.rows, 1)]  # fmt: skip
+        lines.append(
+            f"labels: {self.turns:,} turns of {self.people:,} people; they have judged "
+            f"{self.pairs} pairs, and all are charged"
+        )
+        return "\n".join([*lines, self.why, *self.commands])
+
+    def page(self) -> str:
+        """A page with the rows, and the guess of each over :data:`TRIED_EPSILONS` as a picture."""
+        return html.render_template(
+            "advise.html.j2", a=self, seconds=labelled.SECONDS_PER_TURN, log10=math.log10
+        )
+
+
+def advise_on_limits(
+    corpus: StrPath,
+    labels: StrPath,
+    require: Sequence[str],
+    *,
+    policies: Sequence[str] = (),
+    conservative: Sequence[str] = ("cautious", "everything"),
+    units: Sequence[str] = ("turn",),
+    hours: float = 0.0,
+    **settings: Any,
+) -> Advice:
+    """Which policies and how much noise meet limits, what that costs, or what is missing.
+
+    Args:
+        labels: A folder of ``crtlib label`` that somebody has read; it counts the pairs judged.
+        require: Limits as of ``crtlib certify --require``.
+        policies: By default the corpus' own, if any.
+        conservative: With each of which each policy is tried, for each of the ``units``.
+        hours: How long people can still read.
+        settings: Fields of a training (:class:`confide.recipe.Crt`), as ``epochs`` or ``init``.
+
+    Raises:
+        ValueError: For limits that are none, and for what cannot be judged or trained on.
+    """
+    if not require:
+        raise ValueError("--require: is missing; say 'public <= 1%' or another limit")
+    limits.judge_limits({"verdict": "none"}, require)  # refuses what is none
+    about = labelled.read_label_facts(labels)
+    turns, people = int(about["judge"]), int(about["users"])
+    names = [
+        (p, c, u) for p in policies or [default_policy(corpus)] for c in conservative for u in units
+    ]
+    given = {k: v for k, v in settings.items() if v is not None}
+    tried: list[tuple[CrtStudy, PreparedData]] = []
+    for policy, cautious, unit in dict.fromkeys(names):
+        how = {**given, "policy": policy, "conservative": cautious, "unit": unit}
+        study = train_on_corpus.build_study(corpus, **how)
+        prepared = study_data.prepare_data(study, known=stored_rates(study.corpus))
+        tried.append(
+            (
+                train_on_corpus.fill_defaults_from_sizes(study, prepared, given),
+                train_on_corpus._attach_label_rates(study, prepared, labels),
+            )
+        )
+    pairs = max(prepared.labels["judged"] for _, prepared in tried if prepared.labels)
+    rows = tuple(
+        _advise_on_pair(study, prepared, pairs, require, turns) for study, prepared in tried
+    )
+    best = max(
+        (k for k, r in enumerate(rows) if r.meets),
+        key=lambda k: (1 - rows[k].redacted) * (2 - rows[k].private) / rows[k].noise,
+        default=None,
+    )
+    commands: list[list[str]] = []
+    if best is not None:
+        why, r = f"plan {best + 1}: keeps most text for its noise", rows[best]
+        options = {"policy": r.policy, "conservative": r.conservative, "labels": labels}
+        options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit, **given, "out": "model"}
+        named = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
+        asked = [("--require", text) for text in require]
+        commands = [
+            ["train", str(corpus), *(word for pair in named for word in pair)],
+            ["certify", "model", "--out", "certificate.html", *(w for pair in asked for w in pair)],
+        ]
+    else:
+        why, near = _explain_unmet(rows, about, hours)
+        if near:
+            commands = [
+                ["label", "sample", str(corpus), "--turns", str(near), "--out", "more-labels"]
+            ]
+    said = tuple(shlex.join(["crtlib", *words]) for words in commands)
+    return Advice(rows, best, why, said, turns, people, pairs)
+
+
+def _advise_on_pair(
+    study: CrtStudy, prepared: PreparedData, pairs: int, require: Sequence[str], turns: int
+) -> AdviceRow:
+    """A pair of policies on labels that have judged so many ``pairs``, which are ``turns``."""
+    rates, parts = rates_from_json(prepared.rates.to_json(), judged=pairs), prepared.prepared
+    prepared = replace(prepared, known=rates)
+    entered = odometer_run.odometer_fields(study.ready(), prepared)
+    meter = odometer_run.open_odometer(study.corpus, entered, init=study.init, protects=True)
+    with tempfile.TemporaryDirectory() as new:  # where there is no odometer, none is left
+        if not meter.folder.is_dir():
+            meter = replace(meter, folder=Path(new) / "odometer")
+            odometer.prepare_odometer(meter.folder, meter.facts["corpus"])
+        told = {**(prepared.labels or {}), "alpha": RATES_ALPHA, "judged": rates.judged}
+        spent = certify.with_current_bounds(meter.spent, told, meter.facts["corpus"])
+    ready = functools.cache(lambda epsilon: replace(study, epsilon=epsilon).ready())
+
+    def at(epsilon: float, rates: PolicyRates) -> dict[str, Any]:
+        """The limits as the certificate of a training would judge them, whether all are met, and
+        how often a guess is right."""
+        event = schedules.combine_phase_events(crt_study.schedule_phases(ready(epsilon)))
+        assert event is not None
+        screening = file_sources.Screening(entered["screening"], rates.gamma, rates.delta2)
+        holds = tuple(entered["holds"].items())
+        unit, relation = entered["unit"], entered["relation"]
+        sources: list[file_sources.FileSource] = [
+            file_sources.NoisedSource("this", unit, relation, (event,), screening, holds),
+            file_sources.ScreenedSource("public steps", screening),
+        ]
+        content = {
+            "rates": rates.to_json(),
+            "protects_all": True,
+            "delta": study.delta,
+            "accountant": study.accountant,
+            "oracle_on_real_text": training_record.reads_labels_of_real_text(study),
+        }
+        promise, why = training_record.preview_promise(content, sources, meter, spent)
+        said = {
+            "verdict": "void" if why else "holds",
+            "rates": content["rates"],
+            "spent_before": {"gamma": promise.gamma, "delta2": promise.delta2},
+            "guarantee": promise.guarantee(),
+            **promise.guesses(()),
+        }
+        judged, guess = limits.judge_limits(said, require), said["right_guess"][0]["at_most"]
+        return {"epsilon": epsilon, "noise": ready(epsilon).noise_multiplier, "guess": guess,
+                "judged": judged, "met": all(row["met"] for row in judged)}  # fmt: skip
+
+    tried = [at(epsilon, rates) for epsilon in TRIED_EPSILONS]
+    met = bisect_left(tried, True, key=lambda t: not t["met"])
+    taken = tried[max(met - 1, 0)]
+    enough = (
+        m for m in LABEL_MULTIPLES if at(taken["epsilon"], _rates_after_labels(rates, m))["met"]
+    )
+    times = 1.0 if met else next(enough, None)
+    covered = sum(s.end - s.start for spans in prepared.pi for s in spans)
+    return AdviceRow(
+        policy=study.policy,
+        conservative=study.conservative,
+        unit=study.unit,
+        meets=met > 0,
+        **{name: taken[name] for name in ("epsilon", "noise", "judged", "guess")},
+        private=len(parts.private) / max(1, len(parts.all)),
+        redacted=covered / max(1, sum(len(p.text) for p in prepared.points)),
+        rates={name: getattr(rates, name).to_json() for name in RATE_NAMES},
+        read=None if times is None else math.ceil(turns * times),
+        tried=tried,
+    )
+
+
+def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
+    """The rates after so many times as many labels, if policies fail as often as on these: a draw
+    of its own, which judges all pairs once more."""
+
+    def grown(rate: Rate) -> Rate:
+        if rate.how != "one_per_cluster":
+            return rate
+        (count, of), *again = (
+            (min(math.ceil(x * more), math.floor(n * more)), math.floor(n * more))
+            for x, n in ((rate.count, rate.of), *([rate.again] if rate.again else []))
+        )
+        upper = rate_upper_bound(count, of, *again, alpha=rates.alpha / 2)
+        return replace(rate, count=count, of=of, upper=upper, again=next(iter(again), None))
+
+    return replace(rates, **map_rates(vars(rates), grown))
+
+
+def _explain_unmet(
+    rows: Sequence[AdviceRow], about: Mapping[str, Any], hours: float
+) -> tuple[str, int | None]:
+    """Why no row meets the limits, and how many turns to draw, if that would help."""
+    near = min((r.read for r in rows if r.read is not None), default=None)
+    missing = " and ".join(_unmet_limits(rows))
+    if near is None:
+        why = f"none meets the limits, however many labels: {missing}; it takes better policies"
+        return why, None
+    needed, left = (
+        n * labelled.SECONDS_PER_TURN / 3600 for n in (near, near - int(about["judge"]))
+    )
+    why = f"none meets the limits ({missing}): needs {near:,} turns, {needed:.0f} hours"
+    if near > (people := int(about["users"])):
+        who = {"user": "people", "dialogue": "conversations"}[str(about["by"])]
+        return f"{why}; there are {people:,} {who}", None
+    if left > hours:
+        return f"{why}, {left:.0f} more than were read; --hours allows {hours:g}", None
+    return why, near
+
+
+def _unmet_limits(rows: Sequence[AdviceRow]) -> Iterator[str]:
+    """Each limit that no row meets, with the least that is certified."""
+    for judged in zip(*(r.judged for r in rows), strict=True):
+        if not any(row["met"] for row in judged):
+            limit = judged[0]["limit"]
+            every = [row["certified"] for row in judged if row["certified"] is not None]
+            share = limit.split()[0].rstrip("<=") in RATE_NAMES
+            least = at_most(min(every, default=0) * (100 if share else 1), 3) + " %" * share
+            yield f"{limit}: {f'at least {least}' if every else 'nothing is certified'} here"

@@ -1,0 +1,213 @@
+"""A training's line in the odometer: entered before its first step, closed after its last."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from confide import odometer, odometer_lines, spending, text_registry
+from confide.release import file_sources, gate
+from confide.training.training_facts import (
+    PROTECTING_KINDS,
+    SEEDED_NOISE_REASON,
+    TrainingFacts,
+    _judging_labels,
+    _screening_hash,
+    _training_rates,
+    hides_copies,
+    user_files_of_study,
+)
+from crtlib import files, outputs
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import MissRate
+from crtlib.files import StrPath
+from crtlib.models.folder import hash_tensors
+from crtlib.studies.crt_study import CrtStudy
+from crtlib.studies.study_data import PreparedData
+from crtlib.text import corpora
+from crtlib.training.methods import GuaranteeTerms
+from crtlib.training.phases import PrivacyEvent
+
+
+# --------------------------------------------------------------------------- the odometer
+@dataclass
+class OdometerRun:
+    """Enters one training into the odometer of its corpus and the registry: :meth:`start` before
+    its first step, :meth:`finish` after. ``mark`` is a file beside the checkpoint that names the
+    run and its place, so that one that goes on there is not counted twice. ``init``: what the model
+    starts from. ``secret``: nobody knows the noise; ``has_bound_for_missed``: there is some.
+    ``salt``: the key of hashes in what is shown."""
+
+    folder: Path
+    facts: dict[str, Any]
+    init: str
+    secret: bool
+    protects: bool
+    mark: Path | None = None
+    run: str = ""
+    entry: odometer_lines.OdometerEntry = field(init=False, repr=False)
+    registry: text_registry.Registry = field(
+        default_factory=lambda: text_registry.Registry(text_registry.registry_home())
+    )
+    salt: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
+
+    def start(self, events: Sequence[PrivacyEvent], resumed: bool) -> None:
+        """Enter the run with all that it may spend. One that goes on replaces what it had entered;
+        one that was killed before its first checkpoint counts, as it may have taken steps, and so
+        does one whose checkpoint was copied from elsewhere."""
+        every = [e for e in events if isinstance(e, SampledGaussian)]
+        self.run = secrets.token_hex(16)
+        if self.mark:
+            place = self.mark.resolve()
+            if resumed and self.mark.exists():
+                name, _, marked = self.mark.read_text().partition(" ")
+                self.run = name if marked == f"{place}\n" else self.run
+            files.write_text(self.mark, f"{self.run} {place}\n")  # first: a kill is no second run
+        self.entry = odometer.add_entry(
+            self.folder, registry=self.registry, run=self.run, state="started",
+            events=every if self.protects else None, **self.facts,
+        )  # fmt: skip
+
+    def finish(self, model: Path | None) -> None:
+        """Enter that the run is over, and the hashes of its model, whose weights are a file."""
+        hashes = (
+            {"model": outputs.hash_file(model), "tensors": hash_tensors(model.parent)}
+            if model
+            else {}
+        )
+        self.entry = odometer.add_later_entry(
+            self.folder, self.entry, registry=self.registry, state="finished", **hashes
+        )
+
+    @property
+    def spent(self) -> spending.SpentBudget:
+        """What was spent before on this text, and whether what it started from had learned it."""
+        run = self.run or None
+        bases = () if run else {self.facts["base"], self.facts["base_tensors"]} - {None}
+        return spending.read_history(self.folder, self.registry, run).spent(run, bases)
+
+    def origin(self) -> list[file_sources.FileSource]:
+        """What is known of the noise, and of the model that it started from: one of crtlib is in a
+        ledger here. What that one assumed of its own start is assumed here."""
+        known: list[file_sources.FileSource] = (
+            [] if self.secret else [file_sources.RawSource(SEEDED_NOISE_REASON)]
+        )
+        if not Path(self.init).is_dir():
+            return (
+                known
+                if self.init == "random"
+                else [*known, file_sources.BaseSource(self.init, "outside")]
+            )
+        lines = [*odometer.read_entries(self.folder), *self.registry.entries()]
+        hashes = {self.facts["base"], self.facts["base_tensors"]} - {None}
+        name = Path(self.init).name
+        if not any({e.model, e.tensors} & hashes for e in lines):
+            ours = (outputs.find_marker(self.init) or {}).get("command") == "train"
+            return [*known, file_sources.BaseSource(name, "unknown" if ours else "outside")]
+        before: list[file_sources.FileSource] = [
+            file_sources.BaseSource(f"what {name} started from", "outside")
+        ]
+        with contextlib.suppress(ValueError):  # of weights that were copied nothing else is here
+            if not (released := gate.read_release(self.init)).altered:
+                before = [s for s in released.sources if isinstance(s, file_sources.BaseSource)]
+        known.append(file_sources.BaseSource(name, "known"))
+        return [*known, *(s for s in before if s != file_sources.BaseSource(name, "known"))]
+
+    def told(self) -> dict[str, str]:
+        """Where the run is entered, for its record."""
+        return {"folder": str(self.folder.resolve()), "run": self.run,
+                "entry": self.entry.entry, "screening": self.entry.screening,
+                "before": " ".join(sorted({e.run for e in self.spent.entries})),
+                "forgotten": str(self.registry.forgotten(self.facts["corpus"]))}  # fmt: skip
+
+
+def open_odometer(
+    corpus: StrPath,
+    facts: TrainingFacts,
+    *,
+    init: str,
+    protects: bool,
+    place: StrPath | None = None,
+    secret: bool = True,
+    trials: int = 1,
+) -> OdometerRun:
+    """The odometer of a training, in ``place`` or beside its corpus, made where there is none; the
+    registry knows the corpus then. ``facts`` go into every line. Noise that is not ``secret``, as
+    it follows from a known seed, protects nobody.
+
+    Raises ``ValueError`` for the odometer of another corpus or a broken one, and where it cannot be
+    written.
+    """
+    sha = corpora.hash_corpus(corpus)
+    beside = odometer.find_odometer(corpus, sha)
+    home = Path(place) if place is not None else beside
+    if (beside / odometer_lines.LEDGER_FILE).is_file() and beside.resolve() != home.resolve():
+        raise ValueError(f"--odometer: {place}: this text has one already, {beside}; name that")
+    weights = Path(init) / "model.safetensors"
+    ours = {
+        "corpus": sha,
+        "base": outputs.hash_file(weights) if weights.is_file() else None,
+        "base_tensors": hash_tensors(init),
+        "about": corpora.max_points_per_unit(corpus),
+        "trials": trials,
+        **facts,
+    }
+    meter = OdometerRun(home, ours, init, secret, protects and secret)
+    try:
+        if home.is_dir():
+            odometer.prepare_odometer(home, sha, meter.registry)
+        files.check_writable(
+            next(p for p in (home.absolute(), *home.absolute().parents) if p.is_dir())
+        )
+        meter.registry.register(sha, corpora.hash_registry_units(corpus))
+    except OSError as error:
+        where = meter.registry.folder if str(meter.registry.folder) in str(error) else home
+        raise ValueError(f"odometer: {where} cannot be written; name a folder that can") from None
+    if home.is_dir():  # else it is made with its first line: what is refused before leaves none
+        odometer.check_odometer_corpus(home, odometer.read_entries(home), sha)
+    return meter
+
+
+def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
+    """What the line of a study says (:func:`open_odometer`)."""
+    rates = _training_rates(study, prepared)
+    both = {"trace": rates.trace, "public": rates.public}
+    counted = {
+        n: (r.count, r.of, *(r.again or ())) for n, r in both.items() if r.how == "one_per_cluster"
+    }
+    unit = "user" if study.how.by_user else study.unit
+    return {
+        "counted": {"labels": _judging_labels(study, prepared)["sha256"], **counted}
+        if counted
+        else {},
+        "unit": unit,
+        "method": study.method,
+        "relation": study.neighbouring_relation,
+        "screening": _screening_hash(study, corpora.hash_corpus(study.corpus)),
+        "gamma": rates.gamma,
+        "delta2": rates.delta2,
+        "holds": {} if unit == "turn" else corpora.max_points_per_unit(study.corpus)[unit],
+        "repeats_counted": True,
+        "hides_copies": hides_copies(study),
+        "brought": user_files_of_study(study),
+    }
+
+
+def has_bound_for_missed(study: CrtStudy) -> bool:
+    """Whether there is a bound for what a policy passes over: what the method promises where one
+    secret in two is, is asked for a step with much noise."""
+    if not study.noise_multiplier:
+        return False
+    half = MissRate(0.5)
+    terms = GuaranteeTerms(
+        gamma=half, delta2=MissRate(0.0), delta=1e-3, unit=study.unit, accountant="rdp",
+        neighbouring_relation="replace", public="",
+    )  # fmt: skip
+    promise = study.how.promise((SampledGaussian(0.1, 5.0, 1),), terms)
+    return promise is not None and promise.kind in PROTECTING_KINDS and promise.epsilon < math.inf

@@ -1,0 +1,188 @@
+"""Which point of a corpus holds which secret: by a list of values, or by what a policy flags.
+
+>>> import pathlib, tempfile
+>>> from crtlib.text.records import Point
+>>> file = pathlib.Path(tempfile.mkdtemp()) / "holders.csv"
+>>> _ = file.write_text("user,secret\\nann,Ada Lovelace\\nann,555 1234\\nbob,Kurt\\n")
+>>> texts = ["I am ada lovelace", "call 555-1234", "hello"]
+>>> points = [Point(str(i), "ann", text) for i, text in enumerate(texts)]
+>>> found = find_listed_holders([points], file, by="user", prior=0.001, posterior=0.1)
+>>> found.secrets, found.matrix().toarray().tolist(), found.unseen
+(['ann'], [[1.0, 1.0, 0.0]], 1)
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from crtlib.checks import check_allowed, check_choice
+from crtlib.files import StrPath
+from crtlib.screening import value_lists
+from crtlib.screening.policy import Policy, spoken_spans
+from crtlib.screening.value_lists import (
+    MIN_VALUE_CHARACTERS,
+    ListedValue,
+    ValueFinder,
+    search_form_of,
+)
+from crtlib.text.identity import normalise_unit_name
+from crtlib.text.records import Point
+
+PromiseUnit = Literal["value", "user"]
+SECRET_COLUMNS = ("user", "secret", "kind", "p", "r")
+
+
+@dataclass
+class SecretHolders:
+    """``examples`` are the ids of all points, ``secrets`` the names of what gets one promise each:
+    a value, or a user; ``pairs`` are (secret, example) by number. ``prior`` and ``posterior`` are
+    one a secret. ``unseen`` secrets stand nowhere."""
+
+    secrets: list[str] = field(repr=False)
+    examples: list[str] = field(repr=False)
+    pairs: list[tuple[int, int]] = field(repr=False)
+    prior: list[float] = field(repr=False)
+    posterior: list[float] = field(repr=False)
+    unseen: int
+
+    def matrix(self) -> sparse.csr_array:
+        """``(secrets, examples)`` of 0 and 1."""
+        where, shape = np.transpose(self.pairs), (len(self.secrets), len(self.examples))
+        return sparse.csr_array((np.ones(len(self.pairs)), (where[0], where[1])), shape=shape)
+
+
+def find_flagged_holders(
+    batches: Callable[[], Iterable[Sequence[Point]]],
+    policy: Policy,
+    *,
+    by: PromiseUnit,
+    prior: float,
+    posterior: float,
+) -> SecretHolders:
+    """Each value that ``policy`` flags somewhere is a secret; or each user is one, who holds all
+    points in which a value stands that is flagged in his.
+
+    Values that differ in spelling alone (as ``list:`` reads them) are one, and each is looked for
+    in all of the text: what the policy passed over elsewhere is held as well. A value that is too
+    short to look for is held where it is flagged.
+
+    Args:
+        batches: Reads the points, the same each time; they are read twice.
+    """
+    check_choice("by", by, ("value", "user"))
+    check_allowed("prior", prior, 0 < prior < 1, "in (0, 1)")
+    check_allowed("posterior", posterior, prior < posterior < 1, f"in ({prior:g}, 1)")
+    rows: dict[tuple[str, bool], ListedValue] = {}
+    users: dict[int, set[str]] = {}
+    flagged = list[set[int]]()
+    for points in batches():
+        for p, spans in zip(points, policy(points), strict=True):
+            values = [p.text[s.start : s.end] for s in spans]
+            each = {
+                rows.setdefault(search_form_of(v), ListedValue(v, "", len(rows))).number
+                for v in values
+            }
+            for number in each:
+                users.setdefault(number, set()).add(p.user)
+            flagged.append(each)
+    find = ValueFinder(
+        "--from-policy", [row for (n, _), row in rows.items() if len(n) >= MIN_VALUE_CHARACTERS]
+    )
+    names = {
+        row.number: {row.value} if by == "value" else users[row.number] for row in rows.values()
+    }
+    return _find_holders(batches(), find, names, lambda _: (prior, posterior), flagged=flagged)
+
+
+def find_listed_holders(
+    batches: Iterable[Sequence[Point]],
+    file: StrPath,
+    *,
+    by: PromiseUnit,
+    prior: float,
+    posterior: float | None,
+) -> SecretHolders:
+    """The values of a CSV or Parquet file ``user,secret[,kind][,p][,r]``, found as by ``list:``.
+
+    With ``by`` "user" a user's secret are all points that one of his values touches, whoever
+    wrote them. ``p`` and ``r`` go before ``prior`` and ``posterior``. Raises ``ValueError``, which
+    shows no value, for another table, or a secret with two promises.
+    """
+    table = _read_secret_table(Path(file), prior, posterior)
+    check_choice("by", by, ("value", "user"))
+    names = (
+        table.secret.tolist()
+        if by == "value"
+        else [normalise_unit_name(name) for name in table.user]
+    )
+    promises: dict[str, tuple[float, float]] = {}
+    for row, (name, *promise) in enumerate(zip(names, table.p, table.r, strict=True), 2):
+        if promises.setdefault(name, (promise[0], promise[1])) != tuple(promise):
+            raise ValueError(f"{file}, row {row}: p or r differs from an earlier row of its {by}")
+    find = ValueFinder(
+        str(file), [ListedValue(value, "", row) for row, value in enumerate(table.secret, 2)]
+    )
+    whose = {row: {name} for row, name in enumerate(names, 2)}
+    return _find_holders(batches, find, whose, promises.__getitem__, order=list(promises))
+
+
+def _find_holders(
+    batches: Iterable[Sequence[Point]],
+    find: ValueFinder,
+    names: Mapping[int, set[str]],
+    promise: Callable[[str], tuple[float, float]],
+    *,
+    order: Sequence[str] = (),
+    flagged: Sequence[set[int]] = (),
+) -> SecretHolders:
+    """Who holds what ``find`` finds in a point, and what was ``flagged`` there: of each number the
+    ``names`` of the secrets. They are told in this ``order``, or as they come."""
+    points = itertools.chain.from_iterable(batches)
+    pairs: list[tuple[str, int]] = []
+    examples: list[str] = []
+    for k, p in enumerate(points):
+        known = flagged[k] if flagged else set()
+        held = known.union(*(find(p.text[a:b])[1] for a, b in spoken_spans(p)))
+        each = sorted(set().union(*(names[number] for number in held)))
+        pairs += [(name, k) for name in each]
+        examples.append(p.id)
+    if not pairs:
+        raise ValueError("secrets=0: none of them stands in the text; there is nothing to protect")
+    seen = dict.fromkeys(name for name, _ in pairs)
+    every = order or list(seen)
+    secrets = [name for name in every if name in seen]
+    place = {name: i for i, name in enumerate(secrets)}
+    prior, posterior = map(list, zip(*map(promise, secrets), strict=True))
+    placed = [(place[name], k) for name, k in pairs]
+    return SecretHolders(secrets, examples, placed, prior, posterior, len(every) - len(secrets))
+
+
+def _read_secret_table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
+    table = value_lists.read_value_table(path, str(path))
+    names = [str(name) for name in table.columns]
+    if not {"user", "secret"} <= set(names) or set(names) - set(SECRET_COLUMNS):
+        words = all(re.fullmatch(r"[^\W\d]+", name) for name in names)
+        what = f"columns are {','.join(names)}" if words else "has no header"
+        raise ValueError(f"--secrets: {what}; a table needs user,secret[,kind][,p][,r]")
+    for name, given in (("p", prior), ("r", posterior)):
+        if name not in names and given is None:
+            raise ValueError("--posterior: must be given, there is no column r")
+        column = table[name] if name in names else [given] * len(table)
+        table[name] = pd.to_numeric(column, errors="coerce")
+    for name in ("user", "secret"):
+        empty = np.flatnonzero(table[name].str.strip() == "")
+        if len(empty):
+            raise ValueError(f"{path.name}, row {empty[0] + 2}, column {name}: is empty")
+    wrong = np.flatnonzero(~((table.p > 0) & (table.p < table.r) & (table.r < 1)))
+    if len(wrong):
+        raise ValueError(f"{path.name}, row {wrong[0] + 2}: must have 0 < p < r < 1")
+    return table

@@ -1,0 +1,268 @@
+"""Secret protection for a corpus of one's own: who holds which secret, and the plan.
+
+>>> import pathlib, tempfile
+>>> from crtlib.text import customersim, jsonl
+>>> home = pathlib.Path(tempfile.mkdtemp())
+>>> jsonl.write_jsonl(customersim.simulate_corpus(20, 0), home / "c.jsonl")
+>>> made = make_secret_plan(home / "c.jsonl", home / "plan", policy="regex:customersim", by="user",
+...             posterior=0.1, scales=(5.0,), steps=20, batch_size=8)
+>>> made.summary["secrets"], made.summary["by"]
+(20, 'user')
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from confide.screening.corpus import batch_dialogues
+from confide.training.secret_holders import (
+    PromiseUnit,
+    SecretHolders,
+    find_flagged_holders,
+    find_listed_holders,
+)
+from crtlib import outputs
+from crtlib.accounting import secret_protection
+from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.secret_protection import ProtectionPlan
+from crtlib.checks import check_allowed
+from crtlib.files import StrPath
+from crtlib.screening import policies
+from crtlib.screening.policies import policy_by_name, policy_digest, strip_paths
+from crtlib.text import corpora, data_points
+from crtlib.text.records import Corpus, Point
+from crtlib.text.screened_folder import make_pseudonym
+from crtlib.training.phases import PrivacyEvent
+
+DEFAULT_BATCH_SIZE, DEFAULT_EPOCHS = 64, 8
+"""Batch size and passes over the text of a plan, where they are not given."""
+PUBLIC_PLAN_FILES = ("plan.json", "weights.parquet")
+PUBLIC_KNOWLEDGE = "which points hold which secret, and the weights"
+SECRET_LIST_NAME = "a list of secrets"
+"""What stands in the place of a policy's name where the secrets come from a table."""
+
+
+@dataclass(frozen=True)
+class SecretPlanResult:
+    """A plan of a corpus: its ``summary`` without names, and the ``table`` of all that were tried,
+    with what ``why`` the one was taken for."""
+
+    plan: ProtectionPlan
+    summary: dict[str, Any]
+    table: pd.DataFrame
+    why: str
+
+    def text(self) -> str:
+        """For a terminal."""
+        shown = self.table.to_string(index=False, float_format="{:.4g}".format)
+        lines = [
+            f"secrets {self.summary['secrets']:,} ({self.summary['by']}s) · "
+            f"{self.summary['held']:,} of {self.summary['examples']:,} points hold one",
+            *([shown, self.why] if len(self.table) > 1 else []),
+            f"noise {self.plan.noise_multiplier:.4g} · {self.plan.steps:,} steps of about "
+            f"{self.plan.batch_size:g} · {100 * self.plan.kept:.1f} % of the text is kept",
+        ]
+        if self.summary["unseen"]:
+            lines.append(f"note: {self.summary['unseen']:,} secrets stand nowhere in the text")
+        return "\n".join(lines)
+
+
+def make_secret_plan(
+    corpus: StrPath,
+    out: StrPath,
+    *,
+    table: StrPath | None = None,
+    policy: str | None = None,
+    by: PromiseUnit = "value",
+    unit: str = "turn",
+    prior: float = 0.001,
+    posterior: float | None = None,
+    steps: int | None = None,
+    batch_size: float | None = None,
+    scales: Sequence[float] = (2.0, 5.0, 10.0, math.inf),
+    take: float | None = None,
+    targets: str = "sqrt",
+    neighbouring_relation: str = "reference",
+    force: bool = False,
+) -> SecretPlanResult | None:
+    """Who holds which secret in ``corpus``, and the plan under which each keeps its promise, in the
+    folder ``out``; None where it is there already, made of the same.
+
+    The secrets are the values of ``table`` (``user,secret[,kind][,p][,r]``) or what ``policy``
+    flags; ``by`` says what gets one promise. Of several ``scales`` the one that ``take`` names is
+    written, or else that which keeps most text for its noise. ``plan.json`` and
+    ``weights.parquet`` (with pseudonyms) are public files, all others private.
+    """
+    if (table is None) == (policy is None):
+        raise ValueError("--secrets, --from-policy: give exactly one of the two")
+    inputs = {"corpus": corpus} | ({"secrets": table} if table is not None else {})
+    named = (
+        {"policy": strip_paths(policy), "policy_sha256": policy_digest(policy)} if policy else {}
+    )
+    promise: dict[str, Any] = {"by": by, "prior": prior, "posterior": posterior}
+    how = {"targets": targets, "neighbouring_relation": neighbouring_relation}
+    options = {**named, **promise, **how, "unit": unit, "steps": steps, "batch_size": batch_size,
+               "scales": [str(s) for s in scales], "take": str(take)}  # fmt: skip
+    recipe: dict[str, Any] = {"command": "protect", "options": options, "inputs": inputs,
+                              "key": "key"}  # fmt: skip
+    if outputs.is_up_to_date(out, **recipe):
+        return None
+    with outputs.staged_folder(out, public=PUBLIC_PLAN_FILES, force=force, **recipe) as part:
+        points = partial(_point_batches, corpus, unit)
+        if table is not None:
+            found = find_listed_holders(points(), table, **promise)
+        elif posterior is None:
+            raise ValueError("--posterior: must be given with --from-policy")
+        else:
+            found = find_flagged_holders(points, policy_by_name(policy or ""), **promise)
+        matrix, n = found.matrix(), len(found.examples)
+        batch = min(DEFAULT_BATCH_SIZE, max(1, n // 10)) if batch_size is None else batch_size
+        count = max(1, math.ceil(DEFAULT_EPOCHS * n / batch)) if steps is None else steps
+        check_allowed("steps", count, count >= 1, "at least 1")
+        budget: dict[str, Any] = {"steps": count, "batch_size": batch, **how}
+        plans = [
+            secret_protection.plan_protection(
+                matrix, np.array(found.prior), np.array(found.posterior), scale=s, **budget
+            )
+            for s in scales
+        ]
+        chosen, why = _choose_plan(plans, take)
+        summary = _plan_summary(chosen, found, matrix) | {"unit": unit, "by": by}
+        summary["corpus_sha256"] = corpora.hash_text_as_read(corpus)
+        _write_plan(part, chosen, found, summary, outputs.load_or_make_key(part / "key"))
+    return SecretPlanResult(chosen, summary, secret_protection.compare_plans(plans), why)
+
+
+def _point_batches(corpus: StrPath, unit: str) -> Iterator[tuple[Point, ...]]:
+    for batch in batch_dialogues(corpora.read_dialogues(corpus)):
+        yield data_points.make_points(Corpus("", tuple(batch)), unit)
+
+
+def _choose_plan(plans: Sequence[ProtectionPlan], take: float | None) -> tuple[ProtectionPlan, str]:
+    """The plan that is written, and why."""
+    if take is not None:
+        chosen = next((p for p in plans if p.scale == take), None)
+        if chosen is None:
+            scales = ", ".join(f"{p.scale:g}" for p in plans)
+            raise ValueError(f"--take: {take:g} must be one of {scales}")
+        return chosen, f"take {take:g}: as you say"
+    best = max(plans, key=lambda p: p.kept / p.noise_multiplier)
+    most = max(plans, key=lambda p: p.scale)
+    noise = best.noise_multiplier / most.noise_multiplier
+    lost = 100 * (most.kept - best.kept)
+    return best, (
+        f"take {best.scale:g}: {noise:.2g} times the noise of {most.scale:g} for {lost:.1f} % of "
+        "the text; --take names another"
+    )
+
+
+def _plan_summary(
+    plan: ProtectionPlan, found: SecretHolders, matrix: sparse.csr_array
+) -> dict[str, Any]:
+    name = {"rounds": "steps", "certified_gap": "gap"}
+    plain = {name.get(k, k): "inf" if v == math.inf else v for k, v in plan.summary().items()}
+    pairs = sorted({(float(p), float(r)) for p, r in zip(plan.prior, plan.promised, strict=True)})
+    held = len(np.unique(matrix.indices))
+    return {"schema": "crtlib/plan/1", **plain, "binding": len(plan.binding), "held": held,
+            "unseen": found.unseen, "promises": pairs}  # fmt: skip
+
+
+def _write_plan(
+    part: Path, plan: ProtectionPlan, found: SecretHolders, summary: dict[str, Any], key: bytes
+) -> None:
+    examples = [make_pseudonym(key, "id", e) for e in found.examples]
+    names = [make_pseudonym(key, "secret", s) for s in found.secrets]
+    tables = plan.tables(examples, names)
+    columns = {"prior": "p", "promised": "r", "posterior_kl": "posterior"}
+    told = tables["secrets"].rename(columns=columns)[["secret", "p", "r", "posterior", "examples"]]
+    pairs = [(names[k], examples[i]) for k, i in found.pairs]
+    for name, table in {
+        "weights": tables["weights"].sort_values("example"),
+        "secrets": told,
+        "holders": pd.DataFrame(pairs, columns=["secret", "example"]),
+        "names": pd.DataFrame({"secret": names, "name": found.secrets}),
+    }.items():
+        table.to_parquet(part / f"{name}.parquet", index=False)
+    text = json.dumps(outputs.with_keyed_hashes(summary, key), indent=1, allow_nan=False) + "\n"
+    (part / "plan.json").write_text(text, encoding="utf-8")
+
+
+def read_secret_plan(
+    folder: StrPath, corpus: StrPath, text: Corpus
+) -> tuple[ProtectionPlan, dict[str, Any], Sequence[Point]]:
+    """The plan that :func:`make_secret_plan` wrote of this corpus, which holds this text, its
+    summary with the policy, and the points. Refuses what is no plan, and one of another corpus."""
+    home = Path(folder)
+    marked = outputs.require_marker(home)
+    if marked["command"] != "protect":
+        raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
+    summary, key = (
+        json.loads((home / "plan.json").read_bytes()),
+        outputs.load_or_make_key(home / "key"),
+    )
+    summary["policy"] = marked["options"].get("policy", SECRET_LIST_NAME)
+    made_for, this = (
+        summary.get("corpus_hmac"),
+        outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key),
+    )
+    if made_for is None:
+        raise ValueError(f"--plan: {folder} was made of a table, for no corpus that is known")
+    if made_for != this:
+        raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {this[:4]}…")
+    points = data_points.make_points(text, summary["unit"])
+    weights = pd.read_parquet(home / "weights.parquet").set_index("example")
+    names = [make_pseudonym(key, "id", p.id) for p in points]
+    if sorted(names) != weights.index.tolist():
+        raise ValueError("--plan: was made for other points; make it again with 'crtlib protect'")
+    told, holds = (pd.read_parquet(home / f"{n}.parquet") for n in ("secrets", "holders"))
+    where = (pd.Index(told.secret).get_indexer(pd.Index(holds.secret)),
+             pd.Index(names).get_indexer(pd.Index(holds.example)))  # fmt: skip
+    matrix = sparse.csr_array((np.ones(len(holds)), where), shape=(len(told), len(names)))
+    weights = weights.loc[names]
+    kept_weight = float(weights.weight.sum())
+    same = "noise_multiplier", "steps", "batch_size", "targets", "neighbouring_relation"
+    return ProtectionPlan(
+        incidence=matrix,
+        prior=told.p.to_numpy(),
+        promised=told.r.to_numpy(),
+        weights=weights.weight.to_numpy(),
+        bound=kept_weight / (1 - summary["gap"]),
+        probabilities=weights.sampling_probability.to_numpy(),
+        certain=summary["in_every_batch"],
+        binding=np.arange(0),
+        scale=float(summary["scale"]),
+        **{name: summary[name] for name in same},
+    ), summary, points  # fmt: skip
+
+
+def user_files_of_plan(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the user brought that decided which secrets the plan knows, by names that may be shown:
+    a list, or files of the policy."""
+    if summary["policy"] == SECRET_LIST_NAME:
+        return ("the list of secrets",)
+    return policies.user_supplied_parts(summary["policy"])
+
+
+def account_secrets(
+    done: Sequence[PrivacyEvent], plan: ProtectionPlan, folder: StrPath
+) -> pd.DataFrame:
+    """What was promised of each secret, and what was done, from the events of the run."""
+    names = pd.read_parquet(Path(folder) / "secrets.parquet").secret
+    events = [e for e in done if isinstance(e, WeightedGaussian)]
+    bound, _ = secret_protection.secret_guess_bounds(
+        events, plan.incidence, prior=plan.prior, neighbouring_relation=plan.neighbouring_relation
+    )
+    # A plan meets its promises to 1e-9: the last digits of a binding one are no broken promise.
+    held = np.where(bound <= plan.promised * (1 + 1e-9), np.minimum(bound, plan.promised), bound)
+    table = {"secret": names, "prior": plan.prior, "promised": plan.promised, "posterior": held}
+    return pd.DataFrame({**table, "examples": np.diff(plan.incidence.indptr)})

@@ -1,0 +1,632 @@
+"""A corpus of one's own: screen it, train on it, attack the model, and say what is promised.
+
+>>> import tempfile
+>>> from pathlib import Path
+>>> from crtlib.text import customersim, jsonl
+>>> folder = Path(tempfile.mkdtemp())
+>>> jsonl.write_jsonl(customersim.simulate_corpus(20, 0, "paper"), folder / "dialogues.jsonl")
+>>> trained = train(folder / "dialogues.jsonl", unit="turn", method="sgd", epochs=1)
+>>> trained.promise
+'no guarantee: this method adds no noise'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from confide import recipe as recipes
+from confide.recipe import LanguageRecipe, Recipe, SecretPlanRecipe
+from confide.release import file_sources
+from confide.reports import model_card
+from confide.screening.corpus import (
+    PolicyPair,
+    count_corpus_labels,
+    default_policy,
+    judge_policies,
+    stored_rates,
+    without_bounds_if_from_file,
+)
+from confide.training import odometer_run, record_sources, training_facts, training_record
+from confide.training.odometer_run import OdometerRun
+from confide.training.training_facts import CardWriter, TrainingFacts
+from confide.training.training_record import TrainingResult, work_folder
+from crtlib import files, outputs
+from crtlib.accounting import ledger
+from crtlib.accounting.events import WeightedGaussian
+from crtlib.files import StrPath
+from crtlib.models import pretrained, smollm2
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.screening import policies
+from crtlib.screening.policy import spoken_spans
+from crtlib.studies import crt_study, study_data, study_run
+from crtlib.studies.crt_study import CrtStudy, StudyRow
+from crtlib.studies.study_data import PreparedData
+from crtlib.studies.study_run import TrainedStudy
+from crtlib.text import corpora, screened_folder, templates
+from crtlib.text.tokenizer import adapt_tokenizer, train_bpe
+from crtlib.training import loop, methods, parallel, schedules
+from crtlib.training.devices import device_by_name
+from crtlib.training.run_state import TrainingRun
+
+MIN_DIALOGUES = 12
+"""Dialogues that a corpus needs at least, so that some can be held out."""
+
+MAX_CONTEXT_TOKENS = 1024
+"""Tokens that a pre-trained model reads at once, at most, where nobody says how many."""
+
+PLAN_CLIP_NORM = 0.1
+"""Largest norm of a point's gradient in a training with a plan."""
+
+OPERATIONS_PER_SECOND = {"cpu": 4e10, "cuda": 2e13}
+"""Operations a second that the hours of a training are reckoned with: those of one core, measured
+with SmolLM2 and with LSTMs of 64 and 512 units, and a cautious guess for a GPU."""
+
+MODEL_OPTIONS = {"init", "model", "width", "layers", "vocab_size", "lora"}
+"""Options that say which model is trained."""
+
+UNFINISHED_FILES = ("unfinished.pt", "unfinished.run")
+"""What an unfinished training has in the folder beside its model: a checkpoint, and its name."""
+
+
+@dataclass(frozen=True)
+class PendingTraining:
+    """A training that can begin: all that can be refused has been. ``fit`` trains, ``entered`` is
+    what the odometer says of it, ``finish`` says what came of it. ``protects``: its noise, for
+    each point."""
+
+    fit: Callable[..., Any]
+    entered: dict[str, Any]
+    protects: bool
+    finish: Callable[[Any, OdometerRun], TrainingResult]
+
+
+def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
+    """The study that trains on a corpus of one's own: a tenth of it validates, a tenth tests.
+
+    ``settings`` are fields of :class:`CrtStudy`; None is one that is not given. The policy is then
+    the corpus' own, and the conservative one the same. A screened folder is read as it was
+    screened. Raises ``ValueError`` for a corpus that is too small, and where no policy is known to
+    fit.
+    """
+    settings = _settings_from_corpus(corpus, {k: v for k, v in settings.items() if v is not None})
+    size = len(corpora.load_corpus(corpus))
+    heldout = max(1, size // 10)
+    if size < MIN_DIALOGUES:
+        raise ValueError(
+            f"{corpus}: has {size} dialogues, at least {MIN_DIALOGUES} are needed to hold some out"
+        )
+    chosen: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
+    chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
+    chosen |= {"duplicates": "mask_private", "coin": "text"}
+    init = settings.get("init", "random")
+    if init != "random":
+        if crt_study.is_corpus(init):  # which may be this very text
+            raise ValueError(f"init={init!r}: must be random or a model, and is a corpus")
+        plain = screened_folder.is_screened_folder(corpus) or not templates.read_chat_template(
+            pretrained.resolve_model_path(init)
+        )
+        chosen |= {"context": MAX_CONTEXT_TOKENS, "template": "speaker" if plain else "chat"}
+        settings["model"] = "pretrained"
+    return CrtStudy(
+        corpus=str(Path(corpus).resolve()),
+        dialogues=size - 2 * heldout,
+        heldout=heldout,
+        **chosen | settings,
+    )
+
+
+def default_hyperparameters(parameters: int, *, adapters: bool) -> dict[str, Any]:
+    """What nobody names, by the number of parameters, and whether adapters alone are trained: a
+    model that has read the internet is not trained at the rate of one that has read nothing.
+    Learning rates (Adam) of public and private steps, epochs, points of a batch.
+
+    >>> [default_hyperparameters(n, adapters=False)["learning_rate"] for n in (50_000, 135_000_000)]
+    [0.01, 2e-05]
+    """
+    names = ("learning_rate", "private_learning_rate", "epochs", "batch_size")
+    if adapters:
+        values = (2e-4, 5e-4, 4, 512)
+    elif parameters < 5_000_000:
+        values = (1e-2, 5e-3, 8, 64)
+    else:
+        values = (1e-3, 1e-3, 4, 256) if parameters < 50_000_000 else (2e-5, 1e-4, 4, 512)
+    return dict(zip(names, values, strict=True))
+
+
+def model_for_budget(
+    hours: float, turns: int, device: str, epochs: int | None = None
+) -> dict[str, Any]:
+    """The model that is trained on so many turns (30 tokens each) in so many hours: SmolLM2 with
+    adapters where it can be read here and they suffice, else the widest LSTM for which they do, of
+    64 units at least. No clock is read, so that a training can go on elsewhere. Of the turns
+    the rounded number counts alone: the choice leaves with the model.
+
+    >>> [model_for_budget(hours, 10**6, "cpu")["width"] for hours in (0.01, 5, 50)]
+    [64, 128, 1024]
+    """
+    most = (
+        hours
+        * 3600
+        * OPERATIONS_PER_SECOND[device.partition(":")[0]]
+        / (6 * 30 * file_sources.round_down_points(turns))
+    )
+
+    def fits(parameters: int, *, adapters: bool = False) -> bool:
+        return (
+            parameters
+            * (epochs or default_hyperparameters(parameters, adapters=adapters)["epochs"])
+            <= most
+        )
+
+    if not smollm2.missing_smollm2_packages() and fits(smollm2.SMOLLM2_PARAMETERS, adapters=True):
+        return {"init": smollm2.SMOLLM2_NAME, "lora": 8}
+    return {"width": max((w for w in (128, 256, 512, 1024) if fits(8 * w * (w + 128))), default=64)}
+
+
+def fill_defaults_from_sizes(
+    study: CrtStudy, prepared: PreparedData, given: TrainingFacts
+) -> CrtStudy:
+    """The study with what was not ``count_corpus_labels`` chosen by the sizes of its model and of
+    its text. A batch has a tenth of the points at most; delta is the largest power of ten that is
+    at most a tenth of one over the private points.
+
+    Private batches are Poisson samples of ``batch_size`` points in expectation, or up to a quarter
+    more, or of the share ``sampling_probability``; public ones have as many. All that is chosen
+    leaves, so of the number of private points it may know the rounded one alone.
+    """
+    if study.brings_vocabulary:
+        parameters = pretrained.count_config_parameters(
+            pretrained.load_model_config(pretrained.resolve_model_path(study.init))
+        )
+    else:
+        parameters = sum(p.numel() for p in build_model(study.shape(), 0).parameters())
+    rule = default_hyperparameters(parameters, adapters=study.lora > 0)
+    most = rule.pop("batch_size")
+    exact = training_facts.count_private_points(study, prepared)
+    count = file_sources.round_down_points(exact)
+    points = count if exact else len(prepared.prepared.all)
+    size = given.get("batch_size") or max(1, min(most, points // 10))
+    q = given.get("sampling_probability") or min(1.0, size / count)
+    bound = max(1, 5 * count // 4)  # the exact number is no larger
+    fixed = rule | {
+        "delta": float(f"1e-{math.ceil(math.log10(10 * bound))}"),
+        "clip_norm": 1.0,
+        "pub_passes": max(1, min(10, count // max(1, len(prepared.prepared.public)))),
+    }
+    chosen = fixed | {k: v for k, v in given.items() if k in fixed}
+    return replace(
+        study, **chosen, batch_size=size, sampling_probability=q, normaliser=max(1.0, q * count)
+    )
+
+
+def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str, Any]:
+    """``settings`` with what the corpus decides: its policy, or how it was screened."""
+    method = methods.method_by_name(settings.get("method", "crt"))
+    if not screened_folder.is_screened_folder(corpus):
+        settings.setdefault("unit", "turn")
+        if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
+            settings |= {"conservative": "everything"}
+        if "policy" not in settings and "policy" in method.reads:
+            settings["policy"] = default_policy(corpus, "none" if method.name == "sgd" else "")
+        return {"conservative": settings.get("policy", "everything")} | settings
+    if method.reads_raw or method.flags_tokens:
+        raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
+    before = screened_folder.read_screening_summary(corpus)
+    own: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
+    own |= {"unit": before["unit"], "dedup": "none", "canaries": 0, "gamma": 0.0}
+    own |= {"duplicates": "mask_private"}
+    for name, value in settings.items():
+        if name in own and value not in (own[name], 0, "all"):
+            raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")
+    return settings | own
+
+
+def train(
+    what: Recipe | StrPath,
+    /,
+    *,
+    card: CardWriter | None = None,
+    progress: bool = False,
+    study: TrainingFacts | None = None,
+    **names: Any,
+) -> Any:
+    """Train on a corpus as a recipe says, attack the model, and say what it promises.
+
+    Batches, and a key for the noise of each step, come from the operating system, unless the noise
+    is to be repeatable: then they follow from the seed, which is right for an experiment and wrong
+    for a release. The run is entered in the odometer of the corpus
+    (:mod:`confide.odometer`) before its first step. An unfinished training goes on from
+    the folder ``OUT.work`` beside its model. Of several processes
+    (:mod:`crtlib.training.parallel`) all call it; the first one alone enters the run, attacks the
+    model, promises and writes.
+
+    Args:
+        what: A recipe (:mod:`confide.recipe`), or a corpus and the names of a recipe's fields.
+        card: Makes the model's README.md of ``TrainingResult.facts``.
+        study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
+
+    Returns:
+        :class:`TrainingResult`; None in a process that does not lead.
+
+    Raises:
+        ValueError: For what cannot be trained on; nothing is written then, and nothing spent.
+    """
+    recipe = what if isinstance(what, Recipe) else recipes.make_recipe({"corpus": what, **names})
+    if recipe.workers is not None:
+        torch.set_num_threads(recipe.workers)
+    device = device_by_name(recipe.device)
+    if ":" in device and parallel.process_group().size > 1:  # each takes the GPU of its own number
+        raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
+    if isinstance(recipe, LanguageRecipe) and not study:
+        recipe = _resolve_model(recipe, device)
+    inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
+    before = outputs.hash_inputs(inputs)
+    study_data.clear_corpus_caches()
+    _check_output(recipe, inputs.values())
+    if isinstance(recipe, SecretPlanRecipe):
+        job = _prepare_plan(recipe, device)
+    else:
+        job = _prepare_study(recipe, device, study or {})
+    aside = None if recipe.out is None else work_folder(recipe.out)
+    secret = not getattr(recipe, "repeatable_noise", False)
+    checkpoint, mark = (aside / name if aside else None for name in UNFINISHED_FILES)
+    fit = partial(
+        job.fit, checkpoint=checkpoint, secure=secret, memory=recipe.memory, progress=progress
+    )
+    if not parallel.process_group().leads:
+        fit()
+        return None
+    taken = f"--out: {aside} is in use by another training"  # two of them would be one run
+    with files.lock_folder(aside, taken) if aside else contextlib.nullcontext():
+        try:
+            meter = odometer_run.open_odometer(
+                recipe.corpus, job.entered, init=recipe.init, protects=job.protects,
+                place=recipe.odometer, secret=secret, trials=getattr(recipe, "trials", 1),
+            )  # fmt: skip
+            meter.mark = mark
+            outputs.check_inputs_unchanged(inputs, before)  # now, while nothing is spent
+            made = job.finish(fit(on_start=meter.start), meter)
+            trained = _attach_promise(made, recipe, meter)
+            outputs.check_inputs_unchanged(inputs, before)
+            if recipe.out is None:
+                meter.finish(None)
+            else:
+                training_record.write_training(trained, recipe.out, before, meter, card, device)
+                _remove_checkpoint(recipe.out)
+            return trained
+        finally:
+            if aside:
+                with contextlib.suppress(OSError):  # it holds what goes on later, or results
+                    aside.rmdir()
+
+
+def _resolve_model(recipe: LanguageRecipe, device: str) -> Recipe:
+    """The recipe with the model that its hours allow, where none is named."""
+    given = recipe.model_dump(exclude_unset=True)
+    hours = given.pop("core_hours", None)
+    if named := sorted(MODEL_OPTIONS & given.keys()):
+        if hours is not None:
+            raise recipes.InvalidOption(
+                "core_hours", f"chooses the model, and {named[0]} is given", str(hours)
+            )
+        return recipe
+    if hours is None and (device == "cpu" or smollm2.missing_smollm2_packages()):
+        return recipe
+    turns = sum(len(d.turns) for d in corpora.read_dialogues(recipe.corpus))
+    chosen = model_for_budget(hours or 1.0, turns, device, recipe.epochs)
+    return recipes.make_recipe({"method": recipe.method} | given | chosen)
+
+
+def _prepare_study(recipe: Recipe, device: str, fixed: TrainingFacts) -> PendingTraining:
+    """A training of a study, with the fields of it that are ``fixed``."""
+    r: Any = recipe
+    ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
+    if both := sorted({*dict(recipe)} & {*fixed} - ablated):
+        raise ValueError(f"study={both[0]!r}: is an option of the training; give it as one")
+    precision = "float32" if device == "cpu" else "bfloat16"
+    same = dict(recipe) | {
+        "embedding": r.width, "hidden": r.width,
+        "neighbouring_relation": getattr(r, "neighbouring", None),
+        "precision": precision if r.dtype == "auto" else r.dtype,
+    }  # fmt: skip
+    if auto := r.canaries == "auto":
+        from crtlib.attacks.run_audit import MIN_AUDIT_CANARIES
+
+        same["canaries"] = MIN_AUDIT_CANARIES
+    if r.canaries and (auto or r.copies == 1):
+        same |= {"audited": True, "copies": 1}
+    shared = same.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
+    named = {n: same[n] for n in shared if same[n] is not None} | dict(fixed)
+    study = build_study(recipe.corpus, **named)
+    digests = {name: policies.policy_digest(name) for name in (study.policy, study.conservative)}
+    prepared = _prepare_data(study)  # refuses before anything is written
+    study = fill_defaults_from_sizes(study, prepared, named)
+    if auto:
+        study = replace(study, canaries=_canaries_for_power(study.ready(), r.power))
+        prepared = _prepare_data(study)
+        study = fill_defaults_from_sizes(study, prepared, named)
+    prepared = _attach_label_rates(study, prepared, getattr(r, "labels", None))
+
+    def finish(fitted: TrainedStudy, meter: OdometerRun) -> TrainingResult:
+        policies.check_policies_unchanged(digests, digests.values())
+        rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(done)
+        settings = _portable_settings(done)
+        facts = _study_facts(done, fitted, rows) | {"settings": settings}
+        return TrainingResult(
+            run=fitted.run,
+            facts=facts,
+            lines=_summary_lines(done, fitted, rows, facts),
+            settings=settings,
+            saved={
+                "tokenizer": fitted.data.tokenizer,
+                "spec": fitted.spec,
+                "template": fitted.data.template.source,
+            },
+            sources=record_sources.collect_training_sources(done, fitted, meter),
+            record=training_record.record_study(done, fitted, guarantee, meter),
+            study=done,
+            fitted=fitted,
+            rows=rows,
+        )
+
+    fit = partial(
+        study_run.fit_study, study, prepared=prepared, device=device, before=True,
+        gradient_checkpointing=r.gradient_checkpointing,
+    )  # fmt: skip
+    done = study.ready()
+    return PendingTraining(
+        fit,
+        odometer_run.odometer_fields(done, prepared),
+        odometer_run.has_bound_for_missed(done),
+        finish,
+    )
+
+
+def _portable_settings(study: CrtStudy) -> dict[str, Any]:
+    """The fields of a study, without paths of this machine."""
+    each = asdict(study) | {"corpus": Path(study.corpus).name}
+    if study.brings_vocabulary:
+        each["init"] = pretrained.base_model_name(study.init)
+    if study.template not in templates.CANDIDATE_TEMPLATES:
+        each["template"] = "chat"  # of the folder that is written
+    return each | {n: policies.strip_paths(each[n]) for n in ("policy", "conservative")}
+
+
+def _count_parameters(model: nn.Module) -> dict[str, int]:
+    every = [*model.parameters()]
+    return {
+        "parameters": sum(p.numel() for p in every),
+        "trained_parameters": sum(p.numel() for p in every if p.requires_grad),
+    }
+
+
+def _study_facts(study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow]) -> dict[str, Any]:
+    d = fitted.data
+    ppl = next(x for name, _, _, x in rows if name == "test_ppl")
+    sequences, _ = d.tokenizer.encode_marked(d.test)
+    own_words = study.template != "speaker"
+    counted = study_run.predicted_token_masks(
+        [*d.test], sequences, d.tokenizer, own_words=own_words
+    )
+    tokens = sum(w * int(n.sum()) for w, n in zip(d.test.values(), counted, strict=True))
+    letters = sum(w * (b - a) for p, w in d.test.items() for a, b in spoken_spans(p))
+    return {
+        **_count_parameters(fitted.run.model),
+        "base": pretrained.base_model_name(study.init) if study.brings_vocabulary else None,
+        "recurrent": fitted.spec is not None and fitted.spec.recurrent,
+        "adapters": bool(study.lora),
+        "corpus": {"name": Path(study.corpus).name, "points": len(d.points)},
+        "perplexity": ppl,
+        "vocabulary": d.tokenizer.vocab_size,
+        "bits_per_character": math.log2(ppl) * tokens / letters,
+    }
+
+
+def _summary_lines(
+    study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow], facts: TrainingFacts
+) -> list[str]:
+    """Sizes, noise, perplexity, the attack."""
+    run, lines = fitted.run, []
+    n = {name: value for name, _, _, value in rows}
+    if run.events:
+        steps = sum(event.steps for event in run.events)
+        lines.append(
+            f"private {n['n_private']:,.0f} points · noise {study.noise_multiplier:.4g} · "
+            f"{steps:,} steps of about {study.normaliser:.0f} · q {study.sampling_probability:.4g}"
+        )
+    public = f"public  {n['n_public']:,.0f} points · {run.updates['public']:,} steps"
+    if study.lora:
+        public += (
+            f" · LoRA {study.lora}: {facts['trained_parameters']:,} of {facts['parameters']:,}"
+        )
+    before = fitted.before.get("ppl")
+    start = "" if before is None else f"{before:.4g} before, "
+    lines += [
+        public,
+        f"held-out perplexity {start}{facts['perplexity']:.4g} after, of {facts['vocabulary']:,} "
+        f"tokens: {facts['bits_per_character']:.3g} bits a character, "
+        "which alone compares vocabularies",
+    ]
+    for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
+        if bits := [value for name, _, _, value in rows if name == metric]:
+            each = " ".join(f"{x:.1f}" for x in bits)
+            lines.append(f"exposure of {len(bits)} canaries, in bits{how}: {each}")
+    return lines
+
+
+def _canaries_for_power(study: CrtStudy, power: float) -> int:
+    """Canaries for an audit of this power, of a point's noise."""
+    from crtlib.attacks import run_audit
+
+    event = schedules.combine_phase_events(crt_study.schedule_phases(study))
+    if event is None or not event.noise_multiplier:
+        return run_audit.MIN_AUDIT_CANARIES
+    spent = partial(
+        ledger.epsilon, delta=study.delta, accountant=study.accountant,
+        neighbouring_relation="replace",
+    )  # fmt: skip
+    half = replace(event, noise_multiplier=event.noise_multiplier / 2)
+    return run_audit.count_canaries_needed(
+        spent(event), spent(half), delta=study.delta, power=power
+    )
+
+
+def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
+    """A training with a plan of ``crtlib protect``: all of the text, and noise by secret.
+
+    Its noise is counted for secrets, not for points, so to certificates of other runs it is one
+    without protection. The vocabulary is that of ``init`` or single bytes: a point that holds no
+    secret for the plan may hold one that its policy missed.
+    """
+    from confide.training import secret_plans
+
+    if parallel.count_launched_processes() > 1:
+        raise ValueError("--plan: must be trained in one process, without torchrun")
+    text = corpora.load_corpus(recipe.corpus)
+    plan, summary, points = secret_plans.read_secret_plan(recipe.plan, recipe.corpus, text)
+    if recipe.init != "random":
+        tokenizer, spec = adapt_tokenizer(pretrained.resolve_model_path(recipe.init)), None
+        net: nn.Module = pretrained.load_with_added_tokens(
+            pretrained.resolve_model_path(recipe.init), tokenizer
+        )
+    else:
+        tokenizer = train_bpe([], vocab_size=512)
+        shape: Any = {"embedding": recipe.width, "hidden": recipe.width, "context": recipe.context}
+        spec = ModelSpec(recipe.model, tokenizer.vocab_size, **shape)
+        net = build_model(spec, recipe.seed)
+    phases = schedules.weighted_phases(
+        plan, epochs=min(recipe.epochs, plan.steps), clip_norm=PLAN_CLIP_NORM,
+        learning_rate=recipe.private_learning_rate,
+    )  # fmt: skip
+    method = methods.LP_WEIGHTED.name
+    relation: Any = plan.neighbouring_relation
+    entered = {"unit": summary["unit"], "method": method, "holds": {}, "gamma": 1.0,
+               "screening": corpora.hash_corpus(recipe.corpus), "delta2": 1.0,
+               "relation": relation}  # fmt: skip
+
+    def finish(run: TrainingRun, meter: OdometerRun) -> TrainingResult:
+        table = secret_plans.account_secrets(run.events, plan, recipe.plan)
+        kept = bool((table.posterior <= table.promised).all())
+        groups = table.groupby(["prior", "promised"]).posterior.max().reset_index()
+        guesses: list[list[float]] = groups[["prior", "posterior"]].to_numpy().tolist()
+        sha = outputs.hash_file(recipe.plan / "plan.json")
+        pairs = tuple((p, q) for p, q in guesses)
+        policy = {"name": summary["policy"], "taught_by": None,
+                  "sha256": sha}  # fmt: skip
+        events = [e for e in run.events if isinstance(e, WeightedGaussian)]
+        how = {
+            "corpus": training_record.describe_corpus(recipe.corpus, text, meter.facts["corpus"]),
+            "protects_all": True,
+            "accountant": "KL divergence",
+            "delta": 1.0,
+            "phases": [
+                {"kind": "private", "points": len(points), "steps": e.steps,
+                 "noise_multiplier": e.noise_multiplier, "clip_norm": PLAN_CLIP_NORM}
+                for e in events
+            ],
+            "plan": {"sha256": sha, "kept": kept, "guesses": guesses},
+            "rates": training_facts.RAW_TEXT_RATES.to_json(),
+            "labels": None,
+            "policies": {"pi": policy, "pi_c": policy},
+            "oracle_on_real_text": False,
+            "treated_as_public": [secret_plans.PUBLIC_KNOWLEDGE],
+            "canaries": {"planted": 0, "copies": 0},
+        }  # fmt: skip
+        return TrainingResult(
+            run=run,
+            facts={**_count_parameters(run.model), "secrets": len(table), "kept": kept},
+            settings={"method": method, "init": Path(recipe.init).name,
+                      "model": recipe.model, "seed": recipe.seed},
+            saved={"tokenizer": tokenizer, "spec": spec}, record=how, secrets=table, kept=kept,
+            sources=[file_sources.PlannedSource(meter.run, sha, relation, pairs, kept),
+                     file_sources.ConstantSource("settings and sizes"), *meter.origin(),
+                     *map(file_sources.BroughtSource, secret_plans.user_files_of_plan(summary))],
+        )  # fmt: skip
+
+    fit = partial(
+        loop.train, net.to(device), phases,
+        {"private": tokenizer.encode(p.text for p in points)}, seed=recipe.seed,
+    )  # fmt: skip
+    return PendingTraining(fit, entered, False, finish)
+
+
+def _prepare_data(study: CrtStudy) -> PreparedData:
+    """The text as it is trained on and released: words from public points, and the rates that
+    are known of it."""
+    return study_data.prepare_data(study, public_words=True, known=stored_rates(study.corpus))
+
+
+def _attach_label_rates(
+    study: CrtStudy, prepared: PreparedData, labels: StrPath | None
+) -> PreparedData:
+    """What a run reads, with the rates of its policies as a folder of labels, if any, judges
+    them."""
+    raw, before = study.how.reads_raw, screened_folder.is_screened_folder(study.corpus)
+    if labels is None and before:
+        return prepared
+    named = (study.policy, study.conservative)
+    misses = f"misses {study.gamma} per {study.per}, seed {study.seed}" if study.gamma else ""
+    dial = misses + (", own words" if study.template != "speaker" else "")
+    pair = PolicyPair(prepared.policies, named, study.unit, dial)
+    if labels is None:
+        found = without_bounds_if_from_file(prepared.rates, named) if raw else (
+            count_corpus_labels(prepared.counter, corpora.hash_corpus(study.corpus), pair)
+        )  # fmt: skip
+        return replace(prepared, known=found)
+    if raw:
+        raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
+    if before:
+        raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
+    write = templates.make_point_writer(prepared.template)
+    counter, about = judge_policies(study.corpus, labels, pair, texts=prepared.texts, write=write)
+    return replace(prepared, known=counter.rates(judged=about["judged"]), labels=about)
+
+
+def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:
+    """Refuse a place for a model that holds something, or cannot be written: now, not later. The
+    key beside an odometer must not leave with the model."""
+    out, meter = recipe.out, recipe.odometer
+    if out is None:
+        return
+    places = [Path(p).resolve() for p in (out, meter or out)]
+    if meter and any(a in (b, *b.parents) for a, b in (places, places[::-1])):
+        raise ValueError(f"--odometer: {meter} must lie outside of --out, {out}")
+    if outputs.find_marker(out) is not None:
+        _remove_checkpoint(out)  # killed when it was done
+        raise ValueError(f"--out: {out} is a finished model; train into another folder")
+    if outputs.check_output_folder(out, inputs=inputs).exists():
+        files.check_writable(out)
+
+
+def _remove_checkpoint(out: Path) -> None:
+    for name in UNFINISHED_FILES:
+        (work_folder(out) / name).unlink(missing_ok=True)
+
+
+def _attach_promise(made: TrainingResult, recipe: Recipe, meter: OdometerRun) -> TrainingResult:
+    """What came of a training of any method, with what its certificate says now, in words.
+
+    Guarantee:
+        The words, which stand in ``guarantee.txt``, on the model's card and in the last line, say
+        the numbers of the certificate: ``tests/release/test_one_number.py``.
+    """
+    method = methods.method_by_name(meter.facts["method"])
+    facts = {
+        **made.facts,
+        "name": recipe.out.name if recipe.out else "",
+        "method": {"name": method.name, "label": method.label},
+    }
+    certificate = training_record.preview_certificate(replace(made, facts=facts), meter)
+    promise, holds = model_card.describe_promise(certificate), certificate["verdict"] == "holds"
+    facts |= {"promise": promise, "kind": certificate["guarantee"]["kind"] if holds else None}
+    return replace(made, promise=promise, holds=holds, facts=facts, lines=[*made.lines, promise])

@@ -1,0 +1,100 @@
+"""What a training says of its text: labels, rates, policies, and whose they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import crtlib
+from crtlib.screening import policies
+from crtlib.screening.rates import RATES_ALPHA, PolicyRates, Rate, assumed_rate
+from crtlib.studies.crt_study import CrtStudy
+from crtlib.studies.study_data import PreparedData
+
+SEEDED_NOISE_REASON = "The noise follows from a known seed, so who knows it can take the noise away"
+RAW_TEXT_RATES = PolicyRates(assumed_rate(1.0), assumed_rate(1.0), Rate(0, 0, 0.0, "policy"))
+"""The rates of who reads raw text: nothing is redacted, and all of it is private."""
+PROTECTING_KINDS = {"differential privacy", "Bayesian confidentiality"}
+"""Promises of what a policy passes over, too."""
+
+TrainingFacts = Mapping[str, Any]
+CardWriter = Callable[[TrainingFacts], str]
+
+
+def _json_sha256(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def policy_hash(name: str) -> str:
+    """SHA-256 of what a policy is: this version, its name, the files that it reads, and its code,
+    where that is another package's."""
+    return _json_sha256([crtlib.__version__, policies.policy_digest(name)])
+
+
+def _screening_hash(study: CrtStudy, corpus: str) -> str:
+    """What decides which secrets stay in the text: equal for runs that read the same redactions."""
+    if study.how.reads_raw:
+        return _json_sha256([corpus, "raw"])
+    if before := study.screening:
+        names = ("policy_sha256", "conservative_sha256", "unit", "gamma", "seed")
+        return _json_sha256([corpus, *(before[name] for name in names)])
+    dial = [study.gamma, study.per, study.seed, study.dialogues] if study.gamma else []
+    read = [policy_hash(study.policy), policy_hash(study.conservative), study.labelled]
+    words = ["own words"] if study.template != "speaker" else []  # what the policies were shown
+    return _json_sha256([corpus, study.unit, *read, dial, *words])
+
+
+def count_private_points(study: CrtStudy, prepared: PreparedData) -> int:
+    """How many private points a training draws from: persons, where the noise is theirs."""
+    points = prepared.prepared.private
+    return len({p.user for p in points}) if study.how.by_user else len(points)
+
+
+def _training_rates(study: CrtStudy, prepared: PreparedData) -> PolicyRates:
+    return RAW_TEXT_RATES if study.how.reads_raw else prepared.rates
+
+
+def hides_copies(study: CrtStudy) -> bool:
+    """Whether second occurrences of a message were masked or left out, here or by screening."""
+    screened = study.screening
+    if screened is not None and not study.how.reads_raw:
+        return bool(screened["dedup"] != "none")
+    return study.repeats_are_hidden
+
+
+def user_files_of_study(study: CrtStudy) -> tuple[str, ...]:
+    """What the user brought that decides how the text is read, by names that may be shown: the
+    policies of a study, or those that screened its folder, and a template of his own.
+
+    Guarantee:
+        Of each the certificate, its page and ``guarantee.txt`` say what is assumed. Test:
+        ``tests/release/test_what_is_assumed.py::test_a_policy_of_a_file_was_not_made_from_the_text``.
+    """
+    said = study.screening or vars(study)
+    read = study.screening is not None or not study.how.reads_raw
+    names = [said["policy"], said["conservative"]] if read else []
+    found = [part for name in names for part in policies.user_supplied_parts(name)]
+    if study.template.endswith((".j2", ".jinja")):
+        found.append(Path(study.template).name)
+    return tuple(dict.fromkeys(found))
+
+
+def _judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
+    """The labels that judged: those of the screening, those that people made for this training, or
+    those of the corpus itself, which nobody drew for this."""
+    counts, before = d.rates.labels_json(), study.screening
+    if before:
+        counts = before["labels"]
+        inline = _json_sha256(["labels of the corpus", before["corpus_sha256"]])
+        told = {"judged": d.rates.judged, "sha256": counts["sha256"] or inline}  # since then
+    elif d.labels is not None:
+        told = dict(d.labels)
+    else:
+        spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in d.checked[0]]
+        told = {"sha256": _json_sha256(spans), "drawn": "given", "agreement": None}
+    every = {**counts, **told, "alpha": RATES_ALPHA}  # that of both bounds together
+    return {name: value for name, value in every.items() if name != "left_out"}

@@ -1,0 +1,330 @@
+"""What a training leaves: the model, its line in the odometer, and ``build_record.json``.
+
+The record is private (0600) and signed. It holds what :mod:`confide.release.certify` says beside
+the promise, which is that of the released files: rates with bounds, hashes of the text, the labels,
+the policies and the model, what was planted, the versions. It holds no text.
+
+>>> policy_hash("oracle") == policy_hash("oracle"), policy_hash("oracle") == policy_hash("none")
+(True, False)
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+import crtlib
+from confide import spending
+from confide.release import certify, file_sources, gate, seal, source_fold
+from confide.training.odometer_run import OdometerRun
+from confide.training.training_facts import (
+    PROTECTING_KINDS,
+    RAW_TEXT_RATES,
+    CardWriter,
+    TrainingFacts,
+    _judging_labels,
+    _training_rates,
+    count_private_points,
+    policy_hash,
+)
+from crtlib import files, outputs
+from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.guarantees import Guarantee
+from crtlib.files import StrPath
+from crtlib.models import folder as model_folder
+from crtlib.models.pretrained import base_model_name, model_fingerprint
+from crtlib.screening import policies
+from crtlib.screening.rates import UNKNOWN_RATE
+from crtlib.studies.crt_study import CrtStudy, StudyRow
+from crtlib.studies.study_data import PreparedData
+from crtlib.studies.study_run import TrainedStudy
+from crtlib.text import corpus_folder, screened_folder
+from crtlib.text.canaries import CANARY_USER_PREFIX
+from crtlib.text.records import Corpus, Point
+from crtlib.training.phases import PublicPhase
+from crtlib.training.run_state import TrainingRun
+
+RECORD_SCHEMA = "crtlib/run/2"
+SIGNED_RECORD_FILE = "record.json"
+PERPLEXITY_BOUNDS = tuple(2.0**k for k in range(1, 13))
+"""Bounds between which a model card says that the perplexity on held-out text lies."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished training of any method: its model, what it promises, and what is said of it.
+
+    ``promise`` is that of its certificate at the end of the training, in words, and ``holds``
+    whether it does. ``facts`` are for ``--json`` and a model card, ``lines`` for a person;
+    ``settings`` say how it was made, without paths of this machine. ``saved`` lies beside the
+    weights; all that leaves may know the ``sources``. ``build_record`` is what a certificate says
+    of how it was done.
+
+    Of a study there are its ``rows`` of measurements. Of a plan, ``secrets`` has a row each, by
+    pseudonym: what was promised, and the ``posterior`` that was accounted for what was done;
+    ``kept``: each is within its promise. Training that was cut short may have spent more.
+    """
+
+    run: TrainingRun
+    facts: TrainingFacts
+    settings: TrainingFacts
+    saved: TrainingFacts
+    sources: Sequence[file_sources.FileSource]
+    record: TrainingFacts
+    promise: str = ""
+    holds: bool = False
+    lines: Sequence[str] = ()
+    study: CrtStudy | None = None
+    fitted: TrainedStudy | None = None
+    rows: Sequence[StudyRow] = ()
+    secrets: pd.DataFrame | None = None
+    kept: bool = True
+
+
+# --------------------------------------------------------------------------- the record
+def preview_promise(
+    content: TrainingFacts,
+    sources: Sequence[file_sources.FileSource],
+    meter: OdometerRun,
+    spent: spending.SpentBudget,
+) -> tuple[certify.ComposedPromise, list[str]]:
+    """What a certificate of a training would promise, and why it would be void: one with this
+    ``content`` of its record, whose files know these ``sources``."""
+    told = {**content, "searched": {"trials": meter.facts["trials"]}}
+    trained = certify.CertifiableRun(Path(), told, _promise_of_sources(sources, meter), spent)
+    promise = trained.promise()
+    return promise, certify.list_void_reasons(trained, promise, promise.missed()[0])
+
+
+def preview_certificate(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
+    """The parts of the certificate that ``crtlib certify`` would make of a training now, at the end
+    of it; the hash of its weights, which are not written yet, is missing."""
+    content = build_record(trained, meter)
+    now = certify.CertifiableRun(
+        Path(), content, _promise_of_sources(trained.sources, meter), meter.spent
+    )
+    return certify.collect_certificate_parts(
+        certify.with_current_label_counts(now), name=trained.facts["name"], copies=()
+    )
+
+
+def _promise_of_sources(
+    sources: Sequence[file_sources.FileSource], meter: OdometerRun
+) -> source_fold.FilesPromise:
+    """What these sources promise, of a screening that is named as the odometer names it."""
+    fold = source_fold.combine_sources(sources)
+    return replace(fold, screening=fold.screening and meter.facts["screening"])
+
+
+def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
+    """All that a certificate says of a finished training: how it was done, versions, the model,
+    and where it is entered."""
+    facts, entered = trained.facts, meter.facts
+    known = meter.init != "random"
+    return {
+        "schema": RECORD_SCHEMA,
+        "key": meter.salt.hex(),
+        "software": {"crtlib": crtlib.__version__, "python": platform.python_version(),
+                     "torch": torch.__version__},
+        "model": {"sha256": meter.entry.model, "parameters": facts["parameters"],
+                  "trained_parameters": facts["trained_parameters"],
+                  "base": {"name": Path(meter.init).name, "sha256": model_fingerprint(meter.init)}
+                  if known else None},
+        "unit": entered["unit"],
+        "method": facts["method"],
+        "randomness": "operating_system" if meter.secret else "seed",
+        "searched": {"trials": entered["trials"], "charged": "plan" not in trained.record},
+        "odometer": meter.told(),
+        **({"processes": n} if (n := trained.run.processes) > 1 else {}),  # that trained together
+        **trained.record,
+    }  # fmt: skip
+
+
+def record_study(
+    study: CrtStudy, fitted: TrainedStudy, promise: Guarantee | None, meter: OdometerRun
+) -> dict[str, Any]:
+    """How the training of a study was done, for :func:`build_record`."""
+    d = fitted.data
+    rates = _training_rates(study, d)
+    return {
+        "corpus": describe_corpus(study.corpus, d.corpus, meter.facts["corpus"]),
+        "protects_all": promise is None or promise.kind in PROTECTING_KINDS,
+        "accountant": study.accountant,
+        "delta": study.delta,
+        "phases": _phase_rows(study, fitted),
+        "rates": rates.to_json(),
+        "labels": None
+        if rates is RAW_TEXT_RATES or rates.trace.how == UNKNOWN_RATE.how
+        else _judging_labels(study, d),
+        "policies": _policy_rows(study, d),
+        "oracle_on_real_text": reads_labels_of_real_text(study),
+        "treated_as_public": [promise.public] if promise and promise.public else [],
+        "canaries": _canary_record(study, d),
+        "settings": asdict(study) | {"corpus": Path(study.corpus).name},
+    }
+
+
+def describe_corpus(corpus: StrPath, read: Corpus, sha: str) -> dict[str, Any]:
+    """What a certificate says of a corpus of which ``read`` was trained on, without canaries; the
+    hash is that of it all."""
+    users = {d.user for d in read.dialogues}
+    if screened_folder.is_screened_folder(
+        corpus
+    ):  # a point is a dialogue, and may stand for several turns
+        before, said = (
+            screened_folder.read_screening_summary(corpus),
+            screened_folder.read_turn_counts(corpus),
+        )
+        name, turns = before["corpus"], sum(said[d.id] for d in read.dialogues)
+        dates = {name: before["about"][name] for name in ("users_are", "from", "to")}
+    else:
+        facts = corpus_folder.read_corpus_summary(corpus) if Path(corpus).is_dir() else None
+        users_are = "unknown" if "" in users else facts.users_are if facts else "column"
+        if users_are == "column" and any(d.user == d.id for d in read.dialogues):
+            users_are = "thread"
+        name, turns = Path(corpus).name, sum(len(d.turns) for d in read.dialogues)
+        dates = {"users_are": users_are, "from": facts and facts.first, "to": facts and facts.last}
+    return {"name": name, "sha256": sha, "turns": turns, "users": len(users), **dates}
+
+
+def _phase_rows(study: CrtStudy, fitted: TrainedStudy) -> list[dict[str, Any]]:
+    """The public steps and the private ones. How many gradients were no finite number is exact
+    and private: it is not told here."""
+    prepared, phases = fitted.data.prepared, list[dict[str, Any]]()
+    if n := fitted.run.updates["public"]:
+        parts = {phase.part for phase in fitted.schedule if isinstance(phase, PublicPhase)}
+        read = prepared.public if parts == {"public"} else prepared.all
+        phases.append({"kind": "public", "points": len(read), "steps": n})
+    steps = Counter[tuple[float, float]]()
+    for e in fitted.run.events:
+        if isinstance(e, SampledGaussian):
+            steps[e.noise_multiplier, e.sampling_probability] += e.steps
+    count = file_sources.round_down_points(count_private_points(study, fitted.data))
+    return phases + [
+        {"kind": "private", "points": count, "steps": n, "noise_multiplier": noise,
+         "sampling_probability": probability, "clip_norm": study.clip_norm}
+        for (noise, probability), n in steps.items()
+    ]  # fmt: skip
+
+
+def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
+    """Both policies; of a screened folder those that screened it."""
+    before, rows, names = study.screening, {}, {"pi": "policy", "pi_c": "conservative"}
+    for (key, name), policy in zip(names.items(), d.policies, strict=True):
+        if before:
+            told = before[name], before[f"{name}_sha256"], before["taught_by"][name]
+        else:
+            called = getattr(study, name)
+            told = policies.strip_paths(called), policy_hash(called), policy.teachers
+        rows[key] = dict(zip(("name", "sha256", "taught_by"), told, strict=True))
+    return rows
+
+
+def reads_labels_of_real_text(study: CrtStudy) -> bool:
+    """Whether a policy reads the labels of text that nobody simulated."""
+    said = study.screening
+    if said:
+        made = said["about"]["simulated"]
+    else:
+        said = vars(study)
+        made = (outputs.find_marker(study.corpus) or {}).get("command") == "simulate"
+    return not made and "oracle" in f"{said['policy']}+{said['conservative']}".split("+")
+
+
+def _canary_record(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
+    """What was planted, and which of it training read, in clear, with noise or without."""
+    planted = [
+        (p.user.removeprefix(CANARY_USER_PREFIX), p.text)
+        for p in d.points
+        if p.user.startswith(CANARY_USER_PREFIX)
+    ]
+
+    def read(part: Sequence[Point]) -> list[int]:
+        texts = {p.text for p in part}
+        return sorted({int(number) for number, text in planted if text in texts})
+
+    return {
+        "planted": len(d.canaries),
+        "copies": study.copies if d.canaries else 0,
+        "seed": study.seed,
+        "in_public": read(d.prepared.public),
+        "in_private": read(d.prepared.private),
+    }
+
+
+# --------------------------------------------------------------------------- writing
+def work_folder(out: StrPath) -> Path:
+    """The private folder beside a model, not for release: what is unfinished, exact scores."""
+    place = Path(out).absolute()
+    folder = place.with_name(f"{place.name}.work")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def write_training(
+    trained: TrainingResult,
+    out: Path,
+    inputs: Mapping[str, str],
+    meter: OdometerRun,
+    card: CardWriter | None,
+    device: str,
+) -> None:
+    """Write the model as a folder that ``transformers`` loads (a recurrent one as
+    :mod:`crtlib.models.folder` does), with its promise; the marker comes last. What is private
+    goes into :func:`work_folder`, for its owner alone. Others may read the model if it carries a
+    promise. The run is finished in the odometer before the weights take their place."""
+    aside, key, run = work_folder(out), seal.ensure_signing_key(meter.folder), trained.run
+    with outputs.staged_folder(
+        out,
+        command="train",
+        options=trained.settings,
+        inputs=outputs.with_keyed_hashes(inputs, meter.salt),
+        public=("*",) if trained.holds else (),
+        seal=lambda _: release.close(key, meter.run),
+    ) as part:
+        made, release = part / ".made", gate.Release(part)
+        spec = trained.saved["spec"]
+        saved = {**trained.saved, "spec": spec if spec and spec.recurrent else None}
+        model_folder.save(run.model, folder=made, base=base_model_name(meter.init), **saved)
+        meter.finish(made / "model.safetensors")
+        release.adopt(made, *trained.sources)
+        shutil.rmtree(made)
+        texts = {"guarantee.txt": file_sources.SourcedContent.text(trained.promise + "\n")}
+        kept = {SIGNED_RECORD_FILE: seal.sign_value(build_record(trained, meter), key)}
+        if trained.study:
+            texts |= _public_texts(trained.settings, trained.facts, card)
+            done = {"device": device, "seconds": round(run.seconds, 2)}
+            kept["results.json"] = {"guarantee": trained.promise, "rows": trained.rows, **done}
+        known = frozenset(trained.sources).union(*(text.sources for text in texts.values()))
+        for name, text in texts.items():
+            release.write(name, file_sources.SourcedContent(text.content, known))
+        # Before the model takes its place: a run that is killed after that is not done again.
+        for name, content in kept.items():
+            files.write_text(aside / name, json.dumps(content, indent=1) + "\n", mode=0o600)
+        if trained.secrets is not None:
+            with files.replace_atomically(aside / "secrets.parquet", mode=0o600) as file:
+                trained.secrets.to_parquet(file, index=False)
+
+
+def _public_texts(
+    settings: TrainingFacts, facts: TrainingFacts, card: CardWriter | None
+) -> dict[str, file_sources.SourcedContent]:
+    texts = {
+        "experiment.json": file_sources.SourcedContent.text(json.dumps(settings, indent=1) + "\n")
+    }
+    if card:
+        heard = file_sources.declare_interval(
+            "held-out perplexity", facts["perplexity"], PERPLEXITY_BOUNDS
+        )
+        said = card({**facts, "perplexity": heard.value})
+        texts["README.md"] = file_sources.SourcedContent.text(said, heard)
+    return texts

@@ -1,0 +1,176 @@
+"""Confidentiality (CRT, Section 3.3): what is learned of a secret that a policy may redact.
+
+>>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
+>>> round(ledger.epsilon(phase, delta=1e-5), 4)
+2.0
+>>> round(confidentiality_epsilon(phase, gamma=0.1, delta=1e-5), 4)
+0.3619
+
+The first number is differential privacy; the second is what an adversary learns about a secret
+that the redaction policy misses one time in ten (CRT, Proposition 6). Both hold for adding or
+removing a data point. Replacing a secret by ``<MASK>``, which is what confidentiality is about,
+costs more: pass ``neighbouring_relation="replace"``. What a person with several points, or one
+who weighs guesses, wants to know is in :mod:`crtlib.accounting.guarantees`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from crtlib.accounting import ledger
+from crtlib.accounting.accountants import PrivacyProfile
+from crtlib.accounting.events import SampledGaussian, SampledGaussians
+from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.ledger import describe_relation, privacy_profile
+from crtlib.checks import check_allowed, check_delta, check_probabilities
+
+
+def amplify_by_miss_rate(epsilon: float, *, delta: float, gamma: float) -> tuple[float, float]:
+    """Proposition 6: (log(1 + gamma (e^epsilon - 1)), gamma delta), for a miss rate gamma.
+
+    For D against D' this is an equality of the two privacy profiles, so only a better profile
+    can improve it; the reverse direction is no worse.
+    """
+    check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
+    check_probabilities(gamma=gamma)
+    return _amplify_epsilon(epsilon, gamma), gamma * delta
+
+
+def amplified_epsilon(curve: PrivacyProfile, *, delta: float, gamma: float) -> float:
+    """Proposition 6 at a ``delta`` that it keeps: the profile is read at delta / gamma. Zero where
+    that is 1 or more, or gamma is 0."""
+    return 0.0 if gamma <= delta else _amplify_epsilon(curve(delta / gamma), gamma)
+
+
+def confidentiality_epsilon(
+    events: SampledGaussians,
+    *,
+    gamma: float,
+    delta: float,
+    delta2: float = 0.0,
+    accountant: str = "pld",
+    neighbouring_relation: str = "add_or_remove",
+) -> float:
+    """The Bayesian confidentiality epsilon at a total ``delta`` (CRT, Figure 6; Theorem 8.3).
+
+    Proposition 6 turns delta' into gamma delta' (+ delta2, the miss rate of the conservative
+    policy), so the profile is read at delta' = (delta - delta2) / gamma. Zero where gamma is 0
+    or where delta' is 1 or more; infinite where delta2 alone spends delta.
+    """
+    check_delta(delta)
+    check_probabilities(gamma=gamma, delta2=delta2)
+    curve = privacy_profile(events, accountant, neighbouring_relation)
+    if delta2 and delta2 >= delta:
+        return math.inf
+    return amplified_epsilon(curve, delta=delta - delta2, gamma=gamma)
+
+
+def crt_guarantee(
+    events: SampledGaussians,
+    *,
+    gamma: MissRate,
+    delta2: MissRate,
+    delta: float,
+    unit: str,
+    accountant: str = "pld",
+    neighbouring_relation: str = "replace",
+    public: str = "",
+) -> Guarantee:
+    """What CRT promises of one random secret: Theorem 8.3 at ``delta``, with delta2 added in full.
+
+    Both rates enter as their :attr:`MissRate.bound`. What both policies miss is learned without
+    noise, so the printed delta is ``delta`` plus that of delta2. ``unit`` is the data point.
+    """
+    options: dict[str, Any] = {
+        "accountant": accountant,
+        "neighbouring_relation": neighbouring_relation,
+    }
+    rate = gamma.bound
+    spent = confidentiality_epsilon(events, gamma=rate, delta=delta, **options)
+    read = ledger.epsilon_and_accountant(
+        events, delta=min(delta / rate, 0.5) if rate else delta, **options
+    )
+    return Guarantee(
+        spent,
+        delta=min(1.0, delta + delta2.bound),
+        unit=f"one secret in one {unit}",
+        neighbours=neighbouring_relation,
+        accountant=read.accountant,  # whose bound it is: a looser one where the asked has none
+        kind="Bayesian confidentiality",
+        gamma=gamma,
+        delta2=delta2,
+        public=public,
+    )
+
+
+def _amplify_epsilon(epsilon: float, gamma: float) -> float:
+    """log(1 + gamma (e^epsilon - 1)) without overflow or cancellation."""
+    if gamma in (0.0, 1.0) or epsilon == math.inf:
+        return epsilon if gamma else 0.0
+    if epsilon < 700:
+        return math.log1p(gamma * math.expm1(epsilon))
+    return epsilon + math.log(gamma)
+
+
+def account_training(
+    *,
+    delta: float,
+    batch_size: float,
+    points: int,
+    epochs: float,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    gamma: float = 1.0,
+    delta2: float = 0.0,
+    accountant: str = "pld",
+    neighbouring_relation: str = "replace",
+) -> dict[str, float | int | str]:
+    """Everything about one run of DP-SGD after redaction, as a flat record of plain values.
+
+    Give the target ``epsilon`` or the ``noise_multiplier``. An epoch is as many steps as cover
+    ``points`` in expectation (CRT, footnote 3). ``delta2`` is added to delta for the random secret
+    (``confidentiality_delta``). "accountant" is the one whose bound "epsilon" is: a looser one
+    than asked for where that has no answer
+    (:func:`crtlib.accounting.ledger.epsilon_and_accountant`).
+    """
+    check_allowed("points", points, points >= 1, "at least 1")
+    check_allowed(
+        "batch_size", batch_size, 0 < batch_size <= points, f"above 0, at most {points} points"
+    )
+    check_allowed("epochs", epochs, 0 < epochs < math.inf, "positive")
+    check_probabilities(gamma=gamma)
+    check_delta(delta)
+    check_allowed("delta2", delta2, 0 <= delta2 < 1, "in [0, 1)")
+    options: dict[str, Any] = {
+        "accountant": accountant,
+        "neighbouring_relation": neighbouring_relation,
+    }
+    q, steps = batch_size / points, math.ceil(epochs * points / batch_size - 1e-9)
+    sigma = noise_multiplier
+    if sigma is None:
+        if epsilon is None:
+            raise ValueError("epsilon, noise_multiplier: give one of the two")
+        sigma = ledger.noise_multiplier(
+            epsilon=epsilon, delta=delta, sampling_probability=q, steps=steps, **options
+        )
+    check_allowed("noise_multiplier", sigma, 0 < sigma <= 1e100, "positive and at most 1e100")
+    event = SampledGaussian(q, sigma, steps)
+    spent = ledger.epsilon_and_accountant(event, delta=delta, **options)
+    check_allowed("noise_multiplier", sigma, spent.value < math.inf, "larger: nothing is shown")
+    return {
+        "noise_multiplier": sigma,
+        "epsilon": spent.value,
+        "delta": delta,
+        "gamma": gamma,
+        "delta2": delta2,
+        "confidentiality_epsilon": confidentiality_epsilon(
+            event, gamma=gamma, delta=delta, **options
+        ),
+        "confidentiality_delta": min(1.0, delta + delta2),
+        "neighbouring_relation": neighbouring_relation,
+        "neighbours": describe_relation(neighbouring_relation, spent.accountant),
+        "accountant": spent.accountant,
+        "sampling_probability": q,
+        "steps": steps,
+    }

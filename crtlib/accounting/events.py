@@ -1,0 +1,61 @@
+"""What was done to private points, as an accountant has to know it.
+
+>>> SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20).steps
+20
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crtlib.checks import check_allowed, check_probabilities, check_whole_number
+
+
+def _check_noise_and_steps(noise_multiplier: float, steps: int) -> None:
+    allowed = 0 <= noise_multiplier < math.inf
+    check_allowed("noise_multiplier", noise_multiplier, allowed, "finite and at least 0")
+    check_whole_number("steps", steps, 0)
+
+
+@dataclass(frozen=True)
+class SampledGaussian:
+    """A phase of DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh Poisson sample.
+
+    ``noise_multiplier`` is the noise's standard deviation over the clipping norm. The guarantee
+    is that of a sampler which takes each point independently with ``sampling_probability``;
+    shuffled batches of a fixed size are another mechanism.
+    """
+
+    sampling_probability: float
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_probabilities(sampling_probability=self.sampling_probability)
+        _check_noise_and_steps(self.noise_multiplier, self.steps)
+
+
+SampledGaussians = SampledGaussian | Iterable[SampledGaussian]  # one phase, or several composed
+
+
+@dataclass(frozen=True)
+class WeightedGaussian:
+    """A phase of weighted DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh sample that holds
+    point ``i`` with probability ``sampling_probabilities[i]``, independently."""
+
+    sampling_probabilities: tuple[float, ...]
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        p = np.asarray(self.sampling_probabilities, dtype=float)
+        for end in (p.min(initial=1), p.max(initial=0)):
+            check_probabilities(sampling_probabilities=float(end))
+        _check_noise_and_steps(self.noise_multiplier, self.steps)
+
+
+GroupSizes = int | Sequence[int]  # how many points differ, in all events or in each

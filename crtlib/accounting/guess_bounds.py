@@ -1,0 +1,161 @@
+"""What a person asks of a guarantee: how often somebody guesses right who has the model.
+
+>>> phase = SampledGaussian(1 / 90, noise_multiplier=1.063, steps=360)
+>>> round(100 * right_guess_rate(guess_advantage(phase, copies=1, trace_rate=0.055,
+public_rate=0.0092)), 1) 50.9
+
+An adversary who must say whether a secret stood in its message or was blacked out tosses a coin
+without the model and is right in 50 cases of 100; :func:`right_guess_rate` is how often at most
+with it. (epsilon, delta) bounds such guesses on average. It does not bound what somebody believes
+after one look at the model, so no function here returns a belief.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from crtlib.accounting import accountants, ledger
+from crtlib.accounting.events import GroupSizes, SampledGaussian, SampledGaussians
+from crtlib.accounting.privacy_loss import Array
+from crtlib.checks import check_allowed, check_probabilities, check_whole_number
+
+TRADEOFF_POINTS, MAX_TRADEOFF_EPSILON = (
+    600,
+    30.0,
+)  # epsilons at which a trade-off curve reads the profile, and the last
+MAX_FINE_GROUP_SIZE = 6  # groups up to this size are accounted finely, larger ones quickly
+
+
+def guess_advantage(
+    events: SampledGaussians,
+    *,
+    copies: int,
+    trace_rate: float,
+    public_rate: float = 0.0,
+    neighbouring_relation: str = "replace",
+    group: GroupSizes = 1,
+) -> float:
+    """What a guess may gain over a coin, for a value said in ``copies`` points, or a person with
+    so many secrets, if each leaves a trace with probability ``trace_rate`` at most and is public
+    with ``public_rate``: min(1, A(copies trace_rate) + copies public_rate).
+
+    With j of them in clear the total variation distance is at most T_j. However the misses depend
+    on each other, their number J has a mean of copies trace_rate at most, and E[T_J] is at most
+    A(E[J]) for the least concave A above T_0, ..., T_copies (Jensen). The distance of a mixture
+    from a fixed law is at most the mean of the distances. ``group``: how many points one value
+    stands for in all events or in each, as in :func:`crtlib.accounting.ledger.epsilon`.
+    """
+    check_whole_number("copies", copies, 0)
+    check_probabilities(trace_rate=trace_rate, public_rate=public_rate)
+    every = (events,) if isinstance(events, SampledGaussian) else tuple(events)
+    sizes = (group,) * len(every) if isinstance(group, int) else tuple(group)
+    far = [
+        _total_variation_distance(every, tuple(j * size for size in sizes), neighbouring_relation)
+        for j in range(1, copies + 1)
+    ]
+    distances = np.maximum.accumulate([0.0, *far])
+    bound = concave_majorant(distances.tolist(), copies * trace_rate)
+    return min(1.0, bound + copies * public_rate)
+
+
+@lru_cache(maxsize=4096)
+def _total_variation_distance(
+    events: tuple[SampledGaussian, ...], group: tuple[int, ...], relation: str
+) -> float:
+    """A bound on the total variation distance of a group in clear; of a large one, to 1e-3."""
+    curve = ledger.privacy_profile(
+        events, "pld", relation, group, coarse=max(group, default=0) > MAX_FINE_GROUP_SIZE
+    )
+    return curve.delta(0.0)
+
+
+def concave_majorant(values: Sequence[float], at: float) -> float:
+    """The least concave function above ``values`` at 0, 1, ...: its value at ``at``.
+
+    >>> concave_majorant([0, 0, 1], 0.5)
+    0.25
+    """
+    points = np.array(values, dtype=float)
+    index = np.arange(len(points))
+    i, j = index[index <= at, None], index[index > at]
+    chords = points[i] + (points[j] - points[i]) * (at - i) / (j - i)  # each that is over ``at``
+    point = points[int(at)] if at == int(at) else -math.inf
+    return float(chords.max(initial=point))
+
+
+def right_guess_rate(advantage: float) -> float:
+    """How often who must tell two worlds apart is right, a coin choosing the world: half of what
+    the total variation distance leaves. Times 100 it is "of 100 guesses".
+
+    >>> right_guess_rate(0.2)
+    0.6
+    """
+    check_probabilities(advantage=advantage)
+    return (1 + advantage) / 2
+
+
+def value_guess_rate(epsilon: float, *, delta: float, prior: float) -> float:
+    """How often the value of a passed-over secret is guessed that has ``prior`` without the model,
+    among the values that the policies would treat as they treated it.
+
+    e^epsilon prior + delta, with the epsilon of a *missed* secret: which values a policy misses
+    depends on the value, so redaction at random may not be counted here. For the same reason the
+    prior is that among the values that ``pi`` would pass over in this place and, where something is
+    learned without noise, that ``pi_c`` would flag there: the model may show that a value was
+    learned with noise, which tells a rare name from all common ones. One of 1,000 names of which
+    990 are common words has a prior of 1/10 then, not of 1/1,000.
+
+    >>> round(value_guess_rate(1.0, delta=1e-6, prior=0.01), 6)
+    0.027184
+    """
+    check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
+    check_allowed("prior", prior, 0 < prior <= 1, "in (0, 1]")
+    return min(1.0, math.exp(min(epsilon + math.log(prior), 0.0)) + delta)
+
+
+def tradeoff_curve(
+    events: SampledGaussians,
+    type_i: Sequence[float] | Array,
+    *,
+    neighbouring_relation: str = "replace",
+    group: GroupSizes = 1,
+    trace_rate: float = 1.0,
+    public_rate: float = 0.0,
+) -> Array:
+    """The trade-off curve of composed events (f-DP; Dong, Roth and Su 2022): no test between two
+    worlds has a smaller type II error (to miss it where it was) at the type I errors ``type_i`` (to
+    say "it was in the text" where it was not), each in [0, 1]. A coin has 1 - type I.
+
+    It is max over epsilon of 1 - delta - e^epsilon type_i and e^-epsilon (1 - delta - type_i)
+    (Wasserman and Zhou 2010), delta(epsilon) from the accountant "pld": always on the safe side.
+    For adding or removing, it holds for both directions. With a ``trace_rate`` below 1 or a
+    ``public_rate`` it is the curve of a secret that may have been redacted: each (epsilon, delta)
+    becomes that of Theorem 8.3.
+
+    >>> phase = SampledGaussian(0.01, noise_multiplier=1.27053328, steps=1000)
+    >>> tradeoff_curve(phase, [0.01, 0.1, 0.5]).round(3).tolist()
+    [0.965, 0.78, 0.305]
+    """
+    at = np.asarray(type_i, dtype=float)
+    for worst in (at.min(), at.max()) if at.size else ():
+        check_probabilities(type_i=float(worst))
+    check_probabilities(trace_rate=trace_rate, public_rate=public_rate)
+    curve = ledger.privacy_profile(events, "pld", neighbouring_relation, group)
+    epsilons, deltas = _sample_profile(curve)
+    deltas = trace_rate * deltas[:, None] + public_rate
+    grown = 1 + trace_rate * np.expm1(epsilons)[:, None]
+    lines = np.maximum(1 - deltas - grown * at, (1 - deltas - at) / grown)
+    return np.asarray(np.maximum(0.0, lines.max(axis=0)))
+
+
+@lru_cache(maxsize=8)
+def _sample_profile(curve: accountants.PrivacyProfile) -> tuple[Array, Array]:
+    """Epsilons of a profile, and its deltas there, each (POINTS,)."""
+    epsilons = np.linspace(
+        0, min(curve.answer(1e-9).value, MAX_TRADEOFF_EPSILON) + 1e-3, TRADEOFF_POINTS
+    )
+    return epsilons, curve.deltas(epsilons)

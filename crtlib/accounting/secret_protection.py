@@ -1,0 +1,338 @@
+"""Secret protection: no secret may be guessed more often than promised (Hush!, 2025).
+
+Each secret has a ``prior``, the best chance of guessing it without the model, and a
+``posterior_from_divergence`` that training must not exceed. Examples get weights, weights sampling
+probabilities, and the noise is the least that keeps every promise:
+
+>>> held = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])
+>>> posterior = [0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204]
+>>> made = plan_protection(held, 0.01, posterior, steps=100, batch_size=1, scale=1.0,
+targets="linear")
+>>> made.weights.round(6).tolist(), round(made.noise_multiplier, 6), made.binding.tolist()
+([0.25, 0.6, 0.15, 1.0], 3.811242, [1])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.group_mixtures import (
+    DivergenceDirection,
+    GroupCountLaws,
+    group_count_laws,
+    mixture_kl,
+)
+from crtlib.accounting.privacy_loss import Array
+from crtlib.accounting.secret_guesses import (
+    allowed_divergence,
+    check_promises,
+    posterior_from_divergence,
+)
+from crtlib.accounting.secret_weights import maximise_weights
+from crtlib.checks import check_allowed, check_choice, check_whole_number
+
+PROMISE_DIRECTIONS: dict[str, tuple[DivergenceDirection, ...]] = {
+    "reference": ("forward",),
+    "add_or_remove": ("forward", "backward"),
+    "replace": ("replace",),
+}
+"""The directions of the pair of laws that must meet a promise.
+
+Definition 3.1 fixes candidate inputs that differ in one secret alone; the training data is one of
+them, none with more than the prior. "reference" compares each candidate's output P with that of
+ONE fixed law Q, training with the secret's examples zeroed. That suffices, whatever replaces what:
+(candidate, output) under P and under Q have the divergence E_candidate D(P || Q), post-processing
+to "the guess is right" does not raise it, and under Q, which knows nothing of the candidate, a
+guess succeeds with the prior at most. So only N(count, sigma^2) against N(0, sigma^2) is needed:
+one clipping norm apart, and in this direction. "replace" is Lemma 3.2 as the paper states it, for
+pairs of candidates: opposite gradients are the worst of them (the theorem on replacement in the
+book's chapter on amplification), two clipping norms apart; it needs about twice the noise of the
+reference. "add_or_remove" asks for both directions of the reference."""
+
+TARGET_EXPONENTS = {"linear": 1.0, "sqrt": 0.5}
+IndexArray = NDArray[np.int64]
+MIN_PLANNED_NOISE_MULTIPLIER = 0.05  # no less noise is ever planned
+SECRETS_SEARCHED_FIRST = 256  # secrets that a search looks at before all are verified
+
+
+def probabilities_from_weights(weights: np.ndarray, batch_size: float) -> tuple[np.ndarray, int]:
+    """``p_i = w_i batch_size / sum(w)``, ``(examples,)``, and how many had to be cut to 1.
+
+    What is cut is given to the others in proportion, so that the expected batch stays
+    ``batch_size``. Raises ValueError where fewer examples than that have a weight.
+    """
+    w = np.asarray(weights, dtype=float)
+    check_allowed("batch_size", batch_size, 0 < batch_size < math.inf, "positive and finite")
+    usable = int((w > 0).sum())
+    check_allowed(
+        "batch_size", batch_size, batch_size <= usable, f"at most {usable}, the examples kept"
+    )
+    certain = np.zeros(len(w), dtype=bool)
+    while True:
+        left = batch_size - certain.sum()
+        p = np.where(certain, 1.0, w * (left / max(w[~certain].sum(), 1e-300)))
+        if (p <= 1).all():
+            return p, int(certain.sum())
+        certain |= p > 1
+
+
+def secret_kl_divergences(
+    incidence: sparse.csr_array,
+    probabilities: ArrayLike,
+    noise_multiplier: float,
+    *,
+    neighbouring_relation: str = "reference",
+) -> Array:
+    """KL divergence of one round in nats for every secret, ``(secrets,)``; T rounds cost T times
+    as much, also where later rounds depend on earlier ones."""
+    check_choice("neighbouring_relation", neighbouring_relation, tuple(PROMISE_DIRECTIONS))
+    return _worst_direction_kl(
+        _secret_count_laws(incidence, probabilities), noise_multiplier, neighbouring_relation
+    )
+
+
+def _secret_count_laws(incidence: sparse.csr_array, probabilities: ArrayLike) -> GroupCountLaws:
+    return group_count_laws(np.asarray(probabilities)[incidence.indices], incidence.indptr)
+
+
+def _worst_direction_kl(groups: GroupCountLaws, sigma: float, relation: str) -> Array:
+    each = [mixture_kl(groups, sigma, direction=d) for d in PROMISE_DIRECTIONS[relation]]
+    return np.asarray(np.max(each, axis=0))
+
+
+def noise_multiplier_for_promises(
+    incidence: sparse.csr_array,
+    probabilities: np.ndarray,
+    prior: ArrayLike,
+    posterior: ArrayLike,
+    *,
+    steps: int,
+    neighbouring_relation: str = "reference",
+) -> float:
+    """The least noise (to 1e-11, on the safe side) with which every secret keeps its promise: steps
+    times the KL divergence of one round is at most ``allowed_divergence(prior, posterior)``."""
+    check_choice("neighbouring_relation", neighbouring_relation, tuple(PROMISE_DIRECTIONS))
+    check_whole_number("steps", steps, 1)
+    p, r = check_promises(np.broadcast_to(prior, incidence.shape[:1]), posterior)
+    allowed = allowed_divergence(p, r) / steps
+    groups = _secret_count_laws(incidence, probabilities)
+    if not len(allowed):
+        return MIN_PLANNED_NOISE_MULTIPLIER
+    few, sigma = np.zeros(0, dtype=int), 1.0
+    while True:  # few secrets are searched; all are verified, and those that fail join the few
+        ratios = _worst_direction_kl(groups, sigma, neighbouring_relation) / allowed
+        if len(few) and ratios.max() <= 1:
+            return sigma
+        few = np.union1d(few, np.argsort(-ratios, kind="stable")[:SECRETS_SEARCHED_FIRST])
+        screened = _secret_count_laws(incidence[few], probabilities)
+
+        def fails(s: float, screened: GroupCountLaws = screened, few: IndexArray = few) -> bool:
+            return bool(
+                (_worst_direction_kl(screened, s, neighbouring_relation) / allowed[few]).max() > 1
+            )
+
+        high = sigma
+        while fails(high):
+            high *= 2
+        low = high / 2
+        while low > MIN_PLANNED_NOISE_MULTIPLIER and not fails(low):
+            low, high = low / 2, low
+        if low <= MIN_PLANNED_NOISE_MULTIPLIER and not fails(MIN_PLANNED_NOISE_MULTIPLIER):
+            low = high = MIN_PLANNED_NOISE_MULTIPLIER
+        while high > low * (1 + 1e-11):
+            middle = (low + high) / 2
+            low, high = (middle, high) if fails(middle) else (low, middle)
+        sigma = high
+
+
+@dataclass(frozen=True, eq=False)
+class ProtectionPlan:
+    """How to train: sampling ``probabilities (examples,)`` and noise that keep every promise.
+
+    ``bound`` is a certified bound on the sum of any ``weights`` within the budgets; ``binding``
+    are the secrets whose KL divergence is nearest to (or furthest above) what is allowed.
+    """
+
+    incidence: sparse.csr_array
+    prior: np.ndarray
+    promised: np.ndarray
+    weights: np.ndarray
+    bound: float
+    probabilities: np.ndarray
+    certain: int  # examples that are in every batch
+    noise_multiplier: float
+    binding: np.ndarray
+    steps: int
+    batch_size: float
+    scale: float
+    targets: str
+    neighbouring_relation: str
+
+    @property
+    def kept(self) -> float:
+        """The share of the examples' weight that is kept."""
+        return float(self.weights.mean())
+
+    @property
+    def gap(self) -> float:
+        """At most this share of the weight could be gained within the same budgets."""
+        return max(0.0, 1 - float(self.weights.sum()) / self.bound)
+
+    def summary(self) -> dict[str, object]:
+        """The plan in plain values."""
+        return {
+            "secrets": len(self.prior),
+            "examples": len(self.weights),
+            "rounds": self.steps,
+            "batch_size": self.batch_size,
+            "targets": self.targets,
+            "scale": self.scale,
+            "neighbouring_relation": self.neighbouring_relation,
+            "accounting": "kl",
+            "noise_multiplier": self.noise_multiplier,
+            "kept_weight": float(self.weights.sum()),
+            "kept": self.kept,
+            "certified_gap": self.gap,
+            "in_every_batch": self.certain,
+        }
+
+    def tables(
+        self, examples: Sequence[object], secrets: Sequence[object]
+    ) -> dict[str, pd.DataFrame]:
+        """``weights``, one row an example, and ``secrets``, with what KL accounts for each."""
+        held = self.incidence
+        spent = self.steps * secret_kl_divergences(
+            held,
+            self.probabilities,
+            self.noise_multiplier,
+            neighbouring_relation=self.neighbouring_relation,
+        )
+        weights = {
+            "example": examples,
+            "weight": self.weights,
+            "sampling_probability": self.probabilities,
+        }
+        rows = {
+            "secret": secrets,
+            "examples": np.diff(held.indptr),
+            "load": held @ self.probabilities,
+            "prior": self.prior,
+            "promised": self.promised,
+            "posterior_kl": posterior_from_divergence(spent, self.prior),
+        }
+        return {"weights": pd.DataFrame(weights), "secrets": pd.DataFrame(rows)}
+
+
+def plan_protection(
+    incidence: sparse.csr_array,
+    prior: ArrayLike,
+    posterior: ArrayLike,
+    *,
+    steps: int,
+    batch_size: float,
+    scale: float,
+    targets: str = "sqrt",
+    neighbouring_relation: str = "reference",
+    solver: str = "auto",
+) -> ProtectionPlan:
+    """Weights, sampling probabilities and noise for DP-SGD (Algorithm 2).
+
+    ``incidence (secrets, examples)`` is non-zero where the example holds the secret; ``prior`` and
+    ``posterior_from_divergence`` are one number or one a secret. A secret's examples may weigh
+    ``scale`` times its divergence c ("linear", as in the paper) or its square root ("sqrt", ours:
+    the divergence of a round grows with the square of the load, so this keeps more with less
+    noise). An infinite ``scale`` keeps every example: no preprocessing. The plan depends on public
+    data alone: who holds what, and the promises. Raises ValueError for promises, budgets or batches
+    that cannot be.
+    """
+    held = sparse.csr_array(incidence, copy=True).astype(float)
+    held.sum_duplicates()
+    held.eliminate_zeros()
+    held.data[:] = 1.0
+    p, r = check_promises(np.broadcast_to(prior, held.shape[:1]), posterior)
+    check_allowed("scale", scale, scale > 0, "positive")
+    check_choice("targets", targets, tuple(TARGET_EXPONENTS))
+    sizes = np.diff(held.indptr)
+    empty = int((sizes == 0).sum())
+    check_allowed("incidence: secrets without an example", empty, not empty, "0")
+    budgets = np.minimum(scale * allowed_divergence(p, r) ** TARGET_EXPONENTS[targets], sizes)
+    optimum = maximise_weights(held, budgets, solver=solver)
+    q, certain = probabilities_from_weights(optimum.weights, batch_size)
+    how: dict[str, Any] = {"neighbouring_relation": neighbouring_relation}
+    sigma = noise_multiplier_for_promises(held, q, p, r, steps=steps, **how)
+    ratios = steps * secret_kl_divergences(held, q, sigma, **how) / allowed_divergence(p, r)
+    binding = np.flatnonzero(ratios >= ratios.max() * (1 - 1e-6))
+    return ProtectionPlan(
+        incidence=held,
+        prior=p,
+        promised=r,
+        weights=optimum.weights,
+        bound=optimum.bound,
+        probabilities=q,
+        certain=certain,
+        noise_multiplier=sigma,
+        binding=binding[np.argsort(-ratios[binding], kind="stable")],
+        steps=int(steps),
+        batch_size=float(batch_size),
+        scale=float(scale),
+        targets=targets,
+        neighbouring_relation=neighbouring_relation,
+    )
+
+
+def sweep_scales(
+    incidence: sparse.csr_array,
+    prior: ArrayLike,
+    posterior: ArrayLike,
+    *,
+    scales: Sequence[float],
+    **options: Any,
+) -> pd.DataFrame:
+    """What each constant C of ``scales`` keeps, and the noise that it needs: a plan a row.
+
+    ``options`` as for :func:`plan_protection`. The search costs no privacy: plans read public data
+    alone.
+    """
+    return compare_plans(
+        [plan_protection(incidence, prior, posterior, scale=s, **options) for s in scales]
+    )
+
+
+def compare_plans(made: Sequence[ProtectionPlan]) -> pd.DataFrame:
+    """What each of these plans keeps, and the noise that it needs: a plan a row."""
+    shown = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
+    table = pd.DataFrame([one.summary() for one in made])[shown]
+    return table.assign(binding=[len(one.binding) for one in made])
+
+
+def secret_guess_bounds(
+    events: WeightedGaussian | Iterable[WeightedGaussian],
+    incidence: sparse.csr_array,
+    *,
+    prior,
+    neighbouring_relation: str = "reference",
+) -> tuple[np.ndarray, np.ndarray]:
+    """From what was done: for every secret the bound on a guess by KL, and the KL divergence
+    itself in nats, each ``(secrets,)``. ``incidence (secrets, points)`` is 1 where the point
+    holds the secret. Divergences of phases add up; without noise a bound is 1."""
+    spent = np.zeros(incidence.shape[0])
+    for event in (events,) if isinstance(events, WeightedGaussian) else events:
+        p = np.asarray(event.sampling_probabilities)
+        if len(p) != incidence.shape[1]:
+            raise ValueError(f"incidence: has {incidence.shape[1]} points, the phase {len(p)}")
+        if event.noise_multiplier == 0:
+            spent[incidence @ p > 0] += math.inf
+        else:
+            spent += event.steps * secret_kl_divergences(
+                incidence, p, event.noise_multiplier, neighbouring_relation=neighbouring_relation
+            )
+    return posterior_from_divergence(spent, prior), spent

@@ -1,0 +1,162 @@
+"""Which examples to keep: as much weight as each secret's budget allows (Hush!, equation 1).
+
+>>> a, b, c, d = [0, 1, 2], [2, 3], [0], [1]  # the examples that hold each of four secrets
+>>> rows = np.repeat([0, 1, 2, 3], [3, 2, 1, 1])
+>>> held = sparse.csr_array((np.ones(7), (rows, a + b + c + d)))
+>>> found = maximise_weights(held, [1, 1.15, 0.25, 0.6])
+>>> found.weights.round(6).tolist(), round(found.gap, 9)
+([0.25, 0.6, 0.15, 1.0], 0.0)
+
+Whatever a solver returns is repaired until every budget holds, and its loss is certified by a
+bound that trusts no solver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import optimize, sparse
+
+WEIGHT_SOLVERS = ("auto", "highs", "pdlp", "greedy")
+MAX_QUICK_INCIDENCES = 20_000  # incidences up to which the exact solver takes half a second
+MAX_BEARABLE_INCIDENCES = (
+    100_000  # up to which it takes ten: where the first-order solver is not installed
+)
+REPAIR_ROUNDS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleWeights:
+    """A feasible ``weights (examples,)`` in [0, 1], the ``prices (secrets,)`` of the budgets, and
+    ``bound``: no feasible weights add up to more."""
+
+    weights: np.ndarray
+    prices: np.ndarray
+    bound: float
+    solver: str
+
+    @property
+    def value(self) -> float:
+        """The sum of the weights."""
+        return float(self.weights.sum())
+
+    @property
+    def gap(self) -> float:
+        """At most this share is lost against the optimum."""
+        return max(0.0, 1 - self.value / self.bound) if self.bound > 0 else 0.0
+
+
+def maximise_weights(
+    incidence: sparse.csr_array, budgets: ArrayLike, *, solver: str = "auto"
+) -> ExampleWeights:
+    """Maximise sum(w) subject to incidence @ w <= budgets and 0 <= w <= 1.
+
+    ``incidence (secrets, examples)`` is 1 where the example holds the secret. ``solver``: "highs"
+    (SciPy, exact), "pdlp" (ortools, first-order, for millions of incidences), or "auto": highs
+    where it is as fast (or bearable, and ortools is absent), else pdlp. "greedy" is the baseline,
+    contribution bounding: examples whole or not at all, those with the fewest secrets first, while
+    no secret has too many.
+
+    Raises ValueError for budgets that are not positive, RuntimeError where a solver gives up.
+    """
+    a = sparse.csr_array(incidence, dtype=float)
+    b = np.asarray(budgets, dtype=float)
+    if b.shape != (a.shape[0],):
+        raise ValueError(f"budgets: {b.size} for {a.shape[0]} secrets: must be one a secret")
+    if not (np.isfinite(b) & (b > 0)).all():
+        raise ValueError("budgets: one is not positive and finite: must be")
+    if solver not in WEIGHT_SOLVERS:
+        raise ValueError(f"solver={solver!r}: must be one of {', '.join(WEIGHT_SOLVERS)}")
+    if solver == "greedy":
+        return ExampleWeights(
+            _weigh_greedily(a, b), np.zeros(a.shape[0]), float(a.shape[1]), solver
+        )
+    if solver == "auto":
+        exact = MAX_QUICK_INCIDENCES if find_spec("ortools") else MAX_BEARABLE_INCIDENCES
+        solver = "highs" if a.nnz <= exact else "pdlp"
+    slack = np.diff(a.indptr) <= b  # a budget that no weights can exceed
+    tight = a[~slack]
+    weights, prices = np.ones(a.shape[1]), np.zeros(a.shape[0])
+    if tight.shape[0]:
+        w, y = (_solve_by_highs if solver == "highs" else _solve_by_pdlp)(tight, b[~slack])
+        prices[~slack] = np.maximum(y, 0)
+        weights = _repair_weights(tight, b[~slack], np.clip(w, 0, 1), prices[~slack])
+    # Weak duality: b'y + sum(max(0, 1 - A'y)) bounds the value of every feasible w, for any y >= 0.
+    bound = float(b @ prices + np.maximum(0, 1 - a.T @ prices).sum())
+    return ExampleWeights(weights, prices, bound, solver)
+
+
+def _weigh_greedily(a, b) -> np.ndarray:
+    columns, room, weights = a.tocsc(), b * (1 + 1e-12), np.zeros(a.shape[1])
+    for k in np.argsort(np.diff(columns.indptr), kind="stable"):
+        own = columns.indices[columns.indptr[k] : columns.indptr[k + 1]]
+        if (room[own] >= 1).all():
+            room[own] -= 1
+            weights[k] = 1
+    return weights
+
+
+def _solve_by_highs(a, b) -> tuple[np.ndarray, np.ndarray]:
+    found = optimize.linprog(-np.ones(a.shape[1]), A_ub=a, b_ub=b, bounds=(0, 1), method="highs")
+    if found.status != 0:
+        raise RuntimeError(f"solver='highs': {found.message}")
+    return found.x, -found.ineqlin.marginals
+
+
+def _solve_by_pdlp(a, b) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        from ortools.pdlp import solve_log_pb2, solvers_pb2
+        from ortools.pdlp.python import pdlp
+    except ImportError as error:
+        raise ValueError("solver='pdlp': needs the package ortools, which is absent") from error
+    program = pdlp.QuadraticProgram()
+    program.resize_and_initialize(a.shape[1], a.shape[0])
+    program.objective_vector = -np.ones(a.shape[1])
+    program.constraint_matrix = sparse.csc_matrix(a)
+    program.constraint_lower_bounds = np.full(a.shape[0], -np.inf)
+    program.constraint_upper_bounds = b
+    program.variable_lower_bounds = np.zeros(a.shape[1])
+    program.variable_upper_bounds = np.ones(a.shape[1])
+    options = solvers_pb2.PrimalDualHybridGradientParams()
+    options.termination_criteria.simple_optimality_criteria.eps_optimal_relative = 1e-4
+    options.termination_criteria.simple_optimality_criteria.eps_optimal_absolute = 1e-4
+    options.termination_criteria.time_sec_limit = 1200
+    found = pdlp.primal_dual_hybrid_gradient(program, options)
+    reason = found.solve_log.termination_reason
+    if reason != solve_log_pb2.TERMINATION_REASON_OPTIMAL:
+        name = solve_log_pb2.TerminationReason.Name(reason)
+        raise RuntimeError(f"solver='pdlp': stopped with {name}")
+    return np.asarray(found.primal_solution), -np.asarray(found.dual_solution)
+
+
+def _repair_weights(a, b, w, prices) -> np.ndarray:
+    """``w`` made feasible, then raised wherever there is room, the most worthwhile first."""
+    columns = a.tocsc()
+    held = np.flatnonzero(np.diff(columns.indptr))
+    starts = columns.indptr[held]
+
+    def of_examples(values, reduce, otherwise):  # over the secrets of each example
+        out = np.full(a.shape[1], otherwise)
+        out[held] = reduce.reduceat(values[columns.indices], starts)
+        return out
+
+    def feasible(w):
+        over = a @ w / b
+        return w / of_examples(np.where(over > 1, over * (1 + 1e-12), 1.0), np.maximum, 1.0)
+
+    w = np.where(np.diff(columns.indptr) > 0, feasible(w), 1.0)
+    gain = np.maximum(1e-3, 1 - columns.T @ prices)  # what a unit of weight adds
+    for k in range(REPAIR_ROUNDS):
+        room = np.maximum(0, b * (1 - 1e-12) - a @ w)
+        free = of_examples(room, np.minimum, 0.0) > 1e-6  # the others would only dilute the shares
+        wanted = (1 - w) * free * (gain if k < REPAIR_ROUNDS // 2 else 1)
+        asked = a @ wanted
+        granted = np.minimum(1, np.divide(room, asked, out=np.ones_like(b), where=asked > 0))
+        raised = wanted * of_examples(granted, np.minimum, 1.0)
+        w = np.minimum(1, w + raised)
+        if raised.sum() <= 1e-7 * w.sum():
+            break
+    return feasible(w)

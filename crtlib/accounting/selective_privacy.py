@@ -1,0 +1,58 @@
+"""What S-DP promises (Shi et al. 2022).
+
+>>> from crtlib.accounting.events import SampledGaussian
+>>> from crtlib.accounting.guarantees import MissRate
+>>> event = SampledGaussian(sampling_probability=1.0, noise_multiplier=20.0, steps=24)
+>>> selective_guarantee(event, gamma=MissRate(0.05), delta=8e-5, unit="turn").epsilon
+inf
+"""
+
+from __future__ import annotations
+
+import math
+
+from crtlib.accounting import ledger
+from crtlib.accounting.events import SampledGaussians
+from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.checks import check_choice
+
+RELATION_DESCRIPTIONS = {
+    "replace": "the private tokens of one {} replaced by others (exact)",
+    "add_or_remove": "the private segments of one {} left out of every sum, their states zero",
+}
+
+
+def selective_guarantee(
+    events: SampledGaussians,
+    *,
+    gamma: MissRate,
+    delta: float,
+    unit: str,
+    accountant: str = "pld",
+    neighbouring_relation: str = "replace",
+) -> Guarantee:
+    """What S-DP promises at ``delta``: something for a perfect policy, and else nothing.
+
+    ``gamma`` is the policy's miss rate. If it may be positive (measured: if its upper bound is),
+    epsilon is infinite: a missed secret is read by steps without noise, so that with no private
+    segment after it the model is a deterministic function of it, and the noise of later segments is
+    not calibrated to it. A perfect policy could redact, at epsilon = 0 (CRT, Section 2).
+
+    ``events`` are those of the phases: see :meth:`SelectivePhase.event`. The ``unit`` is a point;
+    a secret that stands in k points has k times as many events.
+    """
+    check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATION_DESCRIPTIONS))
+    spent = ledger.epsilon(
+        events, delta=delta, accountant=accountant, neighbouring_relation=neighbouring_relation
+    )
+    return Guarantee(
+        spent if gamma.bound == 0 else math.inf,
+        delta=delta,
+        unit=f"the private tokens of one {unit}",
+        neighbours=RELATION_DESCRIPTIONS[neighbouring_relation].format(unit),
+        accountant=accountant,
+        kind="selective differential privacy",
+        gamma=gamma,
+        public="every token that is not flagged, between which of them flagged ones stand, and "
+        "the batches",
+    )

@@ -1,0 +1,191 @@
+"""Inference and reconstruction of a secret in its context (Lukas et al. 2023).
+
+The attacker has a sentence of the training text with its secret masked. *Inference*: he knows the
+secret to be one of ``CANDIDATES_PER_QUESTION`` values and names the one that makes the sentence
+likeliest. *Reconstruction*: he has no list, and lets the model go on greedily from what stands
+before it.
+
+>>> from crtlib.attacks.attack import ATTACKS
+>>> ATTACKS["pii"].label
+'Inference and reconstruction in context'
+>>> right_answer_shares(np.array([[1.0, 2.0, 3.0], [5.0, 4.0, 4.5], [2.0, 2.0, 7.0]])).tolist()
+[1.0, 0.0, 0.5]
+
+**Chance.** The other candidates are values of the same kind that nobody's training text holds, each
+for one sentence only; a value counts if it stands once in all the points. Whatever the model, if it
+has not read the secret, each of the k values is as likely to be named, and sentences are
+independent: right answers are Binomial(n, 1/k). As often as the true value, any candidate would be
+reconstructed, so the others show how often luck does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import scipy
+from torch import nn
+
+from crtlib.attacks.attack import (
+    CELL_COLUMNS,
+    Attack,
+    AttackRow,
+    Subject,
+    mean_and_std,
+    register_attack,
+    repeat_at_every_gamma,
+)
+from crtlib.attacks.membership import (
+    draw_secret_per_point,
+    fresh_values,
+    remaining_secrets,
+    secret_value,
+    unrepeated_secrets,
+)
+from crtlib.checks import check_allowed
+from crtlib.intervals import clopper_pearson_upper
+from crtlib.models import scoring
+from crtlib.text.records import Point, Secret
+from crtlib.text.tokenizer import BpeTokenizer
+
+CANDIDATES_PER_QUESTION = 10
+MAX_QUESTIONS = 500
+"""At most so many sentences are asked for."""
+
+
+@dataclass(frozen=True, repr=False)
+class InferenceQuestion:
+    """One sentence with each candidate in the secret's place, the true one first; ``missed`` says
+    whether the model has read it."""
+
+    candidates: tuple[Point, ...]
+    missed: bool
+
+
+def pose_questions(
+    points: Sequence[Point],
+    read: Sequence[Point],
+    others: Sequence[Point],
+    *,
+    seed: int,
+    candidates: int = CANDIDATES_PER_QUESTION,
+) -> list[InferenceQuestion]:
+    """As many as the fresh values of ``others`` allow, at most ``MAX_QUESTIONS``, in random order.
+
+    Arguments as in :func:`crtlib.attacks.membership.build_probe`. Raises ``ValueError`` for fewer
+    than two candidates.
+    """
+    check_allowed("candidates", candidates, candidates >= 2, "at least 2")
+    rng = np.random.default_rng([seed, 5])
+    single, missed = unrepeated_secrets(points, others), remaining_secrets(read)
+    fresh = fresh_values(others, single, rng)
+    out: list[InferenceQuestion] = []
+    for p, s in draw_secret_per_point(points, single, rng):
+        if len(fresh[s.kind]) < candidates - 1 or len(out) == MAX_QUESTIONS:
+            continue
+        values = [secret_value(p, s)] + [fresh[s.kind].pop() for _ in range(candidates - 1)]
+        out.append(
+            InferenceQuestion(tuple(_replace_secret(p, s, value) for value in values), missed(p, s))
+        )
+    return out
+
+
+def _replace_secret(point: Point, s: Secret, value: str) -> Point:
+    text = point.text[: s.start] + value + point.text[s.end :]
+    return Point(point.id, point.user, text, (Secret(s.kind, s.start, s.start + len(value)),))
+
+
+def answer_questions(
+    model: nn.Module, tokenizer: BpeTokenizer, asked: Sequence[InferenceQuestion]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of every candidate of every question, (questions, candidates): the negative log-likelihood
+    of the whole sentence in nats, and whether greedy decoding from what stands before gives it."""
+    sentences = [p for question in asked for p in question.candidates]
+    sequences, flags = tokenizer.encode_marked(sentences)
+    logprobs, ranks = scoring.token_scores(model, sequences)
+    losses = np.array([-x.sum() for x in logprobs])
+    given = [bool((r[np.array(f[1:])] == 0).all()) for r, f in zip(ranks, flags, strict=True)]
+    shape = (len(asked), -1)
+    return losses.reshape(shape), np.array(given).reshape(shape)
+
+
+def right_answer_shares(losses: np.ndarray) -> np.ndarray:
+    """Whether the first of the candidates (questions, k) is the likeliest, (questions,); where
+    several are, the share that a guess among them gets right."""
+    best = losses == losses.min(axis=1, keepdims=True)
+    return best[:, 0] / best.sum(axis=1)
+
+
+def measure_inference(subject: Subject) -> list[AttackRow]:
+    """``pii_inference``, the share of secrets that are named, ``pii_missed_inference`` of those
+    that the model has read, ``pii_reconstruction``, and ``pii_reconstruction_null``, the share of
+    the other candidates that it gives; and how many were asked for."""
+    asked = pose_questions(subject.points, subject.read, subject.others, seed=subject.seed)
+    rows: list[AttackRow] = [("pii_questions", 0, float(len(asked)))]
+    if not asked:
+        return rows
+    losses, given = answer_questions(subject.model, subject.tokenizer, asked)
+    right, missed = right_answer_shares(losses), np.array([question.missed for question in asked])
+    facts = {"candidates": losses.shape[1], "inference": right.mean()}
+    facts |= {"missed_questions": missed.sum()}
+    if missed.any():
+        facts |= {"missed_inference": right[missed].mean()}
+    facts |= {"reconstruction": given[:, 0].mean(), "reconstruction_null": given[:, 1:].mean()}
+    return rows + [(f"pii_{name}", 0, float(value)) for name, value in facts.items()]
+
+
+QUESTION_COUNT_METRICS = {
+    "pii_inference": "pii_questions",
+    "pii_missed_inference": "pii_missed_questions",
+    "pii_reconstruction": "pii_questions",
+}
+"""Each share, and the metric that counts what it is a share of."""
+
+
+def summarise_inference(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a (metric, model, method, gamma): mean and spread over seeds, and the band that all
+    numbers of that metric keep with probability 95 % if no secret was learned.
+
+    Reconstruction has its band from the other candidates: their rate's upper bound is what luck
+    may give, so it errs on the side of chance.
+    """
+    runs = table[table.metric.str.startswith("pii_")].pivot_table(
+        index=[*CELL_COLUMNS, "seed"], columns="metric", values="value"
+    )
+    parts = []
+    for metric, count in QUESTION_COUNT_METRICS.items():
+        if metric not in runs:
+            continue
+        some = runs.dropna(subset=metric)
+        grouped = some.groupby(CELL_COLUMNS)
+        rows, total = mean_and_std(grouped[metric]), grouped[count].sum()
+        tail = (1 - 0.95 ** (1 / max(1, len(rows)))) / 2
+        if metric == "pii_reconstruction":
+            others = some[count] * (some.pii_candidates - 1)
+            lucky = (some.pii_reconstruction_null * others).groupby(CELL_COLUMNS).sum().round()
+            of = others.groupby(CELL_COLUMNS).sum()
+            chance = [clopper_pearson_upper(int(a), int(b)) for a, b in zip(lucky, of, strict=True)]
+            rows["low"] = 0.0
+        else:
+            chance = (1 / grouped.pii_candidates.mean()).tolist()
+            rows["low"] = scipy.stats.binom.ppf(tail, total, chance) / total
+        rows["high"] = scipy.stats.binom.ppf(1 - tail, total, chance) / total
+        parts.append(rows.reset_index().assign(metric=metric))
+    if not parts:
+        return pd.DataFrame(
+            columns=["metric", *CELL_COLUMNS, "mean", "std", "seeds", "low", "high"]
+        )
+    return repeat_at_every_gamma(pd.concat(parts), by=["metric", *CELL_COLUMNS])
+
+
+INFERENCE_ATTACK = register_attack(
+    Attack(
+        name="pii",
+        label="Inference and reconstruction in context",
+        statistic="secrets named (share)",
+        measure=measure_inference,
+        summary=summarise_inference,
+    )
+)

@@ -1,0 +1,166 @@
+"""Language models behind one small interface, so that training and attacks never ask which kind.
+
+:func:`hidden_states` and :func:`output_head` are all that training needs, of our recurrent models
+and of the causal ones of ``transformers``, also wrapped by ``peft``; :mod:`crtlib.models.scoring`
+reads them as well.
+
+>>> model = RecurrentLM(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5))
+>>> h = hidden_states(model, torch.tensor([[1, 2, 3]]))
+>>> h.shape, output_head(model).logits(h).shape
+(torch.Size([1, 3, 5]), torch.Size([1, 3, 7]))
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crtlib.models.recurrent import Gru, Lstm
+from crtlib.models.specs import ModelSpec
+
+
+class RecurrentLM(nn.Module):
+    """Embedding, recurrent layers, linear head."""
+
+    embedding: nn.Embedding
+    layers: nn.ModuleList
+    head: nn.Linear
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        cell = {"lstm": Lstm, "gru": Gru}[spec.kind]
+        sizes = [spec.embedding or spec.hidden] + [spec.hidden] * spec.layers
+        self.embedding = nn.Embedding(spec.vocab_size, sizes[0])
+        self.layers = nn.ModuleList(cell(a, b) for a, b in itertools.pairwise(sizes))
+        self.head = nn.Linear(spec.hidden, spec.vocab_size)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        nn.init.uniform_(self.head.weight, -0.1, 0.1)
+        nn.init.zeros_(self.head.bias)
+        if spec.tied:
+            self.head.weight = self.embedding.weight
+
+    def features(self, ids: Tensor) -> Tensor:
+        """(batch, time) token ids -> (batch, time, hidden)."""
+        x = self.embedding(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(batch, time) token ids -> (batch, time, vocabulary) logits."""
+        return self.head(self.features(ids))
+
+
+# --------------------------------------------------------------------------- the interface
+@dataclass(frozen=True)
+class Head:
+    """The output layer: ``logits = cap(scale (h @ weight.T + bias))``, ``cap`` a scaled tanh or
+    nothing."""
+
+    weight: nn.Parameter  # (vocabulary, hidden)
+    bias: nn.Parameter | None = None
+    softcap: float | None = None
+    scale: float = 1.0
+
+    def logits(self, h: Tensor) -> Tensor:
+        """(..., hidden) -> (..., vocabulary)."""
+        z = F.linear(h, self.weight, self.bias) * self.scale
+        return z if self.softcap is None else (z / self.softcap).tanh() * self.softcap
+
+
+def unwrap_model(model: nn.Module) -> Any:
+    """The model of ``transformers`` inside: of one that ``peft`` has wrapped, with its adapters."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def output_head(model: nn.Module) -> Head:
+    """The output layer of any model of this library.
+
+    Raises ValueError where it is no plain linear map (an adapter on it would be left out).
+    """
+    if isinstance(model, RecurrentLM):
+        return Head(model.head.weight, model.head.bias)
+    layer = unwrap_model(model).get_output_embeddings()
+    if type(layer) is not nn.Linear:
+        raise ValueError(f"model: its output layer is a {type(layer).__name__}: must be nn.Linear")
+    config = unwrap_model(model).config
+    softcap = getattr(config, "final_logit_softcapping", None)
+    return Head(layer.weight, layer.bias, softcap, _logit_scale(config))
+
+
+def _logit_scale(config: Any) -> float:
+    """By what an architecture multiplies its logits: Cohere, Granite and Falcon H1 do. One that
+    says so elsewhere is refused before it is trained (:mod:`crtlib.training.probe`)."""
+    scale = 1.0
+    for name in ("logit_scale", "lm_head_multiplier"):
+        scale *= float(getattr(config, name, None) or 1.0)
+    return scale / float(getattr(config, "logits_scaling", None) or 1.0)
+
+
+def hidden_states(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """What the head reads: ids (B, T) -> (B, T, hidden).
+
+    ``lengths`` (B,) hides padding from models that look ahead (BERT); the others need no mask.
+    """
+    if isinstance(model, RecurrentLM):
+        return model.features(ids)
+    batch, time = ids.shape
+    limit = context_length(model)
+    if limit is not None and time > limit:
+        raise ValueError(f"sequence of {time} tokens: must be at most {limit}")
+    whole = unwrap_model(model)
+    # One row of positions for each example, or the position table would see a batch of one.
+    positions = torch.arange(time, device=ids.device).repeat(batch, 1)
+    positions.unpacked = True  # type: ignore[attr-defined]
+    _skip_packing_check()
+    if is_causal(model):
+        base = whole.base_model
+        return base(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
+    if lengths is not None:
+        lengths = lengths.to(ids.device, non_blocking=True)
+    mask = None if lengths is None else (positions < lengths.clamp_min(1)[:, None]).long()
+    out = whole.base_model(
+        input_ids=ids,
+        position_ids=positions,
+        token_type_ids=torch.zeros_like(ids),
+        attention_mask=mask,
+    )
+    return whole.cls.predictions.transform(out.last_hidden_state)
+
+
+@functools.cache
+def _skip_packing_check() -> None:
+    """Tell ``transformers`` of positions that are of one text a row: it would look, and so wait for
+    a GPU."""
+    from transformers import masking_utils
+
+    look = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda positions: (
+        None if hasattr(positions, "unpacked") else look(positions)
+    )
+
+
+def context_length(model: nn.Module) -> int | None:
+    """The longest sequence that the model reads; ``None``: no limit (also BLOOM's)."""
+    if isinstance(model, RecurrentLM):
+        return None
+    return getattr(unwrap_model(model).config, "max_position_embeddings", None)
+
+
+def is_causal(model: nn.Module) -> bool:
+    """Whether it predicts the next token (and not a masked one)."""
+    return isinstance(model, RecurrentLM) or unwrap_model(model).config.model_type != "bert"
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model is. Raises ValueError for a model on several devices."""
+    devices = sorted({str(p.device) for p in model.parameters()})
+    if len(devices) != 1:
+        raise ValueError(f"model: is on {' and '.join(devices)}: must be on one device")
+    return torch.device(devices[0])

@@ -1,0 +1,338 @@
+"""LSTM and GRU layers as one node of the graph each, with the backward pass written out.
+
+The per-example gradients of a recurrent layer need the gradient of every gate at every step,
+which ``nn.LSTM`` keeps to itself; here it is a by-product of one backward pass.
+
+>>> Lstm(3, 4)(torch.ones(2, 5, 3)).shape
+torch.Size([2, 5, 4])
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+LayerState = tuple[Tensor, ...]
+"""What a recurrence carries on, each (batch, hidden): its output, and the cell of an LSTM."""
+GradientPairs = list[tuple[Tensor, Tensor]]
+GradientSink = Callable[[GradientPairs], None]
+SIGMOID_BACKWARD, TANH_BACKWARD = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+FUSED_DEVICE_KINDS = frozenset({"cuda"})
+"""Kinds of device whose kernel for a whole recurrence (cuDNN) gives the gradient of its gates."""
+BACKWARD_CHUNK_NUMBERS = 2**17
+"""Numbers that a backward pass prepares at once, for as many steps as that is: few operators where
+the steps are small, and nothing that leaves the cache where they are large."""
+
+
+class _RecurrentScan(torch.autograd.Function):
+    """A recurrence over time as one node of the graph, with its backward pass written out.
+
+    ``sink``, if any, is called in the backward pass with each pair (inputs, gradient of the
+    pre-activations) that makes up a weight's gradient; the weights themselves then get none.
+    """
+
+    @staticmethod
+    def forward(ctx, cell, sink, x, *weights):
+        with torch.no_grad():
+            out, saved = cell.scan(x, cell.initial)
+        if cell.initial is not None:
+            cell.saved = saved
+        ctx.cell, ctx.sink, ctx.saved = cell, sink, saved
+        ctx.save_for_backward(x, *weights)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, *_ = ctx.saved_tensors
+        with torch.inference_mode():
+            pairs = ctx.cell.scan_backward(x, grad, ctx.saved)
+        # The first pair is that of the input, whose gradient is autograd's: no inference tensor.
+        dx = pairs[0][1] @ ctx.cell.weights()[0].detach()[:, : ctx.cell.inputs]
+        if ctx.sink is not None:
+            ctx.sink(pairs)
+            return None, None, dx, *([None] * len(ctx.cell.weights()))
+        grads = []
+        for a, g in pairs:  # both (batch, time, ·)
+            a, g = a.flatten(0, 1), g.flatten(0, 1)
+            grads += [g.T @ a, g.sum(0)]
+        return None, None, dx, *grads
+
+
+class RecurrentLayer(nn.Module):
+    """What LSTM and GRU share. ``self.sink`` is set by the clipping engine for one step.
+
+    A layer names its weights and their ``shapes``: (weight, bias) of each linear map, in the order
+    of the pairs of ``scan_backward``.
+
+    ``run(x, state)``: outputs (batch, time, hidden) from ``state``, and the state after the last
+    step, by torch's own kernel.
+
+    ``scan(x, state)``: the outputs, and what ``scan_backward`` needs: torch keeps it to itself, but
+    the gates of all steps at once follow from the outputs.
+
+    ``scan_backward(x, grad, saved)``: the pairs (inputs, gradient of the pre-activations) of each
+    linear map, (batch, time, ·), in inference mode, as its many small operators then cost a tenth
+    less.
+
+    ``fused(x, sink)``: the forward pass in torch's own kernel, whose backward pass gives what
+    ``sink`` needs. It is fed the pre-activations through an identity, so the gradient of its input
+    is that of the gates.
+    """
+
+    run: Callable[[Tensor, LayerState | None], tuple[Tensor, LayerState]]
+    scan: Callable[[Tensor, LayerState | None], tuple[Tensor, Any]]
+    scan_backward: Callable[[Tensor, Tensor, Any], GradientPairs]
+    fused: Callable[[Tensor, GradientSink], Tensor]
+
+    def __init__(self, inputs: int, hidden: int, **shapes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.inputs, self.size = inputs, hidden
+        for name, shape in shapes.items():
+            weight = nn.Parameter(torch.empty(shape))
+            setattr(self, name, nn.init.uniform_(weight, -(hidden**-0.5), hidden**-0.5))
+        self.sink: GradientSink | None = None
+        self.initial: LayerState | None = None
+        self.saved: Any = None
+
+    @contextlib.contextmanager
+    def carrying(self, state: LayerState) -> Iterator[None]:
+        """While active, ``forward`` starts from ``state``, each (batch, hidden), instead of zeros.
+
+        No gradient flows into it. Rows are those of the forward pass, the longest example
+        first (:mod:`crtlib.training.clipping`).
+        """
+        self.initial = tuple(x.detach() for x in state)
+        try:
+            yield
+        finally:
+            self.initial = self.saved = None
+
+    def weights(self) -> list[nn.Parameter]:
+        """In the order in which the layer names them."""
+        return list(self.parameters())
+
+    def forward(self, x: Tensor) -> Tensor:  # (batch, time, inputs) -> (batch, time, hidden)
+        with torch.autocast(x.device.type, enabled=False):  # a long recurrence wants precision
+            x = x.to(next(self.parameters()).dtype)
+            fused = x.device.type in FUSED_DEVICE_KINDS
+            if self.initial is None and (fused or not torch.is_grad_enabled()):
+                return self.fused(x, self.sink) if fused and self.sink else self.run(x, None)[0]
+            return _RecurrentScan.apply(self, self.sink, x, *self.weights())
+
+    def _before(self, out: Tensor, state: LayerState | None) -> Tensor:
+        """The output before each step and after the last, (time + 1, batch, hidden)."""
+        first = out.new_zeros(len(out), self.size) if state is None else state[0]
+        return torch.cat([first[None], out.transpose(0, 1)])
+
+
+class Lstm(RecurrentLayer):
+    """One LSTM layer, the numbers of ``nn.LSTM``, as one linear map of ``[x_t, h_{t-1}]``.
+
+    Rows of ``weight`` (4 hidden, inputs + hidden) are the gates in the order o, i, f, g: one
+    sigmoid serves the first three, and the last three share the gradient of the cell.
+    """
+
+    weight: nn.Parameter
+    bias: nn.Parameter
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        gates = 4 * hidden
+        super().__init__(inputs, hidden, weight=(gates, inputs + hidden), bias=(gates,))
+
+    def fused(self, x: Tensor, sink: GradientSink) -> Tensor:
+        n, weight = self.size, self.weight.detach().roll(-self.size, 0)  # torch: i, f, g, o
+        w_x, w_h = weight.split([self.inputs, n], dim=1)
+        gates, out, before = _feed_preactivations(
+            torch.lstm, x, w_x, self.bias.detach().roll(-n, 0), w_h, states=2
+        )
+        inputs = torch.cat([x.detach(), before], dim=2)
+        gates.register_hook(lambda grad: sink([(inputs, grad.roll(n, 2))]))
+        return out
+
+    def run(self, x: Tensor, state: LayerState | None) -> tuple[Tensor, LayerState]:
+        weight, bias = self.weight.roll(-self.size, 0), self.bias.roll(-self.size, 0)
+        w_x, w_h = weight.split([self.inputs, self.size], dim=1)
+        return _run_torch_kernel(
+            torch.lstm, x, [w_x, w_h, bias, torch.zeros_like(bias)], state, states=2
+        )
+
+    def scan(self, x: Tensor, state: LayerState | None) -> tuple[Tensor, Any]:
+        n = self.size
+        w_x, w_h = self.weight.split([self.inputs, n], dim=1)
+        out, _ = self.run(x, state)
+        before = self._before(out, state)
+        gates = _gate_inputs_by_time(x, w_x, self.bias)  # (time, batch, 4 hidden)
+        gates.flatten(0, 1).addmm_(before[:-1].flatten(0, 1), w_h.T)
+        gates[..., : 3 * n].sigmoid_(), gates[..., 3 * n :].tanh_()
+        _, i, f, g = gates.split(n, dim=2)
+        cells = torch.empty_like(before)  # [t] is the cell before step t
+        cells[0] = 0 if state is None else state[1]
+        torch.mul(i, g, out=cells[1:])
+        for new, cell, forget in _unbind_steps(cells[1:], cells[:-1], f):
+            new.addcmul_(cell, forget)
+        return out, (gates, cells, cells[1:].tanh(), before)
+
+    def state_after(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Output and cell (batch, hidden) of each row after ``lengths`` (batch,) of its inputs, in
+        the last forward pass; only inside :meth:`carrying`."""
+        _, cells, _, out = self.saved  # [t] is before step t
+        rows = torch.arange(len(lengths), device=out.device)
+        lengths = lengths.to(out.device, non_blocking=True)
+        return out[lengths, rows], cells[lengths, rows]
+
+    def scan_backward(self, x: Tensor, grad: Tensor, saved: Any) -> GradientPairs:
+        gates, cells, tanhs, out = saved
+        time, batch, n = tanhs.shape
+        w_h = self.weight[:, self.inputs :]
+        d_all = gates.new_empty(batch, time, 5, n)  # of each step by o, i, f, g and the cell before
+        d_out = F.pad(grad.transpose(0, 1), (0, 0, 0, 0, 1, 0))  # [t] is before step t
+        d_cell = torch.zeros_like(cells[0, :, None])
+        for steps in _step_chunks(gates):
+            o, i, f, g = (x[steps] for x in gates.split(n, dim=2))
+            tanh = tanhs[steps]
+            by_gates = (
+                SIGMOID_BACKWARD(g, i),
+                SIGMOID_BACKWARD(cells[:-1][steps], f),
+                TANH_BACKWARD(i, g),
+            )
+            by_cell = torch.stack([*by_gates, f], dim=2)
+            by_out = TANH_BACKWARD(o, tanh)[:, :, None] * by_cell  # through the cell
+            by_out = torch.cat([SIGMOID_BACKWARD(tanh, o)[:, :, None], by_out], dim=2)
+            each = d_all.transpose(0, 1)[steps]
+            parts = each, each[:, :, 1:], each[:, :, 4:], each[:, :, :4].flatten(2)
+            around = d_out[:-1][steps], d_out[1:][steps, :, None]
+            for earlier, d, whole, rest, carry, flat, out_slope, cell_slope in _unbind_steps(
+                *around, *parts, by_out, by_cell, backwards=True
+            ):
+                torch.mul(d, out_slope, out=whole)
+                rest.addcmul_(d_cell, cell_slope)
+                d_cell = carry
+                earlier.addmm_(flat, w_h)
+        inputs = torch.cat([x, out[:-1].transpose(0, 1)], dim=2)  # (batch, time, inputs + hidden)
+        return [(inputs, d_all[:, :, :4].flatten(2))]
+
+
+class Gru(RecurrentLayer):
+    """One GRU layer, the numbers of ``nn.GRU``: gates r, z, n, and a map each for x and h.
+
+    The reset gate multiplies the recurrent part of n alone, so the two maps see different
+    gradients and cannot be one, as they are in :class:`Lstm`.
+    """
+
+    weight_h: nn.Parameter
+    bias_h: nn.Parameter
+    weight_x: nn.Parameter
+    bias_x: nn.Parameter
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        gates = 3 * hidden
+        of_x = {"weight_x": (gates, inputs), "bias_x": (gates,)}
+        super().__init__(inputs, hidden, **of_x, weight_h=(gates, hidden), bias_h=(gates,))
+
+    def fused(self, x: Tensor, sink: GradientSink) -> Tensor:
+        n = self.size
+        w_x, b_x, w_h, b_h = (w.detach() for w in self.weights())
+        rest = w_h, torch.zeros_like(b_x), b_h
+        gates, out, before = _feed_preactivations(torch.gru, x, w_x, b_x, *rest, states=1)
+        x = x.detach()
+        reset = F.linear(before, w_h[:n], b_h[:n]).add_(gates.detach()[..., :n]).sigmoid_()
+
+        def pairs(grad: Tensor) -> None:
+            from_h = torch.cat([grad[..., : 2 * n], grad[..., 2 * n :] * reset], dim=2)
+            sink([(x, grad), (before, from_h)])
+
+        gates.register_hook(pairs)
+        return out
+
+    def run(self, x: Tensor, state: LayerState | None) -> tuple[Tensor, LayerState]:
+        w_x, b_x, w_h, b_h = self.weights()
+        return _run_torch_kernel(torch.gru, x, [w_x, w_h, b_x, b_h], state, states=1)
+
+    def scan(self, x: Tensor, state: LayerState | None) -> tuple[Tensor, Any]:
+        n = self.size
+        out, _ = self.run(x, state)
+        before = self._before(out, state)
+        gates = _gate_inputs_by_time(x, self.weight_x, self.bias_x)  # (time, batch, 3 hidden)
+        of_h, to_reset = F.linear(before[:-1], self.weight_h, self.bias_h).split([2 * n, n], dim=2)
+        gates[..., : 2 * n].add_(of_h).sigmoid_()
+        gates[..., 2 * n :].addcmul_(gates[..., :n], to_reset).tanh_()
+        return out, (gates, to_reset, before)
+
+    def scan_backward(self, x: Tensor, grad: Tensor, saved: Any) -> GradientPairs:
+        gates, recurrent, out = saved
+        n = self.size
+        time, batch, _ = gates.shape
+        # For each step the gradients of n, r, z by x, of n by h (r and z are shared), and of h.
+        d_all = gates.new_empty(batch, time, 5, n)
+        d_out = F.pad(grad.transpose(0, 1), (0, 0, 0, 0, 1, 0))  # [t] is before step t
+        for steps in _step_chunks(gates):
+            r, z, new = (x[steps] for x in gates.split(n, dim=2))
+            by_new = (1 - z) * (1 - new * new)
+            by_r = by_new * recurrent[steps] * (r * (1 - r))
+            by_z = (out[:-1][steps] - new) * (z * (1 - z))
+            slopes = torch.stack([by_new, by_r, by_z, by_new * r, z], dim=2)
+            d_some = d_all.transpose(0, 1)[steps]
+            parts = d_out[:-1][steps], d_out[1:][steps, :, None], d_some
+            for earlier, d, each, flat, carry, slope in _unbind_steps(
+                *parts, d_some[:, :, 1:4].flatten(2), d_some[:, :, 4], slopes, backwards=True
+            ):
+                torch.mul(d, slope, out=each)
+                earlier.add_(carry).addmm_(flat, self.weight_h)
+        d_x = d_all[:, :, [1, 2, 0]].flatten(2)
+        return [(x, d_x), (out[:-1].transpose(0, 1), d_all[:, :, 1:4].flatten(2))]
+
+
+def _gate_inputs_by_time(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """What each gate gets of the input, (time, batch, gates): in order, products are faster."""
+    return F.linear(x.transpose(0, 1).contiguous(), weight, bias)
+
+
+def _unbind_steps(*parts: Tensor, backwards: bool = False) -> Iterator[tuple[Tensor, ...]]:
+    """The parts of each step, of tensors whose first dimension is time."""
+    steps = zip(*map(torch.unbind, parts), strict=True)
+    return iter(list(steps)[::-1]) if backwards else steps
+
+
+def _step_chunks(gates: Tensor) -> Iterator[slice]:
+    """All steps of (time, batch, ·), the last ones first, as many at once as stay in the cache."""
+    several = max(1, BACKWARD_CHUNK_NUMBERS // max(1, 2 * gates.shape[1:].numel()))
+    for end in range(len(gates), 0, -several):
+        yield slice(max(0, end - several), end)
+
+
+# --------------------------------------------------------------------------- torch's kernels
+def _run_torch_kernel(
+    run: Callable[..., Any],
+    x: Tensor,
+    weights: list[Tensor],
+    state: LayerState | None,
+    *,
+    states: int,
+) -> tuple[Tensor, LayerState]:
+    """``torch.lstm`` or ``torch.gru`` of one layer: (batch, time, hidden), and the last state."""
+    start = state or [x.new_zeros(len(x), weights[1].shape[1])] * states
+    if not x.numel():  # no text, or no step
+        return x.new_zeros(*x.shape[:2], start[0].shape[1]), tuple(start)
+    start = [h[None] for h in start]
+    # has_biases, num_layers, dropout, train (keep what backward needs), bidirectional, batch_first
+    options = len(weights) == 4, 1, 0.0, True, False, True
+    out, *after = run(x, start if states == 2 else start[0], weights, *options)
+    return out, tuple(h[0] for h in after)
+
+
+def _feed_preactivations(
+    run: Callable[..., Any], x: Tensor, weight: Tensor, bias: Tensor, *rest: Tensor, states: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Pre-activations by the input, fed through an identity; the outputs, and those before each
+    step, zeros before the first."""
+    gates = F.linear(x, weight, bias)
+    if torch.is_grad_enabled() and not gates.requires_grad:  # nothing before it learns
+        gates.requires_grad_()
+    identity = torch.eye(gates.shape[2], dtype=gates.dtype, device=gates.device)
+    out, _ = _run_torch_kernel(run, gates, [identity, *rest], None, states=states)
+    return gates, out, F.pad(out.detach()[:, :-1], (0, 0, 1, 0))

@@ -1,0 +1,115 @@
+"""Where a learned policy is silent its text trains without noise, so silence has to be earned:
+between it and "everything" stands one that flags whatever plain words are not.
+
+>>> text = "Please call Ada at 555 1234 about the zyzzyva."
+>>> [text[s.start : s.end] for s in cautious_policy()([Point("0", "u", text)])[0]]
+['Ada', '555 1234', 'zyzzyva']
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache, partial
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crtlib.checks import check_allowed
+from crtlib.screening.policy import Policy
+from crtlib.text.records import MASK, Point, Secret
+
+if TYPE_CHECKING:
+    pass
+
+# --------------------------------------------------------------------------- whatever is not plain
+COMMON_WORD_RANKS = 5_000
+"""A word is rare beyond this rank of the list."""
+
+_TOKEN_PATTERN = re.compile(
+    rf"(?P<mask>{re.escape(MASK)})"
+    r"|(?P<address>(?:https?://|www\.)[^\s<>]+"  # a URL, an e-mail address, a @name, a domain
+    r"|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}|@\w+"
+    r"|\w[\w-]{0,62}(?:\.\w[\w-]{0,62}){0,8}\.(?:com|org|net|edu|gov|io|info|co|uk|de|eu|us)\b)"
+    r"|(?P<word>\w+(?:['’]\w+|(?<=\d)[.,:/-]\d\w*)*)"
+    r"|(?P<stop>[.!?:\n])"
+)
+_APOSTROPHE_ENDINGS = {
+    "s",
+    "t",
+    "d",
+    "m",
+    "ll",
+    "re",
+    "ve",
+    "em",
+    "n",
+}  # what stands after an apostrophe
+
+
+@lru_cache(maxsize=4)
+def common_words(file: str = "") -> frozenset[str]:
+    """The first 5,000 words of ``file``, one a line, or of the list that comes with the library.
+
+    Lines that begin with ``#`` are comments. ``words.txt`` is the ranking of wordfreq without the
+    words that WikiText-2 writes with a capital: text of nobody whom a corpus is about. Raises
+    ``ValueError`` where there is no file, or no word in it.
+    """
+    try:
+        path = Path(file) if file else resources.files(__package__) / "words.txt"
+        if not path.is_file():  # a pipe would be waited for
+            raise OSError
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ValueError(f"policy='cautious:{file}': is no readable file of words") from None
+    listed = [line.strip().lower().replace("’", "'") for line in lines]
+    words = [w for w in listed if w and not w.startswith("#")]
+    check_allowed(f"policy='cautious:{file}', words", len(words), bool(words), "at least 1")
+    return frozenset(words[:COMMON_WORD_RANKS])
+
+
+def _suspicious_kind(token: str, starts: bool, common: frozenset[str]) -> str:
+    """Of what kind a word is that may not be plain; "" where it is plain."""
+    if not token.isalpha() and any(c.isdecimal() for c in token):
+        return "number"
+    lower = token.lower().replace("’", "'")
+    stem = lower.split("'")
+    if stem[0] == "i":  # I, I'm
+        return ""
+    if not starts and token != lower and any(c.isupper() for c in token):
+        return "capital"
+    if lower in common or (stem[0] in common and all(e in _APOSTROPHE_ENDINGS for e in stem[1:])):
+        return ""
+    return "rare"
+
+
+def _flag_not_plain(common: frozenset[str], p: Point) -> list[Secret]:
+    """Flagged tokens; those with nothing but spaces between them are one span."""
+    spans: list[Secret] = []
+    starts = True
+    for m in _TOKEN_PATTERN.finditer(p.text):
+        group = m.lastgroup
+        kind = _suspicious_kind(m[0], starts, common) if group == "word" else group
+        starts = group == "stop"
+        if kind not in ("address", "number", "capital", "rare"):
+            continue
+        if spans and not p.text[spans[-1].end : m.start()].strip(" "):
+            spans[-1] = replace(spans[-1], end=m.end())
+        else:
+            spans.append(Secret(kind, *m.span()))
+    return spans
+
+
+def cautious_policy(words: str = "") -> Policy:
+    """Flags each token with a digit, each with a capital that does not start a sentence, each
+    e-mail address, URL or @name, and each word beyond the first 5,000 of ``words``.
+
+    A sentence starts with the turn, and after ``.``, ``!``, ``?``, ``:`` or a line break; "I" is
+    no capital. It reads one turn and nothing else, so masking one secret changes no label
+    elsewhere but for words right beside it. ``words``: a file of your own, frequent words first,
+    that was not made from the text which is screened: a word's frequency there follows from each
+    message that says it, so one message would decide what is flagged in others.
+    """
+    name = f"cautious:{words}" if words else "cautious"
+    found = partial(_flag_not_plain, common_words(words))
+    return Policy(name, partial(map, found), own_words=True)

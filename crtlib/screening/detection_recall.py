@@ -1,0 +1,64 @@
+"""How much of what is labelled a policy finds: for people; guarantees ask for :mod:`.rates`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from crtlib.intervals import clopper_pearson_upper
+from crtlib.screening.redaction import find_missed_secrets, overlapping_pairs, redact
+from crtlib.text.records import Point, Secret
+
+
+def recall_by_kind(
+    points: Sequence[Point], labels: Sequence[Sequence[Secret]], *, confidence: float = 0.95
+) -> pd.DataFrame:
+    """How many labelled secrets the flagged spans ``labels`` catch, by kind and in the row "all".
+
+    A secret is caught where every one of its characters is flagged and no gap is between the
+    spans: half a telephone number in clear is a miss. Columns: ``secrets``, ``caught``,
+    ``recall_by_kind``, ``miss_upper`` (upper confidence bound of the miss rate, so 1 - it bounds
+    recall from below), ``flagged`` (spans of that kind by the policy), ``precision`` (the share of
+    them that touch a secret) and its lower bound ``precision_lower``. NaN where there is nothing to
+    divide by. The
+    bounds are for independent secrets: copies of one value promise less, so no guarantee uses them
+    (:func:`crtlib.screening.rates.measure_rates` has bounds for clustered labels).
+    """
+    counts = {name: Counter[str]() for name in ("secrets", "missed", "flagged", "right")}
+    for p, spans in zip(points, labels, strict=True):
+        right = {f for f, _ in overlapping_pairs(spans, p.secrets)}
+        each = p.secrets, find_missed_secrets(p, spans), spans, right
+        for count, some in zip(counts.values(), each, strict=True):
+            count.update(s.kind for s in some)
+    table = pd.DataFrame(counts, dtype=object).fillna(0).astype(int).sort_index()
+    table.loc["all"] = table.sum()
+    n, m, f, r = (table[name] for name in counts)
+    upper = np.vectorize(partial(clopper_pearson_upper, confidence=confidence), otypes=[float])
+    columns = {"secrets": n, "caught": n - m, "recall": (n - m) / n, "miss_upper": upper(m, n)}
+    columns |= {"flagged": f, "precision": r / f, "precision_lower": 1 - upper(f - r, f)}
+    return pd.DataFrame(columns).rename_axis("kind")
+
+
+def count_unstable_labels(
+    policy: Callable[[Sequence[Point]], Sequence[Sequence[Secret]]], points: Sequence[Point]
+) -> tuple[int, int]:
+    """How many labelled secrets change other labels when they are masked; and how many there are.
+
+    The neighbour of Definition 2 is labelled anew and redacted. It must then read as the original,
+    redacted, with the secret masked as well: what Proposition 5 needs.
+    """
+    pairs = [
+        (p, s, spans, redact(p, [s]))
+        for p, spans in zip(points, policy(points), strict=True)
+        for s in p.secrets
+    ]
+    after = policy([neighbour for *_, neighbour in pairs])
+    changed = sum(
+        redact(p, [*spans, s]).text != redact(neighbour, again).text
+        for (p, s, spans, neighbour), again in zip(pairs, after, strict=True)
+    )
+    return changed, len(pairs)

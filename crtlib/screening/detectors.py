@@ -1,0 +1,116 @@
+"""A detector of words or characters as a policy: scores become spans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from crtlib.checks import check_allowed
+from crtlib.screening.policy import Policy
+from crtlib.screening.redaction import (
+    Spans,
+)
+from crtlib.text.records import MASK, Point, Secret
+
+# --------------------------------------------------------------------------- words
+_WORD_PATTERN = re.compile(rf"{re.escape(MASK)}|\w+(?:['’/@&+-]+\w+|(?<=\d)[.,:]\d\w*)*|[^\w\s]")
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Where the words of a text stand: ``<MASK>``, runs of letters and digits, single signs."""
+    return [m.span() for m in _WORD_PATTERN.finditer(text)]
+
+
+_PLAIN_WORD = re.compile(
+    "[.,;:!?]|a|about|all|also|am|an|and|any|are|as|at|be|been|but|by|can|could|did|do|does|for|"
+    "from|get|had|has|have|he|help|her|his|how|i|if|in|is|it|its|just|like|me|my|need|no|not|of|"
+    "ok|on|or|our|please|she|so|some|thank|thanks|that|the|their|them|then|there|they|this|to|us|"
+    "want|was|we|were|what|when|where|which|who|will|with|would|yes|you|your"
+)
+"""What ends no secret: function words without a capital, and the signs between sentences."""
+
+
+def trim_plain_words(text: str, flagged: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which words of a text are ``flagged``, less the plain ones at either end of each run.
+
+    Where a secret is masked its neighbours are scored anew, and a "to" before it that is flagged in
+    one text and not in the other is a trace. None is, beside a secret or a mask.
+
+    >>> trim_plain_words("pay it to Ada of Wien.", np.array([0, 0, 1, 1, 1, 1, 1], bool)).tolist()
+    [False, False, False, True, True, True, False]
+    """
+    marks = (
+        " " if not mark else "p" if _PLAIN_WORD.fullmatch(text[a:b]) else "x"
+        for mark, (a, b) in zip(flagged, word_spans(text), strict=True)
+    )
+    kept = np.zeros_like(flagged)
+    for m in re.finditer("x(?:[px]*x)?", "".join(marks)):
+        kept[m.start() : m.end()] = True
+    return kept
+
+
+def join_flagged_words(
+    text: str,
+    flagged: npt.NDArray[np.bool_],
+    begins: FloatArray,
+    goes_on: FloatArray,
+    kinds: Sequence[str],
+) -> Spans:
+    """Spans from the ``flagged`` words of a text: those next to each other are one secret, unless
+    the second rather begins one than goes on. ``begins``, ``goes_on``: (words, kinds) scores."""
+    at = word_spans(text)
+    each = np.array([i for i in np.flatnonzero(flagged) if text[slice(*at[i])] != MASK], dtype=int)
+    new = (begins.sum(1) > goes_on.sum(1))[each[1:]] | (np.diff(each) > 1)
+    groups = np.split(each, np.flatnonzero(new) + 1) if len(each) else []
+    return tuple(
+        Secret(kinds[int((begins[g] + goes_on[g]).sum(0).argmax())], at[g[0]][0], at[g[-1]][1])
+        for g in groups
+    )
+
+
+# --------------------------------------------------------------------------- scores of words
+ScoreFunction = Callable[[Sequence[Point]], list[FloatArray]]
+"""Points -> of each (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on."""
+
+FLAG_THRESHOLD = 0.3
+"""Which score of the kinds together flags a word (CRT, A.4)."""
+
+
+def plain_score_limit(threshold: float) -> float:
+    """Under which score for plain a word is flagged, so that a ``threshold`` of the kinds flags it.
+    Probabilities have six decimals: a score of exactly the threshold counts."""
+    check_allowed("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
+    return 1 - threshold + 5e-7
+
+
+def detector_policy(
+    name: str,
+    kinds: tuple[str, ...],
+    score: ScoreFunction,
+    plain: float = plain_score_limit(FLAG_THRESHOLD),
+) -> Policy:
+    """Flags words whose ``score`` for plain is under ``plain``. Those next to each other are one
+    secret, cut where one begins, of the kind that is likeliest over its words; a mask is none.
+
+    It gets the turn's own words, without the speaker. It reads context, so what
+    :mod:`crtlib.screening.tagger` says about Proposition 5 holds for it too.
+
+    >>> def shouting(points):
+    ...     return [np.array([[1 - w.isupper(), w.isupper(), 0.0] for w in p.text.split()])
+    ...             for p in points]
+    >>> detector_policy("shouting", ("NAME",), shouting)([Point("0", "u", "call ADA now")])
+    [(Secret(kind='NAME', start=5, end=8),)]
+    """
+    check_allowed("plain", plain, 0 <= plain <= 1, "in [0, 1]")
+
+    def flag(points: Sequence[Point]) -> Iterator[Spans]:
+        for point, p in zip(points, score(points), strict=True):
+            flagged = trim_plain_words(point.text, p[:, 0] < plain)
+            yield join_flagged_words(point.text, flagged, p[:, 1::2], p[:, 2::2], kinds)
+
+    return Policy(name, flag, learned=True, own_words=True, batched=True)

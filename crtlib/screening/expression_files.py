@@ -1,0 +1,121 @@
+"""Policies of expressions from a file of one's own (TOML)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import regex as regular
+from pydantic import BaseModel, Field, ValidationError
+
+from crtlib.screening.policy import Policy, UnansweredError
+from crtlib.screening.redaction import Spans, merge_spans
+from crtlib.text.records import Point, Secret
+
+if TYPE_CHECKING:
+    pass
+from crtlib.screening.regex_policies import corpus_regex_policy
+
+# --------------------------------------------------------------------------- expressions
+MATCH_TIMEOUT_SECONDS = 5.0
+"""An expression may take so long on a turn, and five microseconds more for each character."""
+
+
+class _ExpressionTable(BaseModel, extra="forbid", strict=True):
+    """One kind of a file of expressions."""
+
+    pattern: str
+    flags: str = Field("", pattern="^[ix]*$")
+    examples: list[str] = []
+    excluded: list[str] = Field([], alias="not")
+
+
+_FIELD_RULES = {
+    "pattern": "must be a text",
+    "flags": "must be of i and x",
+    "examples": "must be a list of texts",
+    "not": "must be a list of texts",
+}
+
+
+def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, str], list[Secret]]:
+    """What one table of a file of expressions finds in a text, which is called so in errors.
+    ``ValueError`` says what is wrong with the table."""
+
+    def wrong(key: str, why: str) -> ValueError:
+        return ValueError(f"{where}, [{kind}] {key}: {why}")
+
+    def spans(text: str, turn: str) -> list[Secret]:
+        """Raises ``ValueError`` where that takes too long: an expression may take exponential
+        time, whatever it looks like."""
+        seconds = MATCH_TIMEOUT_SECONDS + 5e-6 * len(text)
+        try:
+            found = [(m[group], *m.span(group)) for m in pattern.finditer(text, timeout=seconds)]
+        except TimeoutError:
+            raise UnansweredError(
+                f"{where}, [{kind}] pattern: takes longer than {seconds:.0f} s on "
+                f"{turn}; let no two repeats match the same characters"
+            ) from None
+        return [Secret(kind, a, b) for said, a, b in found if a < b and said not in excluded]
+
+    try:
+        table = _ExpressionTable.model_validate(value)
+    except ValidationError as error:
+        key = str((*error.errors()[0]["loc"], "pattern")[0])
+        why = _FIELD_RULES.get(key, f"must be one of {', '.join(_FIELD_RULES)}")
+        raise wrong(key, why) from None
+    excluded = frozenset(table.excluded)
+    try:
+        bits = sum(regular.RegexFlag[flag.upper()] for flag in set(table.flags))
+        pattern = regular.compile(table.pattern, bits)
+        group = "secret" if "secret" in pattern.groupindex else 0
+        if pattern.match("", timeout=MATCH_TIMEOUT_SECONDS):
+            raise wrong("pattern", "matches the empty text")
+        for number, example in enumerate(table.examples, 1):
+            whole = pattern.fullmatch(example, timeout=MATCH_TIMEOUT_SECONDS)
+            if not whole or not spans(example, f"example {number}"):
+                raise wrong("examples", f"number {number} does not match whole")
+    except (regular.error, RecursionError, OverflowError) as error:
+        raise wrong("pattern", f"is no regular expression ({error})") from None
+    except TimeoutError:
+        raise wrong(
+            "pattern", f"takes longer than {MATCH_TIMEOUT_SECONDS:.0f} s on its examples"
+        ) from None
+    return spans
+
+
+def expression_file_policy(file: str) -> Policy:
+    """Flags what the expressions of a TOML file match: one table a kind.
+
+    ``pattern`` is a regular expression as of the package ``corpus_regex_policy``, which reads those
+    of ``re``; the span is the group ``secret`` if there is one. ``flags`` of i and x, ``examples``
+    that must match whole, ``not``: values that are no secrets. An expression that takes longer than
+    ``MATCH_TIMEOUT_SECONDS`` on a turn ends the call with a ``ValueError`` that names both.
+    """
+    where = Path(file).name
+    if not Path(file).is_file():
+        raise ValueError(f"policy='regex:{file}': no such file")
+    try:
+        tables = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None
+    if not tables:
+        raise ValueError(f"policy='regex:{file}': holds no table")
+    made = [_compile_expression(where, *item) for item in tables.items()]
+
+    def flag(points: Sequence[Point]) -> Iterator[Spans]:
+        for k, p in enumerate(points, 1):
+            yield merge_spans([spans(p.text, f"turn {k}") for spans in made])
+
+    return Policy(f"regex:{file}", flag, own_words=True, batched=True)
+
+
+def regex_policy(argument: str) -> Policy:
+    """What ``regex:`` names: a file of expressions, or a corpus."""
+    return (
+        expression_file_policy(argument)
+        if argument.endswith(".toml")
+        else corpus_regex_policy(argument)
+    )

@@ -1,0 +1,126 @@
+"""A policy made from others: with misses by a dial, the union of several, and whole turns."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from crtlib.checks import check_allowed, check_choice
+from crtlib.screening.policy import FlagFunction, Policy, as_policy, spoken_spans
+from crtlib.screening.redaction import Spans, find_masks, merge_spans, overlapping_pairs, redact
+from crtlib.text.records import Point, Secret
+
+if TYPE_CHECKING:
+    pass
+
+
+def _with_changed_flags(
+    policy: FlagFunction, change: Callable[[Point, Spans], Iterable[Secret]]
+) -> Policy:
+    """``policy``, with what it flags in a point put through ``change``."""
+    pi = as_policy(policy)
+
+    def flag(points: Sequence[Point]) -> Iterator[Iterable[Secret]]:
+        return map(change, points, pi(points))
+
+    return replace(pi, flag=flag, own_words=False, batched=True)
+
+
+# --------------------------------------------------------------------------- the dial
+MissScope = Literal["occurrence", "value"]
+CoinBasis = Literal["text", "point"]
+"""What else than the seed and the value a coin of the dial is drawn from: see
+:func:`with_misses`."""
+
+
+def _hash_to_uniform(*drawn_from: object) -> float:
+    """Uniform on [0, 1), a function of what is hashed and of nothing else."""
+    said = "\x1f".join(map(str, drawn_from))
+    digest = hashlib.blake2b(said.encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
+
+
+def with_misses(
+    policy: FlagFunction,
+    gamma: float,
+    seed: int,
+    per: MissScope = "occurrence",
+    *,
+    coin: CoinBasis = "text",
+) -> Policy:
+    """The dial: ``policy`` with miss rate ``gamma`` in [0, 1] on what it would have found.
+
+    ``per="occurrence"`` tosses a coin for each point and value, so that a secret which stands in
+    twenty points is missed in about ``20 * gamma`` of them; ``per="value"`` tosses one coin for a
+    value wherever it stands. The coin is a hash, not the next number of a generator: masking one
+    secret, or adding a point, changes no other label, which Proposition 5 needs. For the same
+    reason equal values within one point share their coin: counting them would let the mask of
+    the first change the second. What is missed at some ``gamma`` is missed at every larger one.
+
+    ``coin="text"`` draws it from the value and from the rest of its point, in which all that
+    ``policy`` flags is masked: of two points with one text the same is missed, so deduplication
+    may follow. ``coin="point"`` draws it from the value and the point's id: copies have coins of
+    their own. That is a dial of recorded experiments; a policy with it reads ids.
+    """
+    check_allowed("gamma", gamma, 0 <= gamma <= 1, "in [0, 1]")
+    check_choice("per", per, get_args(MissScope))
+    check_choice("coin", coin, get_args(CoinBasis))
+
+    def found(p: Point, spans: Spans) -> Iterator[Secret]:
+        if per == "value":
+            place: tuple[str, ...] = ()
+        else:
+            place = (p.id,) if coin == "point" else (redact(p, spans).text,)
+        return (
+            s for s in spans if _hash_to_uniform(seed, *place, p.text[s.start : s.end]) >= gamma
+        )
+
+    made = _with_changed_flags(policy, found)
+    name = f"{made.name} (misses {gamma:g} per {per})"
+    by_id = gamma > 0 and per == "occurrence" and coin == "point"
+    return replace(made, name=name, total=False, reads_ids=made.reads_ids or by_id)
+
+
+# --------------------------------------------------------------------------- unions
+def union_policy(*parts: FlagFunction) -> Policy:
+    """Flags what any of ``parts`` flags; spans that touch or overlap become one.
+
+    A span has the kind of the first part, in the order given, that has a share in it.
+    """
+    check_allowed("parts", len(parts), bool(parts), "at least one policy")
+    policies = [as_policy(policy) for policy in parts]
+    return Policy(
+        "+".join(p.name for p in policies),
+        lambda points: map(merge_spans, zip(*(policy(points) for policy in policies), strict=True)),
+        learned=any(p.learned for p in policies),
+        taught_by=tuple(t for p in policies for t in p.taught_by),
+        total=any(p.total for p in policies),
+        batched=True,
+        reads_ids=any(p.reads_ids for p in policies),
+    )
+
+
+# --------------------------------------------------------------------------- whole turns
+def whole_turns_policy(policy: FlagFunction) -> Policy:
+    """Flags the whole of each turn of which ``policy`` flags anything, or that holds a ``<MASK>``.
+
+    A turn with a secret and the same with a mask in its place then both become one mask, whatever
+    ``policy`` says of the words around: a secret leaves a trace only where nothing in its turn is
+    flagged. The price is the rest of these turns, which nothing is learned from.
+
+    >>> from crtlib.screening.regex_policies import corpus_regex_policy
+    >>> from crtlib.text.records import Point
+    >>> [redact(p, whole_turns_policy(corpus_regex_policy("customersim"))([p])[0]).text
+    ...  for p in (Point("0", "u", "I am Ada Lovelace."), Point("1", "u", "I am <MASK>."))]
+    ['<MASK>', '<MASK>']
+    """
+
+    def found(p: Point, spans: Spans) -> Spans:
+        turns = [Secret("turn", a, b) for a, b in spoken_spans(p) if a < b]
+        hit = overlapping_pairs(turns, merge_spans([spans, find_masks(p.text)]))
+        return merge_spans([spans, list(dict.fromkeys(turn for turn, _ in hit))])
+
+    made = _with_changed_flags(policy, found)
+    return replace(made, name=f"{made.name}+whole_turns")

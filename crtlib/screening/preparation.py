@@ -1,0 +1,141 @@
+"""Algorithm 1 of CRT, lines 1 to 4: deduplicate, redact, split into public and private points.
+
+>>> from crtlib.text.records import Point, Secret
+>>> texts = ["my id is 7", "hello", "hello", "my id is 9"]
+>>> points = [Point(str(i), "u", t) for i, t in enumerate(texts)]
+>>> digits = [
+...     tuple(Secret("id", i, i + 1) for i, c in enumerate(p.text) if c.isdigit()) for p in points
+... ]
+>>> prepared = prepare_points(points, digits, digits, dedup="all", duplicates="mask")
+>>> [p.text for p in prepared.public], [p.text for p in prepared.private]
+(['hello'], ['my id is <MASK>', '<MASK>', 'my id is <MASK>'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from crtlib.checks import check_choice
+from crtlib.screening.deduplication import mark_repeats
+from crtlib.screening.redaction import (
+    FlaggedSpans,
+    check_flagged_spans,
+    find_missed_secrets,
+    redact,
+)
+from crtlib.text.records import MASK, Point, Secret
+
+DedupScope = Literal["all", "flagged", "none"]
+DuplicateTreatment = Literal["mask_private", "mask", "drop"]
+"""What becomes of a second occurrence: see :func:`prepare_points`."""
+CERTIFIABLE_TREATMENTS: tuple[DuplicateTreatment, ...] = ("mask_private", "mask")
+"""The forms in which one message decides about no other (:func:`prepare_points`, Guarantee)."""
+
+
+@dataclass(frozen=True)
+class PreparedPoints:
+    """The two parts that training sees, and what was done to make them.
+
+    ``secrets`` of a prepared point are the labelled characters that are STILL in its text, with
+    their spans in the new text: whole secrets that the policy missed, and what its masks left of
+    others. ``missed_secrets`` counts the secrets of which anything is left, as
+    :func:`crtlib.screening.detection_recall.recall_by_kind` does, in the points that were not
+    dropped or masked as duplicates.
+    """
+
+    public: tuple[Point, ...]
+    private: tuple[Point, ...]
+    points: int
+    duplicates: int
+    redacted_spans: int
+    redacted_points: int
+    missed_secrets: int
+
+    @property
+    def all(self) -> tuple[Point, ...]:
+        """Public then private points: what a method without a private phase trains on."""
+        return self.public + self.private
+
+
+def prepare_points(
+    points: Sequence[Point],
+    flags: Sequence[Sequence[Secret]] | None,
+    cautious_flags: Sequence[Sequence[Secret]] | None,
+    *,
+    dedup: DedupScope = "all",
+    duplicates: DuplicateTreatment = "mask",
+    pattern: Sequence[bool] | None = None,
+) -> PreparedPoints:
+    """Algorithm 1, lines 1 to 4.
+
+    ``flags`` are the spans of ``pi`` in each raw point: what is redacted. ``cautious_flags`` are
+    those of ``pi_c`` (the conservative policy): what else is private. None is the policy that flags
+    nothing, for the baselines. A point is private where either policy speaks or where its text
+    holds ``<MASK>`` (A.6.5); every other point is public.
+
+    ``dedup`` is the scope of deduplication: ``"all"`` is the paper's; ``"flagged"`` (ours) leaves
+    alone the points on which both policies are silent, so that harmless templates keep their
+    frequencies, which is enough for Proposition 7 where ``pi_c`` has full recall; ``"none"``.
+
+    ``duplicates`` says what becomes of a second occurrence. ``"mask_private"`` (ours, for text of
+    one's own): of a private point it becomes a private point that is ``<MASK>`` and nothing else,
+    of a public point it is left out. ``"mask"``: it becomes such a mask in both cases (Algorithm
+    1). ``"drop"`` leaves it out in both (Section 4, "remove identical sequences"); for studies.
+    The ``pattern`` of duplicates is that of the raw points
+    (:func:`crtlib.screening.deduplication.mark_repeats`); None is the exact one.
+
+    The policies read the raw points, after splitting and before anything is replaced (A.6.2), so
+    labels cannot depend on what deduplication did elsewhere.
+
+    Guarantee:
+        Let one private point ``x`` be exchanged for a private ``y``, let the policies know a point
+        by its text alone, and let the pattern be exact. With ``"mask_private"`` and ``"mask"`` the
+        public part stays as it is, and there are as many private points as before, of which, in
+        whatever order, at most one differs. Nothing differs at all where ``x`` and ``y`` read the
+        same when redacted and neither is the text of another point.
+        With ``"drop"``, or a pattern by likeness, none of this is so: one private point may come
+        or go with a copy of it, and one message may decide whether any number of others is read.
+        Test: ``tests/screening/test_repeats.py::test_one_message_decides_about_no_other``.
+
+    Raises:
+        ValueError: For no points, and for spans that are not those of these points.
+    """
+    check_choice("dedup", dedup, ("all", "flagged", "none"))
+    check_choice("duplicates", duplicates, get_args(DuplicateTreatment))
+    points = tuple(points)
+    if not points:
+        raise ValueError("points: the corpus is empty, at least one point is needed")
+    silent: FlaggedSpans = [()] * len(points)
+    pi = check_flagged_spans(points, silent if flags is None else flags, "flags")
+    cautious = silent if cautious_flags is None else cautious_flags
+    pi_c = check_flagged_spans(points, cautious, "cautious_flags")
+    private = [
+        bool(a or b) or MASK in p.text for p, a, b in zip(points, pi, pi_c, strict=True)
+    ]  # a mask counts as flagged: on the neighbouring dataset a policy speaks where it stands
+    if dedup == "none":
+        pattern = [False] * len(points)
+    elif pattern is None:
+        pattern = mark_repeats(points)
+    if len(pattern) != len(points):
+        raise ValueError(f"pattern: has {len(pattern)} entries for {len(points)} points")
+    repeated = [
+        again and (apart or dedup != "flagged")
+        for again, apart in zip(pattern, private, strict=True)
+    ]
+    parts: tuple[list[Point], list[Point]] = [], []
+    spans = touched = left = 0
+    for p, marks, apart, again in zip(points, pi, private, repeated, strict=True):
+        if again and (duplicates == "drop" or (duplicates == "mask_private" and not apart)):
+            continue
+        if again:
+            parts[1].append(replace(p, text=MASK, secrets=(), spoken=()))
+            continue
+        spans += len(marks)
+        touched += bool(marks)
+        left += len(find_missed_secrets(p, marks))
+        parts[apart].append(redact(p, marks))
+    counts = {"redacted_spans": spans, "redacted_points": touched, "missed_secrets": left}
+    public, masked = (tuple(part) for part in parts)
+    return PreparedPoints(public, masked, len(points), sum(repeated), **counts)

@@ -1,0 +1,59 @@
+"""Microsoft Presidio as a policy, where its packages are installed."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module, util
+from typing import TYPE_CHECKING, Any
+
+from crtlib.screening.detectors import FLAG_THRESHOLD, word_spans
+from crtlib.screening.policy import Policy
+from crtlib.screening.redaction import Spans, merge_spans
+from crtlib.text.records import Point, Secret
+
+if TYPE_CHECKING:
+    pass
+
+# --------------------------------------------------------------------------- Presidio
+SPACY_MODELS = tuple(f"en_core_web_{size}" for size in ("trf", "lg", "md", "sm"))
+"""English models of spaCy, the largest first."""
+
+
+def _make_presidio_engine(policy: str, model: str) -> Any:
+    """Presidio's engine on a spaCy model that is installed: ``model``, or the largest."""
+    if util.find_spec("presidio_analyzer") is None:
+        raise ValueError(
+            f"policy={policy!r}: needs the package presidio_analyzer: pip install presidio-analyzer"
+        )
+    packages = ("spacy", "presidio_analyzer", "presidio_analyzer.nlp_engine")
+    spacy, analyzer, nlp = map(import_module, packages)
+    wanted = (model,) if model else SPACY_MODELS
+    here = [name for name in wanted if spacy.util.is_package(name)]
+    if not here:
+        raise ValueError(
+            f"policy={policy!r}: needs a language model: python -m spacy download {wanted[0]}"
+        )
+    models = [{"lang_code": "en", "model_name": here[0]}]
+    how = {"nlp_engine_name": "spacy", "models": models}
+    provider = nlp.NlpEngineProvider(nlp_configuration=how)
+    return analyzer.AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
+
+
+def presidio_policy(model: str = "", *, engine: Any = None) -> Policy:
+    """Flags the words in which Microsoft's Presidio, in English, finds something with a score of
+    at least 0.3 (CRT, A.4), on a spaCy ``model`` that is installed (the largest of
+    ``SPACY_MODELS`` by default); ``engine`` is an ``AnalyzerEngine`` of your own.
+
+    It gets the turn's own words, without the speaker: to Presidio "USR" is an organisation."""
+    name = f"presidio:{model}" if model else "presidio"
+    engine = engine or _make_presidio_engine(name, model)
+
+    def found(p: Point) -> Spans:
+        whole = []
+        for r in engine.analyze(text=p.text, language="en", score_threshold=FLAG_THRESHOLD):
+            touched = [at for at in word_spans(p.text) if at[0] < r.end and r.start < at[1]]
+            if touched:
+                whole.append([Secret(r.entity_type, touched[0][0], touched[-1][1])])
+        return merge_spans(whole)
+
+    return Policy(name, partial(map, found), learned=True, own_words=True)

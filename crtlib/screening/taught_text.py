@@ -1,0 +1,61 @@
+"""What taught a policy it must not be judged on, and its numbers are for text like that:
+
+>>> from crtlib.text.records import Secret
+>>> known = digest_teaching_points([Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),))])
+>>> print(measure_shift([Point("1", "bob", "I am Kurt 345"), Point("2", "bob", "so be it")], known))
+71.4 % of the words and 0.0 % of their shapes are new to it
+>>> known.judged_by(Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),)))
+True
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+
+from crtlib.screening.policy import Shift, Teaching, _teaching_digests, spoken_spans
+from crtlib.text.records import Point
+
+
+# --------------------------------------------------------------------------- what taught it
+def digest_teaching_points(points: Sequence[Point]) -> Teaching:
+    """What is kept of the points that teach a policy."""
+    tokens = [t for p in points for t in _spoken_tokens(p)]
+    return Teaching(
+        turns=frozenset(d for p in points for d in _teaching_digests(p)),
+        words=frozenset(map(_hash_word, tokens)),
+        shapes=frozenset(map(_hash_shape, tokens)),
+    )
+
+
+NO_SHIFT = Shift(0.0, 0.0, 0)
+
+
+def measure_shift(points: Sequence[Point], known: Teaching, before: Shift = NO_SHIFT) -> Shift:
+    """How unlike ``points`` are to what taught, and those ``before`` them; by occurrences of words
+    in the turns' own text."""
+    words, shapes, n = round(before.words * before.of), round(before.shapes * before.of), before.of
+    for token in (t for p in points for t in _spoken_tokens(p)):
+        n += 1
+        words += _hash_word(token) not in known.words
+        shapes += _hash_shape(token) not in known.shapes
+    return Shift(words / max(n, 1), shapes / max(n, 1), n)
+
+
+_WORD_TOKEN = re.compile(r"\w+")
+
+
+def _spoken_tokens(point: Point) -> Iterable[str]:
+    for a, b in spoken_spans(point):
+        yield from _WORD_TOKEN.findall(point.text, a, b)
+
+
+def _hash_word(token: str) -> int:
+    return zlib.crc32(re.sub(r"\d", "0", token.lower()).encode("utf-8", "replace"))
+
+
+def _hash_shape(token: str) -> int:
+    """Capitals A, other letters a, digits 9, a run of one class once: "McKay12" is AaAa9."""
+    classes = ("9" if c.isdigit() else "A" if c.isupper() else "a" for c in token)
+    return zlib.crc32(re.sub(r"(.)\1+", r"\1", "".join(classes)).encode())

@@ -1,0 +1,209 @@
+"""Policies of a list of values: wherever one stands, however it is written."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ahocorasick
+
+from crtlib.screening.policy import Policy
+from crtlib.screening.redaction import Spans, merge_spans
+from crtlib.text.records import Point, Secret
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# --------------------------------------------------------------------------- of one's own
+MIN_VALUE_CHARACTERS = 3
+"""Characters of the shortest value to look for."""
+
+COMMON_VALUE_SHARE = 0.01
+"""A value that stands in more than this share of the turns is warned of, by its row."""
+
+
+# --------------------------------------------------------------------------- both sides alike
+_EQUIVALENT_CHARACTERS = {
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+    **dict.fromkeys("\u2018\u2019\u201b\u02bc`\u00b4", "'"),
+    "\u0131": "i",
+    "\u0640": "",  # lengthens an Arabic word
+}
+_UNSPACED_SCRIPTS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
+"""Scripts in which a word is written to the next one, or to what bends it."""
+
+
+@lru_cache(maxsize=2**14)
+def _normalise_character(char: str) -> str:
+    """One character as it is compared; nothing for what is dropped, " " for white space."""
+    if char in _EQUIVALENT_CHARACTERS:
+        return _EQUIVALENT_CHARACTERS[char]
+    if char.isspace():
+        return " "
+    if unicodedata.category(char) == "Cf":  # not seen: of no width, or a direction
+        return ""
+    parts = (c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c))
+    folded = unicodedata.normalize("NFKD", "".join(parts).casefold())
+    return "".join(str(unicodedata.decimal(c, "")) or c for c in folded)
+
+
+def _normalise_with_places(text: str) -> tuple[str, list[int]]:
+    """The text as it is compared, and from which character each of its characters comes."""
+    chars: list[str] = []
+    at: list[int] = []
+    for i, char in enumerate(text):
+        for c in _normalise_character(char):
+            if c == " " and chars and chars[-1] == " ":
+                continue
+            chars.append(c)
+            at.append(i)
+    return "".join(chars), at
+
+
+_DIGIT_SEPARATORS = re.compile(r"(?<=\d)[ .\-/()_·•]{1,3}(?=\d)")
+
+
+def _drop_digit_separators(text: str, at: list[int]) -> tuple[str, list[int]]:
+    """The same without the signs that people write between the digits of a number."""
+    pieces, places, last = [], [], 0
+    for m in _DIGIT_SEPARATORS.finditer(text):
+        pieces.append(text[last : m.start()])
+        places += at[last : m.start()]
+        last = m.end()
+    return "".join([*pieces, text[last:]]), places + at[last:]
+
+
+def search_form_of(value: str) -> tuple[str, bool]:
+    """A value as it is sought, and whether in the text without signs between digits."""
+    text, at = _normalise_with_places(value)
+    number = sum(c.isdigit() for c in text) >= 4
+    if number:
+        text, _ = _drop_digit_separators(text, at)
+    inside = re.search(r"[^\W_](?:.*[^\W_])?", text, re.DOTALL)
+    return (inside[0] if inside else ""), number
+
+
+# --------------------------------------------------------------------------- lists of values
+@dataclass(frozen=True)
+class ListedValue:
+    """A value to look for, its kind, and in which row of its file it stands."""
+
+    value: str = field(repr=False)
+    kind: str
+    number: int
+
+
+def read_value_table(path: Path, where: str) -> pd.DataFrame:
+    """A CSV or Parquet file as texts, or a text file, a line each, as the column ``secret``. Raises
+    ``ValueError``, which begins with ``where`` and quotes nothing of it."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise ValueError(f"{where}: no such file")
+    if path.suffix not in (".txt", ".csv", ".parquet"):
+        raise ValueError(f"{where}: must be a .txt, .csv or .parquet file")
+    try:
+        if path.suffix == ".txt":
+            return pd.DataFrame({"secret": path.read_text(encoding="utf-8-sig").splitlines()})
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path).fillna("").astype(str)
+        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
+        raise ValueError(f"{where}: cannot be read ({type(error).__name__})") from None
+
+
+def _is_within_word(beside: str, edge: str) -> bool:
+    """Whether the character ``beside`` one at the edge of a value makes it a part of a word."""
+    return beside.isalnum() and not _UNSPACED_SCRIPTS.match(edge)
+
+
+class ValueFinder:
+    """Of a text, the spans that some values have in it, the longest first, and the numbers of the
+    rows that they are of; ``file`` is for errors."""
+
+    def __init__(self, file: str, rows: Iterable[ListedValue]) -> None:
+        # One for values sought as they are, one for those sought without signs.
+        self.automata = ahocorasick.Automaton(), ahocorasick.Automaton()
+        for row in rows:
+            sought, number = search_form_of(row.value)
+            if len(sought) < MIN_VALUE_CHARACTERS:
+                raise ValueError(
+                    f"{file}, row {row.number}: is too short to look for; {len(sought)} characters"
+                )
+            if sought in self.automata[number]:
+                self.automata[number].get(sought)[2].append(row.number)
+            else:
+                self.automata[number].add_word(sought, (len(sought), row.kind, [row.number]))
+        for automaton in self.automata:
+            automaton.make_automaton()
+
+    def __call__(self, text: str) -> tuple[list[Spans], set[int]]:
+        normal, at = _normalise_with_places(text)
+        forms = [
+            (normal, at),
+            _drop_digit_separators(normal, at) if len(self.automata[1]) else ("", []),
+        ]
+        spans: list[Secret] = []
+        found = set[int]()
+        for automaton, (form, places) in zip(self.automata, forms, strict=True):
+            for last, (length, kind, numbers) in automaton.iter(form) if len(automaton) else ():
+                start, end = places[last - length + 1], places[last] + 1
+                before, after = text[max(0, start - 1) : start], text[end : end + 1]
+                if _is_within_word(before, text[start]) or _is_within_word(after, text[end - 1]):
+                    continue
+                while end < len(text) and unicodedata.combining(text[end]):
+                    end += 1  # the accent of the last letter
+                spans.append(Secret(kind, start, end))
+                found.update(numbers)
+        spans.sort(key=lambda s: s.start - s.end)
+        return [(s,) for s in spans], found
+
+
+def list_policy(file: str) -> Policy:
+    """Flags the values of a ``.txt`` (one a line), or of the column ``secret`` of a ``.csv`` or
+    ``.parquet``, however their case, accents, dashes and spaces are written.
+
+    Other columns that count: ``kind``; ``parts``, where "yes" also looks for each word of at least
+    three letters.
+
+    Both sides are normalised one character at a time, so that places are kept. A value with four
+    digits or more is found with up to three signs between two of its digits. What stands right
+    before and after a match must be neither letter nor digit. All values are sought at once
+    (Aho and Corasick 1975): twice as many take no longer. Raises ``ValueError`` without quoting a
+    value.
+    """
+    path, where = Path(file), f"policy='list:{file}'"
+    cells = read_value_table(path, where)
+    if "secret" not in cells:
+        raise ValueError(f"{where}: .csv and .parquet need a column secret")
+    rows = []
+    for number, row in enumerate(cells.to_dict("records"), 1 + (path.suffix == ".csv")):
+        values = [row["secret"]] * bool(row["secret"].strip())
+        if values and row.get("parts", "").strip().lower() in ("yes", "true", "1"):
+            values += re.findall(r"[^\W\d_]{3,}", row["secret"])
+        rows += [ListedValue(value, row.get("kind") or "listed", number) for value in values]
+    if not rows:
+        raise ValueError(f"{where}: holds no value")
+    find = ValueFinder(file, rows)
+
+    def flag(points: Sequence[Point]) -> Iterator[Spans]:
+        hits: Counter[int] = Counter()
+        for p in points:
+            spans, found = find(p.text)
+            yield merge_spans(spans)
+            hits.update(found)
+        for number, count in hits.items():
+            if len(points) >= 100 and count > COMMON_VALUE_SHARE * len(points):
+                says = f"stands in {100 * count / len(points):.1f} % of the turns"
+                warnings.warn(f"{file}, row {number}: {says}", stacklevel=2)
+
+    return Policy(f"list:{file}", flag, own_words=True, batched=True)

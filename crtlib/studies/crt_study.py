@@ -1,0 +1,264 @@
+"""Runs of CRT and of what it is compared with: what is read, one training, its measurements.
+
+>>> from crtlib.studies.study_data import prepare_data
+>>> from crtlib.studies.study_run import fit_study
+>>> from crtlib.studies.study_run import measure_study
+>>> from crtlib.studies.study_run import split_long_texts
+>>> from crtlib.text.records import MASK
+>>> study = CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10,
+...                  epochs=1, canaries=0, embedding=8, hidden=8)
+>>> sorted(m for m, epoch, item, value in measure_study(study, fit_study(study)) if
+m.startswith("test_")) ['test_acc', 'test_acc_words', 'test_ppl', 'test_ppl_words']
+>>> replace(study, noise_multiplier=2.0).ready() == study.ready()  # it adds no noise
+True
+>>> d = prepare_data(replace(study, method="crt", canaries=10))
+>>> len(d.canaries), d.misses("pi").misses, MASK in "".join(p.text for p in d.prepared.public)
+(10, 0, False)
+>>> split_long_texts([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
+([[1, 2, 3], [3, 4, 5], [5, 6], [7, 8]], [0, 0, 0, 1])
+>>> split_long_texts([[1, 2, 3, 4]], [0], 2, "cut")
+([[1, 2, 3]], [0])
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crtlib.accounting import ledger
+from crtlib.models.specs import ModelSpec
+from crtlib.screening import policies
+from crtlib.text import corpora, screened_folder, templates
+from crtlib.training import methods, schedules
+from crtlib.training.methods import Method, PublicConstants
+from crtlib.training.phases import Phase
+from crtlib.values import (
+    NonEmptyStr,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OpenProbability,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    checked_dataclass,
+)
+
+DEFAULT_CORPUS = "customersim"
+"""The corpus where none is named: it is simulated, so it is on every machine."""
+
+TUNING_SEED = 1000
+"""Corpus, canaries and initialisation of the search: a seed that no figure uses."""
+
+MAX_PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128, "user": 128}
+"""The most private segments that a point may have (S-DP)."""
+
+MAX_PUBLIC_DIALOGUES = 1000
+"""At most so many dialogues of a public corpus initialise a model."""
+
+TokenIdLists = list[list[int]]
+BoolMask = NDArray[np.bool_]
+StudyRow = tuple[str, int, int, float]
+"""``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
+
+UTILITY_METRICS = ("ppl", "ppl_words", "acc", "acc_words")
+
+
+@checked_dataclass
+class CrtStudy:
+    """One training run and its measurements.
+
+    ``gamma`` is the miss rate given to the redaction policy ``policy``; ``conservative`` decides
+    what else is private. ``epsilon`` and ``delta`` are the target of DP-SGD (epsilon' of the
+    paper), from which ``noise_multiplier`` is calibrated before the run (:meth:`ready`).
+    ``sampling_probability``, ``epochs`` and ``normaliser`` are public constants.
+
+    ``dialogues`` are trained on, ``heldout`` more validate and as many test; ``labelled`` others
+    teach the policy "tagger". ``context`` is in tokens, ``normaliser`` in points. ``init`` is
+    "random"; the name of a public corpus on which the model is trained first, ``init_epochs``
+    times; or a pre-trained causal model, by hub id or folder or "smollm2", which brings its own
+    shape and vocabulary (``model`` is then "pretrained"). ``lora`` is the rank of adapters, which
+    alone learn (0: everything does), ``lora_alpha`` their scale (0: twice the rank).
+    ``precision`` is that of products; weights, norms and sums stay in float32. A text of more than
+    ``context`` tokens is read in pieces that are clipped together (``long`` "split"), or cut.
+    ``template`` says how turns become text (:mod:`crtlib.text.canaries`). ``audited``: the
+    canaries are those of an audit (:mod:`crtlib.attacks.run_audit`), which pi passes over.
+    ``coin``: what the dial of ``gamma`` draws its coins from (:func:`crtlib.screening.policies.
+    miss`). ``duplicates`` "drop" and ``coin`` "point" are those of the recorded studies, and of
+    none that is certified: :func:`confide.training.train_on_corpus.build_study` takes others.
+    """
+
+    seed: NonNegativeInt
+    method: NonEmptyStr
+    model: Literal["lstm", "gru", "gpt2", "gemma2", "pretrained"]
+    gamma: Probability
+    # data
+    corpus: NonEmptyStr = DEFAULT_CORPUS
+    variety: Literal["paper", "rich"] = "paper"
+    dialogues: PositiveInt = 300
+    heldout: PositiveInt = 200
+    unit: Literal["turn", "dialogue", "user"] = "turn"
+    policy: NonEmptyStr = "regex"
+    conservative: NonEmptyStr = "regex"
+    labelled: NonNegativeInt = 0
+    per: Literal["occurrence", "value"] = "occurrence"
+    coin: Literal["text", "point"] = "point"
+    duplicates: Literal["mask_private", "mask", "drop"] = "drop"
+    dedup: Literal["all", "flagged", "none"] = "all"
+    canaries: NonNegativeInt = 10
+    copies: NonNegativeInt = 20
+    audited: bool = False
+    vocab_size: PositiveInt = 512
+    template: NonEmptyStr = "speaker"
+    # model
+    embedding: PositiveInt = 64
+    hidden: PositiveInt = 64
+    layers: PositiveInt = 1
+    heads: PositiveInt = 4
+    context: PositiveInt = 256
+    long: Literal["split", "cut"] = "split"
+    init: NonEmptyStr = "random"
+    init_epochs: NonNegativeInt = 0
+    lora: NonNegativeInt = 0
+    lora_alpha: NonNegativeFloat = 0.0
+    lora_targets: NonEmptyStr = "all-linear"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    # training
+    epochs: PositiveInt = 8
+    batch_size: PositiveInt = 32
+    learning_rate: PositiveFloat = 1e-2
+    pub_passes: PositiveInt = 10
+    private_learning_rate: PositiveFloat = 5e-3
+    sampling_probability: Probability = 0.1
+    clip_norm: PositiveFloat = 0.1
+    normaliser: PositiveFloat = 256.0
+    optimizer: Literal["adam", "sgd"] = "adam"
+    # guarantee
+    epsilon: PositiveFloat = 3.0
+    delta: OpenProbability = 8e-5
+    accountant: Literal["pld", "rdp", "prv", "autodp"] = "pld"
+    neighbouring_relation: Literal["add_or_remove", "replace"] = "add_or_remove"
+    noise_multiplier: NonNegativeFloat | None = None
+
+    def __post_init__(self) -> None:
+        method, init, template = self.how, self.init, self.template
+        brings, able = self.brings_vocabulary, method.models or ()
+        refused = (
+            (method.weighs or not method.trains,
+             f"method={self.method!r}: is no method of these runs"),
+            (able and self.model not in able,
+             f"model={self.model!r}: {method.label} protects the state of an {' or '.join(able)}, "
+             "only"),
+            (self.audited and self.copies != 1,
+             f"copies={self.copies}: must be 1 where canaries are audited"),
+            (init == self.corpus, f"init={init!r}: is the private corpus itself, must be public"),
+            (init != "random" and not brings and self.init_epochs < 1,
+             f"init={init!r}: a corpus; needs init_epochs of at least 1"),
+            (self.model == "pretrained" and not brings,
+             "model='pretrained': init must name a pre-trained model"),
+            (self.recurrent and template not in templates.CANDIDATE_TEMPLATES,
+             f"template={template!r}: is kept with a transformer only"),
+            (template != "speaker" and screened_folder.is_screened_folder(self.corpus),
+             f"template={template!r}: {self.corpus} is text already"),
+            (self.lora and not brings,
+             f"lora={self.lora}: adapters need a pre-trained model (init)"),
+        )  # fmt: skip
+        for wrong, why in refused:
+            if wrong:
+                raise ValueError(why)
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the model is one of ours that reads token by token."""
+        return self.model in ("lstm", "gru")
+
+    @property
+    def how(self) -> Method:
+        """Its method."""
+        return methods.method_by_name(self.method)
+
+    @property
+    def repeats_are_hidden(self) -> bool:
+        """Whether second occurrences of a text are masked or left out before training."""
+        return self.how.deduplicates and self.dedup != "none"
+
+    @property
+    def learned(self) -> bool:
+        """True where a policy learned from labels: it is judged on held-out ones."""
+        return any(policies.is_learned(name) for name in (self.policy, self.conservative))
+
+    @property
+    def brings_vocabulary(self) -> bool:
+        """True where ``init`` is a pre-trained model, which comes with its tokenizer."""
+        return self.init != "random" and not is_corpus(self.init)
+
+    @property
+    def screening(self) -> dict[str, Any] | None:
+        """What screening said of its corpus, where that was screened before."""
+        return (
+            screened_folder.read_screening_summary(self.corpus)
+            if screened_folder.is_screened_folder(self.corpus)
+            else None
+        )
+
+    def ready(self) -> Self:
+        """The same run with the fields that it does not read set to fixed values, and
+        ``noise_multiplier`` calibrated.
+
+        So DP-SGD, which trains on raw text and knows no gamma, is one study for all gammas.
+        """
+        method = self.how
+        every = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
+        fixed: dict[str, Any] = {f.name: f.default for f in fields(self)}
+        fixed |= {"gamma": 0.0, "dedup": "none"}
+        unread = {n: fixed[n] for n in every - method.reads if n in fixed}
+        if self.learned:
+            unread.pop("policy", None)  # who taught it is held out, whatever the method reads
+        else:
+            unread["labelled"] = 0
+        if self.init == "random":
+            unread["init_epochs"] = 0
+        study = replace(self, **unread)
+        if study.noise_multiplier is None or method.noise == 0:
+            study = replace(study, noise_multiplier=_noise_multiplier_of(study))
+        return study
+
+    def shape(self) -> ModelSpec:
+        """The model's shape, without its vocabulary."""
+        names = ("embedding", "hidden", "layers", "heads", "context", "vocab_size")
+        return ModelSpec(kind=self.model, **{n: getattr(self, n) for n in names})
+
+
+def _noise_multiplier_of(study: CrtStudy) -> float:
+    """The noise multiplier of its method: fixed, or the least that keeps epsilon and delta."""
+    noise = study.how.noise
+    if noise != "calibrated":
+        return noise
+    event = schedules.combine_phase_events(schedule_phases(replace(study, noise_multiplier=1.0)))
+    assert event is not None
+    sigma = ledger.noise_multiplier(
+        epsilon=study.epsilon,
+        delta=study.delta,
+        sampling_probability=study.sampling_probability,
+        steps=event.steps,
+        accountant=study.accountant,
+        neighbouring_relation=study.neighbouring_relation,
+    )
+    # Rounded up: a little more noise than needed, and a name that survives a finer accountant.
+    return math.ceil(sigma * 1e4) / 1e4
+
+
+def schedule_phases(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:
+    """The phases of a run: public constants only."""
+    segments = MAX_PRIVATE_SEGMENTS[study.unit]
+    return study.how.phases(
+        PublicConstants.of(study, private_segments=segments, has_public=has_public)
+    )
+
+
+def is_corpus(name: str) -> bool:
+    """Whether this names a corpus, and not a file, a folder or a hub's model."""
+    return name in corpora.available_corpora()

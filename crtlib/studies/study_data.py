@@ -1,0 +1,347 @@
+"""What a study reads: its corpus split, screened, tokenised, with its canaries."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from crtlib.accounting.guarantees import MissRate
+from crtlib.models import pretrained
+from crtlib.screening import detection_recall, policies, tagger
+from crtlib.screening.deduplication import TextCounts
+from crtlib.screening.policy import Policy, check_text_alone
+from crtlib.screening.policy_changes import union_policy, with_misses
+from crtlib.screening.preparation import PreparedPoints, prepare_points
+from crtlib.screening.rates import PolicyRates, RateCounter
+from crtlib.screening.redaction import FlaggedSpans, redact
+from crtlib.screening.regex_policies import everything_policy
+from crtlib.studies.crt_study import DEFAULT_CORPUS, TUNING_SEED, CrtStudy, is_corpus
+from crtlib.text import canaries, corpora, data_points, templates
+from crtlib.text.canaries import CANARY_USER_PREFIX
+from crtlib.text.records import MASK, Corpus, Dialogue, Point
+from crtlib.text.templates import SPEAKER_TEMPLATE, Template
+from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
+
+
+# --------------------------------------------------------------------------- what a run reads
+@dataclass(frozen=True)
+class CorpusSplits:
+    """Disjoint parts of one corpus. ``labelled`` is what a policy may learn from; ``others`` are
+    people whom no run reads, a source of secrets that are not in the training text."""
+
+    train: Corpus
+    valid: Corpus
+    test: Corpus
+    labelled: Corpus
+    others: Corpus
+
+
+@functools.lru_cache(maxsize=2)
+def split_corpus(
+    corpus: str, variety: str, dialogues: int, heldout: int, seed: int, labelled: int = 0
+) -> CorpusSplits:
+    """Simulated dialogues, or those of a corpus shuffled and cut.
+
+    ``labelled`` dialogues are the same for every seed, so that one policy serves all runs; the
+    rest differs with the seed. The search (``TUNING_SEED``) has a block of a named corpus to
+    itself, which no other run reads. Dialogues of one user stay together, so that a person of the
+    training text is not also held out (but for the one at a cut). Raises ``ValueError`` where the
+    corpus is too small.
+    """
+    if draw := corpora.find_source(corpus).draw:
+        sizes = (dialogues, heldout, heldout)
+        drawn = [draw(n, 3 * seed + k, variety) for k, n in enumerate(sizes)]
+        taught = draw(labelled, 10**6, variety) if labelled else replace(drawn[0], dialogues=())
+        return CorpusSplits(*drawn, taught, draw(dialogues, 2 * 10**6 + seed, variety))  # type: ignore[call-arg]
+    whole = _load_corpus_cached(corpus)
+    size = dialogues + 2 * heldout
+    reserved = size if is_corpus(corpus) else 0
+    needed = size + labelled + reserved
+    if len(whole) < needed:
+        raise ValueError(
+            f"dialogues={dialogues}: with {2 * heldout} held out, {labelled} labelled and "
+            f"{reserved} for the search, {corpus!r} must have {needed} dialogues, "
+            f"it has {len(whole)}"
+        )
+    fixed = _shuffle_by_user(whole.dialogues, 0)
+    search, free = fixed[labelled : labelled + reserved], fixed[labelled + reserved :]
+    rest = _shuffle_by_user(search if reserved and seed == TUNING_SEED else free, seed + 1)
+    cuts = np.cumsum([0, dialogues, heldout, heldout, 2 * dialogues])
+    parts = [rest[a:b] for a, b in itertools.pairwise(cuts)]
+    parts.insert(3, fixed[:labelled])
+    return CorpusSplits(*(replace(whole, dialogues=part) for part in parts))
+
+
+_load_corpus_cached = functools.lru_cache(maxsize=1)(corpora.load_corpus)
+
+
+def _shuffle_by_user(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:
+    """In random order of users, the dialogues of each together."""
+    of: dict[str, list[Dialogue]] = {}
+    for d in dialogues:
+        of.setdefault(d.user, []).append(d)
+    users = list(of.values())
+    order = np.random.default_rng([seed, 5]).permutation(len(users))
+    return tuple(d for k in order for d in users[k])
+
+
+def clear_corpus_caches() -> None:
+    """Read corpora anew from now on: a file may hold other text than when it was read."""
+    for cached in (split_corpus, _load_corpus_cached, _fit_tagger_policies):
+        cached.cache_clear()
+
+
+@dataclass(frozen=True, repr=False)
+class PreparedData:
+    """What a run reads: the parts, the tokenizer and the held-out texts (perfectly redacted).
+
+    ``corpus`` is what was read, without canaries. ``points`` are raw, with the spans that ``pi``
+    flags in them; ``checked`` is where the policies are judged: points with labels, and the spans
+    of both. ``read`` are the points as the method saw them without noise or with it, redacted where
+    it redacts; ``others`` are points of people whom no run read. ``template`` made texts of turns.
+    """
+
+    corpus: Corpus
+    points: tuple[Point, ...]
+    pi: FlaggedSpans
+    checked: tuple[Sequence[Point], FlaggedSpans, FlaggedSpans]
+    policies: tuple[Policy, Policy]
+    prepared: PreparedPoints
+    tokenizer: BpeTokenizer
+    canaries: tuple[str, ...]
+    valid: dict[Point, int]
+    test: dict[Point, int]
+    read: tuple[Point, ...]
+    others: tuple[Point, ...]
+    template: Template = SPEAKER_TEMPLATE
+    texts: TextCounts | None = None  # of all that may repeat; None: it is not deduplicated
+    find_values: bool = False  # that are labelled, in the whole of their points
+    known: PolicyRates | None = None  # as screening counted them, or labels that people made
+    labels: Mapping[str, Any] | None = None  # what a certificate says of those labels
+
+    @functools.cached_property
+    def counter(self) -> RateCounter:
+        """What befell each labelled secret, on the training points or, for a policy that learned
+        from labels, on held-out ones."""
+        points, flags, cautious = self.checked
+        counter = RateCounter(*self.policies, texts=self.texts, find_values=self.find_values)
+        counter.add(points, flags=flags, cautious_flags=cautious)
+        return counter
+
+    @functools.cached_property
+    def rates(self) -> PolicyRates:
+        """Miss, trace and public rate of the pair of policies, one secret of each user."""
+        return self.counter.rates() if self.known is None else self.known
+
+    def misses(self, policy: Literal["pi", "pi_c"]) -> MissRate:
+        """Miss rate of a policy, counted on labelled secrets: on the training points themselves,
+        or for a policy that learned from labels on held-out ones.
+
+        Canaries do not count: we planted them, and a policy is easily right about twenty copies.
+        This is recall, for people: it never enters a guarantee (:attr:`rates` does). Where nothing
+        is labelled nothing is known, and the rate is 1.
+        """
+        points, *labels = self.checked
+        overall = detection_recall.recall_by_kind(points, labels[policy == "pi_c"]).loc["all"]
+        n = int(overall["secrets"])  # type: ignore[arg-type]
+        if n == 0:
+            return MissRate(1.0)
+        return MissRate.measured(n - int(overall["caught"]), n, confidence=0.975)  # type: ignore[arg-type]
+
+
+def prepare_data(
+    study: CrtStudy, *, public_words: bool = False, known: PolicyRates | None = None
+) -> PreparedData:
+    """Corpus with canaries, screened and split as the method asks; tokenizer; held-out texts.
+
+    ``public_words``: where points are more than turns the vocabulary is that of the public points:
+    a silent turn of a private one may hold a secret that no rate counts as public.
+    ``known``: the rates as they were counted before, of a text that was screened; without them
+    they are counted on the labels that the text has, and nothing is known where it has none.
+    Raises ``ValueError`` for the policy "oracle" on a corpus without labels: it would find nothing.
+    Every source of randomness (people, canaries, misses) follows from ``study.seed``, so that error
+    bars over seeds cover all of them.
+    """
+    sizes = study.dialogues, study.heldout, study.seed, study.labelled
+    split = split_corpus(study.corpus, study.variety, *sizes)
+    oracle = "oracle" in (study.policy, study.conservative)
+    if oracle and not any(t.secrets for t in split.train.turns()):
+        raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
+    seed, carrier, secrets = study.seed, canaries.CANARY_CARRIER, tuple[str, ...]()
+    if study.audited:
+        secrets, carrier = (
+            tuple(v for v, _ in canaries.make_canary_pairs(study.canaries, seed=seed)),
+            "",
+        )
+    elif study.canaries:
+        secrets = canaries.make_canaries(study.canaries, seed=seed)
+    planted = canaries.insert_canaries(
+        split.train, secrets, copies=study.copies, seed=seed, carrier=carrier
+    )
+    tokenizer = (
+        adapt_tokenizer(pretrained.resolve_model_path(study.init))
+        if study.brings_vocabulary
+        else None
+    )
+    if study.template == "chat" and tokenizer is not None:  # as the pre-trained model says
+        form = templates.template_of_model(pretrained.resolve_model_path(study.init), tokenizer)
+    else:
+        form = templates.template_by_name(study.template, tokenizer)
+    points = templates.render_points(planted, study.unit, form)
+    redacting, conservative = study_policies(study)
+    if study.repeats_are_hidden:
+        check_text_alone(redacting, conservative)
+    pi = with_misses(redacting, study.gamma, study.seed, per=study.per, coin=study.coin)
+    flagged = _override_audit_canaries(study, points, pi(points), found=False)
+    cautious = _override_audit_canaries(study, points, conservative(points), found=True)
+    if study.learned:
+        judged = templates.render_points(split.valid, study.unit, form)
+        checked = (judged, pi(judged), conservative(judged))
+    else:
+        own = [k for k, p in enumerate(points) if not p.user.startswith(CANARY_USER_PREFIX)]
+        checked = tuple([part[k] for k in own] for part in (points, flagged, cautious))  # type: ignore[assignment]
+    loud, speaks = cautious, conservative
+    # What pi alone finds is redacted, so the vocabulary may not learn it either. Of one name they
+    # are one tagger's, of which pi_c says all that pi says; a method without a policy has no pi.
+    if study.policy != study.conservative and "policy" in study.how.reads:
+        speaks = union_policy(redacting, conservative)
+        loud = _override_audit_canaries(study, points, speaks(points), found=True)
+    prepared = _prepare_parts(study, points, flagged, cautious)
+    if tokenizer is None and public_words and study.unit != "turn" and not study.how.reads_raw:
+        texts = [p.text for p in prepared.public]
+        tokenizer = train_bpe(texts, vocab_size=study.vocab_size)
+    tokenizer = tokenizer or _train_tokenizer(planted, study, form, points, loud, speaks)
+    read = prepared.private if study.how.reads_redacted else prepared.all
+    if study.how.flags_tokens:  # what pi finds is read with noise only
+        read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
+    counts = None
+    if study.repeats_are_hidden:
+        counts = TextCounts(points)
+        for part in (split.valid, split.test):
+            counts.add(templates.render_points(part, study.unit, form))
+    return PreparedData(
+        corpus=split.train,
+        points=points,
+        pi=flagged,
+        checked=checked,
+        policies=(pi, conservative),
+        prepared=prepared,
+        tokenizer=tokenizer,
+        canaries=secrets,
+        valid=_count_heldout_points(split.valid, study, form),
+        test=_count_heldout_points(split.test, study, form),
+        read=read,
+        others=templates.render_points(split.others, study.unit, form),
+        template=form,
+        texts=counts,
+        find_values=not is_corpus(study.corpus),
+        known=known,
+    )
+
+
+def _override_audit_canaries(
+    study: CrtStudy, points: Sequence[Point], labels: FlaggedSpans, *, found: bool
+) -> FlaggedSpans:
+    """The labels, but that the canaries of an audit are all found, or all passed over."""
+    if not study.audited:
+        return labels
+    return [
+        (p.secrets if found else ()) if p.user.startswith(CANARY_USER_PREFIX) else spans
+        for p, spans in zip(points, labels, strict=True)
+    ]
+
+
+def _prepare_parts(
+    study: CrtStudy, points: Sequence[Point], flagged: FlaggedSpans, cautious: FlaggedSpans
+) -> PreparedPoints:
+    """The public and the private part, as the method reads them."""
+    if study.how.reads_raw:  # raw text, all of it private
+        raw = prepare_points(points, None, everything_policy(points), dedup="none")
+        if study.how.reads_redacted:
+            clean = prepare_points(points, flagged, cautious, dedup="none")
+            return replace(clean, public=clean.all, private=raw.private)
+        return raw
+    dedup = study.dedup if study.repeats_are_hidden else "none"
+    return prepare_points(points, flagged, cautious, dedup=dedup, duplicates=study.duplicates)
+
+
+def study_policies(study: CrtStudy) -> tuple[Policy, Policy]:
+    """The policies pi (before the dial) and pi_c of a study; they never read a template."""
+    named = study.corpus if is_corpus(study.corpus) else DEFAULT_CORPUS
+    made = [
+        _fit_tagger_policies(study.corpus, study.variety, study.labelled, study.unit)[k]
+        if name == "tagger"
+        else policies.policy_by_name(name, named)
+        for k, name in enumerate((study.policy, study.conservative))
+    ]
+    if study.template != "speaker":
+        made = [replace(policy, own_words=True) for policy in made]
+    return made[0], made[1]
+
+
+@functools.lru_cache(maxsize=2)
+def _fit_tagger_policies(
+    corpus: str, variety: str, labelled: int, unit: Literal["turn", "dialogue", "user"]
+) -> tuple[Policy, Policy]:
+    """The redacting and the conservative policy of a tagger that learned from labelled dialogues.
+
+    Some of those say an ID, as some of the training dialogues do; the numbers are others.
+    """
+    taught = split_corpus(corpus, variety, 1, 1, 0, labelled).labelled
+    if not any(t.secrets for t in taught.turns()):
+        raise ValueError(
+            f"policy='tagger': {labelled} labelled dialogues hold no secret that it could learn "
+            "from; teach one by 'crtlib tagger' and name it tagger:FOLDER"
+        )
+    taught = canaries.insert_canaries(
+        taught, canaries.make_canaries(20, seed=10**6), copies=2, seed=10**6
+    )
+    made = tagger.train_tagger(data_points.make_points(taught, unit=unit), seed=0)
+    return tagger.tagger_policy(made), tagger.conservative_tagger_policy(made)
+
+
+def _train_tokenizer(
+    corpus: Corpus,
+    study: CrtStudy,
+    form: Template,
+    points: Sequence[Point],
+    cautious: FlaggedSpans,
+    pi_c: Policy,
+) -> BpeTokenizer:
+    """BPE on the turns that are public for every gamma and neighbouring dataset: those on which
+    ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret).
+
+    ``cautious``: what ``pi_c`` says of the ``points``. Where those are dialogues it has to be
+    silent on a turn within its dialogue, as its misses are counted, and on the turn by itself."""
+    by_turn = study.unit == "turn"
+    corpus = data_points.merge_by_user(corpus) if study.unit == "user" else corpus
+    turns = points if by_turn else templates.render_points(corpus, "turn", form)
+    speaks = [bool(spans) for spans in (cautious if by_turn else pi_c(turns))]
+    if not by_turn:
+        within = [
+            any(s.start < end and before < s.end - 1 for s in spans)
+            for p, spans in zip(points, cautious, strict=True)
+            for before, end in itertools.pairwise([-1, *(end for _, end in p.spoken)])
+        ]
+        speaks = [a or b for a, b in zip(speaks, within, strict=True)]
+    silent = [p.text for p, s in zip(turns, speaks, strict=True) if not s and MASK not in p.text]
+    return train_bpe(silent, vocab_size=study.vocab_size)
+
+
+def _count_heldout_points(corpus: Corpus, study: CrtStudy, form: Template) -> dict[Point, int]:
+    """Unique held-out points and how often each occurs: scored once, weighted.
+
+    Perfectly redacted, as a model that trained on redacted text will be used; raw for a method
+    that reads raw text and has never seen ``<MASK>``.
+    """
+    texts = (
+        point if study.how.reads_raw else redact(point, point.secrets)
+        for point in templates.render_points(corpus, study.unit, form)
+    )  # fmt: skip
+    return collections.Counter(replace(text, id="", user="") for text in texts)

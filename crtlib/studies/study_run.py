@@ -1,0 +1,323 @@
+"""One training of a study, and what is measured of its model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.attacks import by_name as attacks
+from crtlib.attacks.attack import Subject
+from crtlib.models import interface, pretrained, scoring
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.screening import policies
+from crtlib.screening.rates import RATE_NAMES
+from crtlib.studies.crt_study import (
+    MAX_PUBLIC_DIALOGUES,
+    UTILITY_METRICS,
+    BoolMask,
+    CrtStudy,
+    StudyRow,
+    TokenIdLists,
+    schedule_phases,
+)
+from crtlib.studies.study_data import PreparedData, prepare_data
+from crtlib.text import corpora, data_points, templates
+from crtlib.text.records import Point
+from crtlib.text.tokenizer import BpeTokenizer
+from crtlib.training import schedules
+from crtlib.training.layer_rules import refuse_unfit_layers
+from crtlib.training.loop import train
+from crtlib.training.methods import GuaranteeTerms
+from crtlib.training.phases import Phase
+from crtlib.training.run_state import TrainingRun
+
+
+# --------------------------------------------------------------------------- training
+@dataclass(frozen=True)
+class TrainedStudy:
+    """A trained model with what it read and what was done; ``spec`` is its shape, None for one that
+    was pre-trained elsewhere, which may have a utility ``before`` training."""
+
+    run: TrainingRun
+    data: PreparedData
+    schedule: list[Phase]
+    spec: ModelSpec | None
+    before: Mapping[str, float] = field(default_factory=dict)
+
+    def guarantee(self, study: CrtStudy) -> Guarantee | None:
+        """What the study's method promises of what ran, or None without noise.
+
+        gamma is the trace rate and delta2 the public rate, counted on labels, as upper bounds of
+        what was measured, not the rates that were hoped for.
+        """
+        events = self.run.events  # what ran: a secure phase that was run again counts twice
+        counted = self.data.rates
+        if not events or not all(event.noise_multiplier for event in events):
+            return None
+        return study.how.promise(
+            events,  # type: ignore[arg-type]
+            GuaranteeTerms(
+                gamma=MissRate.counted(counted.trace.to_json(), alpha=counted.alpha),
+                delta2=MissRate.counted(counted.public.to_json(), alpha=counted.alpha),
+                delta=study.delta,
+                unit=study.unit,
+                accountant=study.accountant,
+                neighbouring_relation=study.neighbouring_relation,
+                public=_describe_public_knowledge(study),
+            ),
+        )
+
+
+def _describe_public_knowledge(study: CrtStudy) -> str:
+    """What the guarantee treats as known to everybody."""
+    known = "the rounded number of private points"
+    if study.how.reads_raw:
+        bytes_only = study.conservative == "everything" or study.brings_vocabulary
+        learned = ", and the vocabulary, learned from turns that screening let pass"
+        return known + ("" if bytes_only else learned)
+    names = study.screening or vars(study)
+    others = [part for key in ("policy", "conservative") for part in names[key].split("+")
+              if not policies.is_builtin(part)]  # fmt: skip
+    if others:
+        listed = ", ".join(policies.strip_paths(part) for part in dict.fromkeys(others))
+        known += f"; assumed: {listed}, of another package, answers each point by itself"
+    if study.learned:
+        known += (
+            "; besides, the text that taught the policies; assumed: masking a secret changes "
+            "no label elsewhere (recall.label_stability counts how often it does)"
+        )
+    return known
+
+
+def fit_study(
+    study: CrtStudy,
+    *,
+    prepared: PreparedData | None = None,
+    device: str = "cpu",
+    before: bool = False,
+    gradient_checkpointing: bool = False,
+    **training: Any,
+) -> TrainedStudy:
+    """Prepare the data and train; perplexity on the validation texts after each epoch, and on the
+    test texts ``before`` the first where that is asked of a pre-trained model.
+
+    ``prepared`` is ``prepare_data(study)`` where the caller has it already;
+    ``gradient_checkpointing`` as :func:`crtlib.models.pretrained.with_gradient_checkpointing`,
+    which changes no result. ``training``: ``checkpoint``, ``secure``, ``memory``, ``on_start`` and
+    ``progress`` of :func:`crtlib.training.loop.train`. Raises ``ValueError`` where no point is
+    private and the method trains with noise.
+    """
+    study = study.ready()
+    d = prepared or prepare_data(study)
+    flags = None
+    if study.how.flags_tokens:  # what pi finds is private, token by token; the text stays raw
+        marked = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
+        flags = {"private": d.tokenizer.encode_marked(marked)[1]}
+    model, spec = _initial_model(study, d.tokenizer)
+    if gradient_checkpointing:
+        pretrained.with_gradient_checkpointing(model)
+    if study.how.private:
+        refuse_unfit_layers(model.train())
+    parts, owners = _tokenise_parts(study, d, model)
+    phases = schedule_phases(study, has_public=bool(parts["public"]))
+    how: dict[str, Any] = {"tokenizer": d.tokenizer, "own_words": study.template != "speaker"}
+    model.to(device)
+    start = measure_utility(model, points=d.test, **how) if before and spec is None else {}
+    run = train(
+        model,
+        phases,
+        parts,
+        flags=flags,
+        owners=owners,
+        precision=study.precision,
+        seed=study.seed,
+        optimizer=study.optimizer,
+        longest=_context_limit(study, model),
+        on_epoch=lambda _, m: measure_utility(m, points=d.valid, **how),
+        **training,
+    )
+    return TrainedStudy(run, d, phases, spec, start)
+
+
+def measure_utility(
+    model: nn.Module, tokenizer: BpeTokenizer, points: dict[Point, int], *, own_words: bool = False
+) -> dict[str, float]:
+    """Perplexity and top-1 accuracy per token of weighted points: over all tokens (``ppl``,
+    ``acc``), and over those that are neither ``<MASK>`` nor part of a labelled secret
+    (``ppl_words``, ``acc_words``). ``own_words``: what a template puts around a text is no token.
+
+    Only the second kind compares a model of raw text with one of redacted text: each reads the
+    text in the form that it was trained on, and both are scored on the same words.
+    """
+    sequences, secret = tokenizer.encode_marked(points)
+    logprobs, ranks = map(np.concatenate, scoring.token_scores(model, sequences))
+    own = np.concatenate(
+        predicted_token_masks([*points], sequences, tokenizer, own_words=own_words)
+    )
+    hidden = np.array([flag for flags in secret for flag in flags[1:]], dtype=bool)
+    weights = np.repeat([*points.values()], [len(ids) - 1 for ids in sequences])
+
+    def mean(values: NDArray[Any], counted: BoolMask) -> float:
+        return float(weights[counted] @ values[counted] / weights[counted].sum())
+
+    kinds = {"": own, "_words": own & ~hidden}
+    ppl = {f"ppl{kind}": float(np.exp(mean(-logprobs, c))) for kind, c in kinds.items()}
+    return ppl | {f"acc{kind}": mean(ranks == 0, c) for kind, c in kinds.items()}
+
+
+def predicted_token_masks(
+    points: Sequence[Point], sequences: TokenIdLists, tokenizer: BpeTokenizer, *, own_words: bool
+) -> list[BoolMask]:
+    """Of each text, which of the tokens that are predicted count in :func:`measure_utility`."""
+    if own_words:
+        return [np.append(x, False) for x in templates.mark_spoken_tokens(points, tokenizer)]
+    return [np.ones(len(ids) - 1, dtype=bool) for ids in sequences]
+
+
+def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
+    """Utility, sizes and what every registered attack finds: rows of the long table."""
+    d, model = fitted.data, fitted.run.model
+    rows: list[StudyRow] = [
+        (f"valid_{name}", int(h["epoch"]), 0, h[name])
+        for h in fitted.run.history
+        for name in UTILITY_METRICS
+    ]
+    found = measure_utility(model, d.tokenizer, d.test, own_words=study.template != "speaker")
+    facts = {
+        **{f"test_{k}": v for k, v in found.items()},
+        "n_public": len(d.prepared.public),
+        "n_private": len(d.prepared.private),
+        "duplicates": d.prepared.duplicates,
+        "missed_secrets": d.prepared.missed_secrets,
+        "steps": sum(event.steps for event in fitted.run.events),
+        "private_updates": fitted.run.updates["private"],
+    }
+    for name in RATE_NAMES:  # what the theorem needs, one secret of each user
+        rate = getattr(d.rates, name)
+        facts |= {f"{name}_count": rate.count, f"{name}_of": rate.of}
+    for policy in ("pi", "pi_c"):
+        missed = d.misses(policy)
+        facts |= {f"{policy}_misses": missed.misses or 0}
+        facts |= {f"{policy}_labelled": missed.labelled or 0}
+    rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
+    if not np.isfinite(facts["test_ppl"]):
+        return rows  # it diverged: no attack has anything to ask
+    subject = Subject(
+        model=model,
+        tokenizer=d.tokenizer,
+        points=d.points,
+        read=d.read,
+        others=d.others,
+        canaries=() if study.audited else d.canaries,
+        seed=study.seed,
+        carrier=templates.carrier_of_template(d.template),
+    )
+    for attack in attacks.all_attacks().values():
+        rows += [(name, study.epochs, item, x) for name, item, x in attack.measure(subject)]
+    return rows
+
+
+# What a model begins with, and the texts as it reads them.
+def _initial_model(study: CrtStudy, tokenizer: BpeTokenizer) -> tuple[nn.Module, ModelSpec | None]:
+    """The model before it reads the corpus: random weights, those of a pre-trained model, or
+    weights that were trained here on public text."""
+    if study.brings_vocabulary:
+        model: Any = pretrained.load_with_added_tokens(
+            pretrained.resolve_model_path(study.init), tokenizer
+        )
+        kind = model.config.model_type
+        if study.model not in ("pretrained", kind):
+            raise ValueError(f"model={study.model!r}: init={study.init!r} is a {kind}")
+        if study.lora:
+            model = pretrained.with_lora(
+                model,
+                study.lora,
+                seed=study.seed,
+                alpha=study.lora_alpha,
+                targets=study.lora_targets,
+            )
+        return model, None
+    spec = replace(study.shape(), vocab_size=tokenizer.vocab_size)
+    model = build_model(spec, study.seed)
+    if study.init != "random":
+        start = _pretrain_on_public_corpus(
+            study.init, study.init_epochs, spec, study.seed, tokenizer
+        )
+        model.load_state_dict(start)
+    return model, spec
+
+
+@functools.lru_cache(maxsize=4)
+def _pretrain_on_public_corpus(
+    corpus: str, epochs: int, spec: ModelSpec, seed: int, tokenizer: BpeTokenizer
+) -> dict[str, object]:
+    """Weights after ordinary training on a public corpus, read with the run's own vocabulary."""
+    public = corpora.load_corpus(corpus, limit=MAX_PUBLIC_DIALOGUES)
+    texts = (p.text for p in data_points.make_points(public, unit="turn"))
+    sequences = [ids[: spec.context] for ids in tokenizer.encode(texts)]
+    rate = {"gpt2": 3e-3}.get(spec.kind, 1e-2)
+    phases = schedules.sgd_phases(epochs=epochs, batch_size=32, learning_rate=rate)
+    return train(
+        build_model(spec, seed), phases, {"public": sequences}, seed=seed
+    ).model.state_dict()
+
+
+def _tokenise_parts(
+    study: CrtStudy, d: PreparedData, model: nn.Module
+) -> tuple[dict[str, TokenIdLists], dict[str, list[int]] | None]:
+    """The public and the private part as tokens, and the owners of the private ones, where a unit
+    owns several: a user, or a point longer than the model's context.
+
+    Raises ``ValueError`` where no point is private and the method trains with noise.
+    """
+    public = d.tokenizer.encode(p.text for p in d.prepared.public)
+    private = d.tokenizer.encode(p.text for p in d.prepared.private)
+    if study.how.private and not private:
+        raise ValueError(
+            f"policy={study.policy!r}: no point is private, "
+            "so there is nothing to train on with noise"
+        )
+    owners = owner_indices(d.prepared.private) if study.how.by_user else [*range(len(private))]
+    whole, limit = len(private), _context_limit(study, model)
+    if limit is not None:
+        public, _ = split_long_texts(public, range(len(public)), limit, study.long)
+        private, owners = split_long_texts(private, owners, limit, study.long)
+    together = study.how.by_user or len(private) > whole
+    return {"public": public, "private": private}, {"private": owners} if together else None
+
+
+def _context_limit(study: CrtStudy, model: nn.Module) -> int | None:
+    """Tokens that are read at once, a public constant; None: as many as a text has."""
+    limit = interface.context_length(model)
+    if isinstance(model, interface.RecurrentLM) or not study.brings_vocabulary:
+        return limit
+    return study.context if limit is None else min(limit, study.context)
+
+
+def split_long_texts(
+    rows: Sequence[list[int]], owners: Iterable[int], limit: int, long: str
+) -> tuple[TokenIdLists, list[int]]:
+    """Each text in pieces of ``limit`` tokens to read and one more to predict, and whose each
+    piece is; "cut" keeps the first piece. Every token but the first is predicted once."""
+    cut, whose = [], []
+    for row, owner in zip(rows, owners, strict=True):
+        starts = range(0, max(1, len(row) - 1), limit) if long == "split" else (0,)
+        cut += [row[a : a + limit + 1] for a in starts]
+        whose += [owner] * len(starts)
+    return cut, whose
+
+
+def owner_indices(points: Sequence[Point]) -> list[int]:
+    """Whose each point is, users counted from 0. Raises ``ValueError`` where a point has none."""
+    if any(not p.user for p in points):
+        raise ValueError("method='user_dpsgd': a point has no user; say whose each dialogue is")
+    number: dict[str, int] = {}
+    return [number.setdefault(p.user, len(number)) for p in points]

@@ -1,0 +1,105 @@
+"""Data points: what one point of a corpus is (a turn, a dialogue, a person), cut or not.
+
+>>> from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+>>> ann = Turn("USR", "I am Ann.", (Secret("name", 5, 8),))
+>>> corpus = Corpus("toy", (Dialogue("d", "ann", (ann, Turn("SYS", "hello"))),))
+>>> [(p.id, p.text) for p in make_points(corpus, unit="turn")]
+[('d/0', 'USR: I am Ann.'), ('d/1', 'SYS: hello')]
+>>> [(p.text, p.secrets[0].start) for p in make_points(corpus, unit="dialogue")]
+[('USR: I am Ann.\\nSYS: hello', 10)]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
+
+POINT_UNITS = ("turn", "dialogue", "user")
+
+
+ROLE_PATTERN = re.compile(
+    "|user|usr|customer|client|caller|human|person|patient|student|guest|system|sys|assistant|agent"
+    "|bot|operator|support|advisor|representative|staff|doctor|teacher|model|gpt|tool|function",
+    re.IGNORECASE,
+)
+"""What a speaker is called in the text of a point; no policy screens what stands there."""
+
+
+def with_role_speakers(d: Dialogue) -> Dialogue:
+    """A dialogue whose speakers are ``ROLE_PATTERN``; all others are S1: a number or a hash would
+    tell who they are, or let one message decide what the speakers of all after it are called.
+
+    >>> [t.speaker for t in with_role_speakers(Dialogue("d", "u", (Turn("Ada", "a"), Turn("SYS",
+    "b")))).turns] ['S1', 'SYS']
+    """
+
+    def role(name: str) -> str:
+        return name if ROLE_PATTERN.fullmatch(name) else "S1"
+
+    return replace(d, turns=tuple(replace(t, speaker=role(t.speaker)) for t in d.turns))
+
+
+def merge_by_user(corpus: Corpus) -> Corpus:
+    """Everybody's dialogues as one, in their order. Raises ``ValueError`` where it is not known
+    whose a dialogue is."""
+    said: dict[str, list[Turn]] = {}
+    for d in corpus.dialogues:
+        if not d.user:
+            raise ValueError(f"unit='user': whose the dialogue {d.id!r} is, is not known")
+        said.setdefault(d.user, []).extend(d.turns)
+    every = (Dialogue(user, user, tuple(turns)) for user, turns in said.items())
+    return replace(corpus, dialogues=tuple(every))
+
+
+def join_turns(
+    name: str, user: str, turns: Sequence[Turn], before: Sequence[str], after: str = ""
+) -> Point:
+    """Turns as one text: each behind what stands ``before`` it, and something ``after`` the last;
+    with the spans of their secrets and of their own words."""
+    parts: list[str] = []
+    secrets: list[Secret] = []
+    spoken: list[tuple[int, int]] = []
+    at = 0
+    for turn, lead in zip(turns, before, strict=True):
+        at += len(lead)
+        secrets += [Secret(s.kind, s.start + at, s.end + at) for s in turn.secrets]
+        spoken.append((at, at + len(turn.text)))
+        parts += [lead, turn.text]
+        at += len(turn.text)
+    return Point(name, user, "".join([*parts, after]), tuple(secrets), tuple(spoken))
+
+
+def join_with_speakers(d: Dialogue, turns: Sequence[Turn], name: str) -> Point:
+    """Some turns of a dialogue, a line each, as ``"USR: text"``; a turn of nobody as its text."""
+    leads = [f"{t.speaker}: " if t.speaker else "" for t in turns]
+    return join_turns(name, d.user, turns, [*leads[:1], *(f"\n{lead}" for lead in leads[1:])])
+
+
+def make_points(
+    corpus: Corpus,
+    unit: str,
+    write: Callable[[Dialogue, Sequence[Turn], str], Point] = join_with_speakers,
+) -> tuple[Point, ...]:
+    """The data points of a corpus: what differs between neighbours, and what DP-SGD clips.
+
+    ``unit="turn"``: ``"USR: text"`` with id ``"dialogue/i"``. ``unit="dialogue"``: the turns
+    joined by newlines. ``unit="user"``: all turns of a person. There is no default, as the choice
+    decides what is public: every CustomerSim dialogue holds a name, so with dialogues as points
+    nothing is. ``write`` makes a text of turns. A WikiText paragraph is a turn, and
+    ``crtbook.secrets.sentences`` cuts it further.
+    """
+    if unit not in POINT_UNITS:
+        raise ValueError(f"unit={unit!r}: must be one of {', '.join(POINT_UNITS)}")
+    if unit == "user":
+        return make_points(merge_by_user(corpus), "dialogue", write)
+    cut: list[Point] = []
+    for d in map(with_role_speakers, corpus.dialogues):
+        if unit == "turn":
+            made = [write(d, [t], f"{d.id}/{i}") for i, t in enumerate(d.turns)]
+        else:
+            made = [write(d, d.turns, d.id)]
+        cut += [replace(p, thread=d.id) for p in made]
+    return tuple(cut)

@@ -1,0 +1,159 @@
+"""Dialogues as JSON lines: our own form, read and written.
+
+>>> import pathlib, tempfile
+>>> from crtlib.text.records import Secret, Turn
+>>> turn = Turn("USR", "I am Ada Lovelace.", (Secret("name", 5, 17),))
+>>> corpus = Corpus("tiny", (Dialogue("d0", "ada", (turn,)),))
+>>> path = pathlib.Path(tempfile.mkdtemp()) / "tiny.jsonl.gz"
+>>> write_jsonl(corpus, path)
+>>> tuple(read_jsonl(path)) == corpus.dialogues
+True
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from crtlib import files
+from crtlib.files import StrPath
+from crtlib.text.identity import normalise_unit_name
+from crtlib.text.records import Corpus, Dialogue
+
+
+class BadRow(ValueError):
+    """Why a row is left out: ``reason`` is counted, ``says`` completes "row 3, column body ...".
+
+    Neither quotes text. ``encoding``: another codec may help.
+    """
+
+    def __init__(self, reason: str, says: str, column: str = "", *, encoding: bool = False) -> None:
+        super().__init__(f"{column}: {says}" if column else says)
+        self.reason, self.says, self.column, self.encoding = reason, says, column, encoding
+
+
+NumberedRow = tuple[int, dict[str, Any] | BadRow]
+"""A row by its number, as its owner counts: its cells by column, or what is wrong with it."""
+
+
+def read_json_objects(path: Path) -> Iterator[NumberedRow]:
+    """One JSON object a line, of a file that is plain or gzipped."""
+    with files.open_plain_or_gzip(path) as file:
+        for number, line in enumerate(files.read_bounded_lines(file, path), 1):
+            if not line.strip():
+                continue
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            try:
+                record = json.loads(line)
+            except UnicodeDecodeError as error:
+                says = f"is not UTF-8 (byte 0x{line[error.start]:02X})"
+                yield number, BadRow("not UTF-8", says, encoding=True)
+            except (json.JSONDecodeError, RecursionError):
+                yield number, BadRow("not JSON", "is not JSON")
+            except ValueError:  # an integer of more than 4,300 digits
+                yield number, BadRow("not JSON", "holds a number that is too long")
+            else:
+                known = isinstance(record, dict)
+                yield (
+                    number,
+                    record if known else BadRow("not a JSON object", "is not a JSON object"),
+                )
+
+
+def read_jsonl(path: Path) -> Iterator[Dialogue]:
+    """The dialogues of a file, plain or gzipped, one a line:
+
+    ``{"id", "user", "turns": [{"speaker", "text", "secrets": [{"kind", "start", "end"}]}]}``
+    with character offsets; ``secrets`` may be left out where nothing is labelled. Raises
+    ``ValueError`` naming the file and, where there is one, the line: missing or empty file, a line
+    that is no JSON or no dialogue, spans outside their text or overlapping, an id used twice.
+    """
+    seen: dict[str, int] = {}
+    for number, cells in read_json_objects(path):
+        try:
+            if isinstance(cells, BadRow):
+                raise cells
+            one = parse_dialogue(cells)
+            if first := seen.get(one.id):
+                raise ValueError(f"its id was used on line {first}, ids must be unique")
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+        seen[one.id] = number
+        yield one
+    if not seen:
+        raise ValueError(f"{path}: is empty, at least one dialogue is needed")
+
+
+def check_unicode(column: str, *texts: str) -> None:
+    """Refuse what JSON can say and UTF-8 cannot: half of a surrogate pair."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise BadRow("half a surrogate pair", "holds half a surrogate pair", column) from None
+
+
+_DIALOGUE_ADAPTER = TypeAdapter(Dialogue)
+
+
+def parse_dialogue(record: Any) -> Dialogue:
+    """A dialogue from its JSON object. Messages never hold text: it may be secret."""
+    try:
+        d = _DIALOGUE_ADAPTER.validate_python(record)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = " ".join(map(str, first["loc"])).replace("turns", "turn") or "a dialogue"
+        what = first["msg"].replace("Input should be", "must be")
+        raise ValueError(f"{place}: {what.removeprefix('Value error, ')}") from None
+    said = ((t.speaker, t.text, *(s.kind for s in t.secrets)) for t in d.turns)
+    check_unicode("a dialogue", d.id, d.user, *itertools.chain.from_iterable(said))
+    if not d.turns:
+        raise ValueError("a dialogue needs at least one turn")
+    return replace(d, user=normalise_unit_name(d.user))
+
+
+dialogue_to_json = _DIALOGUE_ADAPTER.dump_python
+"""The JSON object of a dialogue, which ``parse_dialogue`` reads."""
+
+
+def canonical_line(name: str, user: str, turns: Iterable[tuple[str, str]]) -> bytes:
+    """The line of a dialogue that the hash of a corpus is taken over: its text, not its labels.
+    ``turns`` are speakers and texts.
+
+    >>> canonical_line("d", "ann", [("USR", "é")]).decode()
+    '{"id":"d","turns":[{"speaker":"USR","text":"é"}],"user":"ann"}\\n'
+    """
+    said = ",".join(
+        [
+            f'{{"speaker":{_encode_json_string(s)},"text":{_encode_json_string(t)}}}'
+            for s, t in turns
+        ]
+    )
+    owner = _encode_json_string(normalise_unit_name(user))
+    return f'{{"id":{_encode_json_string(name)},"turns":[{said}],"user":{owner}}}\n'.encode()
+
+
+_encode_json_string = json.encoder.encode_basestring
+
+
+def write_jsonl(corpus: Corpus | Iterable[Dialogue], path: StrPath) -> None:
+    """Write what ``stream`` reads, atomically; gzipped where ``path`` ends in ``.gz``.
+
+    The bytes depend on the corpus alone (no time stamp), so equal corpora are equal files.
+    """
+    dialogues = corpus.dialogues if isinstance(corpus, Corpus) else corpus
+    with files.replace_atomically(path) as part, part.open("wb") as raw:
+        packed = Path(path).suffix == ".gz"
+        out = gzip.GzipFile("", "wb", fileobj=raw, mtime=0, compresslevel=6) if packed else raw
+        for d in dialogues:
+            out.write(json.dumps(dialogue_to_json(d), ensure_ascii=False).encode() + b"\n")
+        if packed:
+            out.close()

@@ -1,0 +1,250 @@
+"""MultiWOZ 2.2 and Schema-Guided Dialogue: two corpora, one JSON form, one loader.
+
+>>> turn = {"speaker": "USER", "utterance": "Wire $20 to Ada, please.", "frames": [
+...     {"service": "Banks_1", "slots": [
+...         {"slot": "amount", "start": 5, "exclusive_end": 8},
+...         {"slot": "recipient_name", "start": 12, "exclusive_end": 15}]}]}
+>>> broken = turn | {"utterance": "Wire $20."}
+>>> corpus = parse_multiwoz([{"dialogue_id": "1_0", "turns": [turn]},
+...                 {"dialogue_id": "1_1", "turns": [broken]}], name="tiny")
+>>> [(s.kind, turn["utterance"][s.start : s.end]) for s in next(corpus.turns()).secrets]
+[('amount', '$20'), ('name', 'Ada')]
+>>> corpus.skipped
+(('a span runs outside its utterance', 1),)
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from crtlib.files import StrPath, open_plain_or_gzip
+from crtlib.text.package_data import read_package_file
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.sources import fetched_source, register_corpus
+from crtlib.text.wikitext import (
+    _held_out_files,
+    read_held_out_wikitext,
+    read_wikitext,
+    wikitext_files,
+)
+
+WIKITEXT_ORIGIN = (
+    "https://huggingface.co/datasets/Salesforce/wikitext; data/README.md writes its files"
+)
+WIKITEXT_SOURCE = register_corpus(
+    fetched_source(
+        "wikitext2",
+        "WikiText-2",
+        ("wikitext-2",),
+        wikitext_files,
+        lambda folder, split, _: read_wikitext(folder, split),
+        WIKITEXT_ORIGIN,
+        by_rule=True,
+    )
+)
+WIKITEXT_CUT_SOURCE = register_corpus(
+    fetched_source(
+        "wikitext2_cut",
+        "WikiText-2, validation and test text",
+        ("wikitext-2",),
+        _held_out_files,
+        lambda folder, *_: read_held_out_wikitext(folder),
+        WIKITEXT_ORIGIN,
+        by_rule=True,
+    )
+)
+
+
+KINDS_BY_SLOT = {
+    s: kind for kind, slots in tomllib.loads(read_package_file("slots.toml")).items() for s in slots
+}
+"""Slot, or ``domain-slot``, to the kind of secret: what identifies a person or a transaction.
+
+Not secret here: what anybody can look up or nobody is known by. Names of restaurants, hotels and
+salons, films and artists, prices, ratings, cities, stations, dates and times. The doctor whom a
+person consults is, though some of those names are of practices. The telephone numbers and addresses
+are of businesses, and stand in for private ones, which corpora that may be published do not hold.
+"""
+
+SPEAKERS_BY_LABEL = {"USER": "USR", "SYSTEM": "SYS"}
+
+
+def multiwoz_files(folder: StrPath, split: str) -> list[Path]:
+    """What ``read`` opens: ``split/dialogues_*.json[.gz]``, then ``dialog_acts.json[.gz]`` if any.
+
+    Raises ``ValueError`` where the split has no dialogues.
+    """
+    folder = Path(folder)
+    found = sorted(folder.glob(f"{split}/dialogues_*.json*")) if split.isalnum() else []
+    if not found:
+        have = sorted({p.parent.name for p in folder.glob("*/dialogues_*.json*")})
+        raise ValueError(
+            f"split={split!r}: {folder} has no {split}/dialogues_*.json, "
+            f"it has the splits: {', '.join(have) or 'none'}"
+        )
+    return found + sorted(folder.glob("dialog_acts.json*"))
+
+
+def read_multiwoz(
+    folder: StrPath, split: str, limit: int | None = None, *, name: str = ""
+) -> Corpus:
+    """The first ``limit`` dialogues of a split, plain files or gzipped; see ``parse``.
+
+    ``name`` is the corpus', by default the folder's. Raises ``ValueError`` naming the file that is
+    damaged or no JSON in UTF-8, or the split that is not there.
+    """
+    *paths, last = multiwoz_files(folder, split)
+    acts = None
+    if last.name.startswith("dialog_acts"):
+        acts = _read_json_file(last, dict)
+    else:
+        paths.append(last)
+    dialogues = chain.from_iterable(_read_json_file(path, list) for path in paths)
+    return parse_multiwoz(dialogues, name=name or Path(folder).name, acts=acts, limit=limit)
+
+
+def _read_json_file(path: Path, kind: type) -> Any:
+    with open_plain_or_gzip(path) as file:
+        try:
+            content = json.loads(file.read())
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+            raise ValueError(f"{path}: is not JSON in UTF-8") from None
+    if not isinstance(content, kind):
+        raise ValueError(f"{path}: must hold a JSON {'list' if kind is list else 'object'}")
+    return content
+
+
+def parse_multiwoz(
+    dialogues: Iterable[Any], *, name: str, acts: Mapping | None = None, limit: int | None = None
+) -> Corpus:
+    """A corpus from dialogues as the files have them.
+
+    Labels come from ``frames[].slots``, and from the ``span_info`` of the dialogue acts (``acts``,
+    the content of MultiWOZ' ``dialog_acts.json``); spans that overlap become one, of the first's
+    kind. ``USER`` and ``SYSTEM`` become ``USR`` and ``SYS``. Neither corpus has
+    user ids, so each dialogue is a user of its own.
+
+    A dialogue with a defect is left out whole and counted in ``skipped``: a turn with wrong labels
+    would pass a secret for public text. Raises ``ValueError`` where no dialogue is left, and for
+    MultiWOZ without dialogue acts, which alone mark some booking references.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit}: must be at least 1")
+    made: dict[str, Dialogue] = {}
+    skipped: Counter[str] = Counter()
+    for record in dialogues:
+        try:
+            dialogue = _parse_multiwoz_dialogue(record, acts)
+            if dialogue.id in made:
+                raise _DialogueDefect("its id was used before")
+            made[dialogue.id] = dialogue
+        except _DialogueDefect as defect:
+            skipped[str(defect)] += 1
+        if len(made) == limit:
+            break
+    if not made:
+        why = ", ".join(f"{count} left out as {reason}" for reason, count in skipped.items())
+        raise ValueError(f"{name}: holds no dialogue that can be used ({why or 'it is empty'})")
+    return Corpus(name, tuple(made.values()), tuple(sorted(skipped.items())))
+
+
+class _DialogueDefect(Exception):
+    """Why a dialogue is left out."""
+
+
+def _check_rows(listed: Any, kind: type = dict) -> list[Any]:
+    """A list of objects, or of lists."""
+    if not isinstance(listed, list) or not all(isinstance(row, kind) for row in listed):
+        raise _DialogueDefect("it is malformed")
+    return listed
+
+
+def _parse_multiwoz_dialogue(record: Any, acts: Mapping | None) -> Dialogue:
+    name = record.get("dialogue_id") if isinstance(record, dict) else None
+    turns = _check_rows(record.get("turns")) if isinstance(name, str) else []
+    if not isinstance(name, str) or not turns:
+        raise _DialogueDefect("it has no id or no turns")
+    mine: Any = {}
+    if "turn_id" in turns[0]:
+        if acts is None:
+            raise ValueError(
+                "dialog_acts.json: is missing beside the splits of MultiWOZ, "
+                "and without it booking references have no labels"
+            )
+        mine = acts.get(name)
+        if not isinstance(mine, dict):
+            raise _DialogueDefect("it has no dialogue acts")
+    return Dialogue(name, name, tuple(_parse_multiwoz_turn(turn, mine) for turn in turns))
+
+
+def _parse_multiwoz_turn(turn: dict, acts: Mapping) -> Turn:
+    text, speaker = turn.get("utterance"), turn.get("speaker")
+    if not isinstance(text, str) or text != text.encode("utf-8", "replace").decode():
+        raise _DialogueDefect("an utterance is no text")
+    if not isinstance(speaker, str) or speaker not in SPEAKERS_BY_LABEL:
+        raise _DialogueDefect("a speaker is neither USER nor SYSTEM")
+    spans = []
+    for domain, slot, start, end, value in _read_labels(turn, acts):
+        # Every span is checked, secret or not: one that is off says that the text has changed.
+        if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
+            raise _DialogueDefect("a span runs outside its utterance")
+        if value and isinstance(value, str) and value.casefold() != text[start:end].casefold():
+            raise _DialogueDefect("a span does not hold its value")
+        slot = str(slot).lower().rpartition("-")[2]
+        kind = KINDS_BY_SLOT.get(f"{domain}-{slot}") or KINDS_BY_SLOT.get(slot)
+        if kind:
+            spans.append(Secret(kind, start, end))
+    return Turn(SPEAKERS_BY_LABEL[speaker], text, join_overlapping_labels(spans))
+
+
+def _read_labels(turn: dict, acts: Mapping) -> Iterator[tuple[str, Any, Any, Any, Any]]:
+    """Domain, slot, start, end and, where it must be the span's text, value of each label."""
+    for frame in _check_rows(turn.get("frames", [])):
+        domain = str(frame.get("service")).partition("_")[0].lower()
+        for slot in _check_rows(frame.get("slots", [])):
+            # A value carried over from another slot does not stand in this utterance.
+            if not slot.get("copy_from"):
+                ends = slot.get("start"), slot.get("exclusive_end")
+                yield domain, slot.get("slot"), *ends, slot.get("value")
+    act = acts.get(str(turn.get("turn_id"))) or {}
+    for f in _check_rows(act.get("span_info", []) if isinstance(act, dict) else None, list):
+        if len(f) != 5:
+            raise _DialogueDefect("it is malformed")
+        yield "", f[1], f[3], f[4], None
+
+
+def join_overlapping_labels(spans: Iterable[Secret]) -> tuple[Secret, ...]:
+    """The spans in order, those that overlap as one, of the kind of the first and longest."""
+    out: list[Secret] = []
+    for s in sorted(spans, key=lambda s: (s.start, -s.end)):
+        if out and s.start < out[-1].end:
+            out[-1] = Secret(out[-1].kind, out[-1].start, max(out[-1].end, s.end))
+        else:
+            out.append(s)
+    return tuple(out)
+
+
+MULTIWOZ_SOURCE, SCHEMA_GUIDED_SOURCE = (
+    register_corpus(
+        fetched_source(
+            name, label, folders, multiwoz_files, partial(read_multiwoz, name=name), where
+        )
+    )
+    for name, label, folders, where in (
+        (
+            *("multiwoz", "MultiWOZ 2.2", ("multiwoz_2.2", "multiwoz_2.2_subset")),
+            "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
+        ),
+        (
+            *("schema_guided", "Schema-Guided Dialogue", ("sgd",)),
+            "https://github.com/google-research-datasets/dstc8-schema-guided-dialogue",
+        ),
+    )
+)

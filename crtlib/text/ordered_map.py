@@ -1,0 +1,54 @@
+"""A function on batches, in their order, some of them at a time on an executor.
+
+>>> from concurrent.futures import ThreadPoolExecutor
+>>> with ThreadPoolExecutor(2) as executor:
+...     list(map_in_order(sum, iter([[1, 2], [3], []]), executor))
+[([1, 2], 3), ([3], 3), ([], 0)]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from functools import partial
+from typing import TypeVar
+
+from crtlib.text.shards import Shards
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+BATCHES_AHEAD = 8
+"""Batches that are handed out before the first is back: memory holds no more of them."""
+
+
+def map_in_order(
+    call: Callable[[In], Out],
+    lots: Iterator[In],
+    executor: Executor | None,
+    shards: Shards | None = None,
+) -> Iterator[tuple[In, Out]]:
+    """Each batch with ``call`` of it; here where there is no executor. A batch and its result must
+    be picklable. A result that ``shards`` hold is not made again, any other is kept there: it must
+    be a JSON value, tuples come back as lists."""
+
+    def begin(number: int, lot: In) -> tuple[In, Callable[[], Out]]:
+        known = shards.read(str(number)) if shards else None
+        if known is not None:
+            return lot, lambda: known
+        if executor is None:
+            return lot, partial(keep, number, lambda: call(lot))
+        return lot, partial(keep, number, executor.submit(call, lot).result)
+
+    def keep(number: int, result: Callable[[], Out]) -> Out:
+        found = result()
+        if shards:
+            shards.write(str(number), found)
+        return found
+
+    begun = itertools.starmap(begin, enumerate(lots))
+    ahead = list(itertools.islice(begun, BATCHES_AHEAD if executor else 1))
+    while ahead:
+        lot, result = ahead.pop(0)
+        yield lot, result()
+        ahead += itertools.islice(begun, 1)

@@ -1,0 +1,171 @@
+"""A screened folder: a public and a private part, each with the columns ``id, user, text``.
+
+>>> import pathlib, tempfile
+>>> home = pathlib.Path(tempfile.mkdtemp())
+>>> with ScreenedWriter(home, key=b"k" * 32) as parts:
+...     parts.add("public", [Point("d/1", "ann", "Hello.", thread="d")])
+...     parts.add("private", [Point("d/0", "ann", "I am <MASK>.", thread="d")])
+...     _ = parts.close()
+>>> [(row["id"][0], row["text"]) for row in read_screened_rows(home, "private")]
+[('p', 'I am <MASK>.')]
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crtlib import outputs
+from crtlib.checks import DamagedError
+from crtlib.files import StrPath
+from crtlib.text.records import Dialogue, Point, Turn
+from crtlib.text.sorted_rows import RowSorter
+
+SCREENED_PARTS = ("public", "private")
+STRING_COLUMNS = dict.fromkeys(
+    ("id", "user", "text", "part", "pseudonym", "kind", "policy", "sha256")
+)
+POINT_SCHEMA = pa.schema([("id", pa.string()), ("user", pa.string()), ("text", pa.large_string())])
+PRIVATE_TABLE_SCHEMAS = {
+    name: pa.schema([(c, pa.string() if c in STRING_COLUMNS else pa.int32()) for c in columns])
+    for name, columns in {
+        "ids": ("pseudonym", "id", "user", "turn"),
+        "spans": ("id", "start", "end", "kind", "policy"),
+        "units": ("kind", "sha256"),
+        "said": ("id", "turns"),
+    }.items()
+}
+"""What lies beside the private part: whose a pseudonym is, what was flagged in raw texts, by what a
+registry knows the text again, and how many messages a point has."""
+SCREENED_SUMMARY_SCHEMA = "crtlib/screen/2"
+"""Schema of the summary of a screened folder. In that of 0.3, "crtlib/screen/1", a secret in a
+repeated message left no trace, and copies might be dropped."""
+KEY_FILE = "private/key"
+TURN_COUNTS_FILE = "private/said.parquet"
+_BATCH_ROWS = 10_000
+
+
+def make_pseudonym(key: bytes, kind: str, value: str) -> str:
+    """How an "id", a "user" or a "secret" is called: its letter and 16 hexadecimal digits."""
+    digest = hmac.digest(key, f"{kind}:{value}".encode(), "sha256").hex()
+    return {"id": "p", "user": "u", "secret": "s"}[kind] + digest[:16]
+
+
+class ScreenedWriter:
+    """Collects points on disk and writes them in the order of their new ids, so that the order
+    says nothing of the corpus. Ids and users become HMACs under ``key``; None keeps them."""
+
+    def __init__(self, folder: Path, *, key: bytes | None) -> None:
+        self.folder, self.key = folder, key
+        points = pa.schema([pa.field("part", pa.string()), *POINT_SCHEMA])
+        self.sorter = RowSorter(folder / "rows", points=points, **PRIVATE_TABLE_SCHEMAS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sorter.__exit__()
+
+    def name(self, kind: str, value: str) -> str:
+        """The :func:`make_pseudonym` of an "id" or of a "user"."""
+        if self.key is None or not value:  # nobody has no pseudonym
+            return value
+        return make_pseudonym(self.key, kind, value)
+
+    def add(self, part: str, points: Sequence[Point]) -> None:
+        """Take points of one of the ``SCREENED_PARTS``."""
+        named = ((self.name("id", p.id), self.name("user", p.user), p.text) for p in points)
+        self.sorter.add("points", ((part, *row) for row in named))
+        numbers = (p.id[len(p.thread) + 1 :] for p in points)  # none where a point is a thread
+        turns = (int(number) if number else None for number in numbers)
+        self.note("ids", ((p.id, p.thread, p.user, n) for p, n in zip(points, turns, strict=True)))
+
+    def note(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Take rows of one of the tables ``PRIVATE_TABLE_SCHEMAS``; an ``id`` is that of a
+        point."""
+        if table != "units":
+            rows = ((self.name("id", one), *rest) for one, *rest in rows)
+        self.sorter.add(table, rows)
+
+    def close(self) -> dict[str, str]:
+        """Write both parts, and what is known of their points; the hashes of what was written."""
+        for name, schema in PRIVATE_TABLE_SCHEMAS.items():
+            path = self.folder / "private" / f"{name}.parquet"
+            self._write(path, schema, f"SELECT * FROM {name}")
+        for part in SCREENED_PARTS:
+            query = f"SELECT id, \"user\", text FROM points WHERE part = '{part}' ORDER BY id"
+            self._write(
+                self.folder / part / "data/train-00000-of-00001.parquet", POINT_SCHEMA, query
+            )
+        return hash_screened_files(self.folder)
+
+    def _write(self, path: Path, schema: pa.Schema, query: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(path, schema, compression="zstd") as table:
+            for batch in self.sorter.batches(query, _BATCH_ROWS):
+                table.write_table(pa.Table.from_batches([batch]).cast(schema))
+
+
+def is_screened_folder(folder: StrPath) -> bool:
+    """Whether ``crtlib screen`` wrote this folder."""
+    content = outputs.find_marker(Path(folder)) if Path(folder).is_dir() else None
+    return content is not None and content["command"] == "screen"
+
+
+def read_screened_rows(folder: StrPath, name: str) -> Iterator[Mapping[str, str]]:
+    """The points of a part in order, or the rows of a file; bounded memory."""
+    pattern = f"{name}/data/*.parquet" if name in SCREENED_PARTS else name
+    for path in sorted(Path(folder).glob(pattern)):
+        for batch in pq.ParquetFile(path).iter_batches(batch_size=1_000):
+            yield from batch.to_pylist()
+
+
+def read_screened_dialogues(folder: StrPath) -> Iterator[Dialogue]:
+    """The points of both parts, public ones first, each as a dialogue of one turn by nobody: its
+    text is the point's, whatever the unit. Raises ``ValueError`` for a folder that is damaged, or
+    holds other files than those that were decided on."""
+    if hash_screened_files(folder) != read_screening_summary(folder)["decided"]:
+        raise DamagedError(f"{folder}: is not what was screened; screen the corpus anew")
+    for part in SCREENED_PARTS:
+        for row in read_screened_rows(folder, part):
+            yield Dialogue(row["id"], row["user"], (Turn("", row["text"]),))
+
+
+def read_screening_summary(folder: StrPath) -> dict[str, Any]:
+    """What screening said of the folder, with plain hashes: it stands in the private part."""
+    name = "private/summary.json"
+    known = {name, TURN_COUNTS_FILE} <= outputs.require_marker(folder, names=[name])["files"].keys()
+    content = json.loads((Path(folder) / name).read_bytes()) if known else {}
+    if content.get("schema") != SCREENED_SUMMARY_SCHEMA or "decided" not in content:
+        raise ValueError(
+            f"{folder}: was screened by another version of crtlib, whose trace rate may leave out "
+            "repeated messages; screen the corpus anew"
+        )
+    return content
+
+
+def hash_screened_files(folder: StrPath) -> dict[str, str]:
+    """The SHA-256 of each file that is read of a screened folder, by its name."""
+    home = Path(folder)
+    paths = [home / "private" / "units.parquet", home / TURN_COUNTS_FILE]
+    paths += [p for part in SCREENED_PARTS for p in home.glob(f"{part}/data/*")]
+    return {str(p.relative_to(home)): outputs.hash_file(p) for p in sorted(paths) if p.is_file()}
+
+
+def read_registry_units(folder: StrPath) -> Iterator[tuple[str, str]]:
+    """The units of the text that was screened: see
+    :func:`crtlib.text.corpora.hash_registry_units`."""
+    return (
+        (row["kind"], row["sha256"]) for row in read_screened_rows(folder, "private/units.parquet")
+    )
+
+
+def read_turn_counts(folder: StrPath) -> dict[str, int]:
+    """How many messages each point has, by its name; one that was cut out as a duplicate, too."""
+    return {row["id"]: int(row["turns"]) for row in read_screened_rows(folder, TURN_COUNTS_FILE)}

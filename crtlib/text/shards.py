@@ -1,0 +1,90 @@
+"""What a command has finished of its work, in a private folder beside its output, until all is.
+
+A shard is a batch as one worker took it: its result as JSON, with what it was made of and its
+SHA-256. A command that was killed finds the shards of the same input and options, and does the
+others; one that ends in a user's mistake leaves none.
+
+>>> import tempfile
+>>> out = Path(tempfile.mkdtemp()) / "out"
+>>> try:
+...     with resume_shards(out, {"policy": "cautious"}) as shards:
+...         shards.write("0", [1, 2])
+...         raise KeyboardInterrupt
+... except KeyboardInterrupt:
+...     pass
+>>> with resume_shards(out, {"policy": "cautious"}) as shards:
+...     shards.read("0"), shards.read("1")
+([1, 2], None)
+>>> with resume_shards(out, {"policy": "everything"}) as shards:
+...     shards.read("0")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from crtlib import files
+from crtlib.checks import DamagedError
+from crtlib.files import StrPath
+from crtlib.text.identity import hash_text
+from crtlib.version import __version__
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The finished shards of one piece of work, which is named by the hash of its ``recipe``."""
+
+    folder: Path
+    recipe: str
+    part: str = ""
+
+    def of(self, part: str) -> Shards:
+        """Those of a part of the work, numbered from 0 as well."""
+        return replace(self, part=f"{part}-")
+
+    def read(self, name: str) -> Any:
+        """The result of a shard; None where it is not finished, damaged or of other work."""
+        try:
+            recipe, known, text = self._path(name).read_text(encoding="utf-8").split("\n", 2)
+        except (OSError, ValueError):
+            return None
+        return json.loads(text) if (recipe, known) == (self.recipe, hash_text(text)) else None
+
+    def write(self, name: str, result: Any) -> None:
+        """Keep the result of a shard, any JSON value but null; what is none becomes its text."""
+        text = json.dumps(result, default=str)
+        files.write_text(self._path(name), f"{self.recipe}\n{hash_text(text)}\n{text}", mode=0o600)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{self.part}{name}.json"
+
+
+def shard_folder(out: StrPath) -> Path:
+    """Where the shards of an output lie."""
+    place = Path(out).absolute()
+    return place.with_name(f".{place.name}.shards")
+
+
+@contextlib.contextmanager
+def resume_shards(out: StrPath, recipe: Mapping[str, Any]) -> Iterator[Shards]:
+    """The shards of the work that ``recipe`` tells from all other (JSON values: options, hashes of
+    input and of policies), removed when it is done or refused. One process at a time."""
+    place = shard_folder(out)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        yield Shards(place, hash_text(json.dumps([__version__, dict(recipe)], sort_keys=True)))
+    except ValueError as error:
+        if not isinstance(error, DamagedError):
+            shutil.rmtree(place)
+        raise
+    except OSError:  # also one of a file that a user named
+        with contextlib.suppress(OSError):
+            place.rmdir()  # if nothing is finished
+        raise
+    shutil.rmtree(place)

@@ -1,0 +1,113 @@
+"""A run on disk between two phases, so that it goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from crtlib import files
+from crtlib.files import StrPath
+from crtlib.models.interface import device_of
+from crtlib.training.parallel import process_group
+from crtlib.training.phases import Phase, TokenFlags, TokenSequences
+from crtlib.training.run_state import EVENT_CLASSES, TrainingState
+
+
+def hash_run_inputs(
+    model: nn.Module,
+    phases: Sequence[Phase],
+    parts: Mapping[str, TokenSequences],
+    flags: Mapping[str, TokenFlags],
+    options: Mapping[str, Any],
+) -> str:
+    """A hash of all that decides a run: phases, data, options, the model before training."""
+    constants = [[type(p).__name__, asdict(p)] for p in phases]  # type: ignore[call-overload]
+    shape = getattr(model, "config", model)  # a transformer's heads show in its config alone
+    where = device_of(model).type
+    digest = hashlib.sha256(repr([str(shape), constants, dict(options), where]).encode())
+    for name, tensor in model.state_dict().items():
+        # As bytes, because NumPy has no bfloat16.
+        flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        digest.update(name.encode() + flat.numpy().tobytes())
+    for name, rows in [*parts.items(), *flags.items()]:
+        digest.update(f"{name} {len(rows)}".encode())
+        for row in rows:
+            digest.update(np.asarray(row, dtype=np.int64).tobytes() + b".")
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file, for the owner alone, that lets the run of ``hash_run_inputs`` go on bit for bit;
+    without a ``path`` it keeps nothing."""
+
+    path: StrPath | None
+    identity: str
+
+    def save(self, state: TrainingState, done: int) -> None:
+        """Replace the file, atomically: ``done`` phases are over. One process does it for all."""
+        if not self.path or not process_group().leads:
+            return
+        with files.replace_atomically(Path(self.path), mode=0o600) as part:
+            torch.save(self._content(state, done), part)
+
+    def _content(self, state: TrainingState, done: int) -> dict[str, Any]:
+        run = state.run
+        return {
+            "identity": self.identity,
+            "done": done,
+            "model": run.model.state_dict(),
+            "optimizers": [o.state_dict() for o in state.optimizers.values()],
+            "generators": [
+                g.get_state() if isinstance(g, torch.Generator) else None
+                for g in state.generators.values()
+            ],
+            "non_finite": run.non_finite,
+            **run.facts(),
+        }
+
+    def restore(self, state: TrainingState) -> int:
+        """Load the file into ``state``, if there is one; the number of phases that are over.
+
+        Raises ValueError for a damaged file, one that is no checkpoint, or that of another run.
+        """
+        if not self.path or not Path(self.path).exists():
+            return 0
+        saved = self._read(self.path, self._content(state, 0))
+        run = state.run
+        run.model.load_state_dict(saved["model"])
+        for optimizer, content in zip(state.optimizers.values(), saved["optimizers"], strict=True):
+            optimizer.load_state_dict(content)
+        for generator, content in zip(state.generators.values(), saved["generators"], strict=True):
+            if isinstance(generator, torch.Generator):
+                generator.set_state(content)
+        run.events = [EVENT_CLASSES[e.pop("type")](**e) for e in saved["events"]]
+        run.history, run.seconds = saved["history"], saved["seconds"]
+        run.updates, run.non_finite = Counter(saved["updates"]), saved["non_finite"]
+        return int(saved["done"])
+
+    def _read(self, path: StrPath, like: Mapping[str, Any]) -> dict[str, Any]:
+        name = f"checkpoint={os.fspath(path)!r}"
+        try:
+            saved = torch.load(path, weights_only=True, map_location="cpu")
+        except (pickle.UnpicklingError, RuntimeError, EOFError, OSError):
+            raise ValueError(f"{name}: is damaged; remove it to start anew") from None
+        if not isinstance(saved, dict) or saved.keys() != like.keys():
+            raise ValueError(
+                f"{name}: is no checkpoint of this version of crtlib; name another file"
+            )
+        if saved["identity"] != self.identity:
+            raise ValueError(
+                f"{name}: belongs to another run (phases, data, seed or device differ)"
+            )
+        return saved

@@ -1,0 +1,345 @@
+"""A weight's gradient is a sum over positions of outer products, ``sum_t r_t c_t'``, of the inputs
+of its layer and the gradients of its outputs. Kept, they give each example's squared norm,
+``sum_ts (r_t r_s)(c_t c_s)``, and the clipped sum. There is a rule for each kind of layer, hooks
+collect what they give, and :mod:`crtlib.training.clipping` is the way in.
+
+>>> rows, columns = torch.ones(1, 3, 2), torch.ones(1, 3, 5)  # (batch, time, ·)
+>>> entry = OuterProductGrad(nn.Parameter(torch.zeros(2, 5)), rows, columns)
+>>> float(entry.square())  # ten numbers, each a sum of three ones
+90.0
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crtlib.training.devices import is_on_host
+
+DIRECT_COST_IN_MULTIPLY_ADDS = 80
+"""Storing, squaring and summing one number of a per-example gradient takes about as long as this
+many multiply-adds: when the Gram matrices need more than that, the product is formed instead."""
+GPU_DIRECT_COST_IN_MULTIPLY_ADDS = {torch.float32: 120, torch.bfloat16: 700, torch.float16: 700}
+"""The same by the type of the factors, an ESTIMATE that nobody has measured yet, from the printed
+figures of an H100: twelve bytes are moved for each number (written, read for the norm, read for the
+sum) at 3.3 TB/s, and 67 (float32, never TF32 here) or 400 (bfloat16) TFLOP/s go by meanwhile."""
+MAX_STACKED_INPUT_NUMBERS = 2**23
+"""Numbers of a layer's input up to which a GPU takes no longer to work than to be asked: layers of
+one shape then enter the book together."""
+
+
+class ScratchBuffer(threading.local):
+    """Memory for what one step needs until its end, the same from step to step on a CPU.
+
+    The operating system hands out large memory in fresh pages, at about the cost of the work that
+    fills them; a GPU's allocator has its own store. What was taken is overwritten after ``reset``.
+    """
+
+    def __init__(self) -> None:
+        self.buffer, self.used, self.wanted = torch.empty(0), 0, 0
+
+    def reset(self) -> None:
+        """Begin a step; the last one's wishes decide the size."""
+        if self.wanted > len(self.buffer):
+            self.buffer = torch.empty(0)  # free the old one first
+            self.buffer = torch.empty(self.wanted)
+        self.used = self.wanted = 0
+
+    def take(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """An uninitialised tensor of this shape, with the type and the device of ``like``."""
+        size = math.prod(shape)
+        if like.device.type != "cpu" or like.dtype != self.buffer.dtype:
+            return like.new_empty(shape)
+        self.wanted += size
+        if self.used + size > len(self.buffer):
+            return like.new_empty(shape)
+        self.used += size
+        return self.buffer[self.used - size : self.used].view(shape)
+
+
+SCRATCH = ScratchBuffer()
+
+
+class UnknownLayer(ValueError):
+    """The engine cannot take per-example gradients of some trainable parameter."""
+
+
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that learn, by name; a shared one once."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def clip_factors(norms: Tensor, clip_norm: float) -> Tensor:
+    """min(1, clip_norm / norm): 1 for a gradient of zero, 0 where the norm is not finite."""
+    factors = (clip_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
+    return factors.nan_to_num(0, posinf=math.inf)  # of an infinite norm it is 0 already
+
+
+def fill_missing_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Make zeros of the ``.grad`` that are missing: of each type in one piece of memory."""
+    missing: dict[torch.dtype, list[nn.Parameter]] = {}
+    for p in parameters:
+        if p.grad is None:
+            missing.setdefault(p.dtype, []).append(p)
+    for these in missing.values():
+        sizes = [p.numel() for p in these]
+        for p, zeros in zip(these, these[0].new_zeros(sum(sizes)).split(sizes), strict=True):
+            p.grad = zeros.view(p.shape)
+
+
+def gradient_buffer(parameter: nn.Parameter) -> Tensor:
+    """The ``.grad`` that sums are added to: :mod:`crtlib.training.clipping` has made it."""
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+# --------------------------------------------------------------------------- entries
+ALL_EXAMPLES = slice(None)
+
+
+def _batched_matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Batched product with sums in float32 at least, also of bfloat16 factors."""
+    if a.dtype in (torch.bfloat16, torch.float16):
+        return torch.bmm(a, b, out_dtype=torch.float32)
+    return torch.bmm(a, b)
+
+
+def cast_for_exact_sums(x: Tensor) -> Tensor:
+    """``x`` in a type whose products :func:`_batched_matmul` sums in float32: a CPU rounds the sums
+    of bfloat16 factors, so that a norm would be off by more than the clipping norm forgives."""
+    return x if x.is_cuda else x.to(accumulation_dtype(x))
+
+
+def _inner_products(a: Tensor, b: Tensor) -> Tensor:
+    """Inner product of each example, (B, ...) x (B, ...) -> (B,)."""
+    return (a * b).flatten(1).sum(1)
+
+
+class OuterProductGrad:
+    """A matrix's gradient of each example as a sum over positions of outer products.
+
+    ``rows`` (b, T, R) and ``columns`` (b, T, C) for a parameter (R, C). ``bias``: one of shape (R,)
+    that ``rows`` give a gradient to, and its column (b, T, 1). ``span``: the examples that it holds
+    (all).
+    """
+
+    def __init__(
+        self,
+        parameter: nn.Parameter,
+        rows: Tensor,
+        columns: Tensor,
+        *,
+        bias: tuple[nn.Parameter, Tensor] | None = None,
+        span: slice = ALL_EXAMPLES,
+    ) -> None:
+        self.parameter, self.bias, self.span = parameter, None, span
+        self.rows = cast_for_exact_sums(rows)
+        self.columns = columns.to(self.rows.dtype)
+        if bias is not None:
+            self.bias, self.column = bias[0], bias[1].to(self.rows.dtype)
+
+    def square(self) -> Tensor:
+        """Squared norm of each example's gradient, with the bias: the ghost norm."""
+        gram = _batched_matmul(self.columns, self.columns.mT)
+        if self.bias is not None:
+            gram += _batched_matmul(self.column, self.column.mT)
+        return _inner_products(_batched_matmul(self.rows, self.rows.mT), gram)
+
+    def leave_out(self, examples: Tensor) -> None:
+        """Make the gradients of these examples zero, (B,) bool."""
+        here = examples[self.span, None, None]
+        self.rows, self.columns = self.rows.masked_fill(here, 0), self.columns.masked_fill(here, 0)
+
+    def add(self, factors: Tensor | None) -> None:
+        """Add the sum over examples, each times its factor, to ``.grad``."""
+        if factors is not None:
+            factors = factors[self.span, None, None]
+        self._add(gradient_buffer(self.parameter), self.columns, factors)
+        if self.bias is not None:
+            self._add(gradient_buffer(self.bias)[:, None], self.column, factors)
+
+    def _scaled(self, columns: Tensor, factors: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+        """Rows and columns, one of them times the factors (b, 1, 1), in as many pairs as that takes
+        to be exact."""
+        rows = self.rows
+        if factors is None:
+            return [(rows, columns)]
+        if rows.shape[2] < columns.shape[2]:  # scale the narrower
+            return [(part, columns) for part in _decompose_in_dtype(rows * factors, rows.dtype)]
+        return [(rows, part) for part in _decompose_in_dtype(columns * factors, rows.dtype)]
+
+    def _add(self, grad: Tensor, columns: Tensor, factors: Tensor | None) -> None:
+        for pair in self._scaled(columns, factors):
+            left, right = pair[0].flatten(0, 1).mT, pair[1].flatten(0, 1)
+            if left.dtype == grad.dtype:
+                grad.addmm_(left, right)
+            else:
+                grad.add_(_batched_matmul(left[None], right[None])[0])
+
+    def sums(self, layers: int, factors: Tensor) -> Iterator[Tensor]:
+        """(layers, R, C), in parts, of the examples of so many layers, one after the other."""
+        for pair in self._scaled(self.columns, factors[:, None, None]):
+            rows, columns = (x.reshape(layers, -1, x.shape[2]) for x in pair)
+            yield _batched_matmul(rows.mT, columns)
+
+
+def _decompose_in_dtype(x: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """``x`` as a sum of tensors of ``dtype``: rounded factors would let a sum exceed the bound."""
+    coarse = x.to(dtype)
+    return [coarse] if dtype == x.dtype else [coarse, (x - coarse).to(dtype)]
+
+
+class EmbeddingGrad:
+    """An embedding's gradient: ``ids`` (B, T) say which rows get ``grads`` (B, T, d)."""
+
+    span = ALL_EXAMPLES
+
+    def __init__(self, parameter: nn.Parameter, ids: Tensor, grads: Tensor) -> None:
+        self.parameter, self.ids, self.grads = parameter, ids, grads.to(accumulation_dtype(grads))
+
+    def square(self) -> Tensor:
+        """As of :class:`OuterProductGrad`: a token that is repeated adds to one row."""
+        same = self.ids[:, :, None] == self.ids[:, None, :]
+        return _inner_products(_batched_matmul(self.grads, self.grads.mT), same)
+
+    def leave_out(self, examples: Tensor) -> None:
+        """As of :class:`OuterProductGrad`."""
+        self.grads = self.grads.masked_fill(examples[:, None, None], 0)
+
+    def add(self, factors: Tensor | None) -> None:
+        """As of :class:`OuterProductGrad`."""
+        scaled = self.grads
+        if factors is not None:
+            scaled = scaled * factors[:, None, None].to(scaled.dtype)
+        grad, ids, scaled = (
+            gradient_buffer(self.parameter),
+            self.ids.flatten(),
+            scaled.flatten(0, 1),
+        )
+        if not is_on_host(grad):  # there index_add_ sums in any order
+            table = torch.ops.aten.embedding_dense_backward(scaled, ids, len(grad), -1, False)
+            grad.add_(table)
+        else:
+            grad.index_add_(0, ids, scaled.to(grad.dtype))
+
+
+class DenseGrad:
+    """The gradient of each example itself, (B, *shape)."""
+
+    def __init__(
+        self, parameter: nn.Parameter, grads: Tensor, *, span: slice = ALL_EXAMPLES
+    ) -> None:
+        self.parameter, self.span, self.grads = parameter, span, grads.to(accumulation_dtype(grads))
+
+    def square(self) -> Tensor:
+        """As of :class:`OuterProductGrad`."""
+        norms: Tensor = torch.linalg.vector_norm(self.grads.flatten(1), dim=1)
+        return norms.square()
+
+    def leave_out(self, examples: Tensor) -> None:
+        """As of :class:`OuterProductGrad`."""
+        here = examples[self.span].view(-1, *[1] * (self.grads.ndim - 1))
+        self.grads = self.grads.masked_fill(here, 0)
+
+    def add(self, factors: Tensor | None) -> None:
+        """As of :class:`OuterProductGrad`."""
+        grads = self.grads.flatten(1)
+        factors = factors[self.span] if factors is not None else grads.new_ones(len(grads))
+        gradient_buffer(self.parameter).view(-1).addmv_(grads.T, factors.to(grads.dtype))
+
+    def sums(self, layers: int, factors: Tensor) -> Iterator[Tensor]:
+        """As of :class:`OuterProductGrad`: (layers, *shape)."""
+        factors = factors.view(layers, 1, -1).to(self.grads.dtype)
+        sums = torch.bmm(factors, self.grads.view(layers, factors.shape[2], -1))
+        yield sums.view(layers, *self.grads.shape[1:])
+
+
+class StackedGrad:
+    """An entry of several parameters of one shape, which share it with no other entry: it holds the
+    examples of one after those of the other, (k * B, ...)."""
+
+    span = ALL_EXAMPLES
+
+    def __init__(self, parameters: list[nn.Parameter], entry: Any) -> None:
+        self.parameters, self.entry, self.parameter = parameters, entry, parameters[0]
+
+    def square(self) -> Tensor:
+        """As of :class:`OuterProductGrad`, the sum over all parameters."""
+        squares: Tensor = self.entry.square()
+        return squares.view(len(self.parameters), -1).sum(0)
+
+    def leave_out(self, examples: Tensor) -> None:
+        """As of :class:`OuterProductGrad`, with the examples of every parameter, (k * B,)."""
+        self.entry.leave_out(examples)
+
+    def add(self, factors: Tensor) -> None:
+        """As of :meth:`leave_out`."""
+        grads = [gradient_buffer(p) for p in self.parameters]
+        for sums in self.entry.sums(len(grads), factors):
+            torch._foreach_add_(grads, [*sums])
+
+
+GradientEntry = OuterProductGrad | EmbeddingGrad | DenseGrad
+
+
+def accumulation_dtype(x: Tensor) -> torch.dtype:
+    """The type of norms and sums: float32 at least."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def cross_inner_products(a: GradientEntry, b: GradientEntry) -> Tensor:
+    """Inner products of two entries of one parameter, for the examples that ``b`` holds.
+
+    A parameter that is used twice (an embedding tied to the head) has the sum of its entries as
+    gradient: its squared norm needs twice this, or a clipped example can exceed the bound.
+    """
+    if isinstance(b, EmbeddingGrad):
+        a, b = b, a
+    if isinstance(a, EmbeddingGrad) and not isinstance(b, EmbeddingGrad):
+        ids, grads = a.ids[b.span], a.grads[b.span]  # (b, T), (b, T, d)
+        if isinstance(b, DenseGrad):
+            return _inner_products(b.grads.gather(1, ids[..., None].expand_as(grads)), grads)
+        picked = b.rows.gather(2, ids[:, None, :].expand(-1, b.rows.shape[1], -1))
+        # In the wider of both types: grads rounded would not be those that are added.
+        return _inner_products(_batched_matmul(b.columns.to(grads.dtype), grads.mT), picked)
+    if isinstance(a, EmbeddingGrad) and isinstance(b, EmbeddingGrad):
+        same = a.ids[:, :, None] == b.ids[:, None, :]
+        return _inner_products(_batched_matmul(a.grads, b.grads.mT), same)
+    if isinstance(a, DenseGrad) and isinstance(b, DenseGrad):
+        return _inner_products(a.grads, b.grads)
+    plain = a.span == b.span and getattr(a, "bias", None) is getattr(b, "bias", None) is None
+    if isinstance(a, OuterProductGrad) and isinstance(b, OuterProductGrad) and plain:
+        return _inner_products(
+            _batched_matmul(a.rows, b.rows.mT), _batched_matmul(a.columns, b.columns.mT)
+        )
+    raise UnknownLayer(f"parameter of shape {tuple(a.parameter.shape)}: shared in an unknown way")
+
+
+def max_ghost_positions(weight: Tensor, like: Tensor) -> float:
+    """Positions up to which a matrix's ghost norm is cheaper than the product of each example, of
+    factors like these."""
+    cost = (
+        DIRECT_COST_IN_MULTIPLY_ADDS
+        if is_on_host(like)
+        else GPU_DIRECT_COST_IN_MULTIPLY_ADDS.get(like.dtype, DIRECT_COST_IN_MULTIPLY_ADDS)
+    )
+    return math.sqrt(cost * weight.numel() / sum(weight.shape))
+
+
+def choose_matrix_entry(
+    parameter: nn.Parameter, rows: Tensor, columns: Tensor, span: slice = ALL_EXAMPLES
+) -> GradientEntry:
+    """Ghost norm or direct product, whichever is cheaper for this shape."""
+    if rows.shape[1] <= max_ghost_positions(parameter, rows):
+        return OuterProductGrad(parameter, rows, columns, span=span)
+    rows = cast_for_exact_sums(rows).mT
+    columns = columns.to(rows.dtype)
+    if accumulation_dtype(rows) != rows.dtype:
+        return DenseGrad(parameter, _batched_matmul(rows, columns), span=span)
+    out = SCRATCH.take((len(rows), *parameter.shape), rows)
+    return DenseGrad(parameter, torch.bmm(rows, columns, out=out), span=span)

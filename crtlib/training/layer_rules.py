@@ -1,0 +1,136 @@
+"""A rule for each kind of layer: its input and the gradient of its output become entries.
+
+>>> import torch
+>>> layer, x, grad = nn.Linear(3, 2), torch.ones(1, 4, 3), torch.ones(1, 4, 2)
+>>> entries = LAYER_RULES[layer_class_name(layer)](layer, x, grad)
+>>> [(type(entry).__name__, round(float(entry.square()), 4)) for entry in entries]
+[('Whole', 32.0), ('Outer', 96.0)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from crtlib.training.gradient_entries import (
+    DenseGrad,
+    EmbeddingGrad,
+    GradientEntry,
+    accumulation_dtype,
+    choose_matrix_entry,
+)
+
+# The layers belong to other libraries, some without types: a rule reads what its kind has.
+LayerRule = Callable[[Any, Tensor, Tensor], Iterator[GradientEntry]]
+
+
+def _linear_entries(layer: Any, x: Tensor, grad: Tensor) -> Iterator[GradientEntry]:
+    x, grad = x.reshape(len(x), -1, x.shape[-1]), grad.reshape(len(grad), -1, grad.shape[-1])
+    if layer.bias is not None and layer.bias.requires_grad:
+        yield DenseGrad(layer.bias, grad.sum(1, dtype=accumulation_dtype(grad)))
+    if layer.weight.requires_grad:
+        # transformers' Conv1D keeps its weight transposed
+        flip = layer.weight.shape[0] != grad.shape[2] or type(layer).__name__ == "Conv1D"
+        rows, columns = (x.to(grad.dtype), grad) if flip else (grad, x)
+        yield choose_matrix_entry(layer.weight, rows, columns)
+
+
+def embedding_entries(layer: Any, ids: Tensor, grad: Tensor) -> Iterator[GradientEntry]:
+    grad = grad.reshape(len(grad), -1, grad.shape[-1])
+    scale = getattr(layer, "embed_scale", None)  # Gemma's: the output is a multiple of the row
+    if scale is not None:
+        grad = grad * scale.to(grad.dtype)
+    ids = ids.reshape(len(ids), -1)
+    if layer.padding_idx is not None:
+        grad = grad * (ids != layer.padding_idx)[..., None]
+    yield EmbeddingGrad(layer.weight, ids, grad)
+
+
+def _layer_norm_entries(layer: Any, x: Tensor, grad: Tensor) -> Iterator[GradientEntry]:
+    if layer.bias is not None and layer.bias.requires_grad:
+        yield DenseGrad(layer.bias, _sum_over_positions(grad, layer.bias))
+    if layer.weight is not None and layer.weight.requires_grad:
+        normal = F.layer_norm(x.to(accumulation_dtype(x)), layer.normalized_shape, eps=layer.eps)
+        yield DenseGrad(layer.weight, _sum_over_positions(grad * normal, layer.weight))
+
+
+def _rms_norm_entries(layer: Any, x: Tensor, grad: Tensor) -> Iterator[GradientEntry]:
+    # Gemma multiplies by 1 + weight, the others by the weight: the gradient is the same.
+    normal = F.rms_norm(
+        x.to(accumulation_dtype(x)), layer.weight.shape, eps=norm_layer_epsilon(layer)
+    )
+    yield DenseGrad(layer.weight, _sum_over_positions(grad * normal, layer.weight))
+
+
+def norm_layer_epsilon(layer: Any) -> float | None:
+    return getattr(layer, "eps", None) or getattr(layer, "variance_epsilon", None)
+
+
+def _sum_over_positions(grad: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Sum over all positions: (B, ..., *shape) -> (B, *shape)."""
+    return grad.reshape(len(grad), -1, *parameter.shape).sum(1, dtype=accumulation_dtype(grad))
+
+
+# By exact name: a subclass may compute something else.
+TRANSFORMERS_MODELS_PREFIX = "transformers.models."
+LAYER_RULES: dict[str, LayerRule] = {
+    "torch.nn.modules.linear.Linear": _linear_entries,
+    "transformers.pytorch_utils.Conv1D": _linear_entries,
+    "torch.nn.modules.sparse.Embedding": embedding_entries,
+    TRANSFORMERS_MODELS_PREFIX
+    + "gemma2.modeling_gemma2.Gemma2TextScaledWordEmbedding": embedding_entries,
+    TRANSFORMERS_MODELS_PREFIX
+    + "gemma3.modeling_gemma3.Gemma3TextScaledWordEmbedding": embedding_entries,
+    "torch.nn.modules.normalization.LayerNorm": _layer_norm_entries,
+    "torch.nn.modules.normalization.RMSNorm": _rms_norm_entries,
+    TRANSFORMERS_MODELS_PREFIX + "llama.modeling_llama.LlamaRMSNorm": _rms_norm_entries,
+    TRANSFORMERS_MODELS_PREFIX + "mistral.modeling_mistral.MistralRMSNorm": _rms_norm_entries,
+    TRANSFORMERS_MODELS_PREFIX + "phi3.modeling_phi3.Phi3RMSNorm": _rms_norm_entries,
+    TRANSFORMERS_MODELS_PREFIX + "qwen2.modeling_qwen2.Qwen2RMSNorm": _rms_norm_entries,
+    TRANSFORMERS_MODELS_PREFIX + "qwen3.modeling_qwen3.Qwen3RMSNorm": _rms_norm_entries,
+    TRANSFORMERS_MODELS_PREFIX + "gemma2.modeling_gemma2.Gemma2RMSNorm": _rms_norm_entries,
+    TRANSFORMERS_MODELS_PREFIX + "gemma3.modeling_gemma3.Gemma3RMSNorm": _rms_norm_entries,
+}
+
+
+def layer_class_name(layer: nn.Module) -> str:
+    """The full name of its class."""
+    return f"{type(layer).__module__}.{type(layer).__qualname__}"
+
+
+# Of layers that drop out by a function, and not by a layer of its own.
+DROPOUT_ATTRIBUTES = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "hidden_dropout",
+    "layerdrop",
+)
+
+
+def refuse_unfit_layers(model: nn.Module) -> None:
+    """Raise ValueError, by name, for what no clipping makes right.
+
+    A layer with statistics of its batch mixes the examples, and keeps what no noise was added to.
+    Dropout is refused while it is active: its randomness is no stream of the run, so that no run
+    could go on from its checkpoint, and no second engine could check the first.
+    """
+    for name, module in model.named_modules():
+        if not module.training:
+            continue
+        instance = isinstance(module, nn.modules.instancenorm._InstanceNorm)
+        if isinstance(module, nn.modules.batchnorm._NormBase) and (
+            module.track_running_stats or not instance
+        ):
+            raise ValueError(
+                f"model: layer {name!r} is a {type(module).__name__}, which mixes the examples of "
+                "a batch: must be another norm"
+            )
+        rates = [vars(module).get(key) for key in DROPOUT_ATTRIBUTES]
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            rates.append(module.p)
+        if any(isinstance(rate, float) and rate > 0 for rate in rates):
+            raise ValueError(f"model: layer {name!r} drops out: must be built with dropout 0")

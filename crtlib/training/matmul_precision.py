@@ -1,0 +1,93 @@
+"""How products of float32 are rounded: a model's may be, those of norms and sums are not.
+
+A GPU multiplies TF32 (float32 with ten bits of mantissa) several times as fast as float32. In a
+forward or backward pass that does no harm: whatever gradient comes out is what is clipped. A norm
+that is wrong by a thousandth would let the gradient of an example exceed the bound by as much. So
+:mod:`crtlib.training.gradient_recorder` takes norms and sums inside of :data:`float32_matmul`, also
+where somebody has asked torch for less; on a CPU that may be bfloat16
+(``set_float32_matmul_precision``).
+
+The setting is one of the whole process: it is counted who needs what, and whoever is exact wins.
+
+>>> before = torch.get_float32_matmul_precision()
+>>> torch.set_float32_matmul_precision("medium")
+>>> with float32_matmul:
+...     _read_precisions()
+('ieee', 'ieee')
+>>> torch.get_float32_matmul_precision()
+'medium'
+>>> torch.set_float32_matmul_precision(before)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any, ClassVar
+
+import torch
+
+BackendPrecisions = tuple[str, ...]
+_MATMUL_BACKENDS: Any = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+_FLOAT32_PRECISIONS: BackendPrecisions = "ieee", "ieee"
+_TF32_PRECISIONS: BackendPrecisions = "tf32", "ieee"
+
+
+def _read_precisions() -> BackendPrecisions:
+    return tuple(place.fp32_precision for place in _MATMUL_BACKENDS)
+
+
+def _is_default_precision() -> bool:
+    """Whether nobody has asked for less than float32: a look, where reading takes longer."""
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # it was asked for in a way that has no such name
+        return False
+
+
+class _PrecisionContext:
+    """A way of rounding that holds while anybody is inside of it, in any thread."""
+
+    lock = threading.Lock()
+    many: ClassVar[dict[BackendPrecisions, int]] = {_FLOAT32_PRECISIONS: 0, _TF32_PRECISIONS: 0}
+    own: BackendPrecisions = _FLOAT32_PRECISIONS
+    now: BackendPrecisions = _FLOAT32_PRECISIONS
+
+    def __init__(self, values: BackendPrecisions) -> None:
+        self.values = values
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not any(self.many.values()):  # what somebody else has set
+                shipped = self.values is _FLOAT32_PRECISIONS and _is_default_precision()
+                _PrecisionContext.own = _PrecisionContext.now = (
+                    _FLOAT32_PRECISIONS if shipped else _read_precisions()
+                )
+            self.many[self.values] += 1
+            self._set()
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.many[self.values] -= 1
+            self._set()
+
+    def _set(self) -> None:
+        wanted = next(
+            (v for v in (_FLOAT32_PRECISIONS, _TF32_PRECISIONS) if self.many[v]), self.own
+        )
+        if wanted != self.now:
+            for place, value in zip(_MATMUL_BACKENDS, wanted, strict=True):
+                place.fp32_precision = value
+            _PrecisionContext.now = wanted
+
+
+float32_matmul = _PrecisionContext(_FLOAT32_PRECISIONS)
+"""While active, products of float32 are of float32."""
+
+
+def tf32_matmul(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """While active, products of float32 on a GPU are of TF32, but inside of
+    :data:`float32_matmul`."""
+    return (
+        _PrecisionContext(_TF32_PRECISIONS) if device.type == "cuda" else contextlib.nullcontext()
+    )

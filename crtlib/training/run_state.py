@@ -1,0 +1,100 @@
+"""What a run is between two phases, in memory and as a checkpoint.
+
+>>> model = nn.Linear(2, 2)
+>>> state = TrainingState.begin(model, seed=0, secure=False, optimizer="sgd")
+>>> sorted(state.generators), sorted(state.optimizers)
+(['noise', 'poisson', 'public order'], ['private', 'public'])
+>>> len({g.initial_seed() for g in state.generators.values()})  # streams of their own
+3
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from crtlib.accounting.events import SampledGaussian, WeightedGaussian
+from crtlib.models.interface import device_of
+from crtlib.training.gradient_entries import trainable_parameters
+from crtlib.training.noise import SECURE, RandomSource
+from crtlib.training.parallel import process_group
+from crtlib.training.phases import BatchOrder, PrivacyEvent, TokenFlags, TokenSequences
+from crtlib.training.steps import UpdateKind
+
+PointsOrFlags = TypeVar("PointsOrFlags", TokenSequences, TokenFlags)
+RandomStream = BatchOrder | Literal["noise"]
+RANDOM_STREAMS: tuple[RandomStream, ...] = ("public order", "poisson", "noise")
+EVENT_CLASSES = {kind.__name__: kind for kind in (SampledGaussian, WeightedGaussian)}
+OPTIMIZER_CLASSES = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+
+@dataclass
+class TrainingRun:
+    """What training leaves: the model, what was done to private points (``events``), what
+    ``on_epoch`` measured (``history``), the seconds of training, the ``updates`` by kind.
+
+    ``non_finite`` counts the gradients of private examples whose norm was no finite number, and
+    which therefore moved nothing. It is a number about private points, which no guarantee covers:
+    for who runs the training, not for publication. ``processes`` have trained together.
+    """
+
+    model: nn.Module
+    events: list[PrivacyEvent] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+    updates: Counter[UpdateKind] = field(default_factory=Counter)
+    non_finite: int = 0
+    processes: int = 1
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint says of it, as JSON values."""
+        return {
+            "events": [{"type": type(event).__name__, **asdict(event)} for event in self.events],
+            "history": self.history,
+            "updates": dict(self.updates),
+            "seconds": self.seconds,
+        }
+
+
+@dataclass
+class TrainingState:
+    """All that the next phase depends on: the run so far, optimizers and generators."""
+
+    run: TrainingRun
+    optimizers: dict[UpdateKind, torch.optim.Optimizer]
+    generators: dict[RandomStream, RandomSource]
+
+    @classmethod
+    def begin(
+        cls, model: nn.Module, *, seed: int, secure: bool, optimizer: Literal["adam", "sgd"]
+    ) -> TrainingState:
+        """Before the first phase; the options are those of :func:`crtlib.training.loop.train`."""
+        learning = list(trainable_parameters(model).values())
+        kinds: tuple[UpdateKind, ...] = ("public", "private")
+        # One kernel for all parameters: of a small transformer a third of the time, or less.
+        optimizers: dict[UpdateKind, torch.optim.Optimizer] = {
+            kind: OPTIMIZER_CLASSES[optimizer](learning, lr=1.0, fused=True) for kind in kinds
+        }
+        run = TrainingRun(model, processes=process_group().size)
+        return cls(run, optimizers, make_random_streams(seed, device_of(model), secure=secure))
+
+
+def make_random_streams(
+    seed: int, device: torch.device, *, secure: bool = False
+) -> dict[RandomStream, RandomSource]:
+    """Independent generators from one seed (also from other uses of the same seed): of the order
+    of public batches, of Poisson samples, of noise. ``secure``: the last two from the operating
+    system. Batches are drawn on the CPU, so they are the same wherever the model is."""
+    made: dict[RandomStream, RandomSource] = {}
+    for k, name in enumerate(RANDOM_STREAMS):
+        if secure and name != "public order":
+            made[name] = SECURE
+            continue
+        own = int(np.random.SeedSequence([seed, 7, k]).generate_state(1, np.uint64)[0] >> 1)
+        made[name] = torch.Generator(device if name == "noise" else "cpu").manual_seed(own)
+    return made

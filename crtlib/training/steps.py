@@ -1,0 +1,128 @@
+"""The two kinds of update: an ordinary gradient, and "clip, noise, divide" (Abadi et al. 2016).
+
+Every phase takes its steps here, so there is one place where private points turn into a released
+gradient, whatever a phase does to its batches before.
+
+>>> import torch
+>>> from crtlib.models.construction import build_model
+>>> from crtlib.models.specs import ModelSpec
+>>> model = build_model(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
+>>> batch = [(torch.tensor([[1, 2, 3]]), torch.tensor([3]))]
+>>> options = {"clip_norm": 0.1, "noise_multiplier": 0.0, "normaliser": 1.0}
+>>> int(set_private_gradient(model, batch, **options, noise=torch.Generator()))  # gradients
+overflowed 0
+>>> norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+>>> bool(abs(norm - 0.1) < 1e-6)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from crtlib.training import clipping
+from crtlib.training.gradient_entries import gradient_buffer, trainable_parameters
+from crtlib.training.noise import RandomSource, add_noise
+from crtlib.training.parallel import process_group
+
+UpdateKind = Literal["public", "private"]
+
+
+class MultiTextUnit(NamedTuple):
+    """One unit of several texts that are clipped together, as micro-batches of its own."""
+
+    pieces: list[tuple[Tensor, Tensor]]
+
+
+LogicalBatch = list[tuple[Tensor, ...]]
+"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points. For a
+phase that reads flags, ``(tokens, lengths, flags (B, L))``. Where points have owners, a
+:class:`MultiTextUnit` stands for each owner of several points."""
+
+
+class PendingUpdate(NamedTuple):
+    """One update that waits in ``.grad``: its kind, how many examples were left out of it because
+    the norm of their gradient was no finite number, and of a public one the loss. Both numbers stay
+    on the device: to read one is to wait for it."""
+
+    kind: UpdateKind
+    non_finite: Tensor | int = 0
+    loss: Tensor | None = None
+
+
+def set_public_gradient(model: nn.Module, batch: Iterable[tuple[Tensor, ...]]) -> Tensor | None:
+    """Set ``.grad`` to the gradient of the mean token loss of ``batch``; that loss.
+
+    ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``, of several processes the share
+    of this one, of which is then the loss. Without a target the gradient is zero, ``None`` where
+    there is no micro-batch, and so is the loss.
+    """
+    parameters = _clear_gradients(model)
+    own, losses = 0, []
+    for tokens, lengths in batch:
+        losses.append(
+            clipping.add_unclipped_gradients(model, tokens, lengths, reduction="sum").sum()
+        )
+        own += int((lengths - 1).sum())
+    process_group().add_up(parameters)
+    count = process_group().total(own)
+    if count <= 0:
+        return None
+    _divide_gradients(parameters, count)
+    return torch.stack(losses).sum() / own if own else None
+
+
+def set_private_gradient(
+    model: nn.Module,
+    batch: Iterable[tuple[Tensor, ...]],
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    normaliser: float,
+    noise: RandomSource,
+) -> Tensor | int:
+    """Set ``.grad`` to (sum of clipped gradients + noise) / ``normaliser``.
+
+    ``batch`` gives micro-batches, ``(tokens (B, L), lengths (B,))`` or with targets (B, L) as a
+    third (:func:`crtlib.training.clipping.add_clipped_gradients`), or units. It may be a generator:
+    each is clipped before the next is asked for, and the noise is drawn after the last. It may be
+    empty: then ``.grad`` is noise alone. Every number of every trainable parameter gets noise.
+
+    Of several processes each is given its share of the batch. The first adds the noise, once, to
+    its own sum, before all sums are added up.
+
+    Returns how many examples of ``batch`` had a gradient without a finite norm; they count as zero.
+    """
+    parameters = _clear_gradients(model)
+    non_finite: Tensor | int = 0
+    for rows in batch:
+        if isinstance(rows, MultiTextUnit):
+            norm = clipping.add_clipped_unit_gradient(model, rows.pieces, clip_norm=clip_norm).norms
+            non_finite = non_finite + (~norm.isfinite()).long()
+            continue
+        tokens, lengths, *targets = rows
+        norms = clipping.add_clipped_gradients(
+            model, tokens, lengths, clip_norm=clip_norm, targets=targets[0] if targets else None
+        ).norms
+        non_finite = non_finite + (~norms.isfinite()).sum()
+    if process_group().leads:
+        add_noise(parameters, std=noise_multiplier * clip_norm, generator=noise)
+    process_group().add_up(parameters)
+    _divide_gradients(parameters, normaliser)
+    return non_finite
+
+
+def _clear_gradients(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that learn, without what an earlier step left in ``.grad``."""
+    parameters = list(trainable_parameters(model).values())
+    for p in parameters:
+        p.grad = None
+    return parameters
+
+
+def _divide_gradients(parameters: list[nn.Parameter], divisor: float) -> None:
+    torch._foreach_div_([gradient_buffer(p) for p in parameters], divisor)
