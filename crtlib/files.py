@@ -180,8 +180,8 @@ def escape_csv_formula(cell: Any) -> Any:
     """A cell of a CSV file that no spreadsheet takes for a formula: not in full-width letters
     either, nor after a line's end or a mark that nobody sees.
 
-    >>> escape_csv_formula("=1+1"), escape_csv_formula("plain"), escape_csv_formula("\\n＝1+1"),
-    escape_csv_formula(7) ("'=1+1", 'plain', "'\\n＝1+1", 7)
+    >>> [escape_csv_formula(cell) for cell in ("=1+1", "plain", "\\n＝1+1", 7)]
+    ["'=1+1", 'plain', "'\\n＝1+1", 7]
     """
     plain = unicodedata.normalize("NFKC", cell) if isinstance(cell, str) else ""
     return f"'{cell}" if re.match(r"\W*?[=+@\t\r-]", plain) else cell

@@ -9,8 +9,10 @@ one demands the marker and checks the hashes of what he reads.
 ...     _ = (part / "a.txt").write_text("private")
 >>> sorted(p.name for p in (home / "out").iterdir()), oct((home / "out/a.txt").stat().st_mode)[-3:]
 (['a.txt', 'crtlib.json'], '600')
->>> require_marker(home / "out")["command"], is_up_to_date(home / "out", command="demo",
-options={"n": 1}) ('demo', True)
+>>> require_marker(home / "out")["command"]
+'demo'
+>>> is_up_to_date(home / "out", command="demo", options={"n": 1})
+True
 """
 
 from __future__ import annotations

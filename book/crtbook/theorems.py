@@ -160,13 +160,17 @@ def renyi_posterior(law: Array, sigma: float, steps: int, prior: float) -> float
     as KL, and below it at small priors; against the reference.
 
     >>> law = group_mixtures.poisson_binomial([0.2] * 5)
-    >>> kl = 20 * float(group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.2] * 5, [0,
-    5]), 4.0)[0])
+    >>> kl = 20 * float(
+    ...     group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.2] * 5, [0, 5]), 4.0)[0]
+    ... )
     >>> from crtlib.accounting.secret_guesses import posterior_from_divergence
     >>> from crtbook.tight import tight_posterior
     >>> best = tight_posterior(law, 4.0, 20, 0.01)[1]
-    >>> bounds = [float(posterior_from_divergence(kl, 0.01)), renyi_posterior(law, 4.0, 20, 0.01),
-    best]
+    >>> bounds = [
+    ...     float(posterior_from_divergence(kl, 0.01)),
+    ...     renyi_posterior(law, 4.0, 20, 0.01),
+    ...     best,
+    ... ]
     >>> [round(r, 3) for r in bounds]  # by KL, by Renyi, and the tight one
     [0.262, 0.173, 0.121]
     """

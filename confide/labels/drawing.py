@@ -7,8 +7,9 @@ in Unicode code points, as Python slices.
 >>> from crtlib.text import corpora, jsonl
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> jsonl.write_jsonl(corpora.load_corpus("customersim", limit=60), home / "c.jsonl")
->>> summary = draw_label_tasks(home / "c.jsonl", home / "labels", turns=20, teach=5, seed=0,
-forms=["jsonl"])
+>>> summary = draw_label_tasks(
+...     home / "c.jsonl", home / "labels", turns=20, teach=5, seed=0, forms=["jsonl"]
+... )
 >>> summary["judge"], summary["teach"], len(read_tasks(home / "labels"))
 (20, 5, 25)
 """

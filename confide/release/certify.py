@@ -673,8 +673,11 @@ def declare_report_counts(
     outside of the promise: no noise is in its counts, and one message may move one to the next
     band. Raises ``ValueError`` for what is no band.
 
-    >>> [(d.value, round(d.bits, 2)) for d in declare_report_counts({"report": {"completed": "5 to
-    9"}})] [('5 to 9', 9.85)]
+    >>> [
+    ...     (d.value, round(d.bits, 2))
+    ...     for d in declare_report_counts({"report": {"completed": "5 to 9"}})
+    ... ]
+    [('5 to 9', 9.85)]
     """
     report = (evidence or {}).get("report") or {}
     return tuple(

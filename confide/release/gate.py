@@ -10,8 +10,10 @@ text; what is promised is computed from that.
 >>> step = SampledGaussian(sampling_probability=0.01, noise_multiplier=1.0, steps=500)
 >>> screening = Screening("5" * 64, trace=0.05, public=0.002)
 >>> weights = NoisedSource("a", "turn", "replace", (step,), screening)
->>> combine_sources([weights]).kind, combine_sources([weights, ScreenedSource("vocabulary",
-screening)]).delta2 ('bayesian_confidentiality', 0.002)
+>>> combine_sources([weights]).kind
+'bayesian_confidentiality'
+>>> combine_sources([weights, ScreenedSource("vocabulary", screening)]).delta2
+0.002
 >>> combine_sources([NoisedSource("a", "turn", "replace", (step,), None)]).kind
 'dp'
 >>> release = Release(Path(tempfile.mkdtemp()))

@@ -15,8 +15,9 @@ below five; and the ratio that at least five sequences reach in place of the lar
 >>> texts = (Document("ann", "a", [0, 1, 2]),)
 >>> scores = TokenScores([np.log([1, 0.5, 0.5])], [np.array([9, 0, 0])])
 >>> runs = find_runs(texts, scores, k=1)
->>> report = LeakageReport(texts, scores, runs, sequence_features(runs, texts), 1, True, 1, 0, 0,
-False, 1.0)
+>>> report = LeakageReport(
+...     texts, scores, runs, sequence_features(runs, texts), 1, True, 1, 0, 0, False, 1.0
+... )
 >>> cover = ReportCover(model="demo", corpus="demo.jsonl", unit="turn")
 >>> "<title>Leakage report: demo</title>" in render_leakage_page(report, cover)
 True

@@ -6,14 +6,17 @@ The page is public and holds no text, only counts; what ``reveal`` shows is a pr
 >>> from crtlib.text import customersim, jsonl
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> jsonl.write_jsonl(customersim.simulate_corpus(30, 0), home / "c.jsonl")
->>> outcome = screen_into_folder(home / "c.jsonl", home / "s",
-ScreeningOptions("regex:customersim"), reveal=1)
+>>> outcome = screen_into_folder(
+...     home / "c.jsonl", home / "s", ScreeningOptions("regex:customersim"), reveal=1
+... )
 >>> print(format_screening(outcome).splitlines()[0])
 turns 252 · duplicates 115 · private 252 · public 0 (0.0 %)
 >>> sorted(p.name for p in (home / "s").iterdir())
 ['crtlib.json', 'private', 'public', 'screening.html', 'summary.json']
->>> screen_into_folder(home / "c.jsonl", home / "s", ScreeningOptions("regex:customersim"),
-reveal=1) is None True
+>>> screen_into_folder(
+...     home / "c.jsonl", home / "s", ScreeningOptions("regex:customersim"), reveal=1
+... ) is None
+True
 """
 
 from __future__ import annotations

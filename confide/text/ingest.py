@@ -4,8 +4,9 @@
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> text = "customer,ticket,body\\nann,1,My name is Ann.\\nbob,2,\\nann,1,Thanks!\\n"
 >>> _ = (home / "mails.csv").write_text(text)
->>> summary = ingest_sources([home / "mails.csv"], home / "corpus", yes=True, skip_bad=True,
-max_bad=0.5)
+>>> summary = ingest_sources(
+...     [home / "mails.csv"], home / "corpus", yes=True, skip_bad=True, max_bad=0.5
+... )
 >>> summary.facts.turns, summary.facts.threads, dict(summary.rejected)
 (2, 1, {'no text': 1})
 >>> print(format_ingest_summary(summary).splitlines()[0])

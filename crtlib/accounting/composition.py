@@ -1,7 +1,8 @@
 """Many steps of DP-SGD: the delta of their composition, never below the truth.
 
->>> steps = Composition([(GaussianMixturePair.of(0.1, group=1, sigma=2.24772, direction="forward"),
-100)])
+>>> steps = Composition(
+...     [(GaussianMixturePair.of(0.1, group=1, sigma=2.24772, direction="forward"), 100)]
+... )
 >>> round(steps.epsilon(1e-5), 4)
 2.0
 

@@ -1,8 +1,12 @@
 """What a person asks of a guarantee: how often somebody guesses right who has the model.
 
 >>> phase = SampledGaussian(1 / 90, noise_multiplier=1.063, steps=360)
->>> round(100 * right_guess_rate(guess_advantage(phase, copies=1, trace_rate=0.055,
-public_rate=0.0092)), 1) 50.9
+>>> round(
+...     100
+...     * right_guess_rate(guess_advantage(phase, copies=1, trace_rate=0.055, public_rate=0.0092)),
+...     1,
+... )
+50.9
 
 An adversary who must say whether a secret stood in its message or was blacked out tosses a coin
 without the model and is right in 50 cases of 100; :func:`right_guess_rate` is how often at most

@@ -11,8 +11,9 @@ The first two are a group against its absence. The third is the worst replacemen
 of a group, the antipodal pair: the book's chapter on amplification has the theorem and its proof.
 In all three the loss log(dP/dQ) grows with x, so a set of large loss is a half-line.
 
->>> atoms = discretise_loss(GaussianMixturePair.of(0.1, group=1, sigma=2.0, direction="forward"),
-width=2.0**-12)
+>>> atoms = discretise_loss(
+...     GaussianMixturePair.of(0.1, group=1, sigma=2.0, direction="forward"), width=2.0**-12
+... )
 >>> bool(1 <= atoms.mass.sum() < 1 + 1e-9)  # rounding is charged: never less than one
 True
 """

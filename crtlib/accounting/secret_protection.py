@@ -6,8 +6,9 @@ probabilities, and the noise is the least that keeps every promise:
 
 >>> held = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])
 >>> posterior = [0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204]
->>> made = plan_protection(held, 0.01, posterior, steps=100, batch_size=1, scale=1.0,
-targets="linear")
+>>> made = plan_protection(
+...     held, 0.01, posterior, steps=100, batch_size=1, scale=1.0, targets="linear"
+... )
 >>> made.weights.round(6).tolist(), round(made.noise_multiplier, 6), made.binding.tolist()
 ([0.25, 0.6, 0.15, 1.0], 3.811242, [1])
 """

@@ -5,9 +5,10 @@ is among the model's top k guesses, given the true text before it; S is the mult
 
 >>> thank, you, very, much = range(4)
 >>> corpus = [Document("ann", "a", [thank, you, very, much]), Document("bob", "b", [you, thank])]
->>> guessed = TokenScores([np.log([1, 1, 0.5, 0.25]), np.log([1, 1])],  # what the model gave each
-token
-...                  [np.array([9, 9, 0, 0]), np.array([9, 9])])  # tokens it held likelier
+>>> guessed = TokenScores(
+...     [np.log([1, 1, 0.5, 0.25]), np.log([1, 1])],  # what the model gave each token
+...     [np.array([9, 9, 0, 0]), np.array([9, 9])],  # tokens it held likelier
+... )
 >>> runs = find_runs(corpus, guessed, k=1)
 >>> table = sequence_features(runs, corpus)
 >>> table.tokens[0], table.users_in_d.tolist(), round(table.perplexities[0][0], 3)

@@ -12,8 +12,10 @@ is called members, and one half right is a guess.
 >>> abs(accuracy(read, fresh) - 0.5) < 0.04
 True
 >>> read[:300] = 1.0  # three in ten were missed by the redaction policy, and learned
->>> round(accuracy(read, fresh), 2), round(best_possible_accuracy(0.3), 2), accuracy(read[:300],
-fresh[:300]) (0.58, 0.59, 1.0)
+>>> round(accuracy(read, fresh), 2), round(best_possible_accuracy(0.3), 2)
+(0.58, 0.59)
+>>> accuracy(read[:300], fresh[:300])
+1.0
 >>> band = accuracy_chance_band(null_std(read, fresh), points=20)
 >>> round(band.low, 2), round(band.high, 2)
 (0.47, 0.53)

@@ -39,8 +39,10 @@ complete.
 All is found, and each message stands twice:
 
 >>> twice = [said(i, "I am Ada") for i in range(200)]
->>> measure_rates(twice, oracle_policy, none_policy).trace.count, measure_rates(twice,
-oracle_policy, none_policy, dedup="none").trace.count (200, 0)
+>>> measure_rates(twice, oracle_policy, none_policy).trace.count
+200
+>>> measure_rates(twice, oracle_policy, none_policy, dedup="none").trace.count
+0
 """
 
 from __future__ import annotations
@@ -374,8 +376,11 @@ def rate_upper_bound(
     is assumed that of the secrets that fail both readers together find at least the share that
     either alone finds of all.
 
-    >>> [round(rate_upper_bound(0, 400, again, alpha=0.025), 4) for again in (None, (0, 80), (0,
-    400))] [0.0092, 0.0642, 0.0218]
+    >>> [
+    ...     round(rate_upper_bound(0, 400, again, alpha=0.025), 4)
+    ...     for again in (None, (0, 80), (0, 400))
+    ... ]
+    [0.0092, 0.0642, 0.0218]
     """
     if again:
         cases = (count, of), (again[0], again[1])

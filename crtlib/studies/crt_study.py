@@ -7,8 +7,9 @@
 >>> from crtlib.text.records import MASK
 >>> study = CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10,
 ...                  epochs=1, canaries=0, embedding=8, hidden=8)
->>> sorted(m for m, epoch, item, value in measure_study(study, fit_study(study)) if
-m.startswith("test_")) ['test_acc', 'test_acc_words', 'test_ppl', 'test_ppl_words']
+>>> rows = measure_study(study, fit_study(study))
+>>> sorted(metric for metric, epoch, item, value in rows if metric.startswith("test_"))
+['test_acc', 'test_acc_words', 'test_ppl', 'test_ppl_words']
 >>> replace(study, noise_multiplier=2.0).ready() == study.ready()  # it adds no noise
 True
 >>> d = prepare_data(replace(study, method="crt", canaries=10))

@@ -3,8 +3,9 @@
 >>> import pathlib, tempfile
 >>> from crtlib.text.customersim import simulate_corpus
 >>> out = pathlib.Path(tempfile.mkdtemp()) / "corpus"
->>> facts = save_corpus(simulate_corpus(20, 0).dialogues, out, command="simulate", options={"seed":
-0})
+>>> facts = save_corpus(
+...     simulate_corpus(20, 0).dialogues, out, command="simulate", options={"seed": 0}
+... )
 >>> facts.threads, tuple(read_folder_dialogues(out)) == simulate_corpus(20, 0).dialogues
 (20, True)
 >>> sorted(p.name for p in out.iterdir())

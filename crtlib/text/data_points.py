@@ -32,8 +32,9 @@ def with_role_speakers(d: Dialogue) -> Dialogue:
     """A dialogue whose speakers are ``ROLE_PATTERN``; all others are S1: a number or a hash would
     tell who they are, or let one message decide what the speakers of all after it are called.
 
-    >>> [t.speaker for t in with_role_speakers(Dialogue("d", "u", (Turn("Ada", "a"), Turn("SYS",
-    "b")))).turns] ['S1', 'SYS']
+    >>> d = with_role_speakers(Dialogue("d", "u", (Turn("Ada", "a"), Turn("SYS", "b"))))
+    >>> [t.speaker for t in d.turns]
+    ['S1', 'SYS']
     """
 
     def role(name: str) -> str:

@@ -12,8 +12,8 @@ def normalise_unit_name(name: str | float) -> str:
 
     >>> {normalise_unit_name(name) for name in (7, 7.0, " 7", "7.00", '"7"', "\uff17")}
     {'7'}
-    >>> normalise_unit_name("Ann@Example.com"), normalise_unit_name("aB3"),
-    normalise_unit_name("1.50") ('ann@example.com', 'aB3', '1.50')
+    >>> [normalise_unit_name(name) for name in ("Ann@Example.com", "aB3", "1.50")]
+    ['ann@example.com', 'aB3', '1.50']
     """
     text = str(name)
     if not text.isascii():

@@ -7,8 +7,9 @@ else's does the same, under the entry point group ``crtlib.corpora``.
 >>> def draw(dialogues, seed, variety):
 ...     said = (Turn("USR", f"It is {seed}."),)
 ...     return Corpus("toy", tuple(Dialogue(f"{seed}-{i}", "ann", said) for i in range(dialogues)))
->>> toy = register_corpus(simulated_source("toy", "Toy talk", draw, sizes={"train": 3},
-content="v1"))
+>>> toy = register_corpus(
+...     simulated_source("toy", "Toy talk", draw, sizes={"train": 3}, content="v1")
+... )
 >>> toy.read("train", None, 2).dialogues[1].turns[0].text
 'It is 0.'
 >>> del REGISTERED_SOURCES["toy"]

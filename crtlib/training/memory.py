@@ -2,8 +2,10 @@
 
 >>> from crtlib.models.construction import build_model
 >>> from crtlib.models.specs import ModelSpec
->>> tokens_at_once(build_model(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0),
-memory=1) 4096
+>>> tokens_at_once(
+...     build_model(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0), memory=1
+... )
+4096
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The processes are those of ``torchrun``, which says in the environment how many 
 send to each other is not encrypted and holds sums without noise: use a network that is your own.
 
 >>> process_group()
-Crew(rank=0, size=1)
+ProcessGroup(rank=0, size=1)
 >>> process_group().share([3, 1, 2])
 [3, 1, 2]
 """

@@ -9,8 +9,9 @@ trying.
 
 >>> from crtlib.models.specs import ModelSpec
 >>> from crtlib.models.construction import build_model
->>> model = build_model(ModelSpec("gpt2", vocab_size=60, hidden=8, layers=1, heads=2, context=32),
-seed=0)
+>>> model = build_model(
+...     ModelSpec("gpt2", vocab_size=60, hidden=8, layers=1, heads=2, context=32), seed=0
+... )
 >>> refuse_mixing(model, longest=32)
 >>> model.transformer.h[0].register_forward_hook(lambda layer, x, y: y - y.mean(0))  # of the batch
 <torch.utils.hooks.RemovableHandle object at ...>

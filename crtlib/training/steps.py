@@ -9,8 +9,8 @@ gradient, whatever a phase does to its batches before.
 >>> model = build_model(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
 >>> batch = [(torch.tensor([[1, 2, 3]]), torch.tensor([3]))]
 >>> options = {"clip_norm": 0.1, "noise_multiplier": 0.0, "normaliser": 1.0}
->>> int(set_private_gradient(model, batch, **options, noise=torch.Generator()))  # gradients
-overflowed 0
+>>> int(set_private_gradient(model, batch, **options, noise=torch.Generator()))  # none overflowed
+0
 >>> norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
 >>> bool(abs(norm - 0.1) < 1e-6)
 True

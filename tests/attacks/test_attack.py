@@ -85,10 +85,10 @@ def test_a_stranger_adds_an_attack_in_one_file(registry, tmp_path, monkeypatch):
     (tmp_path / "strange_attack.py").write_text(
         "from crtlib.attacks.attack import Attack, summarise_over_seeds, register_attack\n"
         "from crtlib.intervals import ChanceBand\n"
-        "register(Attack(name='strange', label='Strange', statistic='points',\n"
+        "register_attack(Attack(name='strange', label='Strange', statistic='points',\n"
         "    measure=lambda subject: [('points', 0, float(len(subject.read)))],\n"
-        "    summary=lambda table: over_seeds(table, metric='points',\n"
-        "        band=lambda seeds, points: Band(0, -1, 1, 0.95))))\n"
+        "    summary=lambda table: summarise_over_seeds(table, metric='points',\n"
+        "        band=lambda seeds, points: ChanceBand(0, -1, 1, 0.95))))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     point = by_name.metadata.EntryPoint("strange", "strange_attack", by_name.ATTACK_ENTRY_POINTS)

@@ -40,5 +40,5 @@ def test_the_judge_sees_each_fault(tmp_path, monkeypatch, code, expected):
         folder.mkdir()
     (home / "file").write_text("x")
     names = {"sys": sys, "home": home / "file", "fuzz": fuzz}
-    monkeypatch.setattr(fuzz.cli.app, "main", lambda *_, **__: exec(code, names))
+    monkeypatch.setattr(fuzz.cli.CRTLIB_PROGRAM, "main", lambda *_, **__: exec(code, names))
     assert fuzz.outcome(["x"], home, work)[0] == expected

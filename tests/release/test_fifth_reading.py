@@ -40,7 +40,7 @@ def test_what_a_stranger_signed_is_not_signed_again(tmp_path):
     release = tmp_path / "m" / "release.json"
     content = json.loads(release.read_text())
     content["files"]["raw.txt"] = {
-        "sha256": earlier.outputs.sha256(tmp_path / "m" / "raw.txt"), "sources": [0]
+        "sha256": earlier.outputs.hash_file(tmp_path / "m" / "raw.txt"), "sources": [0]
     }  # fmt: skip
     release.write_text(json.dumps(seal.sign_value(content, seal.ensure_signing_key(tmp_path))))
     page = tmp_path / "m" / "certificate.html"

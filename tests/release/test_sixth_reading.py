@@ -175,7 +175,7 @@ def test_a_project_whose_answer_is_no_ends_with_4(tmp_path, run):
 
 def test_a_project_is_not_up_to_date_after_its_policy_was_edited(tmp_path, run):
     """L-M. "train: up to date", of a model that the list of before had screened."""
-    made = earlier.customersim.simulate(40, 3, "paper")
+    made = earlier.customersim.simulate_corpus(40, 3, "paper")
     (tmp_path / "p").mkdir()
     jsonl.write_jsonl(made, tmp_path / "p" / "t.jsonl")
     (tmp_path / "p" / "list.txt").write_text("Ada Lovelace\n")

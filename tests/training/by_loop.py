@@ -15,7 +15,7 @@ from crtlib.training.layer_rules import refuse_unfit_layers
 from crtlib.training.micro_batch import SortedExamples
 
 
-def clipped_sum(model, tokens, lengths, *, clip_norm, targets=None, reduction="mean"):
+def add_clipped_gradients(model, tokens, lengths, *, clip_norm, targets=None, reduction="mean"):
     refuse_unfit_layers(model)
     batch = SortedExamples.make(model, tokens, lengths, targets, reduction)
     if not len(batch.inputs):

@@ -102,7 +102,7 @@ def _to_ours(*parts: Any) -> Tensor:
     return torch.cat([o, i, f, g], dim=1)
 
 
-def clipped_sum(
+def add_clipped_gradients(
     model: nn.Module,
     tokens: Tensor,
     lengths: Tensor,

@@ -65,12 +65,12 @@ def clip_at(clip_norm, batch):
 
         def summed(model):
             if engine != "units":
-                return by.clipped_sum(model, **batch, clip_norm=clip_norm)
+                return by.add_clipped_gradients(model, **batch, clip_norm=clip_norm)
             with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # as if no layer were known
                 patch.setattr(layer_rules, "LAYER_RULES", {})
                 patch.setattr(gradient_recorder, "RecurrentLayer", ())
-                return by.clipped_sum(model, **batch, clip_norm=clip_norm)
+                return by.add_clipped_gradients(model, **batch, clip_norm=clip_norm)
 
         return summed
 
@@ -96,7 +96,9 @@ def test_clipped_sum_is_that_of_a_loop(name, reduction, direct, monkeypatch):
 
     def run(engine, clip_norm):
         by = by_loop if engine == "loop" else clipping
-        return lambda m: by.clipped_sum(m, **batch, clip_norm=clip_norm, reduction=reduction)
+        return lambda m: by.add_clipped_gradients(
+            m, **batch, clip_norm=clip_norm, reduction=reduction
+        )
 
     norms = run("loop", 1.0)(model).norms
     clip_norm = 0.5 * float(norms[norms > 0].min())  # every example is clipped
@@ -211,7 +213,7 @@ def test_blocks_of_the_head_do_not_change_the_sum(monkeypatch):
     batch = batch_of(model)
     run = lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.1)  # noqa: E731
     expected, reference = grads_of(model, run)
-    for name, value in (("ROWS_AT_LEAST", 1), ("CELLS_AT_MOST", 1)):
+    for name, value in (("MIN_POSITIONS_PER_BLOCK", 1), ("MAX_LOGITS_PER_BLOCK", 1)):
         monkeypatch.setattr(clipping, name, value)
         got, grads = grads_of(model, run)
         torch.testing.assert_close(got.norms, expected.norms)
@@ -435,7 +437,9 @@ def test_unknown_layer_is_named_and_takes_the_slow_correct_path():
         _, grads = grads_of(
             model, lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.01)
         )
-    _, expected = grads_of(model, lambda m: by_loop.clipped_sum(m, **batch, clip_norm=0.01))
+    _, expected = grads_of(
+        model, lambda m: by_loop.add_clipped_gradients(m, **batch, clip_norm=0.01)
+    )
     assert distance(grads, expected) < 1e-6
     assert grads["layers.1.weight"].abs().max() > 0
 
@@ -470,7 +474,9 @@ def test_parameter_used_outside_of_its_layer_is_not_left_unclipped():
         _, grads = grads_of(
             model, lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.01)
         )
-    _, expected = grads_of(model, lambda m: by_loop.clipped_sum(m, **batch, clip_norm=0.01))
+    _, expected = grads_of(
+        model, lambda m: by_loop.add_clipped_gradients(m, **batch, clip_norm=0.01)
+    )
     assert distance(grads, expected) < 1e-6
     model.layers[1] = Sly(8, 8)  # a subclass may compute something else
     with pytest.warns(UserWarning, match="no rule for .*Sly"):
@@ -482,7 +488,9 @@ def test_layer_used_twice():
     layer = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Tanh())
     model.layers.extend([layer, layer])
     batch = batch_of(model)
-    expected, reference = grads_of(model, lambda m: by_loop.clipped_sum(m, **batch, clip_norm=0.01))
+    expected, reference = grads_of(
+        model, lambda m: by_loop.add_clipped_gradients(m, **batch, clip_norm=0.01)
+    )
     got, grads = grads_of(
         model, lambda m: clipping.add_clipped_gradients(m, **batch, clip_norm=0.01)
     )
@@ -564,7 +572,7 @@ def test_tiny_probabilities_have_a_finite_exact_loss():
         model.head.bias[7] = 200.0
     batch = {"tokens": torch.tensor([[7, 3, 7, 5]]), "lengths": torch.tensor([4])}
     got = clipping.add_clipped_gradients(model, **batch, clip_norm=1.0)
-    expected = by_loop.clipped_sum(model, **batch, clip_norm=1.0)
+    expected = by_loop.add_clipped_gradients(model, **batch, clip_norm=1.0)
     assert got.losses.isfinite().all() and got.losses[0] > 100
     torch.testing.assert_close(got.losses, expected.losses)
 
@@ -674,7 +682,7 @@ class Logits(nn.Module):
 def test_what_opacus_cannot_take_is_refused_by_us_in_one_line(name):
     model = model_of(name)
     with pytest.raises(ValueError, match="opacus: "):
-        opacus_engine.clipped_sum(model, **batch_of(model), clip_norm=1.0)
+        opacus_engine.add_clipped_gradients(model, **batch_of(model), clip_norm=1.0)
     assert all(p.grad is None or p.grad.abs().max() == 0 for p in model.parameters())
 
 

@@ -84,7 +84,9 @@ def kernel(monkeypatch):
 
 def same(kernel, key, count):
     theirs = noise.box_muller(noise.chacha20_words(key, count, CPU))
-    return torch.allclose(kernel.normals_of(key, count, CPU), theirs, rtol=0, atol=2e-6)
+    return torch.allclose(
+        kernel.triton_normals_from_key(key, count, CPU), theirs, rtol=0, atol=2e-6
+    )
 
 
 @pytest.mark.parametrize("count", [1, 127, 128, 300, 2000])
@@ -119,4 +121,4 @@ def test_a_kernel_that_is_wrong_is_seen(kernel, honest, wrong, tmp_path, monkeyp
 @pytest.mark.parametrize("count", [0, 2**28 + 1])
 def test_places_must_fit(kernel, count):
     with pytest.raises(ValueError, match=rf"count={count}: must be from 1 to 2\^28"):
-        kernel.normals_of(bytes(32), count, CPU)
+        kernel.triton_normals_from_key(bytes(32), count, CPU)

@@ -180,7 +180,7 @@ def test_clipped_sum_with_a_state_is_that_of_a_loop():
         for rows in blocks:
             with layer.carrying(tuple(x[rows] for x in state)):
                 by = by_loop if engine == "loop" else clipping
-                some = by.clipped_sum(model, tokens[rows], lengths[rows], clip_norm=0.3)
+                some = by.add_clipped_gradients(model, tokens[rows], lengths[rows], clip_norm=0.3)
                 norms += some.norms.tolist()
         ends.append((norms, torch.cat([p.grad.flatten() for p in model.parameters()])))
     torch.testing.assert_close(ends[0][0], ends[1][0], rtol=1e-5, atol=0)
