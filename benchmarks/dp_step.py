@@ -26,6 +26,7 @@ Small steps are measured for as long as large ones: more rounds, so that a media
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import importlib
 import importlib.metadata
@@ -361,8 +362,11 @@ def resident(field: str) -> float:
 def machine(device: str) -> dict:
     """Where this was measured, and with what."""
     threads = torch.get_num_threads()
-    packages = ("torch", "transformers", "opacus", "numpy")
-    versions = {name: importlib.metadata.version(name) for name in packages}
+    packages = ("torch", "transformers", "peft", "triton", "opacus", "numpy")
+    versions = {}
+    for name in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     where = {
         "cpu": tables.processor(),
         "cores": os.cpu_count(),

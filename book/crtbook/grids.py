@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from pandas import DataFrame
+
 from crtbook import runs, search
 from crtbook.axis import ARMS, AxisStudy
 from crtbook.carriers import CARRIERS, CarrierStudy
@@ -49,15 +51,16 @@ def at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
 # --- CRT ------------------------------------------------------------------------------------------
 
 
-def crt_grid(settings: Settings) -> list[CrtStudy]:
+def crt_grid(settings: Settings, searched: DataFrame | None = None) -> list[CrtStudy]:
     """The runs of Figures 2 to 5: methods at ``gammas``, ablations at ``ablation_gammas``, all
-    seeds, on each corpus, with what the recorded search chose from where the model starts."""
+    seeds, on each corpus, with what the recorded search chose from where the model starts, or one
+    that was just ``searched``."""
     return [
         study
         for corpus, model, main, ablations in _cells(settings)
         for names, gammas in ((main, settings.gammas), (ablations, settings.ablation_gammas))
         for method, gamma in itertools.product(names, gammas)
-        for study in _runs(settings, corpus, method, model, gamma=gamma)
+        for study in _runs(settings, corpus, method, model, searched, gamma=gamma)
     ]
 
 
@@ -143,11 +146,17 @@ def _cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]
 
 
 def _runs(
-    settings: Settings, corpus: str, method: str, model: str, **change: Any
+    settings: Settings,
+    corpus: str,
+    method: str,
+    model: str,
+    searched: DataFrame | None = None,
+    **change: Any,
 ) -> list[CrtStudy]:
-    """A cell at all seeds: the recorded search's choice for its start, then ``change``."""
+    """A cell at all seeds: the search's choice for its start, then ``change``."""
+    recorded = search.of_profile(settings.profile)
     chosen = search.tuned(
-        method, model, corpus, table=search.of_profile(settings.profile),
+        method, model, corpus, table=recorded if searched is None else [searched],
         init=change.get("init", settings.shapes[model].get("init", "random")),
     )  # fmt: skip
     run = _run(settings, corpus, method, model, **chosen | change)

@@ -98,10 +98,15 @@ def sweep(
     executor: Executor | str = "processes:",
     device: str = "auto",
     keep_models: bool = True,
+    keep_states: bool = True,
+    long_runs_first: bool = True,
     progress: bool = True,
     command: str = "",
 ) -> pd.DataFrame:
-    """Run what ``store`` lacks, the long runs first, and return the table of all ``studies``.
+    """Run what ``store`` lacks, and return the table of all ``studies``.
+
+    ``long_runs_first`` keeps all workers busy to the end; without it runs begin in the order of
+    ``studies``, so that what is finished at any time is a table of the first ones.
 
     Each finished run is written atomically by its worker, so a kill loses at most the runs in
     flight, and those go on from their checkpoints. ``executor`` is a name of
@@ -109,21 +114,24 @@ def sweep(
     ``concurrent.futures.Executor``; its workers see the folder of the store under the same name.
     Several sweeps may fill one store: each run is done by one of them.
     ``keep_models`` keeps what was trained in the store, so that a new measurement needs no
-    training. ``command`` is kept with each run: what makes it again. A run that fails is recorded
-    in ``failures/`` of the store and tried once more, the others go on; a worker that dies costs
-    its own run an attempt.
+    training. Without ``keep_states`` a run that is cut short starts anew: a checkpoint after each
+    phase costs a large model more than a short run. ``command`` is kept with each run: what makes
+    it again. A run that fails is recorded in ``failures/`` of the store and tried once more, the
+    others go on; a worker that dies costs its own run an attempt.
 
     Raises ``ValueError`` before anything runs where data is lacking or the device is not there,
     :class:`UnfinishedError` at the end where runs have failed.
     """
-    way = _Way(store, profile, device_by_name(device), keep_models, command)
+    way = _Way(store, profile, device_by_name(device), keep_models, keep_states, command)
     store.begin()
     todo = plan(studies, store)
     if todo.lacking:
         raise ValueError("; ".join(todo.lacking))
     if todo.missing:
         with executor_of(executor, workers) as pool:
-            failed = _all(way, todo.missing, workers, pool, progress)
+            order = sorted(todo.missing, key=lambda key: -todo.missing[key].cost())
+            waiting = order if long_runs_first else [*todo.missing]
+            failed = _all(way, todo.missing, waiting, workers, pool, progress)
         if failed:
             last = json.loads(store.failures(failed[0]).read_text("utf-8").splitlines()[-1])
             kinds = ", ".join(sorted({todo.missing[key].kind for key in failed}))
@@ -154,10 +162,15 @@ pool broke), else what went wrong."""
 
 
 def _all(
-    way: _Way, missing: Mapping[str, Study], workers: int, executor: Executor | None, progress: bool
+    way: _Way,
+    missing: Mapping[str, Study],
+    waiting: list[str],
+    workers: int,
+    executor: Executor | None,
+    progress: bool,
 ) -> list[str]:
-    """Run these studies; the keys of those that failed in every attempt."""
-    waiting = sorted(missing, key=lambda key: -missing[key].cost())
+    """Run these studies, in the order of ``waiting``; the keys of those that failed in every
+    attempt."""
     attempts, failed, done = Counter[str](), list[str](), 0
     bar = tqdm(
         total=sum(study.cost() for study in missing.values()),
@@ -245,6 +258,7 @@ class _Way:
     profile: str
     device: str
     keep_models: bool
+    keep_states: bool
     command: str
 
     def run(self, study: Study, key: str) -> Told:
@@ -273,7 +287,8 @@ class _Way:
         Its time is that of everything, preparing included."""
         _same_data(study, key)
         model = self.store.model(key) if self.keep_models else None
-        desk = Desk(self.store.unfinished(key), model, self.device)
+        state = self.store.unfinished(key) if self.keep_states else None
+        desk = Desk(state, model, self.device)
         try:
             rows, facts = tables.measured(
                 lambda: list(study.run(desk)), profile=self.profile, device=self.device

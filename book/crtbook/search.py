@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import scipy
+from pandas import DataFrame, Series
 
-from crtbook import tables
+from crtbook import settings, tables
 from crtlib.studies import crt_study
 from crtlib.training import methods
 
 Number = int | float
+Table = str | DataFrame
 
 SEARCHED: Mapping[str, Callable[[float, Sequence[int]], Number]] = {
     "learning_rate": lambda u, _: float(f"{10 ** (-2.7 + 1.2 * u):.2g}"),
@@ -51,17 +53,19 @@ def tuned(
     corpus: str = crt_study.DEFAULT_CORPUS,
     *,
     init: str = "random",
-    table: str | Sequence[str] = "tuning",
+    table: Table | Sequence[Table] = "tuning",
 ) -> dict[str, Number]:
-    """What the recorded search chose: the trial of least validation perplexity at its last epoch.
+    """What the recorded search chose: the trial of least validation perplexity at its last epoch,
+    and its number of epochs where the search tried several.
 
-    ``table`` is the search's recorded table, or several: the first that has this method, model and
-    start. Perplexity is over tokens that are neither ``<MASK>`` nor part of a secret, the only one
-    that compares a method trained on raw text with the others. A corpus that the search did not
-    cover takes what it chose on CustomerSim. Raises ``ValueError`` where nothing was searched.
+    ``table`` is the search's recorded table, by name or as it is, or several: the first that has
+    this method, model and start. Perplexity is over tokens that are neither ``<MASK>`` nor part
+    of a secret, the only one that compares a method trained on raw text with the others. A corpus
+    that the search did not cover takes what it chose on CustomerSim. Raises ``ValueError`` where
+    nothing was searched.
     """
-    for name in [table] if isinstance(table, str) else table:
-        rows = tables.recorded(name)
+    for given in [table] if isinstance(table, str | DataFrame) else table:
+        rows = tables.recorded(given) if isinstance(given, str) else given
         rows = rows[rows.metric == "valid_ppl_words"]
         rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
         here = rows[rows.corpus == corpus]
@@ -72,16 +76,27 @@ def tuned(
         raise ValueError(
             f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
         )
-    best = rows[rows.epoch == rows.epoch.max()].sort_values("value").iloc[0]
-    return {name: best[name].item() for name in methods.method_by_name(method).searched}
+    best = rows[rows.epoch == _last(rows)].sort_values("value").iloc[0]
+    several = ["epochs"] if rows.groupby("method").epochs.nunique().max() > 1 else []
+    return {
+        name: best[name].item() for name in (*methods.method_by_name(method).searched, *several)
+    }
+
+
+def _last(rows: DataFrame) -> Series:
+    """Of each row the last epoch of its run."""
+    last: Series = rows.groupby("run").epoch.transform("max")
+    return last
 
 
 def of_profile(profile: str) -> tuple[str, ...]:
     """The recorded searches that a profile takes its hyperparameters from: its own, that of the
-    profile whose name it begins with, and the one that all can use.
+    profile whose name it begins with, those of the profiles that it is based on, and the one that
+    all can use.
 
-    >>> of_profile("laptop")
-    ('tuning',)
+    >>> of_profile("laptop"), of_profile("h100")[-2:]
+    (('tuning',), ('tuning_smollm2', 'tuning'))
     """
-    own = [f"tuning_{profile}", f"tuning_{profile.partition('_')[0]}"]
-    return (*dict.fromkeys(n for n in own if tables.edition(n) is not None), "tuning")
+    own = [profile, profile.partition("_")[0], *settings.bases(profile)]
+    known = [f"tuning_{name}" for name in own if tables.edition(f"tuning_{name}") is not None]
+    return (*dict.fromkeys(known), "tuning")

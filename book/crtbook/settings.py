@@ -161,6 +161,14 @@ def _tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
     return _merged(_tree(base, (*above, name)), tree)
 
 
+def bases(profile: str) -> tuple[str, ...]:
+    """The profiles that one is based on, the nearest first; none of a profile by another name."""
+    if profile not in profile_names():
+        return ()
+    base = yaml.safe_load((FOLDER / f"{profile}.yml").read_text("utf-8")).get("base")
+    return (base, *bases(base)) if base else ()
+
+
 def read(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
     """All sections of a profile from what its file holds; none may be unknown or missing."""
     where, out = f"profile {name}: ", {}

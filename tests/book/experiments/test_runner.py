@@ -172,7 +172,7 @@ def test_data_that_cannot_be_read_is_said_with_its_place(tmp_path):
     path.write_text("first")
     ready = Reader(seed=0, path=str(path)).ready()
     path.unlink()
-    way = runner._Way(store, "custom", "cpu", False, "")
+    way = runner._Way(store, "custom", "cpu", False, True, "")
     told = way.run(ready, "abc")
     assert told["kind"] == "data" and "when it was planned (ValueError)" in told["message"]
     assert told["where"].startswith("sources:hash_files:")

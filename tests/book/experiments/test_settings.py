@@ -36,8 +36,8 @@ def quick():
 
 
 # --------------------------------------------------------------------------- profiles
-WHOLE = [name for name in PROFILES if name not in ("smollm2", "at_hand")]
-"""Profiles of all chapters; one other has the model and the methods of one chapter, one has corpora
+WHOLE = [name for name in PROFILES if name not in ("smollm2", "h100", "at_hand")]
+"""Profiles of all chapters; two others have the model and methods of one chapter, one has corpora
 of its own."""
 
 
