@@ -79,7 +79,8 @@ def import_labels(
     and of two readers the agreement on turns drawn at random (F1 of spans, Cohen's kappa of turns).
 
     ``role`` is one of ``READER_ROLES``: the first reader reads all that was drawn; the second and
-    who decides read what :func:`adjudicate` gives them. Who comes later is forgotten: a new first
+    who decides read what
+    :func:`confide.labels.adjudication.write_adjudication` gives them. Who comes later is forgotten: a new first
     reading is read again anew. ``partial`` accepts turns that the first left unread in the judging
     part: they were drawn, so each counts as a secret on which a policy fails
     (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and nobody reads them a second time.

@@ -78,7 +78,7 @@ def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
 
 
 def write_label_facts(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write what :func:`about` reads."""
+    """Write what :func:`read_label_facts` reads."""
     (folder / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 

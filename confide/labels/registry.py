@@ -37,7 +37,7 @@ SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus = ?1 OR labels IN
 @contextlib.contextmanager
 def open_label_registry(told: dict[str, Any], drawn: Iterable[str]) -> Iterator[sqlite3.Connection]:
     """The registry of labels, in which what was ``drawn`` is entered once: first the policies that
-    :func:`about` says are sealed, then the turns, by what :func:`turn` says of them."""
+    the facts of the labels say are sealed, then the turns, by the hash of their text."""
     path = files.registry_folder() / "labels.sqlite"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

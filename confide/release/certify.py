@@ -401,8 +401,7 @@ def compose_promise(
     trials: int = 1,
 ) -> ComposedPromise:
     """What this run and those of ``spent`` promise together. Each of the ``trials`` among which it
-    was chosen is charged as it is, as for a search of a fixed size
-    (:func:`crtlib.accounting.searches.fixed`)."""
+    was chosen is charged as it is, as for a search of a fixed size."""
     before = spent or spending.SpentBudget(())
     events = tuple(replace(e, steps=e.steps * trials) for e in own.events)
     gamma, delta2 = before.rates(own.screening, own.gamma, own.delta2)

@@ -38,7 +38,8 @@ def selective_guarantee(
     segment after it the model is a deterministic function of it, and the noise of later segments is
     not calibrated to it. A perfect policy could redact, at epsilon = 0 (CRT, Section 2).
 
-    ``events`` are those of the phases: see :meth:`SelectivePhase.event`. The ``unit`` is a point;
+    ``events`` are those of the phases: see
+    :meth:`crtlib.training.selective.SelectivePhase.event`. The ``unit`` is a point;
     a secret that stands in k points has k times as many events.
     """
     check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATION_DESCRIPTIONS))

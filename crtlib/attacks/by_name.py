@@ -11,7 +11,7 @@ Another package adds an attack by an entry point of the group ``crtlib.attacks``
     [project.entry-points."crtlib.attacks"]
     my_attack = "my_package.my_attack"
 
-A script or notebook calls :func:`register` itself, before it asks.
+A script or notebook calls :func:`crtlib.attacks.attack.register_attack` itself, before it asks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How much of what is labelled a policy finds: for people; guarantees ask for :mod:`.rates`."""
+"""How much of what is labelled a policy finds: for people; guarantees ask for
+:mod:`crtlib.screening.rates`."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class GradientRecorder:
     @contextlib.contextmanager
     def recording(self, model: nn.Module) -> Iterator[None]:
         """While active, layers work with frozen weights and register for their output gradient;
-        it ends after the backward pass, which may compute them :attr:`again`.
+        it ends after the backward pass, which may compute them ``again``.
 
         Frozen, so that autograd does not spend a third of the backward pass on weight gradients
         that would mix the examples.

@@ -48,7 +48,8 @@ TOKENS_AT_ONCE = 4096
 
 class Phase(Protocol):
     """What :func:`crtlib.training.loop.train` asks of a phase, and what those are like that say
-    nothing else; here public and private ones, and :class:`SelectivePhase`."""
+    nothing else; here public and private ones, and
+    :class:`crtlib.training.selective.SelectivePhase`."""
 
     epoch: int
     """The epoch that it belongs to, from 1."""

@@ -137,7 +137,7 @@ def means(table: DataFrame, names: Mapping[str, str], by: Sequence[str]) -> Data
 
 
 def table_2(table: DataFrame) -> DataFrame:
-    """Inan et al., Table 2, from the runs of :func:`crtbook.leakage.table_2`: a row
+    """Inan et al., Table 2, from the runs of the leakage study: a row
     a model; a DP row is a snapshot, named by the start of its weights and its epsilon."""
     spent = table[table.metric == "epsilon"].groupby("epoch").value.max()
     start = {"random": "RanIni", "public": "PubIni"}
@@ -160,7 +160,7 @@ def _percent(table: DataFrame) -> DataFrame:
 
 
 def one_table(table: DataFrame, rows: Mapping[str, str]) -> DataFrame:
-    """The models of :func:`crtbook.leakage.one_table` side by side; ``rows`` maps
+    """The models of one training side by side; ``rows`` maps
     the keys of the runs to their names."""
     labelled = _percent(table).assign(model=lambda t: t.run.map(rows))
     return means(labelled, LOOKS["one_table"], ["model"])

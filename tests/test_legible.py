@@ -1,0 +1,139 @@
+"""What a test can see of legible code: a class has no namesake, imports stand at the top, and what
+documents name exists."""
+
+import ast
+import importlib
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("crtlib", "confide", "book/crtbook", "book/crtcourse")
+ROLE = re.compile(r":(?:func|mod|class|data|meth|attr|exc):`~?([\w.]+)`")
+TICK = re.compile(r"`((?:crtlib|confide|crtbook|crtcourse)(?:\.\w+)+)(?:\(\))?`")
+FILES = (".py", ".html", ".json", ".toml", ".csv", ".md", ".yml", ".jsonl")
+GROUPS = {"crtlib.attacks", "crtlib.corpora", "crtlib.methods", "crtlib.policies"}
+"""Entry points for other packages."""
+IMPORTS_IN_FUNCTIONS = {
+    "crtlib/__main__.py": {"confide.__main__"},  # the command, where the application is installed
+    "crtlib/__init__.py": {"crtlib.attacks.exposure", "crtlib.attacks.leakage",
+                           "crtlib.models.folder", "crtlib.studies.crt_study"},  # need PyTorch
+    "crtlib/screening/policies.py": {"crtlib.screening"},  # its taggers need PyTorch
+    "crtlib/training/noise.py": {"crtlib.training.noise_kernel"},  # needs Triton
+    "crtlib/models/pretrained.py": {"crtlib.models.smollm2"},
+}  # fmt: skip
+"""Of the library: what a function imports of ours, since a package may be missing or is slow."""
+
+
+def sources(*tops):
+    return [path for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
+
+
+def module_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[parts[0] == "book" :]).removesuffix(".__init__")
+
+
+def duplicates(trees):
+    """Public classes of one name, by where they are."""
+    places = defaultdict(list)
+    for place, tree in trees:
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(place)
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+def imports_in_functions(tree):
+    """The modules of ours that a function imports."""
+    found = set()
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for node in ast.walk(function):
+                module = getattr(node, "module", None) if isinstance(node, ast.ImportFrom) else ""
+                if module and module.split(".")[0] in ("crtlib", "confide"):
+                    found.add(module)
+    return found
+
+
+def resolves(name):
+    """Whether a dotted name is a module, or something in one, or a field of a class."""
+    parts = name.split(".")
+    for k in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:k]))
+        except ImportError:
+            continue
+        for part in parts[k:]:
+            fields = {**getattr(value, "__annotations__", {}), **vars_of(value)}
+            if part in fields:
+                return True
+            if not hasattr(value, part):
+                return False
+            value = getattr(value, part)
+        return True
+    return False
+
+
+def vars_of(value):
+    return getattr(value, "__dataclass_fields__", {}) | getattr(value, "model_fields", {})
+
+
+def test_a_public_class_has_no_namesake():
+    trees = [(module_of(p), ast.parse(p.read_text("utf-8"))) for p in sources("crtlib", "confide")]
+    assert duplicates(trees) == {}
+
+
+def test_two_classes_of_one_name_are_seen():
+    trees = [(name, ast.parse("class Answer: ...")) for name in ("a", "b")]
+    assert duplicates(trees) == {"Answer": ["a", "b"]}
+
+
+def test_the_library_imports_at_the_top():
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in sources("crtlib")
+        if (names := imports_in_functions(ast.parse(path.read_text("utf-8"))))
+    }
+    assert found.keys() <= IMPORTS_IN_FUNCTIONS.keys()
+    assert all(names <= IMPORTS_IN_FUNCTIONS[path] for path, names in found.items()), found
+
+
+def test_an_import_in_a_function_is_seen():
+    tree = ast.parse("def f():\n    from crtlib.text import records\n    return records")
+    assert imports_in_functions(tree) == {"crtlib.text"}
+
+
+@pytest.mark.parametrize("top", PACKAGES)
+def test_every_role_names_something(top):
+    dead = []
+    for path in sources(top):
+        text, module = path.read_text("utf-8"), module_of(path)
+        if module == "crtlib.training.noise_kernel":  # needs Triton
+            continue
+        classes = [n.name for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)]
+        for name in ROLE.findall(text):
+            places = [name, f"{module}.{name}"]
+            places += [f"{module}.{owner}.{name}" for owner in classes]
+            if not any(resolves(place) for place in places):
+                dead.append(f"{path.relative_to(ROOT)}: {name}")
+    assert dead == []
+
+
+def test_every_dotted_name_of_a_page_is_something():
+    pages = [*ROOT.glob("*.md"), ROOT / "docs/architecture.md", *(ROOT / "book").rglob("*.md")]
+    dead = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in pages
+        if page.name != "CHANGELOG.md"  # which names what went
+        for name in TICK.findall(page.read_text("utf-8"))
+        if name not in GROUPS and not name.endswith(FILES) and not resolves(name)
+    ]
+    assert dead == []
+
+
+def test_a_name_that_is_gone_is_seen():
+    assert resolves("crtlib.accounting.ledger.epsilon") and resolves("crtlib.text.records.Point.id")
+    assert not resolves("crtlib.accounting.searches.fixed")
