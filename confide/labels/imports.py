@@ -80,13 +80,13 @@ def import_labels(
 
     ``role`` is one of ``READER_ROLES``: the first reader reads all that was drawn; the second and
     who decides read what
-    :func:`confide.labels.adjudication.write_adjudication` gives them. Who comes later is forgotten: a new first
-    reading is read again anew. ``partial`` accepts turns that the first left unread in the judging
-    part: they were drawn, so each counts as a secret on which a policy fails
+    :func:`confide.labels.adjudication.write_adjudication` gives them. Who comes later is forgotten:
+    a new first reading is read again anew. ``partial`` accepts turns that the first left unread in
+    the judging part: they were drawn, so each counts as a secret on which a policy fails
     (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and nobody reads them a second time.
     Raises ``ValueError`` naming file and task: a changed text, a span outside it or with another
-    value, overlapping spans of two kinds, an unknown kind or task, unread turns. No text is quoted.
-    """
+    value, overlapping spans of two kinds, an unknown kind or task, unread turns. No text is
+    quoted."""
     about, tasks = read_label_facts(folder), {t.task: t for t in read_tasks(folder)}
     check_label_corpus(corpus, about)
     if role not in READER_ROLES:
