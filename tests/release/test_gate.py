@@ -314,7 +314,7 @@ def test_few_places_say_what_something_may_know():
     }  # fmt: skip
     assert found - {"release/gate.py", "release/source_fold.py"} == PLACES
     writers = {str(p.relative_to(home)) for p in home.rglob("*.py") if "Release(" in p.read_text()}
-    assert writers == {"release/gate.py", "experiments/record.py"}
+    assert writers == {"release/gate.py", "training/training_record.py"}
 
 
 def test_the_verifier_is_short_and_needs_no_torch():
