@@ -37,15 +37,16 @@ SELECT t.corpus, a.kind, COUNT(*),
       (SELECT COUNT(*) FROM known n WHERE n.text = t.text AND n.kind = a.kind)) FROM texts o
 JOIN known a ON a.text = o.text JOIN known b ON b.unit = a.unit JOIN texts t ON t.text = b.text
 WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind
-ORDER BY a.kind IN ('named', 'owned', 'lone', 'said')
+ORDER BY a.kind IN ('spoken', 'speakers', 'owners', 'compared', 'named', 'owned', 'lone', 'said')
 """
 LINES_SQL = "SELECT content FROM lines ORDER BY n"
 TEXT_OF_CORPUS_SQL = "(SELECT text FROM texts WHERE corpus = ?)"
-OWNERSHIP_KINDS = ("named", "owned", "lone", "said")
-"""Kinds of units that say whose the others are, and make no two texts the same."""
-RARE_UNITS_SQL = "SELECT 1 FROM known WHERE text = ? AND kind IN ('rare', 'stretch')"
-"""Whether it is known which short messages of a text are rare: one that crtlib 0.3 entered is known
-as it was then, until somebody reads it again."""
+OWNERSHIP_KINDS = ("spoken", "speakers", "owners", "compared", "named", "owned", "lone", "said")
+"""Kinds of units that say whose the others are, and make no two texts the same; the last four are
+those of before 0.4, which nothing asks for any more."""
+SPOKEN_UNITS_SQL = "SELECT 1 FROM known WHERE text = ? AND kind = 'spoken'"
+"""Whether it is known who said what in a text: one that an older crtlib entered is known as it was
+then, until somebody reads it again."""
 COPY_KEEPING_METHODS = frozenset(
     ("dpsgd", "user_dpsgd", "jft", "selective", "sgd", "plan", "lp_weighted")
 )

@@ -60,10 +60,17 @@ def read_history(
 
 
 def _has_same_people(shared: Counter[str]) -> bool:
-    """Whether two texts that share so many units of a kind name their people, and give each the
-    conversations, and the messages that one person alone says, that the other gives him."""
-    alike = shared["dialogue"] == shared["owned"] and shared["lone"] == shared["said"]
-    return bool(shared["named"]) and alike
+    """Whether two texts that share so many units of a kind name all their people, and each
+    conversation and each message in both has exactly the same people in the one as in the other.
+    What cannot be compared, as it was entered by an older crtlib, is too much, or was left by a
+    screening, has others.
+
+    Guarantee:
+        A second person in one of the texts is no reason to pass a message over. Test:
+        ``tests/release/test_same_people.py::test_a_second_speaker_makes_nobody_the_same``.
+    """
+    same = shared["dialogue"] == shared["owners"] and shared["spoken"] == shared["speakers"]
+    return bool(shared["compared"]) and same
 
 
 # --------------------------------------------------------------------------- what was spent

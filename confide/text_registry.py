@@ -14,8 +14,8 @@ from confide.odometer_lines import (
     LEAST_SHARE,
     LEAST_SHARED_MESSAGES,
     OWNERSHIP_KINDS,
-    RARE_UNITS_SQL,
     RELATED_TEXTS_SQL,
+    SPOKEN_UNITS_SQL,
     TEXT_OF_CORPUS_SQL,
     OdometerEntry,
     _open_connection,
@@ -45,8 +45,8 @@ class Registry:
         """Know the corpus with this hash again by its ``units``: kind and content of each."""
         with _open_transaction(self.path) as base:
             row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
-            if row and base.execute(RARE_UNITS_SQL, row).fetchone():
-                return  # else it is new, or was entered by crtlib 0.3, which knew less
+            if row and base.execute(SPOKEN_UNITS_SQL, row).fetchone():
+                return  # else it is new, or was entered by an older crtlib, which knew less
             if row is None:
                 base.execute("INSERT INTO texts (corpus) VALUES (?)", (corpus,))
                 row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()

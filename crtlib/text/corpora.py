@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
@@ -36,6 +36,9 @@ SHORT_TALK_CHARACTERS, LONG_MESSAGE_CHARACTERS = 40, 80
 """Characters below which a conversation is known by its id as well (many people say "thanks"), and
 from which on a message is known by itself: of Schema-Guided Dialogue's development part one in 900
 such messages stands in its training part, too, of those of 40 one in 43."""
+MOST_CONVERSATIONS_OF_A_MESSAGE = 4
+"""A long message that more conversations have, of more than one person, is somebody's standing
+phrase and makes no two texts the same; an export that has each message twice is known by all."""
 MAX_IDENTIFYING_MESSAGES = 1 << 17
 """Messages by which a text is known, at most: those with the smallest hashes, of any text."""
 
@@ -156,17 +159,16 @@ def hash_text_as_read(path: str | os.PathLike) -> str:
 def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     """The units by which a registry knows a text again, the kind and SHA-256 of each: all its
     conversations; where they are no simulation's also its people, where they have names, and its
-    messages, which stay when the text is cut in another way: long ones that only one conversation
-    has, short ones, and of these those that only one conversation has ("rare"); stretches of short
-    ones, each after the other, that only one conversation has; whose messages are; and that all its
-    people are named, if they are. A screened folder has those of the text that was screened as
-    well."""
+    messages, which stay when the text is cut in another way: long ones that at most
+    ``MOST_CONVERSATIONS_OF_A_MESSAGE`` conversations or one person have, short ones, and of these
+    those that only one conversation has ("rare"); stretches of short ones, each after the other,
+    that only one conversation has; and whose conversations and messages are
+    (:class:`_OwnersOfText`). A screened folder has those of the text that was screened as well."""
     raw = not screened_folder.is_screened_folder(corpus)
     if not raw:
         yield from screened_folder.read_registry_units(corpus)
     made: tuple[str, ...] = ()
-    said, named = dict[str, tuple[bool, int, str]](), raw
-    stretches = Counter[str]()
+    said, stretches, owners = dict[str, tuple[bool, int, str]](), Counter[str](), _OwnersOfText()
     for d in read_dialogues(corpus):
         if customersim.is_simulated(d):
             made += (f"{d.id.partition('-')[0]}-",)
@@ -174,23 +176,17 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
         brief = sum(len(t.text) for t in d.turns) < SHORT_TALK_CHARACTERS
         talk = hash_text(f"{d.id} {d.user} {content}" if brief else content)
         yield "dialogue", talk
-        yield "owned", hash_text(f"{talk} {d.user}")
-        named &= d.user not in ("", d.id)
+        texts = [normalise_text(t.text) for t in d.turns]
+        hashes = {hash_text(text): len(text) >= LONG_MESSAGE_CHARACTERS for text in texts}
+        owners.add(d, talk, hashes)
         if d.id.startswith(made):
             continue
         if d.user and d.user != d.id:
             yield "user", hash_text(d.user)
-        texts = {normalise_text(t.text) for t in d.turns}
-        for text in texts:
-            _, times, user = said.get(name := hash_text(text), (False, 0, d.user))
-            said[name] = (
-                len(text) >= LONG_MESSAGE_CHARACTERS,
-                times + 1,
-                user if user == d.user else "",
-            )
-        stretches.update(
-            map(hash_text, _short_message_stretches([normalise_text(t.text) for t in d.turns]))
-        )
+        for name, long in hashes.items():
+            _, times, user = said.get(name, (long, 0, d.user))
+            said[name] = long, times + 1, user if user == d.user else ""
+        stretches.update(map(hash_text, _short_message_stretches(texts)))
         if len(said) > 2 * MAX_IDENTIFYING_MESSAGES:
             said = {name: said[name] for name in sorted(said)[:MAX_IDENTIFYING_MESSAGES]}
         if len(stretches) > 2 * MAX_IDENTIFYING_MESSAGES:
@@ -199,18 +195,58 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
             )
     for name in sorted(said)[:MAX_IDENTIFYING_MESSAGES]:
         long, times, user = said[name]
+        if long and (times <= MOST_CONVERSATIONS_OF_A_MESSAGE or user):
+            yield "message", name
         if not long:
             yield "short", name
-        if times == 1:
-            yield "message" if long else "rare", name
-        if user:
-            yield "lone", name
-            yield "said", hash_text(f"{name} {user}")
+            if times == 1:
+                yield "rare", name
     for name in sorted(stretches)[:MAX_IDENTIFYING_MESSAGES]:
         if stretches[name] == 1:
             yield "stretch", name
-    if named:
-        yield "named", ""
+    yield from owners.units(raw)
+
+
+class _OwnersOfText:
+    """Of each conversation and each message of a text who has it, for whether two texts are of the
+    same people.
+
+    Units: "spoken" is a message, and "speakers" the message with all who have it; "owners" is a
+    conversation ("dialogue") with all who have it; "compared" says that all of them are there, and
+    all people are named. What a screening left of a message is "spoken" without "speakers", so
+    that a text which shares it is not taken for one of the same people.
+
+    Guarantee:
+        Two texts in which a shared conversation or message has other people differ in "owners" or
+        "speakers": ``tests/release/test_same_people.py``.
+    """
+
+    def __init__(self) -> None:
+        self.talks, self.messages = dict[str, set[str]](), dict[str, set[str]]()
+        self.named = self.whole = True
+
+    def add(self, d: Dialogue, talk: str, messages: Iterable[str]) -> None:
+        """Take a conversation, by the hashes of what it is and of what is said in it."""
+        self.named &= d.user not in ("", d.id)
+        for known, names in ((self.talks, (talk,)), (self.messages, messages)):
+            for name in names:
+                known.setdefault(name, set()).add(d.user)
+            if len(known) > 2 * MAX_IDENTIFYING_MESSAGES:
+                self.whole = False
+                for name in sorted(known)[MAX_IDENTIFYING_MESSAGES:]:
+                    del known[name]
+
+    def units(self, raw: bool) -> Iterator[tuple[str, str]]:
+        """Kind and hash of each: of a text that is ``raw``, or of what a screening left of one."""
+        self.whole &= max(len(self.talks), len(self.messages)) <= MAX_IDENTIFYING_MESSAGES
+        for kind, known in (("owners", self.talks), ("speakers", self.messages)):
+            for name in sorted(known)[:MAX_IDENTIFYING_MESSAGES]:
+                if kind == "speakers":
+                    yield "spoken", name
+                if raw:
+                    yield kind, hash_text(json.dumps([name, *sorted(known[name])]))
+        if raw and self.named and self.whole:
+            yield "compared", ""
 
 
 def _short_message_stretches(texts: Sequence[str]) -> set[str]:

@@ -262,7 +262,7 @@ def test_a_word_that_two_people_own_in_two_texts_makes_them_others(tmp_path):
     related(whole, flat)
     names = [corpora.hash_corpus(path) for path in (whole, flat)]
     shared = text_registry.Registry(text_registry.registry_home()).related(names[0])[names[1]]
-    assert shared["owned"] == shared["dialogue"] == 1 and shared["named"]
+    assert shared["owners"] == shared["dialogue"] == 1 and shared["compared"]
     assert not spending._has_same_people(shared)
 
 

@@ -1,0 +1,105 @@
+"""By what the registry of a person knows a text again, and what a certificate says of it."""
+
+import random
+
+from confide import text_registry
+from confide.release import certify
+from confide.reports import sentences
+from confide.training import train_on_corpus
+from crtlib.text import corpora, jsonl
+from crtlib.text.records import Dialogue, Turn
+
+SMALL = {"method": "dpsgd", "width": 2, "epochs": 1, "epsilon": 3.0, "delta": 1e-4}
+WORDS = [
+    "order",
+    "box",
+    "late",
+    "blue",
+    "name",
+    "card",
+    "door",
+    "bill",
+    "post",
+    "lost",
+    "kind",
+    "parcel",
+]
+
+
+def long_messages(seed, number):
+    """So many messages of more than 80 characters, each its own."""
+    coin = random.Random(seed)
+    return [" ".join([*coin.choices(WORDS, k=18), f"{seed}-{k}"]) for k in range(number)]
+
+
+def write(path, talks, user=""):
+    """A text of conversations, of nobody who is named or of one person."""
+    jsonl.write_jsonl(
+        [
+            Dialogue(f"{path.stem}-{k}", user, tuple(Turn("USR", text) for text in texts))
+            for k, texts in enumerate(talks)
+        ],
+        path,
+    )
+    return path
+
+
+def related(*paths):
+    """What the registry finds of the first text in common with each of the others."""
+    registry = text_registry.Registry(text_registry.registry_home())
+    names = [corpora.hash_corpus(path) for path in paths]
+    for path, name in zip(paths, names, strict=True):
+        registry.register(name, corpora.hash_registry_units(path))
+    found = registry.related(names[0])
+    return [found.get(name) for name in names[1:]]
+
+
+def two_queues(home):
+    """Each ticket stands in the first export twice, and has one answer more in the second."""
+    tickets = [long_messages(f"t{k}", 2) for k in range(30)]
+    january = tickets + [[*texts, "Moved to queue B."] for texts in tickets]
+    february = [[*texts, *long_messages(f"a{k}", 1)] for k, texts in enumerate(tickets)]
+    return write(home / "january.jsonl", january), write(home / "february.jsonl", february)
+
+
+def test_an_export_that_has_each_long_message_twice_is_known(tmp_path):
+    """All long messages of February stood in January, and its certificate counted February alone
+    and said that no earlier run was known, as far as messages of 80 characters or more tell."""
+    texts = two_queues(tmp_path)
+    (found,) = related(*texts)
+    assert found and found["message"] == 60
+    for text in texts:
+        train_on_corpus.train(text, out=tmp_path / text.stem, **SMALL)
+    trained = certify.read_certifiable_run(tmp_path / "february")
+    value = certify.collect_certificate_parts(trained)
+    assert value["spent_before"]["runs"] == 1
+
+
+def test_a_standing_phrase_makes_no_two_texts_the_same(tmp_path):
+    """What an agent says to everybody, and a text of another desk says to everybody, too."""
+    phrase, few = long_messages("phrase", 1), corpora.MOST_CONVERSATIONS_OF_A_MESSAGE
+    one, two = ([long_messages(f"{n}{k}", 1) + phrase for k in range(9)] for n in "ab")
+    texts = write(tmp_path / "one.jsonl", one), write(tmp_path / "two.jsonl", two)
+    assert related(*texts) == [None]
+    first = write(tmp_path / "few.jsonl", one[:few])
+    (found,) = related(first, write(tmp_path / "also.jsonl", two[:few]))
+    assert found and found["message"] == 1
+    own = write(tmp_path / "own.jsonl", one, "ann")  # her own words, however often
+    (found,) = related(own, write(tmp_path / "hers.jsonl", two, "ann@x.org"))
+    assert found and found["message"] == 1
+
+
+def test_the_page_says_by_what_a_text_is_known(tmp_path):
+    """It said that all messages of 80 characters or more are."""
+    text = write(tmp_path / "one.jsonl", [long_messages(k, 2) for k in range(30)])
+    train_on_corpus.train(text, out=tmp_path / "m", **SMALL)
+    value = certify.write_certificate(tmp_path / "m", tmp_path / "page.html", copies=())
+    said = " ".join(sentences.select_sentences(value)["O9n"])
+    for compared in (
+        f"conversation of {corpora.SHORT_TALK_CHARACTERS} characters or more",
+        f"message of {corpora.LONG_MESSAGE_CHARACTERS} characters or more",
+        f"at most {corpora.MOST_CONVERSATIONS_OF_A_MESSAGE} conversations, or one person, have",
+        f"{corpora.MAX_IDENTIFYING_MESSAGES:,} messages",
+        "Nothing else is compared",
+    ):
+        assert compared in said
