@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from confide import odometer, odometer_lines, spending, text_registry
 from confide.labels import registry
 from confide.release import file_sources, gate, seal, source_fold
+from confide.release.assumptions import assume_of_earlier_texts, assume_of_labels
 from confide.release.limits import judge_limits
 from confide.release.source_fold import FilesPromise
 from confide.reports import bands, certificate_pages, model_card
@@ -526,7 +527,12 @@ def collect_certificate_parts(
             {"of": d.of, "value": d.value, "bits": float(round_up_to_figures(d.bits))}
             for d in (*fold.declared, *declare_report_counts(evidence))
         ],
-        "assumed": [*fold.assumed, *assumed_of_earlier(spent)],
+        "assumed": [
+            *fold.assumed,
+            *assumed_of_earlier(spent),
+            *assume_of_earlier_texts(spent.private, record["corpus"]["sha256"]),
+            *(assume_of_labels(record) if own.kind == BAYESIAN_KIND else ()),
+        ],
         "searched": {"trials": record["searched"]["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
         # A line's own hash tells of the text to who knows the rest of it: it leaves keyed.

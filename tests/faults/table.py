@@ -1216,6 +1216,12 @@ ASSUMED = rows(
 ) + rows(
     "confide.release.certify",
     "release/test_what_is_assumed.py",
+    ("the JSON says nothing of labels that nobody drew", "collect_certificate_parts",
+     "*(assume_of_labels(record) if own.kind == BAYESIAN_KIND else ()),", "",
+     "test_that_labels_which_came_with_the_text_are_like_the_rest_is_in_the_json"),
+    ("a promise with earlier texts is said without its condition", "collect_certificate_parts",
+     '*assume_of_earlier_texts(spent.private, record["corpus"]["sha256"]),', "",
+     "test_every_word_of_a_promise_with_earlier_texts_carries_its_condition"),
     ("what earlier models assumed is forgotten", "collect_certificate_parts",
      "*assumed_of_earlier(spent)", "",
      "test_a_policy_of_a_file_was_not_made_from_the_text"),

@@ -7,13 +7,13 @@ import re
 import pytest
 
 from confide.release import certify, file_sources, gate, limits, seal, verify
-from confide.reports import bands, certificate_pages
+from confide.reports import bands, certificate_pages, model_card
 from confide.training import train_on_corpus
 from crtlib.accounting import guess_bounds
 from crtlib.intervals import round_up_to_figures, to_decimal
 from crtlib.screening import policies
 from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
-from crtlib.text import data_points, jsonl, records
+from crtlib.text import customersim, data_points, jsonl, records
 from crtlib.text.records import Dialogue, Turn
 
 SMALL = {"method": "crt", "width": 2, "epochs": 1, "epsilon": 3.0, "delta": 1e-4}
@@ -212,3 +212,57 @@ def test_counts_of_a_report_are_declared_with_their_bits(tmp_path, run):
 def test_every_count_has_one_band_that_no_text_decides():
     for count in [*range(2_000), 10**6 - 1, 10**6, bands.MAX_PASSAGES - 1]:
         assert bands.band_in_words(bands.count_band(count)) in bands.list_band_names()
+
+
+# --------------------------------------------------------------------------- earlier texts, labels
+def weekly_exports(home):
+    """Each message of people who have names stands four times in the first text, and once in the
+    second."""
+    said = [(f"ann{k}@x.org", f"order {k} of the month came late") for k in range(60)]
+    texts = home / "january.jsonl", home / "february.jsonl"
+    for path, copies in zip(texts, (4, 1), strict=True):
+        talks = [
+            Dialogue(f"{path.stem}-{n}-{k}", who, (Turn("USR", text),))
+            for n in range(copies)
+            for k, (who, text) in enumerate(said)
+        ]
+        jsonl.write_jsonl(talks, path)
+    return texts
+
+
+def test_every_word_of_a_promise_with_earlier_texts_carries_its_condition(tmp_path):
+    """The epsilon "of this model and 1 earlier ... together" was said without a condition by all
+    but the page: 4.29, where a message that stood four times there has 15."""
+    january, february = weekly_exports(tmp_path)
+    settings = SMALL | {"method": "dpsgd", "delta": 1e-5, "card": model_card.render_model_card}
+    train_on_corpus.train(january, out=tmp_path / "m1", **settings)
+    made = train_on_corpus.train(february, out=tmp_path / "m2", **settings)
+    value, page = certified(tmp_path / "m2", tmp_path / "m2.html", audience="officer")
+    said = "a message of this text was one message of each earlier text"
+    assert value["spent_before"]["runs"] == 1 and value["assumed"] == [said]
+    assert "if a message of this text was one message of theirs" in page
+    assert "The text was read as" not in page
+    for words in (
+        made.promise,
+        made.lines[-1],
+        (tmp_path / "m2" / "guarantee.txt").read_text(),
+        (tmp_path / "m2" / "README.md").read_text(),
+    ):
+        assert f"; assumed: {said}" in words
+    again = train_on_corpus.train(january, out=tmp_path / "m3", **settings | {"epsilon": 2.0})
+    assert said in again.promise  # of February
+    value, _ = certified(tmp_path / "m1", tmp_path / "m1.html")
+    assert value["assumed"] == []
+
+
+def test_that_labels_which_came_with_the_text_are_like_the_rest_is_in_the_json(tmp_path):
+    """The page said "which we did not draw; we assume that they are like the rest", and ``assumed``
+    was empty."""
+    text = tmp_path / "c.jsonl"
+    jsonl.write_jsonl(customersim.simulate_corpus(60, 3, "paper"), text)
+    made = train_on_corpus.train(text, out=tmp_path / "m", policy="regex:customersim", **SMALL)
+    value, page = certified(tmp_path / "m", tmp_path / "m.html", audience="officer")
+    assert value["labels"]["drawn"] == "given"
+    assert value["assumed"] == ["the labels, which nobody drew for this, are like the rest"]
+    assert "we assume that they are like the rest" in page and "The text was read as" not in page
+    assert f"; assumed: {value['assumed'][0]}" in made.promise
