@@ -24,9 +24,17 @@ from confide.odometer_lines import (
     _read_lines,
 )
 from crtlib import files
+from crtlib.text import corpora
 
 # --------------------------------------------------------------------------- the registry
 registry_home = files.registry_folder
+
+
+def register_text(corpus: str | os.PathLike[str]) -> str:
+    """Have the registry of the user know the text in a file or folder again; its hash."""
+    sha = corpora.hash_corpus(corpus)
+    Registry(registry_home()).register(sha, corpora.hash_registry_units(corpus))
+    return sha
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, Field, StrictInt
 
+from confide import text_registry
 from confide.labels.adjudication import (
     _disputed_turns,
     _read_label_rows,
@@ -153,6 +154,7 @@ def import_labels(
         pq.write_table(pa.Table.from_pylist(rows, LABEL_SCHEMA), part / "labels.parquet")
         write_label_facts(part, about)
     if judge:
+        text_registry.register_text(corpus)
         register_judged_pairs(
             about, about["corpus"], [("", "")], (hash_turn_text(t.text) for t in judge)
         )

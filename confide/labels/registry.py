@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from confide import text_registry
 from confide.labels.label_tasks import (
     LABEL_TEMPLATES,
     SECONDS_PER_TURN,
@@ -28,9 +30,10 @@ CREATE TABLE IF NOT EXISTS judged (labels TEXT, pi TEXT, pi_c TEXT, corpus TEXT,
 """
 
 JUDGED_PAIRS_SQL = """
-SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus = ?1 OR labels IN
- (SELECT a.labels FROM drawn a JOIN drawn b USING (task)
-  WHERE b.labels = ?2 OR b.labels IN (SELECT labels FROM judged WHERE corpus = ?1))
+WITH texts AS (SELECT value FROM json_each(?1)),
+ judging AS (SELECT labels FROM judged WHERE corpus IN texts UNION SELECT ?2)
+SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus IN texts OR labels IN
+ (SELECT a.labels FROM drawn a JOIN drawn b USING (task) WHERE b.labels IN judging)
 """
 
 
@@ -61,12 +64,19 @@ def register_judged_pairs(
 ) -> int:
     """Note in the registry that the labels of which ``told`` says judge these pairs of policies,
     each named by a hash, on a corpus; how many pairs they have judged so far, as have others that
-    share a turn with them, and all sets of this corpus: who draws many may choose, so a set that
-    was read (of which the pair is ("", "")) and judges nothing counts as one."""
+    share a turn with them, and all sets of this corpus, or of one with the same conversations,
+    people or messages (:meth:`confide.text_registry.Registry.related`): who draws many may choose,
+    so a set that was read (of which the pair is ("", "")) and judges nothing counts as one.
+
+    Guarantee:
+        A text with other ids and other names of people is the same text. Test:
+        ``tests/release/test_text_registry.py::test_draws_from_one_text_under_other_names_count``.
+    """
+    texts = text_registry.Registry(text_registry.registry_home()).related(corpus)
     with open_label_registry(told, drawn) as base:
         every = [(told["labels"], *row, corpus) for row in rows]
         base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", every)
-        found = base.execute(JUDGED_PAIRS_SQL, (corpus, told["labels"])).fetchall()
+        found = base.execute(JUDGED_PAIRS_SQL, (json.dumps([*texts]), told["labels"])).fetchall()
     judging = {name for name, pi, _ in found if pi} | {told["labels"]}
     return sum(bool(pi) or name not in judging for name, pi, _ in found)
 

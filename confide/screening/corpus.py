@@ -26,6 +26,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from confide import text_registry
 from confide.labels import adjudication, judged_turns, label_tasks, registry
 from crtlib.checks import check_choice
 from crtlib.files import StrPath
@@ -290,7 +291,7 @@ def screen_corpus(
     if judges:
         found = counter.rates(judged=about["judged"])
     else:
-        found = count_corpus_labels(counter, corpora.hash_corpus(corpus), pair)
+        found = count_corpus_labels(counter, corpus, pair)
     summary = _screening_summary(corpus, tally, found, shifts, about)
     private = {"decided": decided, "sizes": corpora.max_points_per_unit(corpus)}
     return ScreeningOutcome(
@@ -360,6 +361,7 @@ def judge_policies(
     left = [t for t in adjudication.list_unread_tasks(folder) if t.task not in late]
     counter.add_unread(label_tasks.points_of_tasks(left))
     one, other = pair.hashes()
+    text_registry.register_text(corpus)
     judged = judged_turns.record_judged_pair(folder, pi=one, pi_c=other, corpus=about["corpus"])
     given = {"judged": judged, "drawn": "at_random", "sha256": about["labels"]}
     given |= {"others": about.get("others", 0)} | ({"unread": len(left)} if left else {})
@@ -371,15 +373,16 @@ def judge_policies(
 
 
 def count_corpus_labels(
-    counter: rates.RateCounter, corpus: str, pair: PolicyPair
+    counter: rates.RateCounter, corpus: StrPath, pair: PolicyPair
 ) -> rates.PolicyRates:
-    """Note in the registry that the labels which a text with this hash brings, those that were
-    counted, judge a pair of policies; the rates, as they are after all pairs that were judged on
-    this text so far, this one included."""
+    """Note in the registry that the labels which a text brings, those that were counted, judge a
+    pair of policies; the rates, as they are after all pairs that were judged on this text so far,
+    this one included."""
+    sha = text_registry.register_text(corpus)
     said = sorted(counter.said)  # who edits its labels judges anew
     name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
     drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
-    judged = registry.register_judged_pairs({"labels": name}, corpus, [pair.hashes()], drawn)
+    judged = registry.register_judged_pairs({"labels": name}, sha, [pair.hashes()], drawn)
     return without_bounds_if_from_file(counter.rates(judged=judged), pair.names)
 
 

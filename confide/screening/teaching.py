@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from confide import text_registry
 from confide.labels.adjudication import list_unread_tasks
 from confide.labels.judged_turns import read_labelled_points, record_judged_pair
 from confide.labels.label_tasks import LabelTask, points_of_tasks, read_label_facts
@@ -118,6 +119,7 @@ def teach_tagger(
         by = about["by"]
         known = json.dumps([options, outputs.hash_inputs(inputs)])
         name = hashlib.sha256(known.encode()).hexdigest()
+        text_registry.register_text(corpus)
         for which in (name, f"{name} pi_c"):  # each is judged alone
             judged = record_judged_pair(folders[0], pi=which, pi_c=which, corpus=about["corpus"])
         others = list(read_labelled_points(corpus, folders[0], part="judge", unit=unit))

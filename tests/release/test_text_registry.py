@@ -1,10 +1,13 @@
 """By what the registry of a person knows a text again, and what a certificate says of it."""
 
+import json
 import random
 
 from confide import text_registry
+from confide.labels import drawing, imports, label_tasks, registry
 from confide.release import certify
-from confide.reports import sentences
+from confide.reports import screening_page, sentences
+from confide.screening.corpus import ScreeningOptions
 from confide.training import train_on_corpus
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Turn
@@ -103,3 +106,45 @@ def test_the_page_says_by_what_a_text_is_known(tmp_path):
         "Nothing else is compared",
     ):
         assert compared in said
+
+
+# --------------------------------------------------------------------------- labels
+def labelled(home, name, user):
+    """How many pairs have judged so far, after a draw of five turns from one text of sixty people,
+    whose conversations and people are called by ``name``, was read and judged a pair."""
+    text, folder = home / f"{name}.jsonl", home / f"labels-{name}"
+    talks = [
+        Dialogue(
+            f"{name}-{k}", user.format(k), (Turn("USR", f"order {k}: my number is 555-{k:04d}"),)
+        )
+        for k in range(60)
+    ]
+    jsonl.write_jsonl(talks, text)
+    seed = sum(map(ord, name))
+    drawing.draw_label_tasks(text, folder, turns=5, seed=seed, forms=["jsonl"])
+    page = {"schema": "crtlib/labels/1", "labels": label_tasks.read_label_facts(folder)["labels"]}
+    tasks = []
+    for t in label_tasks.read_tasks(folder):
+        number = {"kind": "id", "start": t.text.index("555-"), "end": len(t.text)}
+        tasks.append({"task": t.task, "done": True, "secrets": [number]})
+    (home / "read.json").write_text(json.dumps(page | {"annotator": "ann", "tasks": tasks}))
+    imports.import_labels(text, home / "read.json", folder)
+    out, options = home / f"screened-{name}", ScreeningOptions("regex:customersim", "everything")
+    screening_page.screen_into_folder(text, out, options, labels=folder)
+    return json.loads((out / "private" / "summary.json").read_text())["labels"]["judged"]
+
+
+def test_draws_from_one_text_under_other_names_count(tmp_path):
+    """Six draws of one text whose conversations and people were called otherwise each time: each
+    judged "1", the bounds were 36 to 58 %, and the kindest was certified."""
+    assert labelled(tmp_path, "a", "ann{}@x.org") == 1
+    assert labelled(tmp_path, "b", "customer {}") == 2
+    assert labelled(tmp_path, "c", "") == 3
+    folder = label_tasks.read_label_facts(tmp_path / "labels-a")
+    told = {"labels": folder["labels"]}
+    assert registry.register_judged_pairs(told, folder["corpus"]) == 3  # of the first, by now
+
+
+def test_draws_from_a_text_of_strangers_do_not_count(tmp_path):
+    registry.register_judged_pairs({"labels": "others"}, "c" * 64, [("p", "q")], ["another turn"])
+    assert labelled(tmp_path, "a", "ann{}@x.org") == 1
