@@ -78,14 +78,42 @@ def prepare_odometer(
         elif head[0] != corpus:
             _refuse_other_corpus(path.parent, head[0], corpus)
         if registry is not None:
-            known = [_shared_fields(e) for e in registry.entries() if e.corpus == corpus]
-            for line in map(_shared_fields, _parse_entries(r[0] for r in base.execute(LINES_SQL))):
-                if line in known:
-                    known.remove(line)
-                else:
-                    _append_line(registry.path, line)
+            lines = _parse_entries(r[0] for r in base.execute(LINES_SQL))
+            _enter_in_registry(lines, corpus, registry)
     with contextlib.suppress(FileNotFoundError):
         os.replace(path.parent / OLD_LEDGER_FILE, path.parent / f"{OLD_LEDGER_FILE}.imported")
+
+
+def _enter_in_registry(lines: Sequence[OdometerEntry], corpus: str, registry: Registry) -> None:
+    """Add to the registry the lines of an odometer of a corpus that it lacks."""
+    known = [_shared_fields(e) for e in registry.entries() if e.corpus == corpus]
+    for line in map(_shared_fields, lines):
+        if line in known:
+            known.remove(line)
+        else:
+            _append_line(registry.path, line)
+
+
+def enter_other_odometers(folders: Sequence[Path], corpus: str, registry: Registry) -> None:
+    """Add to the registry what other odometers of a corpus list, as a backup, or that of a branch:
+    what was spent is what all of them say together. Nothing is written to them.
+
+    Raises ``ValueError`` for one that is broken, and names it.
+
+    Guarantee:
+        Of several odometers of a text beside it no run is passed over. Test:
+        ``tests/accounting/test_odometer.py::test_all_odometers_of_a_text_beside_it_count``.
+    """
+    for folder in folders:
+        try:
+            lines = read_entries(folder)
+        except ValueError as error:
+            said = str(error).removeprefix("odometer: ")
+            raise ValueError(
+                f"odometer: {folder} is of this text, too, and cannot be read ({said}); what it "
+                "lists is not known: restore it, or move it away if its runs are listed elsewhere"
+            ) from None
+        _enter_in_registry(lines, corpus, registry)
 
 
 def read_entries(folder: str | os.PathLike[str]) -> list[OdometerEntry]:
@@ -167,17 +195,29 @@ def strike_run(
 
 
 def find_odometer(corpus: str | os.PathLike[str], sha: str) -> Path:
-    """The odometer of the corpus with this hash, among those beside ``corpus``; where there is
-    none, the folder that would be it. One in which nothing was entered yet is anybody's."""
-    path = Path(corpus).resolve()
-    for folder in sorted(path.parent.glob(f"*{ODOMETER_SUFFIX}")):
-        if _stored_corpus_hash(folder) == sha:
-            return folder
-    own = path.with_name(
-        path.name + ODOMETER_SUFFIX
-    )  # of another text, where the file has changed since
+    """The odometer of the corpus with this hash, among those beside ``corpus``, of several that
+    with its name, or the first; where there is none, the folder that would be it. One in which
+    nothing was entered yet is anybody's."""
+    if found := find_odometers(corpus, sha):
+        return found[0]
+    own = _own_odometer(corpus)  # of another text, where the file has changed since
     free = _stored_corpus_hash(own) in (None, sha) and not (own / OLD_LEDGER_FILE).exists()
-    return own if free else path.with_name(f"{path.name}-{sha[:8]}{ODOMETER_SUFFIX}")
+    return (
+        own if free else own.with_name(f"{Path(corpus).resolve().name}-{sha[:8]}{ODOMETER_SUFFIX}")
+    )
+
+
+def find_odometers(corpus: str | os.PathLike[str], sha: str) -> list[Path]:
+    """All odometers of the corpus with this hash beside ``corpus``, first that with its name."""
+    own = _own_odometer(corpus)
+    beside = sorted(own.parent.glob(f"*{ODOMETER_SUFFIX}"), key=lambda path: (path != own, path))
+    return [folder for folder in beside if _stored_corpus_hash(folder) == sha]
+
+
+def _own_odometer(corpus: str | os.PathLike[str]) -> Path:
+    """The folder beside a corpus that has its name."""
+    path = Path(corpus).resolve()
+    return path.with_name(path.name + ODOMETER_SUFFIX)
 
 
 def _stored_corpus_hash(folder: Path) -> str | None:

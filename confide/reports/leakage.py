@@ -485,8 +485,8 @@ def make_leakage_report(
             f"--out: {model} was reported on this text before, with other options; several reports "
             "tell more than one: show one, or --force another, which says that it is one of several"
         )
-    place = odometer.find_odometer(corpus, text)
-    lines = [*(odometer.read_entries(place) if place.is_dir() else []), *registry.entries()]
+    beside = odometer.find_odometers(corpus, text)
+    lines = [*(e for place in beside for e in odometer.read_entries(place)), *registry.entries()]
     read = {e.corpus for e in lines if e.tensors == numbers}  # what this model has read
     note = "" if text in read else OTHER_TEXT_NOTE if read else NO_RUN_NOTE
     other, its_tokenizer = (None, None) if public is None else load(public)

@@ -138,17 +138,19 @@ def open_odometer(
     trials: int = 1,
 ) -> OdometerRun:
     """The odometer of a training, in ``place`` or beside its corpus, made where there is none; the
-    registry knows the corpus then. ``facts`` go into every line. Noise that is not ``secret``, as
-    it follows from a known seed, protects nobody.
+    registry knows the corpus then, and the runs of all its odometers that lie beside it. ``facts``
+    go into every line. Noise that is not ``secret``, as it follows from a known seed, protects
+    nobody.
 
     Raises ``ValueError`` for the odometer of another corpus or a broken one, and where it cannot be
     written.
     """
     sha = corpora.hash_corpus(corpus)
-    beside = odometer.find_odometer(corpus, sha)
-    home = Path(place) if place is not None else beside
-    if (beside / odometer_lines.LEDGER_FILE).is_file() and beside.resolve() != home.resolve():
-        raise ValueError(f"--odometer: {place}: this text has one already, {beside}; name that")
+    beside = odometer.find_odometers(corpus, sha)
+    home = Path(place) if place is not None else odometer.find_odometer(corpus, sha)
+    others = [folder for folder in beside if folder.resolve() != home.resolve()]
+    if beside and others == beside:
+        raise ValueError(f"--odometer: {place}: this text has one already, {beside[0]}; name that")
     weights = Path(init) / "model.safetensors"
     ours = {
         "corpus": sha,
@@ -160,6 +162,7 @@ def open_odometer(
     }
     meter = OdometerRun(home, ours, init, secret, protects and secret)
     try:
+        odometer.enter_other_odometers(others, sha, meter.registry)
         if home.is_dir():
             odometer.prepare_odometer(home, sha, meter.registry)
         files.check_writable(

@@ -1,6 +1,7 @@
 """The odometer: nothing is lost from it unseen, and what it holds composes as the ledger says."""
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -8,8 +9,10 @@ import sys
 import pytest
 
 from confide import odometer, odometer_lines, spending, text_registry
+from confide.training import odometer_run
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
+from crtlib.text import corpora, customersim, jsonl
 
 STEP = SampledGaussian(0.02, 1.5, 200)
 CORPUS, OTHER = "c" * 64, "d" * 64
@@ -423,3 +426,54 @@ def test_a_run_with_one_line_without_protection_has_none(tmp_path):
     odometer.add_later_entry(tmp_path, first, events=(STEP,))
     whole = spending.sum_spending(odometer.read_entries(tmp_path))
     assert (whole.runs, whole.unprotected) == (0, 1)
+
+
+def test_all_odometers_of_a_text_beside_it_count(tmp_path):
+    """T-january.odometer, a backup, was taken alone, as it comes first: a run that T.jsonl.odometer
+    lists was not counted on a machine whose registry knew neither."""
+    text = tmp_path / "T.jsonl"
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0), text)
+    sha = corpora.hash_corpus(text)
+    add(tmp_path / "T-january.odometer", "old", corpus=sha, events=None)
+    own = tmp_path / "T.jsonl.odometer"
+    shutil.copytree(tmp_path / "T-january.odometer", own)
+    add(own, "new", corpus=sha)
+    add(tmp_path / "T-branch.odometer", "branch", corpus=sha)
+    add(tmp_path / "other.odometer", "theirs", corpus=OTHER)
+    assert odometer.find_odometer(text, sha) == own
+    facts = {n: v for n, v in FACTS.items() if n not in ("corpus", "events")}
+    meter = odometer_run.open_odometer(text, facts, init="random", protects=True)
+    before = (tmp_path / "T-branch.odometer" / odometer_lines.LEDGER_FILE).read_bytes()
+    meter.start([STEP], resumed=False)
+    assert sorted(e.run for e in meter.spent.entries) == ["branch", "new", "old"]
+    assert meter.spent.unprotected == 1 and meter.told()["before"].split() == [
+        "branch",
+        "new",
+        "old",
+    ]
+    again = odometer_run.open_odometer(text, facts, init="random", protects=True)
+    assert sum(e.run == "branch" for e in again.registry.entries()) == 1
+    assert (tmp_path / "T-branch.odometer" / odometer_lines.LEDGER_FILE).read_bytes() == before
+    branch = odometer_run.open_odometer(
+        text, facts, init="random", protects=True, place=tmp_path / "T-branch.odometer"
+    )
+    assert {"new", "old"} < {e.run for e in branch.spent.entries}
+    with pytest.raises(ValueError, match=r"has one already, .*T\.jsonl\.odometer; name that"):
+        odometer_run.open_odometer(
+            text, facts, init="random", protects=True, place=tmp_path / "elsewhere"
+        )
+
+
+def test_a_broken_odometer_beside_a_text_is_named_and_stops_the_training(tmp_path, run):
+    text = tmp_path / "T.jsonl"
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0), text)
+    sha = corpora.hash_corpus(text)
+    add(tmp_path / "T.jsonl.odometer", corpus=sha)
+    for name in "ab":
+        add(tmp_path / "T-january.odometer", name, corpus=sha)
+    write(tmp_path / "T-january.odometer", lines(tmp_path / "T-january.odometer")[1:])
+    words = ["--method", "dpsgd", "--epsilon", 3, "--width", 2, "--epochs", 1]
+    code, _, error = run("train", text, *words, "--out", tmp_path / "m")
+    assert code == 2 and error.count("\n") == 1 and not (tmp_path / "m").exists()
+    assert "T-january.odometer is of this text, too, and cannot be read (entry 1 does not" in error
+    assert len(odometer.read_entries(tmp_path / "T.jsonl.odometer")) == 1

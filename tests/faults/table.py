@@ -671,7 +671,10 @@ CHAIN = rows(
 ) + rows(
     "confide.spending",
     "accounting/test_odometer.py",
-    ("a symlinked corpus has an odometer of its own", "confide.odometer:find_odometer",
+    ("of several odometers of a text one counts", "confide.odometer:enter_other_odometers",
+     "_enter_in_registry(lines, corpus, registry)", "pass",
+     "test_all_odometers_of_a_text_beside_it_count"),
+    ("a symlinked corpus has an odometer of its own", "confide.odometer:_own_odometer",
      "Path(corpus).resolve()",
      "Path(corpus).absolute()", "test_a_link_to_a_corpus_has_its_odometer"),
     ("lines are added without a lock", "confide.odometer_lines:_open_transaction",
