@@ -15,7 +15,7 @@ screened elsewhere, and next month's messages of the same people, bring their ea
 >>> import tempfile
 >>> folder = Path(tempfile.mkdtemp()) / "talk.jsonl.odometer"
 >>> spend = {"unit": "turn", "method": "crt", "relation": "replace", "screening": "5" * 64,
-...          "gamma": 0.05, "delta2": 0.01, "holds": {}}
+...          "gamma": 0.05, "delta2": 0.01, "holds": {}, "void": ()}
 >>> step = SampledGaussian(0.01, 1.0, 100)
 >>> first = add_entry(folder, corpus="c" * 64, run="a", state="started", events=(step,), **spend)
 >>> second = add_entry(folder, corpus="c" * 64, run="b", state="started", events=(step,), **spend)

@@ -76,8 +76,9 @@ class OdometerEntry:
     of how many. ``repeats_counted``: a secret in a repeated message counted as a trace, and copies
     were hidden so that one message decides about no other; a line of crtlib 0.3 does not say it.
     ``hides_copies``: second occurrences of a message were masked or left out.
-    ``brought``: names of what the user brought to screen the text, of which it is assumed that it
-    was not made from it.
+    ``void``: why what it promises is void, a sentence each; None where a line does not say it, as
+    no line of crtlib 0.3 does. ``assumed``, ``treated_as_public`` and ``declared``: the conditions
+    of what it promises, as its own certificate names them.
     """
 
     entry: str
@@ -104,7 +105,20 @@ class OdometerEntry:
     counted: Mapping[str, Any] = field(default_factory=dict)
     repeats_counted: bool = False
     hides_copies: bool = True
-    brought: tuple[str, ...] = ()
+    void: tuple[str, ...] | None = None
+    assumed: tuple[str, ...] = ()
+    treated_as_public: tuple[str, ...] = ()
+    declared: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def protects(self) -> bool:
+        """Whether its noise protects each point, and it says that nothing voids what it promises.
+
+        Guarantee:
+            A later certificate composes with no run that has none itself. Test:
+            ``tests/release/test_earlier_runs.py::test_a_void_run_counts_as_one_without_protection``.
+        """
+        return self.events is not None and self.void == ()
 
     @property
     def leaves_out_repeats(self) -> bool:
@@ -207,7 +221,9 @@ def _parse_entry(content: Mapping[str, Any]) -> OdometerEntry:
     values = {f.name: content[f.name] for f in fields(OdometerEntry) if f.name in content}
     if values["events"] is not None:
         values["events"] = tuple(SampledGaussian(**event) for event in values["events"])
-    values["brought"] = tuple(content.get("brought", ()))
+    for name in ("void", "assumed", "treated_as_public", "declared"):
+        if values.get(name) is not None:
+            values[name] = tuple(values[name])
     entry = OdometerEntry(**values)  # of older lines, some of its fields have their defaults
     check_choice("state", entry.state, RUN_STATES)
     check_choice("unit", entry.unit, PRIVACY_UNITS)

@@ -77,22 +77,24 @@ def _has_same_people(shared: Counter[str]) -> bool:
 @dataclass(frozen=True)
 class SpentBudget:
     """What earlier runs have spent: the last line of each, without those that were struck.
-    ``bare``: the weights that this run started from had learned the text without protection;
-    ``heirs`` are runs of which that is true. ``struck``: this run was. ``left``: how many runs
+    ``bare``: the weights that this run started from had learned the text without protection, or
+    with one that is void; ``heirs`` are runs of which that is true. ``ancestors``: the runs from
+    whose models this one started, at any remove. ``struck``: this run was. ``left``: how many runs
     do not count, as they were struck. ``cut``: the texts
     whose conversations, or people, may be others than those of this one."""
 
     entries: tuple[OdometerEntry, ...]
     bare: bool = False
     heirs: frozenset[str] = frozenset()
+    ancestors: frozenset[str] = frozenset()
     struck: bool = False
     left: int = 0
     cut: Mapping[str, set[str]] = field(default_factory=dict)
 
     @property
     def private(self) -> tuple[OdometerEntry, ...]:
-        """Those whose noise protects."""
-        return tuple(e for e in self.entries if e.events is not None and e.run not in self.heirs)
+        """Those whose noise protects, and whose promise nothing voids."""
+        return tuple(e for e in self.entries if e.protects and e.run not in self.heirs)
 
     @property
     def runs(self) -> int:
@@ -101,8 +103,27 @@ class SpentBudget:
 
     @property
     def unprotected(self) -> int:
-        """How many were trained without, or from a model that had been."""
+        """How many were trained without, or from a model that had been, or are void."""
         return len(self.entries) - self.runs
+
+    @property
+    def unsaid(self) -> tuple[OdometerEntry, ...]:
+        """Those with noise whose lines do not say whether anything voids what they promise."""
+        return tuple(e for e in self.entries if e.events is not None and e.void is None)
+
+    @property
+    def leaving_out_repeats(self) -> int:
+        """How many count too little where messages repeat."""
+        return sum(e.leaves_out_repeats for e in self.entries if e.events is not None)
+
+    def of_ancestors(self) -> SpentBudget:
+        """What the weights that this run started from had spent: a part of it alone.
+
+        Guarantee:
+            What is said of one model alone counts what it is made of. Test:
+            ``tests/release/test_earlier_runs.py::test_a_model_alone_holds_what_it_started_from``.
+        """
+        return replace(self, entries=tuple(e for e in self.entries if e.run in self.ancestors))
 
     @property
     def events(self) -> tuple[SampledGaussian, ...]:
@@ -163,15 +184,16 @@ def sum_spending(
     more = {(e.run, e.model): e for e in ends if e.model != model[e.run]}.values()
     every = (*entries, *others)
     counted = {e.run for e in last.values() if e.state != "struck" or not e.because}
-    above = _ancestor_runs(every, {run} if run else set(), bases)
+    above = ancestor_runs(every, {run} if run else set(), bases)
     heirs = {e.run for e in {e.run: e for e in others}.values() if e.state != "struck"} - set(last)
-    counted |= (above | _ancestor_runs(every, counted | heirs)) & set(last)
+    counted |= (above | ancestor_runs(every, counted | heirs)) & set(last)
     counted |= {e.run for e in more}
-    naked = {e.run for e in entries if e.events is None}
+    naked = {e.run for e in entries if not e.protects}
     return SpentBudget(
         (*(e for e in last.values() if e.run in counted), *more),
         bare=bool(naked & above),
-        heirs=frozenset(name for name in counted if naked & {name, *_ancestor_runs(every, {name})}),
+        heirs=frozenset(name for name in counted if naked & {name, *ancestor_runs(every, {name})}),
+        ancestors=frozenset(above),
         struck=any(e.run == run and e.state == "struck" for e in every),
         left=len(set(last) - counted),
     )
@@ -183,7 +205,7 @@ def _last_start(entries: Sequence[OdometerEntry], run: str | None) -> int:
     return max(ours, default=len(entries))
 
 
-def _ancestor_runs(
+def ancestor_runs(
     entries: Sequence[OdometerEntry], runs: set[str], bases: Iterable[str] = ()
 ) -> set[str]:
     """The runs from whose models ``runs`` started, or one from ``bases``, at any remove."""
@@ -197,7 +219,8 @@ def _ancestor_runs(
 
 def report_spending(known: SpendingHistory, *, delta: float) -> dict[str, Any]:
     """What is known of a text, as JSON: each run with its own epsilon at ``delta``, and all that
-    count together, for the largest unit among them. Infinite is "inf", no protection null."""
+    count together, for the largest unit among them. Infinite is "inf", no protection null, as of
+    a run that is void."""
     check_delta(delta)
     last = {e.run: e for e in known.entries}
     whole = known.spent()
@@ -208,19 +231,27 @@ def report_spending(known: SpendingHistory, *, delta: float) -> dict[str, Any]:
         return "inf" if math.isinf(value) else math.ceil(value * 1000) / 1000
 
     names = ("entry", "time", "state", "method", "unit", "model", "because")
+    counted = {e.run for e in whole.private}
+    uncounted = {e.run for e in whole.entries} - counted
+
+    def own_epsilon(e: OdometerEntry) -> float | str | None:
+        protects = e.run in counted or (e.protects and e.run not in uncounted)
+        return epsilon(e.charged, 1) if protects and e.charged is not None else None
+
     rows = [
         {name: getattr(e, name) for name in names}
-        | {"epsilon": None if e.charged is None else epsilon(e.charged, 1)}
+        | {"epsilon": own_epsilon(e), "void_because": list(e.void or ())}
         for e in last.values()
     ]
     gamma, delta2 = whole.rates("", 0.0, 0.0)
     together = epsilon(whole.events, whole.groups(unit, whole.holds(unit))) if whole.events else 0.0
     if whole.unprotected:
-        together = "inf"
+        together, gamma, delta2 = "inf", 1.0, 1.0
     return {
         "unit": unit,
         "delta": delta,
         "runs": rows,
         "together": {"epsilon": together, "gamma": gamma, "delta2": delta2},
-        "leave_out_repeats": sum(e.leaves_out_repeats for e in whole.private),
+        "leave_out_repeats": whole.leaving_out_repeats,
+        "unsaid": len(whole.unsaid),
     }

@@ -138,6 +138,7 @@ def test_account_adds_what_was_spent_before(run, tmp_path):
     events = (SampledGaussian(0.02, 1.5, 50),)
     facts = {"corpus": "c" * 64, "state": "finished", "unit": "dialogue", "method": "crt"}
     facts |= {"relation": "replace", "screening": "5" * 64, "gamma": 0.05, "delta2": 0.002}
+    facts |= {"void": ()}
     folder = tmp_path / "talk.odometer"
     odometer.add_entry(folder, run="a", events=events, holds={"turn": 7}, **facts)
     odometer.add_entry(folder, run="b", **facts | {"method": "sgd", "events": None, "holds": {}})
@@ -165,6 +166,7 @@ def test_account_knows_the_earlier_runs_of_the_registry(run, tmp_path):
     """A20: --before and --odometer read the one folder alone."""
     facts = {"run": "a", "state": "finished", "unit": "turn", "method": "crt", "holds": {}}
     facts |= {"relation": "replace", "screening": "5" * 64, "gamma": 0.05, "delta2": 0.002}
+    facts |= {"void": ()}
     registry = text_registry.Registry(text_registry.registry_home())
     for name in "cd":
         registry.register(name * 64, [("user", "ada")])

@@ -350,6 +350,7 @@ def _report_odometer(
     for run in bill["runs"]:
         spent = "unprotected" if run["epsilon"] is None else f"epsilon {run['epsilon']}"
         note = f"  ({run['because']})" if run["because"] else ""
+        note += f"  (void: {' '.join(run['void_because'])})" if run["void_because"] else ""
         lines.append(
             f"{run['entry'][:12]}  {run['time']}  {run['state']:<8}  {run['method']:<10} "
             f"{run['unit']:<8} {spent}{note}"
@@ -363,6 +364,12 @@ def _report_odometer(
     if old := bill["leave_out_repeats"]:
         runs = "a run" if old == 1 else f"{old} runs"
         lines.append(f"too little: {runs} of crtlib 0.3, {certify.UNCOUNTED_REPEATS_NOTE}")
+    if old := bill["unsaid"]:
+        runs = "a run" if old == 1 else f"{old} runs"
+        lines.append(
+            f"not counted: the noise of {runs} of an older crtlib, which did not say whether the "
+            "promise was void; strike what nobody ever saw: --strike ENTRY --because WHY"
+        )
     if bill["forgotten"] and not forget:
         lines.append(
             f"not added: runs of {bill['forgotten']} texts that were forgotten, of which nobody "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,6 +62,8 @@ EXACT_COUNTS_NOTE = (
     "dates, exact numbers of messages, conversations, people, public points and labels, and how "
     "far two readers agree, where they stand here or in another file of the release"
 )
+OF_AN_EARLIER_MODEL = ", of an earlier model"
+"""What ends the name of a value that was declared of one."""
 REMOVAL_RELATION_NOTE = (
     "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
 )
@@ -437,10 +439,11 @@ def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: fl
         ),
         (
             spent is not None and spent.bare,
-            "It started from a model that had learned this text without protection.",
+            "It started from a model that had learned this text without protection, or with a "
+            "promise that is void.",
         ),
         (
-            spent is not None and any(e.leaves_out_repeats for e in spent.private),
+            spent is not None and spent.leaving_out_repeats > 0,
             f"An earlier run on this text was of crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}; strike it "
             f"if nobody ever saw "
             "its model: crtlib account --odometer FOLDER --strike ENTRY --because WHY.",
@@ -491,10 +494,12 @@ def collect_certificate_parts(
     """The parts of a certificate (:func:`confide.reports.certificate_pages.assemble_certificate`
     seals them)."""
     record, fold, spent = trained.record, trained.own, trained.spent or spending.SpentBudget(())
-    own, alone = trained.promise(), replace(trained, spent=None).promise()
+    own, alone = trained.promise(), replace(trained, spent=spent.of_ancestors()).promise()
     why = list_void_reasons(trained, own, own.missed()[0])
     verdict = "void" if why else "none" if fold.kind == "none" else "holds"
+    corpus = record["corpus"]["sha256"]
     known = [*record["treated_as_public"], EXACT_COUNTS_NOTE]
+    known += public_of_earlier(spent, known, corpus)
     key = bytes.fromhex(record["key"])
     if max(own.groups, default=1) > 1:
         known.append(f"how many messages one {record['unit']} holds")
@@ -524,12 +529,12 @@ def collect_certificate_parts(
         "policies": outputs.with_keyed_hashes(record["policies"], key),
         "treated_as_public": known,
         "declared": [
-            {"of": d.of, "value": d.value, "bits": float(round_up_to_figures(d.bits))}
-            for d in (*fold.declared, *declare_report_counts(evidence))
+            *declared_as_json((*fold.declared, *declare_report_counts(evidence))),
+            *declared_of_earlier(spent),
         ],
         "assumed": [
             *fold.assumed,
-            *assumed_of_earlier(spent),
+            *assumed_of_earlier(spent, corpus),
             *assume_of_earlier_texts(spent.private, record["corpus"]["sha256"]),
             *(assume_of_labels(record) if own.kind == BAYESIAN_KIND else ()),
         ],
@@ -556,14 +561,44 @@ def collect_certificate_parts(
     return content | ({"limits": judge_limits(content, require)} if require else {})
 
 
-def assumed_of_earlier(spent: spending.SpentBudget) -> list[str]:
-    """What is assumed of the earlier models that the promise covers: that what somebody brought to
-    screen their text was not made from it."""
-    names = dict.fromkeys(name for e in spent.private for name in e.brought)
+def declared_as_json(every: Iterable[file_sources.DeclaredSource]) -> list[dict[str, Any]]:
+    """Values that are declared public, as a certificate has them."""
     return [
-        file_sources.independence_assumption(name, "the text of an earlier model that it screened")
-        for name in names
+        {"of": d.of, "value": d.value, "bits": float(round_up_to_figures(d.bits))} for d in every
     ]
+
+
+def declared_of_earlier(spent: spending.SpentBudget) -> list[dict[str, Any]]:
+    """What was declared public of the earlier models that the promise covers: it counts for each,
+    also where two have one value."""
+    every = (row for e in spent.private for row in e.declared)
+    return [{**row, "of": row["of"] + OF_AN_EARLIER_MODEL} for row in every]
+
+
+def assumed_of_earlier(spent: spending.SpentBudget, corpus: str) -> list[str]:
+    """What is assumed of the earlier models that the promise covers. What the last one assumes is
+    said again: a file, or a model, may have had the same name.
+
+    Guarantee:
+        A promise of several models together stands on the conditions of each. Test:
+        ``tests/release/test_earlier_runs.py::test_the_conditions_of_earlier_runs_are_conditions_of_all``.
+    """
+    return list(dict.fromkeys(
+        file_sources.assumption_of_earlier(sentence, same_text=e.corpus == corpus)
+        for e in spent.private
+        for sentence in e.assumed
+    ))  # fmt: skip
+
+
+def public_of_earlier(spent: spending.SpentBudget, own: Sequence[str], corpus: str) -> list[str]:
+    """What the earlier models that the promise covers treated as known, but for what its ``own``
+    model does on the same text."""
+    return list(dict.fromkeys(
+        f"of an earlier model: {fact}"
+        for e in spent.private
+        for fact in e.treated_as_public
+        if fact not in own or e.corpus != corpus
+    ))  # fmt: skip
 
 
 def _round_chance_up(value: float) -> float:

@@ -91,11 +91,12 @@ class RedactedSource:
 
 @dataclass(frozen=True)
 class BaseSource:
-    """An earlier model: one whose run a ledger knows, one from outside, of which it is assumed that
-    it never read this text, or one of crtlib of which nobody knows the run."""
+    """An earlier model: one whose run is ``known`` and counted as having read this text; one whose
+    run is known to have read other text (``elsewhere``), or one from ``outside``, of both of which
+    it is assumed that they never read this one; or one of crtlib of which nobody knows the run."""
 
     name: str
-    lineage: Literal["known", "outside", "unknown"]
+    lineage: Literal["known", "elsewhere", "outside", "unknown"]
     kind: Literal["base"] = "base"
 
 
@@ -137,9 +138,30 @@ class BroughtSource:
     kind: Literal["brought"] = "brought"
 
 
-def independence_assumption(name: str, text: str = "this text") -> str:
+NOT_READ = " had not read this text"
+NOT_MADE_FROM = " was not made from this text"
+
+
+def independence_assumption(name: str) -> str:
     """What is assumed of what somebody brought."""
-    return f"{name} was not made from {text}"
+    return name + NOT_MADE_FROM
+
+
+def assumption_of_earlier(sentence: str, *, same_text: bool) -> str:
+    """What an earlier model assumed, as a later one on the ``same_text`` or another says it.
+
+    >>> assumption_of_earlier("gpt2 had not read this text", same_text=True)
+    'gpt2, from which an earlier model started, had not read this text'
+    >>> assumption_of_earlier("a.txt was not made from this text", same_text=False)
+    'a.txt was not made from the text of an earlier model that it screened'
+    """
+    if sentence.endswith(NOT_READ):
+        name, text = sentence.removesuffix(NOT_READ), "this text" if same_text else "its text"
+        return f"{name}, from which an earlier model started, had not read {text}"
+    if same_text:
+        return f"{sentence}, which it screened for an earlier model"
+    name = sentence.removesuffix(NOT_MADE_FROM)
+    return f"{name} was not made from the text of an earlier model that it screened"
 
 
 FileSource = (

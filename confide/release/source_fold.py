@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic.dataclasses import dataclass
 
 from confide.release.file_sources import (
+    NOT_READ,
     RAW_TEXT_SCREENING,
     BaseSource,
     BroughtSource,
@@ -75,7 +76,7 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     public = {name: rate for rate, name in sorted(charged)}  # of two of one screening, the larger
     traces = min(1.0, math.fsum(gamma.values()))
     delta2 = min(1.0, math.fsum(public.values()))
-    assumed = [f"{b.name} had not read this text" for b in bases if b.lineage == "outside"]
+    assumed = [b.name + NOT_READ for b in bases if b.lineage in ("outside", "elsewhere")]
     assumed += [independence_assumption(s.name) for s in those(BroughtSource)]
     common: dict[str, Any] = {"declared": those(DeclaredSource), "assumed": tuple(assumed),
                               "void": tuple(void)}  # fmt: skip

@@ -60,17 +60,17 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     """Where the certificate promises more than follows from the files alone; it writes an infinite
     epsilon as "inf", which is a number to ``float``."""
     given = value["guarantee"]
-    kinds = [
-        own.kind,
-        *([certify.BAYESIAN_KIND] if own.kind == "dp" else []),
-    ]  # earlier ones leave less
+    kinds = [own.kind]  # or what earlier ones leave of it
+    kinds += [certify.BAYESIAN_KIND] if own.kind == "dp" else []
+    kinds += ["dp"] if own.kind == certify.BAYESIAN_KIND and not own.delta2 else []
     if given["kind"] not in kinds or given["relation"] != own.relation:
         return "certificate: promises another kind of thing than the files can keep"
     named = [
         (d.of, d.value)
         for d in (*own.declared, *certify.declare_report_counts(value.get("evidence")))
     ]
-    if sorted((d["of"], d["value"]) for d in value["declared"]) != sorted(named):
+    told = [(d["of"], d["value"]) for d in value["declared"]]
+    if sorted(d for d in told if not d[0].endswith(certify.OF_AN_EARLIER_MODEL)) != sorted(named):
         return "certificate: does not name what was declared public"
     if not set(own.assumed) <= set(value.get("assumed", ())):
         return "certificate: does not say what is assumed"
@@ -93,6 +93,8 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
         bayes := given["kind"] == certify.BAYESIAN_KIND
     ):  # of files that leave no secret out, as any other
         chances.setdefault(("random", 1), chances["missed", 1])
+    elif given["kind"] == "dp":
+        chances.pop(("random", 1), None)
     if not chances.keys() <= set(names):
         return "certificate: leaves right guesses out"
     if any(
@@ -113,8 +115,7 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
         return "certificate: delta leaves out what was learned without noise"
     if float(given["secret"]["epsilon"]) < secret * LEAST_NUMBER_RATIO:
         return "certificate: the epsilon of a secret at random is smaller than it can be"
-    if own.kind == "dp":
-        secret, least = missed, delta
+    secret, least = promise.secret()
     if (
         float(alone["epsilon"]) < secret * LEAST_NUMBER_RATIO
         or alone["delta"] < least * LEAST_DELTA_RATIO

@@ -45,7 +45,7 @@ def round_count_up(number: float | Decimal) -> str:
 _SENTENCE_TEMPLATES = jinja2.Environment(  # plain text: the page escapes it
     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
 )
-_SENTENCE_TEMPLATES.tests["ending"] = str.endswith
+_SENTENCE_TEMPLATES.tests |= {"ending": str.endswith, "containing": str.__contains__}
 _SENTENCE_TEMPLATES.filters |= {
     "times": times_in_hundred,
     "counts": round_count_up,

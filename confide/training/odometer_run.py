@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from confide.training.training_facts import (
     _screening_hash,
     _training_rates,
     hides_copies,
-    user_files_of_study,
 )
 from crtlib import files, outputs
 from crtlib.accounting.events import SampledGaussian
@@ -42,7 +41,9 @@ class OdometerRun:
     its first step, :meth:`finish` after. ``mark`` is a file beside the checkpoint that names the
     run and its place, so that one that goes on there is not counted twice. ``init``: what the model
     starts from. ``secret``: nobody knows the noise; ``has_bound_for_missed``: there is some.
-    ``salt``: the key of hashes in what is shown."""
+    ``salt``: the key of hashes in what is shown. ``conditions``: of the run and its events, what
+    its lines say of the conditions of its promise (:func:`confide.training.training_record
+    .describe_conditions`); without it they say nothing, and it counts as void."""
 
     folder: Path
     facts: dict[str, Any]
@@ -56,6 +57,7 @@ class OdometerRun:
         default_factory=lambda: text_registry.Registry(text_registry.registry_home())
     )
     salt: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
+    conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], Mapping[str, Any]] | None = None
 
     def start(self, events: Sequence[PrivacyEvent], resumed: bool) -> None:
         """Enter the run with all that it may spend. One that goes on replaces what it had entered;
@@ -69,32 +71,42 @@ class OdometerRun:
                 name, _, marked = self.mark.read_text().partition(" ")
                 self.run = name if marked == f"{place}\n" else self.run
             files.write_text(self.mark, f"{self.run} {place}\n")  # first: a kill is no second run
+        odometer.prepare_odometer(self.folder, self.facts["corpus"], self.registry)
+        said = self.conditions(self, every) if self.conditions and self.protects else {}
         self.entry = odometer.add_entry(
             self.folder, registry=self.registry, run=self.run, state="started",
-            events=every if self.protects else None, **self.facts,
+            events=every if self.protects else None, **self.facts, **said,
         )  # fmt: skip
 
-    def finish(self, model: Path | None) -> None:
-        """Enter that the run is over, and the hashes of its model, whose weights are a file."""
+    def finish(self, model: Path | None, conditions: Mapping[str, Any] | None = None) -> None:
+        """Enter that the run is over, the hashes of its model, whose weights are a file, and the
+        ``conditions`` of its promise, where they are others than when it started."""
         hashes = (
             {"model": outputs.hash_file(model), "tensors": hash_tensors(model.parent)}
             if model
             else {}
         )
         self.entry = odometer.add_later_entry(
-            self.folder, self.entry, registry=self.registry, state="finished", **hashes
-        )
+            self.folder, self.entry, registry=self.registry, state="finished",
+            **hashes, **(conditions or {}),
+        )  # fmt: skip
 
     @property
     def spent(self) -> spending.SpentBudget:
         """What was spent before on this text, and whether what it started from had learned it."""
         run = self.run or None
-        bases = () if run else {self.facts["base"], self.facts["base_tensors"]} - {None}
+        bases = {self.facts["base"], self.facts["base_tensors"]} - {None}
         return spending.read_history(self.folder, self.registry, run).spent(run, bases)
 
     def origin(self) -> list[file_sources.FileSource]:
         """What is known of the noise, and of the model that it started from: one of crtlib is in a
-        ledger here. What that one assumed of its own start is assumed here."""
+        ledger here. What that one assumed of its own start is assumed here.
+
+        Guarantee:
+            Of a model whose runs are not counted as having read this text it is assumed that it
+            had not, wherever it was made. Test:
+            ``tests/release/test_earlier_runs.py::test_a_base_that_is_not_counted_carries_an_assumption``.
+        """
         known: list[file_sources.FileSource] = (
             [] if self.secret else [file_sources.RawSource(SEEDED_NOISE_REASON)]
         )
@@ -107,17 +119,22 @@ class OdometerRun:
         lines = [*odometer.read_entries(self.folder), *self.registry.entries()]
         hashes = {self.facts["base"], self.facts["base_tensors"]} - {None}
         name = Path(self.init).name
-        if not any({e.model, e.tensors} & hashes for e in lines):
+        runs = {e.run for e in lines if {e.model, e.tensors} & hashes}
+        if not runs:
             ours = (outputs.find_marker(self.init) or {}).get("command") == "train"
             return [*known, file_sources.BaseSource(name, "unknown" if ours else "outside")]
-        before: list[file_sources.FileSource] = [
-            file_sources.BaseSource(f"what {name} started from", "outside")
-        ]
+        before = [file_sources.BaseSource(f"what {name} started from", "outside")]
         with contextlib.suppress(ValueError):  # of weights that were copied nothing else is here
             if not (released := gate.read_release(self.init)).altered:
                 before = [s for s in released.sources if isinstance(s, file_sources.BaseSource)]
-        known.append(file_sources.BaseSource(name, "known"))
-        return [*known, *(s for s in before if s != file_sources.BaseSource(name, "known"))]
+        above = spending.ancestor_runs(lines, set(), hashes) - runs
+        counted = {e.run for e in self.spent.entries}
+        earlier = [_judge_base(s.name, above, counted)
+                   if s.lineage in ("known", "elsewhere") else s for s in before]  # fmt: skip
+        own = file_sources.BaseSource(name, "known")
+        if not runs <= counted:
+            own = _judge_base(name, runs | above, counted)
+        return [*known, *dict.fromkeys((own, *earlier))]
 
     def told(self) -> dict[str, str]:
         """Where the run is entered, for its record."""
@@ -125,6 +142,14 @@ class OdometerRun:
                 "entry": self.entry.entry, "screening": self.entry.screening,
                 "before": " ".join(sorted({e.run for e in self.spent.entries})),
                 "forgotten": str(self.registry.forgotten(self.facts["corpus"]))}  # fmt: skip
+
+
+def _judge_base(name: str, runs: set[str], counted: set[str]) -> file_sources.BaseSource:
+    """A model that these ``runs`` made, where the promise on this text counts those ``counted``."""
+    if runs and runs <= counted:
+        return file_sources.BaseSource(name, "known")
+    apart = "apart from the earlier models that are counted, " if runs & counted else ""
+    return file_sources.BaseSource(apart + name, "elsewhere")
 
 
 def open_odometer(
@@ -136,6 +161,7 @@ def open_odometer(
     place: StrPath | None = None,
     secret: bool = True,
     trials: int = 1,
+    conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], Mapping[str, Any]] | None = None,
 ) -> OdometerRun:
     """The odometer of a training, in ``place`` or beside its corpus, made where there is none; the
     registry knows the corpus then, and the runs of all its odometers that lie beside it. ``facts``
@@ -160,7 +186,7 @@ def open_odometer(
         "trials": trials,
         **facts,
     }
-    meter = OdometerRun(home, ours, init, secret, protects and secret)
+    meter = OdometerRun(home, ours, init, secret, protects and secret, conditions=conditions)
     try:
         odometer.enter_other_odometers(others, sha, meter.registry)
         if home.is_dir():
@@ -198,7 +224,6 @@ def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
         "holds": {} if unit == "turn" else corpora.max_points_per_unit(study.corpus)[unit],
         "repeats_counted": True,
         "hides_copies": hides_copies(study),
-        "brought": user_files_of_study(study),
     }
 
 

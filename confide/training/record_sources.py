@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from confide.release import file_sources
 from confide.screening.corpus import is_deduplicated_by_likeness
 from confide.training.odometer_run import OdometerRun
@@ -10,8 +12,9 @@ from crtlib import outputs
 from crtlib.accounting.events import SampledGaussian
 from crtlib.screening.preparation import CERTIFIABLE_TREATMENTS
 from crtlib.studies.crt_study import CrtStudy
+from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy
-from crtlib.training.phases import PrivatePhase, PublicPhase
+from crtlib.training.phases import Phase, PrivatePhase, PublicPhase
 from crtlib.training.selective import SelectivePhase
 
 
@@ -20,7 +23,21 @@ def collect_training_sources(
 ) -> list[file_sources.FileSource]:
     """What a finished training, with its vocabulary and all that is said of it, may know of the
     text: of each kind of steps that ran, and of what the model started from."""
-    run, how, facts = fitted.run, study.how, meter.facts
+    events = [e for e in fitted.run.events if isinstance(e, SampledGaussian)]
+    updates = fitted.run.updates["private"]
+    return collect_sources_of_steps(study, fitted.data, meter, events, fitted.schedule, updates)
+
+
+def collect_sources_of_steps(
+    study: CrtStudy,
+    prepared: PreparedData,
+    meter: OdometerRun,
+    steps: Sequence[SampledGaussian],
+    schedule: Sequence[Phase],
+    private_updates: int,
+) -> list[file_sources.FileSource]:
+    """What a training with these private ``steps`` and this ``schedule`` may know of the text."""
+    how, facts, events = study.how, meter.facts, tuple(steps)
     name = outputs.with_keyed_hashes(
         facts["screening"], meter.salt
     )  # a plain hash would tell of the text
@@ -29,7 +46,6 @@ def collect_training_sources(
     raw = file_sources.RawSource("The weights were learned from raw text without noise")
     read = raw if how.reads_raw else redacted
     every: list[file_sources.FileSource] = [file_sources.ConstantSource("settings and sizes")]
-    events = tuple(e for e in run.events if isinstance(e, SampledGaussian))
     if events and all(e.noise_multiplier for e in events):
         seen, holds = None if how.reads_raw else screening, tuple(facts["holds"].items())
         every.append(
@@ -38,20 +54,20 @@ def collect_training_sources(
                 facts["hides_copies"],
             )
         )  # fmt: skip
-        count = count_private_points(study, fitted.data)
+        count = count_private_points(study, prepared)
         every.append(
             file_sources.declare_interval(
                 "number of private points", count, file_sources.POINT_COUNT_BOUNDS
             )
         )
-    elif run.updates["private"]:
+    elif private_updates:
         every.append(read)
     if (trials := facts["trials"]) > 1:  # by what is held out, which no noise protects
         among = ("this one", *(f"another, {k}" for k in range(1, trials)))
         every.append(
             file_sources.DeclaredSource("the choice among those compared", among[0], among)
         )
-    for phase in fitted.schedule:  # what ran, whatever its method says of itself
+    for phase in schedule:  # what ran, whatever its method says of itself
         if type(phase) not in (PublicPhase, PrivatePhase, SelectivePhase):
             every.append(
                 file_sources.RawSource("A phase of another package: what it does is not known here")

@@ -41,7 +41,7 @@ from confide.training.training_facts import CardWriter, TrainingFacts
 from confide.training.training_record import TrainingResult, work_folder
 from crtlib import files, outputs
 from crtlib.accounting import ledger
-from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.files import StrPath
 from crtlib.models import pretrained, smollm2
 from crtlib.models.construction import build_model
@@ -82,12 +82,13 @@ UNFINISHED_FILES = ("unfinished.pt", "unfinished.run")
 class PendingTraining:
     """A training that can begin: all that can be refused has been. ``fit`` trains, ``entered`` is
     what the odometer says of it, ``finish`` says what came of it. ``protects``: its noise, for
-    each point."""
+    each point. ``conditions``: of its promise, before it begins."""
 
     fit: Callable[..., Any]
     entered: dict[str, Any]
     protects: bool
     finish: Callable[[Any, OdometerRun], TrainingResult]
+    conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], TrainingFacts] | None = None
 
 
 def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
@@ -292,6 +293,7 @@ def train(
             meter = odometer_run.open_odometer(
                 recipe.corpus, job.entered, init=recipe.init, protects=job.protects,
                 place=recipe.odometer, secret=secret, trials=getattr(recipe, "trials", 1),
+                conditions=job.conditions,
             )  # fmt: skip
             meter.mark = mark
             outputs.check_inputs_unchanged(inputs, before)  # now, while nothing is spent
@@ -299,7 +301,7 @@ def train(
             trained = _attach_promise(made, recipe, meter)
             outputs.check_inputs_unchanged(inputs, before)
             if recipe.out is None:
-                meter.finish(None)
+                meter.finish(None, training_record.conditions_of_result(trained, meter))
             else:
                 training_record.write_training(trained, recipe.out, before, meter, card, device)
                 _remove_checkpoint(recipe.out)
@@ -389,6 +391,7 @@ def _prepare_study(recipe: Recipe, device: str, fixed: TrainingFacts) -> Pending
         odometer_run.odometer_fields(done, prepared),
         odometer_run.has_bound_for_missed(done),
         finish,
+        partial(training_record.conditions_before_training, done, prepared),
     )
 
 

@@ -14,7 +14,7 @@ import json
 import platform
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ import crtlib
 from confide import spending
 from confide.release import certify, file_sources, gate, seal, source_fold
 from confide.training.odometer_run import OdometerRun
+from confide.training.record_sources import collect_sources_of_steps
 from confide.training.training_facts import (
     PROTECTING_KINDS,
     RAW_TEXT_RATES,
@@ -44,9 +45,9 @@ from crtlib.models import folder as model_folder
 from crtlib.models.pretrained import base_model_name, model_fingerprint
 from crtlib.screening import policies
 from crtlib.screening.rates import UNKNOWN_RATE
-from crtlib.studies.crt_study import CrtStudy, StudyRow
+from crtlib.studies.crt_study import CrtStudy, StudyRow, schedule_phases
 from crtlib.studies.study_data import PreparedData
-from crtlib.studies.study_run import TrainedStudy
+from crtlib.studies.study_run import TrainedStudy, describe_public_knowledge
 from crtlib.text import corpus_folder, screened_folder
 from crtlib.text.canaries import CANARY_USER_PREFIX
 from crtlib.text.records import Corpus, Point
@@ -117,12 +118,65 @@ def preview_certificate(trained: TrainingResult, meter: OdometerRun) -> dict[str
     )
 
 
+def describe_conditions(
+    content: TrainingFacts, sources: Sequence[file_sources.FileSource], meter: OdometerRun
+) -> dict[str, Any]:
+    """What the line of a run says of the conditions of its own promise, of the fields
+    ``void``, ``assumed``, ``treated_as_public`` and ``declared`` of
+    :class:`confide.odometer_lines.OdometerEntry`: a later certificate composes with it on these.
+    What earlier runs leave is theirs to say, but for what the weights began with."""
+    begun = spending.SpentBudget((), bare=meter.spent.bare)
+    _, void = preview_promise(content, sources, meter, begun)
+    fold = _promise_of_sources(sources, meter)
+    if fold.kind == "none":
+        void = ["No noise of it is counted."]
+    return {
+        "void": tuple(void),
+        "assumed": fold.assumed,
+        "treated_as_public": tuple(content["treated_as_public"]),
+        "declared": tuple(certify.declared_as_json(fold.declared)),
+    }
+
+
+def conditions_before_training(
+    study: CrtStudy,
+    prepared: PreparedData,
+    meter: OdometerRun,
+    events: Sequence[SampledGaussian],
+) -> dict[str, Any]:
+    """:func:`describe_conditions` of a training that is about to take these steps; what is only
+    told of a finished one is not declared yet."""
+    content = {
+        "rates": _training_rates(study, prepared).to_json(),
+        "protects_all": True,
+        "accountant": study.accountant,
+        "delta": study.delta,
+        "oracle_on_real_text": reads_labels_of_real_text(study),
+        "treated_as_public": [describe_public_knowledge(study)],
+    }
+    phases = schedule_phases(study)
+    sources = collect_sources_of_steps(study, prepared, meter, events, phases, 0)
+    return describe_conditions(content, sources, meter) | {"declared": ()}
+
+
 def _promise_of_sources(
     sources: Sequence[file_sources.FileSource], meter: OdometerRun
 ) -> source_fold.FilesPromise:
     """What these sources promise, of a screening that is named as the odometer names it."""
     fold = source_fold.combine_sources(sources)
     return replace(fold, screening=fold.screening and meter.facts["screening"])
+
+
+def conditions_of_result(
+    trained: TrainingResult,
+    meter: OdometerRun,
+    texts: Iterable[file_sources.SourcedContent] = (),
+) -> dict[str, Any]:
+    """:func:`describe_conditions` of a finished training, of which ``texts`` may tell more."""
+    if not meter.protects:
+        return {}
+    sources = [*trained.sources, *(source for text in texts for source in text.sources)]
+    return describe_conditions(build_record(trained, meter), sources, meter)
 
 
 def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
@@ -295,13 +349,15 @@ def write_training(
         spec = trained.saved["spec"]
         saved = {**trained.saved, "spec": spec if spec and spec.recurrent else None}
         model_folder.save(run.model, folder=made, base=base_model_name(meter.init), **saved)
-        meter.finish(made / "model.safetensors")
+        told = _public_texts(trained.settings, trained.facts, card) if trained.study else {}
+        conditions = conditions_of_result(trained, meter, told.values())
+        meter.finish(made / "model.safetensors", conditions)
         release.adopt(made, *trained.sources)
         shutil.rmtree(made)
-        texts = {"guarantee.txt": file_sources.SourcedContent.text(trained.promise + "\n")}
+        promise = file_sources.SourcedContent.text(trained.promise + "\n")
+        texts = {"guarantee.txt": promise, **told}
         kept = {SIGNED_RECORD_FILE: seal.sign_value(build_record(trained, meter), key)}
         if trained.study:
-            texts |= _public_texts(trained.settings, trained.facts, card)
             done = {"device": device, "seconds": round(run.seconds, 2)}
             kept["results.json"] = {"guarantee": trained.promise, "rows": trained.rows, **done}
         known = frozenset(trained.sources).union(*(text.sources for text in texts.values()))

@@ -71,12 +71,12 @@ class TrainedStudy:
                 unit=study.unit,
                 accountant=study.accountant,
                 neighbouring_relation=study.neighbouring_relation,
-                public=_describe_public_knowledge(study),
+                public=describe_public_knowledge(study),
             ),
         )
 
 
-def _describe_public_knowledge(study: CrtStudy) -> str:
+def describe_public_knowledge(study: CrtStudy) -> str:
     """What the guarantee treats as known to everybody."""
     known = "the rounded number of private points"
     if study.how.reads_raw:

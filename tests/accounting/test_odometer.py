@@ -19,6 +19,7 @@ CORPUS, OTHER = "c" * 64, "d" * 64
 FACTS = {
     "corpus": CORPUS, "unit": "turn", "method": "crt", "relation": "replace",
     "screening": "5" * 64, "gamma": 0.05, "delta2": 0.01, "holds": {}, "events": (STEP,),
+    "void": (),
 }  # fmt: skip
 
 
@@ -145,14 +146,15 @@ def test_the_bill_lists_each_run_and_all_together(tmp_path):
     one, two, three = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)[
         "runs"
     ]
-    assert set(one) == {"entry", "time", "state", "method", "unit", "model", "because", "epsilon"}
+    assert set(one) == {"entry", "time", "state", "method", "unit", "model", "because", "epsilon",
+                        "void_because"}  # fmt: skip
     exact = ledger.epsilon(STEP, delta=1e-5, neighbouring_relation="replace")
     assert exact <= one["epsilon"] <= exact + 1e-3 and one["model"] == "a" * 64
     assert (one["state"], two["epsilon"], two["method"]) == ("finished", None, "sgd")
     assert (three["epsilon"], three["because"], three["state"]) == ("inf", "deleted", "struck")
     bill = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)
     assert bill["delta"] == 1e-5 and bill["unit"] == "turn"  # of those that count
-    assert bill["together"] == {"epsilon": "inf", "gamma": 0.05, "delta2": 0.01}
+    assert bill["together"] == {"epsilon": "inf", "gamma": 1.0, "delta2": 1.0}
     odometer.strike_run(tmp_path, two["entry"], because="deleted")
     again = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)
     assert again["together"]["epsilon"] == one["epsilon"]
@@ -297,7 +299,8 @@ import sys
 from confide import odometer, text_registry
 from crtlib.accounting.events import SampledGaussian
 spend = {"unit": "turn", "method": "crt", "relation": "replace", "screening": "5" * 64,
-         "gamma": 0.05, "delta2": 0.01, "holds": {}, "events": (SampledGaussian(0.02, 1.5, 200),)}
+         "gamma": 0.05, "delta2": 0.01, "holds": {}, "void": (),
+         "events": (SampledGaussian(0.02, 1.5, 200),)}
 registry = text_registry.Registry(text_registry.registry_home())
 for k in range(5):
     home = odometer.find_odometer(sys.argv[1], "c" * 64)

@@ -509,7 +509,7 @@ def test_a_struck_run_lives_on_in_a_model_of_another_text(tmp_path):
     registry knows."""
     step = SampledGaussian(0.01, 1.0, 100)
     spend = {"unit": "turn", "method": "dpsgd", "relation": "replace", "screening": "5" * 64,
-             "gamma": 1.0, "delta2": 0.0, "holds": {}, "events": (step,)}  # fmt: skip
+             "gamma": 1.0, "delta2": 0.0, "holds": {}, "events": (step,), "void": ()}  # fmt: skip
     for text, run, more in (("a", "first", {}), ("c", "heir", {"base": "1" * 64})):
         spend |= more
         home, model = tmp_path / text, {"a": "1", "c": "2"}[text] * 64

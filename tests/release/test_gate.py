@@ -280,7 +280,7 @@ def test_earlier_runs_compose_by_their_groups_and_rates():
     earlier = odometer_lines.OdometerEntry(
         entry="e", previous=None, time="", corpus="c", run="b", state="finished", unit="turn",
         method="crt", relation="replace", events=(STEP,), screening=T.id, gamma=T.trace,
-        delta2=T.public, holds={}, about={"user": {"turn": 3}}, hides_copies=False,
+        delta2=T.public, holds={}, about={"user": {"turn": 3}}, hides_copies=False, void=(),
     )  # fmt: skip
     own = source_fold.combine_sources(
         [replace(RUN, unit="user"), file_sources.ScreenedSource("public steps", S)]

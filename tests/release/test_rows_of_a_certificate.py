@@ -91,7 +91,7 @@ def line(run, **changes):
         "entry": run * 64, "previous": None, "time": "", "corpus": TEXT, "run": run,
         "state": "finished", "unit": "turn", "method": "crt", "relation": "replace",
         "events": (), "screening": run * 64, "gamma": 0.0, "delta2": 0.0, "holds": {},
-        "repeats_counted": True, "hides_copies": False,
+        "repeats_counted": True, "hides_copies": False, "void": (),
     }  # fmt: skip
     return odometer_lines.OdometerEntry(**{**facts, **changes})
 

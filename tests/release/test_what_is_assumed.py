@@ -98,7 +98,7 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
     value, page = certified(tmp_path / "two", tmp_path / "two.html")
     assert value["assumed"] == [
         "list:found.txt was not made from this text",
-        "list:found.txt was not made from the text of an earlier model that it screened",
+        "list:found.txt was not made from this text, which it screened for an earlier model",
     ]
     assert "The text was read as these say" in page
 

@@ -117,6 +117,8 @@ OTHER = (
 REPORT = (("evidence.report", {"completed": "2,300 to 2,399", "unique": "380 to 389"}),)
 
 FILES = (("assumed", ["list:a.txt was not made from this text"]),)
+EARLIER = "gpt2, from which an earlier model started, had not read this text"
+EARLIER_BASE = (("assumed", ["smollm2 had not read this text", EARLIER]),)
 
 # Of each sentence: changes under which it must be said, and under which it must not.
 LIMITS = (("limits", [{"limit": "guess <= 55", "certified": 52.4, "met": True},
@@ -155,6 +157,7 @@ CASES = {
             (("labels", None),),
             (("spent_before.delta2", 0.5),),
             (*VOID, ("labels", None), ("spent_before.delta2", 0.5)),
+            (*DP, ("labels", None), ("spent_before.gamma", 1.0)),
         ],
     ),
     "O9": ([(("spent_before.runs", 1),), (*VOID, ("spent_before.runs", 2))], [(), VOID]),
@@ -173,9 +176,19 @@ CASES = {
     "O10": ([(("searched.trials", 2),), (*VOID, ("searched.trials", 9))], [(), VOID]),
     "O11": ([(("canaries", {"planted": 1, "copies": 3}),)], [(), NONE]),
     "O12": ([(), NONE], [(("model.base", None),)]),
+    "O12e": (
+        [EARLIER_BASE, (*DP, *EARLIER_BASE, ("model.base", None))],
+        [(), FILES, (*VOID, *EARLIER_BASE), (("assumed", ["smollm2 had not read this text"]),)],
+    ),
     "O17": (
         [FILES, (*DP, *FILES)],
-        [(), (("assumed", ["smollm2 had not read this text"]),), (*VOID, *FILES), NONE],
+        [
+            (),
+            (("assumed", ["smollm2 had not read this text"]),),
+            (*VOID, *FILES),
+            NONE,
+            EARLIER_BASE,
+        ],
     ),
     "O13": ([AUDIT, REPORT, (*VOID, *AUDIT)], [(), VOID, (("evidence", {}),)]),
     "O14": ([(), VOID, NONE, DP, PLAN], []),
@@ -210,7 +223,10 @@ def test_the_words_of_the_worked_example():
     )
     assert "read 1,310 messages of as many persons drawn at random; 400 had a secret" in words["O7"]
     assert "with 95 % confidence" in words["O7"] and "judged" not in words["O7"]
-    assert words["O12"] == "It started from smollm2; nothing is said about what smollm2 had read."
+    assert (
+        words["O12"] == "It started from smollm2; nothing is said about other text that "
+        "smollm2 had read."
+    )
     assert list(words) == ["O1", "O2", "O3", "O4", "O5", "O6", "O7", "O9n", "O12", "O16",
                            "O14"]  # fmt: skip
 
@@ -259,7 +275,7 @@ def test_words_that_depend_on_the_case():
     )["O6"][0]  # fmt: skip
     files = ("assumed", ["smollm2 had not read this text", "list:a.txt was not made from this text",
                          "regex:b.toml was not made from this text"])  # fmt: skip
-    assert said(files)["O12"][0].endswith("**It is assumed that it had not read this text.**")
+    assert said(files)["O12"][0].endswith("**It is assumed that smollm2 had not read this text.**")
     assert said(("assumed", files[1][1:]))["O12"] == said()["O12"]
     assert said(files)["O17"][0].startswith(
         "**It is assumed that list:a.txt was not made from this text; that regex:b.toml was not "

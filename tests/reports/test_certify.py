@@ -476,6 +476,7 @@ def earlier(**changes):
         "entry": "e" * 64, "previous": None, "time": "", "corpus": "c" * 64, "run": "r",
         "state": "finished", "unit": "turn", "method": "crt", "relation": "replace",
         "events": (STEP,), "screening": "5" * 64, "gamma": 0.05494, "delta2": 0.00918, "holds": {},
+        "void": (),
     }  # fmt: skip
     return spending.SpentBudget((odometer_lines.OdometerEntry(**{**facts, **changes}),))
 
