@@ -78,7 +78,8 @@ class OdometerEntry:
     ``hides_copies``: second occurrences of a message were masked or left out.
     ``void``: why what it promises is void, a sentence each; None where a line does not say it, as
     no line of crtlib 0.3 does. ``assumed``, ``treated_as_public`` and ``declared``: the conditions
-    of what it promises, as its own certificate names them.
+    of what it promises, as its own certificate names them. ``law``: by which law the labels that
+    bound its rates were drawn (:func:`draw_law`); None where none did.
     """
 
     entry: str
@@ -109,6 +110,7 @@ class OdometerEntry:
     assumed: tuple[str, ...] = ()
     treated_as_public: tuple[str, ...] = ()
     declared: tuple[Mapping[str, Any], ...] = ()
+    law: str | None = None
 
     @property
     def protects(self) -> bool:
@@ -138,6 +140,16 @@ class OdometerEntry:
         if self.events is None:
             return None
         return tuple(replace(event, steps=event.steps * self.trials) for event in self.events)
+
+
+def draw_law(labels: Mapping[str, Any] | None) -> str | None:
+    """By which law a secret is drawn that these labels, as a certificate has them, bound a rate of:
+    rates under two laws do not add.
+
+    >>> draw_law({"cluster": "user", "drawn": "given"}), draw_law(None)
+    ('user, given', None)
+    """
+    return f"{labels['cluster']}, {labels['drawn']}" if labels else None
 
 
 def _hash_line(content: Mapping[str, Any]) -> str:

@@ -23,17 +23,18 @@ class SpendingHistory:
     """What is known of a text: ``entries`` of its odometer and, from the registry, of runs on text
     with the same conversations, people or messages; ``others`` are the registry's lines of any
     text, for what a model started from; ``cut`` has the texts whose conversations, or people, may
-    be others than those of this one."""
+    be others than those of this one, whose hash ``corpus`` is."""
 
     entries: tuple[OdometerEntry, ...]
     others: tuple[OdometerEntry, ...] = ()
     cut: Mapping[str, set[str]] = field(default_factory=dict)
+    corpus: str | None = None
 
     def spent(self, run: str | None = None, bases: Iterable[str] = ()) -> SpentBudget:
         """What was spent by all runs, or by those that started before ``run`` did, or that would
         be before one that starts from ``bases``, hashes of a model."""
         known = sum_spending(self.entries, run=run, others=self.others, bases=bases)
-        return replace(known, cut=self.cut)
+        return replace(known, cut=self.cut, corpus=self.corpus)
 
 
 def read_history(
@@ -41,11 +42,11 @@ def read_history(
 ) -> SpendingHistory:
     """The lines of an odometer and those that the registry adds: of runs that are not in it, or
     are further there, and that started before ``run`` last did, where it knows when that was."""
-    own = read_entries(folder)
+    own, corpus = read_entries(folder), _stored_corpus_hash(Path(folder)) or ""
     if registry is None:
-        return SpendingHistory(tuple(own))
+        return SpendingHistory(tuple(own), corpus=corpus)
     every = registry.entries()
-    related = registry.related(_stored_corpus_hash(Path(folder)) or "")
+    related = registry.related(corpus)
     before = {e.run for e in every[: _last_start(every, run)] if e.corpus in related} - {run}
     known = {name: sum(e.run == name for e in own) for name in before}
     added = [e for e in every if e.run in before and not known[e.run]]
@@ -56,7 +57,7 @@ def read_history(
         "dialogue": other,
         "user": {text for text in other if not _has_same_people(related[text])},
     }
-    return SpendingHistory((*added, *own, *later), tuple(every), cut)
+    return SpendingHistory((*added, *own, *later), tuple(every), cut, corpus)
 
 
 def _has_same_people(shared: Counter[str]) -> bool:
@@ -81,7 +82,8 @@ class SpentBudget:
     with one that is void; ``heirs`` are runs of which that is true. ``ancestors``: the runs from
     whose models this one started, at any remove. ``struck``: this run was. ``left``: how many runs
     do not count, as they were struck. ``cut``: the texts
-    whose conversations, or people, may be others than those of this one."""
+    whose conversations, or people, may be others than those of this one, whose hash ``corpus`` is;
+    None where all are of one text."""
 
     entries: tuple[OdometerEntry, ...]
     bare: bool = False
@@ -90,6 +92,7 @@ class SpentBudget:
     struck: bool = False
     left: int = 0
     cut: Mapping[str, set[str]] = field(default_factory=dict)
+    corpus: str | None = None
 
     @property
     def private(self) -> tuple[OdometerEntry, ...]:
@@ -154,13 +157,39 @@ class SpentBudget:
         every = (e.holds for e in self.private if e.unit == unit)
         return {name: size for held in every for name, size in held.items()}
 
-    def rates(self, screening: str, gamma: float, delta2: float) -> tuple[float, float]:
-        """gamma and delta2 of all runs and of one more: a secret counts where any screening passes
-        it over (union bound); runs of one screening read the same text, so they count once."""
+    @property
+    def elsewhere(self) -> tuple[OdometerEntry, ...]:
+        """Those with protection on other text."""
+        return tuple(e for e in self.private if self.corpus not in (None, e.corpus))
+
+    def of_another_law(self, screening: str, law: str | None) -> tuple[OdometerEntry, ...]:
+        """Those on this text whose rates were bounded on labels of another law than ``law``; where
+        that is None, than of the first. One of the ``screening`` of this run has its rates."""
+        here = [e for e in self.private if e.law and e not in self.elsewhere]
+        law = law or next((e.law for e in here), None)
+        return tuple(e for e in here if e.law != law and e.screening != screening)
+
+    def rates(
+        self, screening: str, gamma: float, delta2: float, law: str | None = None
+    ) -> tuple[float, float]:
+        """gamma and delta2 of all runs and of one more, under the ``law`` of its labels: a secret
+        counts where any screening passes it over (union bound); runs of one screening read the same
+        text, so they count once.
+
+        Guarantee:
+            A rate that was measured on another text, or by another law, bounds nothing here: what
+            was missed there may be just the secrets of this text. So there all of them leave a
+            trace, and all were learned without noise if any were. Test:
+            ``tests/release/test_rates_of_another_text.py``.
+        """
+        unknown = (*self.elsewhere, *self.of_another_law(screening, law))
         worst = {screening: (gamma, delta2)}
         for e in self.private:
+            if e.screening == screening and law and e.law != law and e not in unknown:
+                continue
             g, d = worst.get(e.screening, (0.0, 0.0))
-            worst[e.screening] = max(g, e.gamma), max(d, e.delta2)
+            trace, public = (1.0, float(e.delta2 > 0)) if e in unknown else (e.gamma, e.delta2)
+            worst[e.screening] = max(g, trace), max(d, public)
         traces, public = (min(1.0, sum(rates)) for rates in zip(*worst.values(), strict=True))
         return traces, public
 

@@ -120,6 +120,7 @@ class CertifiableRun:
         return compose_promise(
             self.own, self.spent, delta=terms["delta"], accountant=terms["accountant"],
             trials=terms["searched"]["trials"],
+            law=odometer_lines.draw_law(terms.get("labels")),
         )  # fmt: skip
 
 
@@ -188,6 +189,10 @@ def read_certifiable_run(
 
 
 UNCOUNTED_REPEATS_NOTE = "which counted no trace of a secret whose message stands twice"
+STRIKE_UNSEEN = (
+    "strike it if nobody ever saw its model: crtlib account --odometer FOLDER --strike ENTRY "
+    "--because WHY."
+)
 
 
 def _check_odometer_lines(
@@ -402,12 +407,14 @@ def compose_promise(
     delta: float,
     accountant: str = "pld",
     trials: int = 1,
+    law: str | None = None,
 ) -> ComposedPromise:
     """What this run and those of ``spent`` promise together. Each of the ``trials`` among which it
-    was chosen is charged as it is, as for a search of a fixed size."""
+    was chosen is charged as it is, as for a search of a fixed size. ``law``: of the labels that
+    bound its rates (:func:`confide.odometer_lines.draw_law`)."""
     before = spent or spending.SpentBudget(())
     events = tuple(replace(e, steps=e.steps * trials) for e in own.events)
-    gamma, delta2 = before.rates(own.screening, own.gamma, own.delta2)
+    gamma, delta2 = before.rates(own.screening, own.gamma, own.delta2, law)
     groups = (1,) * len(events) + before.groups(own.unit, own.holds)
     exact = accountant if max(groups, default=1) == 1 else "pld"
     earlier = [e.moves_copies for e in before.private for _ in e.events or ()]
@@ -431,7 +438,11 @@ def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: fl
     if fold.kind == "none" and not trained.problems:
         return []
     known = record["rates"]["public"]["how"] != "unknown"
-    plan = fold.plan
+    plan, before = fold.plan, spent or spending.SpentBudget(())
+    law = odometer_lines.draw_law(record.get("labels"))
+    elsewhere = any(e.delta2 > 0 for e in before.elsewhere)
+    other_law = any(e.delta2 > 0 for e in before.of_another_law(fold.screening, law))
+    unbounded = plan is None and known and own.delta + own.delta2 >= 1
     checks = [
         (
             spent is not None and spent.struck,
@@ -444,9 +455,8 @@ def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: fl
         ),
         (
             spent is not None and spent.leaving_out_repeats > 0,
-            f"An earlier run on this text was of crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}; strike it "
-            f"if nobody ever saw "
-            "its model: crtlib account --odometer FOLDER --strike ENTRY --because WHY.",
+            f"An earlier run on this text was of crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}; "
+            f"{STRIKE_UNSEEN}",
         ),
         (
             not record["protects_all"],
@@ -476,7 +486,20 @@ def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: fl
         ),
         (plan is None and math.isinf(epsilon), "The accountant shows no epsilon."),
         (
-            plan is None and known and own.delta + own.delta2 >= 1,
+            unbounded and elsewhere,
+            "An earlier run on other text learned without noise what its search passed over, which "
+            "may be just the secrets of this text: what was measured there bounds nothing here. "
+            "Screen and train on one text that holds both, or leave nothing without noise there "
+            f"(--conservative everything, or dpsgd); {STRIKE_UNSEEN}",
+        ),
+        (
+            unbounded and other_law,
+            "The labels that judged an earlier run on this text were drawn by another law than "
+            "those that judged this one, or a further one, so their rates do not add: judge all by "
+            f"labels of one draw; {STRIKE_UNSEEN}",
+        ),
+        (
+            unbounded and not (elsewhere or other_law),
             "Delta is 1: nothing bounds what this run, or one before it, learned without noise.",
         ),
     ]
@@ -545,6 +568,7 @@ def collect_certificate_parts(
             "alone": _pair_as_json(alone.secret()),
             "unprotected": spent.unprotected,
             "runs": spent.runs,
+            "elsewhere": len(spent.elsewhere),
             "struck": spent.left,
             "forgotten": int(record["odometer"].get("forgotten", 0)),
             "gamma": own.gamma,

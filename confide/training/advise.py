@@ -22,7 +22,7 @@ from confide.labels import label_tasks as labelled
 from confide.release import certify, file_sources, limits
 from confide.reports import html
 from confide.screening.corpus import default_policy, stored_rates
-from confide.training import odometer_run, train_on_corpus, training_record
+from confide.training import odometer_run, train_on_corpus, training_facts, training_record
 from crtlib.files import StrPath
 from crtlib.intervals import at_most, round_up_to_figures
 from crtlib.screening.rates import (
@@ -223,6 +223,7 @@ def _advise_on_pair(
             "delta": study.delta,
             "accountant": study.accountant,
             "oracle_on_real_text": training_record.reads_labels_of_real_text(study),
+            "labels": training_facts._judging_labels(study, prepared),
         }
         promise, why = training_record.preview_promise(content, sources, meter, spent)
         said = {

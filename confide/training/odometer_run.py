@@ -15,6 +15,7 @@ from confide import odometer, odometer_lines, spending, text_registry
 from confide.release import file_sources, gate
 from confide.training.training_facts import (
     PROTECTING_KINDS,
+    RAW_TEXT_RATES,
     SEEDED_NOISE_REASON,
     TrainingFacts,
     _judging_labels,
@@ -27,6 +28,7 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
 from crtlib.files import StrPath
 from crtlib.models.folder import hash_tensors
+from crtlib.screening.rates import UNKNOWN_RATE
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
 from crtlib.text import corpora
@@ -211,6 +213,7 @@ def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
         n: (r.count, r.of, *(r.again or ())) for n, r in both.items() if r.how == "one_per_cluster"
     }
     unit = "user" if study.how.by_user else study.unit
+    judged = rates is not RAW_TEXT_RATES and rates.trace.how != UNKNOWN_RATE.how
     return {
         "counted": {"labels": _judging_labels(study, prepared)["sha256"], **counted}
         if counted
@@ -222,6 +225,7 @@ def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
         "gamma": rates.gamma,
         "delta2": rates.delta2,
         "holds": {} if unit == "turn" else corpora.max_points_per_unit(study.corpus)[unit],
+        "law": odometer_lines.draw_law(_judging_labels(study, prepared)) if judged else None,
         "repeats_counted": True,
         "hides_copies": hides_copies(study),
     }

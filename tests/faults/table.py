@@ -1340,6 +1340,21 @@ EARLIER_RUNS = rows(
     ("what was known of one text is known of the next",
      "confide.training.odometer_run:OdometerRun.origin", "_judge_base(s.name, above, counted)", "s",
      "test_what_stood_before_a_base_is_judged_for_this_text"),
+    ("a rate of another text is added as of this one", "SpentBudget.rates",
+     "(*self.elsewhere, *self.of_another_law(screening, law))",
+     "self.of_another_law(screening, law)",
+     "release/test_rates_of_another_text.py::"
+     "test_a_rate_of_another_text_bounds_nothing_here[a_part_of_the_text]"),
+    ("a trace rate of another text is counted on", "SpentBudget.rates",
+     "(1.0, float(e.delta2 > 0))", "(e.gamma, float(e.delta2 > 0))",
+     "release/test_rates_of_another_text.py::"
+     "test_no_trace_rate_of_another_text_is_counted_on"),
+    ("rates under two laws are added", "SpentBudget.of_another_law", "e.law != law", "False",
+     "release/test_rates_of_another_text.py::test_rates_under_two_laws_do_not_add"),
+    ("the texts of earlier runs are not told apart", "SpendingHistory.spent",
+     ", corpus=self.corpus", "",
+     "release/test_rates_of_another_text.py::"
+     "test_a_rate_of_another_text_bounds_nothing_here[the_same_messages_with_names]"),
     ("what a model started from is not of it alone",
      "confide.release.certify:collect_certificate_parts", "spent=spent.of_ancestors()",
      "spent=None", "test_a_model_alone_holds_what_it_started_from"),

@@ -224,6 +224,7 @@ def test_the_average_over_the_draw_of_the_labels():
     run = file_sources.NoisedSource("a", "turn", "replace", (ONE,), own)
     fold = source_fold.combine_sources([run, file_sources.ScreenedSource("public steps", own)])
     told = {"sha256": "e" * 64, "drawn": "at_random", "others": 40, "judged": judged, "alpha": 0.05}
+    told["cluster"] = "user"
     content = record(
         rates=rates.PolicyRates(bounds[0], *bounds).to_json(), labels=told, unit="turn"
     )

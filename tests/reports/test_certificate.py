@@ -165,6 +165,10 @@ CASES = {
         [(("spent_before.unprotected", 1),), (*NONE, ("spent_before.unprotected", 2))],
         [(), (("spent_before.runs", 3),)],
     ),
+    "O9e": (
+        [(("spent_before.elsewhere", 1),)],
+        [(), (*VOID, ("spent_before.elsewhere", 1)), (*DP, ("spent_before.elsewhere", 2))],
+    ),
     "O9s": (
         [(("spent_before.struck", 1),), (*NONE, ("spent_before.struck", 2))],
         [(), (("spent_before.runs", 3),)],
