@@ -60,7 +60,7 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     """Where the certificate promises more than follows from the files alone; it writes an infinite
     epsilon as "inf", which is a number to ``float``."""
     given = value["guarantee"]
-    kinds = [own.kind]  # or what earlier ones leave of it
+    kinds: list[str] = [own.kind]  # or what earlier ones leave of it
     kinds += [certify.BAYESIAN_KIND] if own.kind == "dp" else []
     kinds += ["dp"] if own.kind == certify.BAYESIAN_KIND and not own.delta2 else []
     if given["kind"] not in kinds or given["relation"] != own.relation:

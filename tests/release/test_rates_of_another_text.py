@@ -9,13 +9,13 @@ import pytest
 from confide import odometer, text_registry
 from confide.reports import screening_page
 from confide.screening.corpus import ScreeningOptions
-from crtlib.text import corpora, jsonl
+from crtlib.text import corpora
 from crtlib.text.records import Dialogue, Secret, Turn
 from tests import trainings
 from tests.release.test_earlier_runs import CRT, DPSGD, certified, messages, write
 from tests.release.test_repeated_messages import drawn_and_read
 
-DIGITS = "zero one two three four five six seven eight nine".split()
+DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 EVERYTHING = CRT | {"conservative": "everything"}
 VOID = "what was measured there bounds nothing here"
 

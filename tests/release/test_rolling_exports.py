@@ -82,6 +82,15 @@ def test_what_is_said_once_is_enough(tmp_path, shared, kind):
     assert found and found[kind] >= odometer_lines.LEAST_SHARED_MESSAGES and "short" not in found
 
 
+def test_half_of_the_short_messages_are_enough_though_none_is_rare(tmp_path):
+    """Each is in two conversations of either text, which were cut in another way."""
+    said = messages("a", 40)
+    one = threads(tmp_path / "one.jsonl", [[text] for text in said] * 2)
+    other = threads(tmp_path / "other.jsonl", [said[:20], said[20:]] * 2)
+    far = threads(tmp_path / "far.jsonl", [said[:19], messages("b", 21)] * 2)
+    assert related(one, other, far) == [{"short": 40}, None]
+
+
 def test_strangers_who_thank_each_other_are_not_the_same(tmp_path):
     coin = random.Random(0)
     texts = [
