@@ -51,9 +51,12 @@ MIN_CLIP_NORM = 1e-6
 
 
 def check_clip_norm(value: float) -> None:
-    """Refuse a clipping norm so small that float32 rounds parts of a clipped gradient to nothing:
-    what should cancel in it does not, and it is longer than its norm. A gradient of such a norm has
-    squares that float32 has not, so it would count as zero and not be clipped."""
+    """Refuse a clipping norm whose squares come near the least number of float32, 1e-38.
+
+    Norms are sums of squares. At 1e-6 all of a gradient that is as long as the clipping norm is
+    seen, in however many numbers up to 1e20 it lies. What cancels in such sums is another matter,
+    of any clipping norm: :meth:`crtlib.training.gradient_recorder.GradientRecorder.norms` charges
+    it."""
     check_allowed(
         "clip_norm", value, MIN_CLIP_NORM <= value < math.inf, "at least 1e-6, and finite"
     )

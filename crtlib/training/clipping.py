@@ -74,6 +74,8 @@ def add_clipped_gradients(
     """ADD ``sum_i min(1, clip_norm / |g_i|) g_i`` to ``.grad`` of every trainable parameter.
 
     Where ``|g_i|`` is no finite number the factor is 0: not even the noise would hide an overflow.
+    Where the positions of an example cancel so far that float32 cannot say how long the rest is,
+    ``|g_i|`` is an upper bound of it.
     ``tokens`` (B, L) are padded with anything beyond ``lengths`` (B,), which are read: where tokens
     are on a GPU, lengths on the host spare it a wait. Without ``targets`` the model predicts each
     next token; with ``targets`` (B, L), the token there, ``-100`` for none (masked language
@@ -85,6 +87,14 @@ def add_clipped_gradients(
     (:func:`crtlib.training.layer_rules.refuse_unfit_layers`).
     A layer that is not known makes it clip one example after the other, as
     :func:`add_clipped_unit_gradient` does, with a warning that names the parameter.
+
+    Guarantee:
+        What an example adds is at most ``1 + 1.3e-3`` clip norms long: that much is what the worst
+        rounding of its norm may hide before it is charged
+        (:data:`crtlib.training.gradient_recorder.UNCHARGED_SHARE`). Measured, it is within 1e-6 of
+        the clip norm where gradients are ordinary, and below it where they cancel. Tests:
+        ``tests/training/test_clipping.py::test_clipped_example_does_not_exceed_the_bound``,
+        ``tests/training/test_rounding.py::test_what_cancels_is_clipped``.
     """
     checks.check_clip_norm(clip_norm)
     refuse_unfit_layers(model)
@@ -151,7 +161,8 @@ def add_clipped_unit_gradient(
     as a third where :func:`add_clipped_gradients` needs them; its loss is the mean (or the sum)
     over all their targets, so a text in two pieces weighs as much as one in one piece.
     One ordinary backward pass a micro-batch, so layers of any kind will do. Where the norm is no
-    finite number nothing is added.
+    finite number nothing is added. The norm is that of the very numbers that are added, in float64:
+    what cancels has cancelled before.
     """
     checks.check_clip_norm(clip_norm)
     refuse_unfit_layers(model)

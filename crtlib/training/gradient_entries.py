@@ -5,8 +5,11 @@ collect what they give, and :mod:`crtlib.training.clipping` is the way in.
 
 >>> rows, columns = torch.ones(1, 3, 2), torch.ones(1, 3, 5)  # (batch, time, ·)
 >>> entry = OuterProductGrad(nn.Parameter(torch.zeros(2, 5)), rows, columns)
->>> float(entry.square())  # ten numbers, each a sum of three ones
+>>> float(entry.square().value)  # ten numbers, each a sum of three ones
 90.0
+
+Where positions cancel, such a sum is nothing but rounding, of either sign. So it comes with a bound
+of its rounding, and :class:`crtlib.training.gradient_recorder.GradientRecorder` charges it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -115,6 +118,48 @@ def cast_for_exact_sums(x: Tensor) -> Tensor:
     return x if x.is_cuda else x.to(accumulation_dtype(x))
 
 
+# --------------------------------------------------------------------------- rounding
+class BoundedSum(NamedTuple):
+    """A sum of each example (b,). Rounding has moved it by at most ``share * size``, with a
+    ``size`` (b,) of what was added up."""
+
+    value: Tensor
+    size: Tensor
+    share: float
+
+
+TREE_ROUNDINGS = 64
+"""Roundings on the way of one number through ``torch.sum``, which adds in pairs of partial sums:
+64 and a 1024th of the numbers."""
+BLOCK_ROUNDINGS = 384
+"""Roundings on the way of one number through a matrix product: see :func:`product_roundings`."""
+
+
+def product_roundings(length: int) -> float:
+    """By how many units of rounding a sum of ``length`` products in a matrix product may be off,
+    over the sum of their sizes: ``min(n, 384 + n / 16)``.
+
+    ``n`` is enough in whatever order they are added (Higham 2002, section 3.1), so up to 400 this
+    is certain. Beyond, it is where the library adds blocks of at most 384, or several numbers at
+    once, as those of CPUs and the tensor cores of GPUs do; and where it adds one after the other,
+    it is at least ``9.7 sqrt(n)``, which roundings that are independent of each other exceed with a
+    chance of ``2 exp(-9.7**2 / 2) < 1e-20`` (Higham and Mary 2019, theorem 2.4).
+    """
+    return min(length, BLOCK_ROUNDINGS + length / 16)
+
+
+def tree_roundings(length: int) -> float:
+    """The same of ``torch.sum`` over ``length`` numbers."""
+    return min(length, TREE_ROUNDINGS + length / 1024)
+
+
+def _rounding_share(factors: Tensor, sums: Tensor, *roundings: float) -> float:
+    """So many roundings, over the size of what is added up. One is half of the distance of two
+    numbers; all of it where a tensor core, which cuts off, sums products of shorter factors."""
+    eps = torch.finfo(sums.dtype).eps
+    return 1.01 * sum(roundings) * (eps / 2 if factors.dtype == sums.dtype else eps)
+
+
 def _inner_products(a: Tensor, b: Tensor) -> Tensor:
     """Inner product of each example, (B, ...) x (B, ...) -> (B,)."""
     return (a * b).flatten(1).sum(1)
@@ -127,6 +172,9 @@ class OuterProductGrad:
     that ``rows`` give a gradient to, and its column (b, T, 1). ``span``: the examples that it holds
     (all).
     """
+
+    size: Tensor
+    """Sum of the lengths of what is added up, (b,): known when the square is."""
 
     def __init__(
         self,
@@ -143,12 +191,32 @@ class OuterProductGrad:
         if bias is not None:
             self.bias, self.column = bias[0], bias[1].to(self.rows.dtype)
 
-    def square(self) -> Tensor:
-        """Squared norm of each example's gradient, with the bias: the ghost norm."""
+    def square(self) -> BoundedSum:
+        """Squared norm of each example's gradient, with the bias: the ghost norm.
+
+        By Cauchy and Schwarz an inner product is off by at most ``k u |r_t| |r_s|``, so that the
+        sum of their products is off by at most ``k u (sum_t |r_t| |c_t|)**2``. ``size`` is kept:
+        that sum of lengths, which is on the diagonals of the Gram matrices.
+        """
         gram = _batched_matmul(self.columns, self.columns.mT)
         if self.bias is not None:
             gram += _batched_matmul(self.column, self.column.mT)
-        return _inner_products(_batched_matmul(self.rows, self.rows.mT), gram)
+        rows = _batched_matmul(self.rows, self.rows.mT)
+        products = rows * gram
+        width, height = self.rows.shape[2], self.columns.shape[2] + 1
+        share = _rounding_share(
+            self.rows, rows, product_roundings(width), product_roundings(height),
+            tree_roundings(rows[0].numel()),
+        )  # fmt: skip
+        # What underflows in a sum of n products is at most n times the least number: added to the
+        # squares on the diagonals, so that a tiny row is not hidden by a huge column.
+        least = torch.finfo(rows.dtype).tiny / share
+        lengths = products.diagonal(dim1=1, dim2=2)
+        lengths = lengths.add(gram.diagonal(dim1=1, dim2=2), alpha=least * width)
+        lengths = lengths.add_(rows.diagonal(dim1=1, dim2=2), alpha=least * height)
+        self.size = lengths.sqrt_().sum(1)
+        square = products.flatten(1).sum(1).clamp_min_(0)
+        return BoundedSum(square, self.size.square(), share)
 
     def leave_out(self, examples: Tensor) -> None:
         """Make the gradients of these examples zero, (B,) bool."""
@@ -198,14 +266,18 @@ class EmbeddingGrad:
     """An embedding's gradient: ``ids`` (B, T) say which rows get ``grads`` (B, T, d)."""
 
     span = ALL_EXAMPLES
+    size: Tensor
 
     def __init__(self, parameter: nn.Parameter, ids: Tensor, grads: Tensor) -> None:
         self.parameter, self.ids, self.grads = parameter, ids, grads.to(accumulation_dtype(grads))
 
-    def square(self) -> Tensor:
+    def square(self) -> BoundedSum:
         """As of :class:`OuterProductGrad`: a token that is repeated adds to one row."""
         same = self.ids[:, :, None] == self.ids[:, None, :]
-        return _inner_products(_batched_matmul(self.grads, self.grads.mT), same)
+        gram = _batched_matmul(self.grads, self.grads.mT)
+        self.size = gram.diagonal(dim1=1, dim2=2).sqrt().sum(1)
+        square = _inner_products(gram, same).clamp_min_(0)
+        return BoundedSum(square, self.size.square(), _gram_share(gram, self.grads.shape[2]))
 
     def leave_out(self, examples: Tensor) -> None:
         """As of :class:`OuterProductGrad`."""
@@ -231,15 +303,19 @@ class EmbeddingGrad:
 class DenseGrad:
     """The gradient of each example itself, (B, *shape)."""
 
+    size: Tensor
+
     def __init__(
         self, parameter: nn.Parameter, grads: Tensor, *, span: slice = ALL_EXAMPLES
     ) -> None:
         self.parameter, self.span, self.grads = parameter, span, grads.to(accumulation_dtype(grads))
 
-    def square(self) -> Tensor:
-        """As of :class:`OuterProductGrad`."""
-        norms: Tensor = torch.linalg.vector_norm(self.grads.flatten(1), dim=1)
-        return norms.square()
+    def square(self) -> BoundedSum:
+        """As of :class:`OuterProductGrad`, of the very numbers that are added: nothing cancels in
+        it, and it is off by a share of itself, whatever the positions did."""
+        self.size = _dense_norms(self.grads)
+        square = self.size.square()
+        return BoundedSum(square, square, _dense_share(self.grads))
 
     def leave_out(self, examples: Tensor) -> None:
         """As of :class:`OuterProductGrad`."""
@@ -268,10 +344,13 @@ class StackedGrad:
     def __init__(self, parameters: list[nn.Parameter], entry: Any) -> None:
         self.parameters, self.entry, self.parameter = parameters, entry, parameters[0]
 
-    def square(self) -> Tensor:
+    def square(self) -> BoundedSum:
         """As of :class:`OuterProductGrad`, the sum over all parameters."""
-        squares: Tensor = self.entry.square()
-        return squares.view(len(self.parameters), -1).sum(0)
+        squares, sizes, share = self.entry.square()
+        value = squares.view(len(self.parameters), -1).sum(0)
+        if sizes is squares:
+            return BoundedSum(value, value, share)
+        return BoundedSum(value, sizes.view(len(self.parameters), -1).sum(0), share)
 
     def leave_out(self, examples: Tensor) -> None:
         """As of :class:`OuterProductGrad`, with the examples of every parameter, (k * B,)."""
@@ -292,8 +371,35 @@ def accumulation_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def cross_inner_products(a: GradientEntry, b: GradientEntry) -> Tensor:
-    """Inner products of two entries of one parameter, for the examples that ``b`` holds.
+MAX_NUMBERS_AT_ONCE = 2**16
+"""Numbers up to which a norm is taken in one go: a CPU adds every eighth square to the last ones,
+and forty million of one size come out two hundredths short."""
+
+
+def _dense_norms(grads: Tensor) -> Tensor:
+    """Norm of each gradient (b, ...): (b,)."""
+    if grads[0].numel() > MAX_NUMBERS_AT_ONCE:
+        grads = torch.linalg.vector_norm(grads.flatten(1, -2), dim=-1)
+    return torch.linalg.vector_norm(grads.flatten(1), dim=1)
+
+
+def _dense_share(grads: Tensor) -> float:
+    """By what share of itself the square of :func:`_dense_norms` may be off: a CPU has eight sums
+    of every eighth square, and the tree of a GPU is no worse."""
+    count, width = grads[0].numel(), grads.shape[-1]
+    lengths = [count] if count <= MAX_NUMBERS_AT_ONCE else [width, count // width]
+    return _rounding_share(grads, grads, *(16 + length / 8 for length in lengths))
+
+
+def _gram_share(gram: Tensor, width: int) -> float:
+    """The share of a sum of a Gram matrix (b, T, S) of vectors of ``width`` numbers, each number of
+    it times one that is exact."""
+    return _rounding_share(gram, gram, product_roundings(width), tree_roundings(gram[0].numel()))
+
+
+def cross_inner_products(a: GradientEntry, b: GradientEntry) -> BoundedSum:
+    """Inner products of two entries of one parameter, for the examples that ``b`` holds; the
+    squares of both have been taken.
 
     A parameter that is used twice (an embedding tied to the head) has the sum of its entries as
     gradient: its squared norm needs twice this, or a clipped example can exceed the bound.
@@ -302,22 +408,42 @@ def cross_inner_products(a: GradientEntry, b: GradientEntry) -> Tensor:
         a, b = b, a
     if isinstance(a, EmbeddingGrad) and not isinstance(b, EmbeddingGrad):
         ids, grads = a.ids[b.span], a.grads[b.span]  # (b, T), (b, T, d)
+        size = a.size[b.span] * b.size
         if isinstance(b, DenseGrad):
-            return _inner_products(b.grads.gather(1, ids[..., None].expand_as(grads)), grads)
+            value = _inner_products(b.grads.gather(1, ids[..., None].expand_as(grads)), grads)
+            return _with_dense_rounding(value, size, _gram_share(grads, 0), b)
         picked = b.rows.gather(2, ids[:, None, :].expand(-1, b.rows.shape[1], -1))
         # In the wider of both types: grads rounded would not be those that are added.
-        return _inner_products(_batched_matmul(b.columns.to(grads.dtype), grads.mT), picked)
+        gram = _batched_matmul(b.columns.to(grads.dtype), grads.mT)
+        return BoundedSum(_inner_products(gram, picked), size, _gram_share(gram, grads.shape[2]))
     if isinstance(a, EmbeddingGrad) and isinstance(b, EmbeddingGrad):
-        same = a.ids[:, :, None] == b.ids[:, None, :]
-        return _inner_products(_batched_matmul(a.grads, b.grads.mT), same)
+        gram = _batched_matmul(a.grads, b.grads.mT)
+        value = _inner_products(gram, a.ids[:, :, None] == b.ids[:, None, :])
+        return BoundedSum(value, a.size * b.size, _gram_share(gram, a.grads.shape[2]))
     if isinstance(a, DenseGrad) and isinstance(b, DenseGrad):
-        return _inner_products(a.grads, b.grads)
+        value = _inner_products(a.grads, b.grads)
+        share = _rounding_share(value, value, tree_roundings(a.grads[0].numel()))
+        return _with_dense_rounding(value, a.size * b.size, share, a, b)
     plain = a.span == b.span and getattr(a, "bias", None) is getattr(b, "bias", None) is None
     if isinstance(a, OuterProductGrad) and isinstance(b, OuterProductGrad) and plain:
-        return _inner_products(
-            _batched_matmul(a.rows, b.rows.mT), _batched_matmul(a.columns, b.columns.mT)
-        )
+        rows = _batched_matmul(a.rows, b.rows.mT)
+        value = _inner_products(rows, _batched_matmul(a.columns, b.columns.mT))
+        share = _rounding_share(
+            a.rows, rows, *map(product_roundings, (a.rows.shape[2], a.columns.shape[2])),
+            tree_roundings(rows[0].numel()),
+        )  # fmt: skip
+        return BoundedSum(value, a.size * b.size, share)
     raise UnknownLayer(f"parameter of shape {tuple(a.parameter.shape)}: shared in an unknown way")
+
+
+def _with_dense_rounding(
+    value: Tensor, size: Tensor, share: float, *entries: DenseGrad
+) -> BoundedSum:
+    """With what the squares of these entries are off by themselves, which cancels no longer."""
+    for entry in entries:
+        own = _dense_share(entry.grads)
+        size, share = size * (share / own) + entry.size.square(), own
+    return BoundedSum(value, size, share)
 
 
 def max_ghost_positions(weight: Tensor, like: Tensor) -> float:
