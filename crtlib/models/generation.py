@@ -29,8 +29,8 @@ from crtlib.models.interface import (
     RecurrentLM,
     context_length,
     device_of,
+    layers_below_head,
     output_head,
-    unwrap_model,
 )
 from crtlib.models.scoring import _check_causal, _head_logprobs
 from crtlib.text.tokenizer import BpeTokenizer
@@ -90,13 +90,9 @@ def _read_tokens(
 
         cache = DynamicCache(state.layers) if state else DynamicCache()
         positions = torch.arange(before, before + time, device=ids.device).repeat(batch, 1)
-        h = (
-            unwrap_model(model)
-            .base_model(
-                input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
-            )
-            .last_hidden_state[:, -1]
-        )
+        h = layers_below_head(model)(
+            input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
+        ).last_hidden_state[:, -1]
         layers = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[union-attr]
     return PrefixState(before + time, tuple(layers)), _head_logprobs(output_head(model), h)
 

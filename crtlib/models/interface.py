@@ -79,6 +79,20 @@ def unwrap_model(model: nn.Module) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def layers_below_head(model: nn.Module) -> Any:
+    """The part of a model of ``transformers`` that makes what its output layer reads.
+
+    Raises ValueError where ``transformers`` does not say which part that is, as of Llama 4.
+    """
+    whole = unwrap_model(model)
+    if whole.base_model is whole:
+        raise ValueError(
+            f"model: is a {type(whole).__name__}, of which transformers does not say what its "
+            "output layer reads: must be a model whose base_model is another than itself"
+        )
+    return whole.base_model
+
+
 def output_head(model: nn.Module) -> Head:
     """The output layer of any model of this library.
 
@@ -119,13 +133,13 @@ def hidden_states(model: nn.Module, ids: Tensor, lengths: Tensor | None = None) 
     positions = torch.arange(time, device=ids.device).repeat(batch, 1)
     positions.unpacked = True  # type: ignore[attr-defined]
     _skip_packing_check()
+    base = layers_below_head(model)
     if is_causal(model):
-        base = whole.base_model
         return base(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
     if lengths is not None:
         lengths = lengths.to(ids.device, non_blocking=True)
     mask = None if lengths is None else (positions < lengths.clamp_min(1)[:, None]).long()
-    out = whole.base_model(
+    out = base(
         input_ids=ids,
         position_ids=positions,
         token_type_ids=torch.zeros_like(ids),

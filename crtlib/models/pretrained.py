@@ -24,7 +24,7 @@ from torch import nn
 
 from crtlib.draws import seeded_torch_rng
 from crtlib.files import StrPath
-from crtlib.models.interface import hidden_states, output_head, unwrap_model
+from crtlib.models.interface import hidden_states, layers_below_head, output_head, unwrap_model
 from crtlib.models.smollm2 import (
     SMOLLM2_HUB_ID,
     SMOLLM2_NAME,
@@ -157,6 +157,11 @@ def load_pretrained(name_or_folder: StrPath, *, masked: bool = False) -> nn.Modu
         model: nn.Module = kind.from_pretrained(
             str(name_or_folder), config=config, dtype=torch.float32, **options
         ).eval()
+    try:
+        layers_below_head(model)
+    except ValueError as error:
+        said = str(error).removeprefix("model: ")
+        raise ValueError(f"init={str(name_or_folder)!r}: {said}") from None
     probe = torch.arange(4)[None]
     with torch.no_grad():
         ours, theirs = (

@@ -1268,6 +1268,10 @@ ASSUMED = rows(
     "release/test_rolling_exports.py",
     ("half of a text must be the same", "Registry.related", "share = LEAST_SHARE.get(kind)",
      "share = LEAST_SHARE.get(kind) and 0.5", "test_what_is_said_once_is_enough[100-rare]"),
+    ("a screened folder of a text that is known is not entered", "register_text",
+     "form=form", "form=sha",
+     "release/test_text_registry.py::"
+     "test_what_screening_left_is_known_though_the_text_was_entered_before"),
     ("stretches are asked for a share", "Registry.related", "share = LEAST_SHARE.get(kind)",
      "share = 0.5 if kind in LEAST_SHARE else None",
      "test_what_is_said_once_is_enough[4-stretch]"),
@@ -1275,8 +1279,8 @@ ASSUMED = rows(
      "max(LEAST_SHARED_MESSAGES, share * fewer)",
      "LEAST_SHARED_MESSAGES", "test_strangers_who_thank_each_other_are_not_the_same"),
     ("what crtlib 0.3 entered is never read again", "Registry.register",
-     "execute(SPOKEN_UNITS_SQL, row)",
-     'execute(SPOKEN_UNITS_SQL.partition(" AND ")[0], row)',
+     "execute(ENTERED_FORM_SQL, (*row, mark))",
+     'execute(ENTERED_FORM_SQL.partition(" AND ")[0], row)',
      "test_the_registry_of_0_3_knows_which_messages_are_rare_once_it_is_read_again"),
 ) + rows(
     "text.corpora",
@@ -1334,6 +1338,10 @@ PROBE = rows(
 ) + rows(
     "models.interface",
     "training/test_probe.py",
+    ("a model whose layers nobody names ends in a traceback", "layers_below_head",
+     "if whole.base_model is whole:", "if False:",
+     "models/test_pretrained.py::"
+     "test_a_model_whose_layers_transformers_does_not_name_is_refused_in_one_line"),
     ("the head's scale is left out", "_logit_scale", "scale *=", "scale = 1.0 or",
      "test_a_head_has_the_scale_of_its_model[cohere-0.25]"),
 )

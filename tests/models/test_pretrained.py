@@ -27,6 +27,10 @@ from tests.training.test_architectures import CONFIGS
 
 VOCABULARY = 320
 SIZES = {"vocab_size": VOCABULARY}
+LLAMA4 = transformers.Llama4TextConfig(
+    hidden_size=8, intermediate_size=8, intermediate_size_mlp=8, num_hidden_layers=2,
+    num_attention_heads=2, num_key_value_heads=1, head_dim=4, num_local_experts=2,
+)  # fmt: skip
 
 
 def tiny(name, path, *, ends=("<|endoftext|>", "</s>"), padded=0):
@@ -48,7 +52,7 @@ def tiny(name, path, *, ends=("<|endoftext|>", "</s>"), padded=0):
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=plain, bos_token=ends[0], eos_token=ends[1]
     ).save_pretrained(path)
-    config = CONFIGS[name]()
+    config = LLAMA4 if name == "llama4" else CONFIGS[name]()
     config.vocab_size = VOCABULARY + padded
     for key in ("max_position_embeddings", "n_positions"):
         if hasattr(config, key):
@@ -242,6 +246,21 @@ def test_what_cannot_be_right_is_refused_by_name(tmp_path):
     model = pretrained.load_with_added_tokens(source, adapt_tokenizer(source))
     with pytest.raises(ValueError, match="lora_targets='nothing': the model has no such layers"):
         pretrained.with_lora(model, 2, targets="nothing", seed=0)
+
+
+def test_a_model_whose_layers_transformers_does_not_name_is_refused_in_one_line(
+    corpus, run, tmp_path
+):
+    """``train --init`` of a Llama 4 ended in "AttributeError: ... last_hidden_state"."""
+    tiny("llama4", tmp_path / "source")
+    text = tmp_path / corpus.name
+    text.write_bytes(corpus.read_bytes())
+    words = ["--init", tmp_path / "source", "--method", "dpsgd", "--epsilon", 3, "--epochs", 1]
+    code, _, error = run("train", text, *words, "--out", tmp_path / "m")
+    said = error.splitlines()[-1]  # after the bar of what was saved
+    assert code == 2 and "Traceback" not in error and not (tmp_path / "m").exists()
+    assert "is a Llama4ForCausalLM, of which transformers does not say what its output" in said
+    assert not (tmp_path / f"{corpus.name}.odometer").exists()
 
 
 def test_a_text_beyond_the_context_is_clipped_as_one_point(corpus, run, tmp_path):
