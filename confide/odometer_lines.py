@@ -37,16 +37,19 @@ SELECT t.corpus, a.kind, COUNT(*),
       (SELECT COUNT(*) FROM known n WHERE n.text = t.text AND n.kind = a.kind)) FROM texts o
 JOIN known a ON a.text = o.text JOIN known b ON b.unit = a.unit JOIN texts t ON t.text = b.text
 WHERE o.corpus = ? AND t.corpus != o.corpus GROUP BY t.corpus, a.kind
-ORDER BY a.kind IN ('spoken', 'speakers', 'owners', 'compared', 'named', 'owned', 'lone', 'said')
+ORDER BY a.kind IN
+  ('entered', 'spoken', 'speakers', 'owners', 'compared', 'named', 'owned', 'lone', 'said')
 """
 LINES_SQL = "SELECT content FROM lines ORDER BY n"
 TEXT_OF_CORPUS_SQL = "(SELECT text FROM texts WHERE corpus = ?)"
-OWNERSHIP_KINDS = ("spoken", "speakers", "owners", "compared", "named", "owned", "lone", "said")
+OWNERSHIP_KINDS = (
+    "entered", "spoken", "speakers", "owners", "compared", "named", "owned", "lone", "said",
+)  # fmt: skip
 """Kinds of units that say whose the others are, and make no two texts the same; the last four are
 those of before 0.4, which nothing asks for any more."""
-SPOKEN_UNITS_SQL = "SELECT 1 FROM known WHERE text = ? AND kind = 'spoken'"
-"""Whether it is known who said what in a text: one that an older crtlib entered is known as it was
-then, until somebody reads it again."""
+ENTERED_FORM_SQL = "SELECT 1 FROM known WHERE text = ? AND unit = ?"
+"""Whether a text was read in this form, as it is or screened: one that an older crtlib entered is
+known as it was then, until somebody reads it again."""
 COPY_KEEPING_METHODS = frozenset(
     ("dpsgd", "user_dpsgd", "jft", "selective", "sgd", "plan", "lp_weighted")
 )

@@ -8,14 +8,15 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from confide.odometer_lines import (
+    ENTERED_FORM_SQL,
     LEAST_SHARE,
     LEAST_SHARED_MESSAGES,
     OWNERSHIP_KINDS,
     RELATED_TEXTS_SQL,
-    SPOKEN_UNITS_SQL,
     TEXT_OF_CORPUS_SQL,
     OdometerEntry,
     _open_connection,
@@ -31,9 +32,16 @@ registry_home = files.registry_folder
 
 
 def register_text(corpus: str | os.PathLike[str]) -> str:
-    """Have the registry of the user know the text in a file or folder again; its hash."""
-    sha = corpora.hash_corpus(corpus)
-    Registry(registry_home()).register(sha, corpora.hash_registry_units(corpus))
+    """Have the registry of the user know the text in a file or folder again; its hash.
+
+    Guarantee:
+        A screened folder is known by what is left of its text, too, though the text itself was
+        entered before. Test: ``tests/release/test_text_registry.py::
+        test_what_screening_left_is_known_though_the_text_was_entered_before``.
+    """
+    sha, form = corpora.hash_corpus(corpus), corpora.hash_text_as_read(corpus)
+    units = corpora.hash_registry_units(corpus)
+    Registry(registry_home()).register(sha, units, form=form)
     return sha
 
 
@@ -49,21 +57,30 @@ class Registry:
         """The file with the lines."""
         return self.folder / "registry.sqlite"
 
-    def register(self, corpus: str, units: Iterable[tuple[str, str]] = ()) -> None:
-        """Know the corpus with this hash again by its ``units``: kind and content of each."""
+    def register(
+        self, corpus: str, units: Iterable[tuple[str, str]] = (), *, form: str | None = None
+    ) -> None:
+        """Know the corpus with this hash again by its ``units``: kind and content of each, which
+        are not asked for where it was entered in this ``form`` before: a hash of what is read, of
+        a screened folder not that of its text."""
         with _open_transaction(self.path) as base:
             row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
-            if row and base.execute(SPOKEN_UNITS_SQL, row).fetchone():
+            key = self._key()
+            mark = self._hash_unit(key, "entered", form or corpus)
+            if row and base.execute(ENTERED_FORM_SQL, (*row, mark)).fetchone():
                 return  # else it is new, or was entered by an older crtlib, which knew less
             if row is None:
                 base.execute("INSERT INTO texts (corpus) VALUES (?)", (corpus,))
                 row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
-            key = self._key()
-            hashes = (
-                (hmac.digest(key, f"{kind}:{content}".encode(), "sha256")[:16], row[0], kind)
-                for kind, content in units
+            known = (
+                (self._hash_unit(key, kind, content), row[0], kind)
+                for kind, content in chain(units, [("entered", form or corpus)])
             )
-            base.executemany("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", hashes)
+            base.executemany("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", known)
+
+    @staticmethod
+    def _hash_unit(key: bytes, kind: str, content: str) -> bytes:
+        return hmac.digest(key, f"{kind}:{content}".encode(), "sha256")[:16]
 
     def _key(self) -> bytes:
         """Of the hashes; it is made inside the exclusive transaction of the first text."""

@@ -478,7 +478,7 @@ def make_leakage_report(
         text_registry.Registry(text_registry.registry_home()),
         str(hash_tensors(model)),
     )
-    registry.register(text, corpora.hash_registry_units(corpus))
+    text_registry.register_text(corpus)
     told = hashlib.sha256(json.dumps([recipe["options"], text]).encode()).hexdigest()
     if not (reveal or force) and registry.reported(text, numbers, told):
         raise ValueError(

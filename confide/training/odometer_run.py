@@ -196,7 +196,7 @@ def open_odometer(
         files.check_writable(
             next(p for p in (home.absolute(), *home.absolute().parents) if p.is_dir())
         )
-        meter.registry.register(sha, corpora.hash_registry_units(corpus))
+        text_registry.register_text(corpus)
     except OSError as error:
         where = meter.registry.folder if str(meter.registry.folder) in str(error) else home
         raise ValueError(f"odometer: {where} cannot be written; name a folder that can") from None

@@ -169,8 +169,8 @@ def related(*paths):
         text_registry.Registry(text_registry.registry_home()),
         [corpora.hash_corpus(p) for p in paths],
     )
-    for path, name in zip(paths, names, strict=True):
-        registry.register(name, corpora.hash_registry_units(path))
+    for path in paths:
+        text_registry.register_text(path)
     return [name in registry.related(names[0]) for name in names[1:]]
 
 

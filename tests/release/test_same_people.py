@@ -32,8 +32,8 @@ def shared_units(*paths):
     """What the registry finds of the second text in common with the first."""
     registry = text_registry.Registry(text_registry.registry_home())
     names = [corpora.hash_corpus(path) for path in paths]
-    for path, name in zip(paths, names, strict=True):
-        registry.register(name, corpora.hash_registry_units(path))
+    for path in paths:
+        text_registry.register_text(path)
     return registry.related(names[1])[names[0]]
 
 
@@ -116,7 +116,7 @@ def test_what_an_older_crtlib_entered_is_not_compared(tmp_path):
     newer = ("spoken", "speakers", "owners", "compared")
     units = [unit for unit in corpora.hash_registry_units(first) if unit[0] not in newer]
     name = corpora.hash_corpus(first)
-    registry.register(name, [*units, ("named", "")])
+    registry.register(name, [*units, ("named", "")], form="older")
     registry.register(corpora.hash_corpus(second), corpora.hash_registry_units(second))
     assert not spending._has_same_people(registry.related(corpora.hash_corpus(second))[name])
     assert have_same_people(first, second)  # now that it is read again

@@ -51,8 +51,8 @@ def related(*paths):
     """What the registry finds of the first text in common with each of the others."""
     registry = text_registry.Registry(text_registry.registry_home())
     names = [corpora.hash_corpus(path) for path in paths]
-    for path, name in zip(paths, names, strict=True):
-        registry.register(name, corpora.hash_registry_units(path))
+    for path in paths:
+        text_registry.register_text(path)
     found = registry.related(names[0])
     return [found.get(name) for name in names[1:]]
 
@@ -90,6 +90,22 @@ def test_a_standing_phrase_makes_no_two_texts_the_same(tmp_path):
     own = write(tmp_path / "own.jsonl", one, "ann")  # her own words, however often
     (found,) = related(own, write(tmp_path / "hers.jsonl", two, "ann@x.org"))
     assert found and found["message"] == 1
+
+
+def test_what_screening_left_is_known_though_the_text_was_entered_before(tmp_path):
+    """A text that was trained on, then screened, and what was left taken in again: nothing knew
+    that, as the text was in the registry already."""
+    talks = [[f"my phone 555-010-{k:04d}, {long_messages(k, 1)[0]}"] for k in range(20)]
+    raw = write(tmp_path / "raw.jsonl", talks)
+    text_registry.register_text(raw)
+    options = ScreeningOptions("regex:customersim", "none")
+    screening_page.screen_into_folder(raw, tmp_path / "s", options)
+    text_registry.register_text(tmp_path / "s")
+    left = [[d.turns[0].text] for d in corpora.read_dialogues(tmp_path / "s")]
+    assert not any("555-010" in text for (text,) in left)
+    again = text_registry.register_text(write(tmp_path / "again.jsonl", left))
+    found = text_registry.Registry(text_registry.registry_home()).related(again)
+    assert corpora.hash_corpus(raw) in found
 
 
 def test_the_page_says_by_what_a_text_is_known(tmp_path):
