@@ -256,9 +256,12 @@ def test_a_model_whose_layers_transformers_does_not_name_is_refused_in_one_line(
     text = tmp_path / corpus.name
     text.write_bytes(corpus.read_bytes())
     words = ["--init", tmp_path / "source", "--method", "dpsgd", "--epsilon", 3, "--epochs", 1]
-    code, _, error = run("train", text, *words, "--out", tmp_path / "m")
+    try:
+        code, _, error = run("train", text, *words, "--out", tmp_path / "m")
+    except AttributeError:
+        pytest.fail("it ended in a traceback")
     said = error.splitlines()[-1]  # after the bar of what was saved
-    assert code == 2 and "Traceback" not in error and not (tmp_path / "m").exists()
+    assert code == 2 and not (tmp_path / "m").exists()
     assert "is a Llama4ForCausalLM, of which transformers does not say what its output" in said
     assert not (tmp_path / f"{corpus.name}.odometer").exists()
 
