@@ -45,18 +45,19 @@ VOLATILE = {
     "signature",
 }
 HEX = re.compile(r"\b[0-9a-f]{12,64}\b|\b20\d\d-\d\d-\d\d(T[\d:.+Z-]+)?")
-DRAWN = re.compile(r"\b\d+ to \d+(?=;)")
-"""The interval of the perplexity, which is first in its sentence: noise may move it to the next."""
+DRAWN = re.compile(r"(held-out perplexity(?:, of an earlier model)?, )\d+ to \d+")
+"""The intervals of perplexities: noise may move them to the next."""
 
 
 def steady(value: Any) -> Any:
     """A JSON value without what differs from run to run."""
     if isinstance(value, dict):
-        drawn = {"value"} if value.get("of") == "held-out perplexity" else set()
+        of = str(value.get("of", ""))
+        drawn = {"value"} if of.startswith("held-out perplexity") else set()
         return {k: "#" if k in VOLATILE | drawn else steady(v) for k, v in value.items()}
     if isinstance(value, list):
         return [steady(entry) for entry in value]
-    return DRAWN.sub("#", HEX.sub("#", value), 1) if isinstance(value, str) else value
+    return DRAWN.sub(r"\1#", HEX.sub("#", value)) if isinstance(value, str) else value
 
 
 @functools.cache

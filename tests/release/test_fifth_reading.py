@@ -562,9 +562,10 @@ def test_a_redacted_report_has_no_path_of_this_machine(tmp_path, run):
     assert readable(tmp_path / "r", str(tmp_path)) == []
 
 
-def test_runs_of_a_ledger_that_was_taken_over_are_known_to_other_texts(tmp_path):
-    """January had a run of before 0.3, or a colleague's: its certificates add it. February's, of
-    the same people, add the runs of January that came later, and not that one."""
+@pytest.mark.parametrize("void", [(), None])
+def test_runs_of_a_ledger_that_was_taken_over_are_known_to_other_texts(tmp_path, void):
+    """January had a run of before 0.3, which does not say whether it is void, or a colleague's: its
+    certificates add it, or say that it does not count. So do February's, of the same people."""
     january, february = (
         corpus(tmp_path / f"{name}.jsonl", seed, "ada")
         for name, seed in (("january", 3), ("february", 4))
@@ -573,6 +574,7 @@ def test_runs_of_a_ledger_that_was_taken_over_are_known_to_other_texts(tmp_path)
     step = SampledGaussian(0.01, 1.0, 100)
     spend = {"unit": "user", "method": "crt", "relation": "replace", "screening": "5" * 64,
              "gamma": 0.1, "delta2": 0.0, "holds": {}, "events": (step,)}  # fmt: skip
+    spend["void"] = void
     odometer.add_entry(tmp_path / "old", corpus=sha, run="old", state="started", **spend)
     (line,) = odometer_lines._read_lines(tmp_path / "old" / odometer_lines.LEDGER_FILE)
     home.mkdir()
@@ -581,5 +583,5 @@ def test_runs_of_a_ledger_that_was_taken_over_are_known_to_other_texts(tmp_path)
     for text in (january, february):
         trainings.train(text, out=tmp_path / text.stem, **user)
         value = certificate(tmp_path / text.stem, tmp_path / f"{text.stem}.html")
-        runs.append(value["spent_before"]["runs"])
-    assert runs == [1, 2]
+        runs.append([value["spent_before"][name] for name in ("runs", "unprotected")])
+    assert runs == ([[1, 0], [2, 0]] if void == () else [[0, 1], [1, 1]])
