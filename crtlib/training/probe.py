@@ -9,9 +9,8 @@ trying.
 
 >>> from crtlib.models.specs import ModelSpec
 >>> from crtlib.models.construction import build_model
->>> model = build_model(
-...     ModelSpec("gpt2", vocab_size=60, hidden=8, layers=1, heads=2, context=32), seed=0
-... )
+>>> spec = ModelSpec("gpt2", vocab_size=60, hidden=8, layers=1, heads=2, context=32)
+>>> model = build_model(spec, seed=0)
 >>> refuse_mixing(model, longest=32)
 >>> model.transformer.h[0].register_forward_hook(lambda layer, x, y: y - y.mean(0))  # of the batch
 <torch.utils.hooks.RemovableHandle object at ...>
@@ -38,7 +37,9 @@ from crtlib.training.devices import is_host
 from crtlib.training.gradient_entries import clip_factors, trainable_parameters
 
 SHORT_TEXT_TOKENS = (5, 12, 3, 24)
-"""Tokens of the texts whose gradients are compared."""
+"""Tokens of the texts whose gradients are compared first."""
+MAX_LONG_TOKENS_AT_ONCE = 2**14
+"""Tokens up to which long texts are read beside each other, padding included; two are always."""
 WEIGHT_SHIFT_STD = 0.02
 """Deviation by which weights are moved: an adapter that starts at zero hides what it does."""
 CPU_TOLERANCE, GPU_TOLERANCE = 1e-4, 1e-2
@@ -52,11 +53,15 @@ MAX_TOKENS_IF_UNLIMITED = 256
 def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
     """Refuse a model that noise would not cover, before it has read any text.
 
-    Random tokens are read, never a text. First the clipped sum of a batch of short texts is
-    compared with the sum of the clipped gradients of each alone, as autograd takes them of the
-    model's own logits; so a loss that is not the model's own is found as well, as of a head that
-    scales. It is taken twice, which finds what draws. Then a short text is read beside one of the
-    ``longest`` length and alone. Both with weights that are moved a little.
+    A model for next tokens that looks ahead is refused by what it says of itself, as it would be
+    read without a mask of its padding. The others read random tokens, never a text. First the
+    clipped sum of a batch of short texts (``SHORT_TEXT_TOKENS``) is compared with the sum of the
+    clipped gradients of each alone, as autograd takes them of the model's own logits; so a loss
+    that is not the model's own is found as well, as of a head that scales. It is taken twice, which
+    finds what draws. Then the same of a batch of long texts (:func:`long_text_tokens`): a short
+    one, one of half of the ``longest`` length, one of a token less than that, and one of all of it.
+    Both of the parameters that learn, by the way in which they will be clipped (at once, or one
+    text after the other), with weights that are moved a little.
 
     The recurrent models of this library are not tried: they read a text token by token, each row by
     itself, and their clipping is tested against autograd.
@@ -71,10 +76,12 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
         ValueError: One line that says what was seen, in clip norms.
 
     Guarantee:
-        Of a model that is let through, texts of these lengths add to the clipped sum what they add
-        alone, to within ``CPU_TOLERANCE`` clip norms; private text decides nothing here, as none is
-        read and ``longest`` is public. What shows with certain tokens or weights alone is not
-        found. Test: ``tests/training/test_probe.py::test_what_mixes_is_refused``.
+        Of a model that is let through, these two batches of random texts add to the clipped sum
+        what their texts add alone, to within ``CPU_TOLERANCE`` clip norms (``GPU_TOLERANCE`` on a
+        GPU); private text decides nothing here, as none is read and ``longest`` is public. It is
+        tried, not proved: what shows with certain tokens, lengths or weights alone is not found.
+        Tests: ``tests/training/test_probe.py::test_what_mixes_is_refused``,
+        ``tests/training/test_probe.py::test_what_mixes_long_texts_alone_is_refused``.
     """
     if isinstance(model, RecurrentLM):
         return
@@ -84,6 +91,11 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
     )
     name, device = type(interface.unwrap_model(model)).__name__, interface.device_of(model)
     allowed = CPU_TOLERANCE if is_host(device) else GPU_TOLERANCE
+    if interface.is_causal(model) and (layer := _layer_that_looks_ahead(model)):
+        raise ValueError(
+            f"model: a {name} looks ahead in layer {layer!r}, so that it would read padding: must "
+            "be a causal model (config.json: is_decoder true)"
+        )
     with _with_perturbed_weights(model):
         texts = _random_texts(model, [min(n, longest) for n in SHORT_TEXT_TOKENS])
         first, clip_norm = _clipped_sum_of_batch(model, texts)
@@ -100,18 +112,44 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
                 f"{by:.2g} clip norms, or has another loss than its output layer says: no noise "
                 "would cover that; must be another model"
             )
-        if (
-            longest > max(SHORT_TEXT_TOKENS)
-            and (by := _measure_long_text_effect(model, longest)) > allowed
-        ):
+        if longest <= max(SHORT_TEXT_TOKENS):
+            return
+        texts, clip_norm = _random_texts(model, long_text_tokens(longest)), clip_norm / 10
+        beside, _ = _clipped_sum_of_batch(model, texts, clip_norm)
+        alone = _clipped_sum_by_autograd(model, texts, clip_norm)
+        if (by := _distance_in_clip_norms(beside, alone, clip_norm)) > allowed:
             raise ValueError(
-                f"model: a {name} reads a short text otherwise beside one of {longest} tokens, by "
-                f"{by:.2g} of it: no noise would cover that; must be read with a smaller context, "
-                "or be another model"
+                f"model: a {name} reads a text otherwise beside one of {longest} tokens, by "
+                f"{by:.2g} clip norms: no noise would cover that; must be read with a smaller "
+                "context, or be another model"
             )
 
 
 # --------------------------------------------------------------------------- what is compared
+def long_text_tokens(longest: int) -> list[int]:
+    """Tokens of the long texts that are read beside each other: as many of them, from the longest
+    on, as ``MAX_LONG_TOKENS_AT_ONCE`` lets.
+
+    What decides by the length of the batch, as attention to the best few positions of it, changes
+    a text that is just shorter than the longest; what decides by a length, one on the other side.
+
+    >>> long_text_tokens(256)
+    [24, 128, 255, 256]
+    """
+    lengths = [max(SHORT_TEXT_TOKENS), longest // 2, longest - 1, longest]
+    return lengths[-max(2, MAX_LONG_TOKENS_AT_ONCE // longest) :]
+
+
+def _layer_that_looks_ahead(model: nn.Module) -> str | None:
+    """The name of a layer that says of itself that it is not causal; a decoder's attention to an
+    encoder, which is not asked here, is none."""
+    for name, module in model.named_modules():
+        decoder = getattr(module, "is_decoder", None)
+        if decoder is False or (decoder is None and getattr(module, "is_causal", None) is False):
+            return name
+    return None
+
+
 def _random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
     """Texts of random tokens, (length,) each, the same for every call."""
     generator = torch.Generator().manual_seed(0)
@@ -176,23 +214,6 @@ def _clipped_sum_by_autograd(
         factor = clip_factors(norm, clip_norm).float()
         total = [t + factor * g for t, g in zip(total, each, strict=True)]
     return total
-
-
-def _measure_long_text_effect(model: nn.Module, longest: int) -> float:
-    """How far what a short text is read as moves beside a long one, over its own size."""
-    short, long = _random_texts(model, [max(SHORT_TEXT_TOKENS), longest])
-    with torch.no_grad():
-        alone = _hidden_states_of_first(model, [short])
-        beside = _hidden_states_of_first(model, [short, long])
-        alone_again = _hidden_states_of_first(model, [short])
-    size = alone.float().norm().clamp_min(1e-12)
-    return max(float((x.float() - alone.float()).norm() / size) for x in (beside, alone_again))
-
-
-def _hidden_states_of_first(model: nn.Module, texts: Sequence[Tensor]) -> Tensor:
-    """What the head reads of the first of some texts."""
-    tokens, lengths = _pad_texts(texts)
-    return interface.hidden_states(model, tokens, lengths.to(tokens.device))[0, : len(texts[0])]
 
 
 def _gradients_or_zeros(model: nn.Module) -> list[Tensor]:

@@ -42,6 +42,13 @@ MORE = {
                     "n_routed_experts": 4},
     "glm": {"head_dim": 4},
 }  # fmt: skip
+SPARSE = {
+    "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
+    "v_head_dim": 4, "num_key_value_heads": 4, "n_group": 1, "topk_group": 1, "n_shared_experts": 1,
+    "n_routed_experts": 4, "first_k_dense_replace": 1, "index_topk": 24, "index_n_heads": 2,
+    "index_head_dim": 8, "max_position_embeddings": 128,
+}  # fmt: skip
+"""Attention to the best 24 positions."""
 FIT = ["gpt2", "llama", "mixtral", "gemma2", "cohere", "granite", "biogpt", "phi3"]
 BY_NIGHT = [
     "gpt_neo", "gptj", "gpt_neox", "gpt_bigcode", "opt", "bloom", "falcon", "mistral", "qwen2",
@@ -202,6 +209,35 @@ def test_what_mixes_is_refused(name):
     with pytest.raises(ValueError, match=r"^model: a \w+ .*must ") as refused:
         refuse_mixing(MIXES[name](), longest=48)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("kind", "targets"), [
+    ("hy_v4", "all-linear"), ("deepseek_v32", "o_proj"), ("glm_moe_dsa", "o_proj"),
+])  # fmt: skip
+def test_what_mixes_long_texts_alone_is_refused(kind, targets):
+    """The best positions of a batch are chosen among as many as its longest text has."""
+    known = set(transformers.CONFIG_MAPPING[kind]().to_dict())
+    model = tiny(kind, **{k: v for k, v in SPARSE.items() if k in known})
+    model = pretrained.with_lora(model, 2, seed=0, targets=targets)
+    with pytest.raises(ValueError, match=r"beside one of 128 tokens, by .* clip norms"):
+        refuse_mixing(model, longest=128)
+
+
+def test_sparse_attention_to_more_than_any_text_is_let_through():
+    known = set(transformers.CONFIG_MAPPING["hy_v4"]().to_dict())
+    model = tiny("hy_v4", **{k: v for k, v in SPARSE.items() if k in known} | {"index_topk": 64})
+    refuse_mixing(pretrained.with_lora(model, 2, seed=0), longest=48)
+
+
+@pytest.mark.parametrize("kind", ["bert-generation", "roberta"])
+def test_an_encoder_is_refused_as_a_model_for_next_tokens(kind):
+    """Whatever its weights hide from texts that are tried: it would see padding."""
+    with pytest.raises(ValueError, match=r"looks ahead in layer .* must be a causal model"):
+        refuse_mixing(tiny(kind), longest=48)
+
+
+def test_a_decoder_of_the_same_kind_is_let_through():
+    refuse_mixing(tiny("bert-generation", is_decoder=True), longest=48)
 
 
 def test_batch_norm_is_refused_by_its_name():
