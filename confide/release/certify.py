@@ -557,6 +557,7 @@ def collect_certificate_parts(
         ],
         "assumed": [
             *fold.assumed,
+            *assumed_of_outside(fold),
             *assumed_of_earlier(spent, corpus),
             *assume_of_earlier_texts(spent.private, record["corpus"]["sha256"]),
             *(assume_of_labels(record) if own.kind == BAYESIAN_KIND else ()),
@@ -583,6 +584,16 @@ def collect_certificate_parts(
         "evidence": dict(evidence or {}),
     }
     return content | ({"limits": judge_limits(content, require)} if require else {})
+
+
+def assumed_of_outside(fold: FilesPromise) -> list[str]:
+    """What is assumed of a model from outside that was trained with noise: that no text of a batch
+    decides what another adds (:func:`crtlib.training.probe.refuse_mixing` tries it)."""
+    ending = " had not read this text"
+    names = [said.removesuffix(ending) for said in fold.assumed if said.endswith(ending)]
+    if not (fold.events or fold.plan):
+        return []
+    return [f"{name} reads each text alone, as was tried on random texts" for name in names]
 
 
 def declared_as_json(every: Iterable[file_sources.DeclaredSource]) -> list[dict[str, Any]]:

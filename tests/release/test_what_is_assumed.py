@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from confide.release import certify, file_sources, gate, limits, seal, verify
+from confide.release import certify, file_sources, gate, limits, seal, source_fold, verify
 from confide.reports import bands, certificate_pages, model_card
 from confide.training import train_on_corpus
 from crtlib.accounting import guess_bounds
+from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import round_up_to_figures, to_decimal
 from crtlib.screening import policies
 from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
@@ -212,6 +213,18 @@ def test_counts_of_a_report_are_declared_with_their_bits(tmp_path, run):
 def test_every_count_has_one_band_that_no_text_decides():
     for count in [*range(2_000), 10**6 - 1, 10**6, bands.MAX_PASSAGES - 1]:
         assert bands.band_in_words(bands.count_band(count)) in bands.list_band_names()
+
+
+def test_a_model_from_outside_is_assumed_to_read_each_text_alone():
+    """That is tried before the first private step, and not proved."""
+    event = SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=3)
+    bases = ("base had not read this text", "list:a.txt was not made from this text")
+    said = ["base reads each text alone, as was tried on random texts"]
+    noised = source_fold.FilesPromise("dp", events=(event,), assumed=bases)
+    assert certify.assumed_of_outside(noised) == said
+    assert not certify.assumed_of_outside(source_fold.FilesPromise("none", assumed=bases))
+    own = source_fold.FilesPromise("dp", events=(event,), assumed=bases[1:])
+    assert not certify.assumed_of_outside(own)
 
 
 # --------------------------------------------------------------------------- earlier texts, labels

@@ -123,6 +123,8 @@ EARLIER_BASE = (("assumed", ["smollm2 had not read this text", EARLIER]),)
 # Of each sentence: changes under which it must be said, and under which it must not.
 LIMITS = (("limits", [{"limit": "guess <= 55", "certified": 52.4, "met": True},
                       {"limit": "public <= 1%", "certified": 0.0377, "met": False}]),)  # fmt: skip
+OUTSIDE = (("assumed", ["smollm2 had not read this text", "smollm2 reads each text alone, as was "
+                         "tried on random texts"]),)  # fmt: skip
 CASES = {
     "OL": ([LIMITS, (*VOID, *LIMITS)], [(), (("limits", []),)]),
     "O0": ([VOID, NONE], [(), DP, PLAN]),
@@ -184,6 +186,7 @@ CASES = {
         [EARLIER_BASE, (*DP, *EARLIER_BASE, ("model.base", None))],
         [(), FILES, (*VOID, *EARLIER_BASE), (("assumed", ["smollm2 had not read this text"]),)],
     ),
+    "O12b": ([OUTSIDE, (*DP, *OUTSIDE)], [(), FILES, (*VOID, *OUTSIDE)]),
     "O17": (
         [FILES, (*DP, *FILES)],
         [
@@ -192,6 +195,7 @@ CASES = {
             (*VOID, *FILES),
             NONE,
             EARLIER_BASE,
+            OUTSIDE,
         ],
     ),
     "O13": ([AUDIT, REPORT, (*VOID, *AUDIT)], [(), VOID, (("evidence", {}),)]),
