@@ -1328,9 +1328,6 @@ PROBE = rows(
      "test_what_mixes_is_refused[a router that draws]"),
     ("no long text is tried", "refuse_mixing", "longest <= max(SHORT_TEXT_TOKENS)", "True",
      "test_a_training_is_refused_before_its_first_step"),
-    ("the longest text is tried beside a short one alone", "long_text_tokens",
-     "longest // 2, longest - 1, longest]", "longest]",
-     "test_what_mixes_long_texts_alone_is_refused[hy_v4-all-linear]"),
     ("nobody says that a model from outside was tried alone",
      "confide.release.certify:assumed_of_outside", "if not (fold.events or fold.plan):", "if True:",
      "release/test_what_is_assumed.py::"
