@@ -47,7 +47,8 @@ def said(tmp_path_factory):
 
 
 def _all(home, patch, flag):
-    modes.given(home)
+    modes.given(home)  # each time as for the first: what was trained on bounds what may be next
+    patch.setenv("CRTLIB_REGISTRY", str(home.with_name(f"{home.name}.registry")))
     patch.chdir(home)
     rows = {}
     steps = modes.STEPS | {"run": ["project", "--dry-run"]}
