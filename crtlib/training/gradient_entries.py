@@ -380,7 +380,8 @@ def _dense_norms(grads: Tensor) -> Tensor:
     """Norm of each gradient (b, ...): (b,)."""
     if grads[0].numel() > MAX_NUMBERS_AT_ONCE:
         grads = torch.linalg.vector_norm(grads.flatten(1, -2), dim=-1)
-    return torch.linalg.vector_norm(grads.flatten(1), dim=1)
+    norms: Tensor = torch.linalg.vector_norm(grads.flatten(1), dim=1)
+    return norms
 
 
 def _dense_share(grads: Tensor) -> float:

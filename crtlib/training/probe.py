@@ -146,7 +146,7 @@ def _layer_that_looks_ahead(model: nn.Module) -> str | None:
     for name, module in model.named_modules():
         decoder = getattr(module, "is_decoder", None)
         if decoder is False or (decoder is None and getattr(module, "is_causal", None) is False):
-            return name
+            return str(name)
     return None
 
 

@@ -1333,7 +1333,7 @@ PROBE = rows(
      "confide.release.certify:assumed_of_outside", "if not (fold.events or fold.plan):", "if True:",
      "release/test_what_is_assumed.py::"
      "test_a_model_from_outside_is_assumed_to_read_each_text_alone"),
-    ("an encoder is let in", "_layer_that_looks_ahead", "return name", "return None",
+    ("an encoder is let in", "_layer_that_looks_ahead", "return str(name)", "return None",
      "test_an_encoder_is_refused_as_a_model_for_next_tokens[bert-generation]"),
     ("a training tries nothing", "crtlib.training.loop:train", '"private" in phase.rates()',
      "False",
