@@ -378,7 +378,7 @@ and forty million of one size come out two hundredths short."""
 
 def _dense_norms(grads: Tensor) -> Tensor:
     """Norm of each gradient (b, ...): (b,)."""
-    if grads[0].numel() > MAX_NUMBERS_AT_ONCE:
+    if grads.ndim > 2 and grads[0].numel() > MAX_NUMBERS_AT_ONCE:
         grads = torch.linalg.vector_norm(grads.flatten(1, -2), dim=-1)
     norms: Tensor = torch.linalg.vector_norm(grads.flatten(1), dim=1)
     return norms

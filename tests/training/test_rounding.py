@@ -195,3 +195,8 @@ def test_a_text_that_cancels_in_a_model_is_clipped(gain, clip_norm, adapted):
             lambda m: clipping.add_clipped_gradients(m, text, lengths, clip_norm=clip_norm),  # noqa: B023
         )
         assert long <= clip_norm * (1 + 1e-4)
+
+
+def test_a_long_bias_has_its_norm():
+    norm = DenseGrad(nn.Parameter(torch.zeros(1)), torch.ones(2, 200_000)).square().value.sqrt()
+    assert torch.allclose(norm, torch.full((2,), 200_000**0.5))
