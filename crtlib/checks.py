@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+MIN_CLIP_NORM = 1e-6
+
 
 def check_allowed(name: str, value: float, allowed: bool, rule: str) -> None:
     """Refuse a value that is not ``allowed``, in one line that says what is; True is no number."""
@@ -45,9 +47,6 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
 def check_positive(**values: float) -> None:
     for name, value in values.items():
         check_allowed(name, value, value > 0, "positive")
-
-
-MIN_CLIP_NORM = 1e-6
 
 
 def check_clip_norm(value: float) -> None:

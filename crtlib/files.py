@@ -27,6 +27,11 @@ from typing import IO, Any, AnyStr, BinaryIO, cast
 StrPath = str | os.PathLike[str]
 """A file or folder, as a caller names it."""
 
+DISK_FULL_PROBE_BYTES = 1 << 20
+"""Bytes: with less than this to write, an error while something is written is a full disk."""
+MAX_LINE_LENGTH = 64 << 20
+"""Bytes or characters of the longest line that is read: a file may be one line without an end."""
+
 
 def cache_folder() -> Path:
     """Where models are kept between runs: ``CRTLIB_CACHE``, else ``~/.cache/crtlib``."""
@@ -99,10 +104,6 @@ def lock_folder(folder: StrPath, taken: str) -> Iterator[None]:
         os.close(handle)
 
 
-DISK_FULL_PROBE_BYTES = 1 << 20
-"""Bytes: with less than this to write, an error while something is written is a full disk."""
-
-
 @contextlib.contextmanager
 def translate_disk_errors(path: StrPath) -> Iterator[None]:
     """Say it as the system does where the disk is full: torch raises a ``RuntimeError`` of its own
@@ -160,10 +161,6 @@ def check_regular_file(path: StrPath) -> None:
     """Refuse what is no regular file, in one line that says what it is."""
     if what := why_not_regular(path):
         raise ValueError(f"{path}: {what}")
-
-
-MAX_LINE_LENGTH = 64 << 20
-"""Bytes or characters of the longest line that is read: a file may be one line without an end."""
 
 
 def read_bounded_lines(file: IO[AnyStr], path: StrPath) -> Iterator[AnyStr]:

@@ -1,5 +1,5 @@
-"""What a test can see of legible code: a class has no namesake, imports stand at the top, and what
-documents name exists."""
+"""What a test can see of legible code: a class has no namesake, imports and constants stand at the
+top, and what documents name exists."""
 
 import ast
 import importlib
@@ -58,6 +58,25 @@ def imports_in_functions(tree):
     return found
 
 
+def late_constants(tree):
+    """Constants below the first function or class that need nothing which is defined below it."""
+    definitions = (ast.FunctionDef, ast.ClassDef)
+    first = next((n.lineno for n in tree.body if isinstance(n, definitions)), None)
+    later, found = set(), []
+    for node in tree.body:
+        if first is None or node.lineno < first:
+            continue
+        if isinstance(node, definitions):
+            later.add(node.name)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name, used = node.targets[0].id, ast.walk(node.value)
+            if any(isinstance(x, ast.Name) and x.id in later for x in used):
+                later.add(name)
+            elif name.lstrip("_").isupper():
+                found.append(name)
+    return found
+
+
 def resolves(name):
     """Whether a dotted name is a module, or something in one, or a field of a class."""
     parts = name.split(".")
@@ -99,6 +118,20 @@ def test_the_library_imports_at_the_top():
     }
     assert found.keys() <= IMPORTS_IN_FUNCTIONS.keys()
     assert all(names <= IMPORTS_IN_FUNCTIONS[path] for path, names in found.items()), found
+
+
+def test_constants_stand_before_the_first_function():
+    found = {
+        module_of(path): names
+        for path in sources("crtlib", "confide")
+        if (names := late_constants(ast.parse(path.read_text("utf-8"))))
+    }
+    assert found == {}
+
+
+def test_a_constant_below_a_function_is_seen():
+    tree = ast.parse("def f(): ...\nMOST = 3\nTABLE = {'f': f}\nNAMES = [*TABLE]")
+    assert late_constants(tree) == ["MOST"]
 
 
 def test_an_import_in_a_function_is_seen():

@@ -18,14 +18,6 @@ from pydantic import Field
 WorkerCount = Annotated[int, Field(ge=1, le=1024)]
 """Processes in which a command reads batch by batch."""
 
-
-def worker_pool(workers: int) -> AbstractContextManager[Executor | None]:
-    """So many processes, closed at the end; None where one is enough, which is this one."""
-    # A fork of a process whose torch has threads waits for ever; a fresh one has one thread.
-    fresh, alone = get_context("spawn"), ("OMP_NUM_THREADS", "1")
-    return ProcessPoolExecutor(workers, fresh, os.putenv, alone) if workers > 1 else nullcontext()
-
-
 COMMANDS = {
     "new": "training",
     "run": "training",
@@ -46,3 +38,10 @@ COMMANDS = {
     "report": "release",
 }
 """Each command, in the order of ``crtlib --help``, and the module that has it."""
+
+
+def worker_pool(workers: int) -> AbstractContextManager[Executor | None]:
+    """So many processes, closed at the end; None where one is enough, which is this one."""
+    # A fork of a process whose torch has threads waits for ever; a fresh one has one thread.
+    fresh, alone = get_context("spawn"), ("OMP_NUM_THREADS", "1")
+    return ProcessPoolExecutor(workers, fresh, os.putenv, alone) if workers > 1 else nullcontext()

@@ -47,6 +47,9 @@ from crtlib.text.identity import hash_turn_text
 from crtlib.text.jsonl import canonical_line
 from crtlib.text.records import Point
 
+TurnPlace = tuple[str, int]
+"""Thread and number of a turn."""
+
 
 def draw_label_tasks(
     corpus: str | os.PathLike,
@@ -160,10 +163,6 @@ def policy_disagreement(
         return [float(a != b) for a, b in zip(*covered, strict=True)]
 
     return doubt
-
-
-TurnPlace = tuple[str, int]
-"""Thread and number of a turn."""
 
 
 def _draw_turn_per_user(

@@ -47,6 +47,9 @@ LABEL_SCHEMA = pa.schema(
     [("task", pa.string()), ("annotator", pa.string()), TURN_TYPE.field("secrets")]
 )
 
+OFFSET_CODECS = {"code points": "utf-32-le", "UTF-16": "utf-16-le"}
+"""How tools count offsets: in what this codec makes of a character."""
+
 
 class ExportedSpan(BaseModel):
     """What is said to be secret: offsets as the tool counts, and the value if it gives one."""
@@ -180,10 +183,6 @@ def _normalised_record(r: dict[str, Any]) -> dict[str, Any]:
     values = [x["value"] for x in given[-1] if x.get("type") == "labels"] if given else []
     spans = [v | {"kind": v["labels"][0], "value": v.get("text")} for v in values]
     return r["data"] | {"done": bool(given), "secrets": spans}
-
-
-OFFSET_CODECS = {"code points": "utf-32-le", "UTF-16": "utf-16-le"}
-"""How tools count offsets: in what this codec makes of a character."""
 
 
 def locate_secret(text: str, s: ExportedSpan, way: str) -> Secret | None:

@@ -33,6 +33,11 @@ SpanFlagger = Callable[[Sequence[Point]], Sequence[Sequence[Secret]]]
 PrefilledSpans = Mapping[str, Sequence[Secret]]
 """Spans to begin with, by task."""
 
+MarkedSpans = dict[str, tuple[Secret, ...]]
+"""The secrets of each task that was read."""
+READER_ROLES = ("first", "second", "decides")
+"""In which order turns are read: all of them; again, blind; where the first two differ."""
+
 
 @dataclass(frozen=True, slots=True)
 class LabelTask:
@@ -80,12 +85,6 @@ def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
 def write_label_facts(folder: Path, about: Mapping[str, Any]) -> None:
     """Write what :func:`read_label_facts` reads."""
     (folder / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-
-
-MarkedSpans = dict[str, tuple[Secret, ...]]
-"""The secrets of each task that was read."""
-READER_ROLES = ("first", "second", "decides")
-"""In which order turns are read: all of them; again, blind; where the first two differ."""
 
 
 def check_label_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:

@@ -68,6 +68,17 @@ REMOVAL_RELATION_NOTE = (
     "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
 )
 
+UNCOUNTED_REPEATS_NOTE = "which counted no trace of a secret whose message stands twice"
+STRIKE_UNSEEN = (
+    "strike it if nobody ever saw its model: crtlib account --odometer FOLDER --strike ENTRY "
+    "--because WHY."
+)
+REPORT_COUNTS = {
+    "completed": "passages that a report found completed",
+    "unique": "passages of one person only that it found completed",
+}
+"""What stands on the sheet of a report that was made of the text: bands of exact counts."""
+
 
 def round_bound_up(value: float) -> float | str:
     """A bound as the certificate writes it: three figures, rounded upwards."""
@@ -186,13 +197,6 @@ def read_certifiable_run(
         text = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
         problems.append(f"What was spent before is not known ({text.replace(f'{home} ', '')}).")
     return CertifiableRun(folder, record, own, spent, tuple(problems), key)
-
-
-UNCOUNTED_REPEATS_NOTE = "which counted no trace of a secret whose message stands twice"
-STRIKE_UNSEEN = (
-    "strike it if nobody ever saw its model: crtlib account --odometer FOLDER --strike ENTRY "
-    "--because WHY."
-)
 
 
 def _check_odometer_lines(
@@ -732,13 +736,6 @@ def read_evidence(
         r = _read_json_object(Path(report) / "report.json")["summary"]
         attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
     return attached
-
-
-REPORT_COUNTS = {
-    "completed": "passages that a report found completed",
-    "unique": "passages of one person only that it found completed",
-}
-"""What stands on the sheet of a report that was made of the text: bands of exact counts."""
 
 
 def declare_report_counts(

@@ -17,6 +17,13 @@ UnitInterval = Annotated[float, Field(ge=0, le=1)]
 PrivacyUnit = Literal["turn", "dialogue", "user"]
 SourceType = TypeVar("SourceType")
 
+NOT_READ = " had not read this text"
+NOT_MADE_FROM = " was not made from this text"
+
+
+POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1:]
+"""Bounds between which a release says how many private points there are: four to a doubling."""
+
 
 # --------------------------------------------------------------------------- sources
 @dataclass(frozen=True)
@@ -138,10 +145,6 @@ class BroughtSource:
     kind: Literal["brought"] = "brought"
 
 
-NOT_READ = " had not read this text"
-NOT_MADE_FROM = " was not made from this text"
-
-
 def independence_assumption(name: str) -> str:
     """What is assumed of what somebody brought."""
     return name + NOT_MADE_FROM
@@ -205,10 +208,6 @@ def declare_interval(of: str, value: float, bounds: Sequence[float]) -> Declared
     names = (f"below {edges[0]}", *map(" to ".join, itertools.pairwise(edges)),
              f"{edges[-1]} or more")  # fmt: skip
     return DeclaredSource(of, names[sum(not value < b for b in bounds)], names)
-
-
-POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1:]
-"""Bounds between which a release says how many private points there are: four to a doubling."""
 
 
 def round_down_points(points: int) -> int:

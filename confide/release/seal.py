@@ -34,6 +34,9 @@ SIGNING_KEY_FILE = "signing.key"
 MAX_SIGNED_BYTES = 1 << 26
 """Bytes of a signed file, at most."""
 
+RELEASE_SCHEMA = "crtlib/release/1"
+RELEASE_FILE = outputs.SEAL_FILE
+
 
 def ensure_signing_key(folder: StrPath) -> Ed25519PrivateKey:
     """The private key beside an odometer; it is made where there is none, by one of several
@@ -111,7 +114,3 @@ def read_signed(path: StrPath, public: str | None = None) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         raise ValueError(f"{path}: is damaged") from None
     return check_signature(value, str(path), public)
-
-
-RELEASE_SCHEMA = "crtlib/release/1"
-RELEASE_FILE = outputs.SEAL_FILE

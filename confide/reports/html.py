@@ -21,6 +21,12 @@ from markupsafe import Markup, escape
 
 from crtlib.intervals import round_up_to_figures
 
+_PAGE_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("confide.reports"), trim_blocks=True, lstrip_blocks=True,
+    autoescape=jinja2.select_autoescape(["html.j2"], disabled_extensions=["md.j2"], default=True),
+    keep_trailing_newline=True,
+)  # fmt: skip
+
 
 def render_bold(text: str) -> Markup:
     """A plain sentence as HTML: two stars around what is bold, back quotes around code."""
@@ -60,11 +66,6 @@ def quote_yaml(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-_PAGE_TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("confide.reports"), trim_blocks=True, lstrip_blocks=True,
-    autoescape=jinja2.select_autoescape(["html.j2"], disabled_extensions=["md.j2"], default=True),
-    keep_trailing_newline=True,
-)  # fmt: skip
 _PAGE_TEMPLATES.filters |= {
     "bold": render_bold,
     "number": format_number,

@@ -86,6 +86,9 @@ OTHER_TEXT_NOTE = "this model was trained on another text: only what both hold c
 TURNS_PER_LOT = 2**14
 """Turns that are read together: with all that is made of them some fifty megabytes."""
 
+BIN_COLUMNS = ["by", "group", "at_least", "at_most", "one_user_at_least", "one_user_at_most"]
+TokenLists = Sequence[Sequence[int]]
+
 
 @dataclass(frozen=True)
 class ReportCover:
@@ -153,9 +156,6 @@ class BinnedCounts:
             rows.append(self.row(by, _bin_name(low, high, whole), inside))
         large = [i for i, row in enumerate(rows) if row["at_least"]]
         return rows[large[0] : large[-1] + 1] if large else []
-
-
-BIN_COLUMNS = ["by", "group", "at_least", "at_most", "one_user_at_least", "one_user_at_most"]
 
 
 def _first_owners(report: LeakageReport) -> pd.Series:
@@ -530,9 +530,6 @@ def _read_report(folder: Path) -> tuple[Path, dict]:
     """The page of a report that is there, and its summary."""
     held = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     return folder / "report.html", held["summary"]
-
-
-TokenLists = Sequence[Sequence[int]]
 
 
 def _split_into_lots(corpus: Corpus) -> Iterator[Corpus]:

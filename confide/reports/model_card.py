@@ -11,6 +11,12 @@ from crtlib.accounting.guarantees import MissRate
 from crtlib.accounting.ledger import describe_relation
 from crtlib.intervals import at_most, round_up_to_figures
 
+PROMISE_NAMES = {
+    "dp": "differential privacy",
+    "bayesian_confidentiality": "Bayesian confidentiality",
+}
+SAME_PEOPLE_PHRASE = "on this text or text with some of the same people or messages"
+
 
 def flatten_fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
     """Every field of a JSON value: (dotted path, text).
@@ -33,12 +39,6 @@ def flatten_fields(value: Any, path: str = "") -> Sequence[tuple[str, str]]:
 
 
 # --------------------------------------------------------------------------- in one line
-PROMISE_NAMES = {
-    "dp": "differential privacy",
-    "bayesian_confidentiality": "Bayesian confidentiality",
-}
-
-SAME_PEOPLE_PHRASE = "on this text or text with some of the same people or messages"
 
 
 def describe_promise(c: Certificate) -> str:

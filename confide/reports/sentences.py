@@ -29,6 +29,11 @@ from crtlib.intervals import round_up_to_figures, to_decimal
 Certificate = Mapping[str, Any]
 """A certificate as JSON gives it (``schema/certificate.schema.json``)."""
 
+_SENTENCE_TEMPLATES = jinja2.Environment(  # plain text: the page escapes it
+    undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+)
+_compile_condition = cache(partial(_SENTENCE_TEMPLATES.compile_expression, undefined_to_none=False))
+
 
 # --------------------------------------------------------------------------- numbers
 def times_in_hundred(chance: float) -> str:
@@ -42,9 +47,6 @@ def round_count_up(number: float | Decimal) -> str:
     return f"{math.ceil(number):,}" if number >= 10 else f"{round_up_to_figures(number):f}"
 
 
-_SENTENCE_TEMPLATES = jinja2.Environment(  # plain text: the page escapes it
-    undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
-)
 _SENTENCE_TEMPLATES.tests |= {"ending": str.endswith, "containing": str.__contains__}
 _SENTENCE_TEMPLATES.filters |= {
     "times": times_in_hundred,
@@ -63,9 +65,6 @@ _SENTENCE_TEMPLATES.filters |= {
 def _read_sentences_file() -> dict[str, Any]:
     file = resources.files("confide.reports") / "templates" / "sentences.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
-_compile_condition = cache(partial(_SENTENCE_TEMPLATES.compile_expression, undefined_to_none=False))
 
 
 @cache

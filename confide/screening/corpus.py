@@ -59,6 +59,8 @@ NO_POLICY_MESSAGE = (
     "or join them with +"
 )
 
+ExamplesByKind = dict[str, list[tuple[str, str, str]]]
+
 
 def default_policy(corpus: StrPath, otherwise: str = "") -> str:
     """The policy that a corpus names as its own, or CustomerSim's if it was simulated here.
@@ -157,9 +159,6 @@ class ScreeningOutcome:
     notes: list[str]
     examples: ExamplesByKind
     private: dict[str, Any]
-
-
-ExamplesByKind = dict[str, list[tuple[str, str, str]]]
 
 
 class _ScreeningTally:

@@ -43,6 +43,45 @@ from crtlib.text.jsonl import BadRow
 from crtlib.text.package_data import fill_page
 from crtlib.text.sorted_rows import RowSorter
 
+# Messages of nobody are the first person's of their thread, where some are known.
+_FILL_PERSONS_SQL = """
+UPDATE messages SET person = first.person
+FROM (SELECT thread, arg_min(person, rowid) AS person FROM messages
+      WHERE person IS NOT NULL GROUP BY thread) AS first
+WHERE messages.person IS NULL AND messages.thread = first.thread"""
+_NAME_THREADS_SQL = """
+CREATE TABLE named AS
+SELECT *, sum(size) OVER (ORDER BY number) // 10000 AS lot,
+       CASE WHEN own > 0 THEN 'row-' || number WHEN nth = 1 THEN thread
+       ELSE thread || '~' || nth END AS id
+FROM (SELECT *, row_number() OVER (ORDER BY began) AS number,
+             row_number() OVER (PARTITION BY own, thread ORDER BY began) AS nth
+      FROM (SELECT CASE WHEN thread IS NULL THEN row ELSE 0 END AS own, thread, person,
+                   min(rowid) AS began, count(*) = count(time) AS timed,
+                   sum(1 + len(text) // 1600) AS size
+            FROM messages GROUP BY ALL))"""
+_RENAME_REPEATED_SQL = """
+UPDATE named SET id = id || '~' WHERE number IN (
+    SELECT number FROM (
+        SELECT number, row_number() OVER (PARTITION BY id ORDER BY number) AS k FROM named)
+    WHERE k > 1)"""
+_COUNT_THREADS_SQL = "SELECT count(*) FILTER (nth = 2), count(*) FILTER (person IS NULL) FROM named"
+_SORT_TURNS_SQL = """
+CREATE TABLE turns AS
+SELECT lot, number, id, coalesce(named.person, id) AS "user",
+       {'speaker': speaker, 'text': text, 'time': epoch_ms(time)::TIMESTAMP_MS,
+        'labelled': secrets IS NOT NULL,
+        'secrets': coalesce(from_json(secrets,
+            '[{"kind": "VARCHAR", "start": "INTEGER", "end": "INTEGER"}]'), [])} AS turn
+FROM messages JOIN named
+ON CASE WHEN messages.thread IS NULL THEN messages.row ELSE 0 END = own
+   AND messages.thread IS NOT DISTINCT FROM named.thread
+   AND messages.person IS NOT DISTINCT FROM named.person
+ORDER BY number, CASE WHEN timed THEN time END, messages.rowid"""
+_LIST_TURNS_SQL = """
+SELECT id, "user", list(turn ORDER BY turns.rowid) AS turns FROM turns WHERE lot = {}
+GROUP BY number, id, "user" ORDER BY number"""
+
 
 # --------------------------------------------------------------------------- the corpus
 @dataclass(frozen=True)
@@ -212,46 +251,6 @@ def _write_corpus(
     read = sum(plan.rows for plan in plans)
     facts = writer.close("thread" if nobody else "column")
     return facts, {"rows": read, "rejected": dict(total), "cut": cut}
-
-
-# Messages of nobody are the first person's of their thread, where some are known.
-_FILL_PERSONS_SQL = """
-UPDATE messages SET person = first.person
-FROM (SELECT thread, arg_min(person, rowid) AS person FROM messages
-      WHERE person IS NOT NULL GROUP BY thread) AS first
-WHERE messages.person IS NULL AND messages.thread = first.thread"""
-_NAME_THREADS_SQL = """
-CREATE TABLE named AS
-SELECT *, sum(size) OVER (ORDER BY number) // 10000 AS lot,
-       CASE WHEN own > 0 THEN 'row-' || number WHEN nth = 1 THEN thread
-       ELSE thread || '~' || nth END AS id
-FROM (SELECT *, row_number() OVER (ORDER BY began) AS number,
-             row_number() OVER (PARTITION BY own, thread ORDER BY began) AS nth
-      FROM (SELECT CASE WHEN thread IS NULL THEN row ELSE 0 END AS own, thread, person,
-                   min(rowid) AS began, count(*) = count(time) AS timed,
-                   sum(1 + len(text) // 1600) AS size
-            FROM messages GROUP BY ALL))"""
-_RENAME_REPEATED_SQL = """
-UPDATE named SET id = id || '~' WHERE number IN (
-    SELECT number FROM (
-        SELECT number, row_number() OVER (PARTITION BY id ORDER BY number) AS k FROM named)
-    WHERE k > 1)"""
-_COUNT_THREADS_SQL = "SELECT count(*) FILTER (nth = 2), count(*) FILTER (person IS NULL) FROM named"
-_SORT_TURNS_SQL = """
-CREATE TABLE turns AS
-SELECT lot, number, id, coalesce(named.person, id) AS "user",
-       {'speaker': speaker, 'text': text, 'time': epoch_ms(time)::TIMESTAMP_MS,
-        'labelled': secrets IS NOT NULL,
-        'secrets': coalesce(from_json(secrets,
-            '[{"kind": "VARCHAR", "start": "INTEGER", "end": "INTEGER"}]'), [])} AS turn
-FROM messages JOIN named
-ON CASE WHEN messages.thread IS NULL THEN messages.row ELSE 0 END = own
-   AND messages.thread IS NOT DISTINCT FROM named.thread
-   AND messages.person IS NOT DISTINCT FROM named.person
-ORDER BY number, CASE WHEN timed THEN time END, messages.rowid"""
-_LIST_TURNS_SQL = """
-SELECT id, "user", list(turn ORDER BY turns.rowid) AS turns FROM turns WHERE lot = {}
-GROUP BY number, id, "user" ORDER BY number"""
 
 
 def columns_line(columns: ColumnsByRole, shape: str = "table") -> str:

@@ -29,6 +29,25 @@ from confide.text.readers import How
 from crtlib.text import jsonl
 from crtlib.text.jsonl import BadRow
 
+_NUMERIC_DATE = re.compile(
+    r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})"
+    r"(?:,?\s+(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?)?\s*(?:([ap])\.?m\.?|Uhr)?",
+    re.I,
+)
+"""A date of three numbers, and a time of day."""
+TurnMessage = tuple[str | None, str | None, str, str, int | None, str | None]
+"""One turn on its way in: thread, user, speaker, text, time in milliseconds since 1970, secrets as
+JSON. Without a thread those of one row are a thread of their own, without a user the thread is the
+user; secrets are None where nobody looked."""
+
+
+MESSAGE_SCHEMA = pa.schema(
+    [
+        (name, pa.int64() if name in ("row", "time") else pa.string())
+        for name in ("row", "thread", "person", "speaker", "text", "time", "secrets")
+    ]
+)
+
 
 @dataclass
 class IngestSource:
@@ -135,14 +154,6 @@ def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | N
         raise BadRow("no time", "is no time that is understood", column) from None
 
 
-_NUMERIC_DATE = re.compile(
-    r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})"
-    r"(?:,?\s+(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?)?\s*(?:([ap])\.?m\.?|Uhr)?",
-    re.I,
-)
-"""A date of three numbers, and a time of day."""
-
-
 def _read_numeric_date(found: re.Match[str], dates: str, column: str) -> datetime:
     """What a date of three numbers says; with points between the day is first."""
     sign, half = found[2], found[8] or ""
@@ -183,16 +194,6 @@ def _parse_datetime(value: Any, dates: str, column: str) -> datetime:
 
 
 # --------------------------------------------------------------------------- rows to messages
-TurnMessage = tuple[str | None, str | None, str, str, int | None, str | None]
-"""One turn on its way in: thread, user, speaker, text, time in milliseconds since 1970, secrets as
-JSON. Without a thread those of one row are a thread of their own, without a user the thread is the
-user; secrets are None where nobody looked."""
-MESSAGE_SCHEMA = pa.schema(
-    [
-        (name, pa.int64() if name in ("row", "time") else pa.string())
-        for name in ("row", "thread", "person", "speaker", "text", "time", "secrets")
-    ]
-)
 
 
 def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:

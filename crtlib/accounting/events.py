@@ -14,6 +14,8 @@ import numpy as np
 
 from crtlib.checks import check_allowed, check_probabilities, check_whole_number
 
+GroupSizes = int | Sequence[int]  # how many points differ, in all events or in each
+
 
 def _check_noise_and_steps(noise_multiplier: float, steps: int) -> None:
     allowed = 0 <= noise_multiplier < math.inf
@@ -56,6 +58,3 @@ class WeightedGaussian:
         for end in (p.min(initial=1), p.max(initial=0)):
             check_probabilities(sampling_probabilities=float(end))
         _check_noise_and_steps(self.noise_multiplier, self.steps)
-
-
-GroupSizes = int | Sequence[int]  # how many points differ, in all events or in each

@@ -32,6 +32,8 @@ RENYI_ORDERS = (
 MAX_GRID_POINTS = 2**15  # of the largest integration grid
 QUADRATURE_ERROR = 1e-9  # relative, added to every integral: what the quadrature may be off
 
+RENYI_REACH_SIGMAS = 12.0
+
 
 class RenyiCurve:
     """order -> Renyi divergence of the composition, at :data:`RENYI_ORDERS`; an upper bound.
@@ -96,9 +98,6 @@ def renyi_divergences(pair: GaussianMixturePair, orders: Sequence[float]) -> Arr
             for a, n in zip(orders, counts, strict=True)
         ]
     )
-
-
-RENYI_REACH_SIGMAS = 12.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,10 @@ from crtlib.text.tokenizer import BpeTokenizer
 AttackRow = tuple[str, int, float]
 """(metric, item, value): a row of the long table; ``item`` counts what is measured one by one."""
 
+CELL_COLUMNS = ["model", "method", "gamma"]
+METHODS_WITHOUT_GAMMA = ("dpsgd",)
+"""Methods that read the raw text, so that the miss rate of a policy changes nothing for them."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Subject:
@@ -98,9 +102,6 @@ def _defining_function(attack: Attack) -> str:
 
 
 # --------------------------------------------------------------------------- summaries
-CELL_COLUMNS = ["model", "method", "gamma"]
-METHODS_WITHOUT_GAMMA = ("dpsgd",)
-"""Methods that read the raw text, so that the miss rate of a policy changes nothing for them."""
 
 
 def summarise_over_seeds(

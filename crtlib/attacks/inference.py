@@ -54,6 +54,13 @@ CANDIDATES_PER_QUESTION = 10
 MAX_QUESTIONS = 500
 """At most so many sentences are asked for."""
 
+QUESTION_COUNT_METRICS = {
+    "pii_inference": "pii_questions",
+    "pii_missed_inference": "pii_missed_questions",
+    "pii_reconstruction": "pii_questions",
+}
+"""Each share, and the metric that counts what it is a share of."""
+
 
 @dataclass(frozen=True, repr=False)
 class InferenceQuestion:
@@ -134,14 +141,6 @@ def measure_inference(subject: Subject) -> list[AttackRow]:
         facts |= {"missed_inference": right[missed].mean()}
     facts |= {"reconstruction": given[:, 0].mean(), "reconstruction_null": given[:, 1:].mean()}
     return rows + [(f"pii_{name}", 0, float(value)) for name, value in facts.items()]
-
-
-QUESTION_COUNT_METRICS = {
-    "pii_inference": "pii_questions",
-    "pii_missed_inference": "pii_missed_questions",
-    "pii_reconstruction": "pii_questions",
-}
-"""Each share, and the metric that counts what it is a share of."""
 
 
 def summarise_inference(table: pd.DataFrame) -> pd.DataFrame:

@@ -60,6 +60,20 @@ from crtlib.text.records import Corpus, Point
 from crtlib.text.templates import Template, mark_spoken_tokens
 from crtlib.text.tokenizer import AnyTokenizer, bos_id_of, copy_backend_tokenizer
 
+NO_CONTEXT_RANK = np.iinfo(np.int64).max
+NO_USER_MESSAGE = (
+    'corpus: a dialogue has no user id; give each a "user", the same for all of one person '
+    "(its own id where each dialogue is another person)"
+)
+NO_TEXT_MESSAGE = "corpus: all of its texts are empty, at least one must have a token"
+TEMPLATE_SAMPLE_TEXTS, MIN_LOSS_GAIN_NATS, MIN_BETTER_TEXTS_SHARE, SIGN_TEST_LEVEL = (
+    200,
+    0.2,
+    0.6,
+    1e-3,
+)
+"""How many texts are read; how much lower a loss must be, in how much of them, at what level."""
+
 
 # --------------------------------------------------------------------------- text and scores
 class Document(NamedTuple):
@@ -123,9 +137,6 @@ class TokenScores(NamedTuple):
         return "Scores(...)"  # not the text, nor a hash of it
 
 
-NO_CONTEXT_RANK = np.iinfo(np.int64).max
-
-
 def tokenise_documents(points: Sequence[Point], tokenizer: AnyTokenizer) -> tuple[Document, ...]:
     """The points as documents; those without a token are left out.
 
@@ -146,13 +157,6 @@ def tokenise_documents(points: Sequence[Point], tokenizer: AnyTokenizer) -> tupl
         if e.ids:
             out.append(Document(sys.intern(str(point.user)), point.id, e.ids, tuple(spans)))
     return tuple(out)
-
-
-NO_USER_MESSAGE = (
-    'corpus: a dialogue has no user id; give each a "user", the same for all of one person '
-    "(its own id where each dialogue is another person)"
-)
-NO_TEXT_MESSAGE = "corpus: all of its texts are empty, at least one must have a token"
 
 
 def score_documents(
@@ -515,13 +519,6 @@ def measure_leakage_of_lots(
 
 
 # --------------------------------------------------------------------------- the template
-TEMPLATE_SAMPLE_TEXTS, MIN_LOSS_GAIN_NATS, MIN_BETTER_TEXTS_SHARE, SIGN_TEST_LEVEL = (
-    200,
-    0.2,
-    0.6,
-    1e-3,
-)
-"""How many texts are read; how much lower a loss must be, in how much of them, at what level."""
 
 
 def choose_template(

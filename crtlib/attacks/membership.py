@@ -79,6 +79,20 @@ from crtlib.text import canaries
 from crtlib.text.records import Point, Secret
 from crtlib.text.tokenizer import BpeTokenizer
 
+SecretPredicate = Callable[[Point, Secret], bool]
+ACCURACY_METRICS = (
+    AccuracyMetric("mia_accuracy", np.asarray, "all"),
+    AccuracyMetric("mia_missed_accuracy", np.asarray, "missed"),
+    AccuracyMetric("mia_redacted_accuracy", np.asarray, "redacted"),
+    AccuracyMetric("group_accuracy", np.exp, "all", group=True),
+    AccuracyMetric("group_nll_accuracy", np.asarray, "all", group=True),
+    AccuracyMetric("mia_address_accuracy", np.asarray, "named"),
+    AccuracyMetric("group_address_accuracy", np.exp, "named", group=True),
+)
+
+
+ACCURACY_METRIC_NAMES = tuple(each.name for each in ACCURACY_METRICS)
+
 
 # --------------------------------------------------------------------------- what is scored
 @dataclass(frozen=True, repr=False)
@@ -132,9 +146,6 @@ def build_probe(
 def secret_value(point: Point, s: Secret) -> str:
     """The text of a secret."""
     return point.text[s.start : s.end]
-
-
-SecretPredicate = Callable[[Point, Secret], bool]
 
 
 def unrepeated_secrets(
@@ -204,18 +215,6 @@ def subtract_reference_scores(scores: np.ndarray, reference_scores: np.ndarray) 
     difference.
     """
     return np.asarray(scores) - reference_scores
-
-
-ACCURACY_METRICS = (
-    AccuracyMetric("mia_accuracy", np.asarray, "all"),
-    AccuracyMetric("mia_missed_accuracy", np.asarray, "missed"),
-    AccuracyMetric("mia_redacted_accuracy", np.asarray, "redacted"),
-    AccuracyMetric("group_accuracy", np.exp, "all", group=True),
-    AccuracyMetric("group_nll_accuracy", np.asarray, "all", group=True),
-    AccuracyMetric("mia_address_accuracy", np.asarray, "named"),
-    AccuracyMetric("group_address_accuracy", np.exp, "named", group=True),
-)
-ACCURACY_METRIC_NAMES = tuple(each.name for each in ACCURACY_METRICS)
 
 
 def member_views(probe: MembershipProbe) -> dict[str, np.ndarray]:

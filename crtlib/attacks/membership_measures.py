@@ -20,6 +20,9 @@ StatisticValues = float | np.ndarray
 MembershipStatistic = Callable[[np.ndarray, np.ndarray], StatisticValues]
 """A number of two sides, (n,) and (m,); of (draws, n) and (draws, m) one a draw."""
 
+NULL_DRAWS_AT_ONCE = 50
+"""So many are scored together: more would leave the cache."""
+
 
 def _join_sides(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, int, int]:
     """The scores of both sides, (..., n + m), n and m."""
@@ -112,8 +115,6 @@ def best_possible_accuracy(missed: float) -> float:
 
 
 # --------------------------------------------------------------------------- chance
-NULL_DRAWS_AT_ONCE = 50
-"""So many are scored together: more would leave the cache."""
 
 
 def null_std(

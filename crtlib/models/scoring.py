@@ -27,6 +27,9 @@ from crtlib.models.interface import (
 MAX_BATCH_TOKENS = 16_384
 """Padded tokens that are read together, at most."""
 
+SequenceScorer = Callable[[Sequence[Sequence[int]]], tuple[list[np.ndarray], list[np.ndarray]]]
+"""What scores texts as :func:`token_scores` does, here or elsewhere."""
+
 
 def _head_logprobs(layer: Head, h: Tensor) -> Tensor:
     """Log-softmax in float32 at least."""
@@ -106,10 +109,6 @@ def map_token_distributions(
                 values[i] = x
     model.train(training)
     return out
-
-
-SequenceScorer = Callable[[Sequence[Sequence[int]]], tuple[list[np.ndarray], list[np.ndarray]]]
-"""What scores texts as :func:`token_scores` does, here or elsewhere."""
 
 
 def _check_causal(model: nn.Module) -> None:

@@ -20,12 +20,6 @@ _WORD_PATTERN = re.compile(rf"{re.escape(MASK)}|\w+(?:['’/@&+-]+\w+|(?<=\d)[.,
 
 FloatArray = npt.NDArray[np.float64]
 
-
-def word_spans(text: str) -> list[tuple[int, int]]:
-    """Where the words of a text stand: ``<MASK>``, runs of letters and digits, single signs."""
-    return [m.span() for m in _WORD_PATTERN.finditer(text)]
-
-
 _PLAIN_WORD = re.compile(
     "[.,;:!?]|a|about|all|also|am|an|and|any|are|as|at|be|been|but|by|can|could|did|do|does|for|"
     "from|get|had|has|have|he|help|her|his|how|i|if|in|is|it|its|just|like|me|my|need|no|not|of|"
@@ -33,6 +27,15 @@ _PLAIN_WORD = re.compile(
     "want|was|we|were|what|when|where|which|who|will|with|would|yes|you|your"
 )
 """What ends no secret: function words without a capital, and the signs between sentences."""
+ScoreFunction = Callable[[Sequence[Point]], list[FloatArray]]
+"""Points -> of each (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on."""
+FLAG_THRESHOLD = 0.3
+"""Which score of the kinds together flags a word (CRT, A.4)."""
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Where the words of a text stand: ``<MASK>``, runs of letters and digits, single signs."""
+    return [m.span() for m in _WORD_PATTERN.finditer(text)]
 
 
 def trim_plain_words(text: str, flagged: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -74,11 +77,6 @@ def join_flagged_words(
 
 
 # --------------------------------------------------------------------------- scores of words
-ScoreFunction = Callable[[Sequence[Point]], list[FloatArray]]
-"""Points -> of each (words, 1 + 2 kinds): plain; then, of each kind, begins and goes on."""
-
-FLAG_THRESHOLD = 0.3
-"""Which score of the kinds together flags a word (CRT, A.4)."""
 
 
 def plain_score_limit(threshold: float) -> float:

@@ -22,6 +22,13 @@ from crtlib.screening.regex_policies import corpus_regex_policy
 MATCH_TIMEOUT_SECONDS = 5.0
 """An expression may take so long on a turn, and five microseconds more for each character."""
 
+_FIELD_RULES = {
+    "pattern": "must be a text",
+    "flags": "must be of i and x",
+    "examples": "must be a list of texts",
+    "not": "must be a list of texts",
+}
+
 
 class _ExpressionTable(BaseModel, extra="forbid", strict=True):
     """One kind of a file of expressions."""
@@ -30,14 +37,6 @@ class _ExpressionTable(BaseModel, extra="forbid", strict=True):
     flags: str = Field("", pattern="^[ix]*$")
     examples: list[str] = []
     excluded: list[str] = Field([], alias="not")
-
-
-_FIELD_RULES = {
-    "pattern": "must be a text",
-    "flags": "must be of i and x",
-    "examples": "must be a list of texts",
-    "not": "must be a list of texts",
-}
 
 
 def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, str], list[Secret]]:

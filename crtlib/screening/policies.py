@@ -39,6 +39,9 @@ from crtlib.screening.regex_policies import (
 )
 from crtlib.screening.value_lists import list_policy
 
+POLICY_ENTRY_POINTS = "crtlib.policies"
+"""The entry point group through which an installed package adds policies."""
+
 
 # --------------------------------------------------------------------------- of a screened folder
 def screened_folder_policy(folder: str) -> Policy:
@@ -83,9 +86,6 @@ def _make_conservative_ner_policy(model: str) -> Policy:
 
     return ner.conservative_ner_policy(model)
 
-
-POLICY_ENTRY_POINTS = "crtlib.policies"
-"""The entry point group through which an installed package adds policies."""
 
 _BUILTIN_MAKERS = {
     maker.name: maker

@@ -15,6 +15,11 @@ from crtlib.text.records import Point, Secret
 if TYPE_CHECKING:
     pass
 
+MissScope = Literal["occurrence", "value"]
+CoinBasis = Literal["text", "point"]
+"""What else than the seed and the value a coin of the dial is drawn from: see
+:func:`with_misses`."""
+
 
 def _with_changed_flags(
     policy: FlagFunction, change: Callable[[Point, Spans], Iterable[Secret]]
@@ -29,10 +34,6 @@ def _with_changed_flags(
 
 
 # --------------------------------------------------------------------------- the dial
-MissScope = Literal["occurrence", "value"]
-CoinBasis = Literal["text", "point"]
-"""What else than the seed and the value a coin of the dial is drawn from: see
-:func:`with_misses`."""
 
 
 def _hash_to_uniform(*drawn_from: object) -> float:

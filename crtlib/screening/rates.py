@@ -100,6 +100,9 @@ ClusterUnit = Literal["user", "dialogue"]
 SECRET_TRAITS = ("kind", "length", "position", "script")
 """By what a detector's rates are told apart: kind, characters, third of the text, alphabet."""
 
+NeighbourCase = tuple[Point, str, Sequence[Secret]]
+"""A point with a secret, its text as redacted, and all places of the secret's value in it."""
+
 
 def _traits_of_secret(text: str, s: Secret) -> tuple[str, str, str]:
     """
@@ -289,10 +292,6 @@ class JudgedSecret:
         return here or (
             self.masked != self.text and texts.stands_elsewhere(self.masked, here=False)
         )
-
-
-NeighbourCase = tuple[Point, str, Sequence[Secret]]
-"""A point with a secret, its text as redacted, and all places of the secret's value in it."""
 
 
 def _judge_traces(rows: Sequence[NeighbourCase], pi: Policy) -> Iterator[tuple[bool, int]]:

@@ -92,6 +92,9 @@ _SHAPES_BY_CORPUS["wikitext2_cut"] = _SHAPES_BY_CORPUS["wikitext2"]
 REGEX_CORPORA = tuple(_SHAPES_BY_CORPUS)
 """The corpora whose secrets ``corpus_regex_policy`` knows by shape."""
 
+none_policy = Policy("none", lambda points: [()] * len(points))
+"""Flags nothing: as ``pi_c`` it leaves the split to ``pi``."""
+
 
 def pattern_policy(name: str, pattern: re.Pattern[str]) -> Policy:
     """Flags what ``pattern`` finds; the kind is the name of the group that matched.
@@ -127,8 +130,6 @@ def corpus_regex_policy(corpus: str = "customersim") -> Policy:
 oracle_policy = Policy("oracle", lambda points: [p.secrets for p in points])
 """Flags the labelled secrets: the perfect policy of the paper's "non-private with masks"."""
 
-none_policy = Policy("none", lambda points: [()] * len(points))
-"""Flags nothing: as ``pi_c`` it leaves the split to ``pi``."""
 
 everything_policy = Policy(
     "everything",

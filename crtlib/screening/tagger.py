@@ -54,6 +54,8 @@ from crtlib.screening.word_scorers import (
 )
 from crtlib.text.records import Point, Secret
 
+_BATCH_SENTENCES = 32
+
 
 # --------------------------------------------------------------------------- either of them
 @dataclass(frozen=True, eq=False)
@@ -146,9 +148,6 @@ def train_tagger(
                 optimizer.step()
                 schedule.step()
     return Tagger(kinds, net.eval(), digest_teaching_points(points), threshold, backbone)
-
-
-_BATCH_SENTENCES = 32
 
 
 def _shuffled_batches(rows: Tensor, data: Sequence[tuple[Any, list[int]]]) -> Iterator[list[int]]:

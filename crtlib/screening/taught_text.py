@@ -17,6 +17,9 @@ from collections.abc import Iterable, Sequence
 from crtlib.screening.policy import Shift, Teaching, _teaching_digests, spoken_spans
 from crtlib.text.records import Point
 
+NO_SHIFT = Shift(0.0, 0.0, 0)
+_WORD_TOKEN = re.compile(r"\w+")
+
 
 # --------------------------------------------------------------------------- what taught it
 def digest_teaching_points(points: Sequence[Point]) -> Teaching:
@@ -29,9 +32,6 @@ def digest_teaching_points(points: Sequence[Point]) -> Teaching:
     )
 
 
-NO_SHIFT = Shift(0.0, 0.0, 0)
-
-
 def measure_shift(points: Sequence[Point], known: Teaching, before: Shift = NO_SHIFT) -> Shift:
     """How unlike ``points`` are to what taught, and those ``before`` them; by occurrences of words
     in the turns' own text."""
@@ -41,9 +41,6 @@ def measure_shift(points: Sequence[Point], known: Teaching, before: Shift = NO_S
         words += _hash_word(token) not in known.words
         shapes += _hash_shape(token) not in known.shapes
     return Shift(words / max(n, 1), shapes / max(n, 1), n)
-
-
-_WORD_TOKEN = re.compile(r"\w+")
 
 
 def _spoken_tokens(point: Point) -> Iterable[str]:

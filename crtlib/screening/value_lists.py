@@ -41,6 +41,8 @@ _UNSPACED_SCRIPTS = re.compile(
 )
 """Scripts in which a word is written to the next one, or to what bends it."""
 
+_DIGIT_SEPARATORS = re.compile(r"(?<=\d)[ .\-/()_·•]{1,3}(?=\d)")
+
 
 @lru_cache(maxsize=2**14)
 def _normalise_character(char: str) -> str:
@@ -67,9 +69,6 @@ def _normalise_with_places(text: str) -> tuple[str, list[int]]:
             chars.append(c)
             at.append(i)
     return "".join(chars), at
-
-
-_DIGIT_SEPARATORS = re.compile(r"(?<=\d)[ .\-/()_·•]{1,3}(?=\d)")
 
 
 def _drop_digit_separators(text: str, at: list[int]) -> tuple[str, list[int]]:

@@ -29,6 +29,13 @@ HIDDEN_WIDTH = 64  # of features and of the hidden state
 _FEATURE_BUCKETS = 2**14  # of hashed features; 0 is none
 _MAX_LOT_TOKENS = 2**16  # tokens that are scored at once
 
+TokenisedText = tuple[list[Any], list[int]]
+"""The tokens of a text, and of each the word it is of."""
+MINILM_NAME, MINILM_PACKAGE = "minilm", "all_minilm_l6_v2"
+MAX_TEXT_TOKENS = 240
+"""A longer text is read in pieces of so many tokens at most, a sixth of which are before and a
+sixth after what is scored."""
+
 
 @lru_cache(maxsize=2**17)
 def _hash_features(word: str) -> tuple[int, ...]:
@@ -45,10 +52,6 @@ def _hash_features(word: str) -> tuple[int, ...]:
     return tuple(
         zlib.crc32(f"{i}{p}".encode()) % (_FEATURE_BUCKETS - 1) + 1 for i, p in enumerate(parts)
     )
-
-
-TokenisedText = tuple[list[Any], list[int]]
-"""The tokens of a text, and of each the word it is of."""
 
 
 def _lots_by_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
@@ -156,10 +159,6 @@ class HashedFeatureNet(WordScorer):
 
 
 # --------------------------------------------------------------------------- of transformers
-MINILM_NAME, MINILM_PACKAGE = "minilm", "all_minilm_l6_v2"
-MAX_TEXT_TOKENS = 240
-"""A longer text is read in pieces of so many tokens at most, a sixth of which are before and a
-sixth after what is scored."""
 
 
 class EncoderScorer(WordScorer):

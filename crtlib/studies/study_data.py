@@ -28,6 +28,8 @@ from crtlib.text.records import MASK, Corpus, Dialogue, Point
 from crtlib.text.templates import SPEAKER_TEMPLATE, Template
 from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
 
+_load_corpus_cached = functools.lru_cache(maxsize=1)(corpora.load_corpus)
+
 
 # --------------------------------------------------------------------------- what a run reads
 @dataclass(frozen=True)
@@ -76,9 +78,6 @@ def split_corpus(
     parts = [rest[a:b] for a, b in itertools.pairwise(cuts)]
     parts.insert(3, fixed[:labelled])
     return CorpusSplits(*(replace(whole, dialogues=part) for part in parts))
-
-
-_load_corpus_cached = functools.lru_cache(maxsize=1)(corpora.load_corpus)
 
 
 def _shuffle_by_user(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:

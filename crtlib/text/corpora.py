@@ -42,6 +42,9 @@ phrase and makes no two texts the same; an export that has each message twice is
 MAX_IDENTIFYING_MESSAGES = 1 << 17
 """Messages by which a text is known, at most: those with the smallest hashes, of any text."""
 
+INGEST_SUFFIXES = (".csv", ".tsv", ".parquet", ".mbox", ".eml", ".txt", ".ndjson")
+"""How names of files end that only ``crtlib ingest`` reads."""
+
 
 def available_corpora() -> Mapping[str, CorpusSource]:
     """All corpora that have a name, ours first. Packages that bring some are asked here, once."""
@@ -102,10 +105,6 @@ def _source_of_path(path: Path) -> CorpusSource:
         lambda split, _, limit: read_corpus_at(path, split=split, limit=limit),
         lambda *_: hash_corpus(path) if path.is_dir() else hash_files([path]),
     )
-
-
-INGEST_SUFFIXES = (".csv", ".tsv", ".parquet", ".mbox", ".eml", ".txt", ".ndjson")
-"""How names of files end that only ``crtlib ingest`` reads."""
 
 
 def read_dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iterator[Dialogue]:

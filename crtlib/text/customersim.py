@@ -36,6 +36,10 @@ FOLLOW_UP_PROBABILITY = (
     0.0222  # one more question before the goodbye, in the original 227 in 10,000 dialogues
 )
 
+CUSTOMER_COUNT = 20_000
+_SENTENCE_START = re.compile(r"(^|[.!?] )([a-z])")
+_TEMPLATE_SLOT = re.compile(r"\{(\w+)\}")
+
 
 def _read_grammar() -> dict[str, dict[str, str]]:
     """The templates of each variety by act: their own file says how they are written."""
@@ -73,9 +77,6 @@ def _digit_filler(rng: random.Random) -> Callable[[str], str]:
         return "0123456789"[drawn]
 
     return lambda pattern: "".join([digit() if c == "#" else c for c in pattern])
-
-
-CUSTOMER_COUNT = 20_000
 
 
 @functools.cache
@@ -153,10 +154,6 @@ def _expand_template(parts: tuple, rng: random.Random) -> str:
         )
 
     return "".join(map(one, parts))
-
-
-_SENTENCE_START = re.compile(r"(^|[.!?] )([a-z])")
-_TEMPLATE_SLOT = re.compile(r"\{(\w+)\}")
 
 
 def _fill_turn(speaker: str, template: str, values: Mapping[str, str]) -> Turn:

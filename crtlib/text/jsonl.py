@@ -28,6 +28,11 @@ from crtlib.files import StrPath
 from crtlib.text.identity import normalise_unit_name
 from crtlib.text.records import Corpus, Dialogue
 
+_DIALOGUE_ADAPTER = TypeAdapter(Dialogue)
+dialogue_to_json = _DIALOGUE_ADAPTER.dump_python
+"""The JSON object of a dialogue, which ``parse_dialogue`` reads."""
+_encode_json_string = json.encoder.encode_basestring
+
 
 class BadRow(ValueError):
     """Why a row is left out: ``reason`` is counted, ``says`` completes "row 3, column body ...".
@@ -101,9 +106,6 @@ def check_unicode(column: str, *texts: str) -> None:
         raise BadRow("half a surrogate pair", "holds half a surrogate pair", column) from None
 
 
-_DIALOGUE_ADAPTER = TypeAdapter(Dialogue)
-
-
 def parse_dialogue(record: Any) -> Dialogue:
     """A dialogue from its JSON object. Messages never hold text: it may be secret."""
     try:
@@ -118,10 +120,6 @@ def parse_dialogue(record: Any) -> Dialogue:
     if not d.turns:
         raise ValueError("a dialogue needs at least one turn")
     return replace(d, user=normalise_unit_name(d.user))
-
-
-dialogue_to_json = _DIALOGUE_ADAPTER.dump_python
-"""The JSON object of a dialogue, which ``parse_dialogue`` reads."""
 
 
 def canonical_line(name: str, user: str, turns: Iterable[tuple[str, str]]) -> bytes:
@@ -139,9 +137,6 @@ def canonical_line(name: str, user: str, turns: Iterable[tuple[str, str]]) -> by
     )
     owner = _encode_json_string(normalise_unit_name(user))
     return f'{{"id":{_encode_json_string(name)},"turns":[{said}],"user":{owner}}}\n'.encode()
-
-
-_encode_json_string = json.encoder.encode_basestring
 
 
 def write_jsonl(corpus: Corpus | Iterable[Dialogue], path: StrPath) -> None:

@@ -45,6 +45,8 @@ TEMPLATE_NAMES = ("speaker", "plain", "chat")
 ASSISTANT_SPEAKERS = {"sys", "agent", "bot", "assistant"}
 FIRST_PRIVATE_USE_CHARACTER = 0xF0000
 
+TEMPLATE_SAMPLES = {"markup": "<|user|>…", "chatml": "<|im_start|>user…", "named": "User:…"}
+
 
 @dataclass(frozen=True)
 class Template:
@@ -63,7 +65,6 @@ CANDIDATE_TEMPLATES = {
 SPEAKER_TEMPLATE, PLAIN_TEMPLATE, MARKUP_TEMPLATE = (
     CANDIDATE_TEMPLATES[name] for name in ("speaker", "plain", "markup")
 )
-TEMPLATE_SAMPLES = {"markup": "<|user|>…", "chatml": "<|im_start|>user…", "named": "User:…"}
 
 
 def template_by_name(name: str, tokenizer: AnyTokenizer | None = None) -> Template:

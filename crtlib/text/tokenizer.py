@@ -32,6 +32,9 @@ AnyTokenizer: TypeAlias = "BpeTokenizer | PreTrainedTokenizerBase"
 
 BOS, EOS = "<BOS>", "<EOS>"
 
+MAX_VOCABULARY_SIZE = 1 << 20
+"""Tokens of the largest vocabulary: room for it is made before the text is read."""
+
 
 @dataclass(frozen=True)
 class BpeTokenizer:
@@ -200,10 +203,6 @@ def with_mask_token(
     for added in content["added_tokens"]:
         added["special"] |= added["content"] == MASK
     return BpeTokenizer(Tokenizer.from_str(json.dumps(content)).to_str(), bos_token, eos_token)
-
-
-MAX_VOCABULARY_SIZE = 1 << 20
-"""Tokens of the largest vocabulary: room for it is made before the text is read."""
 
 
 def train_bpe(texts: Iterable[str], *, vocab_size: int) -> BpeTokenizer:

@@ -35,6 +35,16 @@ MAX_STACKED_INPUT_NUMBERS = 2**23
 """Numbers of a layer's input up to which a GPU takes no longer to work than to be asked: layers of
 one shape then enter the book together."""
 
+ALL_EXAMPLES = slice(None)
+TREE_ROUNDINGS = 64
+"""Roundings on the way of one number through ``torch.sum``, which adds in pairs of partial sums:
+64 and a 1024th of the numbers."""
+BLOCK_ROUNDINGS = 384
+"""Roundings on the way of one number through a matrix product: see :func:`product_roundings`."""
+MAX_NUMBERS_AT_ONCE = 2**16
+"""Numbers up to which a norm is taken in one go: a CPU adds every eighth square to the last ones,
+and forty million of one size come out two hundredths short."""
+
 
 class ScratchBuffer(threading.local):
     """Memory for what one step needs until its end, the same from step to step on a CPU.
@@ -102,7 +112,6 @@ def gradient_buffer(parameter: nn.Parameter) -> Tensor:
 
 
 # --------------------------------------------------------------------------- entries
-ALL_EXAMPLES = slice(None)
 
 
 def _batched_matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -126,13 +135,6 @@ class BoundedSum(NamedTuple):
     value: Tensor
     size: Tensor
     share: float
-
-
-TREE_ROUNDINGS = 64
-"""Roundings on the way of one number through ``torch.sum``, which adds in pairs of partial sums:
-64 and a 1024th of the numbers."""
-BLOCK_ROUNDINGS = 384
-"""Roundings on the way of one number through a matrix product: see :func:`product_roundings`."""
 
 
 def product_roundings(length: int) -> float:
@@ -369,11 +371,6 @@ GradientEntry = OuterProductGrad | EmbeddingGrad | DenseGrad
 def accumulation_dtype(x: Tensor) -> torch.dtype:
     """The type of norms and sums: float32 at least."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
-MAX_NUMBERS_AT_ONCE = 2**16
-"""Numbers up to which a norm is taken in one go: a CPU adds every eighth square to the last ones,
-and forty million of one size come out two hundredths short."""
 
 
 def _dense_norms(grads: Tensor) -> Tensor:

@@ -26,6 +26,17 @@ from crtlib.training.gradient_entries import (
 # The layers belong to other libraries, some without types: a rule reads what its kind has.
 LayerRule = Callable[[Any, Tensor, Tensor], Iterator[GradientEntry]]
 
+# By exact name: a subclass may compute something else.
+TRANSFORMERS_MODELS_PREFIX = "transformers.models."
+# Of layers that drop out by a function, and not by a layer of its own.
+DROPOUT_ATTRIBUTES = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "hidden_dropout",
+    "layerdrop",
+)
+
 
 def _linear_entries(layer: Any, x: Tensor, grad: Tensor) -> Iterator[GradientEntry]:
     x, grad = x.reshape(len(x), -1, x.shape[-1]), grad.reshape(len(grad), -1, grad.shape[-1])
@@ -74,8 +85,6 @@ def _sum_over_positions(grad: Tensor, parameter: nn.Parameter) -> Tensor:
     return grad.reshape(len(grad), -1, *parameter.shape).sum(1, dtype=accumulation_dtype(grad))
 
 
-# By exact name: a subclass may compute something else.
-TRANSFORMERS_MODELS_PREFIX = "transformers.models."
 LAYER_RULES: dict[str, LayerRule] = {
     "torch.nn.modules.linear.Linear": _linear_entries,
     "transformers.pytorch_utils.Conv1D": _linear_entries,
@@ -99,16 +108,6 @@ LAYER_RULES: dict[str, LayerRule] = {
 def layer_class_name(layer: nn.Module) -> str:
     """The full name of its class."""
     return f"{type(layer).__module__}.{type(layer).__qualname__}"
-
-
-# Of layers that drop out by a function, and not by a layer of its own.
-DROPOUT_ATTRIBUTES = (
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "hidden_dropout",
-    "layerdrop",
-)
 
 
 def refuse_unfit_layers(model: nn.Module) -> None:

@@ -37,6 +37,17 @@ from crtlib.training.schedules import (
     weighted_phases,
 )
 
+_POLICY_SETTINGS = {"gamma", "per", "policy"}
+_DEDUP_SETTINGS = {"dedup", "duplicates"}
+_PUBLIC_SETTINGS = {"batch_size", "learning_rate"}
+_PRIVATE_SETTINGS = {"private_learning_rate", "sampling_probability", "clip_norm", "normaliser"}
+_BUDGET_SETTINGS = {"epsilon", "delta", "accountant", "neighbouring_relation"}
+_SEARCHED_SETTINGS = ("learning_rate", "batch_size")
+_SEARCHED_PRIVATE_SETTINGS = ("private_learning_rate", "sampling_probability")
+SELECTIVE_NOISE_MULTIPLIER = 0.7
+"""Noise multiplier of S-DP: that of the dialogue results its authors released. With a policy that
+misses there is no epsilon that one could calibrate it to."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublicConstants:
@@ -225,18 +236,6 @@ def _lp_weighted_from_constants(c: PublicConstants) -> list[Phase]:
         c.plan, epochs=c.epochs, clip_norm=c.clip_norm, learning_rate=c.private_learning_rate
     )
 
-
-_POLICY_SETTINGS = {"gamma", "per", "policy"}
-_DEDUP_SETTINGS = {"dedup", "duplicates"}
-_PUBLIC_SETTINGS = {"batch_size", "learning_rate"}
-_PRIVATE_SETTINGS = {"private_learning_rate", "sampling_probability", "clip_norm", "normaliser"}
-_BUDGET_SETTINGS = {"epsilon", "delta", "accountant", "neighbouring_relation"}
-_SEARCHED_SETTINGS = ("learning_rate", "batch_size")
-_SEARCHED_PRIVATE_SETTINGS = ("private_learning_rate", "sampling_probability")
-
-SELECTIVE_NOISE_MULTIPLIER = 0.7
-"""Noise multiplier of S-DP: that of the dialogue results its authors released. With a policy that
-misses there is no epsilon that one could calibrate it to."""
 
 SGD = register_method(
     Method(

@@ -31,17 +31,16 @@ from crtlib.training.parallel import process_group
 
 UpdateKind = Literal["public", "private"]
 
+LogicalBatch = list[tuple[Tensor, ...]]
+"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points. For a
+phase that reads flags, ``(tokens, lengths, flags (B, L))``. Where points have owners, a
+:class:`MultiTextUnit` stands for each owner of several points."""
+
 
 class MultiTextUnit(NamedTuple):
     """One unit of several texts that are clipped together, as micro-batches of its own."""
 
     pieces: list[tuple[Tensor, Tensor]]
-
-
-LogicalBatch = list[tuple[Tensor, ...]]
-"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points. For a
-phase that reads flags, ``(tokens, lengths, flags (B, L))``. Where points have owners, a
-:class:`MultiTextUnit` stands for each owner of several points."""
 
 
 class PendingUpdate(NamedTuple):
