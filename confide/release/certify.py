@@ -594,7 +594,12 @@ def assumed_of_outside(fold: FilesPromise) -> list[str]:
     """What is assumed of a model from outside that was trained with noise: that no text of a batch
     decides what another adds (:func:`crtlib.training.probe.refuse_mixing` tries it)."""
     ending = " had not read this text"
-    names = [said.removesuffix(ending) for said in fold.assumed if said.endswith(ending)]
+    apart = "apart from the earlier models that are counted, "
+    names = [
+        said.removesuffix(ending).removeprefix(apart)
+        for said in fold.assumed
+        if said.endswith(ending)
+    ]
     if not (fold.events or fold.plan):
         return []
     return [f"{name} reads each text alone, as was tried on random texts" for name in names]

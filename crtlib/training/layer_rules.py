@@ -3,7 +3,7 @@
 >>> import torch
 >>> layer, x, grad = nn.Linear(3, 2), torch.ones(1, 4, 3), torch.ones(1, 4, 2)
 >>> entries = LAYER_RULES[layer_class_name(layer)](layer, x, grad)
->>> [(type(entry).__name__, round(float(entry.square()), 4)) for entry in entries]
+>>> [(type(entry).__name__, round(float(entry.square().value), 4)) for entry in entries]
 [('DenseGrad', 32.0), ('OuterProductGrad', 96.0)]
 """
 

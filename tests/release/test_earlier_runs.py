@@ -51,6 +51,11 @@ def certified(run):
     return value, said, (run / "guarantee.txt").read_text()
 
 
+def without_reading(assumed):
+    """Without what is assumed of how a model from elsewhere reads a batch."""
+    return [said for said in assumed if not said.endswith("as was tried on random texts")]
+
+
 def go_on(text, base, out, **more):
     """Train from the weights of another model, with noise for each point."""
     named = {name: value for name, value in DPSGD.items() if name != "width"}
@@ -175,7 +180,10 @@ def test_the_conditions_of_earlier_runs_are_conditions_of_all(tmp_path, monkeypa
     assert first["verdict"] == second["verdict"] == "holds"
     assert second["spent_before"]["runs"] == 1
     assumed = "gpt, from which an earlier model started, had not read this text"
-    assert first["assumed"] == ["gpt had not read this text"] and assumed in second["assumed"]
+    assert (
+        without_reading(first["assumed"]) == ["gpt had not read this text"]
+        and assumed in second["assumed"]
+    )
     assert f"**It is assumed that {assumed}**" in said and assumed in words
     own = {(d["of"], d["value"], d["bits"]) for d in first["declared"]}
     earlier = {(d["of"].removesuffix(certify.OF_AN_EARLIER_MODEL), d["value"], d["bits"])
@@ -239,7 +247,9 @@ def test_a_base_that_is_not_counted_carries_an_assumption(tmp_path):
     trainings.train(both[0], out=tmp_path / "m1", **GPT2 | {"method": "sgd"})
     go_on(both[1], tmp_path / "m1", tmp_path / "m2")
     value, said, words = certified(tmp_path / "m2")
-    assert value["verdict"] == "holds" and value["assumed"] == ["m1 had not read this text"]
+    assert value["verdict"] == "holds" and without_reading(value["assumed"]) == [
+        "m1 had not read this text"
+    ]
     assert "**It is assumed that m1 had not read this text.**" in said
     assert "nothing is said about other text that m1 had read" in said
     assert "assumed: m1 had not read this text" in words
@@ -256,7 +266,7 @@ def test_a_base_of_other_text_that_stands_on_a_counted_one_says_so(tmp_path):
     go_on(text, tmp_path / "m2", tmp_path / "m3")
     value, _, _ = certified(tmp_path / "m3")
     apart = "apart from the earlier models that are counted, m2 had not read this text"
-    assert value["assumed"] == [apart] and value["spent_before"]["runs"] == 1
+    assert without_reading(value["assumed"]) == [apart] and value["spent_before"]["runs"] == 1
 
 
 def test_what_stood_before_a_base_is_judged_for_this_text(tmp_path):
@@ -268,7 +278,10 @@ def test_what_stood_before_a_base_is_judged_for_this_text(tmp_path):
     assert certified(tmp_path / "m2")[0]["assumed"] == []
     go_on(other, tmp_path / "m2", tmp_path / "m3")
     value, _, _ = certified(tmp_path / "m3")
-    assert {*value["assumed"]} == {"m2 had not read this text", "m1 had not read this text"}
+    assert {*without_reading(value["assumed"])} == {
+        "m2 had not read this text",
+        "m1 had not read this text",
+    }
 
 
 def test_a_model_alone_holds_what_it_started_from(tmp_path):

@@ -245,8 +245,11 @@ def test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it(tmp_path):
         named = {"policy": "regex:customersim", "epochs": 1, "init": str(tmp_path / init)}
         train_on_corpus.train(text, out=tmp_path / text.stem, **named)
         assumed.append(certificate(tmp_path / text.stem, tmp_path / f"{text.stem}.html")["assumed"])
-    assert assumed[0] == ["outside had not read this text"]
-    assert {*assumed[1]} == {*assumed[0], "b had not read this text"}
+    assert assumed[0][0] == "outside had not read this text"
+    assert {said for said in assumed[1] if said.endswith("had not read this text")} == {
+        assumed[0][0],
+        "b had not read this text",
+    }
 
 
 def test_labels_of_the_raw_text_teach_nothing_about_its_screened_folder(tmp_path, run):
