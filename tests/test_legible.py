@@ -156,11 +156,11 @@ def test_every_role_names_something(top):
 
 
 def test_every_dotted_name_of_a_page_is_something():
-    pages = [*ROOT.glob("*.md"), ROOT / "docs/architecture.md", *(ROOT / "book").rglob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "book").rglob("*.md")]
     dead = [
         f"{page.relative_to(ROOT)}: {name}"
         for page in pages
-        if page.name != "CHANGELOG.md"  # which names what went
+        if page.name not in ("CHANGELOG.md", "claims_changes.md")  # which name what went
         for name in TICK.findall(page.read_text("utf-8"))
         if name not in GROUPS and not name.endswith(FILES) and not resolves(name)
     ]

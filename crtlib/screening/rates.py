@@ -21,7 +21,7 @@ drawing a user, then one of his turns, until it holds one*: who seldom says a se
 
 Readers overlook secrets, and mark what is none. Where a second one read again, blind, each turn
 with a mark and a random share of all (``crtlib label adjudicate``), :func:`rate_upper_bound` counts
-what the first overlooked (docs/decisions/91-two-readers.md); otherwise his marks are taken for
+what the first overlooked (docs/decisions/8-two-readers.md); otherwise his marks are taken for
 complete.
 
 >>> from crtlib.screening.regex_policies import oracle_policy, none_policy

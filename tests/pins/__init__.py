@@ -18,7 +18,7 @@ certificates     six certificates, without what differs from run to run (slow)
 anew. That is allowed in a commit that changes the thing on purpose, and says so in its body: a new
 measurement, a mended policy, an edition that was recorded anew. It is not allowed in a commit that
 moves, renames or shortens: there a difference is a fault of the commit. A key that is pinned may
-never change without a table from old to new (``docs/decisions/4-stored-runs.md``).
+never change without a table from old to new (``docs/decisions/20-stored-runs.md``).
 """
 
 from __future__ import annotations
