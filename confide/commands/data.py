@@ -145,7 +145,7 @@ def convert(
         --folder: Instead of the corpus' own under $CRTLIB_DATA.
         --force: Replace results that exist.
     Options:
-        NAME: Corpus: customersim, multiwoz, schema_guided, wikitext2, ...
+        NAME: Corpus: customersim, multiwoz, schema_guided, arxiv, wikitext2, ...
         --split: Split, as the corpus names it.
         --limit: At most so many dialogues.
     """

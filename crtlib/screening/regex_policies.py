@@ -87,6 +87,7 @@ _SHAPES_BY_CORPUS = {
     "wikitext2": {"number": r"\d+"},
 }
 _SHAPES_BY_CORPUS["wikitext2_cut"] = _SHAPES_BY_CORPUS["wikitext2"]
+_SHAPES_BY_CORPUS["multiwoz_held_out"] = _SHAPES_BY_CORPUS["multiwoz"]
 
 
 REGEX_CORPORA = tuple(_SHAPES_BY_CORPUS)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from crtlib import files, outputs
-from crtlib.text import corpus_folder, customersim, jsonl, screened_folder
+from crtlib.text import arxiv, corpus_folder, customersim, jsonl, screened_folder
 from crtlib.text.identity import hash_text, normalise_text
 from crtlib.text.records import Corpus, Dialogue
 from crtlib.text.sources import (
@@ -28,7 +28,7 @@ from crtlib.text.sources import (
 
 # It registers its corpora when it is imported.
 
-_REGISTERING_MODULES = (customersim,)
+_REGISTERING_MODULES = (arxiv, customersim)
 CORPUS_ENTRY_POINTS = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``CorpusSource``."""
 

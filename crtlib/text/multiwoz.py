@@ -231,7 +231,7 @@ def join_overlapping_labels(spans: Iterable[Secret]) -> tuple[Secret, ...]:
     return tuple(out)
 
 
-MULTIWOZ_SOURCE, SCHEMA_GUIDED_SOURCE = (
+MULTIWOZ_SOURCE, MULTIWOZ_HELD_OUT_SOURCE, SCHEMA_GUIDED_SOURCE = (
     register_corpus(
         fetched_source(
             name, label, folders, multiwoz_files, partial(read_multiwoz, name=name), where
@@ -241,6 +241,10 @@ MULTIWOZ_SOURCE, SCHEMA_GUIDED_SOURCE = (
         (
             *("multiwoz", "MultiWOZ 2.2", ("multiwoz_2.2", "multiwoz_2.2_subset")),
             "https://github.com/budzianowski/multiwoz, folder data/MultiWOZ_2.2",
+        ),
+        (
+            *("multiwoz_held_out", "MultiWOZ 2.1, validation and test", ("multiwoz_2.1_val_test",)),
+            "https://github.com/budzianowski/multiwoz; data/README.md says how it is laid out",
         ),
         (
             *("schema_guided", "Schema-Guided Dialogue", ("sgd",)),

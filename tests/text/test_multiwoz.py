@@ -169,7 +169,7 @@ needs = {
     name: pytest.mark.skipif(
         not corpora.is_corpus_available(name), reason=f"CRTLIB_DATA is unset or has no {name}"
     )
-    for name in ("multiwoz", "schema_guided")
+    for name in ("multiwoz", "multiwoz_held_out", "schema_guided")
 }
 
 
@@ -194,6 +194,19 @@ def test_multiwoz_references_are_all_labelled():
                     references += slot == "ref"
                     assert any(value in v for v in t.values())
     assert references == sum(kind == "reference" for kind, _ in values(corpus)) > 0
+
+
+@needs["multiwoz_held_out"]
+@pytest.mark.parametrize(
+    ("split", "dialogues", "references"),
+    [("train", 1599, 1300), ("dev", 200, 157), ("test", 200, 174)],
+)
+def test_the_dialogues_of_all_domains_are_read_whole(split, dialogues, references):
+    corpus = corpora.load_corpus("multiwoz_held_out", split)
+    assert (len(corpus), corpus.skipped) == (dialogues, ())
+    kinds = [kind for kind, _ in values(corpus)]
+    assert kinds.count("reference") == references
+    assert set(kinds) == {"address", "phone", "postcode", "reference"}
 
 
 @needs["schema_guided"]

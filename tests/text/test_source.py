@@ -32,7 +32,7 @@ def registry(monkeypatch):
 
 
 def test_every_corpus_of_ours_is_a_value_with_a_label():
-    names = {"customersim", "multiwoz", "schema_guided", "wikitext2"}
+    names = {"arxiv", "customersim", "multiwoz", "schema_guided", "wikitext2"}
     known = corpora.available_corpora()
     assert names <= set(known)
     assert {n for n in known if known[n].by_rule} == {
