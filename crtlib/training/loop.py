@@ -1,4 +1,4 @@
-"""The loop that runs phases.
+"""A training step by step, and the loop that takes all of its steps.
 
 A phase holds public constants only, and is the one object that makes both the batches and the
 ledger entry: the sampler that ran is the one that is accounted.
@@ -21,9 +21,10 @@ ledger entry: the sampler that ran is the one that is accounted.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -31,10 +32,12 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from crtlib.checks import check_allowed
 from crtlib.files import StrPath
 from crtlib.models import interface
 from crtlib.models.interface import device_of
 from crtlib.training.checkpoints import Checkpoint, hash_run_inputs
+from crtlib.training.devices import is_host
 from crtlib.training.gradient_entries import trainable_parameters
 from crtlib.training.matmul_precision import tf32_matmul
 from crtlib.training.memory import tokens_at_once
@@ -49,121 +52,350 @@ from crtlib.training.phases import (
     collate_micro_batches,
 )
 from crtlib.training.probe import refuse_mixing
-from crtlib.training.run_state import PointsOrFlags, TrainingRun, TrainingState
-from crtlib.training.steps import MultiTextUnit
+from crtlib.training.run_state import (
+    OptimizerFactory,
+    OptimizerName,
+    PointsOrFlags,
+    TrainingRun,
+    TrainingState,
+)
+from crtlib.training.steps import LogicalBatch, MultiTextUnit
+from crtlib.training.weight_seal import WeightSeal
 
-# --------------------------------------------------------------------------- training
+
+# --------------------------------------------------------------------------- a step
+class Step:
+    """One logical batch of a phase: public points, or a Poisson sample, which may be empty.
+
+    Calling it takes it: gradient, clipping, noise and the optimizer are one act, between which
+    nobody can reach a gradient. Nothing that is shown of a private step knows of its sample, not
+    even its size.
+
+    ``number`` counts from 1, also where the training goes on from a checkpoint; ``private``:
+    whether noise is added to what it learns; ``loss``: of a public one that was taken, the mean of
+    a token, a scalar without a graph.
+    """
+
+    def __init__(self, training: Training, phase: Phase, number: int, batch: LogicalBatch) -> None:
+        self.number, self.private = number, "private" in phase.rates()
+        self.taken = False
+        self.loss: Tensor | None = None
+        self._begun = False
+        self._training, self._phase, self._batch = training, phase, batch
+
+    def __repr__(self) -> str:
+        return f"Step({self.number}, {'private' if self.private else 'public'})"
+
+    def __call__(self, *, rate_factor: float = 1.0) -> Tensor | None:
+        """Take it.
+
+        Args:
+            rate_factor: Multiplies the learning rate of the phase: a schedule is a function of
+                ``number``, so that a training that goes on is where it was.
+
+        Returns:
+            Its ``loss``: of a private one None, because its loss is itself private.
+
+        Raises:
+            ValueError: For a step that was taken, failed, or is not the current one; and for a
+                model that somebody else has changed since the last step.
+        """
+        check_allowed("rate_factor", rate_factor, 0 <= rate_factor < math.inf, "finite, at least 0")
+        if self._begun or self._training.current is not self:
+            raise ValueError(f"{self!r}: is taken once, and before the next one is asked for")
+        self._training._refuse_disturbed_model()
+        self._begun = True
+        state, started = self._training.state, time.perf_counter()
+        for kind, rate in self._phase.rates().items():
+            for group in state.optimizers[kind].param_groups:
+                group["lr"] = rate * rate_factor
+        with self._training._step_settings():
+            self._learn(state)
+        self._training._seal_model()
+        self.taken = True
+        state.run.seconds += time.perf_counter() - started
+        return self.loss
+
+    def _learn(self, state: TrainingState) -> None:
+        """All updates of the batch."""
+        updates = self._phase.updates(state.run.model, self._batch, state.generators["noise"])
+        for update in updates:
+            state.optimizers[update.kind].step()
+            state.run.updates[update.kind] += 1
+            state.non_finite = state.non_finite + update.non_finite
+            self.loss = update.loss
+        for p in trainable_parameters(state.run.model).values():
+            p.grad = None
+
+
+# --------------------------------------------------------------------------- a training
+class Training:
+    """A training that is taken step by step: its phases in order, on a model that is changed in
+    place, on the device where it is.
+
+    Iterating gives each :class:`Step` once; the next one comes when the last was taken. A phase is
+    over, and written to the checkpoint, when what follows its last step is asked for: the next
+    step, or :meth:`finish`. :func:`train` is the loop of two lines over it.
+
+    Args:
+        model: The model.
+        phases: What is done, in order: values of public constants.
+        parts: "public" and "private" token sequences; "all" is both.
+        seed: Of the order of public batches, and of all else where not ``secure``.
+        flags: In the shape of ``parts``, the private tokens, for phases that read them.
+        owners: Of each point of a part the unit it belongs to (0, 1, ...): Poisson phases then draw
+            units and clip what each owns as one gradient, so their guarantee is one of units.
+        secure: Take Poisson draws and noise from the operating system's cryptographic generator, of
+            noise a key for each step. Else they follow from ``seed``, so a run can be repeated:
+            right for experiments, WRONG for a release, because who knows the seed knows the batches
+            and can subtract the noise. A secure phase that was cut short is run again with fresh
+            draws, and as somebody may have seen what the first ones led to, with a ``checkpoint``
+            its event is counted each time that it begins: ``TrainingRun.events`` can hold more than
+            the schedule.
+        optimizer: "adam", "sgd", or what makes one of the list of parameters that learn. Public and
+            private updates have one each, so that Adam's moments of one never scale the other's
+            steps; the phases set their learning rates.
+        precision: "bfloat16" is that of products; weights, norms, sums and noise stay in float32.
+            On a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.devices`).
+        memory: GiB that one pass may take, by default a quarter of what is free: larger batches
+            are read in parts, which changes no result but for rounding.
+        longest: Tokens that a text may have, a public constant, up to which the model is tried
+            before a private phase (:func:`crtlib.training.probe.refuse_mixing`).
+        on_epoch: Called with epoch and model after the last phase of each epoch; what it measured,
+            on data of its own: the loss on private points is itself private and is not kept.
+        checkpoint: A file that is replaced atomically after every phase, with model, optimizers,
+            generators and events, readable by its owner alone; when it exists, training goes on
+            from there and the result is bit-identical to an uninterrupted run. A checkpoint of
+            another run is refused.
+        on_start: Called before the first step, when nothing can be refused any more: with all
+            events that the run will have, and whether a checkpoint was found.
+        progress: Show a bar on a terminal: steps, the time left, and the loss of public steps.
+
+    Of several processes (:mod:`crtlib.training.parallel`) all make it with the same arguments; the
+    first one alone calls ``on_start``, writes the checkpoint, which all must see, and shows a bar.
+
+    Raises:
+        ValueError: For a phase whose part is missing or empty, or that cannot work with the model
+            or in several processes, and for points beyond the model's context; while it is iterated
+            for a step that was passed over, and for a model that was changed between two steps.
+
+    Guarantee:
+        Where somebody else's code runs between two steps, what it changes in a parameter is
+        refused, at the latest when the phase is over (:class:`WeightSeal`): the weights that are
+        left are those that the phases made. What a script learns elsewhere from the same text is
+        not seen. Test: ``tests/training/test_own_loop.py::test_a_changed_weight_is_refused``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        phases: Sequence[Phase],
+        parts: Mapping[str, TokenSequences],
+        *,
+        seed: int,
+        flags: Mapping[str, TokenFlags] | None = None,
+        owners: Mapping[str, Sequence[int]] | None = None,
+        secure: bool = False,
+        optimizer: OptimizerName | OptimizerFactory = "adam",
+        precision: Literal["float32", "bfloat16"] = "float32",
+        memory: float | None = None,
+        longest: int | None = None,
+        on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
+        checkpoint: StrPath | None = None,
+        on_start: Callable[[list[PrivacyEvent], bool], None] | None = None,
+        progress: bool = False,
+    ) -> None:
+        self.phases, self.secure, self.precision = phases, secure, precision
+        self.on_epoch, self.on_start, self.progress = on_epoch, on_start, progress
+        self._parts, self._flags = _join_parts_as_all(parts), _join_parts_as_all(flags or {})
+        self._units = {
+            part: _group_points_by_owner(part, self._parts, ids)
+            for part, ids in (owners or {}).items()
+        }
+        _check_phases(model, phases, self._parts, self._flags)
+        if any("private" in phase.rates() for phase in phases):
+            refuse_mixing(model, longest=longest)
+        self.state = TrainingState.begin(model, seed=seed, secure=secure, optimizer=optimizer)
+        self._file: Checkpoint | None = None
+        self.phases_done = 0
+        if checkpoint or process_group().size > 1:
+            options: dict[str, Any] = {"seed": seed, "secure": secure}
+            options |= {"optimizer": self.state.optimizer_name}
+            options |= {"owners": self._units} if self._units else {}
+            options |= {"precision": precision} if precision != "float32" else {}
+            options |= {"processes": process_group().size} if process_group().size > 1 else {}
+            identity = hash_run_inputs(model, phases, self._parts, self._flags, options)
+            self._file = Checkpoint(checkpoint, identity)
+            self.phases_done = self._file.restore(self.state)
+            process_group().agree(f"{identity}{self.phases_done:08x}")
+        most = max((len(s) for p in phases for s in self._parts[p.part]), default=0)
+        self._device = device_of(model)
+        self._tokens_at_once = tokens_at_once(model, memory, most)
+        self._steps_of_phase = [_count_batches(p, len(self._parts[p.part])) for p in phases]
+        self._steps: Iterator[Step] | None = None
+        self.current: Step | None = None
+        self._watched = True
+        self._changed: Tensor | int = 0
+
+    @property
+    def run(self) -> TrainingRun:
+        """What came of it so far."""
+        return self.state.run
+
+    @property
+    def model(self) -> nn.Module:
+        """The model, which nobody else may change until the training is finished."""
+        return self.state.run.model
+
+    def __len__(self) -> int:
+        """Steps from the first to the last, also where it goes on from a checkpoint."""
+        return sum(self._steps_of_phase)
+
+    @property
+    def steps_left(self) -> int:
+        """Steps that were not taken."""
+        over = sum(self._steps_of_phase[: self.phases_done])
+        if self.current is not None:
+            over = max(over, self.current.number - (not self.current.taken))
+        return len(self) - over
+
+    def __iter__(self) -> Iterator[Step]:
+        if self._steps is not None:
+            raise ValueError("training: its steps are given once; make another training")
+        self._steps = self._run_phases()
+        return self._steps
+
+    def take_all(self) -> TrainingRun:
+        """Take all steps. As no code but that of the training runs between them, the bits of the
+        weights are not watched."""
+        self._watched = False
+        for step in self:
+            step()
+        return self.run
+
+    def finish(self) -> TrainingRun:
+        """End the last phase, after its last step. Raises ValueError where steps are left."""
+        if self.steps_left:
+            raise ValueError(f"training: {self.steps_left} steps are left; take them first")
+        for step in self._steps or self:
+            raise ValueError(f"{step!r}: is left; take it first")
+        return self.run
+
+    def _run_phases(self) -> Iterator[Step]:
+        run, state, file = self.run, self.state, self._file
+        if self.on_start and process_group().leads:
+            ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]
+            self.on_start([*run.events, *ahead], bool(self.phases_done or run.events))
+        run.model.train()
+        self._frozen_seal = WeightSeal.of(run.model, bits_of="frozen" if self._watched else None)
+        self._seal_model()
+        number = sum(self._steps_of_phase[: self.phases_done])
+        bar = tqdm(
+            total=len(self), initial=number, desc="training", unit="step",
+            disable=None if self.progress and process_group().leads else True,  # on a terminal only
+        )  # fmt: skip
+        for k, phase in enumerate(self.phases[self.phases_done :], start=self.phases_done):
+            if (event := phase.event()) is not None:
+                run.events.append(event)
+                if self.secure and file:  # charged before it runs: see ``secure``
+                    file.save(state, k)
+            started = time.perf_counter()
+            for batch in self._batches(phase):
+                number += 1
+                self.current = step = Step(self, phase, number, batch)
+                run.seconds += time.perf_counter() - started
+                yield step
+                started = time.perf_counter()
+                if not step.taken:
+                    raise ValueError(f"{step!r}: was passed over; an empty sample is a step, too")
+                if step.loss is not None and not bar.disable:
+                    bar.set_postfix_str(f"loss {float(step.loss):.2f}", refresh=False)
+                bar.update()
+            self._end_phase()
+            run.seconds += time.perf_counter() - started
+            if self.on_epoch and (
+                k + 1 == len(self.phases) or self.phases[k + 1].epoch != phase.epoch
+            ):
+                measured = self.on_epoch(phase.epoch, run.model)
+                run.history.append({"epoch": phase.epoch, **measured})
+                run.model.train()
+            self.phases_done = k + 1
+            if file:
+                file.save(state, k + 1)
+        bar.close()
+
+    def _batches(self, phase: Phase) -> Iterator[LogicalBatch]:
+        """All batches of a phase, cut into micro-batches."""
+        points, flags = self._parts[phase.part], self._flags.get(phase.part, ())
+        units = self._units.get(phase.part) if phase.order == "poisson" else None
+        # Flags lie on the host and are cut as their tokens are.
+        cut = partial(
+            collate_micro_batches,
+            at_once=self._tokens_at_once,
+            whole=phase.draws or phase.reads_flags,
+        )
+        lengths = torch.tensor([len(s) for s in (points if units is None else units)])
+        drawn = phase.batches(lengths, self.state.generators[phase.order])
+        for indices in process_group().same(drawn):
+            picked = process_group().share(indices.tolist(), key=lambda k: int(lengths[k]))
+            several: list[Any] = []  # a Unit stands where a micro-batch does
+            if units is not None:
+                groups = [units[k] for k in picked]
+                picked = [group[0] for group in groups if len(group) == 1]
+                pieces = [cut(points, g, self._device) for g in groups if len(g) > 1]
+                several = [MultiTextUnit(cast(Any, rows)) for rows in pieces]  # no flags: pairs
+            batch = [*cut(points, picked, self._device), *several]
+            if phase.reads_flags:
+                marks = cut(flags, picked, torch.device("cpu"))
+                batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]
+            yield batch
+
+    # ----------------------------------------------------------------- around a step
+    @contextlib.contextmanager
+    def _step_settings(self) -> Iterator[None]:
+        """Whatever the code around a step has set, it runs in the training's own precision, with
+        autograd."""
+        low = self.precision == "bfloat16"
+        with (
+            torch.inference_mode(False),
+            tf32_matmul(self._device),
+            torch.autocast(self._device.type, torch.bfloat16, low),
+        ):
+            yield
+
+    def _seal_model(self) -> None:
+        self._seal = WeightSeal.of(self.model, bits_of="learning" if self._watched else None)
+
+    def _refuse_disturbed_model(self) -> None:
+        """Before each step, and after the last of a phase."""
+        self._seal.refuse_disturbed_model()
+        if self._watched:
+            self._changed = self._changed + self._seal.count_changed()
+            if is_host(self._device):
+                self._refuse_changed_bits()
+
+    def _refuse_changed_bits(self) -> None:
+        if int(self._changed):
+            raise ValueError("model: a weight was changed outside of a step")
+
+    def _end_phase(self) -> None:
+        """Read what the phase has left on the device: the one time that it is waited for."""
+        self._refuse_disturbed_model()
+        if self._watched:
+            self._changed = self._changed + self._frozen_seal.count_changed()
+            self._refuse_changed_bits()
+        self.run.non_finite += process_group().total(int(self.state.non_finite))
+        self.state.non_finite = 0
 
 
 def train(
     model: nn.Module,
     phases: Sequence[Phase],
     parts: Mapping[str, TokenSequences],
-    *,
-    seed: int,
-    flags: Mapping[str, TokenFlags] | None = None,
-    owners: Mapping[str, Sequence[int]] | None = None,
-    secure: bool = False,
-    optimizer: Literal["adam", "sgd"] = "adam",
-    precision: Literal["float32", "bfloat16"] = "float32",
-    memory: float | None = None,
-    longest: int | None = None,
-    on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
-    checkpoint: StrPath | None = None,
-    on_start: Callable[[list[PrivacyEvent], bool], None] | None = None,
-    progress: bool = False,
+    **options: Any,
 ) -> TrainingRun:
-    """Run ``phases`` in order on ``model`` (changed in place, on the device where it is).
-
-    ``parts`` maps "public" and "private" to token sequences; "all" is both. ``flags``, in the same
-    shape, marks the private tokens for phases that read them. ``owners`` says of each point of a
-    part to which unit it belongs (0, 1, ...): Poisson phases then draw units and clip what each
-    owns as one gradient, so that their guarantee is one of units.
-
-    Public and private updates have an optimizer each, so that Adam's moments of one never scale
-    the other's steps.
-
-    Poisson draws and noise have generators of their own. By default they follow from ``seed``, so
-    a run can be repeated: right for experiments, WRONG for a release, because who knows the seed
-    knows the batches and can subtract the noise. ``secure=True`` takes both from the operating
-    system's cryptographic generator, of noise a key for each step. A phase that was cut short is
-    then run again with fresh draws, and as somebody may have seen what the first ones led to, with
-    a ``checkpoint`` its event is counted each time that it begins: ``TrainingRun.events`` can hold
-    more than the schedule.
-
-    ``on_epoch(epoch, model)`` is called after the last phase of each epoch and returns what it
-    measured, on data of its own: the loss on private points is itself private and is not kept.
-
-    ``checkpoint`` names a file that is replaced atomically after every phase, with model,
-    optimizers, generators and events, readable by its owner alone; when it exists, training goes
-    on from there and the result is bit-identical to an uninterrupted run. A checkpoint of another
-    run is refused. ``on_start(events, resumed)`` is called before the first step, when nothing can
-    be refused any more: with all events that the run will have, and whether a checkpoint was found.
-    ``progress`` shows a bar on a terminal: steps, the time left, and the loss of public steps (that
-    of private points is itself private).
-
-    ``precision`` "bfloat16" is that of products; weights, norms, sums and noise stay in float32. On
-    a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.devices`).
-    ``longest``: tokens that a text may have, a public constant, up to which the model is tried
-    before a private phase (:func:`crtlib.training.probe.refuse_mixing`).
-    ``memory`` (GiB) bounds what one pass may take, by default a quarter of what is free: larger
-    batches are read in parts, which changes no result but for rounding.
-
-    Of several processes (:mod:`crtlib.training.parallel`) all call it with the same arguments; the
-    first one alone calls ``on_start``, writes the checkpoint, which all must see, and shows a bar.
-
-    Raises ``ValueError`` for a phase whose part is missing or empty, or that cannot work with the
-    model or in several processes, and for points beyond the model's context.
-    """
-    parts, flags = _join_parts_as_all(parts), _join_parts_as_all(flags or {})
-    units = {part: _group_points_by_owner(part, parts, ids) for part, ids in (owners or {}).items()}
-    _check_phases(model, phases, parts, flags)
-    if any("private" in phase.rates() for phase in phases):
-        refuse_mixing(model, longest=longest)
-    state = TrainingState.begin(model, seed=seed, secure=secure, optimizer=optimizer)
-    run, file, done = state.run, None, 0
-    if checkpoint or process_group().size > 1:
-        options: dict[str, Any] = {"seed": seed, "secure": secure, "optimizer": optimizer}
-        options |= {"owners": units} if units else {}
-        options |= {"precision": precision} if precision != "float32" else {}
-        options |= {"processes": process_group().size} if process_group().size > 1 else {}
-        file = Checkpoint(checkpoint, hash_run_inputs(model, phases, parts, flags, options))
-        done = file.restore(state)
-        process_group().agree(f"{file.identity}{done:08x}")
-    if on_start and process_group().leads:
-        ahead = [event for phase in phases[done:] if (event := phase.event()) is not None]
-        on_start([*run.events, *ahead], bool(done or run.events))
-    model.train()
-    most = max((len(s) for p in phases for s in parts[p.part]), default=0)
-    at_once, where = tokens_at_once(model, memory, most), device_of(model)
-    steps = [_count_batches(p, len(parts[p.part])) for p in phases]
-    bar = tqdm(
-        total=sum(steps), initial=sum(steps[:done]), desc="training", unit="step",
-        disable=None if progress and process_group().leads else True,  # on a terminal only
-    )  # fmt: skip
-    for k, phase in enumerate(phases[done:], start=done):
-        if (event := phase.event()) is not None:
-            run.events.append(event)
-            if secure and file:  # charged before it runs: see above
-                file.save(state, k)
-        started = time.perf_counter()
-        owned = units.get(phase.part) if phase.order == "poisson" else None
-        read = parts[phase.part], flags.get(phase.part, ()), owned
-        with (
-            tf32_matmul(where),
-            torch.autocast(where.type, torch.bfloat16, precision == "bfloat16"),
-        ):
-            _run_phase(phase, state, *read, at_once, bar)
-        run.seconds += time.perf_counter() - started
-        if on_epoch and (k + 1 == len(phases) or phases[k + 1].epoch != phase.epoch):
-            run.history.append({"epoch": phase.epoch, **on_epoch(phase.epoch, model)})
-            model.train()
-        if file:
-            file.save(state, k + 1)
-    bar.close()
-    for p in trainable_parameters(model).values():
-        p.grad = None
-    return run
+    """Take all steps of a :class:`Training` with these arguments."""
+    return Training(model, phases, parts, **options).take_all()
 
 
 def _join_parts_as_all(parts: Mapping[str, PointsOrFlags]) -> dict[str, PointsOrFlags]:
@@ -215,43 +447,3 @@ def _count_batches(phase: Phase, points: int) -> int:
         return phase.passes * math.ceil(points / phase.batch_size)
     steps = getattr(phase, "steps", None)
     return int(steps or math.ceil(points / getattr(phase, "batch_size", points)))
-
-
-def _run_phase(
-    phase: Phase,
-    state: TrainingState,
-    points: TokenSequences,
-    flags: TokenFlags,
-    units: list[list[int]] | None,
-    at_once: int,
-    bar: tqdm[Any],
-) -> None:
-    """All batches of a phase, each with its updates; ``units``: who owns which points."""
-    run, device = state.run, device_of(state.run.model)
-    # Flags lie on the host and are cut as their tokens are.
-    cut = partial(collate_micro_batches, at_once=at_once, whole=phase.draws or phase.reads_flags)
-    for kind, rate in phase.rates().items():
-        for group in state.optimizers[kind].param_groups:
-            group["lr"] = rate
-    lengths = torch.tensor([len(s) for s in (points if units is None else units)])
-    non_finite: Tensor | int = 0
-    for indices in process_group().same(phase.batches(lengths, state.generators[phase.order])):
-        picked = process_group().share(indices.tolist(), key=lambda k: int(lengths[k]))
-        several: list[Any] = []  # a Unit stands where a micro-batch does
-        if units is not None:
-            groups = [units[k] for k in picked]
-            picked = [group[0] for group in groups if len(group) == 1]
-            pieces = [cut(points, g, device) for g in groups if len(g) > 1]
-            several = [MultiTextUnit(cast(Any, rows)) for rows in pieces]  # without flags: pairs
-        batch = [*cut(points, picked, device), *several]
-        if phase.reads_flags:
-            marks = cut(flags, picked, torch.device("cpu"))
-            batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]
-        for update in phase.updates(run.model, batch, state.generators["noise"]):
-            state.optimizers[update.kind].step()
-            run.updates[update.kind] += 1
-            non_finite = non_finite + update.non_finite
-            if update.loss is not None and not bar.disable:
-                bar.set_postfix_str(f"loss {float(update.loss):.2f}", refresh=False)
-        bar.update()
-    run.non_finite += process_group().total(int(non_finite))

@@ -11,12 +11,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.models.interface import device_of
@@ -30,6 +32,8 @@ PointsOrFlags = TypeVar("PointsOrFlags", TokenSequences, TokenFlags)
 RandomStream = BatchOrder | Literal["noise"]
 RANDOM_STREAMS: tuple[RandomStream, ...] = ("public order", "poisson", "noise")
 EVENT_CLASSES = {kind.__name__: kind for kind in (SampledGaussian, WeightedGaussian)}
+OptimizerName = Literal["adam", "sgd"]
+OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 OPTIMIZER_CLASSES = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
@@ -63,25 +67,64 @@ class TrainingRun:
 
 @dataclass
 class TrainingState:
-    """All that the next phase depends on: the run so far, optimizers and generators."""
+    """All that the next phase depends on: the run so far, optimizers and generators.
+    ``optimizer_name`` tells one kind of optimizer from another; ``non_finite`` counts those of the
+    phase that runs, on the device."""
 
     run: TrainingRun
     optimizers: dict[UpdateKind, torch.optim.Optimizer]
     generators: dict[RandomStream, RandomSource]
+    optimizer_name: str
+    non_finite: Tensor | int = 0
 
     @classmethod
     def begin(
-        cls, model: nn.Module, *, seed: int, secure: bool, optimizer: Literal["adam", "sgd"]
+        cls,
+        model: nn.Module,
+        *,
+        seed: int,
+        secure: bool,
+        optimizer: OptimizerName | OptimizerFactory,
     ) -> TrainingState:
-        """Before the first phase; the options are those of :func:`crtlib.training.loop.train`."""
+        """Before the first phase; the options are those of :class:`crtlib.training.loop.Training`.
+
+        Raises ValueError for an optimizer that steps other parameters than those that learn, or
+        not all of them, and for one object for both kinds.
+        """
         learning = list(trainable_parameters(model).values())
         kinds: tuple[UpdateKind, ...] = ("public", "private")
-        # One kernel for all parameters: of a small transformer a third of the time, or less.
-        optimizers: dict[UpdateKind, torch.optim.Optimizer] = {
-            kind: OPTIMIZER_CLASSES[optimizer](learning, lr=1.0, fused=True) for kind in kinds
-        }
+        if isinstance(optimizer, str):
+            # One kernel for all parameters: of a small transformer a third of the time, or less.
+            made = partial(OPTIMIZER_CLASSES[optimizer], lr=1.0, fused=True)
+            optimizers = {kind: made(learning) for kind in kinds}
+            name: str = optimizer
+        else:
+            optimizers = {kind: optimizer(learning) for kind in kinds}
+            name = _describe_optimizer(optimizers["private"], learning)
+            if optimizers["public"] is optimizers["private"]:
+                raise ValueError(
+                    "optimizer: must make one for each kind of step, and made the same"
+                )
         run = TrainingRun(model, processes=process_group().size)
-        return cls(run, optimizers, make_random_streams(seed, device_of(model), secure=secure))
+        streams = make_random_streams(seed, device_of(model), secure=secure)
+        return cls(run, optimizers, streams, name)
+
+
+def _describe_optimizer(optimizer: Any, learning: list[nn.Parameter]) -> str:
+    """Its class and settings; refused is what does not step the parameters that learn, and these
+    alone."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(
+            f"optimizer: made a {type(optimizer).__name__}, must make a torch.optim.Optimizer"
+        )
+    stepped = [id(p) for group in optimizer.param_groups for p in group["params"]]
+    if sorted(stepped) != sorted(map(id, learning)):
+        raise ValueError("optimizer: must step the parameters that learn, each once, and no other")
+    groups = [
+        {k: v for k, v in group.items() if k not in ("params", "lr")} | {"of": len(group["params"])}
+        for group in optimizer.param_groups
+    ]
+    return f"{type(optimizer).__module__}.{type(optimizer).__qualname__} {groups}"
 
 
 def make_random_streams(

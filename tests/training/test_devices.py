@@ -102,7 +102,7 @@ def test_a_step_reads_nothing(spec, stacked, gpu):
     with Far(list(model.parameters()), gpu) as far:
         train(model, run, PARTS, seed=0, optimizer="sgd")
     once = {} if stacked else {"add_clipped": run[1].steps}
-    assert far.readers == {"_run_phase": 1} | once
+    assert far.readers == {"_end_phase": 1} | once
 
 
 def test_what_reads_is_seen(gpu):

@@ -1,0 +1,264 @@
+"""What somebody may do between two steps, and what is refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.training.loop import Training, train
+from crtlib.training.phases import PrivatePhase, PublicPhase
+from crtlib.training.run_state import TrainingState
+from tests.training.test_loop import PARTS, SPEC, flat, schedule
+
+GPT2 = ModelSpec("gpt2", 20, hidden=8, layers=1, heads=2, context=12)
+NOISE = {"noise_multiplier": 1.0, "clip_norm": 0.5, "normaliser": 4.0, "learning_rate": 1e-3}
+PHASES = [
+    PublicPhase(1, "public", 1, 6, 1e-2),
+    PrivatePhase(epoch=1, sampling_probability=0.3, steps=3, **NOISE),
+]
+RARE = PrivatePhase(epoch=1, sampling_probability=1e-9, steps=2, **NOISE)
+STEPS = 5
+
+
+def begin(model=None, phases=PHASES, **how):
+    return Training(model or build_model(GPT2, 0), phases, PARTS, seed=0, **how)
+
+
+@pytest.fixture(scope="module")
+def end():
+    """The weights that ``train`` leaves."""
+    model = build_model(GPT2, 0)
+    train(model, PHASES, PARTS, seed=0)
+    return flat(model)
+
+
+def test_steps_that_are_called_are_those_of_train(end):
+    model = build_model(GPT2, 0)
+    training = begin(model)
+    assert len(training) == training.steps_left == STEPS
+    for k, step in enumerate(training, start=1):
+        assert step.number == k and training.steps_left == STEPS - k + 1
+        loss = step()
+        assert (loss is None) == step.private == ("private" in repr(step))
+        assert loss is None or not loss.requires_grad
+        assert all(p.grad is None for p in model.parameters())
+    run = training.finish()
+    assert torch.equal(flat(model), end) and run.updates == {"public": 2, "private": 3}
+
+
+def evaluate(model):
+    model.eval()
+    model.generate(torch.tensor([[1, 2]]), max_new_tokens=3, do_sample=True, pad_token_id=0)
+
+
+@pytest.mark.parametrize(
+    "around", [torch.no_grad, torch.inference_mode, "autocast", "seed", "eval"]
+)
+def test_what_a_script_does_around_a_step_changes_nothing(around, end):
+    model = build_model(GPT2, 0)
+    steps = iter(begin(model))
+    for step in steps:
+        if around == "autocast":
+            with torch.autocast("cpu", torch.bfloat16):
+                step()
+        elif isinstance(around, str):
+            torch.manual_seed(0)
+            if around == "eval":
+                evaluate(model)
+            step()
+        else:
+            with around():
+                step()
+    assert torch.equal(flat(model), end)
+
+
+def test_an_empty_sample_is_a_step():
+    model = build_model(GPT2, 0)
+    training = begin(model, [RARE])
+    before = flat(model)
+    assert [step() for step in training] == [None, None]
+    assert training.run.updates["private"] == 2 and not (flat(model) == before).any()
+
+
+def test_a_step_that_is_passed_over_is_refused():
+    with pytest.raises(
+        ValueError, match=r"^Step\(1, private\): was passed over; an empty sample is"
+    ):
+        for _ in begin(phases=[RARE]):
+            pass
+
+
+def test_a_step_is_taken_once_and_in_its_turn():
+    training = begin()
+    steps = iter(training)
+    first = next(steps)
+    first()
+    with pytest.raises(ValueError, match=r"^Step\(1, public\): is taken once"):
+        first()
+    next(steps)
+    with pytest.raises(ValueError, match="is taken once"):
+        first()
+    with pytest.raises(ValueError, match="its steps are given once"):
+        iter(training)
+    with pytest.raises(ValueError, match="4 steps are left"):
+        training.finish()
+
+
+def test_a_step_that_failed_is_not_taken_again(monkeypatch):
+    """Its noise may be drawn already, and half of the weights may have moved."""
+    steps = iter(begin())
+    step = next(steps)
+    with monkeypatch.context() as patch:
+        patch.setattr(PublicPhase, "updates", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            step()
+    with pytest.raises(ValueError, match="is taken once"):
+        step()
+    with pytest.raises(ValueError, match="was passed over"):
+        next(steps)
+
+
+def add_to_weights(model):
+    with torch.no_grad():
+        next(model.parameters()).add_(0.01)
+
+
+def step_another_optimizer(model):
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    torch.optim.Adam(model.parameters()).step()
+    model.zero_grad()
+
+
+def leave_a_gradient(model):
+    p = next(model.parameters())
+    p.grad = torch.zeros_like(p)
+
+
+def replace_weights(model):
+    model.transformer.wpe.weight = nn.Parameter(model.transformer.wpe.weight.detach().clone())
+
+
+@pytest.mark.parametrize(
+    ("misuse", "said"),
+    [
+        (add_to_weights, "'transformer.wte.weight' was changed outside of a step"),
+        (step_another_optimizer, "was changed outside of a step"),
+        (lambda m: m.load_state_dict(m.state_dict()), "was changed outside of a step"),
+        (lambda m: next(m.parameters()).data.mul_(1.01), "a weight was changed outside of a step"),
+        (lambda m: next(m.parameters()).detach().numpy().fill(1), "a weight was changed outside"),
+        (replace_weights, "was changed outside of a step"),
+        (leave_a_gradient, "'transformer.wte.weight' has a gradient that no step made"),
+        (lambda m: m.lm_head.requires_grad_(False), "was frozen or set free between two steps"),
+        (lambda m: m.add_module("extra", nn.Linear(2, 2)), "'extra.bias' was added or taken away"),
+    ],
+)
+@pytest.mark.parametrize("last", [False, True], ids=["between", "after the last"])
+def test_a_changed_weight_is_refused(misuse, said, last):
+    """Before the next step where the host can see it, at the latest when the phase is over."""
+    model = build_model(GPT2, 0)
+    training = begin(model)
+    with pytest.raises(ValueError, match=f"^model: .*{said}"):
+        for step in training:
+            step()
+            if step.number == (STEPS if last else 1):
+                misuse(model)
+    assert training.phases_done < 2
+
+
+def test_a_frozen_weight_is_watched_as_well():
+    model = build_model(GPT2, 0)
+    frozen = model.transformer.wpe.weight.requires_grad_(False)
+    with pytest.raises(ValueError, match="a weight was changed outside"):
+        for step in begin(model):
+            step()
+            frozen.data.mul_(1.01)
+
+
+def test_layers_that_mix_or_drop_out_are_refused_also_later():
+    for layer, said in ((nn.BatchNorm1d(3), "mixes the examples"), (nn.Dropout(0.1), "drops out")):
+        model = build_model(SPEC, 0)
+        model.extra = layer
+        with pytest.raises(ValueError, match=said):
+            begin(model, [PHASES[1]]).take_all()
+
+
+def test_noise_is_not_that_of_the_global_seed():
+    ends = []
+    for _ in range(2):
+        model = build_model(SPEC, 0)
+        for step in begin(model, secure=True):
+            torch.manual_seed(0)
+            step()
+        ends.append(flat(model))
+    assert not torch.equal(*ends)
+
+
+def linear(step, training):
+    return 1 - (step.number - 1) / len(training)
+
+
+def test_a_schedule_of_the_step_number_goes_on_where_it_was(tmp_path):
+    """Cut short after each phase, also by its last step, of which nobody asks what follows."""
+
+    def adamw(learning):
+        return torch.optim.AdamW(learning, lr=1.0, weight_decay=0.1)
+
+    model = build_model(SPEC, 0)
+    whole = Training(model, schedule(), PARTS, seed=0, optimizer=adamw)
+    for step in whole:
+        step(rate_factor=linear(step, whole))
+    for cut in (8, len(whole)):
+        name = tmp_path / f"{cut}.pt"
+        again = build_model(SPEC, 0)
+        part = Training(again, schedule(), PARTS, seed=0, optimizer=adamw, checkpoint=name)
+        for step in part:
+            step(rate_factor=linear(step, part))
+            if step.number == cut:
+                break
+        again = build_model(SPEC, 0)
+        rest = Training(again, schedule(), PARTS, seed=0, optimizer=adamw, checkpoint=name)
+        assert 0 < rest.phases_done < len(schedule())
+        for step in rest:
+            step(rate_factor=linear(step, rest))
+        assert torch.equal(flat(again), flat(model)) and rest.finish().events == whole.run.events
+    constant = build_model(SPEC, 0)
+    train(constant, schedule(), PARTS, seed=0, optimizer=adamw)
+    assert not torch.equal(flat(constant), flat(model))
+    other = {"seed": 0, "checkpoint": name, "optimizer": torch.optim.AdamW}
+    with pytest.raises(ValueError, match="belongs to another run"):
+        Training(build_model(SPEC, 0), schedule(), PARTS, **other)
+
+
+def test_a_step_in_bfloat16_reads_the_weights_that_it_finds():
+    """Autocast keeps the weights that it has cast for as long as it is on: two passes in one phase
+    are those of two phases."""
+    ends = []
+    for phases in ([PublicPhase(1, "public", 2, 6, 1e-2)], [PHASES[0]] * 2):
+        model = build_model(GPT2, 0)
+        train(model, phases, PARTS, seed=0, precision="bfloat16")
+        ends.append(flat(model))
+    assert torch.equal(*ends)
+
+
+def test_an_optimizer_steps_what_learns_and_nothing_else():
+    shared = None
+
+    def one_for_both(learning):
+        nonlocal shared
+        shared = shared or torch.optim.SGD(learning, lr=1.0)
+        return shared
+
+    stranger = nn.Parameter(torch.zeros(2))
+    for made, said in (
+        (lambda p: torch.optim.SGD(p[:1], lr=1.0), "must step the parameters that learn"),
+        (lambda p: torch.optim.SGD([*p, stranger], lr=1.0), "must step the parameters that learn"),
+        (lambda p: None, "made a NoneType, must make a torch.optim.Optimizer"),
+        (one_for_both, "must make one for each kind of step"),
+    ):
+        with pytest.raises(ValueError, match=f"^optimizer: {said}"):
+            TrainingState.begin(build_model(SPEC, 0), seed=0, secure=False, optimizer=made)
+    for bad in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="rate_factor"):
+            next(iter(begin()))(rate_factor=bad)
