@@ -133,7 +133,7 @@ def add_unclipped_gradients(
         return torch.zeros(len(tokens), device=tokens.device)
     with torch.enable_grad():
         h = interface.hidden_states(model, batch.inputs, batch.lengths)
-    with _without_autograd_and_autocast(h) as low:
+    with without_autograd_and_autocast(h) as low:
         losses, d_h = _backpropagate_head(
             interface.output_head(model),
             h.detach(),
@@ -164,13 +164,8 @@ def add_clipped_unit_gradient(
     finite number nothing is added. The norm is that of the very numbers that are added, in float64:
     what cancels has cancelled before.
     """
-    checks.check_clip_norm(clip_norm)
-    refuse_unfit_layers(model)
-    parameters = list(trainable_parameters(model).values())
-    sums = [p.grad for p in parameters]
-    try:
-        for p in parameters:
-            p.grad = torch.zeros_like(p)
+
+    def backpropagate() -> tuple[Tensor, int]:
         loss, targets = torch.zeros(()), 0
         for tokens, lengths, *given in pieces:
             own = given[0] if given else None
@@ -187,7 +182,27 @@ def add_clipped_unit_gradient(
                     torch.arange(own.shape[1], device=own.device) < lengths.to(own.device)[:, None]
                 )
                 targets += int(((own != IGNORE_INDEX) & real).sum())
-        share = max(1, targets) if reduction == "mean" else 1
+        return loss, max(1, targets) if reduction == "mean" else 1
+
+    return add_clipped_by_autograd(model, backpropagate, clip_norm=clip_norm)
+
+
+def add_clipped_by_autograd(
+    model: nn.Module, backpropagate: Callable[[], tuple[Tensor, int]], *, clip_norm: float
+) -> LossesAndNorms:
+    """ADD the clipped gradient of ONE unit to ``.grad``, of which ``backpropagate`` adds a multiple
+    and says the loss, and by what both are to be divided. Loss and norm are scalars.
+
+    Where the norm is no finite number nothing is added.
+    """
+    checks.check_clip_norm(clip_norm)
+    refuse_unfit_layers(model)
+    parameters = list(trainable_parameters(model).values())
+    sums = [p.grad for p in parameters]
+    try:
+        for p in parameters:
+            p.grad = torch.zeros_like(p)
+        loss, share = backpropagate()
         grads = [gradient_buffer(p) / share for p in parameters]
     finally:
         for p, total in zip(parameters, sums, strict=True):
@@ -207,7 +222,7 @@ def _add_clipped_in_one_pass(
     with torch.enable_grad(), book.recording(model):
         h = interface.hidden_states(model, batch.inputs, batch.lengths)
         book.again = True
-        with _without_autograd_and_autocast(h) as low:
+        with without_autograd_and_autocast(h) as low:
             losses, d_h = _backpropagate_head(
                 interface.output_head(model), h.detach(), batch, low, book.add, keep=True
             )
@@ -219,7 +234,7 @@ def _add_clipped_in_one_pass(
 
 
 @contextlib.contextmanager
-def _without_autograd_and_autocast(x: Tensor) -> Iterator[torch.dtype | None]:
+def without_autograd_and_autocast(x: Tensor) -> Iterator[torch.dtype | None]:
     """Turn autograd and autocast off; yield the type autocast used for products, if it was on.
 
     Norms and sums are taken in float32 at least, whatever the precision of the model's products.

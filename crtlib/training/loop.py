@@ -41,6 +41,7 @@ from crtlib.training.devices import is_host
 from crtlib.training.gradient_entries import trainable_parameters
 from crtlib.training.matmul_precision import tf32_matmul
 from crtlib.training.memory import tokens_at_once
+from crtlib.training.own_losses import Losses, refuse_mixing_losses
 from crtlib.training.parallel import process_group
 from crtlib.training.phases import (
     Phase,
@@ -86,10 +87,17 @@ class Step:
     def __repr__(self) -> str:
         return f"Step({self.number}, {'private' if self.private else 'public'})"
 
-    def __call__(self, *, rate_factor: float = 1.0) -> Tensor | None:
+    def __call__(self, losses: Losses | None = None, *, rate_factor: float = 1.0) -> Tensor | None:
         """Take it.
 
         Args:
+            losses: Of a model and a micro-batch as ``transformers`` reads it (``input_ids``,
+                ``attention_mask``, ``position_ids`` and ``labels``, (B, T) each; labels are not
+                shifted) the loss of each of its rows, (B,), with a graph: of private and public
+                steps alike. None: the mean loss of a token of each example, of a public step of
+                the whole batch. A function that is new to the training is tried before its first
+                private step, on random tokens
+                (:func:`crtlib.training.own_losses.refuse_mixing_losses`); define it once.
             rate_factor: Multiplies the learning rate of the phase: a schedule is a function of
                 ``number``, so that a training that goes on is where it was.
 
@@ -97,28 +105,34 @@ class Step:
             Its ``loss``: of a private one None, because its loss is itself private.
 
         Raises:
-            ValueError: For a step that was taken, failed, or is not the current one; and for a
-                model that somebody else has changed since the last step.
+            ValueError: For a step that was taken, failed, or is not the current one; for a model
+                that somebody else has changed since the last step; and for losses that are not one
+                of each row, mix the rows of a batch, or learn something beside the model.
         """
         check_allowed("rate_factor", rate_factor, 0 <= rate_factor < math.inf, "finite, at least 0")
         if self._begun or self._training.current is not self:
             raise ValueError(f"{self!r}: is taken once, and before the next one is asked for")
         self._training._refuse_disturbed_model()
+        if losses is not None:
+            self._training._try_losses(losses, self._phase)
         self._begun = True
         state, started = self._training.state, time.perf_counter()
         for kind, rate in self._phase.rates().items():
             for group in state.optimizers[kind].param_groups:
                 group["lr"] = rate * rate_factor
         with self._training._step_settings():
-            self._learn(state)
+            self._learn(state, losses)
         self._training._seal_model()
         self.taken = True
         state.run.seconds += time.perf_counter() - started
         return self.loss
 
-    def _learn(self, state: TrainingState) -> None:
+    def _learn(self, state: TrainingState, losses: Losses | None) -> None:
         """All updates of the batch."""
-        updates = self._phase.updates(state.run.model, self._batch, state.generators["noise"])
+        phase: Any = self._phase
+        given = () if losses is None else (losses,)  # which not every phase takes
+        noise = state.generators["noise"]
+        updates = phase.updates(state.run.model, self._batch, noise, *given)
         for update in updates:
             state.optimizers[update.kind].step()
             state.run.updates[update.kind] += 1
@@ -236,6 +250,8 @@ class Training:
         self.current: Step | None = None
         self._watched = True
         self._changed: Tensor | int = 0
+        self._longest = longest
+        self._tried_losses: list[Losses] = []
 
     @property
     def run(self) -> TrainingRun:
@@ -362,6 +378,18 @@ class Training:
             torch.autocast(self._device.type, torch.bfloat16, low),
         ):
             yield
+
+    def _try_losses(self, losses: Losses, phase: Phase) -> None:
+        """Refuse losses that this phase does not take, or that mix the rows of a batch."""
+        if type(phase) not in (PublicPhase, PrivatePhase):
+            raise ValueError(f"losses: must be left out in a {type(phase).__name__}")
+        if isinstance(phase, PrivatePhase) and losses not in self._tried_losses:
+            try:
+                with self._step_settings():
+                    refuse_mixing_losses(self.model, losses, longest=self._longest)
+            finally:
+                self._seal_model()  # it moves the weights a little, and back
+            self._tried_losses.append(losses)
 
     def _seal_model(self) -> None:
         self._seal = WeightSeal.of(self.model, bits_of="learning" if self._watched else None)

@@ -27,6 +27,7 @@ from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.checks import check_allowed, check_clip_norm, check_positive
 from crtlib.training.devices import is_host, send_to_device
 from crtlib.training.noise import RandomSource, draw_uniforms
+from crtlib.training.own_losses import Losses
 from crtlib.training.steps import (
     LogicalBatch,
     PendingUpdate,
@@ -122,10 +123,14 @@ class PublicPhase(Phase):
         return {"public": self.learning_rate}
 
     def updates(
-        self, model: nn.Module, batch: LogicalBatch, noise: RandomSource
+        self,
+        model: nn.Module,
+        batch: LogicalBatch,
+        noise: RandomSource,
+        losses: Losses | None = None,
     ) -> Iterator[PendingUpdate]:
         """One :func:`set_public_gradient`."""
-        yield PendingUpdate("public", loss=set_public_gradient(model, batch))
+        yield PendingUpdate("public", loss=set_public_gradient(model, batch, losses))
 
 
 @dataclass(frozen=True)
@@ -203,7 +208,13 @@ class PrivatePhase(Phase):
         it, to predict each next token."""
         yield from batch
 
-    def step(self, model: nn.Module, batch: LogicalBatch, noise: RandomSource) -> Tensor | int:
+    def step(
+        self,
+        model: nn.Module,
+        batch: LogicalBatch,
+        noise: RandomSource,
+        losses: Losses | None = None,
+    ) -> Tensor | int:
         """Set ``.grad`` to (sum of clipped gradients + noise) / normaliser:
         :func:`crtlib.training.steps.set_private_gradient`."""
         return set_private_gradient(
@@ -213,6 +224,7 @@ class PrivatePhase(Phase):
             noise_multiplier=self.noise_multiplier,
             normaliser=self.normaliser,
             noise=noise,
+            losses=losses,
         )
 
     def rates(self) -> dict[UpdateKind, float]:
@@ -220,10 +232,14 @@ class PrivatePhase(Phase):
         return {"private": self.learning_rate}
 
     def updates(
-        self, model: nn.Module, batch: LogicalBatch, noise: RandomSource
+        self,
+        model: nn.Module,
+        batch: LogicalBatch,
+        noise: RandomSource,
+        losses: Losses | None = None,
     ) -> Iterator[PendingUpdate]:
         """One :meth:`step`."""
-        yield PendingUpdate("private", self.step(model, batch, noise))
+        yield PendingUpdate("private", self.step(model, batch, noise, losses))
 
 
 def collate_micro_batches(

@@ -96,17 +96,17 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
             f"model: a {name} looks ahead in layer {layer!r}, so that it would read padding: must "
             "be a causal model (config.json: is_decoder true)"
         )
-    with _with_perturbed_weights(model):
-        texts = _random_texts(model, [min(n, longest) for n in SHORT_TEXT_TOKENS])
+    with with_perturbed_weights(model):
+        texts = random_texts(model, [min(n, longest) for n in SHORT_TEXT_TOKENS])
         first, clip_norm = _clipped_sum_of_batch(model, texts)
         again, _ = _clipped_sum_of_batch(model, texts, clip_norm)
-        if (by := _distance_in_clip_norms(first, again, clip_norm)) > allowed:
+        if (by := distance_in_clip_norms(first, again, clip_norm)) > allowed:
             raise ValueError(
                 f"model: a {name} draws random numbers of its own, which moves a sum by {by:.2g} "
                 "clip norms: no run could go on from its checkpoint; must be built without noise"
             )
         alone = _clipped_sum_by_autograd(model, texts, clip_norm)
-        if (by := _distance_in_clip_norms(first, alone, clip_norm)) > allowed:
+        if (by := distance_in_clip_norms(first, alone, clip_norm)) > allowed:
             raise ValueError(
                 f"model: a {name} lets the texts of a batch change what one of them adds, by "
                 f"{by:.2g} clip norms, or has another loss than its output layer says: no noise "
@@ -114,10 +114,10 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
             )
         if longest <= max(SHORT_TEXT_TOKENS):
             return
-        texts, clip_norm = _random_texts(model, long_text_tokens(longest)), clip_norm / 10
+        texts, clip_norm = random_texts(model, long_text_tokens(longest)), clip_norm / 10
         beside, _ = _clipped_sum_of_batch(model, texts, clip_norm)
         alone = _clipped_sum_by_autograd(model, texts, clip_norm)
-        if (by := _distance_in_clip_norms(beside, alone, clip_norm)) > allowed:
+        if (by := distance_in_clip_norms(beside, alone, clip_norm)) > allowed:
             raise ValueError(
                 f"model: a {name} reads a text otherwise beside one of {longest} tokens, by "
                 f"{by:.2g} clip norms: no noise would cover that; must be read with a smaller "
@@ -150,11 +150,12 @@ def _layer_that_looks_ahead(model: nn.Module) -> str | None:
     return None
 
 
-def _random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
+def random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
     """Texts of random tokens, (length,) each, the same for every call."""
     generator = torch.Generator().manual_seed(0)
     vocabulary = len(interface.output_head(model).weight)
-    padding = getattr(interface.unwrap_model(model).config, "pad_token_id", None) or 0
+    config = getattr(interface.unwrap_model(model), "config", None)
+    padding = getattr(config, "pad_token_id", None) or 0
     device = interface.device_of(model)
     texts = []
     for n in lengths:
@@ -163,7 +164,7 @@ def _random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
     return texts
 
 
-def _pad_texts(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def pad_texts(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     lengths = torch.tensor([len(text) for text in texts])
     return nn.utils.rnn.pad_sequence(list(texts), batch_first=True), lengths
 
@@ -172,7 +173,7 @@ def _clipped_sum_of_batch(
     model: nn.Module, texts: Sequence[Tensor], clip_norm: float | None = None
 ) -> tuple[list[Tensor], float]:
     """The clipped sum, and the clip norm: where none is given half of the gradients are longer."""
-    tokens, lengths = _pad_texts(texts)
+    tokens, lengths = pad_texts(texts)
     targets = None if interface.is_causal(model) else tokens
     for p in trainable_parameters(model).values():
         p.grad = None
@@ -185,7 +186,7 @@ def _clipped_sum_of_batch(
             clip_norm = float(norms.norms.median().clamp_min(1e-3))
             return _clipped_sum_of_batch(model, texts, clip_norm)
         clipping.add_clipped_gradients(model, tokens, lengths, clip_norm=clip_norm, targets=targets)
-    return _gradients_or_zeros(model), clip_norm
+    return gradients_or_zeros(model), clip_norm
 
 
 def _clipped_sum_by_autograd(
@@ -216,14 +217,14 @@ def _clipped_sum_by_autograd(
     return total
 
 
-def _gradients_or_zeros(model: nn.Module) -> list[Tensor]:
+def gradients_or_zeros(model: nn.Module) -> list[Tensor]:
     return [
         torch.zeros_like(p) if p.grad is None else p.grad
         for p in trainable_parameters(model).values()
     ]
 
 
-def _distance_in_clip_norms(
+def distance_in_clip_norms(
     one: Sequence[Tensor], other: Sequence[Tensor], clip_norm: float
 ) -> float:
     """The distance of two sums, in clip norms."""
@@ -232,7 +233,7 @@ def _distance_in_clip_norms(
 
 
 @contextlib.contextmanager
-def _with_perturbed_weights(model: nn.Module) -> Iterator[None]:
+def with_perturbed_weights(model: nn.Module) -> Iterator[None]:
     """The model in training, with its weights moved; afterwards all is as it was."""
     parameters = list(trainable_parameters(model).values())
     before = [(p, p.detach().clone(), p.grad) for p in parameters]

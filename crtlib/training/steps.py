@@ -24,9 +24,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from crtlib.training import clipping
+from crtlib.training import clipping, own_losses
 from crtlib.training.gradient_entries import gradient_buffer, trainable_parameters
 from crtlib.training.noise import RandomSource, add_noise
+from crtlib.training.own_losses import Losses
 from crtlib.training.parallel import process_group
 
 UpdateKind = Literal["public", "private"]
@@ -53,26 +54,32 @@ class PendingUpdate(NamedTuple):
     loss: Tensor | None = None
 
 
-def set_public_gradient(model: nn.Module, batch: Iterable[tuple[Tensor, ...]]) -> Tensor | None:
-    """Set ``.grad`` to the gradient of the mean token loss of ``batch``; that loss.
+def set_public_gradient(
+    model: nn.Module, batch: Iterable[tuple[Tensor, ...]], losses: Losses | None = None
+) -> Tensor | None:
+    """Set ``.grad`` to the gradient of the mean token loss of ``batch``, or of the mean of its
+    examples' ``losses``; that loss.
 
     ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``, of several processes the share
     of this one, of which is then the loss. Without a target the gradient is zero, ``None`` where
     there is no micro-batch, and so is the loss.
     """
     parameters = _clear_gradients(model)
-    own, losses = 0, []
+    own, sums = 0, []
     for tokens, lengths in batch:
-        losses.append(
-            clipping.add_unclipped_gradients(model, tokens, lengths, reduction="sum").sum()
-        )
-        own += int((lengths - 1).sum())
+        if losses is None:
+            each = clipping.add_unclipped_gradients(model, tokens, lengths, reduction="sum")
+            own += int((lengths - 1).sum())
+        else:
+            each = own_losses.add_gradients_of_losses(model, tokens, lengths, losses)
+            own += len(tokens)
+        sums.append(each.sum())
     process_group().add_up(parameters)
     count = process_group().total(own)
     if count <= 0:
         return None
     _divide_gradients(parameters, count)
-    return torch.stack(losses).sum() / own if own else None
+    return torch.stack(sums).sum() / own if own else None
 
 
 def set_private_gradient(
@@ -83,6 +90,7 @@ def set_private_gradient(
     noise_multiplier: float,
     normaliser: float,
     noise: RandomSource,
+    losses: Losses | None = None,
 ) -> Tensor | int:
     """Set ``.grad`` to (sum of clipped gradients + noise) / ``normaliser``.
 
@@ -90,6 +98,8 @@ def set_private_gradient(
     third (:func:`crtlib.training.clipping.add_clipped_gradients`), or units. It may be a generator:
     each is clipped before the next is asked for, and the noise is drawn after the last. It may be
     empty: then ``.grad`` is noise alone. Every number of every trainable parameter gets noise.
+    ``losses`` says of a micro-batch the loss of each example (:mod:`crtlib.training.own_losses`),
+    of a unit that of each of its texts, of which it is the mean; None: the mean of a token.
 
     Of several processes each is given its share of the batch. The first adds the noise, once, to
     its own sum, before all sums are added up.
@@ -100,13 +110,24 @@ def set_private_gradient(
     non_finite: Tensor | int = 0
     for rows in batch:
         if isinstance(rows, MultiTextUnit):
-            norm = clipping.add_clipped_unit_gradient(model, rows.pieces, clip_norm=clip_norm).norms
+            if losses is None:
+                unit = clipping.add_clipped_unit_gradient(model, rows.pieces, clip_norm=clip_norm)
+            else:
+                unit = own_losses.add_clipped_unit_gradient_of_losses(
+                    model, rows.pieces, losses, clip_norm=clip_norm
+                )
+            norm = unit.norms
             non_finite = non_finite + (~norm.isfinite()).long()
             continue
         tokens, lengths, *targets = rows
-        norms = clipping.add_clipped_gradients(
-            model, tokens, lengths, clip_norm=clip_norm, targets=targets[0] if targets else None
-        ).norms
+        if losses is None:
+            norms = clipping.add_clipped_gradients(
+                model, tokens, lengths, clip_norm=clip_norm, targets=targets[0] if targets else None
+            ).norms
+        else:
+            norms = own_losses.add_clipped_gradients_of_losses(
+                model, tokens, lengths, losses, clip_norm=clip_norm
+            ).norms
         non_finite = non_finite + (~norms.isfinite()).sum()
     if process_group().leads:
         add_noise(parameters, std=noise_multiplier * clip_norm, generator=noise)

@@ -73,10 +73,10 @@ def tiny(kind, **changes):
 
 def apart(model):
     """How far the clipped sum of a batch is from brute force, in clip norms."""
-    with probe._with_perturbed_weights(model):
-        texts = probe._random_texts(model, probe.SHORT_TEXT_TOKENS)
+    with probe.with_perturbed_weights(model):
+        texts = probe.random_texts(model, probe.SHORT_TEXT_TOKENS)
         first, clip_norm = probe._clipped_sum_of_batch(model, texts)
-        return probe._distance_in_clip_norms(
+        return probe.distance_in_clip_norms(
             first, probe._clipped_sum_by_autograd(model, texts, clip_norm), clip_norm
         )
 

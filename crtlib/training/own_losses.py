@@ -1,0 +1,245 @@
+"""Losses of somebody's own, one of each example, in steps with noise and without.
+
+The engine of :mod:`crtlib.training.clipping` knows the cross entropy of the next token, and makes
+logits and their gradient in one pass. Any other loss is a function of the model and of a
+micro-batch as ``transformers`` reads it: the layers that it calls enter the gradients of each
+example, the output layer like all others.
+
+>>> from crtlib.models.construction import build_model
+>>> from crtlib.models.specs import ModelSpec
+>>> spec = ModelSpec("gpt2", vocab_size=9, hidden=8, layers=1, heads=2, context=8)
+>>> model = build_model(spec, seed=0)
+>>> def z_loss(model, batch):  # (B,): keeps the logits of a row small; padding is no token of it
+...     inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "position_ids")}
+...     squares = model(**inputs).logits.logsumexp(-1).square() * batch["attention_mask"]
+...     return squares.sum(1) / batch["attention_mask"].sum(1)
+>>> refuse_mixing_losses(model, z_loss, longest=8)
+>>> refuse_mixing_losses(model, lambda model, batch: z_loss(model, batch).softmax(0), longest=8)
+... # doctest: +ELLIPSIS
+Traceback (most recent call last):
+...
+ValueError: losses: the rows of a batch change what one of them adds, by ... clip norms: ...
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from crtlib import checks
+from crtlib.models import interface
+from crtlib.training import clipping, probe
+from crtlib.training.clipping import LossesAndNorms
+from crtlib.training.devices import is_host, send_to_device
+from crtlib.training.gradient_entries import (
+    UnknownLayer,
+    clip_factors,
+    fill_missing_gradients,
+    trainable_parameters,
+)
+from crtlib.training.gradient_recorder import GradientRecorder
+from crtlib.training.layer_rules import refuse_unfit_layers
+from crtlib.training.micro_batch import IGNORE_INDEX
+
+MicroBatch = Mapping[str, Tensor]
+Losses = Callable[[nn.Module, MicroBatch], Tensor]
+"""The model and a micro-batch of B rows -> the loss of each row, (B,), with a graph."""
+
+
+def name_micro_batch(tokens: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+    """Rows (B, T) as models of ``transformers`` read them; positions of each row, as the table of
+    positions would else see a batch of one."""
+    at = torch.arange(tokens.shape[1], device=tokens.device).repeat(len(tokens), 1)
+    real = at < send_to_device(lengths, tokens.device)[:, None]
+    return {
+        "input_ids": tokens * real,
+        "attention_mask": real.long(),
+        "position_ids": at,
+        "labels": tokens.masked_fill(~real, IGNORE_INDEX),
+    }
+
+
+def add_gradients_of_losses(
+    model: nn.Module, tokens: Tensor, lengths: Tensor, losses: Losses
+) -> Tensor:
+    """ADD the gradient of the SUM of the rows' losses to ``.grad``; the losses (B,)."""
+    fill_missing_gradients(trainable_parameters(model).values())
+    if not len(tokens):
+        return torch.zeros(0, device=tokens.device)
+    with torch.enable_grad():
+        each = _losses_of_rows(model, losses, name_micro_batch(tokens, lengths))
+        each.sum().backward()
+    return each.detach()
+
+
+def add_clipped_gradients_of_losses(
+    model: nn.Module, tokens: Tensor, lengths: Tensor, losses: Losses, *, clip_norm: float
+) -> LossesAndNorms:
+    """ADD the sum of the clipped gradients of the rows' losses to ``.grad``, as
+    :func:`crtlib.training.clipping.add_clipped_gradients` does for the loss of the next token.
+
+    Raises ValueError for losses that are not one of each row, or that read a parameter which learns
+    outside of the model.
+    A layer that is not known makes it clip one row after the other, with a warning that names it.
+
+    Guarantee:
+        It is the sum of what each row adds alone, to within 1e-4 clip norms, for losses that
+        :func:`refuse_mixing_losses` lets through. Test:
+        ``tests/training/test_own_losses.py::test_losses_are_clipped_row_by_row``.
+    """
+    checks.check_clip_norm(clip_norm)
+    refuse_unfit_layers(model)
+    fill_missing_gradients(trainable_parameters(model).values())
+    if not len(tokens):
+        return LossesAndNorms(*torch.zeros(2, 0, device=tokens.device))
+    try:
+        batch = name_micro_batch(tokens, lengths)
+        return _add_clipped_losses_in_one_pass(model, losses, batch, clip_norm)
+    except UnknownLayer as error:
+        warnings.warn(f"{error}; clipping one example after the other (slow)", stacklevel=2)
+    rows = zip(tokens.split(1), lengths.split(1), strict=True)
+    units = [
+        add_clipped_unit_gradient_of_losses(
+            model, [(row[:, : int(length)], length)], losses, clip_norm=clip_norm
+        )
+        for row, length in rows
+    ]
+    each, norms = map(torch.stack, zip(*units, strict=True))
+    return LossesAndNorms(each, norms.to(each.dtype))
+
+
+def add_clipped_unit_gradient_of_losses(
+    model: nn.Module, pieces: Iterable[tuple[Tensor, Tensor]], losses: Losses, *, clip_norm: float
+) -> LossesAndNorms:
+    """ADD the clipped gradient of ONE unit of several texts to ``.grad``: of the mean of their
+    losses. Its loss, and its norm before clipping, both scalars."""
+
+    def backpropagate() -> tuple[Tensor, int]:
+        loss, texts = torch.zeros(()), 0
+        for tokens, lengths in pieces:
+            loss = loss + add_gradients_of_losses(model, tokens, lengths, losses).sum()
+            texts += len(tokens)
+        return loss, max(1, texts)
+
+    return clipping.add_clipped_by_autograd(model, backpropagate, clip_norm=clip_norm)
+
+
+def refuse_mixing_losses(model: nn.Module, losses: Losses, *, longest: int | None = None) -> None:
+    """Refuse losses of which one depends on another row of its batch, or that draw at random.
+
+    As :func:`crtlib.training.probe.refuse_mixing` tries a model: the clipped sum of a batch of
+    random tokens, never a text, is compared with itself, and with the sum of the clipped gradients
+    of each row alone by autograd, with weights that are moved a little; of short texts and of long
+    ones. The model is left as it was.
+
+    Raises:
+        ValueError: One line that says what was seen, in clip norms.
+
+    Guarantee:
+        Of losses that are let through, these batches add to the clipped sum what their rows add
+        alone, to within ``probe.CPU_TOLERANCE`` clip norms (``GPU_TOLERANCE`` on a GPU). It is
+        tried, not proved: what a function does with certain tokens, or at a later call, is not
+        found. Test: ``tests/training/test_own_losses.py::test_losses_that_mix_are_refused``.
+    """
+    limit = interface.context_length(model) or probe.MAX_TOKENS_IF_UNLIMITED
+    longest = min(longest or limit, limit)
+    allowed = probe.CPU_TOLERANCE if is_host(interface.device_of(model)) else probe.GPU_TOLERANCE
+    short = [min(n, longest) for n in probe.SHORT_TEXT_TOKENS]
+    batches = [short]
+    if longest > max(short):
+        batches.append(probe.long_text_tokens(longest))
+    with probe.with_perturbed_weights(model), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that rows are clipped alone is said by the training
+        for sizes in batches:
+            texts = probe.random_texts(model, sizes)
+            tokens, lengths = probe.pad_texts(texts)
+            norms = add_clipped_gradients_of_losses(
+                model, tokens, lengths, losses, clip_norm=1.0
+            ).norms
+            # Half are clipped, and then none: a factor of what is clipped does not show.
+            for clip_norm in (float(norms.median()), 10 * float(norms.max())):
+                _refuse_if_apart(model, losses, texts, max(clip_norm, 1e-3), allowed)
+
+
+def _refuse_if_apart(
+    model: nn.Module, losses: Losses, texts: Sequence[Tensor], clip_norm: float, allowed: float
+) -> None:
+    beside, again = (_clipped_sum(model, losses, [texts], clip_norm) for _ in range(2))
+    if (by := probe.distance_in_clip_norms(beside, again, clip_norm)) > allowed:
+        raise ValueError(
+            f"losses: draw random numbers of their own, which moves a sum by {by:.2g} clip norms: "
+            "must be without noise"
+        )
+    alone = _clipped_sum(model, losses, [[text] for text in texts], clip_norm)
+    if (by := probe.distance_in_clip_norms(beside, alone, clip_norm)) > allowed:
+        raise ValueError(
+            f"losses: the rows of a batch change what one of them adds, by {by:.2g} clip norms: "
+            "that of a row must depend on this row alone"
+        )
+
+
+def _clipped_sum(
+    model: nn.Module, losses: Losses, batches: Sequence[Sequence[Tensor]], clip_norm: float
+) -> list[Tensor]:
+    """The clipped sum of batches of texts; of one text by autograd."""
+    for p in trainable_parameters(model).values():
+        p.grad = None
+    for texts in batches:
+        tokens, lengths = probe.pad_texts(texts)
+        if len(texts) > 1:
+            add_clipped_gradients_of_losses(model, tokens, lengths, losses, clip_norm=clip_norm)
+        else:
+            add_clipped_unit_gradient_of_losses(
+                model, [(tokens, lengths)], losses, clip_norm=clip_norm
+            )
+    return probe.gradients_or_zeros(model)
+
+
+def _losses_of_rows(model: nn.Module, losses: Losses, batch: MicroBatch) -> Tensor:
+    each, size = losses(model, batch), len(batch["input_ids"])
+    if not isinstance(each, Tensor) or each.shape != (size,):  # the size is private
+        raise ValueError(
+            "losses: must be a tensor with one number for each row of input_ids, not of the batch"
+        )
+    if not each.requires_grad:
+        raise ValueError("losses: have no graph; must be what the model computes, not detached")
+    own = set(map(id, model.parameters()))
+    for leaf in _leaves(each):
+        if isinstance(leaf, nn.Parameter) and id(leaf) not in own:
+            raise ValueError(
+                f"losses: read a parameter of shape {tuple(leaf.shape)} that learns outside of the "
+                "model; must be part of it, or frozen"
+            )
+    return each
+
+
+def _add_clipped_losses_in_one_pass(
+    model: nn.Module, losses: Losses, batch: MicroBatch, clip_norm: float
+) -> LossesAndNorms:
+    book = GradientRecorder(model, len(batch["input_ids"]))
+    with torch.enable_grad(), book.recording(model):
+        each = _losses_of_rows(model, losses, batch)
+        book.again = True
+        with clipping.without_autograd_and_autocast(each):
+            book.backward(each, torch.ones_like(each))
+            if not book.squares:
+                raise UnknownLayer("losses: no layer of the model was entered")
+            norms = book.norms()
+            book.add_clipped(clip_factors(norms, clip_norm))
+    return LossesAndNorms(each.detach(), norms)
+
+
+def _leaves(x: Tensor) -> Iterator[Tensor]:
+    """The tensors at which a backward pass from ``x`` ends."""
+    seen, waiting = set(), [x.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        waiting.extend(above for above, _ in node.next_functions)
