@@ -2,14 +2,16 @@
 
 - The recorded ledger of claims, and the table of figures in ``reproducing.md``.
 - The page of what is known (``known.yml``), and its figures.
-- The page that maps each item of the papers to where it is here (``map.yml``).
-- The recorded runs that the panel shows.
+- The page that maps each item of the papers to where it is here (``map.yml``), and the sentence of
+  the README and the first page that counts them.
+- The recorded runs that the panel shows, and the methods' colours for its style and the toys'.
 - The parameters cell of every notebook, and of its published chapter, from the section of the
   profiles that it reads; and the page of all options of ``crtlib train``.
 
 Tests hold each in step. The words of the pages are in ``templates``.
 """
 
+import collections
 import functools
 import importlib
 import json
@@ -21,6 +23,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import teaching
+from _ext import pages
 from confide import recipe
 from crtbook import settings, tables
 from crtbook.claims import ledger
@@ -83,8 +86,6 @@ def figure(finding: dict[str, Any], found: pd.DataFrame) -> Figure:
         ax.set(yticks=[], xlabel=finding["axis"], ylim=(len(found) - 0.5, -0.7))
         said = "; ".join(found.name + " " + found.ours)
         theme.describe(fig, f"{finding['axis']}: {said}.")
-        legend = "green: agrees; red: differs; grey: open. "
-        theme.provenance(fig, legend + "Bars: 95 % interval; hollow: too few seeds for one")
     return fig
 
 
@@ -240,6 +241,27 @@ def map_page() -> str:
     return teaching.page("map", rows=rows, MEANS=MEANS, SECTIONS=SECTIONS)
 
 
+COUNTED = re.compile(
+    r"(\d+) figures, tables, theorems and claims, (\d+) are reproduced or computed here, (\d+) in "
+    r"part, (\d+) only as toys, and (\d+) not at all"
+)
+"""The sentence that counts the items, where people read first."""
+COUNTING = (BOOK.parent / "README.md", BOOK / "index.md")
+
+
+def with_counts(text: str) -> str:
+    """A page whose sentence has today's counts; one that has lost the sentence is refused."""
+    found = collections.Counter(status(row)[0] for row in teaching.data("map.yml"))
+    numbers = [found.total(), *(found[word] for word in ("works", "partly", "toy", "absent"))]
+    said = (
+        "{} figures, tables, theorems and claims, {} are reproduced or computed here, {} in part,"
+        " {} only as toys, and {} not at all"
+    ).format(*numbers)
+    counted, times = COUNTED.subn(said, text)
+    assert times == 1, "one sentence counts the papers' items"
+    return counted
+
+
 # --------------------------------------------------------------------------- the panel
 PANEL = BOOK / "_assets" / "panel-runs.js"
 LINES = {"sgd": "non-private, masked", "crt": "CRT", "dpsgd": "DP-SGD (reads no γ)"}
@@ -258,16 +280,37 @@ def panel() -> str:
         runs = table[table.metric == metric].groupby(["method", "gamma", "seed"]).value.max()
         means = runs.groupby(["method", "gamma"]).mean().round(3)
         lines = [
-            {"name": name, "points": [[g, float(means.get((method, g), means[method].iloc[0]))]
-                                      for g in sorted(means["crt"].index)]}
+            {
+                "look": method,
+                "name": name,
+                "points": [
+                    [g, float(means.get((method, g), means[method].iloc[0]))]
+                    for g in sorted(means["crt"].index)
+                ],
+            }
             for method, name in LINES.items()
-        ]  # fmt: skip
+        ]
         ends = {"low": ticks[0], "high": ticks[-1], "ticks": [*ticks]}
         measures.append({"title": title, "lines": lines, **ends, **more})
     made = f"Recorded runs: LSTM, CustomerSim, {tables.caption(table)}; means over seeds"
     made += "; grey: what luck alone gives, in 95 of 100 cases"
     held = {"most": float(table.gamma.max()), "measures": measures, "made": made}
     return f"const PANEL = {json.dumps(held, ensure_ascii=False)};\n"
+
+
+LOOKS = BOOK / "_assets" / "looks.css"
+
+
+def looks() -> str:
+    """How each method is drawn (``figures/templates/looks.yml``) as a style: ``--tone``, lightened
+    on dark pages as in the figures, and ``--dash`` in pixels of a line of 3."""
+    lines = ["/* Written by book/computed.py from figures/templates/looks.yml. */"]
+    for name, look in theme.METHOD_STYLE.items():
+        dashes = " ".join(f"{3 * x:g}" for x in look.dashes) or "none"
+        lines.append(f".look-{name} {{ --tone: {look.color.lower()}; --dash: {dashes}; }}")
+        dark = f"--tone: {pages.dark(look.color)}"
+        lines.append(f'html[data-theme="dark"] .look-{name} {{ {dark}; }}')
+    return "\n".join(lines) + "\n"
 
 
 # --------------------------------------------------------------------------- figures and options
@@ -315,11 +358,13 @@ if __name__ == "__main__":
     table = ledger.computed()
     table.attrs["of"] = ledger.digest()
     tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
-    pages = what_we_know(table) | {BOOK / "map.md": map_page(), BOOK / "options.md": options()}
-    pages |= {PANEL: panel(), FIGURES: renewed(FIGURES.read_text("utf-8"))}
+    made = what_we_know(table) | {BOOK / "map.md": map_page(), BOOK / "options.md": options()}
+    made |= {PANEL: panel(), LOOKS: looks(), FIGURES: renewed(FIGURES.read_text("utf-8"))}
+    for path in COUNTING:
+        made[path] = with_counts(path.read_text("utf-8"))
     notebooks = [*BOOK.parent.glob("notebooks/*.ipynb"), *BOOK.glob("chapters/*.ipynb")]
-    pages |= {path: with_parameters(path.read_text("utf-8")) for path in notebooks}
-    for path, text in pages.items():
-        if path.read_text("utf-8") != text:
+    made |= {path: with_parameters(path.read_text("utf-8")) for path in notebooks}
+    for path, text in made.items():
+        if not path.is_file() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
             print(path.relative_to(BOOK.parent))

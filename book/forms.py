@@ -354,7 +354,7 @@ def markdown_page(name: str) -> str:
     term = re.compile(r"(?m)^(\S.*)\n  (.*)$")
     text = re.sub(r"(?ms)^```\{glossary\}\n(.*?)^```", lambda m: term.sub(r"\1\n: \2", m[1]), text)
     text = re.sub(r"(?ms)^```\{figure\} (\S+)\n(.*?)^```", _figure, text)
-    return markdown(plain.prose(text, plain.titles()))
+    return markdown(plain.prose(text, plain.titles(), {}))
 
 
 def _figure(match: re.Match) -> str:

@@ -100,11 +100,14 @@ def citations() -> dict[str, tuple[str, str]]:
 
 @functools.cache
 def titles() -> dict[str, str]:
-    """The title of each chapter, and of each exercise, definition and theorem."""
-    out = {}
+    """The title of each page and chapter, and of each figure, exercise, definition and theorem."""
+    out = {page.stem: page.read_text("utf-8").split("\n", 1)[0][2:] for page in BOOK.glob("*.md")}
     for name in chapters():
         for cell in read(BOOK / "chapters" / f"{name}.ipynb")["cells"]:
             if cell["cell_type"] != "markdown":
+                figure = cell["metadata"].get("mystnb", {}).get("figure", {})
+                if "name" in figure:
+                    out[figure["name"]] = f"figure “{lead(figure['caption'])}”"
                 continue
             text = "".join(cell["source"])
             if text.startswith("# "):
@@ -118,6 +121,12 @@ def titles() -> dict[str, str]:
     return out
 
 
+def lead(caption: str) -> str:
+    """What a caption says first, in bold."""
+    found = re.match(r"\*\*(.+?)\.?\*\*", without_links(caption))
+    return found[1] if found else without_links(caption).split(". ")[0]
+
+
 def without_links(text: str) -> str:
     """Text with its roles and links as plain words."""
     text = re.sub(r"\{(?:doc|ref|prf:ref|numref)\}`([^`<]+?)(?: <[^`]*)?`", r"\1", text)
@@ -125,11 +134,11 @@ def without_links(text: str) -> str:
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", lambda m: m[1] or "see the chapter", text)
 
 
-def _role(known: dict[str, str]) -> Callable[[re.Match], str]:
+def _role(known: dict[str, str], numbers: dict[str, str]) -> Callable[[re.Match], str]:
     def said(match: re.Match) -> str:
         role, text = match[1], match[2]
         if role == "glue:text":
-            return known[text]  # a number that the run did not store is a fault
+            return numbers[text]  # a number that the run did not store is a fault
         if role.startswith("cite:"):
             parts = [citations().get(key.strip(), (key, "")) for key in text.split(",")]
             if role == "cite:t":
@@ -137,6 +146,8 @@ def _role(known: dict[str, str]) -> Callable[[re.Match], str]:
             return "(" + "; ".join(f"{who}, {year}" for who, year in parts) + ")"
         if role == "doc":
             name = text.rsplit("/", 1)[-1]
+            if text.startswith("../"):  # a page of the book, which lies beside no notebook
+                return f"*{known.get(name, name)}*"
             return f"[{known.get(name, name)}]({text}{'' if '/' in text else '.ipynb'})"
         if role == "eq":
             return f"equation ({text})"
@@ -166,10 +177,11 @@ def boxes(text: str) -> str:
     return FENCE.sub(_box, text)
 
 
-def prose(text: str, known: dict[str, str]) -> str:
-    """One markdown cell without any role or directive; ``known`` are titles and numbers."""
+def prose(text: str, known: dict[str, str], numbers: dict[str, str]) -> str:
+    """One markdown cell without any role or directive. ``known`` are titles, which links and
+    references name; ``numbers`` are what the run stored, under names of their own."""
     text = TARGET.sub("", text)
-    text = ROLE.sub(_role(known), boxes(text))
+    text = ROLE.sub(_role(known, numbers), boxes(text))
     text = EQUATION.sub(r"\1", text)
     empty = re.compile(r"\[\]\(((?:\.\./)?(?:chapters/)?([\w-]+)\.(?:ipynb|md))\)")
     return empty.sub(lambda m: f"[{known.get(m[2], m[2])}]({m[1]})", text)
@@ -185,12 +197,29 @@ def readable(cells: list[Any], *, whole: bool = False) -> list[Any]:
     for cell in cells:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            cell["source"] = prose(source, titles() | numbers)
+            cell["source"] = prose(source, titles(), numbers)
         else:
             cell["outputs"] = [o for o in cell["outputs"] if shown(o)]
+            cell["outputs"] += below(cell, numbers)
             if {"hide-input", "remove-cell"} & {*cell["metadata"].get("tags", [])}:
                 cell["metadata"]["jupyter"] = {"source_hidden": True}
     return cells
+
+
+MADE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
+"""How a figure was made, in its drawing (``crtbook.figures.theme.svg``)."""
+
+
+def below(cell: dict[str, Any], numbers: dict[str, str]) -> list[dict[str, Any]]:
+    """What the book writes below a cell's figure: its caption, and how it was made."""
+    drawn = [data for o in cell["outputs"] if "image/svg+xml" in (data := o.get("data", {}))]
+    caption = cell["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "")
+    notes = (MADE.search("".join(data["image/svg+xml"])[:4000]) for data in drawn)
+    lines = [prose(caption, titles(), numbers), *(f"*{note[1]}*" for note in notes if note)]
+    text = "\n\n".join(dict.fromkeys(filter(None, lines)))
+    if not text or not cell["outputs"]:
+        return []
+    return [{"output_type": "display_data", "metadata": {}, "data": {"text/markdown": text}}]
 
 
 def shown(output: dict[str, Any]) -> bool:

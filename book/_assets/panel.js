@@ -151,14 +151,18 @@ const panel = (() => {
     while (high / low > 1.001) { const middle = Math.sqrt(low * high); if (above(middle)) low = middle; else high = middle; }
     return high;
   };
-  return {profile, confidential, noise, tail};
+  // An upper bound as it is printed: rounded up, to a thousandth.
+  const printed = x => {
+    if (x === Infinity) return "∞";
+    if (x === 0) return "0";
+    return (Math.ceil(x * 1000 * (1 - 1e-15)) / 1000).toFixed(3);
+  };
+  return {profile, confidential, noise, tail, printed};
 })();
 
 
 if (typeof document !== "undefined") addEventListener("DOMContentLoaded", () => {
   const place = document.getElementById("panel"), form = place.querySelector("form"), find = name => place.querySelector("." + name);
-  const shown = x => x === Infinity ? "∞" : x === 0 ? "0" : x >= 100 ? x.toFixed(0) : x.toPrecision(3);
-  const safe = x => x === Infinity || x === 0 ? shown(x) : shown(+x.toPrecision(3) < x ? x * 1.005 : x);  // rounded up
   const nice = (digits, first) => v => +(digits[v % digits.length] * 10 ** (first + Math.floor(v / digits.length))).toPrecision(3);
   const read = {  // of a slider's position
     gamma: v => v <= 0 ? 0 : 10 ** ((v - 150) / 50), epsilon: nice([1, 1.5, 2, 3, 4, 6, 8], -1), delta: nice([1, 2, 4, 8], -8),
@@ -169,21 +173,24 @@ if (typeof document !== "undefined") addEventListener("DOMContentLoaded", () => 
     for (const [name, of] of Object.entries(read)) out[name] = +of(+form.elements[name].value).toPrecision(3);
     return out;
   };
-  // A chart as SVG: lines of (x, y), a position, and a level; x from 0 to 1.
-  const chart = ({lines, at, low, high, level, ticks, band, log}) => {
-    const [w, h, left, foot] = [420, 250, 44, 30], height = y => log ? Math.log(y) : y;
+  // A chart as SVG, as wide as its place so that its letters have the page's size: lines of (x, y), a
+  // position, and a level; x from 0 to 1.
+  const chart = ({lines, at, low, high, level, ticks, band, log}, wide) => {
+    const letter = parseFloat(getComputedStyle(place).fontSize) * 0.8, w = Math.max(wide, 16 * letter);
+    const tall = document.fullscreenElement ? 0.29 * innerHeight : 0.6 * w;
+    const [h, left, foot] = [Math.max(tall, 9 * letter), 2.8 * letter, 1.9 * letter], height = y => log ? Math.log(y) : y;
     const X = x => left + (w - left - 12) * x, Y = y => h - foot - (h - foot - 12) * (height(y) - height(low)) / (height(high) - height(low));
-    const parts = ticks.map(y => `<line class="grid" x1="${left}" x2="${w - 12}" y1="${Y(y)}" y2="${Y(y)}"/><text x="${left - 6}" y="${Y(y) + 4}" text-anchor="end">${y}</text>`);
+    const parts = ticks.map(y => `<line class="grid" x1="${left}" x2="${w - 12}" y1="${Y(y)}" y2="${Y(y)}"/><text x="${left - 6}" y="${Y(y) + letter / 3}" text-anchor="end">${y}</text>`);
     if (band) parts.push(`<rect class="band" x="${left}" width="${w - left - 12}" y="${Y(band[1])}" height="${Y(band[0]) - Y(band[1])}"/>`);
-    for (const x of [0, 0.2, 0.4, 0.6, 0.8, 1]) parts.push(`<text x="${X(x)}" y="${h - 10}" text-anchor="middle">${+(x * (at.most || 1)).toFixed(2)}</text>`);
+    for (const x of [0, 0.2, 0.4, 0.6, 0.8, 1]) parts.push(`<text x="${X(x)}" y="${h - letter / 2}" text-anchor="middle">${+(x * (at.most || 1)).toFixed(2)}</text>`);
     if (level !== undefined) parts.push(`<line class="level" x1="${left}" x2="${w - 12}" y1="${Y(level)}" y2="${Y(level)}"/>`);
-    lines.forEach(({points, name, dots}, k) => {
+    lines.forEach(({points, name, dots, look}) => {
       const kept = points.filter(([, y]) => isFinite(y));
-      parts.push(`<polyline class="line-${k}" points="${kept.map(([x, y]) => `${X(x)},${Y(Math.min(high, Math.max(low, y)))}`).join(" ")}"><title>${name}</title></polyline>`);
-      if (dots) parts.push(...kept.map(([x, y]) => `<circle class="line-${k}" cx="${X(x)}" cy="${Y(y)}" r="4"/>`));
+      parts.push(`<polyline class="look-${look}" points="${kept.map(([x, y]) => `${X(x)},${Y(Math.min(high, Math.max(low, y)))}`).join(" ")}"><title>${name}</title></polyline>`);
+      if (dots) parts.push(...kept.map(([x, y]) => `<circle class="look-${look}" cx="${X(x)}" cy="${Y(y)}" r="4"/>`));
     });
     if (at.x <= 1) parts.push(`<line class="at" x1="${X(at.x)}" x2="${X(at.x)}" y1="12" y2="${h - foot}"/>`);
-    return `<svg viewBox="0 0 ${w} ${h}" aria-hidden="true">${parts.join("")}</svg>`;
+    return `<svg viewBox="0 0 ${w} ${h}" font-size="${letter}" aria-hidden="true">${parts.join("")}</svg>`;
   };
   const interpolated = (points, x) => {
     const k = points.findIndex(([at]) => at >= x);
@@ -191,12 +198,12 @@ if (typeof document !== "undefined") addEventListener("DOMContentLoaded", () => 
     const [[x0, y0], [x1, y1]] = [points[Math.max(0, k - 1)], points[k]];
     return {value: x1 === x0 ? y1 : y0 + (y1 - y0) * (x - x0) / (x1 - x0), exact: x === x1 || x === x0, from: x0, to: x1};
   };
-  const runs = gamma => PANEL.measures.map(({title, lines, low, high, ticks, band, log}) => {
+  const runs = (gamma, wide) => PANEL.measures.map(({title, lines, low, high, ticks, band, log}) => {
     const read = lines.map(line => ({...line, read: interpolated(line.points, gamma)}));
     const first = read[0].read, most = PANEL.most;
     const how = !first ? `no run was recorded above γ = ${most}` : first.exact ? `recorded at γ = ${gamma}` : `interpolated between the recorded γ = ${first.from} and ${first.to}: no run has this γ`;
-    const items = read.map((line, k) => `<li class="line-${k}"><b>${line.read ? line.read.value.toFixed(2) : "–"}</b> ${line.name}</li>`).join("");
-    return `<div><h3>${title}</h3>${chart({lines: lines.map(l => ({...l, dots: true, points: l.points.map(([x, y]) => [x / most, y])})), at: {x: gamma / most, most}, low, high, ticks, band, log})}<ul>${items}</ul><p><em>${how}</em></p></div>`;
+    const items = read.map(line => `<li class="look-${line.look}"><b>${line.read ? line.read.value.toFixed(2) : "–"}</b> ${line.name}</li>`).join("");
+    return `<div><h3>${title}</h3>${chart({lines: lines.map(l => ({...l, dots: true, points: l.points.map(([x, y]) => [x / most, y])})), at: {x: gamma / most, most}, low, high, ticks, band, log}, wide)}<ul>${items}</ul><p><em>${how}</em></p></div>`;
   }).join("");
   let known = "", curve, sigma, waiting;
   const renew = () => {
@@ -214,13 +221,14 @@ if (typeof document !== "undefined") addEventListener("DOMContentLoaded", () => 
     const grid = Array.from({length: 41}, (_, k) => k / 40).map(gamma => [gamma, panel.confidential(curve, {...v, gamma})]);
     const top = Math.max(v.epsilon, ...grid.map(([, y]) => isFinite(y) ? y : 0)) * 1.05;
     const ticks = [0, 1, 2, 3, 4].map(k => +(top * k / 4.2).toPrecision(2));
-    find("panel-epsilon").textContent = "ε = " + safe(epsilon);
+    find("panel-epsilon").textContent = "ε = " + panel.printed(epsilon);
     find("panel-note").textContent = `σ = ${sigma.toFixed(3)}; an upper bound, computed here in ${spent < 1 ? "under 1" : spent.toFixed(0)} ms`;
-    find("panel-curve").innerHTML = chart({lines: [{points: grid, name: "ε by γ"}], at: {x: v.gamma}, low: 0, high: top, ticks, level: v.epsilon});
+    find("panel-curve").innerHTML = chart({lines: [{points: grid, name: "ε by γ", look: "crt"}], at: {x: v.gamma}, low: 0, high: top, ticks, level: v.epsilon}, find("panel-curve").clientWidth);
     find("panel-said").textContent = v.delta2 && v.delta2 >= v.delta
       ? `δ₂ = ${v.delta2} alone spends δ = ${v.delta}: nothing is promised at this δ.`
-      : `With a search that misses ${+(100 * v.gamma).toPrecision(3)} % of the secrets, DP-SGD of ε′ = ${v.epsilon} becomes confidentiality of ε = ${safe(epsilon)} at δ = ${v.delta}.`;
-    find("panel-runs").innerHTML = runs(v.gamma);
+      : `With a search that misses ${+(100 * v.gamma).toPrecision(3)} % of the secrets, DP-SGD of ε′ = ${v.epsilon} becomes confidentiality of ε = ${panel.printed(epsilon)} at δ = ${v.delta}.`;
+    const row = find("panel-runs"), across = getComputedStyle(row).gridTemplateColumns.split(" ");
+    row.innerHTML = runs(v.gamma, parseFloat(across[0]));
   };
   form.addEventListener("input", event => {
     clearTimeout(waiting);
@@ -228,5 +236,13 @@ if (typeof document !== "undefined") addEventListener("DOMContentLoaded", () => 
   });
   form.addEventListener("submit", event => event.preventDefault());
   place.querySelector(".panel-made").textContent = PANEL.made;
+  const button = place.querySelector(".panel-full");
+  button.hidden = !document.fullscreenEnabled;
+  button.addEventListener("click", () => document.fullscreenElement ? document.exitFullscreen() : place.requestFullscreen());
+  document.addEventListener("fullscreenchange", () => {
+    button.textContent = document.fullscreenElement ? "Leave full screen" : "Full screen";
+    renew();
+  });
+  addEventListener("resize", renew);
   renew();
 });

@@ -5,12 +5,14 @@
   than :data:`ROWS` rows are folded; headers have a scope.
 - Numbers and their units, formulas and the stops behind them are not parted at a line's end.
   Names in code are parted between their words.
-- The story that opens a chapter shows the figure that it names first.
+- How a figure was made stands in small type below its caption.
+- The story that opens a chapter shows the first panel of the figure that it names first.
 - The first time that a chapter uses a word of the glossary, the word says what it means.
 """
 
 import copy
 import functools
+import html
 import re
 from pathlib import Path
 
@@ -29,6 +31,13 @@ SENTENCE = 28
 NUMBER = re.compile(r"[-+−–±×%.,\d\s()/·⁰¹²³⁴-⁹⁻↑↓″]+$|-?inf$|nan$|∞$")
 HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
 SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+MADE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
+"""How a figure was made, which ``theme.svg`` notes in the drawing."""
+PANEL = re.compile(
+    r'(?ms)^  <g id="axes_(?P<number>\d+)">\n   <g id="patch_\d+">\s*<path d="M (?P<left>[\d.]+)'
+    r" (?P<bottom>[\d.]+) \nL [\d.]+ [\d.]+ \nL [\d.]+ (?P<top>[\d.]+).*?^  </g>\n"
+)
+"""A panel of a drawing and its edges, in points from the top left."""
 STAYS = re.compile(r"<(svg|script|style)\b.*?</\1>", re.DOTALL)
 """What the table and caption steps must not touch."""
 
@@ -79,11 +88,25 @@ def inline(body, images):
         alt = re.search(r'alt="([^"]*)"', match[0])
         if 'aria-label=""' in drawing and alt:
             drawing = drawing.replace('aria-label=""', f'aria-label="{alt[1]}"', 1)
+        drawing = MADE.sub("", drawing, count=1)  # it stands below the caption
+        if "data-hero" in match[0]:
+            drawing = first_panel(drawing)
         key = f"{path.stem[:8]}-{match.start()}"  # a figure may stand on its page twice
         drawing = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>f{key}-", drawing)
         return re.sub(r'(<svg\b[^>]*?) width="[^"]*" height="[^"]*"', r"\1", drawing, count=1)
 
     return re.sub(r"<img\b[^>]*>", replaced, body)
+
+
+def first_panel(drawing):
+    """The drawing with the first of several panels that stand below each other, and the legend."""
+    panels = list(PANEL.finditer(drawing))
+    if len(panels) < 2 or float(panels[1]["top"]) < float(panels[0]["bottom"]):
+        return drawing
+    for panel in panels[1:]:
+        drawing = drawing.replace(panel[0], "")
+    below = max(float(panels[0]["bottom"]) + 20, float(panels[1]["top"]) - 20)
+    return re.sub(r'(viewBox="0 0 [\d.]+) [\d.]+"', rf'\1 {below:.0f}"', drawing, count=1)
 
 
 def told(soup):
@@ -93,7 +116,28 @@ def told(soup):
         if shown := link and soup.find(id=link["href"][1:]):
             # What was drawn into the page waits as a comment; the last one, behind its style.
             drawn = shown.find_all("img") or shown.find_all(string=lambda s: type(s) is Comment)
-            box.p.insert_after(*map(copy.copy, drawn[-1:]))
+            hero = copy.copy(drawn[-1])
+            if not isinstance(hero, Comment):
+                hero["data-hero"] = ""
+            box.p.insert_after(hero)
+
+
+def made(soup, images):
+    """Write below the caption of each figure how it was made; a figure without one has it too."""
+    for image in soup.select(".cell_output img"):
+        path = images.get(image.get("src", "").rsplit("/", 1)[-1])
+        if path is None or path.suffix != ".svg":
+            continue
+        note = MADE.search(path.read_text("utf-8")[:4000])
+        if note is None:
+            continue
+        line = soup.new_tag("p", attrs={"class": "made"})
+        line.string = html.unescape(note[1])
+        figure = image.find_parent("figure")
+        if figure and figure.figcaption:
+            figure.figcaption.append(line)
+        else:
+            image.insert_after(line)
 
 
 def captioned(soup):
@@ -304,6 +348,7 @@ def finished(app, pagename, templatename, context, doctree):
         del entries["role"]
     captioned(soup)
     told(soup)
+    made(soup, images)
     arranged(soup)
     printed(soup)
     if pagename.startswith("chapters/"):

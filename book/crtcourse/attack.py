@@ -1,4 +1,4 @@
-"""The attack lab: three models leave the house, and you find out what they give away.
+"""The attack lab: three models are released, and you find out what they give away.
 
 >>> form("ABC")["noisy"]
 {'A': 0.333, 'B': 0.333, 'C': 0.333}
@@ -315,7 +315,7 @@ def grade(answer: Mapping[str, Any], key: Key) -> Marks:
     marks.add(
         "extraction",
         extracted,
-        "sum log-probabilities over the six digits; which of the models is the loud one?",
+        "sum log-probabilities over the six digits; which model leaks the IDs that you were told?",
     )
     marks.add(
         "membership",
@@ -330,7 +330,7 @@ def grade(answer: Mapping[str, Any], key: Key) -> Marks:
     marks.add(
         "noisy",
         believed,
-        "a third each scores nothing, and to be sure of the wrong model costs as much",
+        "Equal chances earn 0; certainty in the wrong model loses the task's points",
         least=-1.0,
     )
     marks.add(

@@ -7,6 +7,9 @@
 >>> bool(check("ex-labels", 29)), check("ex-labels", ...).message
 (True, 'no answer yet; it wants a whole number of labels')
 
+A notebook shows nothing for a check that has no answer yet: on a page that nobody can type into it
+would look like a failure.
+
 The registry is ``exercises.yml``. No answer stands there: a number is computed by the recipe of
 :mod:`crtcourse.recipes` that has the exercise's name, a function is run on cases, and words are
 compared as salted hashes (scrypt), for which the small space of answers is no secret: the check is
@@ -52,6 +55,11 @@ class Result:
     id: str
     passed: bool
     message: str
+    answered: bool = True
+
+    def _ipython_display_(self) -> None:
+        if self.answered:
+            print(self)
 
     def __bool__(self) -> bool:
         return self.passed
@@ -109,7 +117,7 @@ def check(name: str, answer: Any) -> Result:
     """
     exercise = by_id(name)
     if answer is ...:
-        return Result(name, False, f"no answer yet; it wants {exercise.wants}")
+        return Result(name, False, f"no answer yet; it wants {exercise.wants}", answered=False)
     judge = {"number": _number, "words": _words, "function": _function}[exercise.kind]
     passed, why = judge(exercise, answer)
     return Result(name, passed, why if passed or why else f'{_hint(name)[1]}hint("{name}")')

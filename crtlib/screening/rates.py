@@ -222,7 +222,7 @@ class PolicyRates:
     def table(self) -> str:
         """For a terminal, at most 80 columns."""
         what = {
-            "miss": "a value passed over by pi",
+            "miss": "secrets the search missed",
             "trace": "the redacted point still differs",
             "public": "a secret trained on without noise",
         }

@@ -1,14 +1,20 @@
 """A recorded chapter belongs to the tables that it shows, and to the code that made its outputs."""
 
+import importlib
 import importlib.util
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from crtbook import tables
+from crtbook.figures.tables import UNSAID, is_unsaid, keep
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "book"))
+plain = importlib.import_module("plain")
 CHAPTERS = sorted((ROOT / "book" / "chapters").glob("*.ipynb"))
 spec = importlib.util.spec_from_file_location("build_book", ROOT / "book" / "build.py")
 build = importlib.util.module_from_spec(spec)
@@ -85,3 +91,41 @@ def test_colab_installs_first_where_the_book_has_an_address(tmp_path, monkeypatc
             assert "colab" in tags[1] and "remove-cell" in tags[1]
             assert f"git+{url}#subdirectory=book" in chapter["cells"][1]["source"]
     assert chapter == RAN
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_no_sentence_is_about_what_was_not_measured(path):
+    """A chapter said "of 0 occurrences the model completes 0: a recall of not defined"."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    empty = {name: value for name, value in plain.glued(cells).items() if is_unsaid(value)}
+    assert empty == {}
+    for cell in cells:
+        for out in cell.get("outputs", ()):
+            told = "".join([*out.get("data", {}).get("text/plain", ""), *out.get("text", "")])
+            assert not UNSAID.search(told), (cell["source"], told)
+            assert "no answer yet" not in told, "a check without an answer shows nothing"
+
+
+def test_a_value_that_was_not_measured_is_not_kept_for_a_sentence(monkeypatch):
+    kept = {}
+    monkeypatch.setattr("myst_nb.glue", lambda name, value, display: kept.update({name: value}))
+    keep(found=3, of="3 of 40")
+    keep("recall", recall="not defined")
+    assert kept == {"found": 3, "of": "3 of 40", "recall": "not defined"}
+    for value in (float("nan"), None, "", [], "0 of 0", "a recall of nan", "not defined"):
+        with pytest.raises(ValueError, match=r"recall=.*must be something that was measured"):
+            keep(recall=value)
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_every_figure_has_a_caption_and_stands_alone_in_its_cell(path):
+    bare = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        drawn = [o for o in cell.get("outputs", ()) if "image/svg+xml" in o.get("data", {})]
+        named = cell["metadata"].get("mystnb", {}).get("figure", {})
+        if drawn and (len(drawn) > 1 or not {"caption", "name"} <= set(named)):
+            bare.append("".join(cell["source"])[-80:])
+        for out in drawn:  # how it was made is no part of the drawing
+            written = re.sub(r"(?s)<title>.*?</title>", "", "".join(out["data"]["image/svg+xml"]))
+            assert not re.search(r"\bprofile, \w+, \d+ seed", written)
+    assert bare == []

@@ -186,7 +186,7 @@ def test_roles_boxes_and_solutions_become_words(monkeypatch):
     )
     cited = {"a": ("Ann", "2020"), "b": ("Bo et al.", "2021")}
     monkeypatch.setattr(plain, "citations", lambda: cited)
-    made = plain.prose(text, {"n": "7"})
+    made = plain.prose(text, {"n": "not the number"}, {"n": "7"})
     assert "In 7 of (Ann, 2020; Bo et al., 2021)." in made
     assert "> **Definition: Rank**" in made and "<details><summary>Solution</summary>" in made
     assert PLACEHOLDER.findall(made) == []
@@ -194,7 +194,7 @@ def test_roles_boxes_and_solutions_become_words(monkeypatch):
 
 def test_a_number_that_no_run_stored_is_refused():
     with pytest.raises(KeyError, match="lost"):
-        plain.prose("{glue:text}`lost`", {})
+        plain.prose("{glue:text}`lost`", {"lost": "A title"}, {})
 
 
 def test_a_notebook_that_was_changed_is_kept(tmp_path):

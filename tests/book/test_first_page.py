@@ -3,6 +3,7 @@
 import base64
 import importlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -138,6 +139,32 @@ def test_the_panel_is_never_below_the_library_and_little_above_it():
 
 
 @needs_node
+def test_what_the_panel_prints_is_at_most_a_thousandth_above_the_library():
+    """The printed number, where its page opens and at 60 places of its sliders."""
+    rng = np.random.default_rng(0)
+    opened = {"gamma": 0.1, "epsilon": 3, "delta": 8e-5, "delta2": 0, "q": 0.1, "steps": 120}
+    asked = [opened | {"relation": "add_or_remove"}] + [
+        {"gamma": float(gamma), "epsilon": float(rng.choice([0.1, 1, 3, 8])), "delta": 8e-5,
+         "delta2": 0, "q": float(rng.choice([0.01, 0.1])),
+         "steps": int(rng.choice([20, 120, 1000])),
+         "relation": str(rng.choice(["add_or_remove", "replace"]))}
+        for gamma in 10 ** rng.uniform(-3, 0, 60)
+    ]  # fmt: skip
+    page = in_the_page(
+        (ASSETS / "panel.js").read_text(encoding="utf-8"),
+        f"{json.dumps(asked)}.map(a => {{ const sigma = panel.noise(a); return [sigma,"
+        " panel.printed(panel.confidential(panel.profile({...a, sigma}), a))]; })",
+    )
+    assert page[0][1] == "0.699"
+    for of, (sigma, printed) in zip(asked, page, strict=True):
+        truth = confidentiality.confidentiality_epsilon(
+            SampledGaussian(of["q"], sigma, of["steps"]), gamma=of["gamma"], delta=of["delta"],
+            neighbouring_relation=of["relation"],
+        )  # fmt: skip
+        assert 0 <= float(printed) - truth <= 0.001 * max(1, truth) + 1e-5, (of, truth)
+
+
+@needs_node
 @pytest.mark.parametrize("relation", ["add_or_remove", "replace"])
 @pytest.mark.parametrize(
     ("epsilon", "delta", "q", "steps"),
@@ -160,3 +187,11 @@ def test_the_panels_noise_keeps_what_it_is_asked_for(epsilon, delta, q, steps, r
 def test_the_panels_recorded_runs_follow_from_their_table():
     computed = importlib.import_module("computed")
     assert computed.PANEL.read_text(encoding="utf-8") == computed.panel()
+
+
+def test_every_page_takes_the_methods_colours_from_one_table():
+    """The panel had CRT in the blue that is DP-SGD's everywhere else."""
+    computed = importlib.import_module("computed")
+    assert computed.LOOKS.read_text(encoding="utf-8") == computed.looks()
+    for style in (ASSETS / "panel.css", ASSETS / "panel.js"):
+        assert re.findall(r"#[0-9a-fA-F]{6}\b", style.read_text(encoding="utf-8")) == []

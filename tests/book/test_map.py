@@ -74,3 +74,10 @@ def test_what_we_know_is_what_the_ledger_says():
     assert computed.standing({"agrees", "differs"}) == "refuted somewhere"
     assert computed.standing({"differs", "not decided"}) == "refuted"
     assert computed.standing({"not comparable"}) == "open"
+
+
+def test_the_first_pages_count_the_items_as_the_map_does():
+    """They said that everything is here, and the map said what is not."""
+    for path in computed.COUNTING:
+        text = path.read_text("utf-8")
+        assert computed.with_counts(text) == text, "python book/computed.py"

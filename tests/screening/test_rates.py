@@ -374,7 +374,7 @@ def test_the_table_names_each_rate_and_what_it_counts():
         miss, trace, rates.UNKNOWN_RATE, cluster="dialogue"
     ).table().splitlines() == [
         "one secret a dialogue, 8 dialogues          count     of     rate   at most",
-        "miss    a value passed over by pi               1      8  12.50 %   52.66 %",
+        "miss    secrets the search missed               1      8  12.50 %   52.66 %",
         "trace   the redacted point still differs        8      8 100.00 %  100.00 %",
         "public  a secret trained on without noise       0      0        -  100.00 %",
     ]

@@ -61,7 +61,7 @@ def _epsilons(ax: Axes, rows: pd.DataFrame, colors: list[str]) -> None:
     edge = 2.0 * max([1.0, *low[np.isfinite(low)], *high[known]])
     ax.hlines(
         y[known], low[known], high[known], colors=np.array(colors)[known], linewidth=5,
-        capstyle="butt", label="proved: added or removed, to replaced",
+        capstyle="butt", label="proved (left: added or removed; right: replaced)",
     )  # fmt: skip
     if not known.all():
         nothing = np.full((~known).sum(), edge), y[~known]

@@ -127,12 +127,39 @@ def verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
     return wide.rename_axis(columns=None)
 
 
-def keep(**values: Any) -> None:
-    """Keep values under these names for the text of a notebook, which shows them by ``glue``."""
+UNSAID = re.compile(r"\b(?:nan|not defined|0 of 0)\b|^None$")
+"""What a sentence of the book never says: that nothing was measured, as if it had been."""
+
+
+def keep(*lacking: str, **values: Any) -> None:
+    """Keep values under these names for the text of a notebook, which shows them by ``glue``.
+
+    A sentence around a number reads as well when nothing was measured: "of 0 occurrences 0, a
+    recall of not defined". So a value that is none, NaN, empty, or says so in words is refused
+    here, unless ``lacking`` names it: then its sentence is written for that case, too.
+
+    Raises:
+        ValueError: names the value.
+    """
     from myst_nb import glue  # heavy, and only a notebook calls this
 
     for name, value in values.items():
+        if name not in lacking and is_unsaid(value):
+            raise ValueError(f"{name}={value!r}: must be something that was measured")
         glue(name, value, display=False)
+
+
+def is_unsaid(value: Any) -> bool:
+    """Whether a value for a sentence holds no measurement.
+
+    >>> [is_unsaid(v) for v in (math.nan, None, [], "0 of 0", "not defined", 0, "None of 40")]
+    [True, True, True, True, True, False, False]
+    """
+    if isinstance(value, str):
+        return not value or bool(UNSAID.search(value))
+    if value is None or (isinstance(value, Real) and math.isnan(value)):
+        return True
+    return hasattr(value, "__len__") and len(value) == 0
 
 
 def plain(text: str) -> str:

@@ -5,7 +5,7 @@
 ...     describe(fig, "Nothing but the band of chance.")
 >>> METHOD_STYLE["crt"].label, ax.get_title("left"), alt(fig)
 ('CRT', 'LSTM', 'Nothing but the band of chance.')
->>> provenance(fig, "quick, cpu, 1 seed, 2026-01-01").get_supxlabel()
+>>> made(provenance(fig, "quick, cpu, 1 seed, 2026-01-01"))
 'quick, cpu, 1 seed, 2026-01-01'
 
 Every function of this room that returns a matplotlib figure has given it a plain sentence for
@@ -138,15 +138,22 @@ def svg(fig: Figure) -> str:
     drawn = places.sub(lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), drawn)
     drawn = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", drawn, flags=re.S)
     words = f'role="img" aria-label="{html.escape(alt(fig))}"'
-    return drawn.replace("<svg", f'<svg {words} style="stroke-linejoin: round"', 1)
+    drawn = drawn.replace("<svg", f'<svg {words} style="stroke-linejoin: round"', 1)
+    # Seen where a pointer rests on the figure; the book writes it below the caption.
+    title = f"<title>{html.escape(made(fig), quote=False)}</title>" if made(fig) else ""
+    return re.sub(r"<svg\b[^>]*>", lambda head: head[0] + title, drawn, count=1)
 
 
 def provenance(fig: Figure, text: str) -> Figure:
-    """The figure with a footer below the axes: profile, device, seeds and date of the run."""
-    # The figure's x label: the layout engine keeps room for it, whatever the axes need.
-    lines = textwrap.fill(text, int(9.5 * fig.get_figwidth()))
-    fig.supxlabel(lines, x=0.99, ha="right", fontsize=SMALL, color=MUTED)
+    """The figure, which knows how it was made: profile, device, seeds and date of the run. That is
+    no part of the drawing, and stands below its caption."""
+    vars(fig)["made"] = text
     return fig
+
+
+def made(fig: Figure) -> str:
+    """How a figure was made, as :func:`provenance` has noted it."""
+    return str(vars(fig).get("made", ""))
 
 
 def describe(fig: Figure, sentence: str) -> None:
