@@ -22,6 +22,7 @@ from crtbook.runs import CrtStudy, ScreeningStudy
 from crtbook.secrets import ExtractionStudy, MaskedStudy, UnigramStudy, first_available
 from crtbook.study import Study
 from crtbook.tables import STUDIES
+from crtbook.word_plans import WordPlanStudy
 from crtlib.studies import crt_study
 from crtlib.text import corpora
 from crtlib.training import methods
@@ -276,6 +277,23 @@ def beside_grid(settings: Settings) -> list[MaskedStudy]:
     )
     one = settings.but(seeds=1)
     return [run for scale, change in arms for run in _masked(one, scale=scale, **change)]
+
+
+def word_plan_grid(settings: Settings) -> list[WordPlanStudy]:
+    """What both rules of the budget keep at every C, and no preprocessing, of every kind of word
+    and band of secrets, all seeds; of the first corpus that is here, or the first of all."""
+    kinds = itertools.product(settings.words, settings.bands, range(settings.seeds))
+    arms = [("linear", None), *itertools.product(("linear", "sqrt"), settings.scales)]
+    here = (c for c in settings.texts if corpora.is_corpus_available(c))
+    given = {**settings.data, **settings.training, "corpus": next(here, settings.texts[0])}
+    return [
+        WordPlanStudy(
+            seed=seed, targets=rule, scale=scale, words=words, band=band, prior=settings.prior,
+            **given,
+        )
+        for words, band, seed in kinds
+        for rule, scale in arms
+    ]  # fmt: skip
 
 
 def unigram_grid(settings: Settings) -> list[UnigramStudy]:

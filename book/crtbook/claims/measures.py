@@ -59,6 +59,10 @@ def _prepared(name: str, table: DataFrame) -> DataFrame:
         runs = full[full.run.isin(best.run)].drop_duplicates("run")
         runs = runs.drop(columns=["metric", "value", "scale"])
         return pd.concat([played, asked, runs.merge(long)], ignore_index=True)
+    if name == "words_laptop":
+        kinds = table.band.map({"ranks": "by rank", "frequency": "in 50 to 100 documents"})
+        full = table.assign(scale=table.scale.astype(float).fillna(np.inf))
+        return full.assign(model="words of " + table.words + " " + kinds)
     if name == "leakage_laptop":
         wide = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
         fit = (wide.ppl / wide.train_ppl <= statistics.CLOSE).loc[lambda s: s].reset_index()

@@ -32,7 +32,7 @@ def sweep(
         --out: Also write the table here (Parquet).
         --force: Replace results that exist.
     Options:
-        NAME: Sweep: crt, tuning, authors, start, carriers, axis, leakage, secrets, games or
+        NAME: Sweep: crt, tuning, authors, start, carriers, axis, leakage, secrets, words, games or
             screening.
         --profile: Profile: quick, laptop, paper, paper_lstm, smollm2 or h100.
         --set NAME=VALUE: A setting, such as seeds=1; repeatable.
