@@ -160,7 +160,6 @@ def _hash_line(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-# --------------------------------------------------------------------------- the file
 @contextlib.contextmanager
 def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
     """One exclusive transaction, on disk when it ends; the file is made where there is none."""

@@ -47,17 +47,20 @@ def read_history(
         return SpendingHistory(tuple(own), corpus=corpus)
     every = registry.entries()
     related = registry.related(corpus)
-    before = {e.run for e in every[: _last_start(every, run)] if e.corpus in related} - {run}
-    known = {name: sum(e.run == name for e in own) for name in before}
-    added = [e for e in every if e.run in before and not known[e.run]]
-    ahead = {r for r in before if 0 < known[r] < sum(e.run == r for e in every)}
-    later = [e for e in every if e.run in ahead]  # a process was killed between the two ledgers
-    other = {text for text in related if related[text]}  # than this one
-    cut = {
-        "dialogue": other,
-        "user": {text for text in other if not _has_same_people(related[text])},
-    }
-    return SpendingHistory((*added, *own, *later), tuple(every), cut, corpus)
+    earlier = {e.run for e in every[: _last_start(every, run)] if e.corpus in related} - {run}
+
+    lines_here, lines_there = Counter(e.run for e in own), Counter(e.run for e in every)
+    missing = {name for name in earlier if not lines_here[name]}
+    # A process was killed between the two ledgers: the registry has its last line alone.
+    behind = {name for name in earlier - missing if lines_here[name] < lines_there[name]}
+    before_own = [e for e in every if e.run in missing]
+    after_own = [e for e in every if e.run in behind]
+
+    other_texts = {text for text in related if related[text]}  # than this one
+    of_other_people = {text for text in other_texts if not _has_same_people(related[text])}
+    cut_otherwise = {"dialogue": other_texts, "user": of_other_people}
+    entries = (*before_own, *own, *after_own)
+    return SpendingHistory(entries, tuple(every), cut_otherwise, corpus)
 
 
 def _has_same_people(shared: Counter[str]) -> bool:
@@ -74,7 +77,6 @@ def _has_same_people(shared: Counter[str]) -> bool:
     return bool(shared["compared"]) and same
 
 
-# --------------------------------------------------------------------------- what was spent
 @dataclass(frozen=True)
 class SpentBudget:
     """What earlier runs have spent: the last line of each, without those that were struck.
@@ -134,23 +136,40 @@ class SpentBudget:
         return tuple(event for e in self.private for event in e.charged or ())
 
     def groups(self, unit: str, holds: Mapping[str, int]) -> tuple[int, ...]:
-        """Of each of ``events``: how many of its data points change with one ``unit``, which
-        ``holds`` so many of a smaller unit at the most, if the run does not say how many it held
-        in its own text. Another text may have been cut in another way, and each message of one
-        ``unit`` be in a point of its own there, unless units are people whom both texts name and
-        both give the same conversations and messages. Raises ``ValueError`` where neither says how
-        many."""
+        """Of each of ``events``: how many of its data points change with one ``unit``.
+
+        Another text may have been cut in another way, and each message of one ``unit`` be in a
+        point of its own there, unless units are people whom both texts name and both give the same
+        conversations and messages.
+
+        Args:
+            unit: Of the promise: "turn", "dialogue" or "user".
+            holds: How many points of a smaller unit one ``unit`` holds at the most, if an earlier
+                run does not say how many it held in its own text.
+
+        Raises:
+            ValueError: Neither says how many.
+
+        Guarantee:
+            Test: ``tests/release/test_false_certificates.py::
+            test_a_person_of_many_messages_is_as_many_points_where_the_text_was_cut_by_message``.
+        """
         sizes = []
         for e in self.private:
-            smaller = PRIVACY_UNITS.index(e.unit) < PRIVACY_UNITS.index(unit)
-            size = e.about.get(unit, {}).get(e.unit, holds.get(e.unit)) if smaller else 1
-            if unit != "turn" and e.corpus in self.cut.get(unit, ()):
-                turns = holds.get("turn")
-                size = size and turns and max(size, turns)
+            size = self._group_of(e, unit, holds)
             if size is None:
                 raise ValueError(f"holds: must say how many {e.unit}s one {unit} holds")
             sizes += [size] * len(e.events or ())
         return tuple(sizes)
+
+    def _group_of(self, e: OdometerEntry, unit: str, holds: Mapping[str, int]) -> int | None:
+        """How many points of the run of ``e`` change with one ``unit``; None where nobody says."""
+        is_smaller = PRIVACY_UNITS.index(e.unit) < PRIVACY_UNITS.index(unit)
+        size = e.about.get(unit, {}).get(e.unit, holds.get(e.unit)) if is_smaller else 1
+        if unit != "turn" and e.corpus in self.cut.get(unit, ()):
+            turns = holds.get("turn")
+            return max(size, turns) if size and turns else None
+        return size
 
     def holds(self, unit: str) -> dict[str, int]:
         """How many points of a smaller unit one ``unit`` holds, as its own runs say."""
@@ -201,31 +220,54 @@ def sum_spending(
     others: Sequence[OdometerEntry] = (),
     bases: Iterable[str] = (),
 ) -> SpentBudget:
-    """What was spent by all runs, or by those that started before ``run`` last did: one that went
-    on may hold what others learned in between. A struck run does not count, unless it was struck
-    without a reason, or one that counts started from its model: that one shows what it had learned.
-    A run of which two models are known counts for each. ``others`` are lines of other texts, for
-    models that came by way of one."""
-    first = {e.run for e in entries[: _last_start(entries, run)]} - {run}
-    last = {e.run: e for e in entries if e.run in first}  # what became of them later, too
-    ends = [e for e in entries if e.run in first and e.state == "finished"]
-    model = {e.run: e.model for e in ends}
-    more = {(e.run, e.model): e for e in ends if e.model != model[e.run]}.values()
+    """What was spent by all runs on a text, or by those before one of them.
+
+    Args:
+        entries: Lines of the odometer, with those that the registry adds, in order.
+        run: Count what started before this run last did: one that went on may hold what others
+            learned in between. All runs if None.
+        others: Lines of other texts, for models that came by way of one.
+        bases: Hashes of a model from which a run would start that has no line yet.
+
+    Returns:
+        The last line of each run that counts. A run of which two models are known counts for each.
+
+    Guarantee:
+        A struck run does not count, unless it was struck without a reason, or one that counts
+        started from its model: that one shows what it had learned. Test: ``tests/accounting/
+        test_odometer.py::test_what_a_model_started_from_counts_though_it_was_struck``.
+    """
     every = (*entries, *others)
-    counted = {e.run for e in last.values() if e.state != "struck" or not e.because}
-    above = ancestor_runs(every, {run} if run else set(), bases)
-    heirs = {e.run for e in {e.run: e for e in others}.values() if e.state != "struck"} - set(last)
-    counted |= (above | ancestor_runs(every, counted | heirs)) & set(last)
-    counted |= {e.run for e in more}
-    naked = {e.run for e in entries if not e.protects}
+    earlier = {e.run for e in entries[: _last_start(entries, run)]} - {run}
+    last_line = {e.run: e for e in entries if e.run in earlier}  # what became of it later, too
+    second_models = _lines_of_second_models(entries, earlier)
+    ancestors = ancestor_runs(every, {run} if run else set(), bases)
+
+    standing = {e.run for e in last_line.values() if e.state != "struck" or not e.because}
+    of_other_text = {e.run: e for e in others if e.run not in last_line}.values()
+    alive = standing | {e.run for e in of_other_text if e.state != "struck"}
+    shown = ancestors | ancestor_runs(every, alive)  # by a model that started from theirs
+    counted = standing | (shown & set(last_line)) | {e.run for e in second_models}
+
+    unprotected = {e.run for e in entries if not e.protects}
+    heirs = {name for name in counted if unprotected & {name, *ancestor_runs(every, {name})}}
     return SpentBudget(
-        (*(e for e in last.values() if e.run in counted), *more),
-        bare=bool(naked & above),
-        heirs=frozenset(name for name in counted if naked & {name, *ancestor_runs(every, {name})}),
-        ancestors=frozenset(above),
+        (*(e for e in last_line.values() if e.run in counted), *second_models),
+        bare=bool(unprotected & ancestors),
+        heirs=frozenset(heirs),
+        ancestors=frozenset(ancestors),
         struck=any(e.run == run and e.state == "struck" for e in every),
-        left=len(set(last) - counted),
+        left=len(set(last_line) - counted),
     )
+
+
+def _lines_of_second_models(
+    entries: Sequence[OdometerEntry], runs: set[str]
+) -> list[OdometerEntry]:
+    """A line for each further model of a run that was finished more than once."""
+    finished = [e for e in entries if e.run in runs and e.state == "finished"]
+    last_model = {e.run: e.model for e in finished}
+    return list({(e.run, e.model): e for e in finished if e.model != last_model[e.run]}.values())
 
 
 def _last_start(entries: Sequence[OdometerEntry], run: str | None) -> int:
@@ -237,13 +279,16 @@ def _last_start(entries: Sequence[OdometerEntry], run: str | None) -> int:
 def ancestor_runs(
     entries: Sequence[OdometerEntry], runs: set[str], bases: Iterable[str] = ()
 ) -> set[str]:
-    """The runs from whose models ``runs`` started, or one from ``bases``, at any remove."""
-    found, hashes = set[str](), set(bases)
-    while runs or hashes:
-        hashes |= {x for e in entries if e.run in runs for x in (e.base, e.base_tensors) if x}
-        runs = {e.run for e in entries if {e.model, e.tensors} & hashes} - found
-        found, hashes = found | runs, set()
-    return found
+    """The runs from whose models ``runs`` started, or one from ``bases``, at any remove: a model
+    is known by the hash of its file and by that of the numbers in it, which stays when it is saved
+    again."""
+    ancestors, hashes, descendants = set[str](), set(bases), runs
+    while descendants or hashes:
+        of_bases = ((e.base, e.base_tensors) for e in entries if e.run in descendants)
+        hashes |= {sha for pair in of_bases for sha in pair if sha}
+        parents = {e.run for e in entries if {e.model, e.tensors} & hashes} - ancestors
+        ancestors, descendants, hashes = ancestors | parents, parents, set()
+    return ancestors
 
 
 def report_spending(known: SpendingHistory, *, delta: float) -> dict[str, Any]:

@@ -334,7 +334,7 @@ def _report_odometer(
     folder: Path, strike: str | None, because: str, delta: float, forget: bool
 ) -> CommandResult:
     from confide import odometer, spending, text_registry
-    from confide.release import certify
+    from confide.release import certifiable_run, rate_bounds
 
     registry = text_registry.Registry(text_registry.registry_home())
     if strike is not None:
@@ -343,7 +343,7 @@ def _report_odometer(
     if forget and entries:
         registry.forget(entries[0].corpus)
     bill = spending.report_spending(
-        certify.with_current_bounds(spending.read_history(folder, registry)), delta=delta
+        rate_bounds.with_current_bounds(spending.read_history(folder, registry)), delta=delta
     )
     bill["forgotten"] = registry.forgotten(entries[0].corpus) if entries else 0
     lines = []
@@ -363,7 +363,7 @@ def _report_odometer(
     ]
     if old := bill["leave_out_repeats"]:
         runs = "a run" if old == 1 else f"{old} runs"
-        lines.append(f"too little: {runs} of crtlib 0.3, {certify.UNCOUNTED_REPEATS_NOTE}")
+        lines.append(f"too little: {runs} of crtlib 0.3, {certifiable_run.UNCOUNTED_REPEATS_NOTE}")
     if old := bill["unsaid"]:
         runs = "a run" if old == 1 else f"{old} runs"
         lines.append(
@@ -388,13 +388,13 @@ def _compose_with_earlier(
 ) -> dict[str, Any]:
     """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
     from confide import odometer_lines, spending, text_registry
-    from confide.release import certify, file_sources, source_fold
+    from confide.release import composed_promise, file_sources, rate_bounds, source_fold
     from crtlib.checks import check_choice
 
     unit = told["unit"]
     check_choice("unit", unit, odometer_lines.PRIVACY_UNITS)
     registry = text_registry.Registry(text_registry.registry_home())
-    spent = certify.with_current_bounds(spending.read_history(folder, registry)).spent()
+    spent = rate_bounds.with_current_bounds(spending.read_history(folder, registry)).spent()
     screening = file_sources.Screening("this", told["gamma"], told["delta2"])
     holds = tuple(spent.holds(unit).items())
     run = file_sources.NoisedSource(
@@ -403,15 +403,17 @@ def _compose_with_earlier(
     fold = source_fold.combine_sources(
         [run, file_sources.ScreenedSource("public steps", screening)]
     )
-    own = certify.compose_promise(fold, spent, delta=told["delta"], accountant=told["accountant"])
+    own = composed_promise.compose_promise(
+        fold, spent, delta=told["delta"], accountant=told["accountant"]
+    )
     epsilon, delta = own.secret()
     return {
         "runs": spent.runs,
         "unprotected": spent.unprotected,
-        "epsilon": certify.round_bound_up(own.missed()[0]),
+        "epsilon": composed_promise.round_bound_up(own.missed()[0]),
         "gamma": own.gamma,
         "delta2": own.delta2,
-        "confidentiality_epsilon": certify.round_bound_up(epsilon),
+        "confidentiality_epsilon": composed_promise.round_bound_up(epsilon),
         "confidentiality_delta": delta,
         "by_copies": _guesses_by_copies(counts, own.events, own.groups, own.gamma, own.delta2),
     }

@@ -1,12 +1,16 @@
-"""What a certificate assumes of earlier texts and of labels, a sentence each: they stand in its
-JSON, and so in every line and on every page that says what it promises."""
+"""What a certificate assumes of models from outside, of earlier models and texts, and of labels, a
+sentence each: they stand in its JSON, and so in every line and on every page that says what it
+promises."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from confide import spending
 from confide.odometer_lines import OdometerEntry
+from confide.release import file_sources
+from confide.release.source_fold import FilesPromise
 
 ONE_MESSAGE_ASSUMPTION = "a message of this text was one message of each earlier text"
 GIVEN_LABELS_ASSUMPTION = "the labels, which nobody drew for this, are like the rest"
@@ -14,6 +18,36 @@ TWO_READERS_ASSUMPTION = (
     "of the secrets on which the search fails two readers together find at least the share that "
     "either finds of all"
 )
+
+
+def assume_of_models_from_outside(fold: FilesPromise) -> list[str]:
+    """What is assumed of a model from outside that was trained with noise: that no text of a batch
+    decides what another adds (:func:`crtlib.training.probe.refuse_mixing` tries it)."""
+    ending = " had not read this text"
+    apart = "apart from the earlier models that are counted, "
+    names = [
+        said.removesuffix(ending).removeprefix(apart)
+        for said in fold.assumed
+        if said.endswith(ending)
+    ]
+    if not (fold.events or fold.plan):
+        return []
+    return [f"{name} reads each text alone, as was tried on random texts" for name in names]
+
+
+def assume_of_earlier_models(spent: spending.SpentBudget, corpus: str) -> list[str]:
+    """What is assumed of the earlier models that the promise covers. What the last one assumes is
+    said again: a file, or a model, may have had the same name.
+
+    Guarantee:
+        A promise of several models together stands on the conditions of each. Test:
+        ``tests/release/test_earlier_runs.py::test_the_conditions_of_earlier_runs_are_conditions_of_all``.
+    """
+    return list(dict.fromkeys(
+        file_sources.assumption_of_earlier(sentence, same_text=e.corpus == corpus)
+        for e in spent.private
+        for sentence in e.assumed
+    ))  # fmt: skip
 
 
 def assume_of_earlier_texts(entries: Iterable[OdometerEntry], corpus: str) -> list[str]:

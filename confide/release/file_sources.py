@@ -25,7 +25,6 @@ POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1
 """Bounds between which a release says how many private points there are: four to a doubling."""
 
 
-# --------------------------------------------------------------------------- sources
 @dataclass(frozen=True)
 class Screening:
     """A pair of policies on one text, and upper bounds of its rates: ``trace``, a secret leaves a

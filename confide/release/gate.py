@@ -43,7 +43,6 @@ from crtlib import files, outputs
 from crtlib.files import StrPath
 
 
-# --------------------------------------------------------------------------- the only door
 class Release:
     """A folder that others may see, while it is written."""
 

@@ -28,7 +28,6 @@ from confide.release.file_sources import (
 from crtlib.accounting.events import SampledGaussian
 
 
-# --------------------------------------------------------------------------- the fold
 @dataclass(frozen=True)
 class FilesPromise:
     """What files with these sources promise together: the ``kind``, the private steps, and how many

@@ -15,7 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from confide.release import certify, gate, limits, seal, source_fold
+from confide.release import (
+    certificate_parts,
+    composed_promise,
+    evidence,
+    gate,
+    limits,
+    seal,
+    source_fold,
+)
 from confide.reports import certificate_pages
 
 LEAST_NUMBER_RATIO = 1 - 1e-6
@@ -61,21 +69,20 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     epsilon as "inf", which is a number to ``float``."""
     given = value["guarantee"]
     kinds: list[str] = [own.kind]  # or what earlier ones leave of it
-    kinds += [certify.BAYESIAN_KIND] if own.kind == "dp" else []
-    kinds += ["dp"] if own.kind == certify.BAYESIAN_KIND and not own.delta2 else []
+    kinds += [composed_promise.BAYESIAN_KIND] if own.kind == "dp" else []
+    kinds += ["dp"] if own.kind == composed_promise.BAYESIAN_KIND and not own.delta2 else []
     if given["kind"] not in kinds or given["relation"] != own.relation:
         return "certificate: promises another kind of thing than the files can keep"
-    named = [
-        (d.of, d.value)
-        for d in (*own.declared, *certify.declare_report_counts(value.get("evidence")))
-    ]
-    told = [(d["of"], d["value"]) for d in value["declared"]]
-    if sorted(d for d in told if not d[0].endswith(certify.OF_AN_EARLIER_MODEL)) != sorted(named):
+    declared = (*own.declared, *evidence.declare_report_counts(value.get("evidence")))
+    named = [(d.of, d.value) for d in declared]
+    earlier = certificate_parts.OF_AN_EARLIER_MODEL
+    told = [(d["of"], d["value"]) for d in value["declared"] if not d["of"].endswith(earlier)]
+    if sorted(told) != sorted(named):
         return "certificate: does not name what was declared public"
     if not set(own.assumed) <= set(value.get("assumed", ())):
         return "certificate: does not say what is assumed"
     delta = float(given["missed"]["delta"])
-    promise = certify.compose_promise(own, None, delta=delta)
+    promise = composed_promise.compose_promise(own, None, delta=delta)
     guesses = promise.value_guesses()
     for row, (prior, chance) in zip(value["value_guess"], guesses, strict=False):
         if row["prior"] != prior or row["at_most"] < chance * (
@@ -87,10 +94,10 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     rows = value["right_guess"]
     sizes = [row["copies"] for row in rows if row["who"] == "user"]
     names = [(row["who"], row["copies"]) for row in rows]
-    average = certify.average_rates(promise, value) if ("other", 1) in names else None
+    average = certificate_parts.average_rates(promise, value) if ("other", 1) in names else None
     chances = {(w, k): p for w, k, p in promise.right_guesses(sizes, average)}
     if (
-        bayes := given["kind"] == certify.BAYESIAN_KIND
+        bayes := given["kind"] == composed_promise.BAYESIAN_KIND
     ):  # of files that leave no secret out, as any other
         chances.setdefault(("random", 1), chances["missed", 1])
     elif given["kind"] == "dp":

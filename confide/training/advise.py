@@ -19,7 +19,7 @@ from typing import Any
 
 from confide import odometer
 from confide.labels import label_tasks as labelled
-from confide.release import certify, file_sources, limits
+from confide.release import file_sources, limits, rate_bounds
 from confide.reports import html
 from confide.screening.corpus import default_policy, stored_rates
 from confide.training import odometer_run, train_on_corpus, training_facts, training_record
@@ -202,7 +202,7 @@ def _advise_on_pair(
             meter = replace(meter, folder=Path(new) / "odometer")
             odometer.prepare_odometer(meter.folder, meter.facts["corpus"])
         told = {**(prepared.labels or {}), "alpha": RATES_ALPHA, "judged": rates.judged}
-        spent = certify.with_current_bounds(meter.spent, told, meter.facts["corpus"])
+        spent = rate_bounds.with_current_bounds(meter.spent, told, meter.facts["corpus"])
     ready = functools.cache(lambda epsilon: replace(study, epsilon=epsilon).ready())
 
     def at(epsilon: float, rates: PolicyRates) -> dict[str, Any]:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from confide.release import file_sources
+from confide.release.file_sources import (
+    POINT_COUNT_BOUNDS,
+    BroughtSource,
+    ConstantSource,
+    DeclaredSource,
+    FileSource,
+    NoisedSource,
+    RawSource,
+    RedactedSource,
+    ScreenedSource,
+    Screening,
+    declare_interval,
+)
 from confide.screening.corpus import is_deduplicated_by_likeness
 from confide.training.odometer_run import OdometerRun
 from confide.training.training_facts import count_private_points, user_files_of_study
@@ -20,7 +32,7 @@ from crtlib.training.selective import SelectivePhase
 
 def collect_training_sources(
     study: CrtStudy, fitted: TrainedStudy, meter: OdometerRun
-) -> list[file_sources.FileSource]:
+) -> list[FileSource]:
     """What a finished training, with its vocabulary and all that is said of it, may know of the
     text: of each kind of steps that ran, and of what the model started from."""
     events = [e for e in fitted.run.events if isinstance(e, SampledGaussian)]
@@ -35,73 +47,122 @@ def collect_sources_of_steps(
     steps: Sequence[SampledGaussian],
     schedule: Sequence[Phase],
     private_updates: int,
-) -> list[file_sources.FileSource]:
-    """What a training with these private ``steps`` and this ``schedule`` may know of the text."""
-    how, facts, events = study.how, meter.facts, tuple(steps)
-    name = outputs.with_keyed_hashes(
-        facts["screening"], meter.salt
-    )  # a plain hash would tell of the text
-    screening = file_sources.Screening(name, facts["gamma"], facts["delta2"])
-    redacted: file_sources.FileSource = file_sources.RedactedSource("redacted text", screening)
-    raw = file_sources.RawSource("The weights were learned from raw text without noise")
-    read = raw if how.reads_raw else redacted
-    every: list[file_sources.FileSource] = [file_sources.ConstantSource("settings and sizes")]
+) -> list[FileSource]:
+    """What a training may know of the text, by all the ways that lead from the text to its files.
+
+    Args:
+        study: The training, with its method and its policies.
+        prepared: What it reads; only its counts are read here.
+        meter: Its entry in the odometer, with what was found of the text.
+        steps: The private steps that ran, as the ledger has them.
+        schedule: The phases that ran.
+        private_updates: How many private steps ran, with noise or without.
+
+    Returns:
+        The sources of which each file of the release is made; a certificate is their sum
+        (:func:`confide.release.source_fold.combine_sources`).
+
+    Guarantee:
+        What ran is charged, whatever a method says of itself. Test: ``tests/release/
+        test_false_certificates.py::test_what_ran_is_charged_whatever_a_method_says_of_itself``.
+    """
+    # A plain hash of the screening would tell of the text.
+    screening_name = outputs.with_keyed_hashes(meter.facts["screening"], meter.salt)
+    screening = Screening(screening_name, meter.facts["gamma"], meter.facts["delta2"])
+    return [
+        ConstantSource("settings and sizes"),
+        *_sources_of_private_steps(
+            study, prepared, meter, tuple(steps), private_updates, screening
+        ),
+        *_sources_of_a_choice(meter.facts["trials"]),
+        *(s for phase in schedule for s in _sources_of_phase(phase, study, screening)),
+        *map(BroughtSource, user_files_of_study(study)),
+        *([] if study.how.reads_raw else map(RawSource, _cross_message_clauses(study))),
+        *_sources_of_the_vocabulary(study, screening),
+        *meter.origin(),
+    ]
+
+
+def _source_of_reading(study: CrtStudy, screening: Screening) -> FileSource:
+    """What is learned without noise from all points, as the method reads them."""
+    if study.how.reads_raw:
+        return RawSource("The weights were learned from raw text without noise")
+    return RedactedSource("redacted text", screening)
+
+
+def _sources_of_private_steps(
+    study: CrtStudy,
+    prepared: PreparedData,
+    meter: OdometerRun,
+    events: tuple[SampledGaussian, ...],
+    private_updates: int,
+    screening: Screening,
+) -> Iterator[FileSource]:
+    """Noise, where each step had some, and the number of points that its size follows from."""
     if events and all(e.noise_multiplier for e in events):
-        seen, holds = None if how.reads_raw else screening, tuple(facts["holds"].items())
-        every.append(
-            file_sources.NoisedSource(
-                meter.run, facts["unit"], facts["relation"], events, seen, holds,
-                facts["hides_copies"],
-            )
-        )  # fmt: skip
-        count = count_private_points(study, prepared)
-        every.append(
-            file_sources.declare_interval(
-                "number of private points", count, file_sources.POINT_COUNT_BOUNDS
-            )
+        yield NoisedSource(
+            meter.run,
+            meter.facts["unit"],
+            meter.facts["relation"],
+            events,
+            None if study.how.reads_raw else screening,
+            tuple(meter.facts["holds"].items()),
+            meter.facts["hides_copies"],
         )
+        points = count_private_points(study, prepared)
+        yield declare_interval("number of private points", points, POINT_COUNT_BOUNDS)
     elif private_updates:
-        every.append(read)
-    if (trials := facts["trials"]) > 1:  # by what is held out, which no noise protects
-        among = ("this one", *(f"another, {k}" for k in range(1, trials)))
-        every.append(
-            file_sources.DeclaredSource("the choice among those compared", among[0], among)
-        )
-    for phase in schedule:  # what ran, whatever its method says of itself
-        if type(phase) not in (PublicPhase, PrivatePhase, SelectivePhase):
-            every.append(
-                file_sources.RawSource("A phase of another package: what it does is not known here")
-            )
-        elif "public" in phase.rates():
-            apart = phase.part == "public"
-            clean = phase.reads_flags or (apart and how.reads_redacted)
-            passed = file_sources.ScreenedSource("public steps", screening) if apart else redacted
-            every.append(redacted if clean else raw if how.reads_raw else passed)
-    every += map(file_sources.BroughtSource, user_files_of_study(study))
-    if not how.reads_raw:
-        every += map(file_sources.RawSource, _cross_message_clauses(study))
-    if study.conservative == "everything" and not study.brings_vocabulary:
-        every.append(file_sources.ConstantSource("a vocabulary of single bytes"))
-    elif not study.brings_vocabulary:  # what reads raw text has no rate of what screening let pass
-        let = file_sources.RawSource(
-            "The vocabulary was learned from what the policies let pass, unmeasured"
-        )
-        every.append(let if how.reads_raw else file_sources.ScreenedSource("vocabulary", screening))
-    return every + meter.origin()
+        yield _source_of_reading(study, screening)
 
 
-def _cross_message_clauses(study: CrtStudy) -> list[str]:
+def _sources_of_a_choice(trials: int) -> Iterator[FileSource]:
+    """Which of several trainings was taken: by what is held out, which no noise protects."""
+    if trials > 1:
+        choices = ("this one", *(f"another, {k}" for k in range(1, trials)))
+        yield DeclaredSource("the choice among those compared", choices[0], choices)
+
+
+def _sources_of_phase(phase: Phase, study: CrtStudy, screening: Screening) -> Iterator[FileSource]:
+    """What the public steps of a phase saw, by what ran and not by what its method says."""
+    if type(phase) not in (PublicPhase, PrivatePhase, SelectivePhase):
+        yield RawSource("A phase of another package: what it does is not known here")
+    elif "public" in phase.rates():
+        reads_public_part = phase.part == "public"
+        if phase.reads_flags or (reads_public_part and study.how.reads_redacted):
+            yield RedactedSource("redacted text", screening)
+        elif reads_public_part and not study.how.reads_raw:
+            yield ScreenedSource("public steps", screening)
+        else:
+            yield _source_of_reading(study, screening)
+
+
+def _sources_of_the_vocabulary(study: CrtStudy, screening: Screening) -> Iterator[FileSource]:
+    """Of a vocabulary that was learned here. What reads raw text has no rate of what screening let
+    pass."""
+    if study.brings_vocabulary:
+        return
+    if study.conservative == "everything":
+        yield ConstantSource("a vocabulary of single bytes")
+    elif study.how.reads_raw:
+        yield RawSource("The vocabulary was learned from what the policies let pass, unmeasured")
+    else:
+        yield ScreenedSource("vocabulary", screening)
+
+
+def _cross_message_clauses(study: CrtStudy) -> Iterator[str]:
     """Why one message may decide how others are read, a clause each: what no noise covers."""
-    screened = study.screening
-    clauses = (
-        (study.repeats_are_hidden and study.duplicates not in CERTIFIABLE_TREATMENTS,
-         "Second occurrences were left out of the private points too, so a found secret in a "
-         "repeated message decides how many points there are"),
-        (study.repeats_are_hidden and study.coin == "point" and study.gamma > 0,
-         "What was missed on purpose was drawn for each message by its name, so copies of one text "
-         "were read in two ways"),
-        (screened is not None and is_deduplicated_by_likeness(screened),
-         "What is a duplicate was decided by likeness, so one message may decide whether any "
-         "number of others is read"),
-    )  # fmt: skip
-    return [clause for applies, clause in clauses if applies]
+    if study.repeats_are_hidden and study.duplicates not in CERTIFIABLE_TREATMENTS:
+        yield (
+            "Second occurrences were left out of the private points too, so a found secret in a "
+            "repeated message decides how many points there are"
+        )
+    if study.repeats_are_hidden and study.coin == "point" and study.gamma > 0:
+        yield (
+            "What was missed on purpose was drawn for each message by its name, so copies of one "
+            "text were read in two ways"
+        )
+    if study.screening is not None and is_deduplicated_by_likeness(study.screening):
+        yield (
+            "What is a duplicate was decided by likeness, so one message may decide whether any "
+            "number of others is read"
+        )

@@ -24,7 +24,17 @@ import torch
 
 import crtlib
 from confide import spending
-from confide.release import certify, file_sources, gate, seal, source_fold
+from confide.release import (
+    certifiable_run,
+    certificate_parts,
+    composed_promise,
+    file_sources,
+    gate,
+    rate_bounds,
+    seal,
+    source_fold,
+    void_reasons,
+)
 from confide.training.odometer_run import OdometerRun
 from confide.training.record_sources import collect_sources_of_steps
 from confide.training.training_facts import (
@@ -97,24 +107,26 @@ def preview_promise(
     sources: Sequence[file_sources.FileSource],
     meter: OdometerRun,
     spent: spending.SpentBudget,
-) -> tuple[certify.ComposedPromise, list[str]]:
+) -> tuple[composed_promise.ComposedPromise, list[str]]:
     """What a certificate of a training would promise, and why it would be void: one with this
     ``content`` of its record, whose files know these ``sources``."""
     told = {**content, "searched": {"trials": meter.facts["trials"]}}
-    trained = certify.CertifiableRun(Path(), told, _promise_of_sources(sources, meter), spent)
+    trained = certifiable_run.CertifiableRun(
+        Path(), told, _promise_of_sources(sources, meter), spent
+    )
     promise = trained.promise()
-    return promise, certify.list_void_reasons(trained, promise, promise.missed()[0])
+    return promise, void_reasons.list_void_reasons(trained, promise, promise.missed()[0])
 
 
 def preview_certificate(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
     """The parts of the certificate that ``crtlib certify`` would make of a training now, at the end
     of it; the hash of its weights, which are not written yet, is missing."""
     content = build_record(trained, meter)
-    now = certify.CertifiableRun(
+    now = certifiable_run.CertifiableRun(
         Path(), content, _promise_of_sources(trained.sources, meter), meter.spent
     )
-    return certify.collect_certificate_parts(
-        certify.with_current_label_counts(now), name=trained.facts["name"], copies=()
+    return certificate_parts.collect_certificate_parts(
+        rate_bounds.with_current_label_counts(now), name=trained.facts["name"], copies=()
     )
 
 
@@ -134,7 +146,7 @@ def describe_conditions(
         "void": tuple(void),
         "assumed": fold.assumed,
         "treated_as_public": tuple(content["treated_as_public"]),
-        "declared": tuple(certify.declared_as_json(fold.declared)),
+        "declared": tuple(certificate_parts.declarations_as_json(fold.declared)),
     }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from confide import __main__ as cli
-from confide.release import certify
+from confide.release import evidence
 from confide.training import train_on_corpus
 from crtlib import outputs
 from crtlib.attacks import one_run_bound, run_audit
@@ -195,7 +195,7 @@ def test_a_claim_is_refuted_of_canaries_that_noise_never_touched(memorised, tmp_
     kept = run_audit.audit_training(open_, corpus, tmp_path / "high", claim=9.0, seed=0)
     assert not kept.refuted and kept.lines()[1].startswith("not refuted")
     with pytest.raises(ValueError, match="tests a claim"):
-        certify.read_evidence(open_, "", tmp_path / "audit" / "audit.json", None)
+        evidence.read_evidence(open_, "", tmp_path / "audit" / "audit.json", None)
 
 
 @pytest.mark.parametrize("method", ["crt", "jft", "selective", "dpsgd", "sgd"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from confide import odometer, odometer_lines, spending, text_registry
-from confide.release import certify, verify
+from confide.release import assumptions, certificate_parts, certify, verify
 from confide.reports import screening_page, sentences
 from confide.screening.corpus import ScreeningOptions
 from crtlib.text import corpora, jsonl
@@ -186,11 +186,11 @@ def test_the_conditions_of_earlier_runs_are_conditions_of_all(tmp_path, monkeypa
     )
     assert f"**It is assumed that {assumed}**" in said and assumed in words
     own = {(d["of"], d["value"], d["bits"]) for d in first["declared"]}
-    earlier = {(d["of"].removesuffix(certify.OF_AN_EARLIER_MODEL), d["value"], d["bits"])
+    earlier = {(d["of"].removesuffix(certificate_parts.OF_AN_EARLIER_MODEL), d["value"], d["bits"])
                for d in second["declared"] if "earlier" in d["of"]}  # fmt: skip
     assert own == earlier and len(own) == 3
     assert all(f"{name}, of an earlier model, {value}" in said for name, value, _ in own)
-    assert certify.EXACT_COUNTS_NOTE in second["treated_as_public"]
+    assert certificate_parts.EXACT_COUNTS_NOTE in second["treated_as_public"]
 
 
 def test_what_an_earlier_model_treats_as_known_is_known_to_all(tmp_path, monkeypatch):
@@ -225,13 +225,13 @@ def test_a_condition_of_another_text_says_so(tmp_path):
     spent = spending.SpentBudget(
         (odometer_lines.OdometerEntry(**line), odometer_lines.OdometerEntry(**line | same))
     )
-    assert certify.assumed_of_earlier(spent, "c" * 64) == [
+    assert assumptions.assume_of_earlier_models(spent, "c" * 64) == [
         "gpt, from which an earlier model started, had not read its text",
         "list:a was not made from the text of an earlier model that it screened",
         "gpt, from which an earlier model started, had not read this text",
         "list:a was not made from this text, which it screened for an earlier model",
     ]
-    known = certify.public_of_earlier(spent, ["the vocabulary"], "c" * 64)
+    known = certificate_parts.list_known_of_earlier_models(spent, ["the vocabulary"], "c" * 64)
     assert known == ["of an earlier model: the vocabulary"]
 
 

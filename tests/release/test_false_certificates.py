@@ -21,7 +21,15 @@ from hypothesis import strategies as st
 
 from confide import odometer, spending, text_registry
 from confide.labels import drawing, imports, judged_turns, label_tasks, registry
-from confide.release import certify, gate, seal, verify
+from confide.release import (
+    certifiable_run,
+    certificate_parts,
+    certify,
+    composed_promise,
+    gate,
+    seal,
+    verify,
+)
 from confide.reports import certificate_pages, model_card
 from confide.screening import corpus as screening
 from confide.training import odometer_run, train_on_corpus, training_facts, training_record
@@ -1002,8 +1010,8 @@ def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexit
     assert declared["value"] in card and f"{exact['test_ppl']:.4g}"[:4] not in card
     assert "Declared public" in (model / "m.html").read_text()
     assert (
-        certify.EXACT_COUNTS_NOTE in made["treated_as_public"]
-        and certify.EXACT_COUNTS_NOTE in (model / "m.html").read_text()
+        certificate_parts.EXACT_COUNTS_NOTE in made["treated_as_public"]
+        and certificate_parts.EXACT_COUNTS_NOTE in (model / "m.html").read_text()
     )
 
 
@@ -1044,8 +1052,8 @@ def test_counts_of_labels_are_named_wherever_they_stand(model):
     said = (model / "m" / "guarantee.txt").read_text()
     assert (
         "measured: " in said
-        and certify.EXACT_COUNTS_NOTE in said
-        and "labels" in certify.EXACT_COUNTS_NOTE
+        and certificate_parts.EXACT_COUNTS_NOTE in said
+        and "labels" in certificate_parts.EXACT_COUNTS_NOTE
     )
     for rate, named in ((MissRate.measured(6, 8), True), (MissRate(0.1), False)):
         text = str(Guarantee(1.0, 1e-3, "turn", "replace", "pld", gamma=rate, public="all else"))
@@ -1312,8 +1320,8 @@ def test_a_text_that_was_cut_in_another_way_counts_by_messages(tmp_path, run):
     for name, method, unit in (("flat", "dpsgd", "dialogue"), ("talks", "user_dpsgd", "user")):
         how = TINY | {"method": method, "unit": unit}
         trainings.train(tmp_path / name, out=tmp_path / f"m-{name}", **how)
-    made = certify.read_certifiable_run(tmp_path / "m-talks")
-    both = certify.compose_promise(made.own, made.spent, delta=1e-4)
+    made = certifiable_run.read_certifiable_run(tmp_path / "m-talks")
+    both = composed_promise.compose_promise(made.own, made.spent, delta=1e-4)
     assert made.spent.runs == 1 and both.groups == (1, 6)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from confide.labels import drawing, imports, label_tasks, registry
-from confide.release import certify
+from confide.release import certifiable_run, certify
 from confide.reports import screening_page as folders_of_screening
 from confide.screening import corpus as screening
 from confide.screening.corpus import ScreeningOptions
@@ -275,7 +275,7 @@ def test_messages_of_one_template_that_are_masked_together(tmp_path):
     )
     value = certify.write_certificate(tmp_path / "m", tmp_path / "c.html", copies=(1, 5))
     rows = {(r["who"], r["copies"]): r["at_most"] for r in value["right_guess"]}
-    promise = certify.read_certifiable_run(tmp_path / "m").promise()
+    promise = certifiable_run.read_certifiable_run(tmp_path / "m").promise()
     assert rows["user", 5] >= promise.right(5, 1.0, 0.0) > promise.right(5, promise.gamma, 0.0)
     assert rows["user", 1] == rows["random", 1] < rows["missed", 1]
     kept = replace(promise, moves_copies=False)  # as with --dedup none

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from confide import odometer_lines, text_registry
-from confide.release import certify
+from confide.release import certifiable_run, certificate_parts, certify
 from confide.training import train_on_corpus
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Turn
@@ -58,7 +58,9 @@ def test_a_rolling_export_of_people_without_a_name_composes(tmp_path):
     for text in months(tmp_path):
         train_on_corpus.train(text, out=tmp_path / text.stem, **SMALL)
     first, second = (
-        certify.collect_certificate_parts(certify.read_certifiable_run(tmp_path / name), copies=())
+        certificate_parts.collect_certificate_parts(
+            certifiable_run.read_certifiable_run(tmp_path / name), copies=()
+        )
         for name in ("january", "february")
     )
     assert second["verdict"] == "holds" and second["spent_before"]["runs"] == 1

@@ -14,7 +14,14 @@ import pytest
 from scipy import optimize, stats
 
 from confide import odometer_lines, spending
-from confide.release import certify, file_sources, source_fold
+from confide.release import (
+    certifiable_run,
+    certificate_parts,
+    certify,
+    composed_promise,
+    file_sources,
+    source_fold,
+)
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import round_up_to_figures
 from crtlib.screening import rates
@@ -148,12 +155,12 @@ def trained(relation="replace", lines=LINES, screenings=(S, T)):
     assert not fold.void
     fold = replace(fold, screening=fold.screening and "own")
     spent = replace(spending.sum_spending(lines), cut={"user": {ANOTHER}})
-    return certify.CertifiableRun(certify.Path("m"), record(), fold, spent)
+    return certifiable_run.CertifiableRun(certify.Path("m"), record(), fold, spent)
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_or_remove"])
 def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation):
-    made = certify.collect_certificate_parts(trained(relation), copies=())
+    made = certificate_parts.collect_certificate_parts(trained(relation), copies=())
     mu, alone = moved(OWN + BEFORE, relation), moved(OWN, relation)
     guarantee, before = made["guarantee"], made["spent_before"]
     whole, own = trained(relation).promise(), replace(trained(relation), spent=None).promise()
@@ -170,7 +177,7 @@ def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation)
     assert before["gamma"] == pytest.approx(GAMMA, rel=1e-12)
     assert before["delta2"] == pytest.approx(DELTA2, rel=1e-12)
     assert (before["runs"], before["unprotected"]) == (4, 1)
-    assert (guarantee["kind"], guarantee["relation"]) == (certify.BAYESIAN_KIND, relation)
+    assert (guarantee["kind"], guarantee["relation"]) == (composed_promise.BAYESIAN_KIND, relation)
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_or_remove"])
@@ -194,7 +201,7 @@ def test_right_guesses_and_values_are_for_replacing_whatever_the_relation(relati
     assert [p for p, _ in guesses] == [p for p, _ in values]
     assert all(close(got, one) for (_, got), (_, one) in zip(guesses, values, strict=True))
     if relation == "replace":  # else the certificate is void, and has no such rows
-        made = certify.collect_certificate_parts(trained(relation, lines), copies=copies)
+        made = certificate_parts.collect_certificate_parts(trained(relation, lines), copies=copies)
         printed = [(row["who"], row["copies"], row["at_most"]) for row in made["right_guess"]]
         assert printed == [(who, k, min(1.0, float(round_up_to_figures(p)))) for who, k, p in rows]
         printed = [(row["prior"], row["at_most"]) for row in made["value_guess"]]
@@ -206,7 +213,7 @@ def test_any_one_person_where_nothing_was_redacted():
     rows = made.promise().right_guesses((3,))
     assert [row[:2] for row in rows] == [("missed", 1), ("user", 3)]
     assert close(rows[0][2], (1 + distance(mu)) / 2) and close(rows[1][2], right(3, 1.0, 0.0, mu))
-    parts = certify.collect_certificate_parts(made, copies=())
+    parts = certificate_parts.collect_certificate_parts(made, copies=())
     assert parts["guarantee"]["kind"] == "dp"
     assert parts["guarantee"]["secret"] == parts["guarantee"]["missed"]
     assert close(made.promise().secret()[0], epsilon_of(DELTA, mu))
@@ -229,10 +236,12 @@ def test_the_average_over_the_draw_of_the_labels():
         rates=rates.PolicyRates(bounds[0], *bounds).to_json(), labels=told, unit="turn"
     )
     content["searched"] = {"trials": 1}
-    made = certify.CertifiableRun(certify.Path("m"), content, fold, spending.SpentBudget(()))
+    made = certifiable_run.CertifiableRun(
+        certify.Path("m"), content, fold, spending.SpentBudget(())
+    )
     rows = {
         row["who"]: row["at_most"]
-        for row in certify.collect_certificate_parts(made, copies=())["right_guess"]
+        for row in certificate_parts.collect_certificate_parts(made, copies=())["right_guess"]
     }
     mu = moved([(25.0, 1, 1)])
     mean = [judged * (k + 1) / (n + 1) for k, n in (trace, public)]

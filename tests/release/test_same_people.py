@@ -5,7 +5,7 @@ import json
 import pytest
 
 from confide import spending, text_registry
-from confide.release import certify
+from confide.release import certifiable_run, certificate_parts
 from confide.reports import screening_page
 from confide.screening.corpus import ScreeningOptions
 from confide.training import train_on_corpus
@@ -68,10 +68,10 @@ def test_a_second_speaker_makes_nobody_the_same(tmp_path):
     january, february = months(tmp_path)
     for text in (january, february):
         train_on_corpus.train(text, out=tmp_path / text.stem, **SMALL)
-    trained = certify.read_certifiable_run(tmp_path / "february")
+    trained = certifiable_run.read_certifiable_run(tmp_path / "february")
     assert trained.spent.runs == 1
     assert max(trained.promise().groups) == trained.own.holds["turn"] > 10
-    value = certify.collect_certificate_parts(trained)
+    value = certificate_parts.collect_certificate_parts(trained)
     assert value["right_guess"][0]["at_most"] > 0.99
 
 

@@ -5,7 +5,7 @@ import random
 
 from confide import text_registry
 from confide.labels import drawing, imports, label_tasks, registry
-from confide.release import certify
+from confide.release import certifiable_run, certificate_parts, certify
 from confide.reports import screening_page, sentences
 from confide.screening.corpus import ScreeningOptions
 from confide.training import train_on_corpus
@@ -73,8 +73,8 @@ def test_an_export_that_has_each_long_message_twice_is_known(tmp_path):
     assert found and found["message"] == 60
     for text in texts:
         train_on_corpus.train(text, out=tmp_path / text.stem, **SMALL)
-    trained = certify.read_certifiable_run(tmp_path / "february")
-    value = certify.collect_certificate_parts(trained)
+    trained = certifiable_run.read_certifiable_run(tmp_path / "february")
+    value = certificate_parts.collect_certificate_parts(trained)
     assert value["spent_before"]["runs"] == 1
 
 

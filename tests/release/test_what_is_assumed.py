@@ -6,7 +6,19 @@ import re
 
 import pytest
 
-from confide.release import certify, file_sources, gate, limits, seal, source_fold, verify
+from confide.release import (
+    assumptions,
+    certifiable_run,
+    certificate_parts,
+    certify,
+    evidence,
+    file_sources,
+    gate,
+    limits,
+    seal,
+    source_fold,
+    verify,
+)
 from confide.reports import bands, certificate_pages, model_card
 from confide.training import train_on_corpus
 from crtlib.accounting import guess_bounds
@@ -137,7 +149,9 @@ def test_a_plan_of_a_list_or_of_a_file_says_it_too(tmp_path, run):
         assert run("protect", text, *words)[0] == 0
         words = ["--plan", plan, "--epochs", 1, "--width", 2, "--out", out]
         assert run("train", text, *words)[0] == 0
-        value = certify.collect_certificate_parts(certify.read_certifiable_run(out), copies=())
+        value = certificate_parts.collect_certificate_parts(
+            certifiable_run.read_certifiable_run(out), copies=()
+        )
         assert value["assumed"] == [f"{said} was not made from this text"]
 
 
@@ -151,7 +165,7 @@ def test_a_certificate_that_says_less_than_its_files_is_refused(tmp_path):
     value, _ = certified(tmp_path / "m", tmp_path / "m.html")
     sources = gate.read_release(tmp_path / "m").sources
     assert file_sources.BroughtSource("regex:r.toml") in sources
-    key = certify.read_certifiable_run(tmp_path / "m").key
+    key = certifiable_run.read_certifiable_run(tmp_path / "m").key
     less = {n: v for n, v in value.items() if n not in certificate_pages.UNSEALED_FIELDS} | {
         "assumed": []
     }
@@ -192,21 +206,21 @@ def test_counts_of_a_report_are_declared_with_their_bits(tmp_path, run):
     told = value["evidence"]["report"]
     added = value["declared"][len(bare["declared"]) :]
     assert [(d["of"], d["value"]) for d in added] == [
-        (certify.REPORT_COUNTS[name], told[name]) for name in ("completed", "unique")
+        (evidence.REPORT_COUNTS[name], told[name]) for name in ("completed", "unique")
     ]
     assert all(d["bits"] == pytest.approx(9.85, abs=0.01) for d in added)
     both = [sum(to_decimal(d["bits"]) for d in one["declared"]) for one in (bare, value)]
     assert (
         both[1] > both[0] + 19 and f"(together at most {round_up_to_figures(both[1])} bits" in page
     )
-    assert f"{certify.REPORT_COUNTS['completed']}, {told['completed']}" in page
+    assert f"{evidence.REPORT_COUNTS['completed']}, {told['completed']}" in page
     assert verify.find_certificate_fault(tmp_path / "m", value) is None
     assert certify.verify_certificate(tmp_path / "m", tmp_path / "c.html")[0] is None
     hidden = {n: v for n, v in value.items() if n not in certificate_pages.UNSEALED_FIELDS}
     hidden = certificate_pages.assemble_certificate(
         hidden | {"declared": bare["declared"]}, issued=value["issued"]
     )
-    hidden = seal.sign_value(hidden, certify.read_certifiable_run(tmp_path / "m").key)
+    hidden = seal.sign_value(hidden, certifiable_run.read_certifiable_run(tmp_path / "m").key)
     assert "declared public" in verify.find_certificate_fault(tmp_path / "m", hidden)
 
 
@@ -221,10 +235,12 @@ def test_a_model_from_outside_is_assumed_to_read_each_text_alone():
     bases = ("base had not read this text", "list:a.txt was not made from this text")
     said = ["base reads each text alone, as was tried on random texts"]
     noised = source_fold.FilesPromise("dp", events=(event,), assumed=bases)
-    assert certify.assumed_of_outside(noised) == said
-    assert not certify.assumed_of_outside(source_fold.FilesPromise("none", assumed=bases))
+    assert assumptions.assume_of_models_from_outside(noised) == said
+    assert not assumptions.assume_of_models_from_outside(
+        source_fold.FilesPromise("none", assumed=bases)
+    )
     own = source_fold.FilesPromise("dp", events=(event,), assumed=bases[1:])
-    assert not certify.assumed_of_outside(own)
+    assert not assumptions.assume_of_models_from_outside(own)
 
 
 # --------------------------------------------------------------------------- earlier texts, labels

@@ -13,7 +13,19 @@ import pytest
 from confide import __main__ as cli
 from confide import odometer, odometer_lines, spending
 from confide.labels import adjudication, drawing, imports, judged_turns, label_tasks
-from confide.release import certify, file_sources, gate, seal, source_fold, verify
+from confide.release import (
+    certifiable_run,
+    certificate_parts,
+    certify,
+    composed_promise,
+    file_sources,
+    gate,
+    rate_bounds,
+    seal,
+    source_fold,
+    verify,
+    void_reasons,
+)
 from confide.reports import certificate_pages, sentences
 from confide.screening import corpus as screening
 from confide.training import odometer_run, train_on_corpus, training_facts, training_record
@@ -127,9 +139,9 @@ def test_known_noise_makes_it_void_and_the_next_run_says_so(runs, tmp_path):
 def test_it_says_how_many_processes_trained_together(runs, tmp_path):
     alone = value(runs, "one")
     assert "processes" not in alone["mechanism"]
-    trained = certify.read_certifiable_run(runs / "one")
+    trained = certifiable_run.read_certifiable_run(runs / "one")
     two = replace(trained, record={**trained.record, "processes": 2})
-    parts = certify.collect_certificate_parts(two, copies=(2,))
+    parts = certificate_parts.collect_certificate_parts(two, copies=(2,))
     assert parts["mechanism"] == alone["mechanism"] | {"processes": 2}
     assert parts["guarantee"] == alone["guarantee"]  # nothing else
 
@@ -146,8 +158,8 @@ def test_what_started_from_an_unprotected_model_of_the_same_text_is_void(runs, t
         last = odometer.add_later_entry(home, line, run=name, base=base)
         assert last.run == name
         spent = spending.sum_spending(odometer.read_entries(home), run=name)
-        parts = certify.collect_certificate_parts(
-            replace(certify.read_certifiable_run(runs / "one"), spent=spent), copies=()
+        parts = certificate_parts.collect_certificate_parts(
+            replace(certifiable_run.read_certifiable_run(runs / "one"), spent=spent), copies=()
         )
         heirs = int(base is None)  # "from it", by then, which counts as the unprotected model does
         assert parts["spent_before"]["unprotected"] == 1 + heirs
@@ -319,9 +331,9 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
             assert rows["other"] == pytest.approx(exact, rel=5e-3)
             assert 0.5 < rows["other"] < rows["random"]
             assert verify.find_certificate_fault(tmp_path / name, made, made["public_key"]) is None
-            done = certify.read_certifiable_run(tmp_path / name)
-            own = certify.compose_promise(done.own, done.spent, delta=done.record["delta"])
-            assert certify.average_rates(own, done.record)
+            done = certifiable_run.read_certifiable_run(tmp_path / name)
+            own = composed_promise.compose_promise(done.own, done.spent, delta=done.record["delta"])
+            assert certificate_parts.average_rates(own, done.record)
             for path, new in (
                 ("rates.trace.count", 0),
                 ("labels.drawn", "given"),
@@ -329,14 +341,14 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
             ):
                 other = copy.deepcopy(dict(done.record))
                 put(path, new)(other)
-                assert certify.average_rates(own, other) is None
+                assert certificate_parts.average_rates(own, other) is None
             often = copy.deepcopy(dict(done.record))  # so many pairs that the charge passes 1
             often["labels"]["judged"] = 10**6
             for row in (often["rates"][name] for name in RATES.values()):
-                row["upper"] = certify._recompute_bound(row, often["labels"])
+                row["upper"] = rate_bounds.recompute_bound(row, often["labels"])
             bounds = {f: often["rates"][n]["upper"] for f, n in RATES.items()}
             charged = replace(own, fold=replace(own.fold, **bounds), **bounds)
-            assert certify.average_rates(charged, often) is None
+            assert certificate_parts.average_rates(charged, often) is None
             for change in (
                 {"rates.trace.count": 0},
                 {"labels.drawn": "given"},
@@ -468,7 +480,7 @@ def alone(relation="replace", screening=SCREENING):
 
 
 def promised(own, spent=None):
-    return certify.compose_promise(own, spent, delta=1e-6)
+    return composed_promise.compose_promise(own, spent, delta=1e-6)
 
 
 def earlier(**changes):
@@ -500,7 +512,7 @@ def test_the_worked_example():
 def test_a_search_costs_what_its_trainings_cost_together():
     """F8: "somewhat larger" was printed of a price of 3.6 times, or of 77."""
     own, price = alone(), ledger.epsilon([STEP] * 10, delta=1e-6, **REPLACE)
-    ten = certify.compose_promise(own, None, delta=1e-6, trials=10).missed()[0]
+    ten = composed_promise.compose_promise(own, None, delta=1e-6, trials=10).missed()[0]
     assert ten == pytest.approx(price, rel=1e-3) and ten > 3 * promised(own).missed()[0]
 
 
@@ -527,23 +539,25 @@ def test_an_earlier_run_with_public_points_leaves_no_promise_for_each_point():
 def test_each_reason_makes_it_void(change, says, tmp_path):
     record = {"protects_all": True, "oracle_on_real_text": False,
               "rates": {"public": {"how": "one_per_cluster", "upper": 0.01}}}  # fmt: skip
-    plain = certify.CertifiableRun(tmp_path, record, alone(), spending.SpentBudget(()))
+    plain = certifiable_run.CertifiableRun(tmp_path, record, alone(), spending.SpentBudget(()))
     own = promised(alone())
-    assert certify.list_void_reasons(plain, own, 1.0) == []
-    why = certify.list_void_reasons(replace(plain, record=record | change), own, 1.0)
+    assert void_reasons.list_void_reasons(plain, own, 1.0) == []
+    why = void_reasons.list_void_reasons(replace(plain, record=record | change), own, 1.0)
     assert len(why) == 1 and says in why[0]
-    assert certify.list_void_reasons(plain, own, float("inf")) == [
+    assert void_reasons.list_void_reasons(plain, own, float("inf")) == [
         "The accountant shows no epsilon."
     ]
-    assert "Delta is 1" in " ".join(certify.list_void_reasons(plain, replace(own, delta2=1.0), 1.0))
+    assert "Delta is 1" in " ".join(
+        void_reasons.list_void_reasons(plain, replace(own, delta2=1.0), 1.0)
+    )
     assert (
-        certify.list_void_reasons(
+        void_reasons.list_void_reasons(
             replace(plain, own=source_fold.FilesPromise("none")), own, float("inf")
         )
         == []
     )
     bare = replace(plain, spent=spending.SpentBudget((), bare=True))
-    assert "without protection" in " ".join(certify.list_void_reasons(bare, own, 1.0))
+    assert "without protection" in " ".join(void_reasons.list_void_reasons(bare, own, 1.0))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,157 @@
+"""A finished training as a certificate reads it: its record, the promise of its files, and what
+was spent before it on the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from confide import odometer, odometer_lines, spending, text_registry
+from confide.release import gate, seal, source_fold
+from confide.release.composed_promise import ComposedPromise, compose_promise
+from confide.release.source_fold import FilesPromise
+from crtlib import files, outputs
+from crtlib.files import StrPath
+
+RECORD_FILE = "record.json"
+
+
+UNCOUNTED_REPEATS_NOTE = "which counted no trace of a secret whose message stands twice"
+
+
+class TrainingRecord(BaseModel):
+    """``record.json``, as far as a certificate reads it; what stands deeper the signature holds."""
+
+    model_config = ConfigDict(strict=True)
+    schema_: Literal["crtlib/run/2"] = Field(alias="schema")
+    key: str
+    software: dict[str, str]
+    model: dict[str, Any]
+    corpus: dict[str, Any]
+    unit: Literal["turn", "dialogue", "user"]
+    method: dict[str, str]
+    protects_all: bool
+    accountant: str
+    delta: float
+    randomness: Literal["operating_system", "seed"]
+    phases: list[dict[str, Any]]
+    rates: dict[str, dict[str, Any]]
+    labels: dict[str, Any] | None
+    policies: dict[str, dict[str, Any]]
+    oracle_on_real_text: bool
+    treated_as_public: list[str]
+    searched: dict[str, Any]
+    canaries: dict[str, Any]
+    odometer: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CertifiableRun:
+    """The folder of a training, its record, the promise of its files alone, and what was spent
+    before it on the same text. ``problems``: what voids it. ``spent`` is None where the odometer
+    cannot be read; ``key`` is that beside it."""
+
+    folder: Path
+    record: Mapping[str, Any]
+    own: FilesPromise
+    spent: spending.SpentBudget | None
+    problems: tuple[str, ...] = ()
+    key: Ed25519PrivateKey | None = None
+
+    def promise(self) -> ComposedPromise:
+        """What its files promise together with what was spent before."""
+        terms = self.record
+        return compose_promise(
+            self.own, self.spent, delta=terms["delta"], accountant=terms["accountant"],
+            trials=terms["searched"]["trials"],
+            law=odometer_lines.draw_law(terms.get("labels")),
+        )  # fmt: skip
+
+
+def read_certifiable_run(
+    run: StrPath,
+    *,
+    place: StrPath | None = None,
+    replaced: Sequence[Path] = (),
+) -> CertifiableRun:
+    """The training in the folder ``run``, with its record in ``run.work``, beside it; its odometer
+    is in ``place``, or where the record says. The files that are ``replaced`` now are no change of
+    the release; what one who was killed left beside them is removed. Raises ``ValueError`` where
+    there is no record, or it was changed after it was signed."""
+    folder = Path(run)
+    choices = [folder / RECORD_FILE, folder.with_name(folder.name + ".work") / RECORD_FILE]
+    path = next((p for p in choices if p.is_file()), None)
+    if path is None:
+        raise ValueError(f"{folder}: holds no {RECORD_FILE}; it was not made by 'crtlib train'")
+    record = seal.read_signed(path)
+    try:
+        TrainingRecord.model_validate(record)
+        bytes.fromhex(record["key"])
+    except (ValidationError, ValueError):
+        raise ValueError(f"{path}: is damaged, or of another version of crtlib") from None
+    ours, public = record["odometer"], str(record["public_key"])
+    own, problems = FilesPromise("none"), []
+    mine = {p.resolve() for p in replaced}
+    for written in mine:
+        files.remove_stale_parts(written)
+    try:
+        released = gate.read_release(folder)
+        altered = [n for n in released.altered if folder.resolve() / n not in mine]
+        own = source_fold.combine_sources(released.sources, altered)
+        if own.screening == outputs.with_keyed_hashes(
+            ours["screening"], bytes.fromhex(record["key"])
+        ):
+            own = replace(own, screening=ours["screening"])  # as the odometer calls it
+        if (released.run, released.key) != (ours["run"], public):
+            problems.append("The files are of another run than the record.")
+    except ValueError as error:
+        problems.append(f"What was released is not known ({str(error).rpartition('/')[2]}).")
+    home = Path(place) if place is not None else Path(ours["folder"])
+    corpus, registry = (
+        record["corpus"]["sha256"],
+        text_registry.Registry(text_registry.registry_home()),
+    )
+    spent = key = None
+    try:
+        entries = odometer.read_entries(home)
+        odometer.check_odometer_corpus(home, entries, corpus)
+        if ours["entry"] not in {e.entry for e in entries}:
+            raise ValueError("odometer: the entries of this run are missing")
+        known = spending.read_history(home, registry, ours["run"])
+        spent = known.spent(ours["run"])
+        if set(ours.get("before", "").split()) - {e.run for e in known.entries}:
+            problems.append("Earlier runs that were known when it was trained are not known here.")
+        lines = [e for e in (*registry.entries(), *entries) if e.run == ours["run"]]
+        problems += _check_odometer_lines(lines, own, record)
+        key = seal.ensure_signing_key(home) if (home / seal.SIGNING_KEY_FILE).is_file() else None
+        if key is None or key.public_key().public_bytes_raw().hex() != public:
+            problems.append("The record is not signed by the key beside the odometer.")
+    except (ValueError, OSError) as error:
+        text = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
+        problems.append(f"What was spent before is not known ({text.replace(f'{home} ', '')}).")
+    return CertifiableRun(folder, record, own, spent, tuple(problems), key)
+
+
+def _check_odometer_lines(
+    lines: Sequence[odometer_lines.OdometerEntry], own: FilesPromise, record: Mapping[str, Any]
+) -> list[str]:
+    """Where the last of the lines of a run, or the model in any, is another than the files and the
+    record say."""
+    line, one = lines[-1], record["model"]["sha256"]
+    if line.leaves_out_repeats and own.kind != "none":
+        return [f"It was trained by crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}: train it again."]
+    other = [e.model for e in lines if e.state == "finished" and e.model != one]
+    same: list[tuple[str, Any, Any]] = [("model", [line.model, *other], [one])]
+    same += [("trials", line.trials, record["searched"]["trials"])]
+    if own.events and line.events is not None:
+        same += [("events", line.events, own.events), ("unit", line.unit, own.unit),
+                 ("relation", line.relation, own.relation),
+                 ("trace rate", line.gamma, own.gamma)]  # fmt: skip
+        same += [("public rate", line.delta2, own.delta2)] if own.delta2 else []
+    return [f"The odometer has other {name} of this run." for name, a, b in same if a != b]

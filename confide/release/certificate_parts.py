@@ -1,0 +1,211 @@
+"""The parts of a certificate, each from the record, the sources of the files and what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from confide import spending
+from confide.release import file_sources
+from confide.release.assumptions import (
+    assume_of_earlier_models,
+    assume_of_earlier_texts,
+    assume_of_labels,
+    assume_of_models_from_outside,
+)
+from confide.release.certifiable_run import CertifiableRun
+from confide.release.composed_promise import (
+    BAYESIAN_KIND,
+    ComposedPromise,
+    FloatPair,
+    pair_as_json,
+)
+from confide.release.evidence import declare_report_counts
+from confide.release.limits import judge_limits
+from confide.release.rate_bounds import recompute_bound
+from confide.release.void_reasons import list_void_reasons
+from crtlib import outputs
+from crtlib.intervals import exchangeable_rate, round_up_to_figures
+
+COPY_COUNTS = (5, 20)
+
+
+FLOATING_POINT_NOTE = "noise in floating point; attacks on its gaps are outside of the proof"
+CUT_THREADS_NOTE = (
+    "a thread of several people as a whole, where it was cut into what each of them said"
+)
+NOT_PROMISED = (
+    "that a secret stays unknown which the rest of the text, or the world, gives away",
+    "anything about what nobody labelled as a secret",
+    "protection from who has the text, the records of this training or its other models",
+    "anything across other versions of this text",
+    "safety from attacks on floating-point noise",
+    "that who signed told the truth: the signature shows edits by others",
+)
+
+EXACT_COUNTS_NOTE = (
+    "dates, exact numbers of messages, conversations, people, public points and labels, and how "
+    "far two readers agree, where they stand here or in another file of the release"
+)
+OF_AN_EARLIER_MODEL = ", of an earlier model"
+"""What ends the name of a value that was declared of one."""
+REMOVAL_RELATION_NOTE = (
+    "that epsilon for exchanging a secret: as in the paper, it is for leaving a message out"
+)
+
+
+def collect_certificate_parts(
+    trained: CertifiableRun,
+    *,
+    name: str | None = None,
+    copies: Sequence[int] = COPY_COUNTS,
+    evidence: Mapping[str, Any] | None = None,
+    require: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The parts of a certificate (:func:`confide.reports.certificate_pages.assemble_certificate`
+    seals them).
+
+    Args:
+        trained: The training, with its record and what was spent before it.
+        name: Of the model; that of its folder if None.
+        copies: In how many messages of one person a secret may stand: a row of guesses for each.
+        evidence: What an audit and a report say (:func:`confide.release.evidence.read_evidence`).
+        require: Limits that the certificate is held to.
+
+    Returns:
+        The parts, as JSON has them. Every number that people read is made here or in
+        :class:`ComposedPromise`; pages and cards render it.
+
+    Guarantee:
+        All files say one number. Test: ``tests/release/test_one_number.py``.
+    """
+    record, spent = trained.record, trained.spent or spending.SpentBudget(())
+    promise, key = trained.promise(), bytes.fromhex(record["key"])
+    void_because = list_void_reasons(trained, promise, promise.missed()[0])
+    verdict = "void" if void_because else "none" if trained.own.kind == "none" else "holds"
+    guesses: dict[str, Any] = {"right_guess": [], "value_guess": []}
+    if verdict == "holds":
+        guesses = promise.guesses(copies, average_rates(promise, record))
+    rests_on_labels = promise.kind == BAYESIAN_KIND
+    content = {
+        "software": record["software"],
+        "verdict": verdict,
+        "void_because": void_because,
+        "model": {"name": name or trained.folder.resolve().name, **record["model"]},
+        "corpus": outputs.with_keyed_hashes(record["corpus"], key),
+        "unit": record["unit"],
+        "method": record["method"],
+        "guarantee": promise.guarantee(),
+        **guesses,
+        "mechanism": {
+            "phases": record["phases"],
+            "randomness": record["randomness"],
+            "floating_point": FLOATING_POINT_NOTE,
+            **({"processes": record["processes"]} if "processes" in record else {}),
+        },
+        "rates": record["rates"],
+        "labels": outputs.with_keyed_hashes(record["labels"] if rests_on_labels else None, key),
+        "policies": outputs.with_keyed_hashes(record["policies"], key),
+        "treated_as_public": _list_treated_as_public(record, spent, promise),
+        "declared": [
+            *declarations_as_json((*trained.own.declared, *declare_report_counts(evidence))),
+            *declare_of_earlier_models(spent),
+        ],
+        "assumed": [
+            *trained.own.assumed,
+            *assume_of_models_from_outside(trained.own),
+            *assume_of_earlier_models(spent, record["corpus"]["sha256"]),
+            *assume_of_earlier_texts(spent.private, record["corpus"]["sha256"]),
+            *(assume_of_labels(record) if rests_on_labels else ()),
+        ],
+        "searched": {"trials": record["searched"]["trials"], "charged": True},
+        "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
+        "spent_before": _describe_spending(trained, spent, promise, key),
+        "not_promised": [
+            *NOT_PROMISED,
+            *([CUT_THREADS_NOTE] if record["unit"] == "dialogue" else []),
+            *([REMOVAL_RELATION_NOTE] if trained.own.relation == "add_or_remove" else []),
+        ],
+        "evidence": dict(evidence or {}),
+    }
+    return content | ({"limits": judge_limits(content, require)} if require else {})
+
+
+def _list_treated_as_public(
+    record: Mapping[str, Any], spent: spending.SpentBudget, promise: ComposedPromise
+) -> list[str]:
+    """What the promise takes to be known, of this model and of the earlier ones."""
+    known = [*record["treated_as_public"], EXACT_COUNTS_NOTE]
+    known += list_known_of_earlier_models(spent, known, record["corpus"]["sha256"])
+    if max(promise.groups, default=1) > 1:
+        known.append(f"how many messages one {record['unit']} holds")
+    return known
+
+
+def _describe_spending(
+    trained: CertifiableRun, spent: spending.SpentBudget, promise: ComposedPromise, key: bytes
+) -> dict[str, Any]:
+    """What the runs before this one spent; ``alone`` is the promise of this model with those that
+    it started from. A line's own hash tells of the text to who knows the rest of it, so it leaves
+    keyed."""
+    alone = replace(trained, spent=spent.of_ancestors()).promise()
+    return {
+        "alone": pair_as_json(alone.secret()),
+        "unprotected": spent.unprotected,
+        "runs": spent.runs,
+        "elsewhere": len(spent.elsewhere),
+        "struck": spent.left,
+        "forgotten": int(trained.record["odometer"].get("forgotten", 0)),
+        "gamma": promise.gamma,
+        "delta2": promise.delta2,
+        "entries": outputs.with_keyed_hashes([e.entry for e in spent.entries], key),
+    }
+
+
+def declarations_as_json(every: Iterable[file_sources.DeclaredSource]) -> list[dict[str, Any]]:
+    """Values that are declared public, as a certificate has them."""
+    return [
+        {"of": d.of, "value": d.value, "bits": float(round_up_to_figures(d.bits))} for d in every
+    ]
+
+
+def declare_of_earlier_models(spent: spending.SpentBudget) -> list[dict[str, Any]]:
+    """What was declared public of the earlier models that the promise covers: it counts for each,
+    also where two have one value."""
+    every = (row for e in spent.private for row in e.declared)
+    return [{**row, "of": row["of"] + OF_AN_EARLIER_MODEL} for row in every]
+
+
+def list_known_of_earlier_models(
+    spent: spending.SpentBudget, own: Sequence[str], corpus: str
+) -> list[str]:
+    """What the earlier models that the promise covers treated as known, but for what its ``own``
+    model does on the same text."""
+    return list(dict.fromkeys(
+        f"of an earlier model: {fact}"
+        for e in spent.private
+        for fact in e.treated_as_public
+        if fact not in own or e.corpus != corpus
+    ))  # fmt: skip
+
+
+def average_rates(own: ComposedPromise, record: Mapping[str, Any]) -> FloatPair | None:
+    """The trace and the public rate on average over the draw of the labels
+    (:func:`crtlib.intervals.exchangeable_rate`); None where nobody drew them, all were read or
+    chosen from, an earlier search adds to the rates of this one, its bounds are not of its counts,
+    turns were read twice, or a rate is charged up to 1, which would void what the others
+    promise."""
+    labels = record["labels"] or {}
+    trace, public = (record["rates"][name] for name in ("trace", "public"))
+    alone = own.gamma == own.fold.gamma == trace["upper"] and own.delta2 == own.fold.delta2
+    counted = all(recompute_bound(row, labels) == row["upper"] for row in (trace, public))
+    alone &= counted and "again" not in trace  # no turn was read twice
+    if labels.get("drawn") != "at_random" or not labels.get("others") or not alone:
+        return None
+    means = [
+        exchangeable_rate(row["count"], row["of"], judged=labels["judged"])
+        for row in (trace, public)
+    ]
+    pair = means[0], means[1] if own.delta2 else 0.0
+    return None if 1.0 in pair else pair

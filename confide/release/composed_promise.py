@@ -1,0 +1,233 @@
+"""What a training and those before it promise together: the fold over the files' sources, composed
+with the events and the rates of earlier runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from confide import spending
+from confide.release import source_fold
+from confide.release.source_fold import FilesPromise
+from crtlib.accounting import confidentiality, guess_bounds, ledger
+from crtlib.accounting.accountants import PrivacyProfile
+from crtlib.accounting.events import SampledGaussian
+from crtlib.intervals import round_up_to_figures
+
+BAYESIAN_KIND, SECRET_PLAN_KIND = "bayesian_confidentiality", "secret_protection"
+
+
+FloatPair = tuple[float, float]
+"""Epsilon and delta; or two rates, or a prior and a chance."""
+
+
+GUESS_PRIORS = (1e-6, 1e-3)
+PROFILE_EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
+PROFILE_DELTAS = tuple(10.0**-k for k in range(4, 13))
+
+
+def round_bound_up(value: float) -> float | str:
+    """A bound as the certificate writes it: three figures, rounded upwards."""
+    return "inf" if math.isinf(value) else float(round_up_to_figures(value))
+
+
+@dataclass(frozen=True)
+class ComposedPromise:
+    """All that composes to a guarantee: what the files say, the events of this run and of those
+    before, how many of their points one unit holds, and the rates of all their screenings
+    together."""
+
+    fold: FilesPromise
+    events: tuple[SampledGaussian, ...]
+    groups: tuple[int, ...]
+    gamma: float
+    delta2: float
+    accountant: str
+    delta: float
+    moves_copies: bool = True
+    """Whether several messages that are masked together may become copies of each other."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether noise that an accountant knows protects each point."""
+        return self.fold.kind not in ("none", SECRET_PLAN_KIND)
+
+    @property
+    def kind(self) -> str:
+        """What is promised; an earlier run may leave less than the files say."""
+        return (
+            source_fold.classify_promise(self.gamma, self.delta2)
+            if self.bounded
+            else self.fold.kind
+        )
+
+    @property
+    def curve(self) -> PrivacyProfile:
+        """The profile of a secret that is in clear."""
+        return ledger.privacy_profile(self.events, self.accountant, self.fold.relation, self.groups)
+
+    def missed(self) -> FloatPair:
+        """(epsilon, delta) of one that the search passed over."""
+        return (self.curve(self.delta), self.delta) if self.bounded else (math.inf, 1.0)
+
+    def secret(self) -> FloatPair:
+        """(epsilon, delta) of one drawn at random (Theorem 8.3, delta2 added in full)."""
+        if self.kind != BAYESIAN_KIND:
+            return self.missed()
+        delta = min(1.0, self.delta + self.delta2)
+        return confidentiality.amplified_epsilon(
+            self.curve, delta=self.delta, gamma=self.gamma
+        ), delta
+
+    def right(self, copies: int, trace_rate: float, public_rate: float) -> float:
+        """How often a guess is right, whether a secret in so many messages stood there or was
+        blacked out: for replacement, whatever the relation of the epsilon."""
+        gained = guess_bounds.guess_advantage(
+            self.events, copies=copies, trace_rate=trace_rate, public_rate=public_rate,
+            neighbouring_relation="replace", group=self.groups,
+        )  # fmt: skip
+        return guess_bounds.right_guess_rate(gained)
+
+    def right_guesses(
+        self, copies: Sequence[int], average: FloatPair | None = None
+    ) -> list[tuple[str, int, float]]:
+        """About whom, in how many messages, and how often a guess is right: the rows of a
+        certificate, unrounded. A plan has none.
+
+        Guarantee:
+            Of a person, or a value, in k messages each of these may change a private point though
+            none leaves a trace alone: masked, they may be copies of each other. So where copies are
+            hidden no trace rate is counted on for k > 1. Test:
+            ``tests/release/test_repeated_messages.py::test_messages_of_one_template_that_are_masked_together``.
+        """
+        if not self.bounded:
+            return []
+        bayes = self.kind == BAYESIAN_KIND
+        gamma, delta2 = (self.gamma, self.delta2) if bayes else (1.0, self.delta2)
+        rows = [("missed", 1, self.right(1, 1.0, 0.0))]
+        if bayes:
+            rows.insert(0, ("random", 1, self.right(1, gamma, delta2)))
+            rows += [("other", 1, self.right(1, *average))] if average else []
+        if delta2 > 0:
+            rows.append(("public", 1, 1.0))
+        together = 1.0 if self.moves_copies else gamma
+        return rows + [
+            ("user", k, self.right(k, gamma if k == 1 else together, delta2)) for k in copies
+        ]
+
+    def value_guesses(self) -> list[FloatPair]:
+        """Priors, and chances to name a value: a prior is that among the values which the policies
+        would treat alike (:func:`crtlib.accounting.guess_bounds.value_guess_rate`). One in place of
+        another is replacement, whatever the relation of the epsilon; a plan says it itself.
+
+        Guarantee:
+            Whether a value is learned with noise depends on it, so a chance among all values may
+            be smaller than that which is promised of. Test:
+            ``tests/release/test_what_is_assumed.py::test_the_chance_of_a_value_is_among_those_that_are_treated_alike``.
+        """
+        if plan := self.fold.plan:
+            return list(plan.guesses)
+        epsilon = ledger.privacy_profile(self.events, self.accountant, "replace", self.groups)(
+            self.delta
+        )
+        return [
+            (p, guess_bounds.value_guess_rate(epsilon, delta=self.delta, prior=p))
+            for p in GUESS_PRIORS
+        ]
+
+    def guarantee(self) -> dict[str, Any]:
+        """As the certificate has it."""
+        plan, accountant, charged = self.fold.plan, self.accountant, 0.0
+        if self.bounded:
+            accountant = self.curve.answer(self.delta).accountant
+            charged = float(round_up_to_figures(self.curve.charged(self.delta)))
+        return {
+            "kind": self.kind,
+            "secret": pair_as_json(self.secret()),
+            "missed": pair_as_json(self.missed()),
+            "relation": self.fold.relation,
+            "accountant": "KL divergence" if plan else accountant,
+            "proved": True,  # the antipodal pair is the worst one: a theorem
+            "error_charged": charged,
+            "conjectured": None,
+            "plan": plan and plan.plan,
+        }
+
+    def guesses(self, copies: Sequence[int], average: FloatPair | None = None) -> dict[str, Any]:
+        """As the certificate has them, rounded upwards."""
+        return {
+            "right_guess": [
+                {"who": who, "copies": k, "prior": 0.5, "at_most": round_chance_up(p)}
+                for who, k, p in self.right_guesses(copies, average)
+            ],
+            "value_guess": [
+                {"prior": p, "at_most": round_chance_up(q)} for p, q in self.value_guesses()
+            ],
+        }
+
+
+def compose_promise(
+    own: FilesPromise,
+    spent: spending.SpentBudget | None,
+    *,
+    delta: float,
+    accountant: str = "pld",
+    trials: int = 1,
+    law: str | None = None,
+) -> ComposedPromise:
+    """What this run and those of ``spent`` promise together. Each of the ``trials`` among which it
+    was chosen is charged as it is, as for a search of a fixed size. ``law``: of the labels that
+    bound its rates (:func:`confide.odometer_lines.draw_law`)."""
+    before = spent or spending.SpentBudget(())
+    events = tuple(replace(e, steps=e.steps * trials) for e in own.events)
+    gamma, delta2 = before.rates(own.screening, own.gamma, own.delta2, law)
+    groups = (1,) * len(events) + before.groups(own.unit, own.holds)
+    exact = accountant if max(groups, default=1) == 1 else "pld"
+    earlier = [e.moves_copies for e in before.private for _ in e.events or ()]
+    if any(size > 1 and moves for size, moves in zip(groups[len(events) :], earlier, strict=True)):
+        gamma = 1.0  # what one unit is here was several messages there, masked together
+    return ComposedPromise(
+        own,
+        events=events + before.events,
+        groups=groups,
+        gamma=gamma,
+        delta2=delta2,
+        accountant=exact,
+        delta=delta,
+        moves_copies=own.hides_copies or any(earlier),
+    )
+
+
+def round_chance_up(value: float) -> float:
+    return min(1.0, float(round_up_to_figures(value)))
+
+
+def pair_as_json(pair: FloatPair) -> dict[str, Any]:
+    return {"epsilon": round_bound_up(pair[0]), "delta": round_chance_up(pair[1])}
+
+
+def tabulate_privacy_profile(own: ComposedPromise) -> dict[str, Any]:
+    """What stands on the engineer's page beyond the certificate: delta at some epsilons and back,
+    under both relations, and the trade-off curves (type I, type II) of a secret."""
+    relations = ("add_or_remove", "replace")
+    curves = {r: ledger.privacy_profile(own.events, "pld", r, own.groups) for r in relations}
+    grid = [i / 80 for i in range(81)]
+    rates = {"missed": (1.0, 0.0)}
+    rates |= {"secret": (own.gamma, own.delta2)} if own.kind == BAYESIAN_KIND else {}
+    drawn = {
+        name: guess_bounds.tradeoff_curve(
+            own.events, grid, neighbouring_relation="replace", group=own.groups,
+            trace_rate=gamma, public_rate=delta2,
+        ).tolist()
+        for name, (gamma, delta2) in rates.items()
+    }  # fmt: skip
+    return {
+        "delta_at": [
+            {"epsilon": e} | {r: c.delta(e) for r, c in curves.items()} for e in PROFILE_EPSILONS
+        ],
+        "epsilon_at": [{"delta": d} | {r: c(d) for r, c in curves.items()} for d in PROFILE_DELTAS],
+        "curves": {name: list(zip(grid, line, strict=True)) for name, line in drawn.items()},
+    }

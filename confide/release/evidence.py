@@ -1,0 +1,93 @@
+"""What an audit and a leakage report say of a model, for its certificate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from confide.release import file_sources, seal
+from confide.release.composed_promise import round_bound_up
+from confide.reports import bands
+from crtlib import outputs
+from crtlib.files import StrPath
+
+REPORT_COUNTS = {
+    "completed": "passages that a report found completed",
+    "unique": "passages of one person only that it found completed",
+}
+"""What stands on the sheet of a report that was made of the text: bands of exact counts."""
+
+
+def read_evidence(
+    run: StrPath,
+    text: str,
+    audit: StrPath | None,
+    report: StrPath | None,
+) -> dict[str, Any]:
+    """What ``audit.json`` and the folder of a leakage report say of the model in ``run``, for the
+    certificate. Raises ``ValueError`` where they are of another one, or name none, or the report is
+    of another corpus than that with the hash ``text``.
+
+    The numbers of an audit are functions of the model, of the noise that was accounted and of
+    canaries that were invented, so they tell nothing of the text that the model does not. Those of
+    a report are counts on the text itself: :func:`declare_report_counts` declares them."""
+    attached: dict[str, Any] = {}
+    other = "is of another model, or names none; make it again"
+    if audit is not None:
+        a = read_json_object(Path(audit))
+        outputs.require_marker(Path(audit).parent, [Path(audit).name])
+        if a.get("model") != outputs.hash_file(Path(run) / "model.safetensors"):
+            raise ValueError(f"--audit: {audit} {other}")
+        if a.get("claimed"):
+            raise ValueError(f"--audit: {audit} tests a claim; audit without --claim")
+        proved = a["proved"] if a["proved"] == "inf" else round_bound_up(a["proved"])
+        lower = math.floor(1000 * a["epsilon_lower"]) / 1000
+        attached["audit"] = {"lower": lower, "epsilon": proved} | {
+            name: a[name] for name in ("confidence", "canaries", "guessed", "right", "power")
+        }
+    if report is not None:
+        marked = outputs.require_marker(report)
+        read, key = marked["inputs"], outputs.load_or_make_key(outputs.key_path_beside(report))
+        if marked["options"].get("reveal"):
+            raise ValueError(f"--report: {report} is in clear; a redacted one may be shown")
+        if read.get("model") != outputs.hash_tree(run):
+            raise ValueError(f"--report: {report} {other}")
+        if read.get("text") != outputs.with_keyed_hashes(text, key):
+            raise ValueError(f"--report: {report} is of another text than the model was trained on")
+        if marked["options"]["min_length"] > 1:
+            raise ValueError(f"--report: {report} leaves short passages out (--min-length)")
+        r = read_json_object(Path(report) / "report.json")["summary"]
+        attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
+    return attached
+
+
+def declare_report_counts(
+    evidence: Mapping[str, Any] | None,
+) -> tuple[file_sources.DeclaredSource, ...]:
+    """What the leakage report in the ``read_evidence`` of a certificate tells of the private text
+    outside of the promise: no noise is in its counts, and one message may move one to the next
+    band. Raises ``ValueError`` for what is no band.
+
+    >>> [
+    ...     (d.value, round(d.bits, 2))
+    ...     for d in declare_report_counts({"report": {"completed": "5 to 9"}})
+    ... ]
+    [('5 to 9', 9.85)]
+    """
+    report = (evidence or {}).get("report") or {}
+    return tuple(
+        file_sources.DeclaredSource(of, report[name], bands.list_band_names())
+        for name, of in REPORT_COUNTS.items()
+        if name in report
+    )
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    try:
+        return dict(seal.load_strict_json(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (ValueError, TypeError):
+        raise ValueError(f"{path}: is no JSON object of ours") from None

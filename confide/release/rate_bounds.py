@@ -1,0 +1,72 @@
+"""Bounds of rates for as many pairs of policies as their labels have judged by now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from confide import odometer_lines, spending
+from confide.labels import registry
+from confide.release.certifiable_run import CertifiableRun
+from crtlib.screening.rates import RATES_ALPHA, rate_upper_bound
+
+SpentOrHistory = TypeVar("SpentOrHistory", spending.SpentBudget, spending.SpendingHistory)
+
+
+def with_current_label_counts(trained: CertifiableRun, judged: int | None = None) -> CertifiableRun:
+    """The training with bounds of its rates for so many pairs as its labels have judged until now,
+    of which this one was chosen, where they were fewer when it began."""
+    told, rates = trained.record["labels"], dict(trained.record["rates"])
+    sha = trained.record["corpus"]["sha256"]
+    if told:
+        judged = judged or registry.register_judged_pairs({"labels": told["sha256"]}, sha)
+        told = {**told, "judged": max(judged, told["judged"])}
+    if trained.spent:
+        trained = replace(trained, spent=with_current_bounds(trained.spent, told, sha))
+    if not told or told["judged"] == trained.record["labels"]["judged"]:
+        return trained
+
+    def again(rows: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: {**row, "upper": recompute_bound(row, told)} for name, row in rows.items()}
+
+    kinds = {kind: again(rows) for kind, rows in rates.pop("by_kind").items()}
+    rates, own = again(rates), trained.own
+    trace, public = (rates[name]["upper"] for name in ("trace", "public"))
+    own = replace(own, gamma=max(own.gamma, trace), delta2=own.delta2 and max(own.delta2, public))
+    record = {**trained.record, "labels": told, "rates": {**rates, "by_kind": kinds}}
+    return replace(trained, record=record, own=own)
+
+
+def with_current_bounds(
+    spent: SpentOrHistory, told: Mapping[str, Any] | None = None, corpus: str = ""
+) -> SpentOrHistory:
+    """What was spent before with bounds of its rates for as many pairs as their labels have judged
+    by now. Of those that judge this run too, and of all of its corpus, ``told`` says how many: they
+    hold together with those of this run."""
+
+    def later(e: odometer_lines.OdometerEntry, name: str, upper: float) -> float:
+        if name not in e.counted:
+            return upper
+        (count, of, *again), by = e.counted[name], e.counted["labels"]
+        if told and (e.corpus == corpus or by == told["sha256"]):
+            ours = told
+        else:
+            judged = registry.register_judged_pairs({"labels": by}, e.corpus)
+            ours = {"alpha": RATES_ALPHA, "judged": max(1, judged)}
+        row = {"count": count, "of": of, "again": again, "how": "one_per_cluster"}
+        return max(upper, recompute_bound(row, ours))
+
+    entries = (
+        replace(e, gamma=later(e, "trace", e.gamma), delta2=later(e, "public", e.delta2))
+        for e in spent.entries
+    )
+    return replace(spent, entries=tuple(entries))
+
+
+def recompute_bound(rate: Mapping[str, Any], labels: Mapping[str, Any] | None) -> float:
+    """The bound of a rate from its counts, where it was counted."""
+    if rate["how"] != "one_per_cluster" or not labels:
+        return float(rate["upper"])
+    alpha = labels["alpha"] / (2 * labels["judged"])
+    return rate_upper_bound(rate["count"], rate["of"], rate.get("again"), alpha=alpha)

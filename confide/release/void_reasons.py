@@ -1,0 +1,127 @@
+"""Why a certificate is void."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confide import odometer_lines, spending
+from confide.release.certifiable_run import UNCOUNTED_REPEATS_NOTE, CertifiableRun
+from confide.release.composed_promise import ComposedPromise
+
+STRIKE_UNSEEN = (
+    "strike it if nobody ever saw its model: crtlib account --odometer FOLDER --strike ENTRY "
+    "--because WHY."
+)
+
+
+def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: float) -> list[str]:
+    """Why the certificate of a training is void.
+
+    Args:
+        trained: The training, its record and the promise of its files alone.
+        own: What it promises together with the runs before it.
+        epsilon: Of a secret that the search passed over, as ``own`` has it.
+
+    Returns:
+        A sentence for each reason, in the order in which a reader would ask; none for a method
+        without noise, which promises nothing.
+
+    Guarantee:
+        A certificate holds only where none of these applies. Test: the planted faults of this
+        function, each of which takes one reason away.
+    """
+    if trained.own.kind == "none" and not trained.problems:
+        return []
+    spent = trained.spent or spending.SpentBudget(())
+    return [
+        *trained.problems,
+        *trained.own.void,
+        *_reasons_in_the_ledger(spent),
+        *_reasons_in_what_was_read(trained.record),
+        *(
+            _reasons_of_a_plan(trained, spent)
+            if trained.own.plan
+            else _reasons_of_noise(trained, spent, own, epsilon)
+        ),
+    ]
+
+
+def _reasons_in_the_ledger(spent: spending.SpentBudget) -> Iterator[str]:
+    """What the odometer and the registry say of this run and of those before it."""
+    if spent.struck:
+        yield "Its run was struck from the odometer, as of a model that nobody ever saw."
+    if spent.bare:
+        yield (
+            "It started from a model that had learned this text without protection, or with a "
+            "promise that is void."
+        )
+    if spent.leaving_out_repeats > 0:
+        yield (
+            f"An earlier run on this text was of crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}; "
+            f"{STRIKE_UNSEEN}"
+        )
+
+
+def _reasons_in_what_was_read(record: Mapping[str, Any]) -> Iterator[str]:
+    """Where something of the text was learned without noise and nothing bounds what."""
+    if not record["protects_all"]:
+        yield "What the policy passes over is learned without noise, so nothing bounds it."
+    if record["oracle_on_real_text"]:
+        yield "A policy read the labels themselves, which the rest of the text does not have."
+    if record["rates"]["public"]["how"] == "unknown":
+        yield "Nothing is known of the secrets that were learned without noise: label some."
+
+
+def _reasons_of_a_plan(trained: CertifiableRun, spent: spending.SpentBudget) -> Iterator[str]:
+    """Of a promise for each secret (Hush!): that of one training, for which it was planned."""
+    plan = trained.own.plan
+    if plan is not None and not plan.keeps:
+        yield "Some secrets are above what the plan promised."
+    if any(x.events is not None or x.method == "lp_weighted" for x in spent.entries):
+        yield (
+            "What earlier models on this text spent was counted for messages, not for each secret."
+        )
+    if trained.record["searched"]["trials"] > 1:
+        yield "Several trainings were compared, and what a plan promises is of one."
+
+
+def _reasons_of_noise(
+    trained: CertifiableRun, spent: spending.SpentBudget, own: ComposedPromise, epsilon: float
+) -> Iterator[str]:
+    """Of a promise with one epsilon and one delta for all."""
+    if trained.own.relation == "add_or_remove":
+        yield (
+            "Who is held out follows from how many people there are, so that one point more "
+            "changes others: train with --neighbouring replace."
+        )
+    if math.isinf(epsilon):
+        yield "The accountant shows no epsilon."
+    rate_is_known = trained.record["rates"]["public"]["how"] != "unknown"
+    if rate_is_known and own.delta + own.delta2 >= 1:
+        yield from _reasons_for_a_delta_of_one(trained, spent)
+
+
+def _reasons_for_a_delta_of_one(
+    trained: CertifiableRun, spent: spending.SpentBudget
+) -> Iterator[str]:
+    """Which runs left nothing that bounds what was learned without noise."""
+    law = odometer_lines.draw_law(trained.record.get("labels"))
+    is_of_other_text = any(e.delta2 > 0 for e in spent.elsewhere)
+    is_of_another_law = any(e.delta2 > 0 for e in spent.of_another_law(trained.own.screening, law))
+    if is_of_other_text:
+        yield (
+            "An earlier run on other text learned without noise what its search passed over, which "
+            "may be just the secrets of this text: what was measured there bounds nothing here. "
+            "Screen and train on one text that holds both, or leave nothing without noise there "
+            f"(--conservative everything, or dpsgd); {STRIKE_UNSEEN}"
+        )
+    if is_of_another_law:
+        yield (
+            "The labels that judged an earlier run on this text were drawn by another law than "
+            "those that judged this one, or a further one, so their rates do not add: judge all by "
+            f"labels of one draw; {STRIKE_UNSEEN}"
+        )
+    if not (is_of_other_text or is_of_another_law):
+        yield "Delta is 1: nothing bounds what this run, or one before it, learned without noise."
