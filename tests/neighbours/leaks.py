@@ -33,7 +33,7 @@ NOT_COVERED = (
     ),
     (
         "a unit of several texts without clipping",
-        "training.clipping:add_clipped_unit_gradient",
+        "training.clipping:add_clipped_by_autograd",
         "gradient_buffer(p).add_(g * factor.to(g.dtype))",
         "gradient_buffer(p).add_(g)",
     ),
