@@ -21,7 +21,7 @@ from confide.screening.corpus import is_deduplicated_by_likeness
 from confide.training.odometer_run import OdometerRun
 from confide.training.training_facts import count_private_points, user_files_of_study
 from crtlib import outputs
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.screening.preparation import CERTIFIABLE_TREATMENTS
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
@@ -126,6 +126,10 @@ def _sources_of_phase(phase: Phase, study: CrtStudy, screening: Screening) -> It
     """What the public steps of a phase saw, by what ran and not by what its method says."""
     if type(phase) not in (PublicPhase, PrivatePhase, SelectivePhase):
         yield RawSource("A phase of another package: what it does is not known here")
+    elif isinstance(phase.event(), WeightedGaussian):
+        yield RawSource(
+            "Points were drawn each with a probability of its own, which a plan alone accounts for"
+        )
     elif "public" in phase.rates():
         reads_public_part = phase.part == "public"
         if phase.reads_flags or (reads_public_part and study.how.reads_redacted):

@@ -32,7 +32,13 @@ from confide.release import (
 )
 from confide.reports import certificate_pages, model_card
 from confide.screening import corpus as screening
-from confide.training import odometer_run, train_on_corpus, training_facts, training_record
+from confide.training import (
+    odometer_run,
+    record_sources,
+    train_on_corpus,
+    training_facts,
+    training_record,
+)
 from crtlib import outputs
 from crtlib.accounting.guarantees import Guarantee, MissRate
 from crtlib.attacks import run_audit
@@ -443,6 +449,18 @@ def test_what_ran_is_charged_whatever_a_method_says_of_itself(tmp_path, monkeypa
     texts = [(tmp_path / n / "release.json").read_text() for n in ("warm", "plain")]
     assert ["redacted text" in text for text in texts] == [True, False]
     assert seen["warm"]["mechanism"]["phases"][0]["points"] > 0
+
+
+def test_points_with_a_probability_each_are_accounted_by_a_plan_alone():
+    """A method of a package had a second phase of such steps: the noise of its first was all that
+    its certificate composed."""
+    weighted = PrivatePhase(2, (1.0, 0.5), 20, 0.5, 1.0, 1.0, 0.1)
+    plain = replace(weighted, sampling_probability=0.5)
+    said = [
+        [source.kind for source in record_sources._sources_of_phase(phase, None, None)]
+        for phase in (weighted, plain)
+    ]
+    assert said == [["raw"], []]
 
 
 def test_a_policy_is_asked_for_one_point_at_a_time():
