@@ -12,6 +12,35 @@ import math
 from collections.abc import Sequence
 
 MIN_CLIP_NORM = 1e-6
+MAX_SHOWN_CHARACTERS = 200
+"""Characters of a value from outside that a message shows, at most."""
+
+
+def printable(value: object, most: int = MAX_SHOWN_CHARACTERS, *, quoted: bool = False) -> str:
+    """What came from outside, as one line of a message has it.
+
+    Args:
+        value: A text, which is shown by its characters, or anything else, by its ``repr``.
+        most: Characters that are shown; what is longer is cut.
+        quoted: A text is shown by its ``repr``, too.
+
+    Returns:
+        The line, in which what a terminal would obey, what turns the direction of writing, ends of
+        lines, halves of characters and what nobody sees are escapes.
+
+    Guarantee:
+        A name cannot change what a message before or after it says. Test:
+        ``tests/test_printable.py``.
+
+    >>> printable("a\\x1b[2K\\rb\\u202ec"), printable("x" * 300, most=5), printable(10**5000)
+    ('a\\\\x1b[2K\\\\rb\\\\u202ec', 'xxxxx…', 'a number of more than 4300 digits')
+    """
+    try:
+        text = value if isinstance(value, str) and not quoted else repr(value)
+    except ValueError:  # Python writes no longer ones
+        text = "a number of more than 4300 digits"
+    cut = text if len(text) <= most else text[:most] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
 def check_allowed(name: str, value: float, allowed: bool, rule: str) -> None:

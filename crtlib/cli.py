@@ -36,7 +36,7 @@ from typing import Any
 
 import click
 
-from crtlib.checks import DamagedError, MachineError
+from crtlib.checks import DamagedError, MachineError, printable
 from crtlib.options import (  # fmt: skip
     SECTION_HEADING,
     CommandResult,
@@ -130,6 +130,8 @@ def describe_failure(error: BaseException) -> Failure | None:
         )
     if isinstance(error, MemoryError):
         return Failure(EXIT_MACHINE_FAULT, "memory", "there is not enough", "try less at a time")
+    if type(error).__name__ == "PanicException":  # of Rust code; it is no Exception
+        return Failure(EXIT_USER_MISTAKE, "tokenizer", "cannot read this text, and gave up")
     if isinstance(error, RecursionError):
         return Failure(EXIT_USER_MISTAKE, "input", "is nested too deeply")
     if isinstance(error, (ValueError, OSError, MachineError)):
@@ -375,11 +377,10 @@ def run_program(program: Program) -> None:
     except (KeyboardInterrupt, click.Abort):
         print(f"{program.name}: interrupted; the same command goes on", file=sys.stderr)
         raise SystemExit(EXIT_INTERRUPTED) from None
-    except Exception as error:
-        ended = describe_failure(error)
-        if ended is None:
+    except BaseException as error:
+        if isinstance(error, SystemExit) or (ended := describe_failure(error)) is None:
             raise
-        print(f"{program.name}: error: {ended}", file=sys.stderr)
+        print(f"{program.name}: error: {printable(str(ended), 4_000)}", file=sys.stderr)
         if "--json" in sys.argv:
             head = {"schema": f"{program.name}/error/1", "ok": False}
             print(json.dumps(head | vars(ended)))

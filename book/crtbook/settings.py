@@ -28,7 +28,7 @@ import yaml
 
 import crtbook
 from crtlib import options
-from crtlib.checks import ParameterError
+from crtlib.checks import ParameterError, printable
 from crtlib.screening import policies
 from crtlib.text import corpora
 from crtlib.training import methods
@@ -37,6 +37,8 @@ FOLDER = crtbook.FOLDER / "profiles"
 SIMULATED = "customersim"
 _SIZES = ("quick", "laptop", "paper")
 _IPYTHON = {"In", "Out", "get_ipython", "exit", "quit", "open"}
+
+_shown = functools.partial(printable, quoted=True)
 
 Node = Mapping[str, Any]
 """What is known of a field, or of a group of fields, in the words of JSON Schema."""
@@ -264,16 +266,16 @@ def _leaves(node: Node, changes: Mapping[str, Any], above: str = "") -> Iterator
         if isinstance(entry, str) and below.get("type") != "string":
             try:
                 entry = json.loads(entry)
-            except (json.JSONDecodeError, RecursionError):
+            except (ValueError, RecursionError):  # too many digits are no JSONDecodeError
                 allowed = "JSON, an object" if group else _phrase(below)
-                raise ParameterError(f"{name}={entry!r}: must be {allowed}") from None
+                raise ParameterError(f"{name}={_shown(entry)}: must be {allowed}") from None
         if not group:
             yield name, entry
         elif isinstance(entry, Mapping) and entry:
             yield from _leaves(below, entry, f"{name}.")
         else:
             parts = ", ".join(f"{name}.{part}" for part in group).replace("*", "NAME")
-            raise ParameterError(f"{name}={entry!r}: must be set by parts: {parts}")
+            raise ParameterError(f"{name}={_shown(entry)}: must be set by parts: {parts}")
 
 
 def _places(tree: Any, pattern: str, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -313,7 +315,7 @@ def _group(node: Node, given: Any, name: str, section: str = "") -> Any:
     known, above = node.get("properties", {}), f"{name}.".lstrip(".")
     if not isinstance(given, Mapping):
         parts = ", ".join(_children(node))
-        raise ParameterError(f"{name}={given!r}: must be a group of {parts}")
+        raise ParameterError(f"{name}={_shown(given)}: must be a group of {parts}")
     free: Node = node.get("additionalProperties", {})
     names, valid = FORMATS[node["propertyNames"]["format"]] if free else (lambda: known, known.get)
     if unknown := [key for key in given if not (isinstance(key, str) and valid(key))]:
@@ -338,7 +340,7 @@ def _value(node: Node, given: Any, name: str) -> Any:
         items = tuple(_fits(node.get("items", node), x) for x in (given if several else [given]))
         if None not in items and len(items) >= node.get("minItems", 0):
             return items if several else items[0]
-    raise ParameterError(f"{name}={given!r}: must be {_phrase(node)}")
+    raise ParameterError(f"{name}={_shown(given)}: must be {_phrase(node)}")
 
 
 def _fits(node: Node, given: Any) -> Any:

@@ -16,13 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer, processors
 from torch import nn
 
 from crtlib import files
 from crtlib.files import StrPath
+from crtlib.foreign_files import ForeignFileError, foreign_model
 from crtlib.models import construction, interface, pretrained
 from crtlib.models.specs import ModelSpec
 from crtlib.text import tokenizer as tokenizers
@@ -48,7 +48,8 @@ def load(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
         raise ValueError(
             f"{folder}: holds {holds}, it needs a safetensors file (model.save_pretrained)"
         )
-    try:
+    what = "holds no model with its tokenizer that can be read"
+    with foreign_model(folder, str(folder), what):
         if (folder / "model.json").is_file():
             model, tokenizer, _ = load_saved_model(folder)
         else:
@@ -57,13 +58,8 @@ def load(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
             model = pretrained.load_pretrained(folder)
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
         if not (isinstance(tokenizer, BpeTokenizer) or tokenizer.is_fast):
-            raise ValueError(f"{folder}: its tokenizer must be a fast one (tokenizer.json)")
+            raise ForeignFileError("its tokenizer must be a fast one (tokenizer.json)")
         check_vocabulary(model, tokenizer)
-    except Exception as error:
-        known = isinstance(error, (OSError, KeyError, TypeError, RuntimeError, SafetensorError))
-        if not known and type(error) is not Exception:  # as the library tokenizers raises it
-            raise
-        raise ValueError(f"{folder}: holds no model with its tokenizer that can be read") from error
     return model, tokenizer
 
 
@@ -150,7 +146,7 @@ def load_saved_model(folder: Path) -> tuple[nn.Module, BpeTokenizer, ModelSpec |
     size = (folder / "model.safetensors").stat().st_size
     if max(spec.layers * spec.hidden**2, spec.vocab_size * spec.hidden) > size:  # a byte each
         what = "its weights are fewer than model.json says"
-        raise ValueError(f"{folder}: holds no model with its tokenizer that can be read; {what}")
+        raise ForeignFileError(f"holds no model with its tokenizer that can be read; {what}")
     model = construction.build_model(spec, 0)
     load_model(model, str(folder / "model.safetensors"))
     return model, tokenizers.load_tokenizer(folder / "tokenizer.json"), spec
@@ -167,7 +163,9 @@ def check_vocabulary(model: nn.Module, tokenizer: AnyTokenizer) -> None:
     )
     padded = rows % 64 == 0 and 0 < rows - size < max(64, rows / 20)
     if size != rows and not padded:
-        raise ValueError(f"tokenizer: has {size} tokens, its model {rows}: it must be the model's")
+        raise ForeignFileError(
+            f"its tokenizer has {size} tokens, its model {rows}: it must be the model's"
+        )
 
 
 def hash_tensors(folder: StrPath) -> str | None:
@@ -178,6 +176,8 @@ def hash_tensors(folder: StrPath) -> str | None:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             try:
+                if size > path.stat().st_size - 8:
+                    raise ValueError("a header beyond the file")
                 header = json.loads(file.read(size))
                 header.pop("__metadata__", None)
                 for one in header.values():
@@ -188,7 +188,7 @@ def hash_tensors(folder: StrPath) -> str | None:
                         digest.update(block)
                         left -= len(block)
                     pieces.append([one["dtype"], one["shape"], digest.hexdigest()])
-            except (ValueError, KeyError, TypeError, AttributeError, MemoryError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise ValueError(f"--init: {path} is damaged") from None
     text = json.dumps(sorted(pieces, key=str), sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest() if pieces else None

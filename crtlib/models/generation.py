@@ -35,6 +35,11 @@ from crtlib.models.interface import (
 from crtlib.models.scoring import _check_causal, _head_logprobs
 from crtlib.text.tokenizer import BpeTokenizer
 
+MAX_CONTINUATIONS = 10_000
+"""Continuations of one prompt that are drawn at once, at most."""
+MIN_TEMPERATURE = 1e-6
+"""The least temperature above 0: a smaller one divides beyond what floats hold."""
+
 
 @dataclass(frozen=True)
 class PrefixState:
@@ -112,13 +117,15 @@ def generate_text(
     Each ends where the model says so, or after ``max_tokens``. ``temperature`` 0 takes the
     likeliest token; ``top_p`` draws from the likeliest ones that have this share of probability
     together. ``seed=None``: from the operating system.
+
+    Raises ``ValueError`` for a value that is not allowed, and for a model whose scores are no
+    numbers: its training diverged.
     """
     check_allowed("max_tokens", max_tokens, max_tokens >= 1, "at least 1")
-    check_allowed(
-        "temperature", temperature, 0 <= temperature < float("inf"), "finite and at least 0"
-    )
+    warm = temperature == 0 or MIN_TEMPERATURE <= temperature < float("inf")
+    check_allowed("temperature", temperature, warm, f"0, or finite and at least {MIN_TEMPERATURE}")
     check_allowed("top_p", top_p, 0 < top_p <= 1, "in (0, 1]")
-    check_allowed("n", n, n >= 1, "at least 1")
+    check_allowed("n", n, 1 <= n <= MAX_CONTINUATIONS, f"1 to {MAX_CONTINUATIONS}")
     if prompt != prompt.encode("utf-8", "ignore").decode():
         raise ValueError("prompt: holds bytes that are not UTF-8")
     model, tokenizer = model_folder.load(os.fspath(folder))
@@ -132,6 +139,8 @@ def generate_text(
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
     state, logprobs = read_prefix(model.eval(), prefix)
+    if logprobs.isnan().any():
+        raise ValueError(f"{folder}: its weights are no finite numbers, or give none")
     rows = torch.zeros(n, dtype=torch.long)
     state, logprobs = state.select(rows), logprobs[rows]
     texts: list[list[int]] = [[] for _ in range(n)]

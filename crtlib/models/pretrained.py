@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
-import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from torch import nn
 
 from crtlib.draws import seeded_torch_rng
 from crtlib.files import StrPath
+from crtlib.foreign_files import ForeignFileError, foreign_model, load_foreign_config
 from crtlib.models.interface import hidden_states, layers_below_head, output_head, unwrap_model
 from crtlib.models.smollm2 import (
     SMOLLM2_HUB_ID,
@@ -35,8 +35,6 @@ from crtlib.models.smollm2 import (
 from crtlib.text.tokenizer import BpeTokenizer, load_pretrained_tokenizer
 
 ALL_LINEAR = "all-linear"
-MAX_LAYERS_OR_EXPERTS = 10_000
-"""Layers, or experts of a layer, that a configuration may ask for."""
 
 
 def resolve_model_path(name: StrPath) -> str:
@@ -71,40 +69,19 @@ def load_model_config(name: StrPath, *, masked: bool = False) -> Any:
 
     Raises ``ValueError`` for a model of another kind, for pickled weights and for an adapter.
     """
-    from transformers import AutoConfig, PreTrainedConfig
-
     said, folder = f"init={str(name)!r}", Path(name)
-    if folder.is_dir():
-        if (folder / "adapter_config.json").is_file():
-            raise ValueError(f"{said}: holds an adapter; merge it into its base and save that")
-        if not (folder / "config.json").is_file():
-            raise ValueError(f"{said}: holds no config.json of a model of transformers")
-        if not list(folder.glob("*.safetensors")) and list(folder.glob("*.bin")):
-            raise ValueError(f"{said}: holds pickled weights; save it as safetensors")
-    try:
-        raw, _ = PreTrainedConfig.get_config_dict(str(name))
-        for key, value in raw.items():  # before anything counts up to it
-            if (
-                re.search("layer|expert", key)
-                and isinstance(value, int)
-                and value > MAX_LAYERS_OR_EXPERTS
-            ):
-                raise ValueError(
-                    f"{said}: its config.json says {key}={value:.3g}; {MAX_LAYERS_OR_EXPERTS} at "
-                    f"most"
-                )
-        config = AutoConfig.from_pretrained(str(name), trust_remote_code=False)
-    except (OSError, KeyError) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise ValueError(f"{said}: no model of transformers found ({first})") from None
-    kinds = config.architectures or [""]
-    if masked and (config.model_type != "bert" or not any("ForMaskedLM" in k for k in kinds)):
-        raise ValueError(f"{said}: is a {kinds[0]}; a BertForMaskedLM is needed")
-    if config.is_encoder_decoder or (any("MaskedLM" in kind for kind in kinds) and not masked):
-        raise ValueError(f"{said}: is a {kinds[0]}; a causal model is needed")
-    for key, value in config.to_dict().items():
-        if "drop" in key and isinstance(value, float):
-            setattr(config, key, 0.0)
+    if not list(folder.glob("*.safetensors")) and list(folder.glob("*.bin")):
+        raise ValueError(f"{said}: holds pickled weights; save it as safetensors")
+    config = load_foreign_config(name, said)
+    with foreign_model(name, said, "its config.json describes no model that can be built"):
+        kinds = config.architectures or [""]
+        if masked and (config.model_type != "bert" or not any("ForMaskedLM" in k for k in kinds)):
+            raise ForeignFileError(f"is a {kinds[0]}; a BertForMaskedLM is needed")
+        if config.is_encoder_decoder or (any("MaskedLM" in kind for kind in kinds) and not masked):
+            raise ForeignFileError(f"is a {kinds[0]}; a causal model is needed")
+        for key, value in config.to_dict().items():
+            if "drop" in key and isinstance(value, float):
+                setattr(config, key, 0.0)
     return config
 
 
@@ -146,30 +123,30 @@ def load_pretrained(name_or_folder: StrPath, *, masked: bool = False) -> nn.Modu
     config, folder = load_model_config(name_or_folder, masked=masked), Path(name_or_folder)
     kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
     held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    if (
-        folder.is_dir() and count_config_parameters(config, kind) > 2 * held
-    ):  # two are a byte, at the least
-        raise ValueError(f"{folder}: its weights are fewer than config.json says")
     options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
     if getattr(config, "attn_logit_softcapping", None):
         options["attn_implementation"] = "eager"  # the other kernels leave the cap out
-    with hide_progress_bars():
+    said = f"init={str(name_or_folder)!r}"
+    with foreign_model(name_or_folder, said, "its files make no model"), hide_progress_bars():
+        if folder.is_dir() and count_config_parameters(config, kind) > 2 * held:
+            raise ForeignFileError("its weights are fewer than config.json says")  # 2 are a byte
         model: nn.Module = kind.from_pretrained(
             str(name_or_folder), config=config, dtype=torch.float32, **options
         ).eval()
-    try:
-        layers_below_head(model)
-    except ValueError as error:
-        said = str(error).removeprefix("model: ")
-        raise ValueError(f"init={str(name_or_folder)!r}: {said}") from None
-    probe = torch.arange(4)[None]
-    with torch.no_grad():
-        ours, theirs = (
-            output_head(model).logits(hidden_states(model, probe)),
-            model(input_ids=probe).logits,
-        )
-    if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3):
-        raise ValueError(f"model={str(name_or_folder)!r}: its head is not a plain linear map")
+        try:
+            layers_below_head(model)
+        except ValueError as error:
+            raise ForeignFileError(str(error).removeprefix("model: ")) from None
+        probe = torch.arange(4)[None]
+        with torch.no_grad():
+            ours, theirs = (
+                output_head(model).logits(hidden_states(model, probe)),
+                model(input_ids=probe).logits,
+            )
+        if not torch.isfinite(theirs).all():
+            raise ForeignFileError("its weights are no finite numbers, or give none")
+        if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3):
+            raise ForeignFileError("its head is not a plain linear map")
     return model
 
 

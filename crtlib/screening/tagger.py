@@ -32,7 +32,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from crtlib import files
+from crtlib import files, foreign_files
 from crtlib.checks import check_allowed
 from crtlib.draws import seeded_torch_rng
 from crtlib.files import StrPath
@@ -196,7 +196,8 @@ def load_tagger(folder: StrPath) -> Tagger:
     parts = folder / "tagger.json", folder / "tagger.safetensors"
     if not all(part.is_file() for part in parts):
         raise ValueError(f"{folder}: holds no tagger.json and tagger.safetensors")
-    try:
+    what = "its tagger is damaged or is no tagger; teach it again"
+    with foreign_files.refuse_whatever_fails(str(folder), what):
         saved = dict(_SavedTagger.model_validate_json(parts[0].read_bytes()))
         weights = load_file(str(parts[1]))
         tags = 1 + 2 * len(saved["kinds"])
@@ -204,9 +205,6 @@ def load_tagger(folder: StrPath) -> Tagger:
             raise ValueError("kinds")  # not of the head, before memory is taken for it
         net = build_blank_encoder(folder, tags) if saved["backbone"] else HashedFeatureNet(tags)
         net.load_state_dict(weights)
-    except Exception as error:  # whatever a damaged file makes the libraries raise
-        says = f"is damaged or is no tagger ({type(error).__name__}); teach it again"
-        raise ValueError(f"{folder}: its tagger {says}") from None
     if saved.pop("version") != net.version:
         raise ValueError(f"{folder}: its tagger has another version, train it again")
     return Tagger(net=net.eval(), **saved)

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from crtlib import files, outputs
+from crtlib import files, foreign_files, outputs
 from crtlib.screening.detectors import FloatArray, word_spans
 from crtlib.text.records import MASK
 
@@ -214,27 +214,28 @@ def load_encoder(name: str, tags: int | None = None) -> EncoderScorer:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # that the head is untaught
     place = str(_unpack_minilm() if name == MINILM_NAME else name)
-    how = {} if tags is None else {"num_labels": tags, "ignore_mismatched_sizes": True}
-    try:
+    what = "is no encoder of transformers with safetensors and tokenizer"
+    with foreign_files.foreign_model(place, repr(name), what):
+        config = foreign_files.load_foreign_config(place, repr(name))
+        if tags is not None:
+            config.num_labels = tags
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
         body = AutoModelForTokenClassification.from_pretrained(
-            place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, **how
-        )
+            place, config=config, dtype=torch.float32, use_safetensors=True,
+            trust_remote_code=False, ignore_mismatched_sizes=tags is not None,
+        )  # fmt: skip
         return EncoderScorer(body, tokenizer)
-    except Exception as error:  # whatever a hostile or damaged folder makes the libraries raise
-        raise ValueError(
-            f"{name!r} is no encoder of transformers with safetensors and tokenizer "
-            f"({type(error).__name__})"
-        ) from None
 
 
 def build_blank_encoder(folder: Path, tags: int) -> EncoderScorer:
     """The one that was saved in ``folder``, before its weights are."""
-    from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokenizer
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, num_labels=tags)
-    body = AutoModelForTokenClassification.from_config(config)  # type: ignore[no-untyped-call]
-    return EncoderScorer(body, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+    with foreign_files.foreign_model(folder, str(folder), "its encoder cannot be read"):
+        config = foreign_files.load_foreign_config(folder, str(folder))
+        config.num_labels = tags
+        body = AutoModelForTokenClassification.from_config(config)  # type: ignore[no-untyped-call]
+        return EncoderScorer(body, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
 
 
 def _unpack_minilm() -> Path:

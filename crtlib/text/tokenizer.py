@@ -21,6 +21,12 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from crtlib import files
 from crtlib.files import StrPath
+from crtlib.foreign_files import (
+    ForeignFileError,
+    foreign_model,
+    load_foreign_tokenizer,
+    refuse_whatever_fails,
+)
 from crtlib.text.identity import hash_text
 from crtlib.text.records import MASK, Point
 
@@ -122,19 +128,23 @@ class BpeTokenizer:
 
 
 def load_tokenizer(path: StrPath) -> BpeTokenizer:
-    """A tokenizer written by :meth:`BpeTokenizer.save`."""
-    return BpeTokenizer(Path(path).read_text(encoding="utf-8"))
+    """A tokenizer written by :meth:`BpeTokenizer.save`; what it says of padding and of cutting is
+    not followed. Raises ``ValueError`` for another file."""
+    text = Path(path).read_text(encoding="utf-8")
+    own = load_foreign_tokenizer(path, str(path))
+    told = json.loads(text)
+    return BpeTokenizer(own.to_str() if told.get("padding") or told.get("truncation") else text)
 
 
 def load_pretrained_tokenizer(name_or_folder: StrPath) -> Tokenizer:
     """The tokenizer of a pre-trained model as it is: of a hub id, or of a folder."""
-    file = Path(name_or_folder) / "tokenizer.json"
-    try:
-        here = Tokenizer.from_file(str(file)) if file.exists() else None
-        return here or Tokenizer.from_pretrained(str(name_or_folder))
-    except Exception as error:  # the package raises bare Exceptions
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"init={str(name_or_folder)!r}: no tokenizer found ({first})") from None
+    file, where = Path(name_or_folder) / "tokenizer.json", f"init={str(name_or_folder)!r}"
+    with foreign_model(name_or_folder, where, "no tokenizer found"):
+        if file.exists():
+            return load_foreign_tokenizer(file, where)
+        if file.parent.is_dir():
+            raise ForeignFileError("no tokenizer found (it needs a tokenizer.json)")
+        return Tokenizer.from_pretrained(str(name_or_folder))
 
 
 def adapt_tokenizer(name_or_folder: StrPath) -> BpeTokenizer:
@@ -144,31 +154,35 @@ def adapt_tokenizer(name_or_folder: StrPath) -> BpeTokenizer:
 
     Raises ``ValueError`` where it lacks a token for a digit: a canary's digits could not be ranked.
     """
-    tokenizer = load_pretrained_tokenizer(name_or_folder)
-    missing = [d for d in "0123456789" if tokenizer.token_to_id(d) is None]
-    if missing:
-        raise ValueError(f"init={str(name_or_folder)!r}: its tokenizer has no token for {missing}")
-    sample = tokenizer.encode("My ID is 8517, 0123456789 or 99.", add_special_tokens=False).tokens
-    if any(len(t) > 1 and any(c.isdecimal() for c in t) for t in sample):
-        apart = pre_tokenizers.Digits(individual_digits=True)
-        before = [tokenizer.pre_tokenizer] if tokenizer.pre_tokenizer else []
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([apart, *before])
-    first, last = _begin_and_end_tokens(name_or_folder, tokenizer)
-    tokenizer.add_special_tokens([first, last])
-    return with_mask_token(tokenizer, first, last)
+    tokenizer, said = load_pretrained_tokenizer(name_or_folder), f"init={str(name_or_folder)!r}"
+    with foreign_model(name_or_folder, said, "its tokenizer cannot be used"):
+        missing = [d for d in "0123456789" if tokenizer.token_to_id(d) is None]
+        if missing:
+            raise ForeignFileError(f"its tokenizer has no token for {missing}")
+        sample = tokenizer.encode("My ID is 8517, 0123456789 or 99.", add_special_tokens=False)
+        if any(len(t) > 1 and any(c.isdecimal() for c in t) for t in sample.tokens):
+            apart = pre_tokenizers.Digits(individual_digits=True)
+            before = [tokenizer.pre_tokenizer] if tokenizer.pre_tokenizer else []
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence([apart, *before])
+        first, last = _begin_and_end_tokens(name_or_folder, tokenizer)
+        tokenizer.add_special_tokens([first, last])
+        return with_mask_token(tokenizer, first, last)
 
 
 def read_model_file(name_or_folder: StrPath, file: str) -> str:
     """The text of a file of a pre-trained model; empty where there is none."""
     from transformers.utils import cached_file
 
-    found = cached_file(str(name_or_folder), file, _raise_exceptions_for_missing_entries=False)
-    return Path(found).read_text(encoding="utf-8") if found else ""
+    with foreign_model(name_or_folder, str(name_or_folder), f"its {file} cannot be read"):
+        found = cached_file(str(name_or_folder), file, _raise_exceptions_for_missing_entries=False)
+        return Path(found).read_text(encoding="utf-8") if found else ""
 
 
 def read_model_json(name_or_folder: StrPath, file: str) -> dict[str, Any]:
     """The JSON object in a file of a pre-trained model; empty where there is none."""
-    return json.loads(read_model_file(name_or_folder, file) or "{}")
+    text = read_model_file(name_or_folder, file)
+    with refuse_whatever_fails(str(name_or_folder), f"its {file} is no JSON object"):
+        return dict(json.loads(text or "{}"))
 
 
 def _begin_and_end_tokens(name_or_folder: StrPath, tokenizer: Tokenizer) -> tuple[str, str]:

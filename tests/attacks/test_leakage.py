@@ -366,7 +366,7 @@ def test_the_vocabulary_rule_leaves_words_of_many_users_alone():
 def test_bad_input_is_named(memorised):
     points = PLANTED[:5]
     other = train_bpe(["hello"], vocab_size=262)
-    with pytest.raises(ValueError, match=r"tokenizer: has \d+ tokens, its model \d+"):
+    with pytest.raises(ValueError, match=r"its tokenizer has \d+ tokens, its model \d+"):
         leakage.measure_leakage(memorised, other, points, k=1)
     with pytest.raises(ValueError, match="top_k=0: must be at least 1"):
         leakage.measure_leakage(memorised, BPE, points, k=0)

@@ -1445,6 +1445,24 @@ EARLIER_RUNS = rows(
      "spent=spent.of_ancestors()", "spent=None", "test_a_model_alone_holds_what_it_started_from"),
 )
 
+FOREIGN = rows(
+    "foreign_files",
+    "models/test_foreign_folders.py",
+    ("a folder names an implementation of a hub", "keep_model_settings",
+     "if _IMPLEMENTATION_KEY.search(key):", "if False:",
+     "test_a_folder_can_fetch_nothing[keys0-asks for code of another place]"),
+    ("a folder names kernels", "keep_model_settings", "if _KERNEL_KEY.match(key):", "if False:",
+     "test_a_folder_can_fetch_nothing[keys5-asks for code of another place]"),
+    ("an adapter brings another model", "foreign_model",
+     "if (Path(name) / ADAPTER_FILE).is_file():", "if False:",
+     "test_an_adapter_brings_no_other_model"),
+    ("a panic of Rust code is no error", "refuse_whatever_fails", "except BaseException as error:",
+     "except Exception as error:",
+     "test_what_is_raised_becomes_one_line_but_the_machines_faults_stay"),
+    ("a name is printed as it is", "crtlib.checks:printable", "if c.isprintable()", "if True",
+     "test_printable.py::test_no_character_that_a_terminal_obeys_is_left"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
 FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
-FAULTS += EARLIER_RUNS
+FAULTS += EARLIER_RUNS + FOREIGN

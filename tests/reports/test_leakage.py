@@ -555,7 +555,7 @@ def test_bad_input_is_one_line_and_writes_nothing(run, home, tmp_path):
         "no such folder": [tmp_path / "none", "--corpus", good],
         "pickled weights (pytorch_model.bin), it needs a safetensors": [pickled, "--corpus", good],
         "holds no weights": [nothing, "--corpus", good],
-        "tokenizer: has": [other, "--corpus", good],
+        "its tokenizer has": [other, "--corpus", good],
         "holds no model with its tokenizer": [broken, "--corpus", good],
         "public='foreign': must read the tokenizer": [model, "--corpus", good, "--public", foreign],
     }

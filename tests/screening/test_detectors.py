@@ -226,9 +226,7 @@ def test_hostile_weights_are_refused_in_one_line(model, tmp_path, kind):
 def test_a_damaged_folder_is_refused_in_one_line(model, tmp_path, file, content):
     folder = copied(model, tmp_path / "m")
     (folder / file).write_text(content)
-    with pytest.raises(
-        ValueError, match=f"policy='ner:{folder}': '{folder}' is no encoder of transformers"
-    ) as error:
+    with pytest.raises(ValueError, match=f"policy='ner:{folder}': '{folder}': ") as error:
         ner.ner_policy(str(folder))
     assert "\n" not in str(error.value)
 
@@ -270,7 +268,7 @@ def test_tags_of_every_style_are_read():
             lambda: policy_values.detector_policy("d", ("A",), None, plain=1.5),
             r"plain=1.5: must be in",
         ),
-        (lambda: policies.policy_by_name("ner:/no/such/folder"), "'/no/such/folder' is no encoder"),
+        (lambda: policies.policy_by_name("ner:/no/such/folder"), "'/no/such/folder': is no folder"),
     ],
 )
 def test_bad_arguments(call, message):

@@ -310,3 +310,14 @@ def test_other_settings_are_kept_when_one_is_changed():
     changed = settings.but(seeds=2)
     assert changed.seeds == 2 and settings.seeds == 5
     assert changed.but(seeds=5) == settings
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["9" * 5000, "[" + "9" * 5000 + "]", 10**4000, 10**5000, ["x" * 10**5], "\x1b[2K\r\u202e"],
+    ids=["digits", "list", "number", "long number", "text", "controls"],
+)
+def test_a_value_of_any_length_is_refused_in_one_short_line(given):
+    with pytest.raises(ParameterError) as error:
+        parameters({"gammas": given}, "crt")
+    assert str(error.value).isprintable() and len(str(error.value)) < 1000
