@@ -58,48 +58,118 @@ def of_claims(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(claim=table.id.str.replace(r"\.\d+$", "", regex=True), at=where)
 
 
+GROUPS = {
+    "small": "Small corpus: a few hundred simulated dialogues",
+    "large": "The papers' size: 10,000 simulated dialogues",
+    "written": "Text that people wrote, small",
+}
+"""Where a finding was measured, in the order in which its figure lists it."""
+LARGE = 10_000
+SIMULATED = "customersim"
+WHERE_SHORT = {"schema_guided": "Schema-Guided", "multiwoz": "MultiWOZ", "wikitext2": "WikiText-2",
+               "wikitext2_cut": "WikiText-2"}  # fmt: skip
+
+
 def rows_of(finding: dict[str, Any], table: pd.DataFrame) -> pd.DataFrame:
-    """The comparable rows of a finding of our own, with a ``name`` each."""
+    """The comparable rows of a finding of our own, with the ``group`` and the ``name`` of each, in
+    the order of ``GROUPS``."""
     found = table[table.claim.isin(finding["claims"]) & (table.verdict != INCOMPARABLE)]
-    size = found.edition.str.partition(",")[0].str.replace("dialogue.*", "dialogues", regex=True)
+    found = found[found.value.notna()]
     kinds = {"test_ppl": "all tokens", "test_ppl_words": "words"}
     metric = found.source.map(lambda s: kinds.get(s.split(": ")[-1], ""))
     what = found.claim.map(finding["claims"]) + metric
-    found = found.assign(what=what, name=what + " · " + found["at"] + ", " + size)
-    return found[found.value.notna()]
+    size = found.edition.str.extract(r"^([\d,]+)")[0].str.replace(",", "").astype(float)
+    group = (size >= LARGE).map({True: "large", False: "small"})
+    group = group.where(found.corpus == SIMULATED, "written")
+    model = found.model.map(theme.model_name).str.replace(r" \(from scratch\)", "", regex=True)
+    corpus = found.corpus.map(WHERE_SHORT)
+    names = (what + ", " + model).where(group != "written", corpus + ", " + what)
+    found = found.assign(what=what, group=group, name=names)
+    order = [*GROUPS]
+    return found.sort_values("group", key=lambda g: g.map(order.index), kind="stable")
 
 
 def figure(finding: dict[str, Any], found: pd.DataFrame) -> Figure:
-    """A dot a row with its 95 % interval, in the colour of its verdict; without an interval, of
-    too few seeds, the dot is hollow."""
-    with theme.panels([""], height=0.3 + 0.46 * len(found), room=1.0) as (fig, [ax]):
-        ax.axvline(finding["line"], color=theme.MUTED, linestyle=(0, (1, 2)))
-        card = {"facecolor": theme.CARD, "edgecolor": "none", "pad": 0.5}
-        at = {"transform": ax.get_yaxis_transform(), "va": "center", "in_layout": False}
-        for y, row in enumerate(found.itertuples()):
-            color, face = COLOR.get(str(row.verdict), GREY), theme.CARD
+    """A dot a row with its 95 % interval, in the colour of its verdict, by groups: names left of
+    the axis, the verdict in words right of it. Of too few seeds for an interval the dot is hollow.
+    """
+    scale, shown = finding.get("scale", 1), []
+    for group, rows in found.groupby("group", sort=False):
+        shown += [(GROUPS[str(group)], None), *((r["name"], r) for _, r in rows.iterrows())]
+    with theme.panels([""], height=0.2 + 0.27 * len(shown), room=0.7) as (fig, [ax]):
+        ax.axvline(scale * finding["line"], color=theme.INK, linewidth=1)
+        side = {"transform": ax.get_yaxis_transform(), "va": "center"}
+        for y, (_, row) in enumerate(shown):
+            if row is None:
+                continue
+            color = COLOR.get(str(row.verdict), GREY)
+            face = color if pd.notna(row.low) else theme.CARD
             if pd.notna(row.low):
-                ax.plot([row.low, row.high], [y, y], color=color, linewidth=2.5)
-                face = color
-            ax.plot(row.value, y, "o", markerfacecolor=face, markeredgecolor=color, zorder=3)
-            ax.text(0, y - 0.3, f" {row.name}", bbox=card, **at)
-        ax.set(yticks=[], xlabel=finding["axis"], ylim=(len(found) - 0.5, -0.7))
+                ax.plot([scale * row.low, scale * row.high], [y, y], color=color, linewidth=2.5)
+            decided = COLOR.get(str(row.verdict)) is not None
+            ax.plot(scale * row.value, y, "o", markerfacecolor=face if decided else theme.CARD,
+                    markeredgecolor=color, zorder=3)  # fmt: skip
+            word = finding["says"].get(str(row.verdict), "not decided")
+            ax.text(1.02, y, word, color=color, **side)
+        ax.set_yticks(range(len(shown)), [name if row is not None else "" for name, row in shown])
+        ax.tick_params(axis="y", length=0)
+        for y, (name, row) in enumerate(shown):
+            if row is None:
+                ax.annotate(name, (0, y), xycoords=("figure fraction", "data"), xytext=(4, 0),
+                            textcoords="offset points", va="center", fontweight="bold",
+                            bbox={"facecolor": theme.CARD, "edgecolor": "none", "pad": 1},
+                            annotation_clip=False)  # fmt: skip
+        ax.grid(visible=False, axis="y")
+        ax.spines["left"].set_visible(False)
+        ax.set_xlabel(finding["axis"], loc="right")
+        ax.set_ylim(len(shown) - 0.4, -0.6)
         said = "; ".join(found.name + " " + found.ours)
-        theme.describe(fig, f"{finding['axis']}: {said}.")
+        theme.describe(fig, f"{finding['axis']}: {said}.".replace("\n", " "))
     return fig
 
 
+def answer(finding: dict[str, Any], found: pd.DataFrame) -> tuple[str, str]:
+    """What a finding says, by its verdicts, and in how many settings of each group it was seen.
+
+    A title is written for each outcome; one that has none yet is refused, not guessed.
+    """
+    by = {str(g): set(rows.verdict) - UNDECIDED for g, rows in found.groupby("group")}
+    decided = set().union(*by.values())
+    outcome = "open"
+    if by.get("small") == {DIFFERS} and by.get("large") == {AGREES}:
+        outcome = "large alone"
+    elif by.pop("small", set()) == {AGREES} and "large" in by and not any(by.values()):
+        outcome = "small alone"
+    elif decided:
+        outcome = {frozenset({AGREES}): "agrees", frozenset({DIFFERS}): "differs"}.get(
+            frozenset(decided), "both"
+        )
+    counts = []
+    for group, rows in found.groupby("group", sort=False):
+        kinds = collections.Counter("open" if v in UNDECIDED else v for v in rows.verdict)
+        told = ", ".join(
+            f"“{finding['says'].get(v, 'not decided')}” in {n}" for v, n in kinds.items()
+        )
+        counts.append(f"{GROUPS[str(group)].partition(':')[0]}: {told} of {len(rows)}")
+    return finding["answers"][outcome], "; ".join(counts)
+
+
 def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
-    """A finding with all that its section says: the tables that it rests on with their profile,
-    device, seeds and dates, its verdicts counted, and its rows."""
+    """A finding with all that its section says: its answer, the tables that it rests on with their
+    profile, device, seeds and dates, its verdicts counted, and its rows."""
     names = found.source.str.partition(":")[0].unique()
     each = [pd.concat(map(tables.recorded, terms()["recorded"][name])) for name in names]
-    tallies = [
-        (words, ", ".join(f"{n} {verdict}" for verdict, n in of.verdict.value_counts().items()))
-        for words, of in found.groupby("words", sort=False)
-    ]
+    tallies = []
+    for words, of in found.groupby("words", sort=False):
+        agree, open_ = int((of.verdict == AGREES).sum()), int(of.verdict.isin(UNDECIDED).sum())
+        differ = len(of) - agree - open_
+        parts = [f"{agree} of {len(of)} settings confirm it"]
+        parts += [f"{differ} refute it"] * bool(differ) + [f"{open_} open"] * bool(open_)
+        tallies.append((words, "; ".join(parts)))
     said = {"alt": theme.alt(figure(finding, found)), "recorded": [*map(tables.caption, each)]}
-    return finding | said | {"tallies": tallies, "rows": found.to_dict("records")}
+    title, counts = answer(finding, found)
+    said |= {"title": title, "counts": counts, "tallies": tallies}
+    return finding | said | {"rows": found.to_dict("records")}
 
 
 def standing(verdicts: set[str]) -> str:
@@ -124,7 +194,8 @@ def papers(table: pd.DataFrame) -> list[tuple[str, Any]]:
                 if r.ours
             ]
             known[standing(set(of.verdict))].append((claim, of.words.iloc[0], ours))
-        out.append((name, [(KNOWN[kind], each) for kind, each in known.items() if each]))
+        counts = {kind: len(each) for kind, each in known.items()}
+        out.append((name, counts, [(KNOWN[kind], each) for kind, each in known.items() if each]))
     return out
 
 
@@ -140,6 +211,7 @@ def what_we_know(table: pd.DataFrame) -> dict[Path, str]:
         "what_we_know",
         findings=[told(*finding) for finding in findings],
         papers=papers(table),
+        kinds=KNOWN,
         plan=plan[["rows", "hours", "command"]].to_dict("records"),
         open=plan.rows.sum(),
         never=(table.verdict == UNDECIDABLE).sum(),

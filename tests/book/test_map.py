@@ -4,6 +4,7 @@ import importlib
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from crtbook.claims.claim import entries, read
@@ -74,6 +75,23 @@ def test_what_we_know_is_what_the_ledger_says():
     assert computed.standing({"agrees", "differs"}) == "refuted somewhere"
     assert computed.standing({"differs", "not decided"}) == "refuted"
     assert computed.standing({"not comparable"}) == "open"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "title"),
+    [
+        ({"small": "agrees", "large": "not decided"}, "On a small corpus"),
+        ({"small": "agrees", "large": "agrees"}, "The better the search, the more"),
+        ({"small": "differs", "large": "not decided"}, "A better search does not"),
+        ({"small": "agrees", "large": "differs"}, "With a better search"),
+        ({"small": "not decided"}, "Whether a better search"),
+    ],
+)
+def test_a_findings_title_follows_from_its_verdicts(verdicts, title):
+    finding = computed.teaching.data("known.yml")[0]
+    rows = [{"group": group, "verdict": verdict} for group, verdict in verdicts.items()]
+    said, counts = computed.answer(finding, pd.DataFrame(rows))
+    assert said.startswith(title) and counts.startswith("Small corpus: ")
 
 
 def test_the_first_pages_count_the_items_as_the_map_does():
