@@ -4,8 +4,8 @@ It stands on the library ``crtlib``. Its functions do what the commands of ``crt
 imported when it is asked for.
 
 >>> import confide
->>> [name for name in dir(confide) if not name.startswith("_")]
-['certify', 'ingest', 'label_import', 'label_sample', 'leakage_report', 'screen', 'train']
+>>> print(*(name for name in dir(confide) if not name.startswith("_")))
+Session certify ingest label_import label_sample leakage_report screen train
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _EXPORTED_FUNCTIONS = {
     "label_sample": "confide.labels.drawing:draw_label_tasks",
     "label_import": "confide.labels.imports:import_labels",
     "screen": "confide.reports.screening_page:screen_into_folder",
+    "Session": "confide.training.train_on_corpus:Session",
     "train": "confide.training.train_on_corpus:train",
     "certify": "confide.release.certify:write_certificate",
     "leakage_report": "confide.reports.leakage:make_leakage_report",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -12,6 +13,7 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from crtlib.accounting.events import SampledGaussian
+from crtlib.outputs import hash_file
 
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
 PrivacyUnit = Literal["turn", "dialogue", "user"]
@@ -19,6 +21,7 @@ SourceType = TypeVar("SourceType")
 
 NOT_READ = " had not read this text"
 NOT_MADE_FROM = " was not made from this text"
+TOOK_STEPS = ", which took the steps, taught the model nothing of this text beside them"
 
 
 POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1:]
@@ -144,6 +147,34 @@ class BroughtSource:
     kind: Literal["brought"] = "brought"
 
 
+@dataclass(frozen=True)
+class ScriptSource:
+    """A script that took the steps, where the command did not: nobody sees what else it did.
+    ``name`` is that of its file, ``sha256`` its hash, empty where there is no file."""
+
+    name: str
+    sha256: str
+    kind: Literal["script"] = "script"
+
+
+def script_source() -> ScriptSource:
+    """The program that runs, by its file; a notebook has none."""
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    if path is None or not Path(path).is_file():
+        return ScriptSource("a notebook or console", "")
+    return ScriptSource(Path(path).name, hash_file(path))
+
+
+def script_assumption(script: ScriptSource) -> str:
+    """What is assumed of who took the steps.
+
+    >>> script_assumption(ScriptSource("a notebook or console", ""))
+    'a notebook or console, which took the steps, taught the model nothing of this text beside them'
+    """
+    known = f" (SHA-256 {script.sha256})" if script.sha256 else ""
+    return f"{script.name}{known}{TOOK_STEPS}"
+
+
 def independence_assumption(name: str) -> str:
     """What is assumed of what somebody brought."""
     return name + NOT_MADE_FROM
@@ -160,6 +191,12 @@ def assumption_of_earlier(sentence: str, *, same_text: bool) -> str:
     if sentence.endswith(NOT_READ):
         name, text = sentence.removesuffix(NOT_READ), "this text" if same_text else "its text"
         return f"{name}, from which an earlier model started, had not read {text}"
+    if sentence.endswith(TOOK_STEPS):
+        name, text = sentence.removesuffix(TOOK_STEPS), "this text" if same_text else "its text"
+        return (
+            f"{name}, which took the steps of an earlier model, taught it nothing of {text} beside "
+            "them"
+        )
     if same_text:
         return f"{sentence}, which it screened for an earlier model"
     name = sentence.removesuffix(NOT_MADE_FROM)
@@ -176,6 +213,7 @@ FileSource = (
     | DeclaredSource
     | RawSource
     | BroughtSource
+    | ScriptSource
 )
 _SOURCES_ADAPTER: TypeAdapter[list[FileSource]] = TypeAdapter(
     list[Annotated[FileSource, Field(discriminator="kind")]]

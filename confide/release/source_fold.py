@@ -22,8 +22,10 @@ from confide.release.file_sources import (
     RawSource,
     RedactedSource,
     ScreenedSource,
+    ScriptSource,
     SourceType,
     independence_assumption,
+    script_assumption,
 )
 from crtlib.accounting.events import SampledGaussian
 
@@ -77,6 +79,7 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     delta2 = min(1.0, math.fsum(public.values()))
     assumed = [b.name + NOT_READ for b in bases if b.lineage in ("outside", "elsewhere")]
     assumed += [independence_assumption(s.name) for s in those(BroughtSource)]
+    assumed += [script_assumption(s) for s in those(ScriptSource)]
     common: dict[str, Any] = {"declared": those(DeclaredSource), "assumed": tuple(assumed),
                               "void": tuple(void)}  # fmt: skip
     if plans:

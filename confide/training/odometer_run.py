@@ -45,13 +45,15 @@ class OdometerRun:
     starts from. ``secret``: nobody knows the noise; ``has_bound_for_missed``: there is some.
     ``salt``: the key of hashes in what is shown. ``conditions``: of the run and its events, what
     its lines say of the conditions of its promise (:func:`confide.training.training_record
-    .describe_conditions`); without it they say nothing, and it counts as void."""
+    .describe_conditions`); without it they say nothing, and it counts as void. ``script``: who took
+    the steps, where it was not this application."""
 
     folder: Path
     facts: dict[str, Any]
     init: str
     secret: bool
     protects: bool
+    script: file_sources.ScriptSource | None = None
     mark: Path | None = None
     run: str = ""
     entry: odometer_lines.OdometerEntry = field(init=False, repr=False)
@@ -101,17 +103,16 @@ class OdometerRun:
         return spending.read_history(self.folder, self.registry, run).spent(run, bases)
 
     def origin(self) -> list[file_sources.FileSource]:
-        """What is known of the noise, and of the model that it started from: one of crtlib is in a
-        ledger here. What that one assumed of its own start is assumed here.
+        """What is known of the script, of the noise, and of the model that it started from: one of
+        crtlib is in a ledger here. What that one assumed of its own start is assumed here.
 
         Guarantee:
             Of a model whose runs are not counted as having read this text it is assumed that it
             had not, wherever it was made. Test:
             ``tests/release/test_earlier_runs.py::test_a_base_that_is_not_counted_carries_an_assumption``.
         """
-        known: list[file_sources.FileSource] = (
-            [] if self.secret else [file_sources.RawSource(SEEDED_NOISE_REASON)]
-        )
+        known: list[file_sources.FileSource] = [] if self.script is None else [self.script]
+        known += [] if self.secret else [file_sources.RawSource(SEEDED_NOISE_REASON)]
         if not Path(self.init).is_dir():
             return (
                 known

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -53,10 +53,12 @@ from crtlib.studies.crt_study import CrtStudy, StudyRow
 from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy
 from crtlib.text import corpora, screened_folder, templates
+from crtlib.text.records import Corpus
 from crtlib.text.tokenizer import adapt_tokenizer, train_bpe
-from crtlib.training import loop, methods, parallel, schedules
+from crtlib.training import methods, parallel, schedules
 from crtlib.training.devices import device_by_name
-from crtlib.training.run_state import TrainingRun
+from crtlib.training.loop import Step, Training
+from crtlib.training.run_state import OptimizerFactory, TrainingRun
 
 MIN_DIALOGUES = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
@@ -80,11 +82,12 @@ UNFINISHED_FILES = ("unfinished.pt", "unfinished.run")
 
 @dataclass(frozen=True)
 class PendingTraining:
-    """A training that can begin: all that can be refused has been. ``fit`` trains, ``entered`` is
-    what the odometer says of it, ``finish`` says what came of it. ``protects``: its noise, for
-    each point. ``conditions``: of its promise, before it begins."""
+    """A training that can be made: all that can be refused before has been. ``begin`` makes it, and
+    what it will leave; ``entered`` is what the odometer says of it, ``finish`` says what came of
+    it. ``protects``: its noise, for each point. ``conditions``: of its promise, before it
+    begins."""
 
-    fit: Callable[..., Any]
+    begin: Callable[..., tuple[Training, Any]]
     entered: dict[str, Any]
     protects: bool
     finish: Callable[[Any, OdometerRun], TrainingResult]
@@ -92,7 +95,8 @@ class PendingTraining:
 
 
 def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
-    """The study that trains on a corpus of one's own: a tenth of it validates, a tenth tests.
+    """The study that trains on a corpus of one's own: a tenth of it validates, a tenth tests, or as
+    many dialogues each as ``heldout`` says.
 
     ``settings`` are fields of :class:`CrtStudy`; None is one that is not given. The policy is then
     the corpus' own, and the conservative one the same. A screened folder is read as it was
@@ -101,8 +105,8 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
     """
     settings = _settings_from_corpus(corpus, {k: v for k, v in settings.items() if v is not None})
     size = len(corpora.load_corpus(corpus))
-    heldout = max(1, size // 10)
-    if size < MIN_DIALOGUES:
+    heldout = settings.pop("heldout", max(1, size // 10))
+    if size < MIN_DIALOGUES and heldout:
         raise ValueError(
             f"{corpus}: has {size} dialogues, at least {MIN_DIALOGUES} are needed to hold some out"
         )
@@ -241,75 +245,183 @@ def train(
     study: TrainingFacts | None = None,
     **names: Any,
 ) -> Any:
-    """Train on a corpus as a recipe says, attack the model, and say what it promises.
+    """Train on a corpus as a recipe says, attack the model, and say what it promises: all steps of
+    a :class:`Session` with these arguments. :class:`TrainingResult`; None in a process that does
+    not lead."""
+    with Session(what, card=card, progress=progress, study=study, **names) as session:
+        session.take_all()
+        return session.close()
+
+
+class Session:
+    """A training on a corpus, as a recipe says, that is opened, taken step by step, and closed.
+
+    ::
+
+        with Session("talk.jsonl", init="gpt2", epsilon=3, out="model") as session:
+            for step in session:  # public batches, and Poisson samples of what is private
+                step()
+            print(session.close().promise)
+
+    Opening refuses all that can be refused, and spends nothing. The run is entered in the odometer
+    of the corpus (:mod:`confide.odometer`) before its first step, with all that it may spend; what
+    is left before it is closed counts in full, leaves no model, and goes on from the folder
+    ``OUT.work`` beside it when the same script is run again. :meth:`close` attacks the model, says
+    what it promises and writes it.
 
     Batches, and a key for the noise of each step, come from the operating system, unless the noise
     is to be repeatable: then they follow from the seed, which is right for an experiment and wrong
-    for a release. The run is entered in the odometer of the corpus
-    (:mod:`confide.odometer`) before its first step. An unfinished training goes on from
-    the folder ``OUT.work`` beside its model. Of several processes
-    (:mod:`crtlib.training.parallel`) all call it; the first one alone enters the run, attacks the
-    model, promises and writes.
+    for a release. Of several processes (:mod:`crtlib.training.parallel`) all open it; the first one
+    alone enters the run, attacks the model, promises and writes.
 
     Args:
         what: A recipe (:mod:`confide.recipe`), or a corpus and the names of a recipe's fields.
         card: Makes the model's README.md of ``TrainingResult.facts``.
+        progress: Show a bar on a terminal.
         study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
-
-    Returns:
-        :class:`TrainingResult`; None in a process that does not lead.
+        evaluation: A corpus to measure perplexity on; then none of the text is held out for it.
+        optimizer: Makes an optimizer of the list of parameters that learn; one is made for public
+            and one for private steps, and the phases set their learning rates. Default: Adam.
+        names: Fields of the recipe.
 
     Raises:
         ValueError: For what cannot be trained on; nothing is written then, and nothing spent.
+
+    Guarantee:
+        The odometer holds the run before its first step. A certificate of steps that a script took
+        says that it is assumed that the script learned from nothing else, with the script's
+        SHA-256. Tests: ``tests/test_session.py::test_the_odometer_knows_of_a_step_before_it``,
+        ``tests/test_session.py::test_a_script_is_named_and_what_is_assumed_of_it``.
     """
-    recipe = what if isinstance(what, Recipe) else recipes.make_recipe({"corpus": what, **names})
-    if recipe.workers is not None:
-        torch.set_num_threads(recipe.workers)
-    device = device_by_name(recipe.device)
-    if ":" in device and parallel.process_group().size > 1:  # each takes the GPU of its own number
-        raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
-    if isinstance(recipe, LanguageRecipe) and not study:
-        recipe = _resolve_model(recipe, device)
-    inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
-    before = outputs.hash_inputs(inputs)
-    study_data.clear_corpus_caches()
-    _check_output(recipe, inputs.values())
-    if isinstance(recipe, SecretPlanRecipe):
-        job = _prepare_plan(recipe, device)
-    else:
-        job = _prepare_study(recipe, device, study or {})
-    aside = None if recipe.out is None else work_folder(recipe.out)
-    secret = not getattr(recipe, "repeatable_noise", False)
-    checkpoint, mark = (aside / name if aside else None for name in UNFINISHED_FILES)
-    fit = partial(
-        job.fit, checkpoint=checkpoint, secure=secret, memory=recipe.memory, progress=progress
-    )
-    if not parallel.process_group().leads:
-        fit()
-        return None
-    taken = f"--out: {aside} is in use by another training"  # two of them would be one run
-    with files.lock_folder(aside, taken) if aside else contextlib.nullcontext():
+
+    def __init__(
+        self,
+        what: Recipe | StrPath,
+        /,
+        *,
+        card: CardWriter | None = None,
+        progress: bool = False,
+        study: TrainingFacts | None = None,
+        evaluation: StrPath | None = None,
+        optimizer: OptimizerFactory | None = None,
+        **names: Any,
+    ) -> None:
+        recipe = (
+            what if isinstance(what, Recipe) else recipes.make_recipe({"corpus": what, **names})
+        )
+        if recipe.workers is not None:
+            torch.set_num_threads(recipe.workers)
+        device = device_by_name(recipe.device)
+        if ":" in device and parallel.process_group().size > 1:  # each takes that of its number
+            raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
+        if isinstance(recipe, LanguageRecipe) and not study:
+            recipe = _resolve_model(recipe, device)
+        self._inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
+        if evaluation is not None:
+            self._inputs["evaluation"] = Path(evaluation)
+        self._hashes = outputs.hash_inputs(self._inputs)
+        study_data.clear_corpus_caches()
+        _check_output(recipe, self._inputs.values())
+        if isinstance(recipe, SecretPlanRecipe):
+            if evaluation is not None:
+                raise ValueError("evaluation: must be left out with a plan, which measures nothing")
+            self._job = _prepare_plan(recipe, device)
+        else:
+            self._job = _prepare_study(recipe, device, study or {}, evaluation)
+        self.recipe, self._card, self._device = recipe, card, device
+        self._held = contextlib.ExitStack()
         try:
-            meter = odometer_run.open_odometer(
+            self._open(progress, optimizer)
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _open(self, progress: bool, optimizer: OptimizerFactory | None) -> None:
+        """Take the place of the model, open the odometer, and make the training."""
+        recipe, job = self.recipe, self._job
+        aside = None if recipe.out is None else work_folder(recipe.out)
+        secret = not getattr(recipe, "repeatable_noise", False)
+        checkpoint, mark = (aside / name if aside else None for name in UNFINISHED_FILES)
+        self.odometer: OdometerRun | None = None
+        if parallel.process_group().leads:
+            if aside:
+                self._held.callback(_remove_if_empty, aside)
+                taken = f"--out: {aside} is in use by another training"  # two would be one run
+                self._held.enter_context(files.lock_folder(aside, taken))
+            self.odometer = odometer_run.open_odometer(
                 recipe.corpus, job.entered, init=recipe.init, protects=job.protects,
                 place=recipe.odometer, secret=secret, trials=getattr(recipe, "trials", 1),
                 conditions=job.conditions,
             )  # fmt: skip
-            meter.mark = mark
-            outputs.check_inputs_unchanged(inputs, before)  # now, while nothing is spent
-            made = job.finish(fit(on_start=meter.start), meter)
+            self.odometer.mark = mark
+            outputs.check_inputs_unchanged(self._inputs, self._hashes)  # while nothing is spent
+        self.training, self._made = job.begin(
+            checkpoint=checkpoint, secure=secret, memory=recipe.memory, progress=progress,
+            on_start=self.odometer.start if self.odometer else None,
+            **({"optimizer": optimizer} if optimizer else {}),
+        )  # fmt: skip
+
+    @property
+    def model(self) -> nn.Module:
+        """The model, which nobody else may change until the session is closed."""
+        return self.training.model
+
+    def __len__(self) -> int:
+        """Steps from the first to the last, also where it goes on from a checkpoint."""
+        return len(self.training)
+
+    def __iter__(self) -> Iterator[Step]:
+        """The steps, each of which is to be called: :class:`crtlib.training.loop.Training`."""
+        if self.odometer:
+            self.odometer.script = file_sources.script_source()
+        return iter(self.training)
+
+    def take_all(self) -> None:
+        """Take all steps, without a line of anybody else's between them."""
+        self.training.take_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._held.close()
+
+    def close(self, *, early: bool = False) -> TrainingResult | None:
+        """Attack the model, say what it promises, and write it.
+
+        Args:
+            early: Leave the steps that were not taken: they are charged as if they had been.
+
+        Returns:
+            None in a process that does not lead.
+
+        Raises:
+            ValueError: Where steps are left that shall not be; the session stays open then.
+        """
+        if early:
+            self.training.stop()
+        else:
+            self.training.finish()
+        with self._held:
+            if self.odometer is None:
+                return None
+            recipe, meter = self.recipe, self.odometer
+            made = self._job.finish(self._made, meter)
             trained = _attach_promise(made, recipe, meter)
-            outputs.check_inputs_unchanged(inputs, before)
+            outputs.check_inputs_unchanged(self._inputs, self._hashes)
             if recipe.out is None:
                 meter.finish(None, training_record.conditions_of_result(trained, meter))
             else:
-                training_record.write_training(trained, recipe.out, before, meter, card, device)
+                training_record.write_training(
+                    trained, recipe.out, self._hashes, meter, self._card, self._device
+                )
                 _remove_checkpoint(recipe.out)
             return trained
-        finally:
-            if aside:
-                with contextlib.suppress(OSError):  # it holds what goes on later, or results
-                    aside.rmdir()
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # it holds what goes on later, or results
+        folder.rmdir()
 
 
 def _resolve_model(recipe: LanguageRecipe, device: str) -> Recipe:
@@ -329,8 +441,11 @@ def _resolve_model(recipe: LanguageRecipe, device: str) -> Recipe:
     return recipes.make_recipe({"method": recipe.method} | given | chosen)
 
 
-def _prepare_study(recipe: Recipe, device: str, fixed: TrainingFacts) -> PendingTraining:
-    """A training of a study, with the fields of it that are ``fixed``."""
+def _prepare_study(
+    recipe: Recipe, device: str, fixed: TrainingFacts, evaluation: StrPath | None = None
+) -> PendingTraining:
+    """A training of a study, with the fields of it that are ``fixed``; measured on text of an
+    ``evaluation``, where there is one."""
     r: Any = recipe
     ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
     if both := sorted({*dict(recipe)} & {*fixed} - ablated):
@@ -349,13 +464,16 @@ def _prepare_study(recipe: Recipe, device: str, fixed: TrainingFacts) -> Pending
         same |= {"audited": True, "copies": 1}
     shared = same.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
     named = {n: same[n] for n in shared if same[n] is not None} | dict(fixed)
+    if evaluation is not None:
+        named["heldout"] = 0
     study = build_study(recipe.corpus, **named)
+    measured = None if evaluation is None else corpora.load_corpus(evaluation)
     digests = {name: policies.policy_digest(name) for name in (study.policy, study.conservative)}
-    prepared = _prepare_data(study)  # refuses before anything is written
+    prepared = _prepare_data(study, measured)  # refuses before anything is written
     study = fill_defaults_from_sizes(study, prepared, named)
     if auto:
         study = replace(study, canaries=_canaries_for_power(study.ready(), r.power))
-        prepared = _prepare_data(study)
+        prepared = _prepare_data(study, measured)
         study = fill_defaults_from_sizes(study, prepared, named)
     prepared = _attach_label_rates(study, prepared, getattr(r, "labels", None))
 
@@ -381,13 +499,13 @@ def _prepare_study(recipe: Recipe, device: str, fixed: TrainingFacts) -> Pending
             rows=rows,
         )
 
-    fit = partial(
-        study_run.fit_study, study, prepared=prepared, device=device, before=True,
+    begin = partial(
+        study_run.begin_study, study, prepared=prepared, device=device, before=True,
         gradient_checkpointing=r.gradient_checkpointing,
     )  # fmt: skip
     done = study.ready()
     return PendingTraining(
-        fit,
+        begin,
         odometer_run.odometer_fields(done, prepared),
         odometer_run.has_bound_for_missed(done),
         finish,
@@ -556,17 +674,20 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
                      *map(file_sources.BroughtSource, secret_plans.user_files_of_plan(summary))],
         )  # fmt: skip
 
-    fit = partial(
-        loop.train, net.to(device), phases,
-        {"private": tokenizer.encode(p.text for p in points)}, seed=recipe.seed,
-    )  # fmt: skip
-    return PendingTraining(fit, entered, False, finish)
+    def begin(**options: Any) -> tuple[Training, TrainingRun]:
+        rows = {"private": tokenizer.encode(p.text for p in points)}
+        training = Training(net.to(device), phases, rows, seed=recipe.seed, **options)
+        return training, training.run
+
+    return PendingTraining(begin, entered, False, finish)
 
 
-def _prepare_data(study: CrtStudy) -> PreparedData:
+def _prepare_data(study: CrtStudy, evaluation: Corpus | None) -> PreparedData:
     """The text as it is trained on and released: words from public points, and the rates that
     are known of it."""
-    return study_data.prepare_data(study, public_words=True, known=stored_rates(study.corpus))
+    return study_data.prepare_data(
+        study, public_words=True, known=stored_rates(study.corpus), evaluation=evaluation
+    )
 
 
 def _attach_label_rates(

@@ -100,7 +100,7 @@ class CrtStudy:
     corpus: NonEmptyStr = DEFAULT_CORPUS
     variety: Literal["paper", "rich"] = "paper"
     dialogues: PositiveInt = 300
-    heldout: PositiveInt = 200
+    heldout: NonNegativeInt = 200
     unit: Literal["turn", "dialogue", "user"] = "turn"
     policy: NonEmptyStr = "regex"
     conservative: NonEmptyStr = "regex"

@@ -155,7 +155,11 @@ class PreparedData:
 
 
 def prepare_data(
-    study: CrtStudy, *, public_words: bool = False, known: PolicyRates | None = None
+    study: CrtStudy,
+    *,
+    public_words: bool = False,
+    known: PolicyRates | None = None,
+    evaluation: Corpus | None = None,
 ) -> PreparedData:
     """Corpus with canaries, screened and split as the method asks; tokenizer; held-out texts.
 
@@ -163,12 +167,22 @@ def prepare_data(
     a silent turn of a private one may hold a secret that no rate counts as public.
     ``known``: the rates as they were counted before, of a text that was screened; without them
     they are counted on the labels that the text has, and nothing is known where it has none.
-    Raises ``ValueError`` for the policy "oracle" on a corpus without labels: it would find nothing.
+    ``evaluation``: the texts that validate and test, where the study holds none out.
+    Raises ``ValueError`` for the policy "oracle" on a corpus without labels: it would find nothing;
+    and for a study with nothing to measure on.
     Every source of randomness (people, canaries, misses) follows from ``study.seed``, so that error
     bars over seeds cover all of them.
     """
     sizes = study.dialogues, study.heldout, study.seed, study.labelled
     split = split_corpus(study.corpus, study.variety, *sizes)
+    if not study.heldout:
+        if evaluation is None or study.learned:
+            why = (
+                "a policy that learns here is judged on them" if study.learned else "none is given"
+            )
+            raise ValueError(f"heldout=0: must be positive, or there be texts to measure on; {why}")
+    elif evaluation is not None:
+        raise ValueError(f"heldout={study.heldout}: must be 0 where texts to measure on are given")
     oracle = "oracle" in (study.policy, study.conservative)
     if oracle and not any(t.secrets for t in split.train.turns()):
         raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
@@ -224,6 +238,7 @@ def prepare_data(
         counts = TextCounts(points)
         for part in (split.valid, split.test):
             counts.add(templates.render_points(part, study.unit, form))
+    valid, test = (split.valid, split.test) if evaluation is None else (evaluation, evaluation)
     return PreparedData(
         corpus=split.train,
         points=points,
@@ -233,8 +248,8 @@ def prepare_data(
         prepared=prepared,
         tokenizer=tokenizer,
         canaries=secrets,
-        valid=_count_heldout_points(split.valid, study, form),
-        test=_count_heldout_points(split.test, study, form),
+        valid=_count_heldout_points(valid, study, form),
+        test=_count_heldout_points(test, study, form),
         read=read,
         others=templates.render_points(split.others, study.unit, form),
         template=form,

@@ -34,7 +34,7 @@ from crtlib.text.records import Point
 from crtlib.text.tokenizer import BpeTokenizer
 from crtlib.training import schedules
 from crtlib.training.layer_rules import refuse_unfit_layers
-from crtlib.training.loop import train
+from crtlib.training.loop import Training, train
 from crtlib.training.methods import GuaranteeTerms
 from crtlib.training.phases import Phase
 from crtlib.training.run_state import TrainingRun
@@ -97,7 +97,7 @@ def describe_public_knowledge(study: CrtStudy) -> str:
     return known
 
 
-def fit_study(
+def begin_study(
     study: CrtStudy,
     *,
     prepared: PreparedData | None = None,
@@ -105,15 +105,16 @@ def fit_study(
     before: bool = False,
     gradient_checkpointing: bool = False,
     **training: Any,
-) -> TrainedStudy:
-    """Prepare the data and train; perplexity on the validation texts after each epoch, and on the
-    test texts ``before`` the first where that is asked of a pre-trained model.
+) -> tuple[Training, TrainedStudy]:
+    """Prepare the data, and a training whose steps are still to be taken; what is trained is
+    measured as they are: perplexity on the validation texts after each epoch, and on the test texts
+    ``before`` the first where that is asked of a pre-trained model.
 
     ``prepared`` is ``prepare_data(study)`` where the caller has it already;
     ``gradient_checkpointing`` as :func:`crtlib.models.pretrained.with_gradient_checkpointing`,
-    which changes no result. ``training``: ``checkpoint``, ``secure``, ``memory``, ``on_start`` and
-    ``progress`` of :func:`crtlib.training.loop.train`. Raises ``ValueError`` where no point is
-    private and the method trains with noise.
+    which changes no result. ``training``: ``checkpoint``, ``secure``, ``memory``, ``optimizer``,
+    ``on_start`` and ``progress`` of :class:`crtlib.training.loop.Training`. Raises ``ValueError``
+    where no point is private and the method trains with noise.
     """
     study = study.ready()
     d = prepared or prepare_data(study)
@@ -131,7 +132,7 @@ def fit_study(
     how: dict[str, Any] = {"tokenizer": d.tokenizer, "own_words": study.template != "speaker"}
     model.to(device)
     start = measure_utility(model, points=d.test, **how) if before and spec is None else {}
-    run = train(
+    begun = Training(
         model,
         phases,
         parts,
@@ -139,12 +140,18 @@ def fit_study(
         owners=owners,
         precision=study.precision,
         seed=study.seed,
-        optimizer=study.optimizer,
         longest=_context_limit(study, model),
         on_epoch=lambda _, m: measure_utility(m, points=d.valid, **how),
-        **training,
+        **{"optimizer": study.optimizer} | training,
     )
-    return TrainedStudy(run, d, phases, spec, start)
+    return begun, TrainedStudy(begun.run, d, phases, spec, start)
+
+
+def fit_study(study: CrtStudy, **options: Any) -> TrainedStudy:
+    """All steps of :func:`begin_study`, with these ``options`` of it."""
+    training, trained = begin_study(study, **options)
+    training.take_all()
+    return trained
 
 
 def measure_utility(

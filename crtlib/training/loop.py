@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -246,7 +246,7 @@ class Training:
         self._device = device_of(model)
         self._tokens_at_once = tokens_at_once(model, memory, most)
         self._steps_of_phase = [_count_batches(p, len(self._parts[p.part])) for p in phases]
-        self._steps: Iterator[Step] | None = None
+        self._steps: Generator[Step] | None = None
         self.current: Step | None = None
         self._watched = True
         self._changed: Tensor | int = 0
@@ -297,7 +297,22 @@ class Training:
             raise ValueError(f"{step!r}: is left; take it first")
         return self.run
 
-    def _run_phases(self) -> Iterator[Step]:
+    def stop(self) -> TrainingRun:
+        """Leave the steps that were not taken: what was to come is charged as if it had run, as
+        every phase is charged in full when it begins. Raises ValueError before the first step."""
+        if self.current is None or self._steps is None:
+            raise ValueError("training: no step was taken; there is nothing to end")
+        over = self.current.number - (not self.current.taken)
+        if over > sum(self._steps_of_phase[: self.phases_done]):
+            self._end_phase()
+            self.phases_done += 1
+        self._steps.close()
+        left = self.phases[self.phases_done :]
+        self.run.events.extend(event for p in left if (event := p.event()) is not None)
+        self.phases_done = len(self.phases)
+        return self.run
+
+    def _run_phases(self) -> Generator[Step]:
         run, state, file = self.run, self.state, self._file
         if self.on_start and process_group().leads:
             ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]

@@ -415,23 +415,23 @@ class Watch:
     def watching(self):
         with contextlib.ExitStack() as stack:
             for owner, name, new in (
-                (phases, "add_noise", self.add_noise),
+                (steps, "add_noise", self.add_noise),
                 (
                     train_on_corpus,
-                    "sized",
+                    "fill_defaults_from_sizes",
                     partial(self.size, train_on_corpus.fill_defaults_from_sizes),
                 ),
-                (study_run, "train", partial(self.train, study_run.train)),
+                (study_run, "Training", partial(self.train, loop.Training)),
                 (crt_study.ledger, "noise_multiplier", sigma),
-                (loop, "train", partial(self.train, loop.train)),
-                (phases, "uniform", self.uniform),
-                (phases, "normals", self.normals),
+                (train_on_corpus, "Training", partial(self.train, loop.Training)),
+                (phases, "draw_uniforms", self.uniform),
+                (selective, "draw_normals", self.normals),
                 (
                     selective.SelectivePhase,
                     "released",
                     self.released(selective.SelectivePhase.released),
                 ),
-                (study_run.attacks, "known", dict),
+                (study_run.attacks, "all_attacks", dict),
                 (RateCounter, "rates", self.as_first(RateCounter.rates)),
                 (RateCounter, "add", self.judging(RateCounter.add)),
                 *(

@@ -123,6 +123,12 @@ EARLIER_BASE = (("assumed", ["smollm2 had not read this text", EARLIER]),)
 # Of each sentence: changes under which it must be said, and under which it must not.
 LIMITS = (("limits", [{"limit": "guess <= 55", "certified": 52.4, "met": True},
                       {"limit": "public <= 1%", "certified": 0.0377, "met": False}]),)  # fmt: skip
+SCRIPT = (
+    (
+        "assumed",
+        ["run.py, which took the steps, taught the model nothing of this text beside them"],
+    ),
+)
 OUTSIDE = (("assumed", ["smollm2 had not read this text", "smollm2 reads each text alone, as was "
                          "tried on random texts"]),)  # fmt: skip
 CASES = {
@@ -187,6 +193,7 @@ CASES = {
         [(), FILES, (*VOID, *EARLIER_BASE), (("assumed", ["smollm2 had not read this text"]),)],
     ),
     "O12b": ([OUTSIDE, (*DP, *OUTSIDE)], [(), FILES, (*VOID, *OUTSIDE)]),
+    "O18": ([SCRIPT, (*DP, *SCRIPT)], [(), FILES, (*VOID, *SCRIPT), OUTSIDE]),
     "O17": (
         [FILES, (*DP, *FILES)],
         [
@@ -196,6 +203,7 @@ CASES = {
             NONE,
             EARLIER_BASE,
             OUTSIDE,
+            SCRIPT,
         ],
     ),
     "O13": ([AUDIT, REPORT, (*VOID, *AUDIT)], [(), VOID, (("evidence", {}),)]),

@@ -1,0 +1,215 @@
+"""A session is the training of the command, with somebody's own lines between its steps."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import confide
+from confide import odometer
+from confide.release import certify, file_sources, gate, seal, verify
+from confide.reports import certificate_pages
+from confide.training import train_on_corpus
+from crtlib.text import customersim, jsonl
+from crtlib.training.loop import Training
+from tests.training.test_loop import flat
+
+CRT = {"method": "crt", "unit": "turn", "policy": "regex:customersim", "width": 2, "epochs": 2,
+       "epsilon": 3.0, "delta": 1e-4, "vocab_size": 300}  # fmt: skip
+SALTED = ("hmac", "id", "issued", "public_key", "signature", "sha256")
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory):
+    path = tmp_path_factory.mktemp("talk") / "talk.jsonl"
+    jsonl.write_jsonl(customersim.simulate_corpus(40, 0, "paper"), path)
+    return path
+
+
+def home_of(talk, home):
+    """The same corpus in a folder of its own, which no other training has read."""
+    home.mkdir()
+    (home / talk.name).write_bytes(talk.read_bytes())
+    return home / talk.name
+
+
+def certified(model):
+    return certify.write_certificate(model, model.with_suffix(".html"), copies=(), force=True)
+
+
+def unsalted(value):
+    """A certificate without what is another in every home."""
+    if isinstance(value, dict):
+        return {k: unsalted(v) for k, v in value.items() if k not in SALTED}
+    return [unsalted(v) for v in value] if isinstance(value, list) else value
+
+
+def test_a_session_is_the_training_of_the_command(talk, tmp_path, monkeypatch):
+    """Weights bit for bit, the certificate field by field, but for what a script is assumed not
+    to have done."""
+    ends, values = [], []
+    for way in ("command", "script"):
+        monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / way / "registry"))
+        text, out = home_of(talk, tmp_path / way), tmp_path / way / "model"
+        if way == "command":
+            ends.append(confide.train(text, out=out, repeatable_noise=True, **CRT))
+        else:
+            with confide.Session(text, out=out, repeatable_noise=True, **CRT) as session:
+                losses = [step() for step in session]
+                assert len(losses) == len(session) and None in losses
+                ends.append(session.close())
+        values.append(unsalted(certified(out)))
+    assert torch.equal(*(flat(made.run.model) for made in ends))
+    (said,) = set(values[1]["assumed"]) - set(values[0]["assumed"])
+    values[1]["assumed"].remove(said)
+    said = f"; {said}", f"{said}; "
+    pages = [json.dumps(value, sort_keys=True) for value in values]
+    assert pages[0] == pages[1].replace(said[0], "").replace(said[1], "")
+
+
+def test_the_odometer_knows_of_a_step_before_it(talk, tmp_path):
+    """What is opened and left has spent nothing; what has begun counts in full, leaves no model,
+    and goes on."""
+    text, out = home_of(talk, tmp_path / "home"), tmp_path / "model"
+    options = {"out": out, "repeatable_noise": True, **CRT}
+    ledger = text.with_name("talk.jsonl.odometer")
+    with confide.Session(text, **options) as session:
+        assert not ledger.exists()
+        with pytest.raises(ValueError, match="in use by another training"):
+            confide.Session(text, **options)
+    assert not ledger.exists() and not (tmp_path / "model.work").exists()
+    with confide.Session(text, **options) as session:
+        for step in session:
+            (line,) = odometer.read_entries(ledger)
+            assert line.state == "started"
+            if step.number > len(session) // 2 + 1:  # in the second epoch
+                break
+            step()
+        with pytest.raises(ValueError, match=r"^training: \d+ steps are left"):
+            session.close()
+    assert not out.exists()
+    with confide.Session(text, **options) as again:
+        assert 0 < again.training.steps_left < len(again)
+        for step in again:
+            step()
+        rest = again.close()
+    assert {e.run for e in odometer.read_entries(ledger)} == {line.run} and out.exists()
+    whole = confide.train(home_of(talk, tmp_path / "other"), **options | {"out": None})
+    assert torch.equal(flat(rest.run.model), flat(whole.run.model))
+    with pytest.raises(ValueError, match="is a finished model"):
+        confide.Session(text, **options)
+
+
+def test_what_is_left_early_is_charged_in_full(talk, tmp_path, monkeypatch):
+    values = []
+    for stop in (3, None):
+        monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / str(stop) / "registry"))
+        text, out = home_of(talk, tmp_path / str(stop)), tmp_path / str(stop) / "model"
+        with confide.Session(text, out=out, **CRT) as session:
+            with pytest.raises(ValueError, match="no step was taken"):
+                session.close(early=True)
+            for step in session:
+                step()
+                if step.number == stop:
+                    break
+            made = session.close(early=stop is not None)
+        values.append(certified(out))
+        assert made.holds and made.run.updates["public"] + made.run.updates["private"] == (
+            stop or len(session)
+        )
+    early, whole = values
+    assert early["verdict"] == "holds" and early["guarantee"] == whole["guarantee"]
+    records = [certify.read_certifiable_run(tmp_path / str(n) / "model").record for n in (3, None)]
+    private = [[row for row in r["phases"] if row["kind"] == "private"] for r in records]
+    assert private[0] == private[1] != []
+
+
+def test_a_weight_that_a_script_moved_leaves_no_model(talk, tmp_path):
+    with (
+        pytest.raises(ValueError, match="changed outside of a step"),
+        confide.Session(home_of(talk, tmp_path / "home"), out=tmp_path / "m", **CRT) as session,
+    ):
+        for step in session:
+            step()
+            next(session.model.parameters()).data.mul_(1.01)
+        session.close()
+    assert not (tmp_path / "m").exists()
+
+
+def test_with_an_evaluation_no_text_is_held_out(talk, tmp_path):
+    other = tmp_path / "evaluation.jsonl"
+    jsonl.write_jsonl(customersim.simulate_corpus(5, 7, "paper"), other)
+    options = CRT | {"epochs": 1}
+    sizes = []
+    for evaluation in (None, other):
+        with confide.Session(talk, evaluation=evaluation, **options) as session:
+            sizes.append(sum(len(d.turns) for d in session._made.data.corpus.dialogues))
+            heard = {p.text for p in session._made.data.test}
+    every = sum(len(d.turns) for d in jsonl.read_jsonl(talk))
+    assert sizes[0] < 0.9 * every and sizes[1] == every
+    mine = {turn.text for d in jsonl.read_jsonl(other) for turn in d.turns}
+    assert len(heard) == len({text.rpartition(": ")[2] for text in heard}) <= len(mine)
+    with pytest.raises(ValueError, match="heldout=0: must be positive"):
+        confide.train(talk, study={"heldout": 0}, **options)
+
+
+def test_own_optimizers_and_schedules_go_on_where_they_were(talk, tmp_path):
+    def adamw(learning):
+        return torch.optim.AdamW(learning, lr=1.0, weight_decay=0.1)
+
+    ends = []
+    for name, cut in (("whole", None), ("cut", True)):
+        text = home_of(talk, tmp_path / name)
+        options = {"out": tmp_path / name / "m", "repeatable_noise": True, **CRT}
+        for last in (False, True) if cut else (True,):
+            with confide.Session(text, optimizer=adamw, **options) as session:
+                for step in session:
+                    if not last and session.training.phases_done:
+                        break
+                    step(rate_factor=1 - step.number / (len(session) + 1))
+                if last:
+                    ends.append(flat(session.close().run.model))
+    assert torch.equal(*ends)
+
+
+def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path):
+    text, script = home_of(talk, tmp_path / "home"), file_sources.script_source()
+    made = {}
+    for name in ("first", "second"):
+        with confide.Session(text, out=tmp_path / name, **CRT) as session:
+            for step in session:
+                step()
+            made[name] = session.close()
+    confide.train(text, out=tmp_path / "third", **CRT)
+    said = file_sources.script_assumption(script)
+    assert re.search(r" \(SHA-256 [0-9a-f]{64}\), which took the steps, taught the model", said)
+    assert f"; assumed: {said}" in made["first"].promise
+    values = {name: certified(tmp_path / name) for name in ("first", "second", "third")}
+    earlier = said.replace("which took the steps, taught the model nothing of this text",
+                           "which took the steps of an earlier model, taught it nothing of this "
+                           "text")  # fmt: skip
+    scripts = [[x for x in v["assumed"] if "took the steps" in x] for v in values.values()]
+    assert scripts == [[said], [said, earlier], [earlier]]
+    page = " ".join((tmp_path / "first.html").read_text().split())
+    assert f"It is assumed that {said}" in page and "compared before and after each step" in page
+    value = values["first"]
+    key = certify.read_certifiable_run(tmp_path / "first").key
+    less = {n: v for n, v in value.items() if n not in certificate_pages.UNSEALED_FIELDS}
+    less = seal.sign_value(
+        certificate_pages.assemble_certificate(less | {"assumed": []}, issued=value["issued"]), key
+    )
+    fault = verify.find_certificate_fault(tmp_path / "first", less)
+    assert fault == "certificate: does not say what is assumed"
+    assert script in gate.read_release(tmp_path / "first").sources
+
+
+def test_a_training_of_the_command_watches_no_bits(talk, monkeypatch):
+    """Nobody else's code runs between its steps."""
+    seen = []
+    honest = Training._seal_model
+    monkeypatch.setattr(
+        Training, "_seal_model", lambda self: (honest(self), seen.append(self._seal.sums))
+    )
+    train_on_corpus.train(talk, **CRT | {"epochs": 1})
+    assert seen and not any(seen)
