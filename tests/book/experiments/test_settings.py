@@ -36,9 +36,9 @@ def quick():
 
 
 # --------------------------------------------------------------------------- profiles
-WHOLE = [name for name in PROFILES if name not in ("smollm2", "h100", "at_hand")]
+WHOLE = [name for name in PROFILES if name not in ("smollm2", "h100", "at_hand", "converged")]
 """Profiles of all chapters; two others have the model and methods of one chapter, one has corpora
-of its own."""
+of its own, and one the model and methods of one figure."""
 
 
 def test_profiles_differ_in_sizes_only():
