@@ -26,6 +26,8 @@ COLUMN_ROLES: dict[str, list[str]] = tomllib.loads(
 )
 """What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
 be it."""
+RECORD_NAMES = {"id", "userid", "turns", "messages", "metadata"}
+"""What parts of a record of our own form, or of a chat, are called beside these."""
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_WITHOUT_ZONE = datetime(1970, 1, 1)
 """The epoch for times without a zone."""
@@ -40,7 +42,7 @@ ColumnsByRole = dict[str, str]
 """The columns of a table, by role."""
 
 
-def _comparable_name(name: str) -> str:
+def comparable_name(name: str) -> str:
     """A name as it is compared."""
     return re.sub(r"[_\-. ]", "", name.lower())
 
@@ -64,9 +66,9 @@ def guess_columns(
     for role, called in COLUMN_ROLES.items():
         if role in given or (role == "user" and no_users):
             continue
-        free = [n for n in names if n not in columns.values() and _comparable_name(n) in called]
+        free = [n for n in names if n not in columns.values() and comparable_name(n) in called]
         if role == "user" and len(free) > 1:
-            free = [n for n in free if _comparable_name(n) not in ("sender", "absender")]
+            free = [n for n in free if comparable_name(n) not in ("sender", "absender")]
         if len(free) > 1:
             both = " and ".join(map(repr, free[:2]))
             raise ValueError(f"{where}: columns {both} could both be the {role}; say --{role}")

@@ -24,6 +24,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,14 +33,20 @@ from tqdm import tqdm
 
 from confide.text import readers
 from confide.text.columns import INGEST_TEMPLATES, ColumnsByRole
-from confide.text.message_forms import MESSAGE_SCHEMA, SHAPE_READERS, IngestSource
+from confide.text.mail import QUOTED_LINES
+from confide.text.message_forms import (
+    MESSAGE_SCHEMA,
+    SHAPE_READERS,
+    IngestSource,
+    TurnMessage,
+)
 from confide.text.readers import How
 from crtlib import files, outputs
 from crtlib.files import StrPath
 from crtlib.text import corpus_folder
 from crtlib.text.corpus_folder import CorpusSummary, CorpusWriter
 from crtlib.text.identity import hash_text
-from crtlib.text.jsonl import BadRow
+from crtlib.text.jsonl import BadRow, read_record
 from crtlib.text.package_data import fill_page
 from crtlib.text.sorted_rows import RowSorter
 
@@ -87,7 +94,8 @@ GROUP BY number, id, "user" ORDER BY number"""
 @dataclass(frozen=True)
 class IngestSummary:
     """What ``ingest_sources`` did. ``rejected`` counts rows left out by reason, ``cut`` the threads
-    in which several people speak; ``form`` is what the records were. ``up_to_date``: the folder was
+    in which several people speak, ``quoted`` lines of mails that were left out as quotations;
+    ``form`` is what the records were. ``up_to_date``: the folder was
     there already, made of the same files in the same way."""
 
     out: str
@@ -98,6 +106,7 @@ class IngestSummary:
     cut: int
     facts: CorpusSummary
     up_to_date: bool = False
+    quoted: int = 0
 
 
 class ParquetFrame(Protocol):
@@ -185,7 +194,7 @@ def _write_corpus(
     ids: set[str | None] = set()
     total: Counter[str] = Counter()
     left = sys.maxsize if how.limit is None else how.limit
-    good_rows = turns = 0
+    good_rows = turns = quoted = 0
     with (
         RowSorter(part / "threads", messages=MESSAGE_SCHEMA) as sorter,
         (part / "rejected.csv").open("w", encoding="utf-8", newline="") as file,
@@ -200,28 +209,26 @@ def _write_corpus(
             while lot := list(itertools.islice(stream, readers.PARQUET_BATCH_ROWS)):
                 messages: list[tuple[Any, ...]] = []
                 for number, cells in lot:
-                    try:
-                        if isinstance(cells, BadRow):
-                            raise cells
-                        made = SHAPE_READERS[plan.shape](cells, plan)
-                        thread = made[0][0]
-                        if plan.shape != "table" and thread in ids:
-                            raise BadRow("repeated id", "has an id that was used before", "id")
-                    except BadRow as bad:
-                        plan.bad += bad.reason != readers.REPEATED_HEADER
+                    made = _read_messages(plan, number, cells)
+                    known = unique and not isinstance(made, BadRow) and made[0][0] in ids
+                    if known and plan.shape != "table":
+                        made = BadRow("repeated id", "has an id that was used before", "id")
+                    if isinstance(made, BadRow):
+                        plan.bad += made.reason != readers.REPEATED_HEADER
                         if plan.bad and not how.skip_bad:
-                            raise ValueError(plan.refusal(number, bad)) from None
-                        reasons[bad.reason] += 1
+                            raise ValueError(plan.refusal(number, made))
+                        reasons[made.reason] += 1
                         rejected.writerow(
                             map(
                                 files.escape_csv_formula,
-                                (plan.name, str(number), bad.column, bad.reason),
+                                (plan.name, str(number), made.column, made.reason),
                             )
                         )
                         continue
-                    if unique and thread is not None:
-                        ids.add(thread)
+                    if unique and made[0][0] is not None:
+                        ids.add(made[0][0])
                     good_rows += 1
+                    quoted += cells.get(QUOTED_LINES, 0) if isinstance(cells, dict) else 0
                     messages += [(good_rows, *message) for message in made]
                 plan.rows += len(lot)
                 sorter.add("messages", messages)
@@ -250,7 +257,17 @@ def _write_corpus(
             writer.add(pa.Table.from_batches(sorter.batches(_LIST_TURNS_SQL.format(lots))))
     read = sum(plan.rows for plan in plans)
     facts = writer.close("thread" if nobody else "column")
-    return facts, {"rows": read, "rejected": dict(total), "cut": cut}
+    return facts, {"rows": read, "rejected": dict(total), "cut": cut, "quoted": quoted}
+
+
+def _read_messages(
+    source: IngestSource, number: int, cells: dict[str, Any] | BadRow
+) -> list[TurnMessage] | BadRow:
+    """The messages of a row, or what is wrong with it."""
+    if isinstance(cells, BadRow):
+        return cells
+    read = partial(SHAPE_READERS[source.shape], source=source)
+    return read_record(number, read, cells)[1]
 
 
 def columns_line(columns: ColumnsByRole, shape: str = "table") -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import email
+import email.errors
 import hashlib
-import mailbox
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parseaddr
@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from crtlib import files
-from crtlib.text.jsonl import BadRow, NumberedRow
+from crtlib.text.jsonl import BadRow, NumberedRow, read_record
 
 # --------------------------------------------------------------------------- mail
+QUOTED_LINES = "quoted lines"
+"""The cell of a mail that says how many lines were left out as quotations."""
 _MESSAGE_ID = re.compile(r"<[^<>\s]{1,998}>")
 _QUOTE_ANNOUNCEMENT = re.compile(
     r"[^\n]{0,200}(?:wrote|schrieb|a écrit|escribió|ha scritto)\s?:\s*"
@@ -31,16 +33,20 @@ _QUOTE_ANNOUNCEMENT = re.compile(
 _ORIGINAL_MESSAGE_LINE = re.compile(
     r"-{2,}\s?(?:Original Message|Forwarded message)\s?-{2,}\s*", re.I
 )
+_SEPARATOR_LINE = re.compile(rb"From \S+ .*\d{4}( [+-]?\w{1,5})?\s*")
+"""What begins a mail of an mbox after an empty line: it ends in the year, or a zone after it."""
+_ESCAPED_FROM_LINE = re.compile(rb">+From ")
+"""A line that began with "From " as an mbox holds it, with one mark more than it had."""
+_UNREADABLE_HEADER = (LookupError, ValueError, AssertionError, email.errors.MessageError)
 
 
-def _mail_rows(mails: Iterable[bytes]) -> Iterator[NumberedRow]:
-    """Mails in their order."""
+def _mail_files(paths: list[Path]) -> Iterator[NumberedRow]:
+    """Files of one mail each."""
     roots: dict[str, str] = {}
-    for number, raw in enumerate(mails, 1):
-        try:
-            yield number, parse_mail(raw, roots)
-        except BadRow as bad:
-            yield number, bad
+    for path in paths:
+        files.check_regular_file(path)
+    for number, path in enumerate(paths, 1):
+        yield read_record(number, lambda path: parse_mail(_read_mail_file(path), roots), path)
 
 
 def _read_mail_file(path: Path) -> bytes:
@@ -48,37 +54,78 @@ def _read_mail_file(path: Path) -> bytes:
         return file.read(files.MAX_LINE_LENGTH)
 
 
-def _read_mbox(path: Path) -> Iterator[bytes]:
-    files.check_regular_file(path)
-    with path.open("rb") as file:
-        if not file.readline(1 << 16).startswith(b"From "):
-            raise ValueError(f"{path}: is no mbox; its first line must begin with 'From '")
-    with contextlib.closing(mailbox.mbox(path, create=False)) as box:
-        yield from map(box.get_bytes, box.iterkeys())
+def _mailbox_rows(path: Path) -> Iterator[NumberedRow]:
+    """The mails of an mbox in their order."""
+    roots: dict[str, str] = {}
+    for number, lines in enumerate(_split_mailbox(path), 1):
+        yield read_record(number, lambda lines: parse_mail(_join_lines(lines), roots), lines)
+
+
+def _split_mailbox(path: Path) -> Iterator[list[bytes]]:
+    """The lines of each mail of an mbox, plain or gzipped, without the one that begins it.
+
+    A mail begins at the first line of the file, and at one of the form "From ADDRESS DATE", which
+    ends in a year, after an empty one. So a sentence that begins with "From" stays where it is.
+    Of a mail that is too long the first lines are kept, and are too long, too.
+    """
+    lines: list[bytes] = []
+    size, first, after_empty = 0, True, True
+    with files.open_plain_or_gzip(path) as file:
+        for line in files.read_bounded_lines(file, path):
+            if first and not line.startswith(b"From "):
+                raise ValueError(f"{path}: is no mbox; its first line must begin with 'From '")
+            if first or (after_empty and _SEPARATOR_LINE.fullmatch(line)):
+                if not first:
+                    yield lines
+                lines, size, first = [], 0, False
+            elif size <= files.MAX_LINE_LENGTH:
+                lines.append(line)
+                size += len(line)
+            after_empty = not line.strip()
+    if first:
+        raise ValueError(f"{path}: is no mbox; its first line must begin with 'From '")
+    yield lines
+
+
+def _join_lines(lines: list[bytes]) -> bytes:
+    """A mail as it was sent, of the lines that an mbox has of it."""
+    if sum(map(len, lines)) > files.MAX_LINE_LENGTH:
+        raise BadRow("too long", f"is longer than {files.MAX_LINE_LENGTH >> 20} MiB")
+    return b"".join(line[1:] if _ESCAPED_FROM_LINE.match(line) else line for line in lines)
 
 
 def parse_mail(raw: bytes, roots: dict[str, str]) -> dict[str, Any]:
-    """One mail as a row, without what it quotes; raises ``BadRow``. ``roots`` has the thread of
-    each
-    mail that was read or named before: some programs name no mail but the one they answer."""
+    """One mail as a row, without what it quotes, which is counted; raises ``BadRow``. ``roots`` has
+    the thread of each mail that was read or named before: some programs name no mail but the one
+    they answer. A sender that is no address is told apart by all that the header says.
+
+    >>> cells = parse_mail(b"From: eric at cloud.com\\n\\nHi.\\n> Hello\\n", {})
+    >>> cells["user"], cells["text"], cells[QUOTED_LINES]
+    ('eric at cloud.com', 'Hi.', 1)
+    """
     message = email.message_from_bytes(raw)
 
     def header(name: str) -> str:
         """A header in clear, as it stands where it cannot be decoded."""
         value = str(message.get(name, ""))[:10_000]
-        with contextlib.suppress(LookupError, ValueError, AssertionError):
+        with contextlib.suppress(*_UNREADABLE_HEADER):
             value = str(make_header(decode_header(value)))
         return " ".join(value.encode("utf-8", "replace").decode().split())
 
-    address = parseaddr(header("From"))[1].strip().lower()
+    sender = header("From")
+    address = parseaddr(sender)[1].strip()
+    if "@" not in address:
+        address = sender
     if not address:
         raise BadRow("no user", "has no sender", "From")
     ids = _MESSAGE_ID.findall(" ".join(map(header, ("References", "In-Reply-To", "Message-ID"))))
-    text = strip_quotes(_plain_text_body(message))
+    body = _plain_text_body(message)
+    text, quoted = strip_quotes(body)
     first = ids[0] if ids else f"<{hashlib.sha256(raw).hexdigest()[:16]}>"
     thread = next((roots[name] for name in ids if name in roots), first)
     roots |= dict.fromkeys(ids, thread)
-    return {"user": address, "thread": thread, "time": header("Date") or None, "text": text}
+    cells = {"user": address.lower(), "thread": thread, "time": header("Date") or None}
+    return {**cells, "text": text, QUOTED_LINES: quoted}
 
 
 def _plain_text_body(message: Message) -> str:
@@ -96,22 +143,26 @@ def _plain_text_body(message: Message) -> str:
     raise BadRow("no text", "has no text/plain part")
 
 
-def strip_quotes(text: str) -> str:
-    """A mail's own lines: without those that begin with ``>``, the line that announces them, and
-    all that follows an "Original Message" line.
+def strip_quotes(text: str) -> tuple[str, int]:
+    """A mail's own lines, and how many others it has: those that begin with ``>``, the line that
+    announces them, and all from an "Original Message" line on.
 
     >>> strip_quotes("I agree.\\n\\nOn Monday, Bob wrote:\\n> Shall we?\\nAnn")
-    'I agree.\\n\\nAnn'
+    ('I agree.\\n\\nAnn', 2)
     """
     kept: list[str] = []
-    for line in text.split("\n"):
+    quoted, lines = 0, text.split("\n")
+    for place, line in enumerate(lines):
         if _ORIGINAL_MESSAGE_LINE.fullmatch(line.strip()):
+            quoted += len(lines) - place
             break
         if line.startswith(">"):
+            quoted += 1
             while kept and not kept[-1].strip():
                 kept.pop()
             if kept and _QUOTE_ANNOUNCEMENT.fullmatch(kept[-1]):
                 kept.pop()
+                quoted += 1
         else:
             kept.append(line)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip(), quoted

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ from confide.text.columns import (
     GUESS_ROWS,
     MILLISECOND,
     ColumnsByRole,
-    _comparable_name,
+    comparable_name,
     guess_columns,
 )
 from confide.text.readers import How
@@ -35,6 +35,10 @@ _NUMERIC_DATE = re.compile(
     re.I,
 )
 """A date of three numbers, and a time of day."""
+FIRST_MILLISECOND, LAST_MILLISECOND = (
+    (edge - EPOCH_WITHOUT_ZONE) // MILLISECOND for edge in (datetime.min, datetime.max)
+)
+"""The years 1 to 9999 in UTC, in milliseconds since 1970."""
 TurnMessage = tuple[str | None, str | None, str, str, int | None, str | None]
 """One turn on its way in: thread, user, speaker, text, time in milliseconds since 1970, secrets as
 JSON. Without a thread those of one row are a thread of their own, without a user the thread is the
@@ -147,7 +151,10 @@ def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | N
         if isinstance(value, bool):  # a number to Python
             raise TypeError
         time = _parse_datetime(value, dates, column)
-        return (time - (EPOCH_UTC if time.tzinfo else EPOCH_WITHOUT_ZONE)) // MILLISECOND
+        since = (time - (EPOCH_UTC if time.tzinfo else EPOCH_WITHOUT_ZONE)) // MILLISECOND
+        if not FIRST_MILLISECOND <= since <= LAST_MILLISECOND:  # a year that UTC does not have
+            raise OverflowError
+        return since
     except BadRow:
         raise
     except (ValueError, TypeError, OverflowError, OSError, IndexError):
@@ -175,6 +182,8 @@ def _read_numeric_date(found: re.Match[str], dates: str, column: str) -> datetim
 def _parse_datetime(value: Any, dates: str, column: str) -> datetime:
     if isinstance(value, datetime):
         return value
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day)
     if isinstance(value, str):
         value = value.strip()[:64]
         if value[4:5] == "-" or len(value) <= 8 or not value.replace(".", "", 1).isdecimal():
@@ -246,8 +255,8 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
     [(None, 'ann', 'user', 'Hi', None, None)]
     """
     about, listed = (cells.get(name) for name in ("metadata", "messages"))
-    every = {_comparable_name(k): v for k, v in (about.items() if isinstance(about, dict) else ())}
-    every |= {_comparable_name(k): v for k, v in cells.items()}
+    every = {comparable_name(k): v for k, v in (about.items() if isinstance(about, dict) else ())}
+    every |= {comparable_name(k): v for k, v in cells.items()}
     named = [every.get(name) for name in ("user", "userid", "id", *COLUMN_ROLES["thread"])]
     how = source.how
     user = None if how.no_users else _clean_name(named[0] or named[1], "user", "no user")

@@ -17,7 +17,7 @@ import io
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,11 +25,12 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from confide.text.mail import _mail_rows, _read_mail_file, _read_mbox
+from confide.text.columns import COLUMN_ROLES, RECORD_NAMES, comparable_name
+from confide.text.mail import _mail_files, _mailbox_rows
 from crtlib import files
 from crtlib.files import StrPath
 from crtlib.text import jsonl
-from crtlib.text.jsonl import BadRow, NumberedRow
+from crtlib.text.jsonl import BadRow, NumberedRow, read_record
 from crtlib.values import PositiveInt, Probability, checked_dataclass
 
 SOURCE_FORMATS = ("csv", "tsv", "parquet", "jsonl", "hub", "mbox", "eml", "text")
@@ -123,23 +124,21 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
     if how.rename and form not in ("csv", "tsv"):
         raise ValueError(f"--rename: is for columns of csv and tsv, {path} is {form}")
     if form == "hub":
-        return enumerate(_hub_rows(hub_address(os.fspath(path), split)), 1)
+        return _hub_rows(hub_address(os.fspath(path), split))
     path = Path(path)
     if form in ("csv", "tsv"):
         return _table_rows(path, encoding, "\t" if form == "tsv" else None, how.rename)
     if form == "jsonl":
         return jsonl.read_json_objects(path)
     if form == "mbox":
-        return _mail_rows(_read_mbox(path))
+        return _mailbox_rows(path)
     paths = sorted(path.rglob(f"*{FOLDER_SUFFIXES[form]}")) if path.is_dir() else [path]
     if form == "parquet":
         of_split = [p for p in paths if p.name.startswith(split) or p.parent.name == split]
-        return enumerate(itertools.chain.from_iterable(map(_parquet_records, of_split or paths)), 1)
-    return (
-        _text_file_rows(paths, encoding)
-        if form == "text"
-        else _mail_rows(map(_read_mail_file, paths))
-    )
+        named = {name for name in how.columns.values() if name}
+        records = (_parquet_records(one, named) for one in of_split or paths)
+        return enumerate(itertools.chain.from_iterable(records), 1)
+    return _text_file_rows(paths, encoding) if form == "text" else _mail_files(paths)
 
 
 # --------------------------------------------------------------------------- text
@@ -240,16 +239,44 @@ def _text_file_rows(paths: Sequence[Path], encoding: str) -> Iterator[NumberedRo
         yield number, _decoding_fault(content) or {"text": content.strip()}
 
 
-def _parquet_records(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a Parquet file."""
+def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, Any] | BadRow]:
+    """The records of a Parquet file. Of columns that are neither ``named`` nor called as one of
+    ours might be, only the names are read."""
     files.check_regular_file(path)
     try:
-        for batch in pq.ParquetFile(path).iter_batches(batch_size=PARQUET_BATCH_ROWS):
-            yield from batch.to_pylist()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: holds strings that are not UTF-8") from None
+        table = pq.ParquetFile(path)
+        names = table.schema_arrow.names
+        for k, name in enumerate(names):
+            if name in names[:k]:
+                places = f"columns {names.index(name) + 1} and {k + 1}"
+                raise ValueError(f"{path.name}: {places} have one name; give one another")
+        ours = {name for role in COLUMN_ROLES.values() for name in role} | RECORD_NAMES
+        read = [name for name in names if name in named or comparable_name(name) in ours]
+        rest = dict.fromkeys(names)
+        for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=read or names[:1]):
+            for cells in _parquet_cells(batch):
+                yield cells if isinstance(cells, BadRow) else rest | cells
     except (pa.ArrowException, OSError, MemoryError):
         raise ValueError(f"{path}: is no Parquet file, or damaged") from None
+
+
+def _parquet_cells(batch: pa.RecordBatch) -> list[dict[str, Any] | BadRow]:
+    """The rows of a batch; each by itself where together they cannot be read."""
+    try:
+        return list(batch.to_pylist())
+    except Exception:  # UnicodeDecodeError, OverflowError and others
+        each = (read_record(k, _parquet_row, batch.slice(k, 1)) for k in range(len(batch)))
+        return [cells for _, cells in each]
+
+
+def _parquet_row(row: pa.RecordBatch) -> dict[str, Any]:
+    try:
+        (cells,) = row.to_pylist()
+    except UnicodeDecodeError:
+        raise BadRow("not UTF-8", "holds strings that are not UTF-8") from None
+    except OverflowError:
+        raise BadRow("no time", "holds a time that no calendar has") from None
+    return dict(cells)
 
 
 def hub_address(name: str, split: str) -> str:
@@ -266,7 +293,7 @@ def hub_address(name: str, split: str) -> str:
     return f"hf://datasets/{where}/*.parquet"
 
 
-def _hub_rows(files: str) -> Iterator[dict[str, Any]]:
+def _hub_rows(files: str) -> Iterator[NumberedRow]:
     """The rows of Parquet files on the hub."""
     try:
         import datasets
@@ -276,4 +303,5 @@ def _hub_rows(files: str) -> Iterator[dict[str, Any]]:
         table = datasets.load_dataset("parquet", data_files=files, split="train")
     except Exception as error:  # the hub's, the network's and Arrow's errors have no common base
         raise ValueError(f"{files}: cannot be read ({type(error).__name__})") from error
-    yield from table
+    for number in range(len(table)):
+        yield read_record(number + 1, table.__getitem__, number)

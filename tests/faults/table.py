@@ -1468,6 +1468,24 @@ FOREIGN = rows(
      "test_printable.py::test_no_character_that_a_terminal_obeys_is_left"),
 )
 
+RECORDS = rows(
+    "confide.text.mail",
+    "text/test_hostile_records.py",
+    ("a sentence that begins with From begins a mail", "_split_mailbox",
+     "_SEPARATOR_LINE.fullmatch(line)", 'line.startswith(b"From ")',
+     "test_lines_that_begin_with_from_stay_with_who_wrote_them"),
+    ("a line that began with From is a quotation", "_join_lines",
+     "line[1:] if _ESCAPED_FROM_LINE.match(line) else line", "line",
+     "test_lines_that_begin_with_from_stay_with_who_wrote_them"),
+    ("all senders of one name are one person", "parse_mail", 'if "@" not in address:', "if False:",
+     "test_senders_without_an_address_are_told_apart"),
+    ("a record's error is quoted", "crtlib.text.jsonl:read_record", "type(error).__name__",
+     "error", "test_whatever_a_record_raises_is_named_by_its_number"),
+    ("a time that no calendar has is taken", "confide.text.message_forms:parse_time",
+     "if not FIRST_MILLISECOND <= since <= LAST_MILLISECOND:", "if False:",
+     "test_a_time_beyond_the_calendar_of_utc_is_none"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
 FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
-FAULTS += EARLIER_RUNS + FOREIGN
+FAULTS += EARLIER_RUNS + FOREIGN + RECORDS

@@ -39,7 +39,11 @@ def mbox(path, *, references=True):
         if speaker == "SYS":
             sender = random.Random(k).choice(["Help <Help@shop.example>", "eve@desk.shop.example"])
         number = time.minute
-        lines += ["From - Mon Mar  2", f"From: {sender}", f"Message-ID: <{thread}.{number}@x>"]
+        lines += [
+            "From - Mon Mar  2 10:00:00 2026",
+            f"From: {sender}",
+            f"Message-ID: <{thread}.{number}@x>",
+        ]
         if number:
             lines.append(f"In-Reply-To: <{thread}.{number - 1}@x>")
             if references:

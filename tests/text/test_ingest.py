@@ -139,7 +139,7 @@ def test_text_without_people(tmp_path):
 def test_mail(tmp_path, form):
     if form == "mbox":
         path = tmp_path / "in.mbox"
-        path.write_bytes(b"\n".join(b"From - Mon Mar  2\n" + mail for mail in MAIL))
+        path.write_bytes(b"\n".join(b"From - Mon Mar  2 10:00:00 2026\n" + mail for mail in MAIL))
     else:
         path = tmp_path / "mails"
         path.mkdir()
