@@ -126,5 +126,7 @@ def test_what_is_installed_is_what_is_imported():
     light = {name: names for name, names in library.items() if name not in heavy}
     assert strangers(light) <= needs("") <= strangers(imported("crtlib", late=True))
     assert strangers(library) <= needs("", "train") | {"triton"}
+    trainers = {"confide.hf": application.pop("confide.hf")}
     assert strangers(application) <= needs("", "app", "train")
+    assert strangers(trainers) <= needs("", "trainers")
     assert {NAMES.get(name, name) for name in APPLICATION_PACKAGES} == needs("app")

@@ -23,7 +23,7 @@ SALTED = ("hmac", "id", "issued", "public_key", "signature", "sha256")
 @pytest.fixture(scope="module")
 def talk(tmp_path_factory):
     path = tmp_path_factory.mktemp("talk") / "talk.jsonl"
-    jsonl.write_jsonl(customersim.simulate_corpus(40, 0, "paper"), path)
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0, "paper"), path)
     return path
 
 
@@ -154,6 +154,7 @@ def test_with_an_evaluation_no_text_is_held_out(talk, tmp_path):
         confide.train(talk, study={"heldout": 0}, **options)
 
 
+@pytest.mark.nightly
 def test_own_optimizers_and_schedules_go_on_where_they_were(talk, tmp_path):
     def adamw(learning):
         return torch.optim.AdamW(learning, lr=1.0, weight_decay=0.1)

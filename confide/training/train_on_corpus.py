@@ -43,7 +43,8 @@ from crtlib import files, outputs
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.files import StrPath
-from crtlib.models import pretrained, smollm2
+from crtlib.models import folder as model_folder
+from crtlib.models import interface, pretrained, smollm2
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policies
@@ -54,7 +55,7 @@ from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy
 from crtlib.text import corpora, screened_folder, templates
 from crtlib.text.records import Corpus
-from crtlib.text.tokenizer import adapt_tokenizer, train_bpe
+from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
 from crtlib.training import methods, parallel, schedules
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Step, Training
@@ -84,13 +85,15 @@ UNFINISHED_FILES = ("unfinished.pt", "unfinished.run")
 class PendingTraining:
     """A training that can be made: all that can be refused before has been. ``begin`` makes it, and
     what it will leave; ``entered`` is what the odometer says of it, ``finish`` says what came of
-    it. ``protects``: its noise, for each point. ``conditions``: of its promise, before it
-    begins."""
+    it. ``protects``: its noise, for each point. ``tokenizer`` and ``template`` (Jinja) are those
+    that it reads texts with. ``conditions``: of its promise, before it begins."""
 
     begin: Callable[..., tuple[Training, Any]]
     entered: dict[str, Any]
     protects: bool
     finish: Callable[[Any, OdometerRun], TrainingResult]
+    tokenizer: BpeTokenizer
+    template: str | None = None
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], TrainingFacts] | None = None
 
 
@@ -366,6 +369,20 @@ class Session:
         """The model, which nobody else may change until the session is closed."""
         return self.training.model
 
+    @property
+    def tokenizer(self) -> BpeTokenizer:
+        """What texts are read with."""
+        return self._job.tokenizer
+
+    def evaluation_tokens(self) -> list[list[int]]:
+        """The texts that perplexity is measured on, as the model reads them, each once."""
+        return self.tokenizer.encode(p.text for p in self._made.data.test)
+
+    def save_tokenizer(self, folder: Path) -> None:
+        """Write the tokenizer and the template of the texts, as ``transformers`` reads them."""
+        longest = interface.context_length(self.model)
+        model_folder.save_fast_tokenizer(self.tokenizer, folder, self._job.template, longest)
+
     def __len__(self) -> int:
         """Steps from the first to the last, also where it goes on from a checkpoint."""
         return len(self.training)
@@ -509,6 +526,8 @@ def _prepare_study(
         odometer_run.odometer_fields(done, prepared),
         odometer_run.has_bound_for_missed(done),
         finish,
+        prepared.tokenizer,
+        prepared.template.source,
         partial(training_record.conditions_before_training, done, prepared),
     )
 
@@ -679,7 +698,7 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         training = Training(net.to(device), phases, rows, seed=recipe.seed, **options)
         return training, training.run
 
-    return PendingTraining(begin, entered, False, finish)
+    return PendingTraining(begin, entered, False, finish, tokenizer)
 
 
 def _prepare_data(study: CrtStudy, evaluation: Corpus | None) -> PreparedData:

@@ -83,7 +83,7 @@ def save(
     if spec is None:
         from transformers import GenerationConfig
 
-        _save_fast_tokenizer(tokenizer, folder, template, interface.context_length(model))
+        save_fast_tokenizer(tokenizer, folder, template, interface.context_length(model))
         whole: Any = pretrained.merge_adapters(model)
         config = whole.config
         config.bos_token_id, config.eos_token_id = tokenizer.bos, tokenizer.eos
@@ -110,7 +110,7 @@ def save(
     return ("model.safetensors", "tokenizer.json", "model.json")
 
 
-def _save_fast_tokenizer(
+def save_fast_tokenizer(
     tokenizer: BpeTokenizer, folder: Path, template: str | None, longest: int | None
 ) -> None:
     """As ``transformers`` reads it: the begin in front of every text, ``<MASK>`` shown as it is."""

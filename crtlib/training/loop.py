@@ -263,6 +263,11 @@ class Training:
         """The model, which nobody else may change until the training is finished."""
         return self.state.run.model
 
+    @property
+    def points(self) -> int:
+        """Points of both parts: a private number, where one of them is private."""
+        return len(self._parts["all"])
+
     def __len__(self) -> int:
         """Steps from the first to the last, also where it goes on from a checkpoint."""
         return sum(self._steps_of_phase)

@@ -1,0 +1,474 @@
+"""Trainers of ``transformers`` and of TRL that take the steps of a session, and leave a release.
+
+A script changes two lines, the import and what it adds for privacy::
+
+    from confide.hf import SFTTrainer  # was: from trl import SFTTrainer
+
+    trainer = SFTTrainer(
+        model="HuggingFaceTB/SmolLM2-135M-Instruct",
+        args=SFTConfig("model", num_train_epochs=3, per_device_train_batch_size=64),
+        train_dataset=rows,
+        peft_config=LoraConfig(r=8, target_modules="all-linear"),
+        confide={"epsilon": 3},  # new
+    )
+    trainer.train()
+    trainer.certify("certificate.html")
+
+What a Trainer does around its steps is as it was: callbacks, trackers, schedules of the learning
+rate, evaluation. What it does inside of them is the session's
+(:class:`confide.training.train_on_corpus.Session`): batches are Poisson samples, and a step is one
+act of gradient, clipping, noise and optimizer. So the loss of a Trainer, which divides by the
+batch, is never computed on text that is trained on, and nothing that is logged knows of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import torch
+import transformers
+from transformers.trainer_utils import TrainOutput
+
+from confide import recipe as recipes
+from confide.release import certify, file_sources
+from confide.training.train_on_corpus import Session
+from confide.training.training_record import TrainingResult, work_folder
+from crtlib.models import pretrained
+from crtlib.text import jsonl
+from crtlib.text.records import Dialogue, Turn
+from crtlib.training.loop import Step
+
+RECIPE_FIELD_OF_ARGUMENT = {
+    "num_train_epochs": "epochs",
+    "learning_rate": "learning_rate",
+    "seed": "seed",
+}
+"""Arguments of a Trainer that a recipe reads, and what it calls them. A Trainer does not tell its
+defaults from a choice, so they hold as well."""
+
+HOOKED = "the layers of the model are hooked"
+ONLY_VALUE_OF_ARGUMENT: dict[str, tuple[tuple[Any, ...], str]] = {
+    "packing": ((False,), "a packed row holds several points, which would be clipped as one"),
+    "padding_free": ((False,), "rows that are joined cannot be clipped one by one"),
+    "max_steps": ((-1,), "the noise is that of whole epochs; give num_train_epochs"),
+    "load_best_model_at_end": (
+        (False,), "which one is best would be told by text that no noise protects"),
+    "auto_find_batch_size": (
+        (False,), "a sample is cut into parts that fit into memory, which changes no result"),
+    "train_sampling_strategy": (("random",), "private batches are Poisson samples"),
+    "label_smoothing_factor": ((0.0,), "the loss is that of the next token"),
+    "neftune_noise_alpha": ((None,), "its noise is no stream of the run"),
+    "completion_only_loss": ((None, False), "the loss is that of all tokens of a row"),
+    "chat_template_path": ((None,), "the template is that of the model"),
+    "eos_token": ((None,), "the tokenizer is that of the model"),
+    "pad_token": ((None,), "the tokenizer is that of the model"),
+    "dataset_text_field": (("text",), "name the column so"),
+    "model_init_kwargs": ((None, {}), "weights are float32; give bf16 for products"),
+    "assistant_only_loss": ((False,), "the loss is that of all tokens of a row"),
+    "loss_type": ((None, "nll"), "the loss is that of the next token"),
+    "torch_compile": ((False,), HOOKED),
+    "use_liger_kernel": ((False,), HOOKED),
+    "activation_offloading": ((False,), HOOKED),
+    "deepspeed": ((None,), "processes are those of torchrun, each with the whole model"),
+    "fsdp": ((None, "", [], {}, False), "processes are those of torchrun, each with all of it"),
+    "fp16": ((False,), "sums would overflow; give bf16"),
+    "push_to_hub": ((False,), "push the folder that was written, once its certificate holds"),
+    "optim": (("adamw_torch", "adamw_torch_fused"), "the optimizer is Adam"),
+}  # fmt: skip
+"""Arguments of a Trainer that cannot be honoured: what they may be, and why nothing else."""
+
+UNREAD_PARAMETERS = (
+    "data_collator", "compute_loss_func", "optimizers", "optimizer_cls_and_kwargs", "model_init",
+    "formatting_func", "quantization_config", "preprocess_logits_for_metrics",
+)  # fmt: skip
+"""Parameters of a Trainer that decide what a step reads or does, which is the session's to say."""
+
+LORA_DEFAULTS: dict[str, tuple[Any, ...]] = {
+    "lora_dropout": (0.0,), "bias": ("none",), "use_rslora": (False,), "use_dora": (False,),
+    "modules_to_save": (None,), "layers_to_transform": (None,), "rank_pattern": ({},),
+    "alpha_pattern": ({},), "fan_in_fan_out": (False,), "init_lora_weights": (True,),
+}  # fmt: skip
+"""Settings of adapters that a recipe does not have, and what they have to be."""
+
+PRIVATE_LOGS = ("loss", "train_loss", "grad_norm", "num_tokens", "total_flos")
+"""What a Trainer would log that follows from the text that it has read, or is a stand-in of it."""
+
+JOINED_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
+"""A prompt and its completion, strings, as one text."""
+
+
+# --------------------------------------------------------------------------- the trainers
+if TYPE_CHECKING:
+    _TrainerBehind = Any
+else:
+    _TrainerBehind = object
+
+
+class SessionTrainer(_TrainerBehind):
+    """In front of a Trainer: its steps are those of a session.
+
+    Args:
+        model: A hub id or a folder; or a model of ``transformers`` as it was loaded from one.
+        args: ``output_dir`` is the folder of the release, and ``output_dir.work`` beside it holds
+            what is private. ``per_device_train_batch_size`` times ``gradient_accumulation_steps``
+            times processes is the number of points of a batch, of a private one the expected one;
+            ``RECIPE_FIELD_OF_ARGUMENT`` are read, ``weight_decay``, ``bf16`` and the schedule.
+        train_dataset: A corpus (a folder or a file), screened or not; or a ``datasets.Dataset``
+            with ``text``, ``messages``, or ``prompt`` and ``completion``, and perhaps ``user``.
+        confide: What else a recipe reads (:mod:`confide.recipe`), as ``{"epsilon": 3}``. Rows of a
+            Dataset are trained on by "dpsgd", where it names no method.
+        eval_dataset: The same, of other texts, which the session measures on as well: it holds out
+            none of the others then. No noise protects them.
+        peft_config: A plain ``LoraConfig``: rank, alpha and target modules are read.
+
+    Raises:
+        ValueError: One line with the reason, for what cannot be honoured
+            (``ONLY_VALUE_OF_ARGUMENT``, ``UNREAD_PARAMETERS``) or trained on; nothing is spent.
+
+    Guarantee:
+        Nothing that is logged or told to a tracker follows from private text but through the noised
+        weights: a loss is that of public steps, and the number of rows the rounded one. Test:
+        ``tests/test_hf.py::test_nothing_private_is_logged``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        args: Any = None,
+        *,
+        train_dataset: Any,
+        confide: Mapping[str, Any] | None = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        peft_config: Any = None,
+        **others: Any,
+    ) -> None:
+        args = copy.copy(self._default_arguments() if args is None else args)
+        _refuse_arguments(args, others)
+        own = dict(confide or {})
+        aside = work_folder(args.output_dir)
+        name = _name_of_model(model, processing_class)
+        options = _recipe_of_arguments(args, name) | _recipe_of_adapters(peft_config)
+        if isinstance(train_dataset, datasets.Dataset):
+            options |= _recipe_of_rows(train_dataset, args, aside)
+        else:
+            options["corpus"] = train_dataset
+        evaluation = eval_dataset
+        if isinstance(eval_dataset, datasets.Dataset):
+            evaluation = _write_rows(eval_dataset, aside / "evaluation.jsonl")
+        self.session = Session(
+            recipes.make_recipe(_readable(options | own, own)),
+            evaluation=evaluation,
+            optimizer=_optimizer_of_arguments(args),
+        )
+        try:
+            if not isinstance(model, str | Path):
+                _refuse_other_weights(model, self.session.model, name)
+            self.optimizer: Any = None
+            self._steps: Iterator[Step] | None = None
+            self._losses: list[torch.Tensor] = []
+            self.result: TrainingResult | None = None
+            # What a Trainer writes beside its steps is not part of the release.
+            args.output_dir, args.save_strategy = str(aside / "trainer"), "no"
+            args.gradient_accumulation_steps, args.max_grad_norm, args.weight_decay = 1, 0.0, 0.0
+            args.bf16 = args.activation_checkpointing = args.gradient_checkpointing = False
+            self.session.save_tokenizer(aside / "tokenizer")
+            tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(aside / "tokenizer")
+            measured = None if evaluation is None else _as_dataset(self.session.evaluation_tokens())
+            super().__init__(
+                model=self.session.model,
+                args=args,
+                train_dataset=_as_dataset([[0, 0]]),  # which nobody reads
+                eval_dataset=measured,
+                processing_class=tokenizer,
+                data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
+                **others,
+            )
+        except BaseException:
+            self.session.__exit__()
+            raise
+
+    @staticmethod
+    def _default_arguments() -> Any:
+        return transformers.TrainingArguments("trainer_output")
+
+    # ----------------------------------------------------------------- steps
+    def get_train_dataloader(self) -> Any:
+        """The steps of the session, an epoch at a time."""
+        return _StepsOfEpoch(self)
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Step], num_batches: int, device: Any
+    ) -> tuple[list[Step], None]:
+        """The next step; there is no number of its tokens."""
+        return [*itertools.islice(epoch_iterator, 1)], None
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        """Take the step, at the learning rate of the schedule."""
+        rate = self.lr_scheduler.get_last_lr()[0] / self.args.learning_rate
+        loss = inputs(rate_factor=rate)
+        if loss is not None:
+            self._losses.append(loss)
+        return torch.zeros((), device=self.args.device)
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """One that steps nothing, as the session does, and carries the rate of the schedule."""
+        if self.optimizer is None:
+            nothing = torch.nn.Parameter(torch.zeros((), device=self.args.device))
+            self.optimizer = torch.optim.SGD([nothing], lr=self.args.learning_rate)
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """As long as the whole session, and where that goes on, as far as it has come."""
+        training = self.session.training
+        made = super().create_scheduler(len(training), optimizer)
+        for _ in range(len(training) - training.steps_left):
+            self.optimizer.step()
+            made.step()
+        return made
+
+    def _init_training_state(self, *args: Any, **more: Any) -> tuple[int, int]:
+        """Where the session goes on from a checkpoint."""
+        super()._init_training_state(*args, **more)
+        training = self.session.training
+        self.state.global_step = len(training) - training.steps_left
+        return self.state.global_step // _steps_of_epoch(self.session), 0
+
+    def train(
+        self,
+        resume_from_checkpoint: Any = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:
+        """Train, and write the release. A session that was cut short goes on by itself; one that a
+        callback stops is charged in full."""
+        if trial is not None:
+            raise ValueError("trial: must be None; each try would have to be charged")
+        with self.session:
+            done = super().train(ignore_keys_for_eval=ignore_keys_for_eval)
+            left = self.session.training.steps_left
+            self.result = self.session.close(early=left > 0)
+        metrics = {name: x for name, x in done.metrics.items() if name not in PRIVATE_LOGS}
+        return TrainOutput(done.global_step, float("nan"), metrics)
+
+    # ----------------------------------------------------------------- what is told
+    def num_examples(self, dataloader: Any) -> int:
+        """The rounded number of points, which the release tells, too: the exact one is private."""
+        return file_sources.round_down_points(self.session.training.points)
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """None are counted: they would tell the size of a sample."""
+        return 0
+
+    def log(self, logs: dict[str, float], *rest: Any, **more: Any) -> None:
+        """The loss is the mean of the public steps since the last line, where there are any."""
+        told = {n: x for n, x in logs.items() if n not in PRIVATE_LOGS}
+        if "loss" in logs and self._losses:
+            told["loss"] = float(torch.stack(self._losses).mean())
+            self._losses.clear()
+        super().log(told, *rest, **more)
+
+    # ----------------------------------------------------------------- the release
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Nothing more: :meth:`train` has written the release, as a whole."""
+        out = Path(self.session.recipe.out or "")
+        if self.result is None:
+            raise ValueError("save_model: the training is not over; there is no release yet")
+        if output_dir is not None and Path(output_dir).resolve() != out.resolve():
+            raise ValueError(f"save_model: the release is {out}; copy that folder as it is")
+
+    def certify(self, page: str | Path, **options: Any) -> dict[str, Any]:
+        """The certificate of the release (:func:`confide.release.certify.write_certificate`)."""
+        return certify.write_certificate(self.session.recipe.out or "", page, **options)
+
+
+def _steps_of_epoch(session: Session) -> int:
+    return max(1, -(-len(session) // session.training.phases[-1].epoch))
+
+
+class _StepsOfEpoch:
+    """The steps of a session as a loader of a Trainer."""
+
+    def __init__(self, trainer: SessionTrainer) -> None:
+        self._trainer, self._size = trainer, _steps_of_epoch(trainer.session)
+        trainer.args.num_train_epochs = trainer.session.training.phases[-1].epoch
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Step]:
+        trainer = self._trainer
+        if trainer._steps is None:
+            trainer._steps = iter(trainer.session)
+        done = len(trainer.session) - trainer.session.training.steps_left
+        yield from itertools.islice(trainer._steps, self._size - done % self._size)
+
+
+class Trainer(SessionTrainer, transformers.Trainer):
+    """``transformers.Trainer``, as a :class:`SessionTrainer`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name != "SFTTrainer":
+        raise AttributeError(f"module 'confide.hf' has no attribute {name!r}")
+    try:
+        import trl
+    except ImportError:
+        raise ImportError("confide.hf.SFTTrainer: needs trl; pip install trl") from None
+
+    class SFTTrainer(SessionTrainer, trl.SFTTrainer):
+        """TRL's ``SFTTrainer``, as a :class:`SessionTrainer`."""
+
+        @staticmethod
+        def _default_arguments() -> Any:
+            return trl.SFTConfig("trainer_output")
+
+    globals()[name] = SFTTrainer
+    return SFTTrainer
+
+
+# --------------------------------------------------------------------------- arguments
+def _as_dataset(tokens: Sequence[Sequence[int]]) -> datasets.Dataset:
+    """Texts that are read as they are; labels are padded with what no loss counts."""
+    return datasets.Dataset.from_dict({"input_ids": tokens, "labels": tokens})
+
+
+def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
+    for name, (allowed, why) in ONLY_VALUE_OF_ARGUMENT.items():
+        value = getattr(args, name, allowed[0])
+        value = getattr(value, "value", value)  # of an enumeration
+        if value not in allowed:
+            raise ValueError(f"{name}={value!r}: must be {allowed[0]!r}; {why}")
+    for name in UNREAD_PARAMETERS:
+        if others.get(name) not in (None, (None, None)):
+            raise ValueError(f"{name}: must be left out; what a step does is the session's to say")
+    if args.num_train_epochs != int(args.num_train_epochs):
+        raise ValueError(f"num_train_epochs={args.num_train_epochs}: must be a whole number")
+
+
+def _recipe_of_arguments(args: Any, model: str) -> dict[str, Any]:
+    named = {mine: getattr(args, its) for its, mine in RECIPE_FIELD_OF_ARGUMENT.items()}
+    size = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+    named |= {"batch_size": size, "epochs": int(args.num_train_epochs), "init": model}
+    named |= {"dtype": "bfloat16" if args.bf16 else "float32", "device": args.device.type}
+    recomputes = (
+        getattr(args, f"{what}_checkpointing", False) for what in ("gradient", "activation")
+    )
+    named |= {"gradient_checkpointing": any(recomputes)}
+    named |= {"out": Path(args.output_dir), "private_learning_rate": args.learning_rate}
+    if longest := getattr(args, "max_length", None):
+        config = pretrained.load_model_config(pretrained.resolve_model_path(model))
+        limit = getattr(config, "max_position_embeddings", None) or longest
+        named |= {"context": min(longest, limit), "long": "cut"}
+    return named
+
+
+def _recipe_of_adapters(config: Any) -> dict[str, Any]:
+    if config is None:
+        return {}
+    if type(config).__name__ != "LoraConfig":
+        raise ValueError(f"peft_config: is a {type(config).__name__}, must be a LoraConfig")
+    for name, allowed in LORA_DEFAULTS.items():
+        if (value := getattr(config, name, allowed[0])) not in allowed and value:
+            raise ValueError(f"peft_config: {name}={value!r} must be {allowed[0]!r}")
+    layers = config.target_modules or "all-linear"
+    named = layers if isinstance(layers, str) else ",".join(sorted(layers))
+    return {"lora": config.r, "lora_alpha": float(config.lora_alpha), "lora_targets": named}
+
+
+def _optimizer_of_arguments(args: Any) -> Any:
+    """None is the session's own Adam, which these arguments mean where they are the defaults."""
+    settings = (args.adam_beta1, args.adam_beta2), args.adam_epsilon, args.weight_decay
+    if settings == ((0.9, 0.999), 1e-8, 0.0):
+        return None
+    betas, eps, decay = settings
+    return partial(torch.optim.AdamW, lr=1.0, betas=betas, eps=eps, weight_decay=decay, fused=True)
+
+
+def _readable(options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what a Trainer says what the recipe of the method reads; all of what was given for it."""
+    method = str(options.get("method", "crt"))
+    fields = recipes.recipe_for_method(method).model_fields
+    kept = {n: x for n, x in options.items() if n in fields or n in own}
+    return {n: x for n, x in kept.items() if kept.get("lora") or not n.startswith("lora")}
+
+
+# --------------------------------------------------------------------------- model and text
+def _name_of_model(model: Any, tokenizer: Any) -> str:
+    """Where the model comes from: of one in memory nobody could say what it has read."""
+    name = str(model) if isinstance(model, str | Path) else model.config._name_or_path
+    if not name:
+        raise ValueError("model: was made in memory; save it, and give the folder")
+    if tokenizer is not None and tokenizer.name_or_path not in ("", name):
+        raise ValueError(
+            f"processing_class: is that of {tokenizer.name_or_path}, must be the model's, {name}"
+        )
+    return name
+
+
+def _refuse_other_weights(given: torch.nn.Module, own: torch.nn.Module, name: str) -> None:
+    """Refuse a model that is not what lies where it says that it comes from."""
+    mine = {n.replace("base_model.model.", "").replace(".base_layer", ""): p.detach()
+            for n, p in own.named_parameters()}  # fmt: skip
+    for n, p in given.named_parameters():
+        same = mine.get(n)
+        rows = None if same is None else same[: len(p)].to(p.dtype) if p.ndim else same.to(p.dtype)
+        if rows is None or not torch.equal(rows.cpu(), p.detach().cpu()):
+            raise ValueError(
+                f"model: {n} is not that of {name}; save the model, and give its folder"
+            )
+
+
+def _recipe_of_rows(rows: datasets.Dataset, args: Any, aside: Path) -> dict[str, Any]:
+    """A corpus of rows, a point each, and how they become text."""
+    if "prompt" in rows.column_names and getattr(args, "completion_only_loss", False) is None:
+        raise ValueError(
+            "completion_only_loss=None: is that of the completion alone for rows of prompt and "
+            "completion, must be False; the loss is that of all tokens of a row"
+        )
+    options: dict[str, Any] = {"method": "dpsgd", "unit": "dialogue"}
+    if "messages" not in rows.column_names:
+        options["template"] = "plain"
+        if "prompt" in rows.column_names and isinstance(rows[0]["prompt"], str):
+            (aside / "joined.j2").write_text(JOINED_TEMPLATE, encoding="utf-8")
+            options["template"] = str(aside / "joined.j2")
+        elif "prompt" in rows.column_names:
+            del options["template"]
+    return options | {"corpus": _write_rows(rows, aside / "rows.jsonl")}
+
+
+def _write_rows(rows: datasets.Dataset, path: Path) -> Path:
+    """A Dataset as a corpus, a row a conversation. It is the same file of the same rows."""
+    jsonl.write_jsonl(map(_dialogue_of_row, itertools.count(), rows), path)
+    path.chmod(0o600)
+    return path
+
+
+def _dialogue_of_row(number: int, row: Mapping[str, Any]) -> Dialogue:
+    name = f"row-{number}"
+    turns = tuple(Turn(role, text) for role, text in _messages_of_row(row))
+    user = row.get("user")
+    return Dialogue(name, name if user is None else str(user), turns)
+
+
+def _messages_of_row(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    if row.get("messages") is not None:
+        said = row["messages"]
+    elif row.get("prompt") is not None and row.get("completion") is not None:
+        prompt, completion = row["prompt"], row["completion"]
+        if isinstance(prompt, str):
+            return [("user", prompt), ("assistant", completion)]
+        said = [*prompt, *completion]
+    elif row.get("text") is not None:
+        return [("", row["text"])]
+    else:
+        raise ValueError(
+            "train_dataset: must have text, messages, or prompt and completion in each row"
+        )
+    return [(message["role"], message["content"]) for message in said]

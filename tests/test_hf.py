@@ -1,0 +1,302 @@
+"""A Trainer of transformers or of TRL takes the steps of a session."""
+
+import importlib.util
+import json
+
+import pytest
+import torch
+
+datasets = pytest.importorskip("datasets")
+import peft  # noqa: E402
+import transformers  # noqa: E402
+
+import confide  # noqa: E402
+from confide import hf  # noqa: E402
+from confide.release import certify  # noqa: E402
+from crtlib.text import customersim, jsonl  # noqa: E402
+from tests.models.test_pretrained import tiny  # noqa: E402
+from tests.test_session import home_of, unsalted  # noqa: E402
+from tests.training.test_loop import flat  # noqa: E402
+
+needs_trl = pytest.mark.skipif(
+    importlib.util.find_spec("trl") is None, reason="trl is not installed here"
+)
+CRT = {"method": "crt", "unit": "turn", "policy": "regex:customersim", "epsilon": 8.0,
+       "delta": 1e-4, "context": 64, "long": "cut", "repeatable_noise": True}  # fmt: skip
+LORA = peft.LoraConfig(r=2, lora_alpha=4, target_modules="all-linear")
+RATE = 1e-3
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return tiny("llama", tmp_path_factory.mktemp("models") / "base")
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory):
+    path = tmp_path_factory.mktemp("talk") / "talk.jsonl"
+    jsonl.write_jsonl(customersim.simulate_corpus(25, 0, "paper"), path)
+    return path
+
+
+def rows(number=30):
+    corpus = customersim.simulate_corpus(number, 1, "paper")
+    said = [" ".join(turn.text for turn in d.turns[:2]) for d in corpus.dialogues]
+    return datasets.Dataset.from_list([{"text": text} for text in said])
+
+
+def arguments(out, kind="Trainer", **more):
+    own = {"max_length": 64} if kind == "SFTTrainer" else {}
+    if kind == "SFTTrainer":
+        from trl import SFTConfig as Arguments
+    else:
+        from transformers import TrainingArguments as Arguments
+    common = {"num_train_epochs": 2, "per_device_train_batch_size": 4, "bf16": False, "seed": 3,
+              "gradient_accumulation_steps": 2, "learning_rate": RATE, "report_to": "none",
+              "lr_scheduler_type": "constant", "logging_steps": 1, "use_cpu": True,
+              "gradient_checkpointing": False, "disable_tqdm": True}  # fmt: skip
+    return Arguments(str(out), **own, **common | more)
+
+
+def made_by(door, text, out, base, **options):
+    """The weights that a door leaves, and its result."""
+    same = {"init": str(base), "lora": 2, "lora_alpha": 4.0, "batch_size": 8, "epochs": 2,
+            "learning_rate": RATE, "private_learning_rate": RATE, "dtype": "float32", "seed": 3,
+            "device": "cpu", "out": out} | options  # fmt: skip
+    if door == "command":
+        return confide.train(text, **same)
+    if door == "Session":
+        with confide.Session(text, **same) as session:
+            for step in session:
+                step()
+            return session.close()
+    trainer = getattr(hf, door)(
+        str(base), arguments(out, door), train_dataset=text, peft_config=LORA, confide=options
+    )
+    trainer.train()
+    trainer.save_model()
+    return trainer.result
+
+
+DPSGD = {n: x for n, x in CRT.items() if n not in ("method", "policy")} | {"method": "dpsgd"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(CRT, id="CRT by turn"),
+        pytest.param(CRT | {"unit": "dialogue"}, id="CRT", marks=pytest.mark.nightly),
+        pytest.param(DPSGD, id="DP-SGD", marks=pytest.mark.nightly),
+    ],
+)
+@pytest.mark.parametrize(
+    "door",
+    [
+        pytest.param("Trainer", marks=pytest.mark.nightly),
+        pytest.param("SFTTrainer", marks=needs_trl),
+    ],
+)
+def test_each_door_leaves_the_model_of_the_command(
+    door, options, talk, base, tmp_path, monkeypatch
+):
+    """Weights bit for bit; certificates field by field, but for the salted ones and what is
+    assumed of the script."""
+    ends, values = [], []
+    for way in ("command", door):
+        monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / way / "registry"))
+        text = home_of(talk, tmp_path / way)
+        ends.append(flat(made_by(way, text, tmp_path / way / "model", base, **options).run.model))
+        value = certify.write_certificate(
+            tmp_path / way / "model", tmp_path / way / "c.html", copies=(), force=True
+        )
+        values.append(unsalted(value))
+    assert torch.equal(*ends)
+    (said,) = set(values[1]["assumed"]) - set(values[0]["assumed"])
+    values[1]["assumed"].remove(said)
+    pages = [json.dumps(v, sort_keys=True) for v in values]
+    assert pages[0] == pages[1].replace(f"{said}; ", "").replace(f"; {said}", "")
+
+
+class Spy(transformers.TrainerCallback):
+    """What a tracker is told."""
+
+    def __init__(self, stop=None, kill=None):
+        self.logs, self.stop, self.kill = [], stop, kill
+
+    def on_log(self, args, state, control, logs=None, **more):
+        self.logs.append(dict(logs))
+
+    def on_step_end(self, args, state, control, **more):
+        if state.global_step == self.kill:
+            raise KeyboardInterrupt
+        control.should_training_stop = state.global_step == self.stop
+
+
+def test_nothing_private_is_logged(talk, base, tmp_path):
+    spy = Spy()
+    trainer = hf.Trainer(
+        str(base), arguments(tmp_path / "m"), train_dataset=talk, peft_config=LORA,
+        callbacks=[spy], confide=CRT,
+    )  # fmt: skip
+    done = trainer.train()
+    private = {step + 1 for step, log in enumerate(spy.logs[:-1]) if "loss" not in log}
+    updates = trainer.result.run.updates
+    assert len(private) == updates["private"] and len(spy.logs) - 1 == sum(updates.values())
+    told = {name for log in spy.logs for name in log}
+    assert told == {"loss", "learning_rate", "epoch", "train_runtime", "train_samples_per_second",
+                    "train_steps_per_second"}  # fmt: skip
+    assert set(done.metrics) == {name for name in told if name.startswith("train_")}
+    points = trainer.session.training.points
+    per_epoch = done.metrics["train_samples_per_second"] * done.metrics["train_runtime"] / 2
+    assert 0.7 * points < per_epoch < points - 1  # the rounded number
+    assert trainer.state.num_input_tokens_seen == trainer.state.total_flos == 0
+
+
+@needs_trl
+def test_a_script_of_trl_changes_two_lines(base, tmp_path):
+    """Rows without a label: differential privacy, which holds; evaluated on other rows."""
+    spy = Spy()
+    trainer = hf.SFTTrainer(
+        model=str(base),
+        args=arguments(tmp_path / "m", "SFTTrainer", num_train_epochs=1, eval_strategy="epoch",
+                       lr_scheduler_type="linear"),
+        train_dataset=rows(),
+        eval_dataset=rows(5),
+        callbacks=[spy],
+        confide={"epsilon": 8.0},
+    )  # fmt: skip
+    assert trainer.session.training.points == 30  # none is held out
+    trainer.train()
+    value = trainer.certify(tmp_path / "c.html")
+    assert value["verdict"] == "holds" and value["guarantee"]["kind"] == "dp"
+    assert any("eval_loss" in log for log in spy.logs)
+    rates = [log["learning_rate"] for log in spy.logs if "learning_rate" in log]
+    assert rates[0] == RATE and rates == sorted(rates, reverse=True) and rates[-1] < RATE / 2
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+    model.generate(**tokenizer("hello", return_tensors="pt"), max_new_tokens=2)
+    with pytest.raises(ValueError, match="copy that folder as it is"):
+        trainer.save_model(tmp_path / "elsewhere")
+
+
+@pytest.mark.nightly
+def test_a_training_that_was_killed_goes_on_with_its_schedule(talk, base, tmp_path):
+    ends = []
+    for kill in (None, 10):
+        home = tmp_path / str(kill)
+        text = home_of(talk, home)
+        for last in (False, True) if kill else (True,):
+            spy = Spy(kill=None if last else kill)
+            trainer = hf.Trainer(
+                str(base), arguments(home / "m", lr_scheduler_type="linear", weight_decay=0.1),
+                train_dataset=text, confide=CRT, callbacks=[spy], peft_config=LORA,
+            )  # fmt: skip
+            if last:
+                trainer.train()
+                ends.append((flat(trainer.result.run.model), trainer.state.global_step))
+            else:
+                with pytest.raises(KeyboardInterrupt):
+                    trainer.train()
+                assert trainer.session.training.phases_done
+    assert torch.equal(ends[0][0], ends[1][0]) and ends[0][1] == ends[1][1]
+
+
+def test_what_a_callback_stops_is_charged_in_full(base, tmp_path):
+    trainer = hf.Trainer(
+        str(base), arguments(tmp_path / "m"), train_dataset=rows(), callbacks=[Spy(stop=2)],
+        confide={"epsilon": 8.0, "context": 64, "long": "cut"},
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="there is no release yet"):
+        trainer.save_model()
+    trainer.train()
+    assert trainer.result.holds and trainer.result.run.updates["private"] == 2
+    assert sum(e.steps for e in trainer.result.run.events) == len(trainer.session)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"load_best_model_at_end": True, "eval_strategy": "steps", "save_strategy": "steps"},
+         "load_best_model_at_end=True: must be False; which one is best"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1: must be 0.0"),
+        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha=5.0: must be None; its noise"),
+        ({"torch_compile": True}, "torch_compile=True: must be False; the layers"),
+        ({"push_to_hub": True}, "push_to_hub=True: must be False; push the folder"),
+        ({"max_steps": 5}, "max_steps=5: must be -1"),
+        ({"optim": "sgd"}, "optim='sgd': must be 'adamw_torch'"),
+        ({"auto_find_batch_size": True}, "auto_find_batch_size=True: must be False"),
+        ({"num_train_epochs": 1.5}, "num_train_epochs=1.5: must be a whole number"),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)  # fmt: skip
+def test_arguments_that_cannot_be_honoured(changed, said, tmp_path):
+    args = arguments(tmp_path / "m")
+    for name, value in changed.items():
+        setattr(args, name, value)
+    with pytest.raises(ValueError, match=f"^{said}"):
+        hf.Trainer("base", args, train_dataset=rows(5))
+    assert not list(tmp_path.iterdir())
+
+
+@needs_trl
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"packing": True}, "packing=True: must be False; a packed row"),
+        ({"padding_free": True}, "padding_free=True: must be False; rows that are joined"),
+        ({"use_liger_kernel": True}, "use_liger_kernel=True: must be False"),
+        ({"assistant_only_loss": True}, "assistant_only_loss=True: must be False"),
+        ({"completion_only_loss": True}, "completion_only_loss=True: must be None"),
+    ],
+)
+def test_arguments_of_trl_that_cannot_be_honoured(changed, said, tmp_path):
+    args = arguments(tmp_path / "m", "SFTTrainer")
+    for name, value in changed.items():
+        setattr(args, name, value)
+    with pytest.raises(ValueError, match=f"^{said}"):
+        hf.SFTTrainer("base", args, train_dataset=rows(5))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"data_collator": list}, "data_collator: must be left out"),
+        ({"compute_loss_func": sum}, "compute_loss_func: must be left out"),
+        ({"optimizers": (torch.optim.Adam, None)}, "optimizers: must be left out"),
+        ({"peft_config": peft.LoraConfig(lora_dropout=0.1)}, "peft_config: lora_dropout=0.1 must"),
+        ({"peft_config": peft.IA3Config()}, "peft_config: is a IA3Config, must be a LoraConfig"),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)
+def test_parameters_that_cannot_be_honoured(given, said, tmp_path):
+    with pytest.raises(ValueError, match=f"^{said}"):
+        hf.Trainer("base", arguments(tmp_path / "m"), train_dataset=rows(5), **given)
+
+
+def test_a_model_in_memory_is_that_of_its_folder(base, tmp_path):
+    """Nobody could say what another one has read."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    options = {"train_dataset": rows(15), "confide": {"context": 64, "long": "cut"}}
+    assert hf.Trainer(model, arguments(tmp_path / "a"), **options).session
+    with torch.no_grad():
+        model.model.norm.weight[0] += 1
+    with pytest.raises(ValueError, match=r"model: model.norm.weight is not that of .*base; save"):
+        hf.Trainer(model, arguments(tmp_path / "b"), **options)
+    model.config._name_or_path = ""
+    with pytest.raises(ValueError, match="model: was made in memory; save it"):
+        hf.Trainer(model, arguments(tmp_path / "c"), **options)
+
+
+def test_rows_become_conversations():
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    turns = [("user", "hi"), ("assistant", "hello")]
+    for row, want in (
+        ({"messages": said}, turns),
+        ({"prompt": "hi", "completion": "hello"}, turns),
+        ({"prompt": said[:1], "completion": said[1:]}, turns),
+        ({"text": "hi"}, [("", "hi")]),
+    ):
+        dialogue = hf._dialogue_of_row(3, row | {"user": 7})
+        assert dialogue.user == "7" and [(t.speaker, t.text) for t in dialogue.turns] == want
+    with pytest.raises(ValueError, match="train_dataset: must have text, messages"):
+        hf._dialogue_of_row(0, {"labels": [1]})
