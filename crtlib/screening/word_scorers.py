@@ -27,7 +27,9 @@ from crtlib.text.records import MASK
 
 HIDDEN_WIDTH = 64  # of features and of the hidden state
 _FEATURE_BUCKETS = 2**14  # of hashed features; 0 is none
-_MAX_LOT_TOKENS = 2**16  # tokens that are scored at once
+_PADDED_LOT_TEXTS = 128  # texts that are scored at once where they are padded,
+_PADDED_LOT_TOKENS = 2**16  # of at most so many tokens
+_EQUAL_LOT_TOKENS = 2**8  # tokens that are scored at once where nothing is padded
 
 TokenisedText = tuple[list[Any], list[int]]
 """The tokens of a text, and of each the word it is of."""
@@ -54,14 +56,30 @@ def _hash_features(word: str) -> tuple[int, ...]:
     )
 
 
-def _lots_by_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Rows of about equal lengths, the longest first: ``most`` at a time, fewer where they are
-    long."""
+def _lots_of_similar_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of about equal lengths, the longest first, fewer at a time where they are long."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     while order:
-        size = max(1, min(most, _MAX_LOT_TOKENS // lengths[order[-1]]))
+        size = max(1, min(_PADDED_LOT_TEXTS, _PADDED_LOT_TOKENS // lengths[order[-1]]))
         yield order[-size:]
         del order[-size:]
+
+
+def _lots_of_equal_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of one length, as many at a time as that length alone decides: where too few are left,
+    the last one is repeated.
+
+    >>> [len(lot) for lot in _lots_of_equal_length([64, 100, 64, 64, 64, 64])]
+    [4, 4, 2]
+    """
+    rows_of = dict[int, list[int]]()
+    for row, length in enumerate(lengths):
+        rows_of.setdefault(length, []).append(row)
+    for length, rows in rows_of.items():
+        size = max(1, _EQUAL_LOT_TOKENS // length)
+        for k in range(0, len(rows), size):
+            lot = rows[k : k + size]
+            yield lot + lot[-1:] * (size - len(lot))
 
 
 class WordScorer(nn.Module, ABC):
@@ -70,14 +88,14 @@ class WordScorer(nn.Module, ABC):
     scores of all, in a row.
 
     A text of more than ``piece`` tokens is read in pieces; when they are scored, with so many
-    ``beside`` them on either side. ``together`` texts are scored at a time. ``weight`` is that of a
-    token of a secret in the loss. ``columns`` (tags, 1 + 2 kinds) say what each tag counts for:
-    plain; then, of each kind, begins and goes on. None: the tags are these.
+    ``beside`` them on either side. Texts that are scored at once are ``padded`` or of one length.
+    ``weight`` is that of a token of a secret in the loss. ``columns`` (tags, 1 + 2 kinds) say what
+    each tag counts for: plain; then, of each kind, begins and goes on. None: the tags are these.
     """
 
     rate, epochs, plain = 6e-3, 14, 2
     version = 2  # of what is read and saved, and of the digests of what taught it
-    piece, beside, together, weight = 2**11, 2**8, 128, 1.0
+    piece, beside, padded, weight = 2**11, 2**8, True, 1.0
     columns: FloatArray | None = None
 
     @abstractmethod
@@ -103,15 +121,29 @@ class WordScorer(nn.Module, ABC):
         return F.cross_entropy(scores, torch.tensor(wanted), weight)
 
     def scores(self, sentences: Sequence[TokenisedText]) -> Iterator[tuple[int, FloatArray]]:
-        """Of each text that has a word: (words, 1 + 2 kinds) probabilities, rounded, and in double
-        precision where texts are read together, so that no other shows in them. A word is as little
-        plain as its least plain token, and begins what its first one begins."""
-        net = copy.deepcopy(self).double() if self.together > 1 else self
+        """The probabilities of each word. A word is as little plain as its least plain token, and
+        begins what its first one begins.
+
+        Args:
+            sentences: What :meth:`read` made of the texts.
+
+        Returns:
+            Of each text that has a word its number and (words, 1 + 2 kinds) probabilities, rounded
+            to six decimals.
+
+        Guarantee:
+            A text has the same probabilities whatever the others are, so that no secret decides
+            what is flagged in another text. Padded texts are read in double precision. The others
+            are read with texts of their length, in lots whose shape that length alone decides.
+            ``tests/screening/test_tagger.py::test_an_encoder_says_the_same_in_2000_companies``.
+        """
+        net = copy.deepcopy(self).double() if self.padded else self
+        lots_of = _lots_of_similar_length if self.padded else _lots_of_equal_length
         at = [(n, k) for n, (s, _) in enumerate(sentences) for k in range(0, len(s), self.piece)]
         ends = self.piece + self.beside
         read = [sentences[n][0][max(0, k - self.beside) : k + ends] for n, k in at]
         found = dict[tuple[int, int], Tensor]()
-        for rows in _lots_by_length(list(map(len, read)), self.together):
+        for rows in lots_of(list(map(len, read))):
             lots = [read[i] for i in rows]
             every = net(lots).softmax(-1).split(list(map(len, lots)))
             for i, scores in zip(rows, every, strict=True):
@@ -162,11 +194,11 @@ class HashedFeatureNet(WordScorer):
 
 
 class EncoderScorer(WordScorer):
-    """Tokens -> a score for each tag of a ``body`` from transformers. Its embeddings stay. Each
-    text is read alone."""
+    """Tokens -> a score for each tag of a ``body`` from transformers. Its embeddings stay. A
+    text is scored beside others of its length only, so nothing is padded."""
 
     rate, epochs, plain = 1e-4, 6, 20
-    version, together, weight = 3, 1, 3.0  # most tokens are of no secret
+    version, padded, weight = 3, False, 3.0  # most tokens are of no secret
 
     def __init__(self, body: nn.Module, tokenizer: Any) -> None:
         super().__init__()

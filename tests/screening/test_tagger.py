@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -301,6 +302,31 @@ def test_an_encoder_answers_each_text_as_if_it_stood_alone(encoded):
     assert len(together[20]) > 500  # longer than any model of this kind reads at once
     for policy in (tagger.tagger_policy(encoded), tagger.conservative_tagger_policy(encoded)):
         assert len(policy(points)) == len(points)
+
+
+def test_an_encoder_says_the_same_in_2000_companies(encoded, monkeypatch):
+    """Of 2,000 pairs of a text and the others it is scored with, drawn at random."""
+    draws = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz "))
+    texts = ["i am " + "".join(draws.choice(letters, 4 + k % 6)) for k in range(300)]
+    sentences = [encoded.net.read(text) for text in texts]
+    shapes = defaultdict(set)
+    forward = encoded.net.forward
+
+    def recorded(lots):
+        shapes[len(lots[0])].add(tuple(map(len, lots)))
+        return forward(lots)
+
+    monkeypatch.setattr(encoded.net, "forward", recorded)
+    seen, compared = {}, 0
+    with torch.inference_mode():
+        while compared < 2000:
+            company = draws.choice(len(texts), draws.integers(1, 300), replace=False)
+            for k, scores in encoded.net.scores([sentences[i] for i in company]):
+                known = seen.setdefault(company[k], scores)
+                compared += known is not scores
+                assert np.array_equal(known, scores)
+    assert len(shapes) > 3 and all(len(some) == 1 for some in shapes.values())
 
 
 def test_an_encoder_learns_and_a_word_is_as_little_plain_as_its_least_plain_token(encoded):
