@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -26,6 +26,8 @@ SECURE: Final = "secure"
 RandomSource = torch.Generator | Literal["secure"]
 GPU_CIPHER_BLOCKS_AT_ONCE = 2**21
 """Blocks of the cipher, of eight numbers each, that few kernels make together."""
+CPU_NUMBERS_AT_ONCE = 2**16
+"""Numbers of noise that are made together on a CPU: they stay in its cache."""
 
 
 @torch.no_grad()
@@ -48,44 +50,89 @@ def add_noise(
         return
     grads, draw = [gradient_buffer(p) for p in parameters], _make_normal_sampler(generator)
     if all(map(is_on_host, grads)):
-        for grad in grads:
-            for piece in grad.view(-1).split(2**16):  # it stays in the cache
-                piece.add_(draw(piece), alpha=std)
+        for pieces in _pieces_for_the_cache(grads):
+            for piece, numbers in zip(pieces, draw(pieces), strict=True):
+                piece.add_(numbers, alpha=std)
         return
     # Few kernels, for as much memory as the gradient takes.
     sizes = [grad.numel() for grad in grads]
-    drawn = draw(grads[0].new_empty(sum(sizes))).split(sizes)
-    numbers = [x.view_as(grad).to(grad) for x, grad in zip(drawn, grads, strict=True)]
-    torch._foreach_add_(grads, numbers, alpha=std)
+    drawn = draw([grads[0].new_empty(sum(sizes))])[0].split(sizes)
+    noises = [x.view_as(grad).to(grad) for x, grad in zip(drawn, grads, strict=True)]
+    torch._foreach_add_(grads, noises, alpha=std)
+
+
+def _pieces_for_the_cache(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """All numbers of ``tensors`` in their order: flat pieces, and together as many of them as one
+    draw makes at most, so that many small tensors are one draw.
+
+    >>> [[len(x) for x in pieces] for pieces in _pieces_for_the_cache(
+    ...     [torch.zeros(3), torch.zeros(2, 2), torch.zeros(70_000), torch.zeros(5)])]
+    [[3, 4], [65536], [4464, 5]]
+    """
+    together: list[Tensor] = []
+    for tensor in tensors:
+        for piece in tensor.view(-1).split(CPU_NUMBERS_AT_ONCE):
+            if together and sum(map(len, together)) + len(piece) > CPU_NUMBERS_AT_ONCE:
+                yield together
+                together = []
+            together.append(piece)
+    if together:
+        yield together
 
 
 def draw_normals(like: Tensor, generator: RandomSource) -> Tensor:
     """Independent ``N(0, 1)`` of the shape, type and device of ``like``: see :func:`add_noise`."""
-    return _make_normal_sampler(generator)(like)
+    return _make_normal_sampler(generator)([like])[0]
 
 
-def _make_normal_sampler(generator: RandomSource) -> Callable[[Tensor], Tensor]:
-    """A function that makes ever new :func:`draw_normals`, where secure of keys that nothing
-    keeps."""
+def _make_normal_sampler(
+    generator: RandomSource,
+) -> Callable[[Sequence[Tensor]], list[Tensor]]:
+    """A function that makes ever new normals of the shapes and types of some tensors on one device,
+    where secure of keys that nothing keeps. They last until its next call."""
     if not isinstance(generator, str):
-        return lambda like: torch.empty_like(like).normal_(generator=generator)
-    stream = Cipher(algorithms.ChaCha20(os.urandom(32), bytes(16)), None).encryptor()
+        return lambda like: [torch.empty_like(x).normal_(generator=generator) for x in like]
+    draw_on_host = _HostNormals()
 
-    def draw(like: Tensor) -> Tensor:
-        blocks = -(-like.numel() // 8)
-        if is_on_host(like):
-            drawn = bytearray(stream.update(bytes(64 * blocks))) or bytearray(64)
-            numbers = box_muller(torch.frombuffer(drawn, dtype=torch.int32).view(16, -1))
+    def draw(like: Sequence[Tensor]) -> list[Tensor]:
+        sizes = [x.numel() for x in like]
+        if is_on_host(like[0]):
+            numbers = draw_on_host(sum(sizes))
         else:
-            sizes = [
+            blocks = -(-sum(sizes) // 8)
+            lots = [
                 min(GPU_CIPHER_BLOCKS_AT_ONCE, blocks - k)
                 for k in range(0, blocks, GPU_CIPHER_BLOCKS_AT_ONCE)
             ]
-            pieces = [_normals_from_key(os.urandom(32), n, like.device) for n in sizes]
-            numbers = torch.cat(pieces or [like.new_empty(0)])
-        return numbers[: like.numel()].view_as(like).to(like.dtype)
+            drawn = [_normals_from_key(os.urandom(32), n, like[0].device) for n in lots]
+            numbers = torch.cat(drawn or [like[0].new_empty(0)])[: sum(sizes)]
+        each = numbers.split(sizes)
+        return [x.view_as(one).to(one.dtype) for x, one in zip(each, like, strict=True)]
 
     return draw
+
+
+class _HostNormals:
+    """Ever new float32 normals from one key of the operating system, in memory that the next ones
+    overwrite. A word of the cipher's stream is used once."""
+
+    def __init__(self) -> None:
+        self._stream = Cipher(algorithms.ChaCha20(os.urandom(32), bytes(16)), None).encryptor()
+        self._reserve(blocks=1)
+
+    def _reserve(self, blocks: int) -> None:
+        self._zeros, self._words = bytes(64 * blocks), bytearray(64 * blocks)
+        self._numbers = torch.empty(16 * blocks, dtype=torch.float32)
+
+    def __call__(self, count: int) -> Tensor:
+        blocks = max(1, -(-count // 8))
+        if 64 * blocks > len(self._zeros):
+            self._reserve(blocks)
+        self._stream.update_into(
+            memoryview(self._zeros)[: 64 * blocks], memoryview(self._words)[: 64 * blocks]
+        )
+        words = torch.frombuffer(self._words, dtype=torch.int32, count=16 * blocks)
+        return box_muller(words.view(16, -1), self._numbers[: 16 * blocks])[:count]
 
 
 def _normals_from_key(key: bytes, count: int, device: torch.device) -> Tensor:
@@ -97,26 +144,33 @@ def _normals_from_key(key: bytes, count: int, device: torch.device) -> Tensor:
     return box_muller(chacha20_words(key, count, device))
 
 
-def box_muller(words: Tensor) -> Tensor:
+def box_muller(words: Tensor, numbers: Tensor | None = None) -> Tensor:
     """Independent ``N(0, 1)`` from uniform words, by Box and Muller's transform.
 
     Args:
         words: (16, n) int32 on any device. A pair of numbers takes four of a column: three for its
-            radius, of which the signs are left out, and one for its angle.
+            radius, of which the signs are left out, and one for its angle. They are overwritten.
+        numbers: (16 * n,) float32 on the same device to work in; new memory where None.
 
     Returns:
-        (8 * n,) float32. A radius has 94 bits, so no number lies beyond 11.42. True Gaussian noise
-        would: a record that moves one coordinate by s standard deviations shows where noise alone
-        cannot be with a probability of at most ``sf(11.42 - s)`` in a step. That is 3e-19 at
-        s = 2.5 (replacement at a noise multiplier of 0.8), and adds as much to delta for every
-        step that a point is expected in; no accountant charges it.
+        (8 * n,) float32, the first half of ``numbers``. A radius has 94 bits, so no number lies
+        beyond 11.42. True Gaussian noise would: a record that moves one coordinate by s standard
+        deviations shows where noise alone cannot be with a probability of at most
+        ``sf(11.42 - s)`` in a step. That is 3e-19 at s = 2.5 (replacement at a noise multiplier of
+        0.8), and adds as much to delta for every step that a point is expected in; no accountant
+        charges it.
     """
+    if numbers is None:
+        numbers = torch.empty(words.numel(), dtype=torch.float32, device=words.device)
+    words[:12].bitwise_and_(0x7FFFFFFF)
+    high, middle, low, turn = numbers.view_as(words).copy_(words).view(4, -1)
     # Sums of numbers without a sign keep all digits of a tiny u.
-    high, middle, low = (words[:12] & 0x7FFFFFFF).float().view(3, -1)
-    u = high + (middle + (low + 0.5) * 2.0**-31) * 2.0**-31
-    radius = (u * 2.0**-31).log().mul(-2).sqrt()
-    turn = words[12:].float().flatten() * (math.pi * 2.0**-31)
-    return torch.cat([radius * turn.cos(), radius * turn.sin()])
+    u = low.add_(0.5).mul_(2.0**-31).add_(middle).mul_(2.0**-31).add_(high)
+    radius = u.mul_(2.0**-31).log_().mul_(-2).sqrt_()
+    turn.mul_(math.pi * 2.0**-31)
+    torch.cos(turn, out=high).mul_(radius)
+    torch.sin(turn, out=middle).mul_(radius)
+    return numbers[: words.numel() // 2]
 
 
 def chacha20_words(key: bytes, count: int, device: torch.device) -> Tensor:

@@ -1,6 +1,7 @@
 """Secure noise: the words are those of the RFC, and the numbers normal as far as nobody reaches."""
 
 import itertools
+import math
 import os
 
 import numpy as np
@@ -115,6 +116,34 @@ def test_tensors_of_one_step_share_no_noise(way):
     rows = torch.cat([p.grad.view(10, -1) for p in parameters])
     assert torch.corrcoef(rows).fill_diagonal_(0).abs().max() < 6 / 21_000**0.5
     assert (rows.std(1) / 2 - 1).abs().max() < 6 / 42_000**0.5
+
+
+def test_small_tensors_of_one_step_share_no_noise(way):
+    """Nor do they and a large one, though several are one draw."""
+    sizes = [2001] * 40 + [2**16] + [2003] * 3
+    parameters = [nn.Parameter(torch.zeros(n)) for n in sizes]
+    noise.add_noise(parameters, std=2.0, generator="secure")
+    rows = torch.stack([p.grad[:2001] for p in parameters])
+    assert torch.corrcoef(rows).fill_diagonal_(0).abs().max() < 6 / 2001**0.5
+    assert (rows.std(1) / 2 - 1).abs().max() < 6 / 4002**0.5
+
+
+def test_in_place_the_numbers_are_those_of_the_formula(monkeypatch):
+    """Bit by bit, and in memory that held others; of the words one after another."""
+    monkeypatch.setattr(os, "urandom", lambda n: KEYS[1][:n])
+    stream = Cipher(algorithms.ChaCha20(KEYS[1], bytes(16)), None).encryptor()
+    expected = []
+    for some in (3000, 10):
+        words = torch.frombuffer(bytearray(stream.update(bytes(64 * some))), dtype=torch.int32)
+        words = words.view(16, -1)
+        high, middle, low = (words[:12] & 0x7FFFFFFF).float().view(3, -1)
+        u = high + (middle + (low + 0.5) * 2.0**-31) * 2.0**-31
+        radius = (u * 2.0**-31).log().mul(-2).sqrt()
+        turn = words[12:].float().flatten() * (math.pi * 2.0**-31)
+        expected.append(torch.cat([radius * turn.cos(), radius * turn.sin()]))
+    draw = noise._HostNormals()
+    for numbers in expected:
+        assert torch.equal(draw(len(numbers)), numbers)
 
 
 def test_every_step_has_a_key_of_its_own(way):
