@@ -40,7 +40,7 @@ from confide.labels.label_tasks import (
     points_of_tasks,
     write_label_facts,
 )
-from confide.labels.registry import open_label_registry
+from confide.labels.registry import hash_asked_people, open_label_registry
 from crtlib import outputs
 from crtlib.text import corpora
 from crtlib.text.identity import hash_turn_text
@@ -141,11 +141,12 @@ def draw_label_tasks(
         pq.write_table(pa.Table.from_pylist([asdict(t) for t in tasks]), part / "tasks.parquet")
         write_label_facts(part, about)
         (part / "uses.jsonl").touch()
-        names = write_forms(forms, part, tasks, flags, about)
+        asked = (who for t in judge + pool for who in hash_asked_people(digest, t.user, t.id))
         with open_label_registry(
-            about, [hash_turn_text(t.text) for t in tasks]
+            about, [hash_turn_text(t.text) for t in tasks], asked
         ):  # before anybody can read them
             pass
+        names = write_forms(forms, part, tasks, flags, about)
     wish = {**how, "secrets": secrets, "rate": rate}
     return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": names}
 

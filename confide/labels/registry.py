@@ -8,6 +8,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from confide import text_registry
@@ -18,15 +19,21 @@ from confide.labels.label_tasks import (
     read_tasks,
 )
 from crtlib import files, intervals
-from crtlib.text.identity import hash_turn_text
+from crtlib.text.identity import hash_text, hash_turn_text
 from crtlib.text.package_data import fill_page
 
 # What the registry of the user knows of labels: sets of one seed, and copies of folders, are one.
 LABEL_TABLES_SQL = """
 CREATE TABLE IF NOT EXISTS drawn (task TEXT, labels TEXT, n INT, PRIMARY KEY (task, labels));
+CREATE TABLE IF NOT EXISTS asked (person TEXT, labels TEXT, PRIMARY KEY (person, labels));
 CREATE TABLE IF NOT EXISTS sealed (policy TEXT PRIMARY KEY, n INT);
 CREATE TABLE IF NOT EXISTS judged (labels TEXT, pi TEXT, pi_c TEXT, corpus TEXT,
  UNIQUE (labels, pi, pi_c, corpus));
+"""
+
+ASKED_PEOPLE_SQL = """
+SELECT person, min(n) FROM asked JOIN (SELECT labels, min(n) AS n FROM drawn GROUP BY labels)
+ USING (labels) GROUP BY person
 """
 
 JUDGED_PAIRS_SQL = """
@@ -38,9 +45,12 @@ SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus IN texts OR labels IN
 
 
 @contextlib.contextmanager
-def open_label_registry(told: dict[str, Any], drawn: Iterable[str]) -> Iterator[sqlite3.Connection]:
+def open_label_registry(
+    told: dict[str, Any], drawn: Iterable[str], asked: Iterable[str] = ()
+) -> Iterator[sqlite3.Connection]:
     """The registry of labels, in which what was ``drawn`` is entered once: first the policies that
-    the facts of the labels say are sealed, then the turns, by the hash of their text."""
+    the facts of the labels say are sealed, then the turns, by the hash of their text, and whose
+    turns were drawn or chosen from (``asked``, by :func:`hash_asked_people`)."""
     path = files.registry_folder() / "labels.sqlite"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -53,6 +63,8 @@ def open_label_registry(told: dict[str, Any], drawn: Iterable[str]) -> Iterator[
             base.executemany("INSERT OR IGNORE INTO sealed VALUES (?, ?)", seals)
             turns = ((t, told["labels"], n + 1) for t in drawn)
             base.executemany("INSERT OR IGNORE INTO drawn VALUES (?, ?, ?)", turns)
+            people = ((person, told["labels"]) for person in asked)
+            base.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?)", people)
         yield base
 
 
@@ -81,17 +93,37 @@ def register_judged_pairs(
     return sum(bool(pi) or name not in judging for name, pi, _ in found)
 
 
-def tasks_drawn_before_seal(folder: str | os.PathLike, policies: Sequence[str]) -> set[str]:
-    """The tasks that somebody may have read before all of these ``policies``, each a hash, were
-    sealed: their turns were in a set of labels before, by whatever seed or in whatever folder."""
+def hash_asked_people(corpus: str, user: str, thread: str) -> list[str]:
+    """What is kept of whose turn was drawn: of the person, where one is named, and of the
+    conversation, in the text with the hash ``corpus`` and in no other."""
+    names = [f"{corpus}\x1fuser\x1f{user}"] * bool(user) + [f"{corpus}\x1fthread\x1f{thread}"]
+    return list(map(hash_text, names))
+
+
+@dataclass(frozen=True)
+class ReadBeforeSeal:
+    """What somebody may have read before some policies were sealed, of the ``tasks`` in a folder
+    those with words that were in an earlier set of labels, by whatever seed or in whatever folder,
+    and whose turns were in one of the same text, ``people`` by :func:`hash_asked_people`."""
+
+    tasks: frozenset[str]
+    people: frozenset[str]
+
+
+def read_before_seal(folder: str | os.PathLike, policies: Sequence[str]) -> ReadBeforeSeal:
+    """What was drawn before all of these ``policies``, each a hash, were sealed."""
     drawn = read_tasks(folder)
     with open_label_registry(
         read_label_facts(folder), [hash_turn_text(t.text) for t in drawn]
     ) as base:
         sealed = dict(base.execute("SELECT policy, n FROM sealed"))
         first = dict(base.execute("SELECT task, min(n) FROM drawn GROUP BY task"))
+        people = base.execute(ASKED_PEOPLE_SQL).fetchall()
     last = max((sealed.get(policy, math.inf) for policy in policies), default=-1)
-    return {t.task for t in drawn if first[hash_turn_text(t.text)] <= last}
+    return ReadBeforeSeal(
+        frozenset(t.task for t in drawn if first[hash_turn_text(t.text)] <= last),
+        frozenset(person for person, n in people if n <= last),
+    )
 
 
 def format_drawn_summary(summary: Mapping[str, Any]) -> str:

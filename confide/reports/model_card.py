@@ -132,6 +132,12 @@ def _describe_rates(c: Certificate) -> list[str]:
         added = before[symbol] != rate["upper"]
         earlier = f", with earlier models at most {at_most(before[symbol])}" if added else ""
         told.append(f"{what}, {symbol} = {said}{earlier}")
+    if apart := (labels or {}).get("apart"):
+        whose = "people" if labels["cluster"] == "user" else "conversations"
+        told.append(
+            f"both rates without the {apart} {whose} from whom a policy learned or who had been "
+            "read before it was made"
+        )
     if unread := (labels or {}).get("unread"):
         told.append(f"in both counts {unread} turns that were drawn and not read, as failures")
     return told

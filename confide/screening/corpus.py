@@ -39,7 +39,12 @@ from crtlib.screening.policies import (
     policy_digest,
     strip_paths,
 )
-from crtlib.screening.policy import Policy, Shift, check_text_alone
+from crtlib.screening.policy import (
+    Policy,
+    Shift,
+    check_text_alone,
+    digest_teaching_person,
+)
 from crtlib.screening.preparation import DedupScope, DuplicateTreatment, prepare_points
 from crtlib.screening.redaction import FlaggedSpans
 from crtlib.screening.taught_text import measure_shift
@@ -316,11 +321,13 @@ def judge_policies(
     write: Callable[[Dialogue, Sequence[Turn], str], Point] = data_points.join_with_speakers,
 ) -> tuple[rates.RateCounter, dict[str, Any]]:
     """What the judging part of a ``folder`` of labels shows of a pair of policies, and what a
-    certificate says of these labels; that they judged is noted there. Turns that had been drawn
-    before a policy out of a file was sealed do not judge it; those that nobody read count as
-    secrets on which both policies fail. ``texts``: how often each text stands in the corpus
-    (:func:`count_texts`), so that a secret in a repeated message is a trace; None where it is not
-    deduplicated. ``write`` makes a text of turns, as training reads it.
+    certificate says of these labels; that they judged is noted there. Each turn that was drawn has
+    one fate. Who had been asked before a policy out of a file was sealed is left out, whatever
+    they said, unless most were: the rates are of the others then. Of the rest, words that had been
+    drawn before it and secrets in words that taught a policy count as failing, and so does each
+    turn that nobody read; all others are judged. ``texts``: how often each text stands in the
+    corpus (:func:`count_texts`), so that a secret in a repeated message is a trace; None where it
+    is not deduplicated. ``write`` makes a text of turns, as training reads it.
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
@@ -330,13 +337,19 @@ def judge_policies(
         raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
     own = {policy_digest(p): p for name in pair.names for p in name.split("+") if is_from_file(p)}
     unsealed = set(own) - set(about.get("sealed", ()))
-    late = registry.tasks_drawn_before_seal(folder, list(own))
-    if unsealed or late >= {t.task for t in label_tasks.read_tasks(folder) if t.part == "judge"}:
+    before = registry.read_before_seal(folder, list(own))
+    drawn_tasks = [t for t in label_tasks.read_tasks(folder) if t.part == "judge"]
+    if unsealed or before.tasks >= {t.task for t in drawn_tasks}:
         raise ValueError(
             f"--labels: {strip_paths(own[min(unsealed or own)])} may have been made from them; "
             f"only what "
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
+    asked = before.people
+    apart = {t.task for t in drawn_tasks if _is_asked(t.user, t.id, about, asked)}
+    if 2 * len(apart) > len(drawn_tasks):  # decided by draws alone, so this is no choice
+        apart, asked = set(), frozenset()
+    late = before.tasks - apart
     drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
     counter = rates.RateCounter(*pair.policies, **drawn, texts=texts, find_values=True)
     read = partial(
@@ -345,19 +358,21 @@ def judge_policies(
         folder,
         part="judge",
         unit=pair.unit,
-        without=late,
+        without=late | apart,
         write=write,
     )
+    counter.leave_out(label_tasks.points_of_tasks([t for t in drawn_tasks if t.task in apart]))
+    counter.apart |= _find_people_apart(corpus, pair, about, asked)
     if seen_before := late & {
         t.task for t, _ in adjudication.read_labelled_turns(folder, part="judge")
     }:
         kept = {t.task for t in label_tasks.read_tasks(folder)} - seen_before
-        counter.add_left_out(read(without=kept))
+        counter.add_failing(read(without=kept))
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
     counter.add(
         read(), sure=sure, again=adjudication.compare_second_reader(folder) if twice else None
     )
-    left = [t for t in adjudication.list_unread_tasks(folder) if t.task not in late]
+    left = [t for t in adjudication.list_unread_tasks(folder) if t.task not in apart]
     counter.add_unread(label_tasks.points_of_tasks(left))
     one, other = pair.hashes()
     text_registry.register_text(corpus)
@@ -369,6 +384,29 @@ def judge_policies(
         turns = about["readers"][about["second"]]["read"]
         given["read_twice"] = {"turns": turns, "doubted": doubted}
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
+
+
+def _is_asked(user: str, thread: str, about: Mapping[str, Any], asked: frozenset[str]) -> bool:
+    """Whether a person (or conversation, where these are drawn) is among those who were
+    ``asked``, as :func:`confide.labels.registry.hash_asked_people` names them."""
+    names = registry.hash_asked_people(about["corpus"], user, thread)
+    return names[0 if about["by"] == "user" else -1] in asked
+
+
+def _find_people_apart(
+    corpus: StrPath, pair: PolicyPair, about: Mapping[str, Any], asked: frozenset[str]
+) -> set[str]:
+    """All people of a text (or conversations, where these are drawn) of whom rates do not speak:
+    those who were ``asked`` before a seal, and those of whom a turn taught one of the policies."""
+    taught = [t.people for policy in pair.policies for t in policy.taught_by]
+    if not (asked or any(taught)):
+        return set()
+    return {
+        (about["by"] == "user" and d.user) or d.id
+        for d in corpora.read_dialogues(corpus)
+        if _is_asked(d.user, d.id, about, asked)
+        or any(digest_teaching_person(d.user, d.id) in people for people in taught)
+    }
 
 
 def count_corpus_labels(
@@ -511,7 +549,8 @@ def _screening_notes(
         notes.append("no labelled turn has a secret, so nothing bounds what was missed")
     if found.left_out:
         notes.append(
-            f"{found.left_out} labelled points taught a policy: repeated ones count as missed"
+            f"{found.left_out} labelled points are of people who taught a policy, or were drawn "
+            f"before it was sealed: the rates are of all others"
         )
     if not summary["redacted_spans"]:
         notes.append("pi flagged nothing, so nothing was redacted")

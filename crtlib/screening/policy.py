@@ -41,8 +41,8 @@ FlagFunction = Callable[[Sequence[Point]], Iterable[Iterable[Secret]]]
 
 @dataclass(frozen=True)
 class Teaching:
-    """Digests of the turns with a secret that taught a policy, of the people who said them, of its
-    words and of their shapes.
+    """Digests of the turns with a secret that taught a policy, of its words and of their shapes,
+    and of all people of whom a turn taught it, with a secret or without.
 
     Digests name nobody, but who has them can try names and texts: they are private.
     """
@@ -50,10 +50,18 @@ class Teaching:
     turns: frozenset[str]
     words: frozenset[int]
     shapes: frozenset[int]
+    people: frozenset[str] = frozenset()
 
     def judged_by(self, point: Point) -> bool:
-        """Whether this labelled point would judge what it, or its person, taught."""
-        return any(digest in self.turns for digest in _teaching_digests(point))
+        """Whether this labelled point would judge what it taught: the same words with a secret,
+        whoever says them. (An older tagger kept who said those, and not who taught besides.)"""
+        known = {*_secret_turn_digests(point), _digest_of_teaching(f"user\x1f{point.user}")}
+        return not self.turns.isdisjoint(known)
+
+    def was_taught_by(self, point: Point) -> bool:
+        """Whether a turn of the same person taught it, whatever they said; without a name, of the
+        same conversation."""
+        return digest_teaching_person(point.user, point.thread) in self.people
 
 
 @dataclass(frozen=True)
@@ -286,12 +294,18 @@ def spoken_spans(point: Point) -> tuple[tuple[int, int], ...]:
     return point.spoken or ((0, len(point.text)),)
 
 
-def _teaching_digests(point: Point) -> Iterator[str]:
-    """Of each turn of the point that holds a labelled secret, whoever says it, and of who says
-    these; the same for each unit."""
+def _secret_turn_digests(point: Point) -> Iterator[str]:
+    """Of each turn of the point that holds a labelled secret, whoever says it; the same for each
+    unit."""
     turns = [Secret("turn", a, b) for a, b in spoken_spans(point) if a < b]
     for turn in dict.fromkeys(turn for turn, _ in overlapping_pairs(turns, point.secrets)):
-        text = normalise_text(point.text[turn.start : turn.end])
-        for said in (f"turn\x1f{text}", f"user\x1f{point.user}"):
-            if point.user or said.startswith("turn"):
-                yield hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=12).hexdigest()
+        yield _digest_of_teaching(f"turn\x1f{normalise_text(point.text[turn.start : turn.end])}")
+
+
+def digest_teaching_person(user: str, thread: str) -> str:
+    """Of who says a turn: of the person, or of the conversation where no name is known."""
+    return _digest_of_teaching(f"person\x1f{user}" if user else f"thread\x1f{thread}")
+
+
+def _digest_of_teaching(said: str) -> str:
+    return hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=12).hexdigest()

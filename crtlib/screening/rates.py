@@ -182,7 +182,8 @@ class PolicyRates:
     not hold together. ``alpha`` is the probability with which one bound may fail.
 
     ``clusters`` (users or dialogues) with a secret were judged, of ``points`` labelled points with
-    ``secrets`` secrets. ``left_out`` points would have judged what they taught.
+    ``secrets`` secrets. ``left_out`` points are of people of whom the rates do not speak, as a
+    policy learned from them: ``apart``, so many there are.
     """
 
     miss: Rate
@@ -194,6 +195,7 @@ class PolicyRates:
     secrets: int = 0
     left_out: int = 0
     judged: int = 1
+    apart: int = 0
 
     @property
     def alpha(self) -> float:
@@ -217,7 +219,8 @@ class PolicyRates:
     def labels_json(self) -> dict[str, Any]:
         """What a certificate says of the labels, as far as it is known here."""
         counts = {"cluster": self.cluster, "turns": self.points, "secrets": self.secrets}
-        return counts | {"judged": self.judged, "alpha": self.alpha, "left_out": self.left_out}
+        told = {"judged": self.judged, "alpha": self.alpha, "left_out": self.left_out}
+        return counts | told | ({"apart": self.apart} if self.apart else {})
 
     def table(self) -> str:
         """For a terminal, at most 80 columns."""
@@ -269,8 +272,7 @@ class JudgedSecret:
     ``traits`` are what it is, by :data:`SECRET_TRAITS`, but for its kind. ``sure``: no reader
     doubts it; ``again``: see :func:`confide.labels.adjudication.compare_second_reader`. ``text``
     and ``masked``: hashes of its point's text, and of that with the secret masked; None where it
-    was not looked for. ``left_out``: it counts only if its message is repeated
-    (:meth:`RateCounter.add_left_out`)."""
+    was not looked for."""
 
     cluster: str
     kind: str
@@ -283,7 +285,6 @@ class JudgedSecret:
     again: str | None = None
     text: int | None = None
     masked: int | None = None
-    left_out: bool = False
 
     def repeated(self, texts: TextCounts) -> bool:
         """Whether its point, or that with the secret masked, is the text of another point."""
@@ -440,10 +441,12 @@ def measure_rates(
     dialogue. ``judged``: pairs of policies that these labels have judged so far, this one
     included; each bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs
     together with 95 %. ``how="exchangeable"``: the rates of :func:`exchangeable_rate`, which hold
-    on average over a draw at random, for those whom nobody read, without a confidence. Points that
-    taught a policy are left out. Without labels all is unknown and each bound 1, but for a policy
-    that flags everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves
-    a trace, whatever the labels: all points are then ``<MASK>`` and nothing else, copies too.
+    on average over a draw at random, for those whom nobody read, without a confidence. The people
+    of whom a turn taught a policy are left out, and the rates are of all others; words with a
+    secret that taught one and that somebody else says count as failing in every way. Without
+    labels all is unknown and each bound 1, but for a policy that flags everything: with it as
+    ``pi_c`` nothing is public, with it as ``pi`` nothing leaves a trace, whatever the labels: all
+    points are then ``<MASK>`` and nothing else, copies too.
 
     ``dedup`` is that of :func:`crtlib.screening.preparation.prepare_points`; unless it is "none", a
     secret counts as a trace too where its point, with it or with a mask in its place, is the text
@@ -503,9 +506,10 @@ class RateCounter:
         self.pi, self.pi_c, self.cluster, self.seed = as_policy(pi), as_policy(pi_c), cluster, seed
         self.texts, self.find_values = texts, find_values
         self.points = self.left_out = 0
+        self.apart: set[str] = set()
+        """Clusters of whom the rates do not speak, of those that were drawn."""
         self._judged: list[JudgedSecret] = []
         self._unread: list[JudgedSecret] = []
-        self._texts_left_out: list[int] = []  # of points with a secret, a hash of each
         self.said: set[tuple[str, str]] = set()  # each turn, and what decides its rates
 
     def add(
@@ -518,7 +522,9 @@ class RateCounter:
         again: Mapping[str, str] | None = None,
     ) -> list[JudgedSecret]:
         """Judge the policies on further points: what befalls each labelled secret. Canaries do not
-        count, nor what taught one of them. ``sure``: point and start of the secrets that no reader
+        count. Of people who taught one of them nothing does, whatever they say
+        (:meth:`leave_out`); what taught one in the words of somebody else counts as failing
+        (:meth:`add_failing`). ``sure``: point and start of the secrets that no reader
         doubts (:func:`confide.labels.adjudication.read_labelled_turns`); None for all. ``again``:
         what the second reader found, by cluster
         (:func:`confide.labels.adjudication.compare_second_reader`); None where nobody read.
@@ -537,9 +543,11 @@ class RateCounter:
         for p, spans, more in zip(points, flags, cautious, strict=True):
             if p.user.startswith(CANARY_USER_PREFIX):
                 continue
+            if any(t.was_taught_by(p) for t in teachers):
+                self.leave_out([p])
+                continue
             if any(t.judged_by(p) for t in teachers):
-                self.left_out += 1
-                self.add_left_out([p])
+                self.add_failing([p])
                 continue
             self.points += 1
             if not p.secrets:
@@ -581,21 +589,28 @@ class RateCounter:
         self._judged += judged
         return self._with_repeats(judged)
 
-    def add_left_out(self, points: Iterable[Point]) -> None:
-        """Take points that may not judge, as a policy was taught by them or may have been made from
-        what they say.
+    def leave_out(self, points: Iterable[Point]) -> None:
+        """Leave out people, by a rule that knows who they are and not what they say: the rates
+        are of all others, and a certificate says so."""
+        for p in points:
+            self.left_out += 1
+            self.apart.add(cluster_of(p, self.cluster))
 
-        Which messages are left out is known by their text, so repeated ones are left out more often
-        than others; and a secret in one is a trace whatever the policy says. So of these each
-        secret counts, as one on which the policies fail in every way.
+    def add_failing(self, points: Iterable[Point]) -> None:
+        """Count points that were drawn and may not judge, as a policy was taught by what they say
+        or may have been made from it: each of their secrets as one on which the policies fail in
+        every way.
+
+        Which messages these are follows from what they say, so without them the others are no
+        random draw: a policy may fail on just these. As in :meth:`add_unread` the bound is at least
+        that of who judges them all.
 
         Guarantee:
-            Leaving messages out does not hide that messages repeat. Test:
-            ``tests/release/test_repeated_messages.py::test_what_was_read_before_is_a_trace_where_it_is_repeated``.
+            Each point that was drawn is judged, counts as failing, or is left out for who says it.
+            Test: ``tests/release/test_drawn_turns.py::test_each_drawn_turn_has_one_fate``.
         """
         for p in points:
-            if p.secrets:
-                self._texts_left_out.append(hash_point_text(p))
+            self.points += 1
             for s in p.secrets:
                 self._judged.append(
                     JudgedSecret(
@@ -606,8 +621,6 @@ class RateCounter:
                         trace=True,
                         public=True,
                         traits=_traits_of_secret(p.text, s),
-                        text=hash_point_text(p),
-                        left_out=True,
                     )
                 )
 
@@ -642,15 +655,12 @@ class RateCounter:
         return places
 
     def _with_repeats(self, judged: Iterable[JudgedSecret]) -> list[JudgedSecret]:
-        """The secrets, of which those that stand in a repeated text leave a trace; of those that
-        were left out, only these."""
+        """The secrets, of which those that stand in a repeated text leave a trace."""
         texts = self.texts
         if texts is None:
-            return [j for j in judged if not j.left_out]
+            return list(judged)
         return [
-            replace(j, trace=True) if j.trace is False and j.repeated(texts) else j
-            for j in judged
-            if not j.left_out or texts.stands_elsewhere(j.text or 0, here=True)
+            replace(j, trace=True) if j.trace is False and j.repeated(texts) else j for j in judged
         ]
 
     @property
@@ -666,18 +676,12 @@ class RateCounter:
             **_rates_of_pair([*rows, *unread], self.pi, self.pi_c, judged),
             by_kind=self.by("kind", judged=judged, of=of),
             cluster=self.cluster,
-            points=self.points + self._repeated_left_out(),
+            points=self.points,
             secrets=len(rows),
             left_out=self.left_out,
             judged=judged,
+            apart=len(self.apart),
         )
-
-    def _repeated_left_out(self) -> int:
-        """Points that were left out and count, as their message is repeated."""
-        texts = self.texts
-        if texts is None:
-            return 0
-        return sum(texts.stands_elsewhere(hashed, here=True) for hashed in self._texts_left_out)
 
     def by(
         self, trait: str, *, judged: int = 1, of: Sequence[JudgedSecret] | None = None

@@ -14,7 +14,13 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 
-from crtlib.screening.policy import Shift, Teaching, _teaching_digests, spoken_spans
+from crtlib.screening.policy import (
+    Shift,
+    Teaching,
+    _secret_turn_digests,
+    digest_teaching_person,
+    spoken_spans,
+)
 from crtlib.text.records import Point
 
 NO_SHIFT = Shift(0.0, 0.0, 0)
@@ -26,9 +32,10 @@ def digest_teaching_points(points: Sequence[Point]) -> Teaching:
     """What is kept of the points that teach a policy."""
     tokens = [t for p in points for t in _spoken_tokens(p)]
     return Teaching(
-        turns=frozenset(d for p in points for d in _teaching_digests(p)),
+        turns=frozenset(d for p in points for d in _secret_turn_digests(p)),
         words=frozenset(map(_hash_word, tokens)),
         shapes=frozenset(map(_hash_shape, tokens)),
+        people=frozenset(digest_teaching_person(p.user, p.thread) for p in points),
     )
 
 

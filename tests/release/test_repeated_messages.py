@@ -200,7 +200,7 @@ def test_a_short_value_is_looked_for_as_it_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("why", ["late", "taught"])
-def test_what_was_read_before_is_a_trace_where_it_is_repeated(tmp_path, monkeypatch, why):
+def test_what_was_read_before_fails_whether_copies_are_hidden_or_not(tmp_path, monkeypatch, why):
     """Turns that may not judge are known by their text, so it is the repeated ones that were left
     out: trace 0 of 137 was printed where half of the secrets stand in a repeated message."""
     unique = [say(f"u{k}", f"call me at {555_000 + 37 * k} please") for k in range(60)]
@@ -212,7 +212,8 @@ def test_what_was_read_before_is_a_trace_where_it_is_repeated(tmp_path, monkeypa
     judges = drawn_and_read(path, tmp_path / "labels", policy)
     if why == "late":
         late = {t.task for t in label_tasks.read_tasks(judges) if t.text in before}
-        monkeypatch.setattr(registry, "tasks_drawn_before_seal", lambda *_: late)
+        early = registry.ReadBeforeSeal(frozenset(late), frozenset())
+        monkeypatch.setattr(registry, "read_before_seal", lambda *_: early)
     else:
         monkeypatch.setattr(
             Teaching, "judged_by", lambda _, point: point.text.removeprefix("USR: ") in before
@@ -230,7 +231,7 @@ def test_what_was_read_before_is_a_trace_where_it_is_repeated(tmp_path, monkeypa
         ScreeningOptions(policy, "everything", dedup="none"),
         labels=judges,
     )
-    assert (alone.rates.trace.count, alone.rates.trace.of) == (0, 60)  # they are left out
+    assert (alone.rates.trace.count, alone.rates.trace.of) == (60, 120)
 
 
 def test_messages_are_equal_where_policies_are_shown_the_same(tmp_path):

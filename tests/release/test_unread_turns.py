@@ -98,13 +98,12 @@ def test_hard_turns_that_were_left_unread_are_in_the_bound(tmp_path, run):
     assert "60 that were drawn and that nobody read" in (tmp_path / "card/card.html").read_text()
 
 
-def test_turns_that_were_drawn_before_a_seal_do_not_judge_though_nobody_read_them(
-    tmp_path, monkeypatch
-):
+def test_turns_that_were_drawn_before_a_seal_count_though_nobody_read_them(tmp_path, monkeypatch):
     path, known = people(tmp_path / "c.jsonl", 30, 20)
     read(path, tmp_path / "labels", known, hard)
     first = next(t.task for t in label_tasks.read_tasks(tmp_path / "labels") if hard(t))
-    monkeypatch.setattr(registry, "tasks_drawn_before_seal", lambda *_: {first})
+    early = registry.ReadBeforeSeal(frozenset({first}), frozenset())
+    monkeypatch.setattr(registry, "read_before_seal", lambda *_: early)
     policy = policies.policy_by_name("regex:customersim")
     counter, about = screening.judge_policies(
         path,
@@ -112,7 +111,7 @@ def test_turns_that_were_drawn_before_a_seal_do_not_judge_though_nobody_read_the
         screening.PolicyPair((policy, policy), ("regex:customersim",) * 2),
         texts=None,
     )
-    assert about["unread"] == 9 and counter.rates().trace.of == 29
+    assert about["unread"] == 10 and counter.rates().trace.of == 30
 
 
 @given(data=st.data())

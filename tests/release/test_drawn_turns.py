@@ -1,0 +1,158 @@
+"""What becomes of a turn that was drawn to judge: it is judged, counts as failing, or is left out
+for who says it and for nothing else."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from confide.labels import drawing, imports, label_tasks
+from confide.screening import corpus as screening
+from crtlib.screening import rates, regex_policies
+from crtlib.screening.policies import policy_by_name, policy_digest
+from crtlib.screening.policy import _digest_of_teaching
+from crtlib.screening.taught_text import digest_teaching_points
+from crtlib.text import data_points, jsonl
+from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+
+VALUE = re.compile(r"blue water|\d{5}")
+
+
+def family(count=120, answers=("noted",)):
+    """Half of the people say one pass word, each with other spaces, and half a number of their
+    own."""
+    talks = []
+    for k in range(count):
+        said = f"my number is {10_000 + k} thanks"
+        if k % 2 == 0:
+            said = "the pass word is blue water" + " " * (1 + k // 2) + "ok"
+        found = VALUE.search(said)
+        turns = [Turn("USR", said, (Secret("other", *found.span()),))]
+        talks.append(Dialogue(f"d{k}", f"u{k}", (*turns, *(Turn("SYS", a) for a in answers))))
+    return talks
+
+
+def write(path, talks):
+    jsonl.write_jsonl([replace(d, turns=tuple(Turn(t.speaker, t.text) for t in d.turns))
+                       for d in talks], path)  # fmt: skip
+    return path
+
+
+def read(path, home, left="", **how):
+    """Labels that were drawn and read by somebody honest, who leaves turns with ``left`` unread."""
+    drawing.draw_label_tasks(path, home, forms=["jsonl"], **how)
+    lines = []
+    for line in (home / "tasks.jsonl").read_text().splitlines():
+        task = json.loads(line)
+        marks = [{"kind": "other", "start": m.start(), "end": m.end()}
+                 for m in VALUE.finditer(task["text"])]  # fmt: skip
+        done = not (left and left in task["text"])
+        lines.append(json.dumps(task | {"done": done, "secrets": marks if done else []}) + "\n")
+    (done_file := home.with_suffix(".jsonl")).write_text("".join(lines))
+    imports.import_labels(path, done_file, home, partial=bool(left))
+    return home
+
+
+@pytest.mark.parametrize("left", ["", "blue"])
+@pytest.mark.parametrize("unit", ["turn", "dialogue"])
+@pytest.mark.parametrize("dedup", ["all", "none"])
+def test_each_drawn_turn_has_one_fate(tmp_path, dedup, unit, left):
+    """Words that were read before a seal vanished unless their point was repeated to the letter:
+    "trace 0 of 119, at most 3.62 %" was printed where 50 % of the secrets were missed."""
+    path = write(tmp_path / "c.jsonl", family(answers=()))
+    (tmp_path / "ours.toml").write_text("[number]\npattern = '\\d{5}'\n")
+    policy = f"regex:{tmp_path}/ours.toml"
+    first = read(path, tmp_path / "first", turns=30, seed=1)
+    second = read(
+        path, tmp_path / "second", left, turns=100, seed=2, sealed=[policy_digest(policy)]
+    )
+    pair = screening.ScreeningOptions(policy, "everything", unit, dedup=dedup).pair()
+    texts = None if dedup == "none" else screening.count_texts(path, unit)
+    counter, about = screening.judge_policies(path, second, pair, texts=texts)
+    found = counter.rates()
+    asked = {t.user for t in label_tasks.read_tasks(first)}
+    drawn = [t for t in label_tasks.read_tasks(second) if t.part == "judge"]
+    kept = [t for t in drawn if t.user not in asked]
+    assert found.left_out == len(drawn) - len(kept) > 0 and found.apart == len(asked) == 30
+    assert found.points + about.get("unread", 0) + found.left_out == len(drawn)
+    missed = sum("blue" in t.text for t in kept)
+    assert (found.trace.count, found.trace.of) == (missed, len(kept))
+    assert 0.4 < missed / len(kept) < 0.6 < found.trace.upper + 0.1
+
+
+def test_where_most_had_been_asked_all_judge(tmp_path):
+    """Who was asked is left out where others are left; else words that were read before fail."""
+    talks = [
+        Dialogue(
+            f"d{k}",
+            f"u{k}",
+            tuple(Turn("USR", f"number {10_000 + 9 * k + j} it is") for j in range(4)),
+        )
+        for k in range(40)
+    ]
+    path = write(tmp_path / "c.jsonl", talks)
+    (tmp_path / "ours.toml").write_text("[number]\npattern = '\\d{5}'\n")
+    policy = f"regex:{tmp_path}/ours.toml"
+    first = read(path, tmp_path / "first", turns=40, seed=1)
+    second = read(path, tmp_path / "second", turns=40, seed=2, sealed=[policy_digest(policy)])
+    pair = screening.ScreeningOptions(policy, "everything").pair()
+    counter, _ = screening.judge_policies(path, second, pair, texts=None)
+    found = counter.rates()
+    twice = {(t.id, t.turn) for t in label_tasks.read_tasks(first)} & {
+        (t.id, t.turn) for t in label_tasks.read_tasks(second)
+    }
+    assert (found.points, found.left_out, found.apart) == (40, 0, 0)
+    assert found.trace.count == len(twice) > 0
+
+
+def teach(points, policy="regex:customersim"):
+    made = policy_by_name(policy)
+    return replace(made, taught_by=(digest_teaching_points(points),), learned=True)
+
+
+@pytest.mark.parametrize("unit", ["turn", "dialogue"])
+def test_words_that_taught_fail_where_somebody_else_says_them(unit):
+    """A tagger was taught the pass word that half of the people say: 0 of 118 was printed where
+    half of the secrets stood in clear."""
+    answers = [[f"noted as case {k}"] for k in range(60)]
+    talks = [replace(d, turns=(d.turns[0], Turn("SYS", *answers[k])))
+             for k, d in enumerate(family(60))]  # fmt: skip
+    every = data_points.make_points(Corpus("", tuple(talks)), unit)
+    taught = [p for p in every if int(p.user[1:]) < 20]
+    counter = rates.RateCounter(teach(taught), regex_policies.none_policy)
+    counter.add(every)
+    found = counter.rates()
+    assert found.apart == 20 and found.points + found.left_out == len(every)
+    assert found.trace.of == 40
+    assert {j.cluster for j in counter.rows if j.trace} >= {f"u{k}" for k in range(20, 60, 2)}
+
+
+def test_people_who_taught_are_left_out_whatever_they_said():
+    """Only who had taught with a secret was left out: "at most 37.83 %" was printed of a policy
+    that passes over 76.9 %, as those with many secrets were left out more often."""
+    talks = [
+        Dialogue(f"d{k}", f"u{k}", tuple(
+            Turn("USR", f"word {k} {j}", (Secret("id", 0, 4),) if k % 2 or j == 0 else ())
+            for j in range(3)))
+        for k in range(40)
+    ]  # fmt: skip
+    points = data_points.make_points(Corpus("", tuple(talks)), "turn")
+    taught = [p for p in points if p.id.endswith("/2") and int(p.user[1:]) < 30]
+    counter = rates.RateCounter(teach(taught), regex_policies.none_policy)
+    counter.add(points)
+    assert {j.cluster for j in counter.rows} == {f"u{k}" for k in range(30, 40)}
+    assert counter.rates().apart == 30 and counter.rates().labels_json()["apart"] == 30
+
+
+def test_an_older_tagger_that_kept_only_who_taught_with_a_secret_is_judged_by_all():
+    """Of such a one nobody knows who else taught it: who is known counts as failing."""
+    talks = family(20, answers=())
+    points = data_points.make_points(Corpus("", tuple(talks)), "turn")
+    older = digest_teaching_points(points[:6])
+    said = frozenset(_digest_of_teaching(f"user\x1f{p.user}") for p in points[:6])
+    made = replace(policy_by_name("oracle"), taught_by=(
+        replace(older, people=frozenset(), turns=said),))  # fmt: skip
+    counter = rates.RateCounter(made, regex_policies.none_policy)
+    counter.add(points)
+    assert (counter.rates().trace.count, counter.rates().trace.of) == (6, 20)
