@@ -216,7 +216,7 @@ class _ScreeningTally:
         first = int(name) if self.how.unit == "turn" and name.isdecimal() else 0
         for k in range(len(starts)):
             self.turns[min(first + k, MAP_COLUMNS - 1)] += 1
-        spans = [replace(s, kind=s.kind if s.kind in self.known else "other") for s in spans]
+        spans = [s if s.kind in self.known else Secret("other", s.start, s.end) for s in spans]
         for place, kind in {(max(bisect_right(starts, s.start) - 1, 0), s.kind) for s in spans}:
             self.places[kind][min(first + place, MAP_COLUMNS - 1)] += 1
         for s in spans:
@@ -275,11 +275,11 @@ def screen_corpus(
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
     shifts = [Shift(0.0, 0.0, 0) for _ in taught]
     whole = how.dedup_by == "near" or how.unit == "user"
-    lots, shas = batch_dialogues(corpora.read_dialogues(corpus), whole=whole), how.hashes()
+    batches, shas = batch_dialogues(corpora.read_dialogues(corpus), whole=whole), how.hashes()
+    lots = (data_points.make_points(Corpus("", tuple(batch)), how.unit) for batch in batches)
     bar = tqdm(desc="screening", unit=" points", disable=not progress)
     with screened_folder.ScreenedWriter(folder, key=key) as parts, bar:
-        for batch, both in map_in_order(partial(_flag_batch, how, shas), lots, executor, shards):
-            points = data_points.make_points(Corpus("", tuple(batch)), how.unit)
+        for points, both in map_in_order(partial(_flag_batch, how, shas), lots, executor, shards):
             bar.update(len(points))
             flags, cautious = ([tuple(Secret(*s) for s in each) for each in some] for some in both)
             again = seen(points) if seen else deduplication.mark_repeats(points, "near")
@@ -453,11 +453,8 @@ def batch_dialogues(
         yield batch
 
 
-def _flag_batch(
-    how: ScreeningOptions, shas: tuple[str, str], batch: Sequence[Dialogue]
-) -> list[Any]:
+def _flag_batch(how: ScreeningOptions, shas: tuple[str, str], points: Sequence[Point]) -> list[Any]:
     """The spans of both policies, as a JSON value."""
-    points = data_points.make_points(Corpus("", tuple(batch)), how.unit)
     return [
         [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in policy(points)]
         for policy in _load_policy_pair(how, shas)

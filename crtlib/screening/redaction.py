@@ -121,7 +121,7 @@ def unmasked_pieces(text: str, flags: Sequence[Secret]) -> list[UnmaskedPiece]:
     """
     pieces: list[UnmaskedPiece] = []
     at = shift = 0
-    for s in merge_spans([flags]):
+    for s in merge_spans([flags]) if len(flags) > 1 else flags:
         pieces.append(UnmaskedPiece(at, s.start, shift))
         shift += len(MASK) - (s.end - s.start)
         at = s.end
@@ -152,9 +152,11 @@ def redact(point: Point, flags: Sequence[Secret]) -> Point:
         c = pieces[max(bisect_right(pieces, at - end, key=_SPAN_START) - 1, 0)]
         return (at if at <= c.end else c.end + len(MASK) * end) + c.shift
 
-    return replace(
-        point,
-        text=MASK.join(point.text[c.start : c.end] for c in pieces),
-        secrets=clip_to_pieces(point.secrets, pieces),
-        spoken=tuple((place(a, end=False), place(b, end=True)) for a, b in point.spoken),
+    return Point(
+        point.id,
+        point.user,
+        MASK.join(point.text[c.start : c.end] for c in pieces),
+        clip_to_pieces(point.secrets, pieces),
+        tuple((place(a, end=False), place(b, end=True)) for a, b in point.spoken),
+        point.thread,
     )

@@ -58,8 +58,16 @@ def _normalise_character(char: str) -> str:
     return "".join(str(unicodedata.decimal(c, "")) or c for c in folded)
 
 
+_ASCII_AS_COMPARED = {code: _normalise_character(chr(code)) for code in range(128)}
+"""One character for each."""
+
+
 def _normalise_with_places(text: str) -> tuple[str, list[int]]:
     """The text as it is compared, and from which character each of its characters comes."""
+    if text.isascii():
+        normal = text.translate(_ASCII_AS_COMPARED)
+        if "  " not in normal:
+            return normal, list(range(len(text)))
     chars: list[str] = []
     at: list[int] = []
     for i, char in enumerate(text):
@@ -81,6 +89,7 @@ def _drop_digit_separators(text: str, at: list[int]) -> tuple[str, list[int]]:
     return "".join([*pieces, text[last:]]), places + at[last:]
 
 
+@lru_cache(maxsize=2**10)  # asked for twice of each labelled value
 def search_form_of(value: str) -> tuple[str, bool]:
     """A value as it is sought, and whether in the text without signs between digits."""
     text, at = _normalise_with_places(value)

@@ -37,10 +37,10 @@ def with_role_speakers(d: Dialogue) -> Dialogue:
     ['S1', 'SYS']
     """
 
-    def role(name: str) -> str:
-        return name if ROLE_PATTERN.fullmatch(name) else "S1"
-
-    return replace(d, turns=tuple(replace(t, speaker=role(t.speaker)) for t in d.turns))
+    turns = (
+        t if ROLE_PATTERN.fullmatch(t.speaker) else Turn("S1", t.text, t.secrets) for t in d.turns
+    )
+    return Dialogue(d.id, d.user, tuple(turns))
 
 
 def merge_by_user(corpus: Corpus) -> Corpus:
@@ -102,5 +102,5 @@ def make_points(
             made = [write(d, [t], f"{d.id}/{i}") for i, t in enumerate(d.turns)]
         else:
             made = [write(d, d.turns, d.id)]
-        cut += [replace(p, thread=d.id) for p in made]
+        cut += [Point(p.id, p.user, p.text, p.secrets, p.spoken, d.id) for p in made]
     return tuple(cut)

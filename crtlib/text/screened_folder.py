@@ -15,6 +15,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,6 +52,7 @@ TURN_COUNTS_FILE = "private/said.parquet"
 _BATCH_ROWS = 10_000
 
 
+@lru_cache(maxsize=2**15)  # a point's id and user stand in several tables
 def make_pseudonym(key: bytes, kind: str, value: str) -> str:
     """How an "id", a "user" or a "secret" is called: its letter and 16 hexadecimal digits."""
     digest = hmac.digest(key, f"{kind}:{value}".encode(), "sha256").hex()

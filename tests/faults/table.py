@@ -921,8 +921,8 @@ UNITS = rows(
 ) + rows(
     "text.data_points",
     "release/test_false_certificates.py",
-    ("a speaker's name stands in the text", "with_role_speakers", "speaker=role(t.speaker)",
-     "speaker=t.speaker", "test_a_speakers_name_is_in_no_point_and_no_vocabulary"),
+    ("a speaker's name stands in the text", "with_role_speakers", 'Turn("S1", t.text, t.secrets)',
+     "t", "test_a_speakers_name_is_in_no_point_and_no_vocabulary"),
 ) + rows(
     "confide.release.limits",
     "release/test_limits.py",

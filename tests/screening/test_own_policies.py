@@ -29,6 +29,15 @@ def flagged(policy, text, *, spoken=()):
     return [text[s.start : s.end] for s in spans]
 
 
+@pytest.mark.parametrize(
+    "text", ["".join(map(chr, range(128))), "A  b\t\nC", "", " x", "`I'm` 12-34 (5)", "\r\n\r\n"]
+)
+def test_ascii_is_compared_as_any_other_text(text):
+    normal, places = value_lists._normalise_with_places(text)
+    other, others = value_lists._normalise_with_places(f"{text}\u00e9")
+    assert (f"{normal}e", [*places, len(text)]) == (other, others)
+
+
 @pytest.fixture
 def listed(tmp_path):
     def make(*values):
