@@ -40,12 +40,13 @@ from typing import Any
 
 from confide.odometer_lines import (
     LEDGER_FILE,
-    LINES_SQL,
     ODOMETER_SCHEMA,
     ODOMETER_SUFFIX,
     OLD_LEDGER_FILE,
     OdometerEntry,
+    _counted_lines,
     _hash_line,
+    _lost_lines,
     _open_connection,
     _open_transaction,
     _parse_entries,
@@ -71,6 +72,8 @@ def prepare_odometer(
     with _open_transaction(path) as base:
         head = base.execute("SELECT corpus FROM head").fetchone()
         if head is None:
+            if _counted_lines(base, path):
+                raise _lost_lines(path)
             older = _read_old_ledger(path.parent)
             check_odometer_corpus(path.parent, _parse_entries(older), corpus)
             base.execute("INSERT INTO head VALUES (?)", (corpus,))
@@ -78,7 +81,7 @@ def prepare_odometer(
         elif head[0] != corpus:
             _refuse_other_corpus(path.parent, head[0], corpus)
         if registry is not None:
-            lines = _parse_entries(r[0] for r in base.execute(LINES_SQL))
+            lines = _parse_entries(_counted_lines(base, path))
             _enter_in_registry(lines, corpus, registry)
     with contextlib.suppress(FileNotFoundError):
         os.replace(path.parent / OLD_LEDGER_FILE, path.parent / f"{OLD_LEDGER_FILE}.imported")
@@ -151,7 +154,7 @@ def add_entry(
 
 def _append_line(path: Path, values: Mapping[str, Any]) -> OdometerEntry:
     with _open_transaction(path) as base:
-        entries = _parse_entries(r[0] for r in base.execute(LINES_SQL))
+        entries = _parse_entries(_counted_lines(base, path))
         previous = entries[-1].entry if entries else None
         now = datetime.now(UTC).isoformat(timespec="seconds")
         content = asdict(OdometerEntry(entry="", previous=previous, time=now, **values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from crtlib import files
 from crtlib.accounting.events import SampledGaussian
-from crtlib.checks import check_choice, check_whole_number
+from crtlib.checks import DamagedError, check_choice, check_whole_number
 
 ODOMETER_SCHEMA = "crtlib/odometer/1"
 ODOMETER_SUFFIX = ".odometer"
@@ -26,8 +28,15 @@ CREATE TABLE IF NOT EXISTS lines (n INTEGER PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS texts (text INTEGER PRIMARY KEY, corpus TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS known (unit BLOB, text INTEGER, kind TEXT, PRIMARY KEY (unit, text));
 CREATE INDEX IF NOT EXISTS of_text ON known (text, kind);
+CREATE TABLE IF NOT EXISTS counted (lines INTEGER NOT NULL);
+INSERT INTO counted SELECT count(*) FROM lines WHERE NOT EXISTS (SELECT 1 FROM counted);
+CREATE TRIGGER IF NOT EXISTS c AFTER INSERT ON lines BEGIN UPDATE counted SET lines=lines+1; END;
 CREATE TABLE IF NOT EXISTS reports (text TEXT, model TEXT, name TEXT, UNIQUE (text, model, name));
 """
+HAS_LINES_SQL = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'lines'"
+HAS_COUNT_SQL = HAS_LINES_SQL.replace("'lines'", "'counted'")
+SIGNING_KEY_FILE, REGISTRY_KEY_FILE = "signing.key", "key"
+"""Private keys beside a ledger and beside the registry; they are made after its first line."""
 RUN_STATES = ("started", "finished", "struck")
 PRIVACY_UNITS = ("turn", "dialogue", "user")
 """Units of a data point, the smallest first."""
@@ -162,25 +171,45 @@ def _hash_line(content: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
-    """One exclusive transaction, on disk when it ends; the file is made where there is none."""
+    """One exclusive transaction, on disk when it ends; the file is made where there is none.
+
+    Raises ``DamagedError`` where there must have been one, as a key beside it says: an empty file
+    is what a crash may leave, and would say that nothing was spent; and ``ValueError`` for a folder
+    of somebody else, or in which others may write.
+
+    Guarantee:
+        No lost ledger becomes a new one. Test:
+        ``tests/accounting/test_fail_closed.py::test_a_ledger_that_lost_its_head_is_damaged``.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.check_owned(path.parent)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with _open_connection(path) as base:
         base.execute("PRAGMA journal_mode=DELETE")  # no WAL: homes of clusters are network disks
         base.execute("PRAGMA synchronous=EXTRA")
         base.execute("BEGIN EXCLUSIVE")
         try:
+            keys = (path.parent / name for name in (SIGNING_KEY_FILE, REGISTRY_KEY_FILE))
+            made = any(key.exists() for key in keys) and not base.execute(HAS_LINES_SQL).fetchone()
+            if made and not (path.parent / OLD_LEDGER_FILE).exists():
+                raise _lost_lines(path)
             for statement in LEDGER_TABLES_SQL.strip().split("\n"):
                 base.execute(statement)
             yield base
         except BaseException:
-            base.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):  # SQLite may have done so itself
+                base.execute("ROLLBACK")
             raise
         base.execute("COMMIT")
 
 
 @contextlib.contextmanager
 def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection. What SQLite says of an error is not quoted: it holds rows.
+
+    Raises ``OSError`` with its number where the disk is full or broken, ``DamagedError`` for a file
+    that is not what was written, ``ValueError`` for one that cannot be used.
+    """
     try:
         base = sqlite3.connect(path, timeout=120, isolation_level=None)
         try:
@@ -188,9 +217,33 @@ def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
         finally:
             base.close()
     except sqlite3.OperationalError as error:
-        raise OSError(f"odometer: {path.parent} cannot be used ({error})") from None
+        raise _named_error(path, getattr(error, "sqlite_errorname", "")) from None
     except sqlite3.DatabaseError:
-        raise ValueError(f"odometer: {path.name} is damaged") from None
+        raise DamagedError(f"odometer: {path.name} is damaged") from None
+
+
+def _named_error(path: Path, name: str) -> Exception:
+    """What an error of SQLite with this name means."""
+    what = {"SQLITE_BUSY": "is in use by another process", "SQLITE_LOCKED": "is in use"}
+    if name == "SQLITE_FULL":
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    kind = "_".join(name.split("_")[:2])
+    if kind in ("SQLITE_READONLY", "SQLITE_CANTOPEN") and not (
+        os.access(path.parent, os.W_OK) and (os.access(path, os.W_OK) or not path.exists())
+    ):
+        return OSError(f"odometer: {path.parent} cannot be written")
+    if kind in ("SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL"):
+        return OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+    if kind in what:
+        return OSError(f"odometer: {path.parent} {what[kind]}")
+    return DamagedError(f"odometer: {path.name} is damaged")
+
+
+def _lost_lines(path: Path) -> DamagedError:
+    return DamagedError(
+        f"odometer: {path.name} in {path.parent} is damaged, lines or their head are lost, and "
+        "what was spent is not known; restore it"
+    )
 
 
 def _read_old_ledger(folder: Path) -> list[str]:
@@ -204,13 +257,32 @@ def _read_old_ledger(folder: Path) -> list[str]:
 
 
 def _read_lines(path: Path) -> list[str]:
-    """What is in the file of an odometer or of the registry."""
+    """What is in the file of an odometer or of the registry.
+
+    Raises ``DamagedError`` where the head of an odometer, or a line at the end, is lost.
+
+    Guarantee:
+        Fewer lines than were written are no smaller spending. Test:
+        ``tests/accounting/test_fail_closed.py::test_a_ledger_that_lost_its_head_is_damaged``.
+    """
     if not path.is_file():
         return []
     with _open_connection(path) as base:
-        if not base.execute("SELECT 1 FROM sqlite_master WHERE name = 'lines'").fetchone():
-            return []  # made a moment ago
-        return [row[0] for row in base.execute(LINES_SQL)]
+        if not base.execute(HAS_LINES_SQL).fetchone():
+            raise _lost_lines(path)
+        if path.name == LEDGER_FILE and not base.execute("SELECT 1 FROM head").fetchone():
+            raise _lost_lines(path)
+        return _counted_lines(base, path)
+
+
+def _counted_lines(base: sqlite3.Connection, path: Path) -> list[str]:
+    """All lines, as many as were written: of a file of crtlib 0.3 nobody knows how many."""
+    lines = [row[0] for row in base.execute(LINES_SQL)]
+    if base.execute(HAS_COUNT_SQL).fetchone():
+        told = base.execute("SELECT lines FROM counted").fetchone()
+        if told is None or told[0] != len(lines):
+            raise _lost_lines(path)
+    return lines
 
 
 def _parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:

@@ -16,6 +16,7 @@ from confide.odometer_lines import (
     LEAST_SHARE,
     LEAST_SHARED_MESSAGES,
     OWNERSHIP_KINDS,
+    REGISTRY_KEY_FILE,
     RELATED_TEXTS_SQL,
     TEXT_OF_CORPUS_SQL,
     OdometerEntry,
@@ -63,6 +64,9 @@ class Registry:
         """Know the corpus with this hash again by its ``units``: kind and content of each, which
         are not asked for where it was entered in this ``form`` before: a hash of what is read, of
         a screened folder not that of its text."""
+        if not (self.folder / REGISTRY_KEY_FILE).exists():
+            with _open_transaction(self.path):  # a key is there only where a ledger was
+                pass
         with _open_transaction(self.path) as base:
             row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
             key = self._key()
@@ -84,13 +88,14 @@ class Registry:
 
     def _key(self) -> bytes:
         """Of the hashes; it is made inside the exclusive transaction of the first text."""
-        path = self.folder / "key"
+        path = self.folder / REGISTRY_KEY_FILE
         if not path.exists():
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(secrets.token_bytes(32))
                 file.flush()
                 os.fsync(file.fileno())
+        files.check_private_key(path)
         return path.read_bytes()
 
     def forget(self, corpus: str) -> None:

@@ -191,6 +191,37 @@ def check_writable(folder: StrPath) -> None:
         pass
 
 
+def check_owned(folder: StrPath) -> None:
+    """Refuse a folder of another user, or in which others may write: what lies in it may be theirs.
+
+    Raises ``ValueError`` in one line with what would help.
+    """
+    _check_owner_and_mode(Path(folder), stat.S_IWGRP | stat.S_IWOTH, "700")
+
+
+def check_private_key(path: StrPath) -> None:
+    """Refuse a key of another user, or that others may read or write, as ssh does: whoever put it
+    there could sign, or guess, with it. Raises ``ValueError`` in one line with what would help.
+
+    Guarantee:
+        Nothing is signed or hashed with a key that somebody else knows by its mode or owner. Test:
+        ``tests/accounting/test_fail_closed.py::test_a_key_that_others_know_is_refused``.
+    """
+    _check_owner_and_mode(Path(path), stat.S_IRWXG | stat.S_IRWXO, "600")
+
+
+def _check_owner_and_mode(path: Path, forbidden: int, mode: str) -> None:
+    told = path.stat()
+    if told.st_uid not in (os.geteuid(), 0):
+        raise ValueError(f"{path}: belongs to another user; take a folder of your own")
+    if told.st_mode & forbidden:
+        now = f"{stat.S_IMODE(told.st_mode):04o}"
+        raise ValueError(
+            f"{path}: is open to others (mode {now}); if nobody else has put it there, "
+            f"chmod {mode} it"
+        )
+
+
 def registry_folder() -> Path:
     """Where the registry of this user lies: ``$CRTLIB_REGISTRY``, or the data folder of the
     system."""

@@ -35,6 +35,7 @@ from typing import Any
 from crtlib.checks import DamagedError
 from crtlib.files import (
     StrPath,
+    check_private_key,
     check_regular_file,
     lock_folder,
     translate_disk_errors,
@@ -387,6 +388,8 @@ def staged_folder(
             if add:
                 shutil.copytree(folder, part, dirs_exist_ok=True)
                 os.chmod(part, 0o700)
+            if key and (folder / key).is_file():
+                check_private_key(folder / key)
             secret = load_or_make_key(folder / key) if key else b""
             with translate_disk_errors(part):
                 if key:

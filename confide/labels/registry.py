@@ -18,6 +18,7 @@ from confide.labels.label_tasks import (
     read_label_facts,
     read_tasks,
 )
+from confide.odometer_lines import _open_connection
 from crtlib import files, intervals
 from crtlib.text.identity import hash_text, hash_turn_text
 from crtlib.text.package_data import fill_page
@@ -53,8 +54,9 @@ def open_label_registry(
     turns were drawn or chosen from (``asked``, by :func:`hash_asked_people`)."""
     path = files.registry_folder() / "labels.sqlite"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.check_owned(path.parent)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    with contextlib.closing(sqlite3.connect(path, timeout=120)) as base, base:
+    with _open_connection(path) as base:
         base.executescript(f"BEGIN EXCLUSIVE;{LABEL_TABLES_SQL}")
         before = base.execute("SELECT 1 FROM drawn WHERE labels = ?", (told["labels"],))
         if not before.fetchone():
@@ -66,6 +68,7 @@ def open_label_registry(
             people = ((person, told["labels"]) for person in asked)
             base.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?)", people)
         yield base
+        base.execute("COMMIT")  # else it is as it was when the connection is closed
 
 
 def register_judged_pairs(

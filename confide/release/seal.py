@@ -27,10 +27,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PublicKey,
 )
 
+from confide.odometer_lines import SIGNING_KEY_FILE
 from crtlib import files, outputs
 from crtlib.files import StrPath
 
-SIGNING_KEY_FILE = "signing.key"
 MAX_SIGNED_BYTES = 1 << 26
 """Bytes of a signed file, at most."""
 
@@ -40,8 +40,9 @@ RELEASE_FILE = outputs.SEAL_FILE
 
 def ensure_signing_key(folder: StrPath) -> Ed25519PrivateKey:
     """The private key beside an odometer; it is made where there is none, by one of several
-    processes. Raises ``ValueError`` for one that is none."""
+    processes. Raises ``ValueError`` for one that is none, or that others may know."""
     path = Path(folder) / SIGNING_KEY_FILE
+    files.check_owned(folder)
     files.remove_stale_parts(path)
     if not path.exists():
         with files.locked_part_file(path, 0o600) as part, part.open("rb+") as file:
@@ -50,6 +51,7 @@ def ensure_signing_key(folder: StrPath) -> Ed25519PrivateKey:
             os.fsync(file.fileno())
             with contextlib.suppress(FileExistsError):
                 os.link(part, path)
+    files.check_private_key(path)
     try:
         return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
     except ValueError:

@@ -464,7 +464,10 @@ def make_leakage_report(
     every = {"model": model, "public": public, "template": ours}
     folders = {name: path for name, path in every.items() if path is not None}
     dialogues, loaded = read_corpus(corpus), load(model)
-    folder, key = Path(folder), outputs.load_or_make_key(outputs.key_path_beside(Path(folder)))
+    beside = outputs.key_path_beside(Path(folder))
+    if beside.is_file():
+        files.check_private_key(beside)
+    folder, key = Path(folder), outputs.load_or_make_key(beside)
     text = corpora.hash_corpus(corpus)
     its = folders | {"corpus": outputs.with_keyed_hashes(outputs.hash_tree(corpus), key)}
     its |= {
@@ -485,8 +488,8 @@ def make_leakage_report(
             f"--out: {model} was reported on this text before, with other options; several reports "
             "tell more than one: show one, or --force another, which says that it is one of several"
         )
-    beside = odometer.find_odometers(corpus, text)
-    lines = [*(e for place in beside for e in odometer.read_entries(place)), *registry.entries()]
+    meters = odometer.find_odometers(corpus, text)
+    lines = [*(e for place in meters for e in odometer.read_entries(place)), *registry.entries()]
     read = {e.corpus for e in lines if e.tensors == numbers}  # what this model has read
     note = "" if text in read else OTHER_TEXT_NOTE if read else NO_RUN_NOTE
     other, its_tokenizer = (None, None) if public is None else load(public)
@@ -521,7 +524,7 @@ def make_leakage_report(
         write_report_files(report, part, cover, decode=decode, facts=fit)
         if outputs.with_keyed_hashes(outputs.hash_tree(corpus), key) != its["corpus"]:
             raise MachineError(f"{corpus}: changed while it was read; make the report again")
-    with files.replace_atomically(outputs.key_path_beside(folder), mode=0o600) as file:
+    with files.replace_atomically(beside, mode=0o600) as file:
         file.write_bytes(key)
     return _read_report(folder)
 

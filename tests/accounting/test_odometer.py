@@ -38,6 +38,7 @@ def write(folder, content):
         base.executemany(
             "INSERT INTO lines (content) VALUES (?)", [(c.rstrip("\n"),) for c in content]
         )
+        base.execute("UPDATE counted SET lines = (SELECT count(*) FROM lines)")
     base.close()
 
 

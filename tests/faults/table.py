@@ -1512,6 +1512,29 @@ RECORDS = rows(
      "test_a_time_beyond_the_calendar_of_utc_is_none"),
 )
 
+CLOSED = rows(
+    "confide.odometer_lines",
+    "accounting/test_fail_closed.py",
+    ("a ledger without its head says that nothing was spent", "_read_lines",
+     "fetchone():\n            raise _lost_lines(path)\n        if",
+     "fetchone():\n            return []\n        if",
+     "test_a_ledger_that_lost_its_head_is_damaged[no bytes]"),
+    ("a ledger whose end was cut is read", "_counted_lines", "told[0] != len(lines)", "False",
+     "test_a_ledger_that_lost_its_head_is_damaged[a cut tail]"),
+    ("an empty ledger beside a key is a new one", "_open_transaction",
+     "any(key.exists() for key in keys)", "False",
+     "test_a_ledger_that_lost_its_head_is_damaged[no bytes]"),
+    ("a row is quoted", "_open_connection",
+     'raise _named_error(path, getattr(error, "sqlite_errorname", ""))',
+     "raise DamagedError(str(error))",
+     "test_a_ledger_that_lost_its_head_is_damaged[text that is no UTF-8]"),
+    ("a key that others know signs", "crtlib.files:check_private_key",
+     "stat.S_IRWXG | stat.S_IRWXO", "0", "test_a_key_that_others_know_is_refused[420]"),
+    ("a folder of another user is used", "crtlib.files:_check_owner_and_mode",
+     "if told.st_uid not in (os.geteuid(), 0):", "if False:",
+     "test_what_belongs_to_another_user_is_refused"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
 FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
-FAULTS += EARLIER_RUNS + FOREIGN + RECORDS
+FAULTS += EARLIER_RUNS + FOREIGN + RECORDS + CLOSED
