@@ -23,6 +23,7 @@ batch, is never computed on text that is trained on, and nothing that is logged 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,7 +65,6 @@ ONLY_VALUE_OF_ARGUMENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "train_sampling_strategy": (("random",), "private batches are Poisson samples"),
     "label_smoothing_factor": ((0.0,), "the loss is that of the next token"),
     "neftune_noise_alpha": ((None,), "its noise is no stream of the run"),
-    "completion_only_loss": ((None, False), "the loss is that of all tokens of a row"),
     "chat_template_path": ((None,), "the template is that of the model"),
     "eos_token": ((None,), "the tokenizer is that of the model"),
     "pad_token": ((None,), "the tokenizer is that of the model"),
@@ -98,6 +98,9 @@ LORA_DEFAULTS: dict[str, tuple[Any, ...]] = {
 
 PRIVATE_LOGS = ("loss", "train_loss", "grad_norm", "num_tokens", "total_flos")
 """What a Trainer would log that follows from the text that it has read, or is a stand-in of it."""
+
+ROWS_FILE, EVALUATION_FILE, TEMPLATE_FILE = "rows.jsonl", "evaluation.jsonl", "joined.j2"
+"""What a Dataset becomes in the private folder."""
 
 JOINED_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 """A prompt and its completion, strings, as one text."""
@@ -151,22 +154,28 @@ class SessionTrainer(_TrainerBehind):
     ) -> None:
         args = copy.copy(self._default_arguments() if args is None else args)
         _refuse_arguments(args, others)
+        completions_alone = _learns_completions_alone(train_dataset, args)
         own = dict(confide or {})
-        aside = work_folder(args.output_dir)
         name = _name_of_model(model, processing_class)
         options = _recipe_of_arguments(args, name) | _recipe_of_adapters(peft_config)
-        if isinstance(train_dataset, datasets.Dataset):
-            options |= _recipe_of_rows(train_dataset, args, aside)
-        else:
-            options["corpus"] = train_dataset
+        aside = work_folder(args.output_dir)
         evaluation = eval_dataset
-        if isinstance(eval_dataset, datasets.Dataset):
-            evaluation = _write_rows(eval_dataset, aside / "evaluation.jsonl")
-        self.session = Session(
-            recipes.make_recipe(_readable(options | own, own)),
-            evaluation=evaluation,
-            optimizer=_optimizer_of_arguments(args),
-        )
+        try:
+            if isinstance(train_dataset, datasets.Dataset):
+                options |= _recipe_of_rows(train_dataset, aside)
+            else:
+                options["corpus"] = train_dataset
+            if isinstance(eval_dataset, datasets.Dataset):
+                evaluation = _write_rows(eval_dataset, aside / EVALUATION_FILE)
+            self.session = Session(
+                recipes.make_recipe(_readable(options | own, own)),
+                evaluation=evaluation,
+                completions_alone=completions_alone,
+                optimizer=_optimizer_of_arguments(args),
+            )
+        except BaseException:
+            _remove_rows(aside)
+            raise
         try:
             if not isinstance(model, str | Path):
                 _refuse_other_weights(model, self.session.model, name)
@@ -192,6 +201,7 @@ class SessionTrainer(_TrainerBehind):
             )
         except BaseException:
             self.session.__exit__()
+            _remove_rows(aside)
             raise
 
     @staticmethod
@@ -425,22 +435,32 @@ def _refuse_other_weights(given: torch.nn.Module, own: torch.nn.Module, name: st
             )
 
 
-def _recipe_of_rows(rows: datasets.Dataset, args: Any, aside: Path) -> dict[str, Any]:
+def _recipe_of_rows(rows: datasets.Dataset, aside: Path) -> dict[str, Any]:
     """A corpus of rows, a point each, and how they become text."""
-    if "prompt" in rows.column_names and getattr(args, "completion_only_loss", False) is None:
-        raise ValueError(
-            "completion_only_loss=None: is that of the completion alone for rows of prompt and "
-            "completion, must be False; the loss is that of all tokens of a row"
-        )
     options: dict[str, Any] = {"method": "dpsgd", "unit": "dialogue"}
     if "messages" not in rows.column_names:
         options["template"] = "plain"
         if "prompt" in rows.column_names and isinstance(rows[0]["prompt"], str):
-            (aside / "joined.j2").write_text(JOINED_TEMPLATE, encoding="utf-8")
-            options["template"] = str(aside / "joined.j2")
+            (aside / TEMPLATE_FILE).write_text(JOINED_TEMPLATE, encoding="utf-8")
+            options["template"] = str(aside / TEMPLATE_FILE)
         elif "prompt" in rows.column_names:
             del options["template"]
-    return options | {"corpus": _write_rows(rows, aside / "rows.jsonl")}
+    return options | {"corpus": _write_rows(rows, aside / ROWS_FILE)}
+
+
+def _learns_completions_alone(rows: Any, args: Any) -> bool:
+    """What TRL's ``completion_only_loss`` means: by default, of rows that have a completion."""
+    asked = getattr(args, "completion_only_loss", False)
+    pairs = isinstance(rows, datasets.Dataset) and "completion" in rows.column_names
+    if asked and not pairs:
+        raise ValueError(
+            "completion_only_loss=True: must be None; rows have no prompt and completion"
+        )
+    if not pairs or asked is False:
+        return False
+    if any(not isinstance(said, str) and len(said) != 1 for said in rows["completion"]):
+        raise ValueError("train_dataset: a completion must be a text or one message")
+    return True
 
 
 def _write_rows(rows: datasets.Dataset, path: Path) -> Path:
@@ -448,6 +468,15 @@ def _write_rows(rows: datasets.Dataset, path: Path) -> Path:
     jsonl.write_jsonl(map(_dialogue_of_row, itertools.count(), rows), path)
     path.chmod(0o600)
     return path
+
+
+def _remove_rows(aside: Path) -> None:
+    """Leave nothing of rows on which no training has begun."""
+    if not (aside / f"{ROWS_FILE}.odometer").exists():
+        for name in (ROWS_FILE, EVALUATION_FILE, TEMPLATE_FILE):
+            (aside / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        aside.rmdir()
 
 
 def _dialogue_of_row(number: int, row: Mapping[str, Any]) -> Dialogue:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def arguments(out, kind="Trainer", **more):
               "gradient_accumulation_steps": 2, "learning_rate": RATE, "report_to": "none",
               "lr_scheduler_type": "constant", "logging_steps": 1, "use_cpu": True,
               "gradient_checkpointing": False, "disable_tqdm": True}  # fmt: skip
-    return Arguments(str(out), **own, **common | more)
+    return Arguments(str(out), **own | common | more)
 
 
 def made_by(door, text, out, base, **options):
@@ -246,7 +247,7 @@ def test_arguments_that_cannot_be_honoured(changed, said, tmp_path):
         ({"padding_free": True}, "padding_free=True: must be False; rows that are joined"),
         ({"use_liger_kernel": True}, "use_liger_kernel=True: must be False"),
         ({"assistant_only_loss": True}, "assistant_only_loss=True: must be False"),
-        ({"completion_only_loss": True}, "completion_only_loss=True: must be None"),
+        ({"completion_only_loss": True}, "completion_only_loss=True: must be None; rows have no"),
     ],
 )
 def test_arguments_of_trl_that_cannot_be_honoured(changed, said, tmp_path):
@@ -282,9 +283,83 @@ def test_a_model_in_memory_is_that_of_its_folder(base, tmp_path):
         model.model.norm.weight[0] += 1
     with pytest.raises(ValueError, match=r"model: model.norm.weight is not that of .*base; save"):
         hf.Trainer(model, arguments(tmp_path / "b"), **options)
+    with pytest.raises(ValueError, match="epsilom: is no option; did you mean epsilon"):
+        hf.Trainer(str(base), arguments(tmp_path / "b"), train_dataset=rows(15),
+                   confide={"epsilom": 3})  # fmt: skip
+    left = [path.name for path in (tmp_path / "b.work").rglob("*")]
+    assert not [name for name in left if name.endswith("jsonl")]
     model.config._name_or_path = ""
     with pytest.raises(ValueError, match="model: was made in memory; save it"):
         hf.Trainer(model, arguments(tmp_path / "c"), **options)
+
+
+ROLES = {"USR": "user", "SYS": "assistant"}
+
+
+def conversations():
+    """Of a simulated person, ended by an answer; three words a turn."""
+    for dialogue in customersim.simulate_corpus(12, 1, "paper").dialogues:
+        said = [
+            {"role": ROLES[t.speaker], "content": " ".join(t.text.split()[:3])}
+            for t in dialogue.turns
+        ]
+        said = said[1:5] if said[0]["role"] == "assistant" else said[:4]
+        yield said if said[-1]["role"] == "assistant" else said[:-1]
+
+
+FORMS = {
+    "messages": lambda m: {"messages": m},
+    "completions of messages": lambda m: {"prompt": m[-2:-1], "completion": m[-1:]},
+    "completions": lambda m: {"prompt": f"Q: {m[-2]['content']}\nA:",
+                              "completion": f" {m[-1]['content']}"},
+    "text": lambda m: {"text": m[-1]["content"]},
+}  # fmt: skip
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@pytest.mark.nightly
+@needs_trl
+@pytest.mark.parametrize("form", FORMS)
+def test_tokens_and_labels_are_those_of_trl(form, base, tmp_path):
+    """Of each row; ours has a begin and an end besides, where TRL has none."""
+    import trl
+
+    folder = tmp_path / "base"
+    shutil.copytree(base, folder)
+    own = transformers.AutoTokenizer.from_pretrained(folder)
+    own.chat_template = CHATML
+    own.save_pretrained(folder)
+    data = datasets.Dataset.from_list([FORMS[form](m) for m in conversations()])
+    args = {"num_train_epochs": 1, "max_length": 64}
+    ours = hf.SFTTrainer(str(folder), arguments(tmp_path / "m", "SFTTrainer", **args),
+                         train_dataset=data, eval_dataset=data)  # fmt: skip
+    training = ours.session.training
+    rows = training._parts["private"]
+    marks = training._counted.get("private", [[True] * len(row) for row in rows])
+    mine = {tuple(row): mark for row, mark in zip(rows, marks, strict=True)}
+    theirs = trl.SFTTrainer(
+        ours.session.model, arguments(tmp_path / "t", "SFTTrainer", **args), train_dataset=data,
+        processing_class=ours.processing_class,
+    ).train_dataset  # fmt: skip
+    begin, end = ours.processing_class.bos_token_id, ours.processing_class.eos_token_id
+    assert len(theirs) > 4
+    for row in theirs:
+        ids = tuple(row["input_ids"])
+        labels = row.get("labels") or [
+            t if m else -100
+            for t, m in zip(ids, row.get("completion_mask") or [1] * len(ids), strict=True)
+        ]
+        framed = [(a, b) for a in ((), (begin,)) for b in ((), (end,))
+                  if (*a, *ids, *b)[:65] in mine]  # fmt: skip
+        assert framed, ours.processing_class.decode(ids)
+        before, after = framed[0]
+        mark = mine[(*before, *ids, *after)[:65]]
+        got = [bool(x) for x in mark[len(before) : len(before) + len(ids)]]
+        want = [label != -100 for label in labels][: len(got)]
+        assert got[1:] == want[1:]  # nothing predicts the first
 
 
 def test_rows_become_conversations():

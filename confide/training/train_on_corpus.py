@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -283,6 +283,8 @@ class Session:
         progress: Show a bar on a terminal.
         study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
         evaluation: A corpus to measure perplexity on; then none of the text is held out for it.
+        completions_alone: The loss counts the last turn of each conversation alone, of a text that
+            is not screened. The promise is of the whole of it: the rest is read.
         optimizer: Makes an optimizer of the list of parameters that learn; one is made for public
             and one for private steps, and the phases set their learning rates. Default: Adam.
         names: Fields of the recipe.
@@ -306,6 +308,7 @@ class Session:
         progress: bool = False,
         study: TrainingFacts | None = None,
         evaluation: StrPath | None = None,
+        completions_alone: bool = False,
         optimizer: OptimizerFactory | None = None,
         **names: Any,
     ) -> None:
@@ -326,20 +329,29 @@ class Session:
         study_data.clear_corpus_caches()
         _check_output(recipe, self._inputs.values())
         if isinstance(recipe, SecretPlanRecipe):
-            if evaluation is not None:
-                raise ValueError("evaluation: must be left out with a plan, which measures nothing")
+            if evaluation is not None or completions_alone:
+                name = "completions_alone" if evaluation is None else "evaluation"
+                raise ValueError(f"{name}: must be left out with a plan")
             self._job = _prepare_plan(recipe, device)
         else:
             self._job = _prepare_study(recipe, device, study or {}, evaluation)
         self.recipe, self._card, self._device = recipe, card, device
         self._held = contextlib.ExitStack()
         try:
-            self._open(progress, optimizer)
+            options: dict[str, Any] = {"optimizer": optimizer} if optimizer else {}
+            if completions_alone:
+                if screened_folder.is_screened_folder(recipe.corpus):
+                    raise ValueError(
+                        "completions_alone: a screened folder does not say who spoke; screen with "
+                        "the training, from the corpus"
+                    )
+                options["completions_alone"] = True
+            self._open(progress, options)
         except BaseException:
             self._held.close()
             raise
 
-    def _open(self, progress: bool, optimizer: OptimizerFactory | None) -> None:
+    def _open(self, progress: bool, options: Mapping[str, Any]) -> None:
         """Take the place of the model, open the odometer, and make the training."""
         recipe, job = self.recipe, self._job
         aside = None if recipe.out is None else work_folder(recipe.out)
@@ -360,8 +372,7 @@ class Session:
             outputs.check_inputs_unchanged(self._inputs, self._hashes)  # while nothing is spent
         self.training, self._made = job.begin(
             checkpoint=checkpoint, secure=secret, memory=recipe.memory, progress=progress,
-            on_start=self.odometer.start if self.odometer else None,
-            **({"optimizer": optimizer} if optimizer else {}),
+            on_start=self.odometer.start if self.odometer else None, **options,
         )  # fmt: skip
 
     @property

@@ -104,6 +104,7 @@ def begin_study(
     device: str = "cpu",
     before: bool = False,
     gradient_checkpointing: bool = False,
+    completions_alone: bool = False,
     **training: Any,
 ) -> tuple[Training, TrainedStudy]:
     """Prepare the data, and a training whose steps are still to be taken; what is trained is
@@ -112,7 +113,9 @@ def begin_study(
 
     ``prepared`` is ``prepare_data(study)`` where the caller has it already;
     ``gradient_checkpointing`` as :func:`crtlib.models.pretrained.with_gradient_checkpointing`,
-    which changes no result. ``training``: ``checkpoint``, ``secure``, ``memory``, ``optimizer``,
+    which changes no result. ``completions_alone``: the loss counts the last turn of each
+    conversation, which changes no guarantee: clipping and noise are those of the whole point.
+    ``training``: ``checkpoint``, ``secure``, ``memory``, ``optimizer``,
     ``on_start`` and ``progress`` of :class:`crtlib.training.loop.Training`. Raises ``ValueError``
     where no point is private and the method trains with noise.
     """
@@ -128,6 +131,7 @@ def begin_study(
     if study.how.private:
         refuse_unfit_layers(model.train())
     parts, owners = _tokenise_parts(study, d, model)
+    counted = _mark_completions(study, d, parts, owners) if completions_alone else None
     phases = schedule_phases(study, has_public=bool(parts["public"]))
     how: dict[str, Any] = {"tokenizer": d.tokenizer, "own_words": study.template != "speaker"}
     model.to(device)
@@ -137,6 +141,7 @@ def begin_study(
         phases,
         parts,
         flags=flags,
+        counted=counted,
         owners=owners,
         precision=study.precision,
         seed=study.seed,
@@ -299,6 +304,36 @@ def _tokenise_parts(
         private, owners = split_long_texts(private, owners, limit, study.long)
     together = study.how.by_user or len(private) > whole
     return {"public": public, "private": private}, {"private": owners} if together else None
+
+
+def _mark_completions(
+    study: CrtStudy,
+    d: PreparedData,
+    parts: dict[str, TokenIdLists],
+    owners: dict[str, list[int]] | None,
+) -> dict[str, list[list[bool]]]:
+    """Of each token of each text whether it belongs to the last turn, or ends the text.
+
+    Raises ``ValueError`` for points that are no conversations, or are read in pieces.
+    """
+    if study.unit != "dialogue" or owners:
+        raise ValueError(
+            f"unit={study.unit!r}: must be dialogue, each read as one piece (long=cut), where "
+            "completions alone are learned"
+        )
+    points = {"public": d.prepared.public, "private": d.prepared.private}
+    return {
+        part: [
+            [end > last for end in ends][: len(row)]
+            for last, ends, row in zip(
+                [p.spoken[-1][0] if p.spoken else 0 for p in points[part]],
+                d.tokenizer.token_ends(p.text for p in points[part]),
+                rows,
+                strict=True,
+            )
+        ]
+        for part, rows in parts.items()
+    }
 
 
 def _context_limit(study: CrtStudy, model: nn.Module) -> int | None:

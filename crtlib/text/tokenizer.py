@@ -96,6 +96,16 @@ class BpeTokenizer:
             for e in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         ]
 
+    def token_ends(self, texts: Iterable[str]) -> list[list[int]]:
+        """Of each token that :meth:`encode` makes, after which character of its text it ends: 0 for
+        the begin, one more than the text has for the end."""
+        listed = list(texts)
+        coded = self._tokenizer.encode_batch(listed, add_special_tokens=False)
+        return [
+            [0, *(end for _, end in e.offsets), len(text) + 1]
+            for text, e in zip(listed, coded, strict=True)
+        ]
+
     def encode_marked(self, points: Iterable[Point]) -> tuple[list[list[int]], list[list[bool]]]:
         """As :meth:`encode`, with a flag for each token that is ``<MASK>`` or overlaps a labelled
         secret of its point, or the space before it, which ``<MASK>`` would swallow: so a text and

@@ -41,6 +41,7 @@ from crtlib.training.devices import is_host
 from crtlib.training.gradient_entries import trainable_parameters
 from crtlib.training.matmul_precision import tf32_matmul
 from crtlib.training.memory import tokens_at_once
+from crtlib.training.micro_batch import IGNORE_INDEX
 from crtlib.training.own_losses import Losses, refuse_mixing_losses
 from crtlib.training.parallel import process_group
 from crtlib.training.phases import (
@@ -157,6 +158,8 @@ class Training:
         parts: "public" and "private" token sequences; "all" is both.
         seed: Of the order of public batches, and of all else where not ``secure``.
         flags: In the shape of ``parts``, the private tokens, for phases that read them.
+        counted: In the shape of ``parts``, the tokens that an example's loss counts when it
+            predicts them; all of them without it.
         owners: Of each point of a part the unit it belongs to (0, 1, ...): Poisson phases then draw
             units and clip what each owns as one gradient, so their guarantee is one of units.
         secure: Take Poisson draws and noise from the operating system's cryptographic generator, of
@@ -208,6 +211,7 @@ class Training:
         *,
         seed: int,
         flags: Mapping[str, TokenFlags] | None = None,
+        counted: Mapping[str, TokenFlags] | None = None,
         owners: Mapping[str, Sequence[int]] | None = None,
         secure: bool = False,
         optimizer: OptimizerName | OptimizerFactory = "adam",
@@ -222,11 +226,14 @@ class Training:
         self.phases, self.secure, self.precision = phases, secure, precision
         self.on_epoch, self.on_start, self.progress = on_epoch, on_start, progress
         self._parts, self._flags = _join_parts_as_all(parts), _join_parts_as_all(flags or {})
+        self._counted = _join_parts_as_all(counted) if counted else {}
         self._units = {
             part: _group_points_by_owner(part, self._parts, ids)
             for part, ids in (owners or {}).items()
         }
         _check_phases(model, phases, self._parts, self._flags)
+        if self._counted:
+            _check_counted(phases, self._parts, self._counted)
         if any("private" in phase.rates() for phase in phases):
             refuse_mixing(model, longest=longest)
         self.state = TrainingState.begin(model, seed=seed, secure=secure, optimizer=optimizer)
@@ -238,7 +245,8 @@ class Training:
             options |= {"owners": self._units} if self._units else {}
             options |= {"precision": precision} if precision != "float32" else {}
             options |= {"processes": process_group().size} if process_group().size > 1 else {}
-            identity = hash_run_inputs(model, phases, self._parts, self._flags, options)
+            marks = self._flags | {f"counted {part}": rows for part, rows in self._counted.items()}
+            identity = hash_run_inputs(model, phases, self._parts, marks, options)
             self._file = Checkpoint(checkpoint, identity)
             self.phases_done = self._file.restore(self.state)
             process_group().agree(f"{identity}{self.phases_done:08x}")
@@ -370,6 +378,18 @@ class Training:
             at_once=self._tokens_at_once,
             whole=phase.draws or phase.reads_flags,
         )
+        counted = self._counted.get(phase.part)
+
+        def cut_points(picked: Sequence[int]) -> LogicalBatch:
+            batch = cut(points, picked, self._device)
+            if counted is None:
+                return batch
+            marks = cut(counted, picked, torch.device("cpu"))
+            return [
+                _with_targets(tokens, lengths, mark)
+                for (tokens, lengths), (mark, _) in zip(batch, marks, strict=True)
+            ]
+
         lengths = torch.tensor([len(s) for s in (points if units is None else units)])
         drawn = phase.batches(lengths, self.state.generators[phase.order])
         for indices in process_group().same(drawn):
@@ -378,9 +398,9 @@ class Training:
             if units is not None:
                 groups = [units[k] for k in picked]
                 picked = [group[0] for group in groups if len(group) == 1]
-                pieces = [cut(points, g, self._device) for g in groups if len(g) > 1]
+                pieces = [cut_points(g) for g in groups if len(g) > 1]
                 several = [MultiTextUnit(cast(Any, rows)) for rows in pieces]  # no flags: pairs
-            batch = [*cut(points, picked, self._device), *several]
+            batch = [*cut_points(picked), *several]
             if phase.reads_flags:
                 marks = cut(flags, picked, torch.device("cpu"))
                 batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]
@@ -403,6 +423,8 @@ class Training:
         """Refuse losses that this phase does not take, or that mix the rows of a batch."""
         if type(phase) not in (PublicPhase, PrivatePhase):
             raise ValueError(f"losses: must be left out in a {type(phase).__name__}")
+        if self._counted:
+            raise ValueError("losses: must be left out where some tokens alone are counted")
         if isinstance(phase, PrivatePhase) and losses not in self._tried_losses:
             try:
                 with self._step_settings():
@@ -475,6 +497,24 @@ def _check_phases(
             f"context={limit}: the longest point has {longest} tokens; use shorter points "
             "(unit=turn) or a model that reads further"
         )
+
+
+def _check_counted(
+    phases: Sequence[Phase], parts: Mapping[str, TokenSequences], counted: Mapping[str, TokenFlags]
+) -> None:
+    """Refuse marks that are not one of each token, and phases that do not read them."""
+    for phase in phases:
+        if type(phase) not in (PublicPhase, PrivatePhase):
+            raise ValueError(f"counted: must be left out of a {type(phase).__name__}")
+    for part, rows in parts.items():
+        if [*map(len, rows)] != [*map(len, counted.get(part, ()))]:
+            raise ValueError(f"counted: must have a mark for each token of the part {part!r}")
+
+
+def _with_targets(tokens: Tensor, lengths: Tensor, counted: Tensor) -> tuple[Tensor, ...]:
+    """Inputs (B, T - 1), their lengths, and of each the next token, where that is counted."""
+    targets = tokens[:, 1:].masked_fill(~counted[:, 1:].bool().to(tokens.device), IGNORE_INDEX)
+    return tokens[:, :-1], (lengths - 1).clamp_min(0), targets
 
 
 def _group_points_by_owner(

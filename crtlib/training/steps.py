@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from crtlib.training import clipping, own_losses
 from crtlib.training.gradient_entries import gradient_buffer, trainable_parameters
+from crtlib.training.micro_batch import IGNORE_INDEX
 from crtlib.training.noise import RandomSource, add_noise
 from crtlib.training.own_losses import Losses
 from crtlib.training.parallel import process_group
@@ -60,16 +61,20 @@ def set_public_gradient(
     """Set ``.grad`` to the gradient of the mean token loss of ``batch``, or of the mean of its
     examples' ``losses``; that loss.
 
-    ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``, of several processes the share
+    ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``, or with targets (B, L) as a
+    third (:func:`crtlib.training.clipping.add_clipped_gradients`), of several processes the share
     of this one, of which is then the loss. Without a target the gradient is zero, ``None`` where
     there is no micro-batch, and so is the loss.
     """
     parameters = _clear_gradients(model)
     own, sums = 0, []
-    for tokens, lengths in batch:
+    for tokens, lengths, *given in batch:
+        targets = given[0] if given else None
         if losses is None:
-            each = clipping.add_unclipped_gradients(model, tokens, lengths, reduction="sum")
-            own += int((lengths - 1).sum())
+            each = clipping.add_unclipped_gradients(
+                model, tokens, lengths, targets=targets, reduction="sum"
+            )
+            own += int((lengths - 1).sum() if targets is None else (targets != IGNORE_INDEX).sum())
         else:
             each = own_losses.add_gradients_of_losses(model, tokens, lengths, losses)
             own += len(tokens)

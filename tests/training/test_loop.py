@@ -388,3 +388,34 @@ def test_bad_constants_are_named(changes, message):
 def test_an_empty_part_is_refused():
     with pytest.raises(ValueError, match="part='private': PrivatePhase has no points"):
         train(build_model(SPEC, 0), [private()], {"public": [[1, 2]]}, seed=0)
+
+
+@pytest.mark.parametrize("part", ["public", "private"])
+def test_counted_tokens_alone_are_learned(part):
+    """The loss of a model of transformers with labels of -100 elsewhere: of a private step the mean
+    of each row, of a public one that of the batch."""
+    spec = ModelSpec("gpt2", 20, hidden=8, layers=1, heads=2, context=12)
+    rows = [[1, 5, 6, 7, 2], [1, 8, 9, 2], [3, 4, 5]]
+    marks = [[False, False, True, True, True], [False, False, True, True], [False] * 3]
+    model = build_model(spec, 0).double()
+    other = copy.deepcopy(model)
+    still = {"noise_multiplier": 0.0, "clip_norm": 1e6, "normaliser": 1.0, "learning_rate": 1.0}
+    phase = (
+        phases.PublicPhase(1, "public", 1, 3, 1.0)
+        if part == "public"
+        else private(sampling_probability=1.0, steps=1, **still)
+    )
+    options = {"seed": 0, "optimizer": "sgd"}
+    train(model, [phase], {part: rows}, counted={part: marks}, **options)
+    total, targets = 0, 0
+    for row, mark in zip(rows, marks, strict=True):
+        if any(mark):
+            labels = torch.tensor([[t if m else -100 for t, m in zip(row, mark, strict=True)]])
+            weight = sum(mark) if part == "public" else 1
+            total = total + weight * other(input_ids=torch.tensor([row]), labels=labels).loss
+            targets += weight if part == "public" else 0
+    (total / (targets or 1)).backward()
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p.detach(), (q - q.grad).detach(), rtol=1e-5, atol=1e-7)
+    with pytest.raises(ValueError, match=r"^counted: must have a mark for each token of the part"):
+        train(model, [phase], {part: rows}, counted={part: marks[:2]}, **options)
