@@ -279,7 +279,8 @@ def deck(number: int, hour: dict[str, Any]) -> str:
         slide("After this hour you can", f"<ul>{goals}</ul>", notes),
     ]  # fmt: skip
     body = [x for name in hour["read"] for x in of_chapter(name, hour.get("sections"))]
-    last = _closing(hour)
+    last = [slide(title, markdown(text)) for title, text in hour.get("derivation", ())]
+    last += _closing(hour)
     room = MOST - len(first) - len(last)
     while len(body) > room:  # the last box goes first, then the last figure
         worst = max(range(len(body)), key=lambda k: (body[k][0], k))
@@ -289,6 +290,23 @@ def deck(number: int, hour: dict[str, Any]) -> str:
     return document(f"Hour {number}: {hour['title']}", inside, style=style, script=SCRIPT)
 
 
+@functools.cache
+def exercises() -> dict[str, tuple[str, str]]:
+    """The title and the text of each exercise, by its label."""
+    out = {}
+    for name in plain.chapters():
+        cells = plain.read(BOOK / "chapters" / f"{name}.ipynb")["cells"]
+        numbers = plain.glued(cells)
+        for cell in (c for c in cells if c["cell_type"] == "markdown"):
+            for match in plain.FENCE.finditer("".join(cell["source"])):
+                options = dict(plain.OPTION.findall(match["body"]))
+                if match["kind"] == "exercise":
+                    body = plain.OPTION.sub("", match["body"]).strip()
+                    told = plain.prose(body, plain.titles(), numbers)
+                    out[options["label"]] = match["arg"].strip(), told
+    return out
+
+
 def _closing(hour: dict[str, Any]) -> list[str]:
     """What is shown live, the exercises, likely mistakes."""
     known = plain.titles()
@@ -296,9 +314,9 @@ def _closing(hour: dict[str, Any]) -> list[str]:
         f"<li>{html.escape(x['show'])} ({known[x['notebook']]})</li>" for x in hour["live"]
     )
     out = [slide("Shown live", f"<ul>{live}</ul>")]
-    if hour["class"]:
-        asked = "".join(f"<li>{html.escape(known[x])}</li>" for x in hour["class"])
-        out.append(slide("In pairs", f"<ul>{asked}</ul>"))
+    for label in hour["class"]:
+        title, text = exercises()[label]
+        out.append(slide(f"In pairs: {title}", markdown(text)))
     rows = "".join(f"<li>{_raised(wrong)}</li>" for wrong, _ in hour["wrong"])
     do = "\n".join(f"- {wrong} {what}" for wrong, what in hour["wrong"])
     return [*out, slide("What is wrong here?", f"<ul>{rows}</ul>", do)]

@@ -126,7 +126,25 @@ def _verdict_line(value: Mapping[str, Any]) -> str:
         if g["kind"] == BAYESIAN_KIND
         else "any one"
     )
-    return f"holds; {who} {pairs[1]}{earlier}; id {value['id'][:12]}"
+    little = _say_promises_little(value)
+    return f"holds; {little}{who} {pairs[1]}{earlier}; id {value['id'][:12]}"
+
+
+def _say_promises_little(value: Mapping[str, Any]) -> str:
+    """A warning where delta is above one over the people of the text: such a promise would be kept
+    by a model that publishes one of them.
+
+    >>> bayesian = {"kind": BAYESIAN_KIND, "secret": {"delta": 0.26}, "missed": {"delta": 1e-5}}
+    >>> _say_promises_little({"guarantee": bayesian, "corpus": {"users": 500}})
+    'promises little, as delta is above one in 500 people; '
+    >>> _say_promises_little({"guarantee": bayesian, "corpus": {"users": 3}})
+    ''
+    """
+    people, g = value["corpus"].get("users"), value["guarantee"]
+    delta = g["secret" if g["kind"] == BAYESIAN_KIND else "missed"]["delta"]
+    if not people or float(delta) <= 1 / people:
+        return ""
+    return f"promises little, as delta is above one in {people:,} people; "
 
 
 def verify_certificate(

@@ -240,6 +240,18 @@ def test_the_printed_book_has_every_page_and_no_placeholder():
     assert "<details>" not in page  # on paper nothing unfolds
 
 
+def test_an_exercise_stands_on_its_slide_and_a_goal_to_derive_is_derived():
+    for number, hour in enumerate(PLAN, 1):
+        deck = forms.deck(number, hour)
+        for label in hour["class"]:
+            title, text = forms.exercises()[label]
+            first = forms.markdown(text).split("</p>")[0]
+            assert len(text) > 40 and title and first in deck, label
+        derived = any(goal.startswith("derive ") for goal in hour["objectives"])
+        assert len(hour.get("derivation", ())) == (4 if derived else 0)
+        assert all(f"<h2>{title}</h2>" in deck for title, _ in hour.get("derivation", ()))
+
+
 # --------------------------------------------------------------------------- launch buttons
 @pytest.mark.parametrize(("address", "shown"), [("", False), ("https://example.org/a/b", True)])
 def test_launch_buttons_follow_the_one_address(address, shown):
