@@ -27,6 +27,7 @@ NIGHTLY = {
     "tests/book/teach/test_labs.py::test_what_honest_work": "solves a lab",
     "tests/book/teach/test_labs.py::test_two_hundred": "trains six models",
     "tests/book/teach/test_labs.py::test_guessing": "trains six models",
+    "tests/book/teach/test_labs.py::test_hints": "trains six models",
     "tests/book/teach/test_labs.py::test_of_ten": "trains twenty models",
     "tests/book/teach/test_labs.py::test_the_defence_lab_is_solved": "solves a lab",
     "tests/book/test_course.py::test_slides_stand_alone": "makes all slides",

@@ -1,7 +1,10 @@
 """The attack lab: three models are released, and you find out what they give away.
 
+Rooms differ in more than numbers: in the words before an ID, and in whether one or two of the
+models were trained with noise. A script for another room has to be read before it is run.
+
 >>> form("ABC")["noisy"]
-{'A': 0.333, 'B': 0.333, 'C': 0.333}
+{'A': 0.5, 'B': 0.5, 'C': 0.5}
 """
 
 import functools
@@ -41,14 +44,21 @@ GUESSES = 20
 LONGEST = 3000
 """Characters of the rationale that is read."""
 POINTS = {
-    "exposure": 10,
+    "exposure": 5,
     "extraction": 20,
     "membership": 20,
     "reconstruction": 15,
-    "noisy": 10,
-    "canaries": 15,
+    "noisy": 5,
+    "canaries": 5,
 }
-"""Ten more are the teacher's, for the rationale."""
+"""Thirty more are the teacher's, for the rationale: calls of the library earn little."""
+CARRIERS = (
+    canaries.CANARY_CARRIER,
+    "The number of my locker is ",
+    "My card ends in ",
+    "They gave me ticket ",
+)
+"""What stands before the six digits of an ID, by room."""
 LEAKY = PublicConstants(epochs=30, batch_size=32, learning_rate=1e-2)
 GUARDED = PublicConstants(
     epochs=8,
@@ -65,29 +75,31 @@ GUARDED = PublicConstants(
 
 @dataclass(frozen=True, repr=False)
 class Given:
-    """What a student gets: three models under letters, four announced canaries, sentences of which
-    one half was trained on, sentences with some candidates for one secret each, and a pilot of an
-    audit: the lines that may be planted, and by copies the share of coins that are guessed."""
+    """What a student gets: three models under letters, the words before an ID and four IDs that are
+    announced, sentences of which one half was trained on, sentences with some candidates for one
+    secret each, and a pilot of an audit: the lines that may be planted, and by copies the share of
+    coins that are guessed."""
 
     models: Mapping[str, nn.Module]
     tokenizer: BpeTokenizer
+    carrier: str
     announced: Sequence[str]
     sentences: Sequence[str]
     questions: Sequence[Sequence[str]]
     pilot: Mapping[str, Any]
 
 
-ASKED = ("announced", "sentences", "questions", "pilot")
+ASKED = ("carrier", "announced", "sentences", "questions", "pilot")
 """What of it is a file of a hand-out."""
 
 
 @dataclass(frozen=True, repr=False)
 class Key:
-    """What the teacher knows: which letter was trained with noise, exposures, hidden canaries,
+    """What the teacher knows: which letters were trained with noise, exposures, hidden canaries,
     which sentences are members, which candidate is true, the best bound of an audit within the
     pilot's lines, and what a reference attack reaches. All are JSON values."""
 
-    noisy: str
+    noisy: list[str]
     exposure: dict[str, list[float]]
     hidden: list[str]
     members: list[bool]
@@ -111,15 +123,20 @@ def room(seed: int = 0) -> Room:
     seed of a student has 256 bits (:func:`crtcourse.keys.seed`); those of a few bits are for
     practice."""
     check_allowed("seed", seed, seed >= 0, "at least 0")
-    people = labs.draw(seed=seed, dialogues=DIALOGUES)
+    twist = np.random.default_rng([seed, 23])
+    carrier, both = CARRIERS[twist.integers(len(CARRIERS))], bool(twist.integers(2))
+    people = labs.draw(seed=seed, dialogues=DIALOGUES, carrier=carrier)
     rng = np.random.default_rng([seed, 17])
     tokens = labs.tokenizer(people)
-    pi = policy_changes.with_misses(regex_policies.corpus_regex_policy(), MISSED, seed)
+    found = policy_changes.union_policy(regex_policies.corpus_regex_policy(), NUMBERS)
+    pi = policy_changes.with_misses(found, MISSED, seed)
+    knowing = policy_changes.union_policy(pi, NUMBERS)
+    second = ("crt", GUARDED) if both else ("sgd", LEAKY)
     teams = [
         labs.fit(people, "sgd", LEAKY, pi=pi, tokens=tokens),
         # Its policy knows how canaries look, so they say nothing of it.
-        labs.fit(people, "sgd", LEAKY, pi=policy_changes.union_policy(pi, NUMBERS), tokens=tokens),
-        labs.fit(people, "crt", GUARDED, pi=pi, tokens=tokens),
+        labs.fit(people, *second, pi=knowing, pi_c=found, tokens=tokens),
+        labs.fit(people, "crt", GUARDED, pi=pi, pi_c=found, tokens=tokens),
     ]
     letters = rng.permutation(["A", "B", "C"]).tolist()
     fitted = dict(sorted(zip(letters, teams, strict=True)))
@@ -131,13 +148,14 @@ def room(seed: int = 0) -> Room:
     reach = float(rng.uniform(3, 12))
     shares = {str(c): round(0.5 + 0.48 * (1 - math.exp(-c / reach)), 2) for c in COPIES}
     pilot: dict[str, Any] = {"lines": int(rng.integers(400, 1600)), "right": shares}
-    given = Given(models, tokens, announced, sentences, questions, pilot)
+    before = f"{canaries.CANARY_SPEAKER}: {carrier}"
+    given = Given(models, tokens, before, announced, sentences, questions, pilot)
     bits = {
-        letter: exposure.canary_exposure(model, tokens, announced).tolist()
+        letter: exposure.canary_exposure(model, tokens, announced, carrier=before).tolist()
         for letter, model in models.items()
     }
-    loud, before = teams[0].model, tokens.encode_prefix(canaries.canary_prefix())
-    every = exposure.all_string_logprobs(loud, before, tokens.digits, canaries.CANARY_DIGITS)
+    loud, prefix = teams[0].model, tokens.encode_prefix(before)
+    every = exposure.all_string_logprobs(loud, prefix, tokens.digits, canaries.CANARY_DIGITS)
     likeliest = {f"{i:06d}" for i in np.argsort(-every)[:GUESSES]}
     flat = tokens.encode([*sentences, *(text for row in questions for text in row)])
     scored = scoring.token_logprobs(loud, flat)
@@ -149,7 +167,8 @@ def room(seed: int = 0) -> Room:
         "reconstruction": float(np.mean(sums.argmax(axis=1) == truth)),
         "canaries": max(bound(pilot, c, pilot["lines"] // c) for c in COPIES),
     }
-    key = Key(letters[2], bits, list(hidden), members.tolist(), truth.tolist(), pilot, reference)
+    noisy = sorted(letters[1:] if both else letters[2:])
+    key = Key(noisy, bits, list(hidden), members.tolist(), truth.tolist(), pilot, reference)
     return Room(given, key, fitted)
 
 
@@ -237,7 +256,7 @@ def form(letters: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
         "extraction": [],
         "membership": [],
         "reconstruction": [],
-        "noisy": {letter: round(1 / len(letters), 3) for letter in letters},
+        "noisy": dict.fromkeys(letters, 0.5),
         "canaries": {"copies": None, "count": None, "epsilon": None},
         "rationale": "",
     }
@@ -271,22 +290,21 @@ def open_folder(folder: str | Path) -> Given:
 
 
 def grade(answer: Mapping[str, Any], key: Key) -> Marks:
-    """The marks of one submission, of 90, and a hint for each task below half of its points. What
+    """The marks of one submission, of 70, and a hint for each task below half of its points. What
     is missing or malformed earns nothing, and the other tasks are marked all the same."""
     marks, best = Marks(POINTS), key.reference
     members, truth = np.array(key.members), np.array(key.truth)
     chance = luck(members)
 
     def bits() -> float:
-        pairs = [
-            (said, right)
-            for letter, rights in key.exposure.items()
-            for said, right in zip(answer["exposure"][letter], rights, strict=True)
-        ]
-        return float(np.mean([abs(number(a) - b) < 0.05 for a, b in pairs]))
+        near = []
+        for letter, rights in key.exposure.items():
+            said = numbers(answer["exposure"].get(letter), len(rights))
+            near += [abs(a - b) < 0.05 for a, b in zip(said, rights, strict=True)]
+        return float(np.mean(near))
 
     def extracted() -> float:
-        guesses = set(map(str, answer["extraction"]))
+        guesses = {f"{x:06d}" if type(x) is int else str(x) for x in answer["extraction"]}
         if len(guesses) > GUESSES:
             raise ValueError(f"{len(guesses)} numbers, at most {GUESSES} count")
         return len(guesses & set(key.hidden)) / len(key.hidden) / max(best["extraction"], 1e-9)
@@ -301,9 +319,10 @@ def grade(answer: Mapping[str, Any], key: Key) -> Marks:
 
     def believed() -> float:
         chances = {letter: number(answer["noisy"][letter]) for letter in key.exposure}
-        if min(chances.values()) < 0 or abs(sum(chances.values()) - 1) > 0.01:
-            raise ValueError("must be probabilities that add up to 1")
-        return 1 + math.log(max(chances[key.noisy], 1e-3), len(chances))
+        if not all(0 <= p <= 1 for p in chances.values()):
+            raise ValueError("hand in a probability from 0 to 1 for each model")
+        right = [p if letter in key.noisy else 1 - p for letter, p in chances.items()]
+        return float(np.mean([1 + math.log2(max(p, 1e-3)) for p in right]))
 
     def planned() -> float:
         plan = {name: number(answer["canaries"][name]) for name in ("copies", "count", "epsilon")}
@@ -330,7 +349,7 @@ def grade(answer: Mapping[str, Any], key: Key) -> Marks:
     marks.add(
         "noisy",
         believed,
-        "Equal chances earn 0; certainty in the wrong model loses the task's points",
+        "one half for each model earns 0; certainty in the wrong model loses the task's points",
         least=-1.0,
     )
     marks.add(

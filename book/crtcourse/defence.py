@@ -46,6 +46,10 @@ WORST_PPL, BEST_PPL = 30.0, 1.5
 """The perplexities over words that earn nothing and everything; ordinary training on redacted text
 reaches about the second."""
 POINTS = {"utility": 25, "leakage": 25, "epsilon": 50}
+TAUGHT = 1.1
+"""How many times lower the perplexity on private turns has to be than without the private part of
+the training, for all points of a promise: noise that nothing was learned through protects nothing.
+"""
 
 
 Rate = Annotated[float, Field(gt=0, le=100)]
@@ -124,13 +128,16 @@ def pair(plan: Plan) -> tuple[Policy, Policy]:
 @dataclass(frozen=True)
 class Outcome:
     """What a plan came to on one class: perplexity over words, the highest exposure of ten
-    canaries in bits, the AUC of membership, and the guarantee under replacement."""
+    canaries in bits, the AUC of membership, the guarantee under replacement, and how many times
+    lower private text made the perplexity on private turns of other people (1: it taught nothing).
+    """
 
     perplexity: float
     highest: float
     auc: float
     rates: PolicyRates
     guarantee: Guarantee | None
+    taught: float
 
 
 @functools.lru_cache(maxsize=4)
@@ -150,8 +157,8 @@ def noise(plan: Plan) -> float:
     )
 
 
-def trained(plan: Plan, text: labs.People) -> labs.Fitted:
-    """Screen and train as the plan says."""
+def trained(plan: Plan, text: labs.People, *, private_part: bool = True) -> labs.Fitted:
+    """Screen and train as the plan says, or without the part that reads private turns."""
     pi, pi_c = pair(plan)
     private = methods.method_by_name(plan.method).private
     constants = PublicConstants.of(
@@ -165,11 +172,29 @@ def trained(plan: Plan, text: labs.People) -> labs.Fitted:
         pi_c=pi_c,
         dedup=plan.dedup,
         duplicates="mask_private",  # so that one turn decides about no other: it makes a promise
+        private_part=private_part,
     )
 
 
+def perplexity(plan: Plan, fitted: labs.Fitted, points: Sequence[Point]) -> float:
+    """Over the words of some turns, read as the plan's method reads."""
+    raw = methods.method_by_name(plan.method).reads_raw
+    shown = points if raw else [redact(p, p.secrets) for p in points]
+    read = dict.fromkeys(shown, 1)
+    return study_run.measure_utility(fitted.model, fitted.tokenizer, read)["ppl_words"]
+
+
+def taught(plan: Plan, fitted: labs.Fitted, text: labs.People) -> float:
+    """How many times lower the perplexity on turns with a secret is than that of the same training
+    without its private part. The turns are of people whom nobody trains on."""
+    private = [p for p in text.test if p.secrets]
+    without = trained(plan, text, private_part=False)
+    return perplexity(plan, without, private) / perplexity(plan, fitted, private)
+
+
 def run(plan: Plan, seed: int = 0) -> Outcome:
-    """Screen, train, attack and account: some ten seconds of one core."""
+    """Screen, train, attack and account, and train once more without the private part: some twenty
+    seconds of one core."""
     text = people(seed)
     fitted, pi, pi_c = trained(plan, text), *pair(plan)
     bits = exposure.canary_exposure(fitted.model, fitted.tokenizer, text.canaries)
@@ -178,15 +203,13 @@ def run(plan: Plan, seed: int = 0) -> Outcome:
     seen = np.array(probe.missed, bool) if any(probe.missed) else np.ones(len(members), bool)
     how = methods.method_by_name(plan.method)
     counted = measure_rates(text.points, pi, pi_c, dedup=plan.dedup if how.deduplicates else "none")
-    shown = text.test if how.reads_raw else [redact(p, p.secrets) for p in text.test]
     return Outcome(
-        study_run.measure_utility(fitted.model, fitted.tokenizer, dict.fromkeys(shown, 1))[
-            "ppl_words"
-        ],
+        perplexity(plan, fitted, text.test),
         float(bits.max()),
         float(membership_measures.auc(members[seen], others[seen])),
         counted,
         promise(plan, fitted, counted),
+        taught(plan, fitted, text) if fitted.events else 1.0,
     )
 
 
@@ -236,6 +259,13 @@ def grade(answer: Mapping[str, Any], seed: int) -> Marks:
         "same training without policy and noise does not leak either earns nothing",
     )
     worth, why = _worth(outcome.guarantee, answer.get("claim") or {})
+    learned = clipped(math.log(max(outcome.taught, 1.0)) / math.log(TAUGHT))
+    if worth and learned < 1:
+        why = (
+            "private text taught the model little: without it the perplexity on private turns is "
+            f"{outcome.taught:.2f} times as high, and {TAUGHT:g} times earns all"
+        )
+    worth *= learned
     if outcome.perplexity >= WORST_PPL:
         worth, why = worth / 2, why + "; of a model of no use a promise counts half"
     marks.add("epsilon", worth, why)

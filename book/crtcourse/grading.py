@@ -8,7 +8,9 @@
 """
 
 import contextlib
+import difflib
 import json
+import re
 import signal
 import stat
 import unicodedata
@@ -39,7 +41,8 @@ def grade(folder: str | Path, lab: str, key: Mapping[str, Any]) -> list[dict[str
     and the rationale.
 
     ``key`` is that of the class (:func:`crtcourse.keys.read`). A file that cannot be graded is a
-    row of 0 points with the reason. Raises ``ValueError`` for a folder without submissions.
+    row of 0 points with the reason, and so is a student of the class without a file. Raises
+    ``ValueError`` for a folder without submissions.
     """
     check_choice("lab", lab, LABS)
     paths = sorted(p for p in Path(folder).iterdir() if p.suffix == ".json")
@@ -47,10 +50,37 @@ def grade(folder: str | Path, lab: str, key: Mapping[str, Any]) -> list[dict[str
         raise ValueError(f"{folder}: holds no submission (*.json)")
     seen: dict[str, list[str]] = {}
     rows = [_row(path, lab, key, seen) for path in paths]
+    handed_in = [student(path.stem, key) for path in paths]
+    for row, name in zip(rows, handed_in, strict=True):
+        if name is not None and handed_in.count(name) > 1:
+            row["hints"] = "; ".join(filter(None, [row["hints"], f"{name} has several files"]))
+    rows += [_absent(name, lab) for name in key["students"] if name not in handed_in]
     for row in rows:
         alike = {name for who in seen.values() if row["name"] in who for name in who}
         row["same_as"] = ", ".join(sorted(alike - {row["name"]}))
     return rows
+
+
+def student(stem: str, key: Mapping[str, Any]) -> str | None:
+    """The student of a class whose file this is: by the name without its spelling, as learning
+    platforms change it ("Ann_Lee (1)"); None where none or several fit.
+
+    >>> student("ann_LEE (1)", {"students": {"Ann Lee": {}, "Bob": {}}})
+    'Ann Lee'
+    """
+    found = [name for name in key["students"] if _folded(name) == _folded(stem)]
+    return found[0] if len(found) == 1 else None
+
+
+def _folded(name: str) -> str:
+    plain = re.sub(r"\s*\(\d+\)$", "", unicodedata.normalize("NFC", name))
+    return " ".join(re.split(r"[\W_]+", plain.casefold())).strip()
+
+
+def _absent(name: str, lab: str) -> dict[str, Any]:
+    points = attack.POINTS if lab == "attack" else defence.POINTS
+    row = {"name": name, **dict.fromkeys(points, 0.0), "rationale": "", "total": 0.0}
+    return row | {"same_as": "", "hints": "no file of this student", "explained": ""}
 
 
 def _row(
@@ -125,10 +155,13 @@ def room(name: str, lab: str, key: Mapping[str, Any]) -> attack.Key | int:
     """What a student is graded by: a key for the attack, the seed of the class for the defence."""
     if lab == "defence":
         return keys.seed(bytes.fromhex(key["secret"]), lab)
-    name = unicodedata.normalize("NFC", name)
-    if name not in key["students"]:
-        raise ValueError("no student of this name got a hand-out: name the file after yourself")
-    return attack.Key(**key["students"][name])
+    found = student(name, key)
+    if found is None:
+        near = difflib.get_close_matches(_folded(name), map(_folded, key["students"]), n=1)
+        perhaps = [n for n in key["students"] if _folded(n) in near]
+        hint = f"; the nearest is {perhaps[0]!r}" if perhaps else ""
+        raise ValueError(f"no student of this name got a hand-out{hint}")
+    return attack.Key(**key["students"][found])
 
 
 def judge(answer: Any, lab: str, by: attack.Key | int) -> Marks:

@@ -69,14 +69,17 @@ class Fitted:
     events: list[Any]
 
 
-def draw(*, seed: int, dialogues: int, canaries: int = 10) -> People:
-    """Simulated customers: as many dialogues to train on, as many of others, a third for a test."""
+def draw(
+    *, seed: int, dialogues: int, canaries: int = 10, carrier: str = _planted.CANARY_CARRIER
+) -> People:
+    """Simulated customers: as many dialogues to train on, as many of others, a third for a test.
+    ``carrier`` are the words before the digits of a canary."""
     sizes = (dialogues, dialogues, max(1, dialogues // 3))
     train, others, test = (
         customersim.simulate_corpus(n, 1000 * (seed + 1) + k) for k, n in enumerate(sizes)
     )
     numbers = _planted.make_canaries(canaries, seed=seed)
-    planted = _planted.insert_canaries(train, numbers, copies=COPIES, seed=seed)
+    planted = _planted.insert_canaries(train, numbers, copies=COPIES, seed=seed, carrier=carrier)
     read, fresh, tried = (data_points.make_points(c, unit="turn") for c in (planted, others, test))
     return People(seed, read, fresh, tried, numbers)
 
@@ -96,10 +99,12 @@ def fit(
     dedup: DedupScope = "all",
     duplicates: DuplicateTreatment = "drop",
     tokens: BpeTokenizer | None = None,
+    private_part: bool = True,
 ) -> Fitted:
     """Screen as the method asks, then train an LSTM; all randomness follows from the class's seed.
 
-    ``pi`` and ``pi_c`` are the shapes of the simulator's secrets by default.
+    ``pi`` and ``pi_c`` are the shapes of the simulator's secrets by default. Without its
+    ``private_part`` the model reads public text alone, in the same phases.
     """
     how = methods.method_by_name(method)
     pi, pi_c = pi or corpus_regex_policy(), pi_c or corpus_regex_policy()
@@ -124,8 +129,12 @@ def fit(
         raise ValueError("policies: no point is private, so there is nothing to train with noise")
     spec = ModelSpec("lstm", vocab_size=tokens.vocab_size, embedding=HIDDEN, hidden=HIDDEN)
     phases = how.phases(replace(constants, has_public=bool(parts["public"])))
+    phases = [phase for phase in phases if private_part or phase.part != "private"]
     seed = people.seed % 2**62  # torch takes no more
-    run = train(build_model(spec, seed), phases, parts, seed=seed)
+    model = build_model(spec, seed)
+    if not phases:  # all of it is private, and that part is left out
+        return Fitted(model, spec, tokens, prepared, [])
+    run = train(model, phases, parts, seed=seed)
     return Fitted(run.model, spec, tokens, prepared, run.events)
 
 
@@ -176,14 +185,28 @@ def clipped(x: float) -> float:
 
 
 def number(x: Any) -> float:
-    """A finite number of a submission; ``ValueError`` for anything else."""
-    if isinstance(x, bool) or not isinstance(x, (int, float)) or not math.isfinite(x):
-        raise ValueError(f"{x!r:.40}: must be a finite number")
-    return float(x)
+    """A finite number of a submission, also one that was written as text; ``ValueError`` for
+    anything else.
+
+    >>> number("17.35"), number(2)
+    (17.35, 2.0)
+    """
+    if x is None or x == "":
+        raise ValueError("nothing is handed in yet")
+    try:
+        value = float(x[:40] if isinstance(x, str) else x)
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if isinstance(x, bool) or not math.isfinite(value):
+        raise ValueError(f"{str(x)[:40]!r}: must be a finite number")
+    return value
 
 
 def numbers(xs: Any, count: int) -> np.ndarray:
     """A list of ``count`` finite numbers; ``ValueError`` for anything else."""
+    if xs in ([], None):
+        raise ValueError(f"nothing is handed in yet; it wants a list of {count} numbers")
     if not isinstance(xs, list) or len(xs) != count:
-        raise ValueError(f"must be a list of {count} numbers")
+        have = f"yours has {len(xs)}" if isinstance(xs, list) else "yours is no list"
+        raise ValueError(f"hand in a list of {count} numbers; {have}")
     return np.array([number(x) for x in xs])

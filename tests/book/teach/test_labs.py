@@ -66,11 +66,12 @@ def by_hand(given):
     """An honest solution, from the library's pieces and what is handed out."""
     tokens, answer = given.tokenizer, attack.form(given.models)
     bits = {
-        k: exposure.canary_exposure(m, tokens, given.announced) for k, m in given.models.items()
+        k: exposure.canary_exposure(m, tokens, given.announced, carrier=given.carrier)
+        for k, m in given.models.items()
     }
     loud = max(bits, key=lambda k: bits[k].mean())
     answer["exposure"] = {k: b.round(3).tolist() for k, b in bits.items()}
-    prefix = tokens.encode_prefix("USR: My ID is: ")
+    prefix = tokens.encode_prefix(given.carrier)
     every = exposure.all_string_logprobs(given.models[loud], prefix, tokens.digits, 6)
     answer["extraction"] = [f"{i:06d}" for i in np.argsort(-every)[:20]]
 
@@ -81,8 +82,8 @@ def by_hand(given):
     answer["membership"] = means[loud].tolist()
     sums = [[x.sum() for x in scored(loud, row)] for row in given.questions]
     answer["reconstruction"] = [int(np.argmax(row)) for row in sums]
-    quiet = min(given.models, key=lambda k: np.corrcoef(means[k], means[loud])[0, 1])
-    answer["noisy"] = {k: 0.98 if k == quiet else 0.01 for k in given.models}
+    level = {k: m.max() for k, m in means.items()}  # no sentence is learned by heart through noise
+    answer["noisy"] = {k: 0.98 if level[k] < level[loud] - 0.3 else 0.02 for k in given.models}
     plans = []
     for copies, share in given.pilot["right"].items():
         m = given.pilot["lines"] // int(copies)
@@ -127,11 +128,11 @@ def test_what_honest_work_and_cheating_earn(ann, tmp_path):
         totals[name] = rows[0]["total"]
     pair = submit(tmp_path / "pair", ann=by_hand(given), bob=by_hand(given))
     mine, copy = grading.grade(pair, "attack", key)
-    assert mine["total"] >= 80 and mine["same_as"] == "bob" and copy["same_as"] == "ann"
+    assert mine["total"] >= 60 and mine["same_as"] == "bob" and copy["same_as"] == "ann"
     assert mine["explained"].startswith("'=The quiet model? was") and mine["rationale"] == ""
     totals["copy"] = copy["total"]
     assert max(totals.values()) <= 15, totals
-    assert attack.grade(by_hand(bob), attack.Key(**key["students"]["bob"])).total >= 80
+    assert attack.grade(by_hand(bob), attack.Key(**key["students"]["bob"])).total >= 60
     words = [pair, "--lab", "attack", "--key", ann / "a.key", "--out", tmp_path / "m.csv"]
     done = CliRunner().invoke(app, ["grade", *map(str, words)], standalone_mode=False)
     assert done.exit_code == 0 and "same answers as bob" in done.output
@@ -182,10 +183,11 @@ def test_two_hundred_hostile_submissions_are_two_hundred_rows(ann, tmp_path):
     rows = grading.grade(folder, "attack", key)
     assert time.process_time() - began < 60
     grading.write(rows, tmp_path / "marks.csv")
-    assert grading.text(rows) and len(pd.read_csv(tmp_path / "marks.csv")) == len(rows) == 200
+    assert grading.text(rows) and len(pd.read_csv(tmp_path / "marks.csv")) == len(rows) == 202
     best = {row["name"]: row["total"] for row in rows}
-    assert best["good"] >= 80 and best["link"] == best["stranger"] == best["zero"] == 0
-    assert all(row["hints"] or row["total"] >= 70 for row in rows)
+    assert best["ann"] == best["bob"] == 0  # of whom there is no file
+    assert best["good"] >= 60 and best["link"] == best["stranger"] == best["zero"] == 0
+    assert all(row["hints"] or row["total"] >= 55 for row in rows)
 
 
 def test_a_file_that_takes_too_long_is_stopped(tmp_path, monkeypatch):
@@ -204,6 +206,34 @@ def test_a_name_that_is_no_file_is_refused_in_one_line(tmp_path, text):
     (tmp_path / "names.txt").write_text(text)
     with pytest.raises(ValueError, match=r"names.txt: line '.+': must be a name of letters"):
         keys.names(tmp_path / "names.txt")
+
+
+@pytest.mark.parametrize("stem", ["Ann Lee", "ann_lee", "Ann_Lee (1)", "ANN-LEE", " ann  lee"])
+def test_a_name_is_known_however_it_is_spelled(stem):
+    key = {"students": {"Ann Lee": {}, "Bob": {}}}
+    assert grading.student(stem, key) == "Ann Lee"
+    with pytest.raises(ValueError, match="the nearest is 'Ann Lee'"):
+        grading.room("Anna Lee", "attack", key)
+
+
+def test_a_student_without_a_file_has_a_row(tmp_path):
+    key = keys.new() | {"students": {"Ann Lee": {}, "Bob": {}}}
+    folder = submit(tmp_path / "in", **{"ann_lee": {}, "Ann_Lee (1)": {}})
+    rows = {row["name"]: row for row in grading.grade(folder, "attack", key)}
+    assert rows["Bob"]["total"] == 0 and rows["Bob"]["hints"] == "no file of this student"
+    assert "Ann Lee has several files" in rows["ann_lee"]["hints"]
+
+
+def test_hints_are_for_people_and_numbers_may_be_text(ann):
+    key = attack.Key(**keys.read(ann / "a.key")["students"]["ann"])
+    hints = " ".join(attack.grade(attack.form("ABC"), key).hints)
+    assert "zip" not in hints and "None" not in hints and hints.count("nothing is handed in") >= 3
+    answer = by_hand(attack.open_folder(ann / "out" / "ann"))
+    spelled = answer | {
+        "extraction": [int(x) for x in answer["extraction"]],
+        "membership": [f"{x:.6f}" for x in answer["membership"]],
+    }
+    assert attack.grade(spelled, key).earned == attack.grade(answer, key).earned
 
 
 def test_guessing_earns_little_in_the_attack_lab(ann):
@@ -276,6 +306,9 @@ def test_of_ten_plans_the_best_promise_with_good_use_is_first_and_plain_sgd_last
         "masked": {"policy": PATTERNS},
         "dedup": {"policy": PATTERNS, "method": "dedup"},
         "dpsgd": {"method": "dpsgd"},
+        "no private text": crt
+        | wide
+        | {"private_learning_rate": 1e-6, "epsilon": 0.05, "epochs": 2, "pub_passes": 39},
         "careless": crt | digits,
     }
     totals, empty = {}, defence.form()
@@ -287,4 +320,5 @@ def test_of_ten_plans_the_best_promise_with_good_use_is_first_and_plain_sgd_last
     order = sorted(totals, key=lambda name: totals[name].total)
     assert order[-1] == "best" and order[0] == "plain"
     assert totals["best"].earned["epsilon"] >= 100 / 3 and totals["plain"].earned["leakage"] == 0
+    assert totals["no private text"].total <= 50 and totals["no private text"].earned["epsilon"] < 1
     defence.people.cache_clear()
