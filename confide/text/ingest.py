@@ -45,17 +45,18 @@ from crtlib import files, outputs
 from crtlib.files import StrPath
 from crtlib.text import corpus_folder
 from crtlib.text.corpus_folder import CorpusSummary, CorpusWriter
-from crtlib.text.identity import hash_text
+from crtlib.text.identity import hash_text, normalise_unit_name
 from crtlib.text.jsonl import BadRow, read_record
 from crtlib.text.package_data import fill_page
 from crtlib.text.sorted_rows import RowSorter
 
-# Messages of nobody are the first person's of their thread, where some are known.
+# Messages of nobody are those of the person of their thread, where one alone is named there: else
+# whose they are would follow from whether others are in the text.
 _FILL_PERSONS_SQL = """
-UPDATE messages SET person = first.person
-FROM (SELECT thread, arg_min(person, rowid) AS person FROM messages
-      WHERE person IS NOT NULL GROUP BY thread) AS first
-WHERE messages.person IS NULL AND messages.thread = first.thread"""
+UPDATE messages SET person = one.person
+FROM (SELECT thread, min(person) AS person FROM messages
+      WHERE person IS NOT NULL GROUP BY thread HAVING count(DISTINCT person) = 1) AS one
+WHERE messages.person IS NULL AND messages.thread = one.thread"""
 _NAME_THREADS_SQL = """
 CREATE TABLE named AS
 SELECT *, sum(size) OVER (ORDER BY number) // 10000 AS lot,
@@ -64,9 +65,14 @@ SELECT *, sum(size) OVER (ORDER BY number) // 10000 AS lot,
 FROM (SELECT *, row_number() OVER (ORDER BY began) AS number,
              row_number() OVER (PARTITION BY own, thread ORDER BY began) AS nth
       FROM (SELECT CASE WHEN thread IS NULL THEN row ELSE 0 END AS own, thread, person,
+                   min(thread_as_person) AS thread_as_person,
                    min(rowid) AS began, count(*) = count(time) AS timed,
                    sum(1 + len(text) // 1600) AS size
             FROM messages GROUP BY ALL))"""
+# A conversation of nobody is a person called like it, so no other is called like its person.
+_RENAME_LIKE_PERSONS_SQL = """
+UPDATE named SET id = id || '~' WHERE person IN (thread_as_person, id)
+AND EXISTS (SELECT 1 FROM named WHERE person IS NULL)"""
 _RENAME_REPEATED_SQL = """
 UPDATE named SET id = id || '~' WHERE number IN (
     SELECT number FROM (
@@ -189,7 +195,15 @@ def _write_corpus(
     part: Path, plans: list[IngestSource], how: How, progress: bool
 ) -> tuple[CorpusSummary, dict[str, Any]]:
     """Read all rows; put the threads together, in the order in which they began, one person each:
-    who else speaks in a thread gets one of his own (``id~2``); and write them."""
+    who else speaks in a thread gets one of his own (``id~2``); and write them. What nobody says
+    who is named belongs to the person of its thread, where one alone is named there, else to
+    nobody, which is one more.
+
+    Guarantee:
+        In a folder in which somebody is a conversation, a person is one if and only if it is called
+        like its conversation. Test: ``tests/text/test_ingest.py::
+        test_a_person_is_called_like_a_conversation_only_where_nobody_is_known``.
+    """
     unique = any(plan.shape != "table" for plan in plans)  # of a record its id, of a row its thread
     ids: set[str | None] = set()
     total: Counter[str] = Counter()
@@ -229,7 +243,11 @@ def _write_corpus(
                         ids.add(made[0][0])
                     good_rows += 1
                     quoted += cells.get(QUOTED_LINES, 0) if isinstance(cells, dict) else 0
-                    messages += [(good_rows, *message) for message in made]
+                    messages += [
+                        (good_rows, talk, person and normalise_unit_name(person), *rest,
+                         talk and normalise_unit_name(talk))
+                        for talk, person, *rest in made
+                    ]  # fmt: skip
                 plan.rows += len(lot)
                 sorter.add("messages", messages)
                 turns += len(messages)
@@ -248,6 +266,7 @@ def _write_corpus(
         if how.agents or how.columns.get("user"):
             sorter.run(_FILL_PERSONS_SQL)
         sorter.run(_NAME_THREADS_SQL)
+        sorter.run(_RENAME_LIKE_PERSONS_SQL)
         while sorter.run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:
             sorter.run(_RENAME_REPEATED_SQL)
         ((cut, nobody),) = sorter.run(_COUNT_THREADS_SQL)

@@ -48,9 +48,14 @@ user; secrets are None where nobody looked."""
 MESSAGE_SCHEMA = pa.schema(
     [
         (name, pa.int64() if name in ("row", "time") else pa.string())
-        for name in ("row", "thread", "person", "speaker", "text", "time", "secrets")
+        for name in (
+            *("row", "thread", "person", "speaker", "text", "time", "secrets"),
+            "thread_as_person",
+        )
     ]
 )
+"""A message as it is sorted: ``thread_as_person`` is what a person would be called who is called
+like the thread."""
 
 
 @dataclass

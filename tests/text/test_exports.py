@@ -111,9 +111,10 @@ def test_agents_in_a_table_and_a_name_that_nobody_has(tmp_path):
         ingest.ingest_sources([path], tmp_path / "o", yes=True, agents=["adam"])
     made = ingest.ingest_sources([path], tmp_path / "o", yes=True, agents=["eve"])
     assert read(tmp_path / "o") == [
-        ("ann", [("USR", "a"), ("SYS", "b"), ("USR", "e")]),
+        ("ann", [("USR", "a"), ("USR", "e")]),
+        ("1~2", [("SYS", "b")]),  # whose it is nobody can tell: the conversation counts as a person
         ("bob", [("USR", "c")]),
-        ("2", [("SYS", "d")]),  # nobody but an agent: the conversation counts as a person
+        ("2", [("SYS", "d")]),
     ]
     assert made.cut == 1 and made.facts.users_are == "thread"
     with pytest.raises(ValueError, match=r"--agents: .* left out with --no-users"):

@@ -17,7 +17,7 @@ import yaml
 from confide.text import columns, ingest, message_forms
 from crtlib import outputs
 from crtlib.checks import MachineError
-from crtlib.text import corpora, corpus_folder, jsonl, sorted_rows
+from crtlib.text import corpora, corpus_folder, identity, jsonl, sorted_rows
 from crtlib.text.customersim import simulate_corpus
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
@@ -187,6 +187,41 @@ def test_a_thread_of_two_people_is_cut_and_ids_stay_unique(tmp_path):
     rows = [{"user": u, "thread": t, "text": u} for u, t in ("aT", "bT", ("c", "T~2"), "aT")]
     ingest.ingest_sources([write_csv(tmp_path / "x.csv", rows)], tmp_path / "o", yes=True)
     assert [s[:2] for s in say(tmp_path / "o")] == [("T", "a"), ("T~2", "b"), ("T~2~", "c")]
+
+
+def test_a_person_is_called_like_a_conversation_only_where_nobody_is_known(tmp_path):
+    """Else a person who is called so would be nobody to the registry, or somebody a person."""
+    rows = [("7.0", "7"), ("Ann@x.org", "ann@x.org"), ("", "nobody"), ("bob", "t"), ("bob~", "bob")]
+    rows = [{"user": user, "thread": thread, "text": "x"} for user, thread in rows]
+    path = write_csv(tmp_path / "x.csv", rows)
+    made = ingest.ingest_sources(
+        [path], tmp_path / "o", yes=True, no_users=True, columns={"user": "user"}
+    )
+    read = corpora.read_corpus_at(tmp_path / "o").dialogues
+    assert [(d.user, d.id) for d in read] == [
+        ("7", "7~"), ("ann@x.org", "ann@x.org~"), ("nobody", "nobody"), ("bob", "t"),
+        ("bob~", "bob"),
+    ]  # fmt: skip
+    assert made.facts.users_are == "thread"
+    named = {unit for kind, unit in corpora.hash_registry_units(tmp_path / "o") if kind == "user"}
+    assert named == {identity.hash_text(name) for name in ("7", "ann@x.org", "bob", "bob~")}
+
+
+def test_a_person_less_moves_no_message_to_another_person(tmp_path):
+    """What nobody says who is named went to whoever spoke first in the thread: without that person
+    all of it moved to the next one, of whom no promise said so."""
+    rows = [("ann", "a1"), ("", "n1"), ("bob", "b1"), ("", "n2"), ("eve", "e1")]
+    rows = [{"user": user, "thread": "T", "text": text} for user, text in rows]
+    said = []
+    for left_out in (None, "ann"):
+        path = write_csv(tmp_path / "x.csv", [r for r in rows if r["user"] != left_out])
+        ingest.ingest_sources(
+            [path], tmp_path / "o", yes=True, no_users=True, columns={"user": "user"}, force=True
+        )
+        read = corpora.read_dialogues(tmp_path / "o")
+        said.append({d.user: [t.text for t in d.turns] for d in read})
+    ours = [{who: said_[who] for who in ("bob", "eve")} for said_ in said]
+    assert ours == [{"bob": ["b1"], "eve": ["e1"]}] * 2
 
 
 BROKEN = {
@@ -527,7 +562,7 @@ def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_pa
     (tmp_path / "other.csv").write_text("user,text\na,b\n")
     place = tmp_path / "threads"
     with sorted_rows.RowSorter(place, messages=message_forms.MESSAGE_SCHEMA) as sorter:
-        rows = [(k, f"t{k // 9}", "u", "A", f"{k} " * 200, None, None) for k in range(60_000)]
+        rows = [(k, f"t{k // 9}", "u", "A", f"{k} " * 200, *[None] * 3) for k in range(60_000)]
         sorter.add("messages", rows)
         assert stat.S_IMODE(place.stat().st_mode) == 0o700
         assert [one.name for one in tmp_path.iterdir() if one != place] == ["other.csv"]
