@@ -73,7 +73,7 @@ def _has_same_people(shared: Counter[str]) -> bool:
         A second person in one of the texts is no reason to pass a message over. Test:
         ``tests/release/test_same_people.py::test_a_second_speaker_makes_nobody_the_same``.
     """
-    same = shared["dialogue"] == shared["owners"] and shared["spoken"] == shared["speakers"]
+    same = shared["talk"] == shared["owners"] and shared["spoken"] == shared["speakers"]
     return bool(shared["compared"]) and same
 
 

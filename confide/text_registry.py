@@ -28,6 +28,10 @@ from confide.odometer_lines import (
 from crtlib import files
 from crtlib.text import corpora
 
+UNITS_VERSION = 2
+"""Of the units of :func:`crtlib.text.corpora.hash_registry_units`: a text whose units were others
+when it was entered is entered again when it is read again."""
+
 # --------------------------------------------------------------------------- the registry
 registry_home = files.registry_folder
 
@@ -70,7 +74,8 @@ class Registry:
         with _open_transaction(self.path) as base:
             row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
             key = self._key()
-            mark = self._hash_unit(key, "entered", form or corpus)
+            entered = "entered", f"{UNITS_VERSION} {form or corpus}"
+            mark = self._hash_unit(key, *entered)
             if row and base.execute(ENTERED_FORM_SQL, (*row, mark)).fetchone():
                 return  # else it is new, or was entered by an older crtlib, which knew less
             if row is None:
@@ -78,7 +83,7 @@ class Registry:
                 row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
             known = (
                 (self._hash_unit(key, kind, content), row[0], kind)
-                for kind, content in chain(units, [("entered", form or corpus)])
+                for kind, content in chain(units, [entered])
             )
             base.executemany("INSERT OR IGNORE INTO known VALUES (?, ?, ?)", known)
 

@@ -76,7 +76,7 @@ def default_policy(corpus: StrPath, otherwise: str = "") -> str:
     first = next(corpora.read_dialogues(path))  # what is no corpus at all is said first
     if path.is_dir() and (named := corpus_folder.read_corpus_summary(path).policy):
         return named
-    if customersim.is_simulated(first):
+    if customersim.SimulationCheck().holds(first):
         return "regex:customersim"
     if not otherwise:
         raise ValueError(NO_POLICY_MESSAGE)
@@ -500,21 +500,14 @@ def _describe_text(corpus: StrPath, tally: _ScreeningTally) -> dict[str, Any]:
     """What a certificate says of the text; ``longest`` is the most turns that a point has."""
     path = Path(corpus)
     facts = corpus_folder.read_corpus_summary(path) if path.is_dir() else None
-    named, alone, simulated = True, False, True
-    made: tuple[str, ...] = ()
-    for d in corpora.read_dialogues(path):
-        named, alone = named and bool(d.user), alone or d.user == d.id
-        made += (f"{d.id.partition('-')[0]}-",) if customersim.is_simulated(d) else ()
-        simulated = simulated and d.id.startswith(made)
-    users_are = facts.users_are if facts else "column" if named else "unknown"
     return {
         "turns": sum(tally.turns),
         "users": len(tally.users),
         "longest": tally.longest,
-        "users_are": "thread" if alone and users_are == "column" else users_are,
+        "users_are": corpora.describe_users(path, corpora.read_dialogues(path)),
         "from": facts and facts.first,
         "to": facts and facts.last,
-        "simulated": simulated,
+        "simulated": customersim.are_simulated(corpora.read_dialogues(path)),
     }
 
 

@@ -204,6 +204,7 @@ def _advise_on_pair(
         told = {**(prepared.labels or {}), "alpha": RATES_ALPHA, "judged": rates.judged}
         spent = rate_bounds.with_current_bounds(meter.spent, told, meter.facts["corpus"])
     ready = functools.cache(lambda epsilon: replace(study, epsilon=epsilon).ready())
+    reads_labels = training_record.reads_labels_of_real_text(study)
 
     def at(epsilon: float, rates: PolicyRates) -> dict[str, Any]:
         """The limits as the certificate of a training would judge them, whether all are met, and
@@ -222,7 +223,7 @@ def _advise_on_pair(
             "protects_all": True,
             "delta": study.delta,
             "accountant": study.accountant,
-            "oracle_on_real_text": training_record.reads_labels_of_real_text(study),
+            "oracle_on_real_text": reads_labels,
             "labels": training_facts._judging_labels(study, prepared),
         }
         promise, why = training_record.preview_promise(content, sources, meter, spent)

@@ -58,7 +58,7 @@ from crtlib.screening.rates import UNKNOWN_RATE
 from crtlib.studies.crt_study import CrtStudy, StudyRow, schedule_phases
 from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy, describe_public_knowledge
-from crtlib.text import corpus_folder, screened_folder
+from crtlib.text import corpora, corpus_folder, customersim, screened_folder
 from crtlib.text.canaries import CANARY_USER_PREFIX
 from crtlib.text.records import Corpus, Point
 from crtlib.training.phases import PublicPhase
@@ -254,9 +254,7 @@ def describe_corpus(corpus: StrPath, read: Corpus, sha: str) -> dict[str, Any]:
         dates = {name: before["about"][name] for name in ("users_are", "from", "to")}
     else:
         facts = corpus_folder.read_corpus_summary(corpus) if Path(corpus).is_dir() else None
-        users_are = "unknown" if "" in users else facts.users_are if facts else "column"
-        if users_are == "column" and any(d.user == d.id for d in read.dialogues):
-            users_are = "thread"
+        users_are = corpora.describe_users(corpus, read.dialogues)
         name, turns = Path(corpus).name, sum(len(d.turns) for d in read.dialogues)
         dates = {"users_are": users_are, "from": facts and facts.first, "to": facts and facts.last}
     return {"name": name, "sha256": sha, "turns": turns, "users": len(users), **dates}
@@ -296,14 +294,19 @@ def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
 
 
 def reads_labels_of_real_text(study: CrtStudy) -> bool:
-    """Whether a policy reads the labels of text that nobody simulated."""
-    said = study.screening
-    if said:
-        made = said["about"]["simulated"]
-    else:
-        said = vars(study)
-        made = (outputs.find_marker(study.corpus) or {}).get("command") == "simulate"
-    return not made and "oracle" in f"{said['policy']}+{said['conservative']}".split("+")
+    """Whether a policy reads the labels of text that nobody simulated.
+
+    Guarantee:
+        A text is a simulation's where every dialogue of it is, with its labels. Test:
+        ``tests/release/test_simulated_text.py``.
+    """
+    said = study.screening or vars(study)
+    if "oracle" not in f"{said['policy']}+{said['conservative']}".split("+"):
+        return False
+    if study.screening:
+        return not said["about"]["simulated"]
+    path = Path(study.corpus)
+    return not (path.exists() and customersim.are_simulated(corpora.read_dialogues(path)))
 
 
 def _canary_record(study: CrtStudy, d: PreparedData) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,10 +15,12 @@ from importlib.metadata import entry_points
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from crtlib import files, outputs
 from crtlib.text import arxiv, corpus_folder, customersim, jsonl, screened_folder
-from crtlib.text.identity import hash_text, normalise_text
+from crtlib.text.data_points import ROLE_PATTERN
+from crtlib.text.identity import hash_text, normalise_text, normalise_unit_name
 from crtlib.text.records import Corpus, Dialogue
 from crtlib.text.sources import (
     REGISTERED_SOURCES,
@@ -32,6 +36,8 @@ _REGISTERING_MODULES = (arxiv, customersim)
 CORPUS_ENTRY_POINTS = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``CorpusSource``."""
 
+_LEADING_ROLES = re.compile(rf"\A((?:{ROLE_PATTERN.pattern}|s1)\s*:\s*)+", re.IGNORECASE)
+"""Who speaks, before what is said."""
 SHORT_TALK_CHARACTERS, LONG_MESSAGE_CHARACTERS = 40, 80
 """Characters below which a conversation is known by its id as well (many people say "thanks"), and
 from which on a message is known by itself: of Schema-Guided Dialogue's development part one in 900
@@ -156,32 +162,49 @@ def hash_text_as_read(path: str | os.PathLike) -> str:
 
 
 def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
-    """The units by which a registry knows a text again, the kind and SHA-256 of each: all its
-    conversations; where they are no simulation's also its people, where they have names, and its
-    messages, which stay when the text is cut in another way: long ones that at most
+    """The units by which a registry knows a text again, the kind and SHA-256 of each.
+
+    "talk" is a conversation, and all that one person says, by their words alone
+    (:func:`_compared_words`); "dialogue" a conversation as crtlib 0.3 knew it, by its characters
+    and its speakers; "user" the name of a person. Where they are no simulation's also messages,
+    which stay when the text is cut in another way: long ones that at most
     ``MOST_CONVERSATIONS_OF_A_MESSAGE`` conversations or one person have, short ones, and of these
     those that only one conversation has ("rare"); stretches of short ones, each after the other,
     that only one conversation has; and whose conversations and messages are
-    (:class:`_OwnersOfText`). A screened folder has those of the text that was screened as well."""
+    (:class:`_OwnersOfText`). A screened folder has those of the text that was screened as well.
+
+    Guarantee:
+        What is one data point of two texts, and as long as a certificate says, is known again
+        whatever its speakers are called, and however it is spaced and encoded. Test:
+        ``tests/release/test_what_is_compared.py``.
+    """
     raw = not screened_folder.is_screened_folder(corpus)
     if not raw:
         yield from screened_folder.read_registry_units(corpus)
-    made: tuple[str, ...] = ()
+    invents = raw and _invents_people(corpus)
+    simulations = customersim.SimulationCheck()
     said, stretches, owners = dict[str, tuple[bool, int, str]](), Counter[str](), _OwnersOfText()
+    people = _WordsOfPeople()
     for d in read_dialogues(corpus):
-        if customersim.is_simulated(d):
-            made += (f"{d.id.partition('-')[0]}-",)
         content = json.dumps([[t.speaker, t.text] for t in d.turns])
         brief = sum(len(t.text) for t in d.turns) < SHORT_TALK_CHARACTERS
-        talk = hash_text(f"{d.id} {d.user} {content}" if brief else content)
-        yield "dialogue", talk
-        texts = [normalise_text(t.text) for t in d.turns]
-        hashes = {hash_text(text): len(text) >= LONG_MESSAGE_CHARACTERS for text in texts}
-        owners.add(d, talk, hashes)
-        if d.id.startswith(made):
+        yield "dialogue", hash_text(f"{d.id} {d.user} {content}" if brief else content)
+        texts = [_compared_words(t.text) for t in d.turns]
+        words = " ".join(filter(None, texts))
+        brief = len(words) < SHORT_TALK_CHARACTERS
+        talk = hash_text(f"{d.id} {d.user} {words}" if brief else words)
+        yield "talk", talk
+        hashes = {
+            hash_text(text): len(text) >= LONG_MESSAGE_CHARACTERS
+            for text in [*texts, *(normalise_text(t.text) for t in d.turns)]
+        }
+        owners.add(d, talk, hashes, named=not (invents or d.user in ("", d.id)))
+        if simulations.holds(d):
             continue
-        if d.user and d.user != d.id:
-            yield "user", hash_text(d.user)
+        if d.user and not (invents and d.user == normalise_unit_name(d.id)):
+            yield from (("user", hash_text(name)) for name in {d.user, normalise_text(d.user)})
+        if raw and d.user:
+            people.add(d.user, words)
         for name, long in hashes.items():
             _, times, user = said.get(name, (long, 0, d.user))
             said[name] = long, times + 1, user if user == d.user else ""
@@ -192,6 +215,9 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
             stretches = Counter(
                 {name: stretches[name] for name in sorted(stretches)[:MAX_IDENTIFYING_MESSAGES]}
             )
+    for user, talk in people.of_several_conversations():
+        yield "talk", talk
+        owners.add_talk(user, talk)
     for name in sorted(said)[:MAX_IDENTIFYING_MESSAGES]:
         long, times, user = said[name]
         if long and (times <= MOST_CONVERSATIONS_OF_A_MESSAGE or user):
@@ -206,12 +232,74 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     yield from owners.units(raw)
 
 
+def describe_users(corpus: str | os.PathLike, dialogues: Iterable[Dialogue]) -> str:
+    """What the people of a text are that was read from a file or a corpus folder.
+
+    A folder says what was known when it was made, and other forms name people; where such a name is
+    that of a conversation, it is taken for none here.
+
+    Returns:
+        "column": named. "thread": some, or all, are conversations. "unknown": some have no name.
+    """
+    folder = Path(corpus).is_dir()
+    users_are = corpus_folder.read_corpus_summary(corpus).users_are if folder else "column"
+    for d in dialogues:
+        if not d.user:
+            return "unknown"
+        if d.user == d.id and not folder:
+            users_are = "thread"
+    return users_are
+
+
+def _invents_people(corpus: str | os.PathLike) -> bool:
+    """Whether some of the people of a text are conversations of nobody who was known: those whose
+    name is the id of their conversation. A corpus folder says it; other forms name their people."""
+    return Path(corpus).is_dir() and corpus_folder.read_corpus_summary(corpus).users_are == "thread"
+
+
+def _compared_words(text: str) -> str:
+    """A text as it is compared with others: each line as :func:`normalise_text` has it, without the
+    role that a data point, or an export, puts before it.
+
+    >>> _compared_words('USR: so\\u00a0be  it \\n\\n"agent: yes"') == "so be it yes"
+    True
+    """
+    lines: list[str] = []
+    for line in text.split("\n"):
+        words = normalise_text(line)
+        while (bare := normalise_text(_LEADING_ROLES.sub("", words))) != words:
+            words = bare
+        lines.append(words)
+    return " ".join(filter(None, lines))
+
+
+class _WordsOfPeople:
+    """What everybody says in all conversations, one after the other, by a hash: the data point of a
+    person, which may be one conversation of somebody else in another text."""
+
+    def __init__(self) -> None:
+        self.people = dict[str, tuple[int, int, Any]]()
+
+    def add(self, user: str, words: str) -> None:
+        """Take a conversation of a person."""
+        talks, size, digest = self.people.get(user, (0, 0, None))
+        digest = digest or hashlib.sha256()
+        digest.update((" " * bool(size and words) + words).encode())
+        self.people[user] = talks + 1, size + len(words), digest
+
+    def of_several_conversations(self) -> Iterator[tuple[str, str]]:
+        """Each person with several conversations, who says enough, and the hash of all of it."""
+        for user, (talks, size, digest) in self.people.items():
+            if talks > 1 and size >= SHORT_TALK_CHARACTERS:
+                yield user, digest.hexdigest()
+
+
 class _OwnersOfText:
     """Of each conversation and each message of a text who has it, for whether two texts are of the
     same people.
 
     Units: "spoken" is a message, and "speakers" the message with all who have it; "owners" is a
-    conversation ("dialogue") with all who have it; "compared" says that all of them are there, and
+    conversation ("talk") with all who have it; "compared" says that all of them are there, and
     all people are named. What a screening left of a message is "spoken" without "speakers", so
     that a text which shares it is not taken for one of the same people.
 
@@ -224,12 +312,17 @@ class _OwnersOfText:
         self.talks, self.messages = dict[str, set[str]](), dict[str, set[str]]()
         self.named = self.whole = True
 
-    def add(self, d: Dialogue, talk: str, messages: Iterable[str]) -> None:
-        """Take a conversation, by the hashes of what it is and of what is said in it."""
-        self.named &= d.user not in ("", d.id)
+    def add(self, d: Dialogue, talk: str, messages: Iterable[str], *, named: bool) -> None:
+        """Take a conversation, by the hashes of what it is and of what is said in it; ``named``:
+        it is known to be a person's."""
+        self.named &= named
+        self.add_talk(d.user, talk, messages)
+
+    def add_talk(self, user: str, talk: str, messages: Iterable[str] = ()) -> None:
+        """Take what somebody says in one or in all conversations, and the messages of it."""
         for known, names in ((self.talks, (talk,)), (self.messages, messages)):
             for name in names:
-                known.setdefault(name, set()).add(d.user)
+                known.setdefault(name, set()).add(user)
             if len(known) > 2 * MAX_IDENTIFYING_MESSAGES:
                 self.whole = False
                 for name in sorted(known)[MAX_IDENTIFYING_MESSAGES:]:

@@ -14,10 +14,11 @@ True
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -211,19 +212,6 @@ def _follow_agenda(
     return tuple(turns)
 
 
-def is_simulated(first: Dialogue) -> bool:
-    """Whether this is the first dialogue of some simulation: it is simulated anew, and compared.
-
-    >>> is_simulated(next(stream_dialogues(1, 7, "rich")))
-    True
-    """
-    name = re.fullmatch(r"s(\d{1,9})-d0", first.id)
-    return name is not None and any(
-        next(iter(stream_dialogues(1, int(name[1]), variety))) == first
-        for variety in ("paper", "rich")
-    )
-
-
 def stream_dialogues(
     n: int, seed: int, variety: str, *, database_seed: int = 0
 ) -> Iterator[Dialogue]:
@@ -242,6 +230,56 @@ def stream_dialogues(
         )
 
     return map(dialogue, range(n))
+
+
+class SimulationCheck:
+    """Which of a text's dialogues, taken in their order, are those of a simulation: each is
+    simulated anew, and compared with its secrets.
+
+    One that stands before an earlier one of its simulation, far behind the last, or in one of more
+    than ``MOST_SIMULATIONS``, counts as real.
+
+    >>> made = [*stream_dialogues(3, 7, "rich")]
+    >>> forged = Dialogue("s7-d1", "ann", made[1].turns)
+    >>> check = SimulationCheck()
+    >>> [check.holds(d) for d in (made[0], forged, made[2])]
+    [True, False, True]
+    """
+
+    MOST_SIMULATIONS, FARTHEST = 64, 64
+
+    def __init__(self) -> None:
+        self.streams: dict[int, list[Iterator[Dialogue]]] = {}
+        self.taken: dict[int, int] = {}
+
+    def holds(self, d: Dialogue) -> bool:
+        """Whether the next dialogue of the text is one of a simulation."""
+        name = re.fullmatch(r"s(\d{1,9})-d(\d{1,9})", d.id)
+        if name is None:
+            return False
+        seed, number = int(name[1]), int(name[2])
+        if seed not in self.streams:
+            if len(self.streams) == self.MOST_SIMULATIONS:
+                return False
+            self.streams[seed] = [
+                iter(stream_dialogues(10**9, seed, variety)) for variety in VARIETIES
+            ]
+            self.taken[seed] = 0
+        skipped = number - self.taken[seed]
+        if not 0 <= skipped <= self.FARTHEST:
+            return False
+        self.taken[seed] = number + 1
+        streams = self.streams[seed]
+        again = [next(itertools.islice(stream, skipped, None)) for stream in streams]
+        same = [stream for stream, made in zip(streams, again, strict=True) if made == d]
+        self.streams[seed] = same or streams
+        return bool(same)
+
+
+def are_simulated(dialogues: Iterable[Dialogue]) -> bool:
+    """Whether all dialogues of a text are those of a simulation."""
+    check = SimulationCheck()
+    return all(map(check.holds, dialogues))
 
 
 def simulate_corpus(n: int, seed: int, variety: str = "paper", *, database_seed: int = 0) -> Corpus:

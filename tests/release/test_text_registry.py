@@ -115,10 +115,11 @@ def test_the_page_says_by_what_a_text_is_known(tmp_path):
     value = certify.write_certificate(tmp_path / "m", tmp_path / "page.html", copies=())
     said = " ".join(sentences.select_sentences(value)["O9n"])
     for compared in (
-        f"conversation of {corpora.SHORT_TALK_CHARACTERS} characters or more",
+        f"or all that one person says, of {corpora.SHORT_TALK_CHARACTERS} characters or more",
         f"message of {corpora.LONG_MESSAGE_CHARACTERS} characters or more",
         f"at most {corpora.MOST_CONVERSATIONS_OF_A_MESSAGE} conversations, or one person, have",
         f"{corpora.MAX_IDENTIFYING_MESSAGES:,} messages",
+        "who speaks, other white space, marks that nobody sees",
         "Nothing else is compared",
     ):
         assert compared in said
