@@ -84,9 +84,10 @@ class OdometerEntry:
     started from, where they were a file; ``tensors`` and ``base_tensors`` are those of the numbers
     in them, which stay when a model is saved again. ``trials``: how many trainings like this one
     the text has paid for, of which this model was chosen. ``counted``: of the labels that bound
-    ``gamma`` and ``delta2`` their hash, and how many secrets left a ``trace``, or were ``public``,
-    of how many. ``repeats_counted``: a secret in a repeated message counted as a trace, and copies
-    were hidden so that one message decides about no other; a line of crtlib 0.3 does not say it.
+    ``gamma`` and ``delta2`` their hash, that of what readers had said of them, and how many secrets
+    left a ``trace``, or were ``public``, of how many. ``repeats_counted``: a secret in a repeated
+    message counted as a trace, and copies were hidden so that one message decides about no other; a
+    line of crtlib 0.3 does not say it.
     ``hides_copies``: second occurrences of a message were masked or left out.
     ``void``: why what it promises is void, a sentence each; None where a line does not say it, as
     no line of crtlib 0.3 does. ``assumed``, ``treated_as_public`` and ``declared``: the conditions

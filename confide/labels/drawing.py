@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from confide import text_registry
 from confide.labels.forms import write_forms
 from confide.labels.label_tasks import (
     ASSUMED_SECRET_SHARE,
@@ -40,7 +41,7 @@ from confide.labels.label_tasks import (
     points_of_tasks,
     write_label_facts,
 )
-from confide.labels.registry import hash_asked_people, open_label_registry
+from confide.labels.registry import hash_asked_people, register_draw
 from crtlib import outputs
 from crtlib.text import corpora
 from crtlib.text.identity import hash_turn_text
@@ -142,10 +143,8 @@ def draw_label_tasks(
         write_label_facts(part, about)
         (part / "uses.jsonl").touch()
         asked = (who for t in judge + pool for who in hash_asked_people(digest, t.user, t.id))
-        with open_label_registry(
-            about, [hash_turn_text(t.text) for t in tasks], asked
-        ):  # before anybody can read them
-            pass
+        text_registry.register_text(corpus)  # all before anybody can read them
+        register_draw(about, digest, [hash_turn_text(t.text) for t in tasks], asked)
         names = write_forms(forms, part, tasks, flags, about)
     wish = {**how, "secrets": secrets, "rate": rate}
     return {"out": os.fspath(out), "corpus": digest, **wish, **drawn, "files": names}

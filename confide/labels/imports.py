@@ -27,6 +27,7 @@ from confide.labels.adjudication import (
     _read_marks_by_role,
     measure_agreement,
 )
+from confide.labels.judged_turns import hash_reading
 from confide.labels.label_tasks import (
     LABEL_FORMS,
     READER_ROLES,
@@ -37,7 +38,7 @@ from confide.labels.label_tasks import (
     read_tasks,
     write_label_facts,
 )
-from confide.labels.registry import register_judged_pairs
+from confide.labels.registry import register_judged_pairs, register_reading
 from crtlib import files, outputs
 from crtlib.text.corpus_folder import TURN_TYPE
 from crtlib.text.identity import hash_turn_text
@@ -156,6 +157,7 @@ def import_labels(
     ) as part:
         pq.write_table(pa.Table.from_pylist(rows, LABEL_SCHEMA), part / "labels.parquet")
         write_label_facts(part, about)
+    register_reading(about["labels"], hash_reading(folder))
     if judge:
         text_registry.register_text(corpus)
         register_judged_pairs(

@@ -19,7 +19,11 @@ from confide.labels.label_tasks import (
     read_label_facts,
     read_tasks,
 )
-from confide.labels.registry import register_judged_pairs
+from confide.labels.registry import (
+    refuse_earlier_reading,
+    register_judged_pairs,
+    register_reading,
+)
 from crtlib.text import corpora, data_points
 from crtlib.text.identity import hash_text, hash_turn_text
 from crtlib.text.package_data import fill_page
@@ -68,15 +72,25 @@ def read_labelled_points(
     return tuple(p for p in cut if unit != "turn" or p.id in read_turns)
 
 
+def hash_reading(folder: str | os.PathLike) -> str:
+    """Of what all readers of a folder said of the turns that judge, and which were read again."""
+    told = read_label_facts(folder)
+    judge = {t.task for t in read_tasks(folder) if t.part == "judge"}
+    rows = [row for row in _read_label_rows(Path(folder)) if row["task"] in judge]
+    said = [row for role in READER_ROLES for row in rows if row["annotator"] == told.get(role)]
+    said += [told["again"]] if "second" in told else []
+    return hash_text(json.dumps(said))
+
+
 def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:
     """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies on a
     corpus; how many pairs so far (:func:`confide.labels.registry.register_judged_pairs`), this one
-    included."""
+    included. Raises ``ValueError`` where another reading of them came after this one."""
     told = read_label_facts(folder)
-    rows = _read_label_rows(Path(folder))
-    said = [row for role in READER_ROLES for row in rows if row["annotator"] == told.get(role)]
-    said += [told["again"]] if "second" in told else []
-    pi += f" by {hash_text(json.dumps(said))}"  # each reading judges anew
+    reading = hash_reading(folder)
+    register_reading(told["labels"], reading)  # that of an older crtlib is not known yet
+    refuse_earlier_reading(told["labels"], reading)
+    pi += f" by {reading}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -28,8 +28,17 @@ LABEL_TABLES_SQL = """
 CREATE TABLE IF NOT EXISTS drawn (task TEXT, labels TEXT, n INT, PRIMARY KEY (task, labels));
 CREATE TABLE IF NOT EXISTS asked (person TEXT, labels TEXT, PRIMARY KEY (person, labels));
 CREATE TABLE IF NOT EXISTS sealed (policy TEXT PRIMARY KEY, n INT);
+CREATE TABLE IF NOT EXISTS readings (n INTEGER PRIMARY KEY, labels TEXT, reading TEXT,
+ UNIQUE (labels, reading));
 CREATE TABLE IF NOT EXISTS judged (labels TEXT, pi TEXT, pi_c TEXT, corpus TEXT,
  UNIQUE (labels, pi, pi_c, corpus));
+"""
+
+LAST_READING_SQL = "SELECT reading FROM readings WHERE labels = ? ORDER BY n DESC LIMIT 1"
+
+OTHER_SETS_SQL = """
+SELECT count(DISTINCT labels) FROM judged
+ WHERE corpus IN (SELECT value FROM json_each(?1)) AND labels != ?2
 """
 
 ASKED_PEOPLE_SQL = """
@@ -81,7 +90,7 @@ def register_judged_pairs(
     each named by a hash, on a corpus; how many pairs they have judged so far, as have others that
     share a turn with them, and all sets of this corpus, or of one with the same conversations,
     people or messages (:meth:`confide.text_registry.Registry.related`): who draws many may choose,
-    so a set that was read (of which the pair is ("", "")) and judges nothing counts as one.
+    so a set that was drawn (:func:`register_draw`) and judges nothing counts as one.
 
     Guarantee:
         A text with other ids and other names of people is the same text. Test:
@@ -101,6 +110,62 @@ def hash_asked_people(corpus: str, user: str, thread: str) -> list[str]:
     conversation, in the text with the hash ``corpus`` and in no other."""
     names = [f"{corpus}\x1fuser\x1f{user}"] * bool(user) + [f"{corpus}\x1fthread\x1f{thread}"]
     return list(map(hash_text, names))
+
+
+def register_draw(
+    told: dict[str, Any], corpus: str, drawn: Iterable[str], asked: Iterable[str] = ()
+) -> None:
+    """Note in the registry that the turns ``drawn`` of a corpus can be read from now on, and whose
+    they are, ``asked``. The set counts as one judgement, though nobody brings its labels in: who
+    has seen several pages may bring in the kindest.
+
+    Guarantee:
+        Of sets of a text each counts from when its page is written; a set that is drawn again with
+        its seed and its options is the same one. Test:
+        ``tests/release/test_drawn_turns.py::test_each_set_counts_from_when_its_page_is_written``.
+    """
+    with open_label_registry(told, drawn, asked) as base:
+        line = (told["labels"], "", "", corpus)
+        base.execute("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", line)
+
+
+def count_other_sets(labels: str, corpus: str) -> int:
+    """How many other sets of labels of this corpus, or of one related to it, the registry knows:
+    who was left out of one may have been read for another."""
+    texts = text_registry.Registry(text_registry.registry_home()).related(corpus)
+    with open_label_registry({"labels": labels}, ()) as base:
+        (found,) = base.execute(OTHER_SETS_SQL, (json.dumps([*texts]), labels)).fetchone()
+    return int(found)
+
+
+def register_reading(labels: str, reading: str) -> None:
+    """Note in the registry what readers said of a set of labels, by its hash."""
+    with open_label_registry({"labels": labels}, ()) as base:
+        base.execute("INSERT OR IGNORE INTO readings (labels, reading) VALUES (?, ?)",
+                     (labels, reading))  # fmt: skip
+
+
+def were_read_since(labels: str, reading: str | None) -> bool:
+    """Whether labels were read in another way after the ``reading``, a hash, was first brought in:
+    a second reader found more, or the first one was corrected. One that is brought back is none
+    that is new. None: no reading that is known here.
+
+    Guarantee:
+        A certificate that says "nobody read them again", and bounds, are of the last reading.
+        Test: ``tests/release/test_drawn_turns.py::test_labels_that_were_read_again_bound_nothing``.
+    """
+    with open_label_registry({"labels": labels}, ()) as base:
+        last = base.execute(LAST_READING_SQL, (labels,)).fetchone()
+    return last is not None and last[0] != reading
+
+
+def refuse_earlier_reading(labels: str | None, reading: str | None) -> None:
+    """Raise ``ValueError`` where labels were read again after this reading of them."""
+    if labels is not None and were_read_since(labels, reading):
+        raise ValueError(
+            "labels: were read again since (crtlib label import); screen anew with their last "
+            "reading"
+        )
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ def _certificate_differences(
             )
     except ValueError as error:
         yield str(error)
-    trained = with_current_label_counts(trained, value["labels"] and value["labels"]["judged"])
+    trained = with_current_label_counts(trained, value["labels"])
     for name, rate in value["rates"].items():
         if name != "by_kind" and recompute_bound(rate, value["labels"]) != rate["upper"]:
             yield f"rates.{name}.upper: does not follow from its counts"

@@ -14,18 +14,36 @@ from crtlib.screening.rates import RATES_ALPHA, rate_upper_bound
 SpentOrHistory = TypeVar("SpentOrHistory", spending.SpentBudget, spending.SpendingHistory)
 
 
-def with_current_label_counts(trained: CertifiableRun, judged: int | None = None) -> CertifiableRun:
+READ_SINCE_REASON = (
+    "The labels that judged it were read again since: screen with their last reading, and train "
+    "again."
+)
+
+
+def with_current_label_counts(
+    trained: CertifiableRun, issued: Mapping[str, Any] | None = None
+) -> CertifiableRun:
     """The training with bounds of its rates for so many pairs as its labels have judged until now,
-    of which this one was chosen, where they were fewer when it began."""
+    of which this one was chosen, where they were fewer when it began; void where the labels were
+    read again since. ``issued``: what a certificate of it says of its labels, which is as it was
+    then."""
     told, rates = trained.record["labels"], dict(trained.record["rates"])
     sha = trained.record["corpus"]["sha256"]
-    if told:
-        judged = judged or registry.register_judged_pairs({"labels": told["sha256"]}, sha)
+    if told and issued:
+        others = min(told.get("others", 0), issued.get("others", 0))
+        told = {**told, "judged": max(issued["judged"], told["judged"])}
+        told |= {"others": others} if "others" in told else {}
+    elif told:
+        if registry.were_read_since(told["sha256"], told.get("reading_sha256")):
+            trained = replace(trained, problems=(*trained.problems, READ_SINCE_REASON))
+        judged = registry.register_judged_pairs({"labels": told["sha256"]}, sha)
         told = {**told, "judged": max(judged, told["judged"])}
+        if told.get("others") and registry.count_other_sets(told["sha256"], sha):
+            told["others"] = 0
     if trained.spent:
         trained = replace(trained, spent=with_current_bounds(trained.spent, told, sha))
     if not told or told["judged"] == trained.record["labels"]["judged"]:
-        return trained
+        return replace(trained, record={**trained.record, "labels": told})
 
     def again(rows: Mapping[str, Any]) -> dict[str, Any]:
         return {name: {**row, "upper": recompute_bound(row, told)} for name, row in rows.items()}
@@ -43,12 +61,14 @@ def with_current_bounds(
 ) -> SpentOrHistory:
     """What was spent before with bounds of its rates for as many pairs as their labels have judged
     by now. Of those that judge this run too, and of all of its corpus, ``told`` says how many: they
-    hold together with those of this run."""
+    hold together with those of this run. Labels that were read again bound nothing."""
 
     def later(e: odometer_lines.OdometerEntry, name: str, upper: float) -> float:
         if name not in e.counted:
             return upper
         (count, of, *again), by = e.counted[name], e.counted["labels"]
+        if registry.were_read_since(by, e.counted.get("reading")):
+            return 1.0
         if told and (e.corpus == corpus or by == told["sha256"]):
             ours = told
         else:

@@ -378,7 +378,10 @@ def judge_policies(
     text_registry.register_text(corpus)
     judged = judged_turns.record_judged_pair(folder, pi=one, pi_c=other, corpus=about["corpus"])
     given = {"judged": judged, "drawn": "at_random", "sha256": about["labels"]}
-    given |= {"others": about.get("others", 0)} | ({"unread": len(left)} if left else {})
+    given |= {"reading_sha256": judged_turns.hash_reading(folder)}
+    alone = not registry.count_other_sets(about["labels"], about["corpus"])
+    given |= {"others": about.get("others", 0) if alone else 0}
+    given |= {"unread": len(left)} if left else {}
     if twice:
         doubted = sum(bool(j.trace) and not j.sure for j in counter.rows)
         turns = about["readers"][about["second"]]["read"]
@@ -577,8 +580,10 @@ def stored_rates(corpus: StrPath) -> rates.PolicyRates | None:
 
 def rates_of_screened_folder(folder: StrPath) -> rates.PolicyRates:
     """The rates of a screened folder, as they were counted when it was made; of the pairs that were
-    judged until now, this one was chosen."""
+    judged until now, this one was chosen. Raises ``ValueError`` where the labels that judged were
+    read again since."""
     summary = screened_folder.read_screening_summary(folder)
     told = summary["labels"] or {"judged": 1, "sha256": None}
+    registry.refuse_earlier_reading(told["sha256"], told.get("reading_sha256"))
     now = registry.register_judged_pairs({"labels": told["sha256"]}, summary["corpus_sha256"])
     return rates.rates_from_json(summary["rates"], judged=max(told["judged"], now))

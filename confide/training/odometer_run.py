@@ -215,10 +215,10 @@ def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
     }
     unit = "user" if study.how.by_user else study.unit
     judged = rates is not RAW_TEXT_RATES and rates.trace.how != UNKNOWN_RATE.how
+    labels = _judging_labels(study, prepared) if counted or judged else {}
+    reading = {"reading": labels["reading_sha256"]} if "reading_sha256" in labels else {}
     return {
-        "counted": {"labels": _judging_labels(study, prepared)["sha256"], **counted}
-        if counted
-        else {},
+        "counted": {"labels": labels["sha256"], **counted, **reading} if counted else {},
         "unit": unit,
         "method": study.method,
         "relation": study.neighbouring_relation,
@@ -226,7 +226,7 @@ def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
         "gamma": rates.gamma,
         "delta2": rates.delta2,
         "holds": {} if unit == "turn" else corpora.max_points_per_unit(study.corpus)[unit],
-        "law": odometer_lines.draw_law(_judging_labels(study, prepared)) if judged else None,
+        "law": odometer_lines.draw_law(labels) if judged else None,
         "repeats_counted": True,
         "hides_copies": hides_copies(study),
     }

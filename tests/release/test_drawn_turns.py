@@ -8,7 +8,12 @@ from dataclasses import replace
 import pytest
 
 from confide.labels import drawing, imports, label_tasks
+from confide.release import certify, rate_bounds
+from confide.release.certifiable_run import read_certifiable_run
+from confide.reports.screening_page import screen_into_folder
 from confide.screening import corpus as screening
+from confide.text_registry import Registry, registry_home
+from confide.training import train_on_corpus
 from crtlib.screening import rates, regex_policies
 from crtlib.screening.policies import policy_by_name, policy_digest
 from crtlib.screening.policy import _digest_of_teaching
@@ -16,6 +21,7 @@ from crtlib.screening.taught_text import digest_teaching_points
 from crtlib.text import data_points, jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
+SMALL = {"method": "crt", "width": 2, "epochs": 1, "epsilon": 3.0, "delta": 1e-4}
 VALUE = re.compile(r"blue water|\d{5}")
 
 
@@ -156,3 +162,60 @@ def test_an_older_tagger_that_kept_only_who_taught_with_a_secret_is_judged_by_al
     counter = rates.RateCounter(made, regex_policies.none_policy)
     counter.add(points)
     assert (counter.rates().trace.count, counter.rates().trace.of) == (6, 20)
+
+
+def test_each_set_counts_from_when_its_page_is_written(tmp_path):
+    """Of 260 sets whose pages were opened the kindest was brought in: "at most 18.8 %" was printed
+    of 25 %."""
+    path = write(tmp_path / "c.jsonl", family(60, answers=()))
+    for seed in range(4):
+        for again in "ab":  # with one seed and the same options it is one set
+            drawing.draw_label_tasks(
+                path, tmp_path / f"{again}{seed}", turns=10, seed=seed, forms=["jsonl"]
+            )
+    kind = read(path, tmp_path / "kind", turns=10, seed=2)
+    pair = screening.ScreeningOptions("regex:customersim", "everything").pair()
+    counter, about = screening.judge_policies(path, kind, pair, texts=None)
+    assert about["judged"] == 4 and counter.rates(judged=4).alpha == pytest.approx(0.05 / 8)
+    other = write(tmp_path / "other.jsonl", [replace(d, id=f"x{d.id}") for d in family(60, ())])
+    drawing.draw_label_tasks(other, tmp_path / "o", turns=10, seed=9, forms=["jsonl"])
+    assert screening.judge_policies(path, kind, pair, texts=None)[1]["judged"] == 5
+
+
+def test_who_was_read_for_another_set_is_none_whom_nobody_read(tmp_path):
+    path = write(tmp_path / "c.jsonl", family(60, answers=()))
+    home = read(path, tmp_path / "l", turns=20, seed=1)
+    pair = screening.ScreeningOptions("regex:customersim", "everything").pair()
+    assert screening.judge_policies(path, home, pair, texts=None)[1]["others"] == 40
+    drawing.draw_label_tasks(path, tmp_path / "m", turns=10, seed=2, forms=["jsonl"])
+    assert screening.judge_policies(path, home, pair, texts=None)[1]["others"] == 0
+
+
+def test_labels_that_were_read_again_bound_nothing(tmp_path):
+    """A certificate said "nobody read them again" and at most 2.33 % after a second reader had
+    found half of the secrets overlooked."""
+    path = write(tmp_path / "c.jsonl", family(120, answers=()))
+    home = read(path, tmp_path / "l", turns=100, seed=1)
+    how = screening.ScreeningOptions("regex:customersim", "everything")
+    screen_into_folder(path, tmp_path / "s", how, labels=home)
+    train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
+    value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=())
+    assert value["verdict"] == "holds"
+
+    tasks = (home / "tasks.jsonl").read_text().splitlines()
+    corrected = [json.dumps(json.loads(line) | {"done": True, "secrets": []}) for line in tasks]
+    (tmp_path / "again.jsonl").write_text("\n".join(corrected))
+    first = home.with_suffix(".jsonl")
+    imports.import_labels(path, tmp_path / "again.jsonl", home)
+    with pytest.raises(ValueError, match="labels: were read again since"):
+        train_on_corpus.train(tmp_path / "s", out=tmp_path / "n", **SMALL)
+    again = certify.write_certificate(tmp_path / "m", tmp_path / "m2.html", copies=())
+    assert again["verdict"] == "void" and "read again since" in " ".join(again["void_because"])
+    imports.import_labels(path, first, home)  # what is brought back is no new reading
+    with pytest.raises(ValueError, match="labels: were read again since"):
+        screen_into_folder(path, tmp_path / "t", how, labels=home)
+    run = read_certifiable_run(tmp_path / "m")
+    assert run.spent is not None and run.record["labels"]["reading_sha256"]
+    line = next(e for e in Registry(registry_home()).entries() if e.counted)
+    spent = rate_bounds.with_current_bounds(replace(run.spent, entries=(line,)))
+    assert spent.entries[0].gamma == 1.0

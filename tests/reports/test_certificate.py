@@ -300,7 +300,7 @@ def test_words_that_depend_on_the_case():
     assert "passed over, but learned with noise** (at most" in said()["O3"][0]
     once = said()["O7"][0]
     assert "13 labels decide this certificate: the search leaves a trace of what" in once
-    assert "Nobody read them again: secrets that a reader overlooked" in once
+    assert "No second reading of them was brought in: secrets that a reader overlooked" in once
     twice = ("labels.read_twice", {"turns": 600, "doubted": 2}), ("rates.trace.again", [1, 80])
     (text,) = said(*twice)["O7"]
     assert "A second person read 600 of these messages again" in text and "Nobody" not in text
