@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LINES = [
     line.split("|")[1:-1]
     for line in (ROOT / "data" / "README.md").read_text(encoding="utf-8").splitlines()
-    if line.startswith("| `") and ".parquet" in line
+    if re.match(r"\| `\w+\.parquet`", line)
 ]
 
 
