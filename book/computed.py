@@ -1,5 +1,6 @@
 """Write what is computed from the recorded tables: ``python book/computed.py``.
 
+- Since when each rule of the ledger stands (``rules.yml``).
 - The recorded ledger of claims, and the table of figures in ``reproducing.md``.
 - The page of what is known (``known.yml``), and its figures.
 - The page that maps each item of the papers to where it is here (``map.yml``), and the sentence of
@@ -12,6 +13,7 @@ Tests hold each in step. The words of the pages are in ``templates``.
 """
 
 import collections
+import datetime
 import functools
 import importlib
 import json
@@ -26,9 +28,19 @@ import teaching
 from _ext import pages
 from confide import recipe
 from crtbook import settings, tables
-from crtbook.claims import ledger
+from crtbook.claims import headlines, ledger, measures
 from crtbook.claims.claim import PAPERS, entries, read, terms
-from crtbook.claims.statistics import AGREES, DIFFERS, INCOMPARABLE, MOST, OPEN, PART, UNDECIDABLE
+from crtbook.claims.statistics import (
+    AGREES,
+    CONSTRUCTION,
+    DIFFERS,
+    INCOMPARABLE,
+    MOST,
+    OPEN,
+    PART,
+    REMARK,
+    UNDECIDABLE,
+)
 from crtbook.figures import theme
 from crtlib.attacks.exposure import exposure_chance_band
 from crtlib.options import options_of
@@ -45,7 +57,10 @@ KNOWN = {
     "established somewhere": "Established for some corpora, models or sizes, open for others",
     "refuted somewhere": "Refuted for some corpora, models or sizes",
     "refuted": "Refuted: no row agrees, and at least one differs",
+    "in part": "Right in part",
     "open": "Open",
+    "by construction": "True by construction: tests of our code, not evidence",
+    "remark": "Remarks: sentences that no data could meet",
 }
 
 
@@ -75,7 +90,7 @@ def rows_of(finding: dict[str, Any], table: pd.DataFrame) -> pd.DataFrame:
     the order of ``GROUPS``."""
     found = table[table.claim.isin(finding["claims"]) & (table.verdict != INCOMPARABLE)]
     found = found[found.value.notna()]
-    kinds = {"test_ppl": "all tokens", "test_ppl_words": "words"}
+    kinds = {"valid_ppl": "all tokens", "valid_ppl_words": "words"}
     metric = found.source.map(lambda s: kinds.get(s.split(": ")[-1], ""))
     what = found.claim.map(finding["claims"]) + metric
     size = found.edition.str.extract(r"^([\d,]+)")[0].str.replace(",", "").astype(float)
@@ -109,7 +124,9 @@ def figure(finding: dict[str, Any], found: pd.DataFrame) -> Figure:
             decided = COLOR.get(str(row.verdict)) is not None
             ax.plot(scale * row.value, y, "o", markerfacecolor=face if decided else theme.CARD,
                     markeredgecolor=color, zorder=3)  # fmt: skip
-            word = finding["says"].get(str(row.verdict), "not decided")
+            word = finding["says"].get(
+                str(row.verdict), PART if row.verdict == PART else "not decided"
+            )
             ax.text(1.02, y, word, color=color, **side)
         ax.set_yticks(range(len(shown)), [name if row is not None else "" for name, row in shown])
         ax.tick_params(axis="y", length=0)
@@ -148,7 +165,8 @@ def answer(finding: dict[str, Any], found: pd.DataFrame) -> tuple[str, str]:
     for group, rows in found.groupby("group", sort=False):
         kinds = collections.Counter("open" if v in UNDECIDED else v for v in rows.verdict)
         told = ", ".join(
-            f"“{finding['says'].get(v, 'not decided')}” in {n}" for v, n in kinds.items()
+            f"“{finding['says'].get(v, v if v == PART else 'not decided')}” in {n}"
+            for v, n in kinds.items()
         )
         counts.append(f"{GROUPS[str(group)].partition(':')[0]}: {told} of {len(rows)}")
     return finding["answers"][outcome], "; ".join(counts)
@@ -175,11 +193,22 @@ def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
 def standing(verdicts: set[str]) -> str:
     """Of a claim with these verdicts on its rows, what is known."""
     said = verdicts - {INCOMPARABLE}
+    if said in ({CONSTRUCTION}, {REMARK}):
+        return "".join(said)
     if said <= UNDECIDED:
         return "open"
+    if said <= UNDECIDED | {PART}:
+        return "in part"
     if DIFFERS in said:
         return "refuted" if said <= UNDECIDED | {DIFFERS} else "refuted somewhere"
     return "established" if said == {AGREES} else "established somewhere"
+
+
+def standings(table: pd.DataFrame) -> dict[str, int]:
+    """How many claims of the papers stand how; "counted" are those that data could meet."""
+    each = table[table.paper != "ours"].groupby("claim").verdict.agg(set).map(standing)
+    number = {kind: int((each == kind).sum()) for kind in KNOWN}
+    return number | {"counted": len(each) - number["by construction"] - number["remark"]}
 
 
 def papers(table: pd.DataFrame) -> list[tuple[str, Any]]:
@@ -216,6 +245,7 @@ def what_we_know(table: pd.DataFrame) -> dict[Path, str]:
         open=plan.rows.sum(),
         never=(table.verdict == UNDECIDABLE).sum(),
         most=MOST,
+        count=standings(table),
     )
     return out
 
@@ -234,12 +264,15 @@ SECTIONS = {
 }
 MEANS = {
     "works": "it is here, a test names it, and where it is a claim, recorded runs decide it",
-    "partly": "a part of it is here, no test names it, or recorded runs do not decide its claim",
+    "partly": "a part of it is here, no test names it, recorded runs do not decide its claim, or "
+    "they have less than half of the paper's epochs",
     "toy": "its largest recorded run has less than a tenth of the paper's dialogues or width",
     "absent": "it is not here",
     "n/a": "nothing to build",
 }
 TOY = 0.1
+LONG = 0.5
+"""A figure whose largest runs have a smaller share of the paper's epochs is shown in part."""
 
 
 def resolved(dotted: str) -> object:
@@ -281,13 +314,16 @@ def status(row: dict[str, Any]) -> tuple[str, str]:
     for name, word in (("nothing", "n/a"), ("absent", "absent")):
         if name in row:
             return word, row[name]
-    share = _shares().get(row.get("shows", ""), {"dialogues": 1.0, "hidden": 1.0})
+    whole = dict.fromkeys(("dialogues", "hidden", "epochs"), 1.0)
+    share = _shares().get(row.get("shows", ""), whole)
     least = min(("dialogues", "hidden"), key=lambda name: share[name])
     if share[least] < TOY:
         what = {"dialogues": "dialogues", "hidden": "width"}[least]
         return "toy", f"{share[least]:.1g} of the paper's {what}"
     if "lacks" in row:
         return "partly", row["lacks"]
+    if share["epochs"] < LONG:
+        return "partly", f"{share['epochs']:.0%} of the paper's epochs"
     if not tested(row):
         return "partly", "its test does not name it"
     if "claim" in row and _verdicts()[row["claim"]] <= UNDECIDED:
@@ -332,6 +368,20 @@ def with_counts(text: str) -> str:
     counted, times = COUNTED.subn(said, text)
     assert times == 1, "one sentence counts the papers' items"
     return counted
+
+
+# --------------------------------------------------------------------------- the rules
+RULES = Path(str(ledger.FOLDER / "rules.yml"))
+
+
+def rules(today: str) -> str:
+    """``rules.yml``, where ``today`` is the date of what has changed."""
+    lines = RULES.read_text("utf-8").splitlines()[:2]
+    for kind, each in ledger.rules(today).items():
+        lines.append(f"{kind}:")
+        lines += [f'  {n}: {{of: {json.dumps(r["of"])}, since: "{r["since"]}"}}'
+                  for n, r in each.items()]  # fmt: skip
+    return "\n".join(lines) + "\n"
 
 
 # --------------------------------------------------------------------------- the panel
@@ -427,8 +477,10 @@ def options() -> str:
 
 
 if __name__ == "__main__":
+    RULES.write_text(rules(datetime.date.today().isoformat()), "utf-8")
     table = ledger.computed()
     table.attrs["of"] = ledger.digest()
+    table.attrs["robust"] = headlines.analysed(measures.sources())
     tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
     made = what_we_know(table) | {BOOK / "map.md": map_page(), BOOK / "options.md": options()}
     made |= {PANEL: panel(), LOOKS: looks(), FIGURES: renewed(FIGURES.read_text("utf-8"))}

@@ -12,6 +12,7 @@ NIGHTLY = {
     "tests/attacks/test_reading.py": "trains by transformers",
     "tests/book/experiments/test_audits.py": "trains and audits each method, twice",
     "tests/book/experiments/test_axis.py::test_every_method_is_a_run_like_the_others": "trains",
+    "tests/book/experiments/test_claims.py::test_who_looks_after_each_seed": "60 s",
     "tests/book/experiments/test_crt.py::test_a_dry_run_says_hours": "6 s",
     "tests/book/experiments/test_crt.py::test_a_policy_that_learned": "teaches a tagger",
     "tests/book/experiments/test_crt.py::test_a_pretrained_folder": "trains",

@@ -47,7 +47,7 @@ def test_every_name_is_resolved():
         ({"claim": "rep-el-small"}, "partly"),  # no recorded run decides it
         ({"claim": "crt-f3-rise"}, "works"),
         ({"shows": "rep-2"}, "toy"),  # 200 dialogues of 4.4 million
-        ({"shows": "crt-3"}, "works"),  # 10,000 of 10,000
+        ({"shows": "crt-3"}, "partly"),  # 10,000 of 10,000 dialogues, 3 of 50 epochs
         ({"test": "tests/test_intervals.py"}, "partly"),  # which does not name the function
         ({"absent": "nobody has it"}, "absent"),
     ],
@@ -75,6 +75,18 @@ def test_what_we_know_is_what_the_ledger_says():
     assert computed.standing({"agrees", "differs"}) == "refuted somewhere"
     assert computed.standing({"differs", "not decided"}) == "refuted"
     assert computed.standing({"not comparable"}) == "open"
+    assert computed.standing({"in part", "not decided"}) == "in part"
+    assert computed.standing({"by construction"}) == "by construction"
+
+
+def test_what_no_data_could_meet_is_counted_apart():
+    rows = [("a", {"agrees", "not decided"}), ("b", {"remark"}), ("c", {"by construction"})]
+    table = computed.pd.DataFrame(
+        [{"claim": name, "paper": "crt", "verdict": v} for name, each in rows for v in each]
+    )
+    told = computed.standings(table)
+    assert (told["counted"], told["remark"], told["by construction"]) == (1, 1, 1)
+    assert told["established somewhere"] == 1
 
 
 @pytest.mark.parametrize(

@@ -1604,6 +1604,39 @@ CLOSED = rows(
      "test_what_belongs_to_another_user_is_refused"),
 )
 
+VERDICTS = rows(
+    "crtbook.claims.statistics",
+    "book/experiments/test_claims.py",
+    ("a worse perplexity is called the same", "verdict",
+     "return PART if e.p_worse <= ALPHA else AGREES", "return AGREES",
+     "test_the_same_or_better_has_three_outcomes"),
+    ("what few seeds saw on the line is never decidable", "verdict",
+     "e.least > MOST", "e.needed > MOST",
+     "test_what_few_seeds_saw_on_the_line_is_open"),
+    ("a row that was looked at again is judged by all of its seeds", "_tail",
+     "values[:first]", "values",
+     "test_a_row_that_was_looked_at_again_is_judged_by_a_test_that_allows_it"),
+    ("the margin of all secrets does not know their ceiling", "margin",
+     "GAIN * (1 / (2 - gamma) - 0.5)", "MARGIN[kind]",
+     "test_the_margin_of_all_secrets_knows_what_can_be_told_at_all"),
+    ("sometimes is asked of every run", "event", "line=RARE", "line=1 - RARE",
+     "test_more_runs_of_something_that_happens_sometimes_never_weaken_it"),
+    ("a training that still falls is taken as it is", "crtbook.claims.measures:unsettled",
+     "falls > statistics.SETTLED", "False",
+     "test_no_ratio_is_judged_on_what_longer_training_could_change"),
+    ("a tenth of the training refutes", "crtbook.claims.measures:_as_long",
+     "p_false=1.0", "p_false=told.p_false",
+     "test_a_shorter_training_than_the_papers_refutes_no_leak"),
+    ("one corpus refutes often", "crtbook.claims.ledger:_often",
+     'row["verdict"] != DIFFERS', "True", "test_one_corpus_does_not_refute_often"),
+    ("a word is left out of a quote", "crtbook.claims.quotes:_from",
+     "text[at : at + len(first)] == first", "{*first} <= {*text[at:]}",
+     "book/experiments/test_ledger.py::test_a_quote_is_found_word_for_word"),
+    ("a rule that has changed keeps its date", "crtbook.claims.ledger:rules",
+     'old[name]["of"] == of', "True",
+     "book/experiments/test_ledger.py::test_a_rule_that_is_changed_gets_the_date_of_the_day"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
 FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
-FAULTS += EARLIER_RUNS + FOREIGN + RECORDS + CLOSED
+FAULTS += EARLIER_RUNS + FOREIGN + RECORDS + CLOSED + VERDICTS

@@ -11,6 +11,7 @@ that it must keep to.
 
 import functools
 import math
+import re
 
 import numpy as np
 from scipy import sparse
@@ -23,19 +24,24 @@ from crtlib.accounting import (
     confidentiality,
     group_mixtures,
     ledger,
+    renyi,
     secret_guesses,
     secret_protection,
     secret_weights,
 )
 from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.privacy_loss import GaussianMixturePair
 from crtlib.attacks import leakage
 from crtlib.intervals import clopper_pearson_upper, labels_needed
+from crtlib.screening.deduplication import mark_repeats
 from crtlib.screening.preparation import prepare_points
+from crtlib.text import customersim
 from crtlib.text.canaries import CANARY_SPACE_SIZE
 from crtlib.text.records import MASK, Point, Secret
 
 Number = tuple[float, str]
 DELTA = 8e-5
+WORD = re.compile(r"[^\W_]+")
 
 
 @functools.cache
@@ -114,6 +120,19 @@ def templates() -> Number:
     return _worlds(("id: 11", "id: 22"), (f"id: {MASK}", f"id: {MASK}"), found=True)
 
 
+def deduplicated_alone() -> Number:
+    """The same two customers where copies are removed and nothing is redacted: points that differ,
+    of two unique secrets."""
+    worlds = []
+    for world in (("id: 11", "id: 22"), (f"id: {MASK}", f"id: {MASK}")):
+        points = [Point(str(k), str(k), text, ()) for k, text in enumerate(world)]
+        repeated = mark_repeats(points)
+        marked = zip(points, repeated, strict=True)
+        worlds.append([MASK if again else point.text for point, again in marked])
+    apart = sum(a != b for a, b in zip(*worlds, strict=True))
+    return float(apart), " and ".join(worlds[0]) + " against " + " and ".join(worlds[1])
+
+
 def group_sum() -> Number:
     """The tight delta of a group of five over Proposition 5's."""
     total, bound = theorems.group_naive([1.0] * 5, delta=DELTA, tight=False)
@@ -180,6 +199,15 @@ def most_exposed() -> Number:
     return math.log2(CANARY_SPACE_SIZE), ""
 
 
+def highest_of_ten() -> Number:
+    """The mean exposure of the highest of ten canaries of which a model knows nothing: their ranks
+    are drawn from a million, and the highest is at most so many bits with a chance of its tenth
+    power."""
+    bits = sum(1 / k for k in range(1, 11)) / math.log(2)
+    chance = 0.5**10
+    return bits, f"{bits:.2f} bits by chance; at most one bit in {chance:.1%} of such models"
+
+
 def selective_epsilon(*, gamma: float) -> Number:
     """1 where what S-DP promises is finite, of the recorded run with a policy that misses a share
     ``gamma``; else 0."""
@@ -211,6 +239,23 @@ def bloom() -> Number:
 
 
 # --- the leakage report ---------------------------------------------------------------------------
+def rare_words(*, users: int = 25, dialogues: int = 1_000) -> Number:
+    """How many words of names and addresses stay in a vocabulary of the words that at least so many
+    users have said, of simulated dialogues."""
+    speakers: dict[str, set[str]] = {}
+    sensitive: dict[str, set[str]] = {"name": set(), "address": set()}
+    for dialogue in customersim.stream_dialogues(dialogues, 0, "paper"):
+        for turn in dialogue.turns:
+            for word in WORD.findall(turn.text.lower()):
+                speakers.setdefault(word, set()).add(dialogue.user)
+            for secret in turn.secrets:
+                value = turn.text[secret.start : secret.end].lower()
+                sensitive.get(secret.kind, set()).update(WORD.findall(value))
+    stay = {k: sum(len(speakers[w]) >= users for w in found) for k, found in sensitive.items()}
+    told = " and ".join(f"{stay[k]} of {len(sensitive[k]):,} {k} words" for k in sensitive)
+    return sum(stay.values()), f"{told} stay"
+
+
 def tables_4_ratios() -> Number:
     """How many ratios of Table 4 its own perplexities do not give."""
     table = terms()["table_4"]
@@ -254,18 +299,13 @@ STEPS, SIGMA, PRIOR = 100, 8.0, 0.01
 
 @functools.cache
 def _best_guess() -> dict[str, float]:
-    """The best guess of a secret: tight from both sides, by KL, and by the best Renyi order."""
+    """The best guess of a secret: tight from both sides, and by KL."""
     kl = STEPS * float(
         group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.01] * 75, [0, 75]), SIGMA)[0]
     )
     low, high = tight_posterior(GROUP, SIGMA, STEPS, PRIOR)
-    renyi = theorems.renyi_posterior(GROUP, SIGMA, STEPS, PRIOR)
-    return {
-        "low": low,
-        "tight": high,
-        "kl": float(secret_guesses.posterior_from_divergence(kl, PRIOR)),
-        "renyi": renyi,
-    }
+    by_kl = float(secret_guesses.posterior_from_divergence(kl, PRIOR))
+    return {"low": low, "tight": high, "kl": by_kl}
 
 
 def linear_divergence() -> Number:
@@ -286,10 +326,35 @@ def kl_is_loose() -> Number:
     return b["kl"] - b["tight"], f"tight {b['tight']:.3f}, KL {b['kl']:.3f}"
 
 
-def kl_beats_renyi() -> Number:
-    """How much smaller a posterior KL gives than Renyi divergences, at a prior of 1 %."""
-    b = _best_guess()
-    return b["renyi"] - b["kl"], ", ".join(f"{k} {b[k]:.3f}" for k in ("kl", "renyi", "tight"))
+ORDERS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0)
+"""Renyi orders at which Lemma 3.2 is compared with the bound that it improves on."""
+
+
+@functools.cache
+def _renyi_bounds() -> tuple[list[float], list[float]]:
+    """At each order the posterior by Lemma 3.2 with that order's divergence, and the bound of
+    Balle, Cherubin and Hayes: r <= (p e^D)^((a - 1) / a)."""
+    pair = GaussianMixturePair(tuple(GROUP.tolist()), SIGMA, "forward")
+    each = STEPS * renyi.renyi_divergences(pair, ORDERS)
+    ours = [theorems.by_renyi([d], [a], PRIOR) for d, a in zip(each, ORDERS, strict=True)]
+    theirs = [math.exp(min(0.0, (math.log(PRIOR) + d) * (a - 1) / a))
+              for d, a in zip(each, ORDERS, strict=True)]  # fmt: skip
+    return ours, theirs
+
+
+def renyi_beats_earlier() -> Number:
+    """By how much, at the worst order, the lemma's bound is below that of the work it improves on:
+    drop the term of a wrong guess, and the lemma becomes that bound."""
+    ours, theirs = _renyi_bounds()
+    least = min(b - a for a, b in zip(ours, theirs, strict=True))
+    return least, f"Lemma 3.2 {min(ours):.4f}, [2] {min(theirs):.4f}; at no order above it"
+
+
+def kl_beats_earlier() -> Number:
+    """By how much the bound by KL is below that of the work which the lemma improves on."""
+    kl = _best_guess()["kl"]
+    lemma, earlier = (min(bounds) for bounds in _renyi_bounds())
+    return earlier - kl, f"KL {kl:.3f}, [2] {earlier:.3f}, Lemma 3.2 with Rényi {lemma:.3f}"
 
 
 def blow_up() -> Number:

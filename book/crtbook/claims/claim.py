@@ -11,6 +11,8 @@ and asks for the verdict, so that a rule which answers another sentence, or the 
 """
 
 import functools
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -26,12 +28,23 @@ PAPERS = {
     "hush": "Hush! (2025)",
     "ours": "a hypothesis of our own",
 }
+DECISIVE = ("measure", "left", "right", "metric", "other", "at", "right_at", "reduce", "side",
+            "line", "attack", "call", "given", "own", "only", "seeds", "epochs")  # fmt: skip
+"""The fields of a claim that decide its verdict: a change of one gives its rule a new date."""
 World = float | list[float] | dict[str, float | list[float]]
 """What an arm measures: a number; a list, one an epoch or an item; or either by metric."""
 
 
 class Claim(BaseModel):
     """A sentence, and how it is decided.
+
+    ``quote`` is the paper's, word for word: an ellipsis stands where words are left out, and what
+    stands in brackets is ours. ``asks`` says in our words what is judged, where the sentence alone
+    does not; a cell of a table, and a hypothesis of our own, have no quote. A "remark" answers a
+    sentence that no data could meet, and what agrees "by construction" is a test of our code:
+    neither is counted. ``often``: the sentence says often, can, some or certain, so that a row that
+    differs beside one that agrees is right in part. ``holds`` says what is right of a sentence that
+    a calculation refutes as it stands. ``epochs``: so many has the paper, and fewer refute nothing.
 
     ``left`` and ``right`` are arms of ``terms.yml``; ``metric`` is that of both, ``other`` that of
     ``right`` where it is another one, and each of several metrics makes a row. ``cells`` are the
@@ -46,7 +59,12 @@ class Claim(BaseModel):
     paper: Literal["crt", "crt_acl", "report", "hush", "ours"]
     where: str
     chapter: str
-    words: str
+    quote: str = ""
+    asks: str = ""
+    kind: Literal["claim", "remark", "by construction"] = "claim"
+    often: bool = False
+    holds: str = ""
+    epochs: int = 0
     number: str = ""
     measure: Literal[
         "ratio", "log_ratio", "difference", "value", "leaks", "calm", "rate", "zero", "some",
@@ -60,7 +78,8 @@ class Claim(BaseModel):
     at: str | int = "last"
     right_at: str | int = "last"
     reduce: str = "mean"
-    side: Literal["above", "below", "close", "none", "most", "least", "rounds"] = "above"
+    side: Literal["above", "below", "same or below", "close", "none", "most", "least",
+                  "rounds"] = "above"  # fmt: skip
     line: float | str = 0.0
     attack: Literal["exposure", "accuracy", "group"] = "exposure"
     call: str = ""
@@ -73,6 +92,18 @@ class Claim(BaseModel):
     why: str = ""
     if_true: Mapping[str, World]
     if_false: Mapping[str, World]
+
+    @property
+    def words(self) -> str:
+        """The sentence as it is shown: the quote in quotation marks, and what is judged."""
+        return " ".join(filter(None, (f"“{self.quote}”" if self.quote else "", self.asks)))
+
+    @property
+    def rule(self) -> str:
+        """A hash of the fields that decide, by which ``rules.yml`` knows since when they stand."""
+        fields = self.model_dump(mode="json", include={*DECISIVE})
+        text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -22,14 +22,25 @@ import crtbook
 from crtbook import tables, utility
 from crtbook.claims import calculations, measures, statistics
 from crtbook.claims.claim import PAPERS, Claim, entries, read, terms
-from crtbook.claims.statistics import OPEN, UNDECIDABLE, VERDICTS, Evidence
+from crtbook.claims.statistics import (
+    AGREES,
+    CONSTRUCTION,
+    DIFFERS,
+    OPEN,
+    PART,
+    REMARK,
+    UNDECIDABLE,
+    VERDICTS,
+    Evidence,
+)
 from crtlib.text import corpora
 
 FOLDER = crtbook.FOLDER / "claims"
 RECORDED = "ledger.parquet"
 """What :func:`computed` made of the tables that ship; ``book/computed.py`` writes it."""
 COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
-           "model", "edition", "source", "rule", "why", "run", "made", "chapter", "id"]  # fmt: skip
+           "model", "edition", "source", "rule", "since", "why", "run", "made", "chapter",
+           "id"]  # fmt: skip
 
 
 def judged(claims: Iterable[Claim], given: measures.Sources) -> DataFrame:
@@ -41,10 +52,20 @@ def judged(claims: Iterable[Claim], given: measures.Sources) -> DataFrame:
         rows = rows or [(Evidence(why=f"no recorded run has {_missing(claim)}"), {})]
         corrected = statistics.in_family([e for e, _ in rows], seeds=claim.seeds)
         each = [_row(claim, e, at) for e, (_, at) in zip(corrected, rows, strict=True)]
+        if claim.often and AGREES in {row["verdict"] for row in each}:
+            each = [_often(row) for row in each]
         if len(each) > 1:
             each = [row | {"id": f"{claim.id}.{k}"} for k, row in enumerate(each)]
         out += each
     return DataFrame(out)[COLUMNS]
+
+
+def _often(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a sentence about "often", "can" or "some", which agrees elsewhere."""
+    if row["verdict"] != DIFFERS:
+        return row
+    why = "the sentence is of some, and agrees elsewhere"
+    return row | {"verdict": PART, "why": "; ".join(filter(None, (row["why"], why)))}
 
 
 def _missing(claim: Claim) -> str:
@@ -56,6 +77,14 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
     facts = {name: getattr(claim, name) for name in ("id", "paper", "where", "words", "number")}
     told = statistics.verdict(e, seeds=claim.seeds)
     why, source = [e.why] if e.why else [], at.get("source", "")
+    if told == DIFFERS and claim.holds:
+        told, why = PART, [*why, claim.holds]
+    if claim.kind == "remark":
+        told = REMARK
+    elif claim.kind == "by construction" and told == AGREES:
+        told = CONSTRUCTION
+    if told == PART and claim.side == "same or below":
+        why += ["worse, but by less than the margin"]
     run = _run(claim, source)
     if told == OPEN and "needs" in run:
         told, why = UNDECIDABLE, [*why, f"needs {run['needs']}"]
@@ -63,10 +92,11 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
         if 0 < e.seeds < claim.seeds:
             n = {1: "one seed", 2: "two seeds"}[e.seeds]
             why.insert(0, f"{n}, {claim.seeds} are needed")
-        elif e.seeds:
-            more = f"more than {statistics.MOST}" if told == UNDECIDABLE else f"about {e.needed:g}"
+        elif e.needed:
             why += [f"p = {min(e.p_true, e.p_false):.2g} in its family"] if not e.why else []
-            why += [f"{more} seeds would be needed"] if e.needed else []
+            why += [_more_seeds(e, never=told == UNDECIDABLE)]
+        elif e.seeds and not why:
+            why = [f"p = {min(e.p_true, e.p_false):.2g} in its family"]
         why += [claim.why] if claim.why and not at else []
     metric = f": {at['metric']}" if at.get("metric") else ""
     return facts | {
@@ -74,6 +104,7 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
         **{name: getattr(e, name) for name in ("ours", "value", "low", "high")},
         **{name: at.get(name, "") for name in ("made", "corpus", "model", "edition")},
         "rule": e.rule or "some recorded run must give the number",
+        "since": entries("rules")["claims"].get(claim.id, {}).get("since", ""),
         "why": "; ".join(why),
         "run": _priced(run) if told == OPEN else "",
         "chapter": claim.chapter,
@@ -81,11 +112,29 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def _more_seeds(e: Evidence, *, never: bool) -> str:
+    """How many seeds an open row would take: at the mean that was seen, and at the farther end of
+    its interval."""
+    most = statistics.MOST
+    if never:
+        return f"more than {most} seeds would be needed, wherever in its interval the mean lies"
+    kind = "new seeds, looked at once," if "by the first" in e.rule else "seeds"
+    if e.needed > most:
+        return f"{e.least:g} {kind} or more would be needed"
+    return f"about {e.needed:g} {kind} would be needed"
+
+
 def _run(claim: Claim, source: str) -> Mapping[str, Any]:
     """The run that would decide an open row; or what it ``needs``, where that is not here."""
-    name = claim.run or terms()["by_table"].get(source) or terms()["by_table"][claim.tables[0]]
+    by_table = terms()["by_table_picked" if claim.at == "picked" else "by_table"]
+    name = claim.run or by_table.get(source) or by_table[claim.tables[0]]
     run: Mapping[str, Any] = terms()["runs"][name]
     return run
+
+
+def priced(name: str) -> str:
+    """A run of ``terms.yml``, with its hours."""
+    return _priced(terms()["runs"][name])
 
 
 def _priced(run: Mapping[str, Any]) -> str:
@@ -107,6 +156,23 @@ def planned() -> DataFrame:
 def computed() -> DataFrame:
     """The ledger of what is recorded, made anew in some ten seconds."""
     return judged(read(), measures.sources())
+
+
+def rules(today: str) -> dict[str, Any]:
+    """What ``rules.yml`` keeps: of each claim and of each margin what decides, and the date since
+    when it does; ``today`` where it is another than is kept."""
+    kept, out = entries("rules"), {}
+    now: dict[str, dict[str, Any]] = {
+        "claims": {c.id: c.rule for c in read()},
+        "margins": statistics.margins(),
+    }
+    for kind, each in now.items():
+        old = kept[kind]
+        out[kind] = {
+            name: old[name] if name in old and old[name]["of"] == of else {"of": of, "since": today}
+            for name, of in each.items()
+        }
+    return out
 
 
 def digest() -> str:

@@ -18,10 +18,17 @@ from pandas import DataFrame
 
 from crtbook import secrets, tables
 from crtbook.claims import calculations, statistics
-from crtbook.claims.claim import Claim, terms
+from crtbook.claims.claim import Claim, read, terms
 from crtbook.claims.statistics import Evidence
 
 Sources = Mapping[str, DataFrame]
+OF_ALL = ("mia_accuracy", "mia_address_accuracy")
+"""Accuracies over all secrets, of which those that the policy found cannot be told apart."""
+COLUMNS = ("run", "table", "seed", "epoch", "epochs", "item", "metric", "value", "corpus", "model",
+           "gamma", "method", "dialogues", "hidden", "vocab_size", "probes")  # fmt: skip
+"""What every table is asked for."""
+VALIDATION = "valid_ppl_words"
+"""What the recorded searches choose by, and what picks an epoch."""
 
 
 @functools.cache
@@ -29,9 +36,19 @@ def sources() -> Sources:
     """The recorded tables, a name an edition; what was not recorded is left out."""
     found = {}
     for name, parts in terms()["recorded"].items():
-        if read := {p: _prepared(p, t) for p in parts if (t := tables.edition(p)) is not None}:
-            found[name] = pd.concat([t.assign(table=p) for p, t in read.items()], ignore_index=True)
+        if here := {p: _prepared(p, t) for p in parts if (t := tables.edition(p)) is not None}:
+            whole = pd.concat([t.assign(table=p) for p, t in here.items()], ignore_index=True)
+            found[name] = whole[[c for c in whole if c in _asked()]]
     return found
+
+
+@functools.cache
+def _asked() -> set[str]:
+    """The columns that claims and their arms ask for: filtering the others too takes minutes."""
+    names = {*COLUMNS}.union(*terms()["arms"].values())
+    for claim in read():
+        names.update(claim.cells, claim.only, claim.own, [claim.reduce.partition(" ")[2]])
+    return names
 
 
 def _prepared(name: str, table: DataFrame) -> DataFrame:
@@ -99,10 +116,10 @@ def values(
     table: DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
 ) -> pd.Series:
     """One number a seed of an arm, which must have all its miss rates: of a metric at the "last" or
-    "first" snapshot or a given epoch;
-    of several items their "mean", or the "max" of each run; the share ("under 3") or the number
-    ("count 3") below a threshold; "sum" a count as it is; "rank NAME" the rank correlation with a
-    column or with another metric, over the rows of a seed."""
+    "first" snapshot, at the one that validation "picked" (the least perplexity over words), or a
+    given epoch; of several items their "mean", or the "max" of each run; the share ("under 3") or
+    the number ("count 3") below a threshold; "sum" a count as it is; "rank NAME" the rank
+    correlation with a column or with another metric, over the rows of a seed."""
     rows = select(table, terms()["arms"][arm])
     mine = rows[rows.metric == metric]
     kind, _, option = reduce.partition(" ")
@@ -120,6 +137,9 @@ def values(
         return pd.Series(each, dtype=float)
     runs = rows.groupby("run").epoch
     epoch = {"last": mine.groupby("run").epoch.max(), "first": runs.min()}.get(str(at))
+    if at == "picked":
+        curve = rows[rows.metric == VALIDATION].reset_index(drop=True)
+        epoch = curve.loc[curve.groupby("run").value.idxmin()].set_index("run").epoch
     mine = mine[mine.epoch == (at if epoch is None else mine.run.map(epoch))]
     if "gamma" in mine:  # a mean over some miss rates is no mean over all
         points = mine.groupby("seed").gamma.nunique()
@@ -151,22 +171,68 @@ def _arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
     return [select(cell, terms()["arms"][a]) for a in (claim.left, claim.right) if a]
 
 
+def unsettled(rows: DataFrame) -> str:
+    """Why the curve of an arm, its mean over seeds, does not yet say what its training can reach;
+    empty where its last third lowers the best perplexity by at most ``SETTLED``, and it does not
+    rise from its first epoch on."""
+    curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
+    before = curve.iloc[: len(curve) - max(1, len(curve) // 3)]
+    if before.empty:
+        return "has one epoch"
+    falls, rises = before.min() / curve.min() - 1, curve.iloc[-1] / curve.min() - 1
+    if falls > statistics.SETTLED:
+        return f"still falls by {falls:.0%} in the last third of {len(curve)} epochs"
+    if curve.idxmin() == curve.index[0] and rises > statistics.SETTLED:
+        return f"rises by {rises:.0%} from its first epoch on"
+    return ""
+
+
+def _of_settled_arms(claim: Claim, metric: str, arms: list[DataFrame], told: Evidence) -> Evidence:
+    """Evidence of two perplexities or accuracies, without what a longer training of an arm could
+    change: one that has not settled is at best too bad. That a ratio is worse than 1 stays: it is
+    no refutation."""
+    late = {arm: why for arm, rows in zip(("left", "right"), arms, strict=True)
+            if (why := unsettled(rows))}  # fmt: skip
+    falls, rises = ("right", "left") if "acc" in metric else ("left", "right")
+    above, below = {"p_true"}, {"p_false"}
+    if claim.side != "above":
+        above, below = below, above
+    void = above if falls in late else set()
+    void = void | below if rises in late else void
+    names = {"left": claim.left, "right": claim.right}
+    whys = [f"{names[arm].replace('_', ' ')} {why}" for arm, why in late.items()]
+    changed: dict[str, Any] = dict.fromkeys(void, 1.0)
+    out = replace(told, why="; ".join(filter(None, [told.why, *whys])), **changed)
+    decided = any(getattr(told, p) <= statistics.ALPHA for p in void)
+    return replace(out, effect=np.nan, farthest=np.nan) if decided else out
+
+
 # --- evidence -------------------------------------------------------------------------------------
+def _first(claim: Claim, cell: DataFrame) -> int:
+    """How many seeds the table of a cell had when its rows were looked at for the first time."""
+    looks = terms()["first_look"]
+    return min((looks[t] for t in cell.get("table", pd.Series()).unique()), default=statistics.MOST)
+
+
 def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     x = values(cell, claim.left, metric, claim.at, claim.reduce)
-    unit, line, arms = "", float(claim.line), _arms(claim, cell)
+    unit, line, arms, first = "", float(claim.line), _arms(claim, cell), _first(claim, cell)
     if claim.measure in ("zero", "some"):
-        return statistics.event(x.tolist(), zero=claim.measure == "zero") if len(x) else None
+        zero = claim.measure == "zero"
+        return statistics.event(x.tolist(), zero=zero, first=first) if len(x) else None
     if claim.measure == "rate":
         of = values(cell, claim.left, claim.other, claim.at)
-        both = pd.concat([x * of if claim.reduce == "mean" else x, of], axis=1).dropna()
-        hits, n = (round(float(c)) for c in both.sum())
-        return statistics.rate(hits, n, side=claim.side, line=line, seeds=len(both)) if n else None
+        counted = x * of if claim.reduce == "mean" else x
+        both = pd.concat([counted, of], axis=1).dropna().round().astype(int)
+        hits, n = both.to_numpy().T.tolist()
+        return statistics.rate(hits, n, side=claim.side, line=line, first=first) if sum(n) else None
     if claim.right:
         right = values(cell, claim.right, claim.other or metric, claim.right_at, claim.reduce)
         if claim.measure == "ratio":
             x, unit = x / right, "times"
-            unit += {"test_ppl": ", all tokens", "test_ppl_words": ", over words"}.get(metric, "")
+            unit += {"ppl": ", all tokens", "ppl_words": ", over words"}.get(
+                metric.partition("_")[2], ""
+            )
         elif claim.measure == "log_ratio":
             half = 0.5 if metric.startswith("unique") else 0.0
             x, unit = ((x + half) / (right + half)).apply(np.log), "log ratio"
@@ -183,17 +249,19 @@ def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     x, runs = x.dropna(), len(seeds[0] & seeds[-1])
     if x.empty:
         return None
-    told = statistics.mean(x.tolist(), side=claim.side, line=line, unit=unit)
+    told = statistics.mean(x.tolist(), side=claim.side, line=line, unit=unit, first=first)
     few = f"{len(x)} of {runs} runs give a number"
-    return replace(told, share=len(x) / runs, why=few if len(x) < runs else "")
+    told = replace(told, share=len(x) / runs, why=few if len(x) < runs else "")
+    return _of_settled_arms(claim, metric, arms, told) if claim.at == "picked" else told
 
 
 def _attacked(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     rows = points(cell, claim.left, claim.attack, metric)
     if rows.empty:
         return None
+    first, missed = _first(claim, cell), metric not in OF_ALL
     if claim.measure == "leaks":
-        return statistics.leaks(claim.attack, rows, seeds=claim.seeds)
+        return statistics.leaks(claim.attack, rows, seeds=claim.seeds, first=first, missed=missed)
     base = [p for _, p in points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
     found = [statistics.leak(claim.attack, p.value, p.spread) for p in base]
     works = len(base) * min(found, default=1.0) <= statistics.ALPHA
@@ -208,6 +276,8 @@ def _attacked(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
         figure=figure,
         seeds=claim.seeds,
         power=max(signals, default=np.nan),
+        first=first,
+        missed=missed,
     )
 
 
@@ -243,26 +313,39 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
                 if (evidence := how(claim, cell, metric)) is not None:
                     if any(c not in cell or set(cell[c]) != {v} for c, v in claim.own.items()):
                         evidence = replace(evidence, comparable=False, why=claim.why)
-                    yield evidence, _where(claim, cell, name, metric)
+                    where = _where(claim, cell, name, metric, evidence.pairs)
+                    yield _as_long(claim, cell, evidence), where
 
 
-def _where(claim: Claim, cell: DataFrame, name: str, metric: str) -> dict[str, str]:
+def _as_long(claim: Claim, cell: DataFrame, told: Evidence) -> Evidence:
+    """Evidence that refutes only where the runs are as long as the paper's: what leaks grows with
+    the epochs."""
+    longest = min(rows.epochs.min() for rows in _arms(claim, cell)) if claim.epochs else 0
+    if longest >= claim.epochs or told.p_false > statistics.ALPHA:
+        return told
+    short = f"{longest:.0f} of the paper's {claim.epochs} epochs refute nothing"
+    why = "; ".join(filter(None, (told.why, short)))
+    return replace(told, p_false=1.0, why=why, effect=np.nan, farthest=np.nan)
+
+
+def _where(claim: Claim, cell: DataFrame, name: str, metric: str, pairs: int) -> dict[str, str]:
     runs = pd.concat(_arms(claim, cell)).drop_duplicates("run")
     return {
         "source": name,
         "metric": metric,
-        "edition": size(runs),
+        "edition": size(runs, pairs),
         "made": "\n".join(terms()["made"][t] for t in runs.get("table", pd.Series()).unique()),
         "corpus": ", ".join(sorted(set(runs.corpus))),
         "model": ", ".join(sorted(set(runs.model.dropna()))),
     }
 
 
-def size(runs: DataFrame) -> str:
-    """How large runs are, in words: dialogues, width, epochs and seeds."""
+def size(runs: DataFrame, pairs: int) -> str:
+    """How large runs are, in words: dialogues, width, epochs, probes, and the seeds (or ``pairs``
+    of runs) that a number rests on."""
     words = []
-    for column, name in (("dialogues", "dialogues"), ("hidden", "wide"), ("epochs", "epochs")):
+    columns = {"dialogues": "dialogues", "hidden": "wide", "epochs": "epochs", "probes": "probes"}
+    for column, name in columns.items():
         some = sorted({int(v) for v in runs[column].dropna()}) if column in runs else []
         words += [f"{', '.join(map(str, some))} {name}"] if some else []
-    n = runs.seed.nunique()
-    return ", ".join([*words, f"{n} seed{'s'[: n > 1]}"])
+    return ", ".join([*words, f"{pairs} seed{'s'[: pairs != 1]}"])

@@ -2,7 +2,7 @@
 
 >>> row = {"verdict": "differs", "paper": "crt", "where": "5.4", "words": "a <MASK>", "number": "1",
 ...        "ours": "2", "corpus": "", "model": "", "edition": "exact", "rule": "", "why": "",
-...        "run": "", "chapter": "canary", "source": "", "id": "x"}
+...        "run": "", "chapter": "canary", "source": "", "since": "", "id": "x"}
 >>> "a &lt;MASK&gt;" in html(pd.DataFrame([row])), "<MASK>" in html(pd.DataFrame([row]))
 (True, False)
 """
@@ -17,6 +17,14 @@ def html(table: pd.DataFrame) -> str:
     from crtbook.figures.theme import page  # heavy, and no terminal needs it
 
     return page("ledger.html.j2", rows=table.to_dict("records"), papers=PAPERS)
+
+
+def first_screen(table: pd.DataFrame) -> str:
+    """A box a paper: its sentence, all cells that show it, and what would change it."""
+    from crtbook.claims import headlines  # heavy, and no terminal needs it
+    from crtbook.figures.theme import page
+
+    return page("headlines.html.j2", boxes=headlines.boxes(table), papers=PAPERS)
 
 
 def whole(table: pd.DataFrame) -> str:

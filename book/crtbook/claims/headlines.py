@@ -1,0 +1,149 @@
+"""One box a paper: the sentence that most rests on, all cells of it, and what would change it.
+
+>>> predicted([0.5, 0.1, 0.1, 0.3, 0.9])[0]
+0.38
+>>> predicted([0.5, 0.1]) is None  # two cells say nothing of a third
+True
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pandas import DataFrame
+from scipy import special
+
+from crtbook.claims import ledger, measures
+from crtbook.claims.claim import Claim, entries, read
+from crtbook.claims.statistics import AGREES
+from crtbook.figures.theme import corpus_name, model_name  # heavy; only a page calls this
+
+FEWEST = 3
+"""So many cells say something of another."""
+
+
+def predicted(values: Sequence[float]) -> tuple[float, float, float] | None:
+    """What a new corpus or model may show, in 95 of 100 cases: Student's t over the cells, whose
+    own errors are small beside what lies between them. None of fewer than ``FEWEST``."""
+    if len(values) < FEWEST:
+        return None
+    n, mean = len(values), float(np.mean(values))
+    wide = float(np.std(values, ddof=1)) * math.sqrt(1 + 1 / n)
+    off = float(special.stdtrit(n - 1, 0.975)) * wide
+    return mean, mean - off, mean + off
+
+
+def cells(headline: Mapping[str, Any], table: DataFrame) -> DataFrame:
+    """The rows of the ledger that show a headline, the largest first; ``size`` is dialogues."""
+    claim = table.id.str.replace(r"\.\d+$", "", regex=True)
+    source = claim.map(headline["claims"])
+    rows = table[claim.isin(headline["claims"]) & table.value.notna()]
+    rows = rows[rows.source.str.partition(": ")[2] == source[rows.index]]
+    size = rows.edition.str.extract(r"^(\d+) dialogues")[0].astype(int)
+    return rows.assign(size=size).sort_values("size", ascending=False, kind="stable")
+
+
+def robust(headline: Mapping[str, Any], given: measures.Sources) -> list[tuple[str, str]]:
+    """The verdict of the largest cell as it is judged, and by each of the other analyses."""
+    by_id = {claim.id: claim for claim in read()}
+    (name, metric), *_ = headline["claims"].items()
+    asked: dict[str, dict[str, Any]] = {"as it is judged": {}, **headline["analyses"]}
+    out = []
+    for words, change in asked.items():
+        claim: Claim = by_id[name].model_copy(update={"metric": metric} | change)
+        told = ledger.judged([claim], {t: given[t] for t in claim.tables if t in given})
+        size = told.edition.str.extract(r"^(\d+) dialogues")[0].astype(float)
+        out.append((words, str(told.verdict.iloc[int(size.argmax())])))
+    return out
+
+
+def box(headline: Mapping[str, Any], table: DataFrame, judged: Sequence[Any]) -> dict[str, Any]:
+    """All that the box of a headline says, for its template: places from 0 to 100 along one axis.
+    ``judged``: what :func:`robust` gave."""
+    rows, log = cells(headline, table), bool(headline.get("log") or headline.get("ratio"))
+    ratio = bool(headline.get("ratio"))
+    scale = np.log if ratio else np.asarray
+    values = scale(rows.value.to_numpy(float))
+    next_ = predicted(values.tolist())
+    number = headline["paper_number"]
+    claim = next(c for c in read() if c.id in headline["claims"])
+    line = float(claim.line)
+    band = (math.log(1 / line), math.log(line)) if ratio else (line, line)
+    ends = [*values, *band, *(next_ or ()), *([float(number)] if number else ())]
+    ends += [float(e) for e in scale(rows[["low", "high"]].dropna().to_numpy(float)).ravel()]
+    low, high = min(ends), max(ends)
+    low, high = low - 0.04 * (high - low), high + 0.04 * (high - low)
+
+    def place(x: float) -> float:
+        return round(float(100 * (x - low) / (high - low)), 1)
+
+    def words(x: float) -> str:
+        return f"{math.exp(x):.3g}" if log else f"{x:.3g}"
+
+    def row(name: str, value: float, ends: Sequence[float], kind: str) -> dict[str, Any]:
+        told = f" [{words(ends[0])}, {words(ends[1])}]" if len(ends) else ""
+        places = [place(e) for e in ends]
+        return {"name": name, "at": place(value), "ends": places, "kind": kind,
+                "told": words(value) + told}  # fmt: skip
+
+    lines = [row("the paper", float(number), (), "paper")] if number else []
+    for cell, value in zip(rows.to_dict("records"), values, strict=True):
+        where = f"{corpus_name(cell['corpus'])}, {model_name(cell['model'])}"
+        bounds = np.array([cell["low"], cell["high"]], dtype=float)
+        interval = () if np.isnan(bounds).any() else tuple(scale(bounds))
+        name = f"{where}, {cell['size']:,} dialogues"
+        lines.append(row(name, float(value), interval, cell["verdict"]))
+    if next_:
+        lines.append(
+            row("a corpus or model like these, in 95 of 100 cases", next_[0], next_[1:], "next")
+        )
+    same = [word for _, word in judged].count(judged[0][1])
+    return {
+        "paper": headline["paper"],
+        "quote": headline["quote"],
+        "axis": headline["axis"],
+        "rows": lines,
+        "band": [place(b) for b in band],
+        "line": f"{1 / line:.3g} to {line:g}" if ratio else words(line),
+        "since": entries("rules")["claims"][claim.id]["since"],
+        "few": "" if next_ else "Too few cells to say what another one may show.",
+        "words": _three_words(headline, table, rows),
+        "robust": f"{judged[0][1]} in {same} of {len(judged)} analyses",
+        "analyses": [f"{name}: {verdict}" for name, verdict in judged],
+        "change": sorted({run for run in rows.run if run}) or [ledger.priced(headline["run"])],
+        "first": str(rows.id.iloc[0]),
+    }
+
+
+def _three_words(headline: Mapping[str, Any], table: DataFrame, rows: DataFrame) -> dict[str, str]:
+    """What is proved, what is seen again on the paper's own corpus, and what on others; and the
+    size of the largest runs."""
+    proofs = table[table.id.isin(headline["proved"])].verdict
+    own = rows.corpus.isin(headline["ours"])
+    figure = next(f for f in entries("figures") if f["id"] == headline["figure"])
+    shares = ledger.largest(figure, ledger.shown(figure))[0]
+    size = ", ".join(f"{100 * share:.2g} % of its {name}".replace("1e+02", "100")
+                     for name, share in shares.items())  # fmt: skip
+    return {
+        "proved": f"{(proofs == AGREES).sum()} of {len(proofs)} that a calculation decides",
+        "reproduced": _counted(rows[own]) or "its corpus is not here",
+        "replicated": _counted(rows[~own]) or "on no other corpus",
+        "size": size.replace("hidden", "width"),
+    }
+
+
+def _counted(rows: DataFrame) -> str:
+    """The verdicts of some cells, in words."""
+    return ", ".join(f"{n} {verdict}" for verdict, n in rows.verdict.value_counts().items())
+
+
+def analysed(given: measures.Sources) -> dict[str, list[tuple[str, str]]]:
+    """What :func:`robust` gives of each paper."""
+    return {headline["paper"]: robust(headline, given) for headline in entries("headlines")}
+
+
+def boxes(table: DataFrame) -> list[dict[str, Any]]:
+    """The boxes of all papers, of the ledger ``table``, which keeps what was analysed."""
+    judged = table.attrs.get("robust") or analysed(measures.sources())
+    return [box(headline, table, judged[headline["paper"]]) for headline in entries("headlines")]

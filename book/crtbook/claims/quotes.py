@@ -1,0 +1,112 @@
+r"""Whether each quote stands in its paper: ``python -m crtbook.claims.quotes FOLDER``.
+
+The papers are not in this repository. Who has their texts reads each quote against its own; what
+was found is kept in ``quotes.yml``: the hash of each text, and of each quote its own hash, the
+number of the word at which it begins, and how many words each ellipsis leaves out.
+
+>>> located("the ε is … small [γ]", "It is said: the $\\epsilon$ is not at all small.")
+(3, [3])
+>>> located("the ε is small", "the ε is not small") is None
+True
+"""
+
+import hashlib
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from crtbook.claims.claim import entries, read
+
+RECORDED = Path(__file__).parent / "quotes.yml"
+TEXTS = {
+    "crt": "crt_naacl2022.txt",
+    "crt_acl": "crt_acl_submission_wikitext2.txt",
+    "report": "training_data_leakage_report.txt",
+    "hush": "hush_secret_protection.txt",
+}
+"""The file of each paper's text."""
+SYMBOLS = {r"\epsilon": "ε", r"\gamma": "γ", r"\delta": "δ", r"\pi": "π", r"\infty": "∞",
+           r"\log": "log", r"\tilde": "", r"\text": "",
+           r"\begin{cases}": "", r"\end{cases}": ""}  # fmt: skip
+FARTHEST = 40
+"""So many words may an ellipsis leave out."""
+
+
+def words(text: str) -> list[str]:
+    """The words, numbers and symbols of a text, in lower case, without footnotes; LaTeX as read."""
+    for command, symbol in SYMBOLS.items():
+        text = text.replace(command, symbol)
+    text = re.sub("<sup>.*?</sup>|[⁰¹²³⁴-⁹]", "", text)  # footnotes
+    plain = unicodedata.normalize("NFKC", text).lower()
+    return re.findall(r"[^\W_]+|[%∞]", plain.replace("_", ""))
+
+
+def located(quote: str, text: str) -> tuple[int, list[int]] | None:
+    """The number of the word of ``text`` at which a quote begins, and how many words each ellipsis
+    or bracket leaves out; None where it does not stand there."""
+    parts = [p for p in (words(p) for p in re.split(r"…|\[[^\]]*\]", quote)) if p]
+    return _from(parts, words(text), 0, None)
+
+
+def _from(
+    parts: Sequence[list[str]], text: list[str], start: int, farthest: int | None
+) -> tuple[int, list[int]] | None:
+    """Where the first part begins at or after ``start``, such that the others follow."""
+    if not parts:
+        return start, []
+    first, *others = parts
+    last = len(text) - len(first) if farthest is None else start + farthest
+    for at in range(start, min(last, len(text) - len(first)) + 1):
+        if text[at : at + len(first)] == first:
+            found = _from(others, text, at + len(first), FARTHEST)
+            if found is not None:
+                return at, [found[0] - at - len(first), *found[1]] if others else []
+    return None
+
+
+def quoted() -> Iterator[tuple[str, str, str]]:
+    """Every quote of a claim or of a headline: its name, its paper, its words."""
+    for claim in read():
+        if claim.quote:
+            yield claim.id, claim.paper, claim.quote
+    for headline in entries("headlines"):
+        yield f"headline of {headline['paper']}", headline["paper"], headline["quote"]
+
+
+def mark(paper: str, quote: str) -> str:
+    """The hash of a quote, by which ``quotes.yml`` knows it."""
+    return hashlib.sha256(f"{paper} {quote}".encode()).hexdigest()[:12]
+
+
+def compared(folder: Path) -> dict[str, Any]:
+    """What ``quotes.yml`` keeps, made of the texts in ``folder``. Raises ``ValueError`` that names
+    each quote that does not stand there."""
+    texts = {paper: (folder / name).read_text("utf-8") for paper, name in TEXTS.items()}
+    found = {name: located(quote, texts[paper]) for name, paper, quote in quoted()}
+    if missing := [name for name, at in found.items() if at is None]:
+        raise ValueError(f"quotes that do not stand in their paper: {', '.join(missing)}")
+    marks = {name: mark(paper, quote) for name, paper, quote in quoted()}
+    return {
+        "texts": {p: hashlib.sha256(text.encode()).hexdigest() for p, text in texts.items()},
+        "quotes": {
+            name: {"of": marks[name], "word": at[0], "left out": at[1]}
+            for name, at in found.items()
+            if at is not None
+        },
+    }
+
+
+def left_out(name: str) -> list[int]:
+    """How many words each ellipsis of a quote leaves out, as they were counted in the paper."""
+    counted: list[int] = entries("quotes")["quotes"][name]["left out"]
+    return counted
+
+
+if __name__ == "__main__":
+    made = compared(Path(sys.argv[1]))
+    RECORDED.write_text(yaml.safe_dump(made, default_flow_style=None, sort_keys=False), "utf-8")
