@@ -57,6 +57,7 @@ from crtlib.models.recurrent import Lstm
 from crtlib.models.specs import ModelSpec
 from crtlib.training import clipping
 from crtlib.training.noise import SECURE, add_noise
+from crtlib.version import __version__
 
 MODELS = {  # shape, tokens of an example, examples
     "lstm-10k": (ModelSpec("lstm", 10_000, embedding=200, hidden=200), 64, 64),
@@ -360,7 +361,7 @@ def resident(field: str) -> float:
 
 
 def machine(device: str) -> dict:
-    """Where this was measured, and with what."""
+    """Where this was measured, with what, and of which code."""
     threads = torch.get_num_threads()
     packages = ("torch", "transformers", "peft", "triton", "opacus", "numpy")
     versions = {}
@@ -377,7 +378,12 @@ def machine(device: str) -> dict:
         "system": platform.platform(terse=True),
         "date": datetime.date.today().isoformat(),
     }
-    return {"machine": where, "versions": versions | {"python": platform.python_version()}}
+    return {
+        "version": __version__,
+        "commit": tables.commit(),
+        "machine": where,
+        "versions": versions | {"python": platform.python_version()},
+    }
 
 
 def main() -> None:
