@@ -41,6 +41,7 @@ from crtlib.training.layer_rules import (
     LAYER_RULES,
     LayerRule,
     embedding_entries,
+    find_layer_rule,
     layer_class_name,
     norm_layer_epsilon,
 )
@@ -134,8 +135,8 @@ class GradientRecorder:
             for name, module, own in owners:
                 if isinstance(module, RecurrentLayer):
                     module.sink = self._recurrent_sink(module)
-                elif layer_class_name(module) in LAYER_RULES:
-                    before, after = self._hooks(name, module, own)
+                elif rule := find_layer_rule(module):
+                    before, after = self._hooks(name, module, own, rule)
                     handles.append(module.register_forward_pre_hook(before))
                     handles.append(
                         module.register_forward_hook(after, with_kwargs=True, always_call=True)
@@ -153,10 +154,8 @@ class GradientRecorder:
                     module.sink = None
 
     def _hooks(
-        self, name: str, module: nn.Module, own: list[nn.Parameter]
+        self, name: str, module: nn.Module, own: list[nn.Parameter], rule: LayerRule
     ) -> tuple[Callable[..., None], Callable[..., None]]:
-        rule = LAYER_RULES[layer_class_name(module)]
-
         def before(_module: nn.Module, _args: tuple[Any, ...]) -> None:
             for p in own:
                 p.requires_grad_(False)
@@ -185,6 +184,7 @@ class GradientRecorder:
     def _record(self, rule: LayerRule, module: nn.Module, x: Tensor, grad: Tensor) -> None:
         grad, own = grad.detach(), [*module.parameters(recurse=False)]
         small = not is_on_host(x) and x.numel() <= MAX_STACKED_INPUT_NUMBERS
+        small &= layer_class_name(module) in LAYER_RULES  # else it was proved for itself alone
         self.large |= not small
         if small and rule is not embedding_entries and all(self.uses[p] == 1 for p in own):
             kind = (

@@ -9,11 +9,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from crtlib.training.gradient_entries import (
     DenseGrad,
@@ -21,6 +24,7 @@ from crtlib.training.gradient_entries import (
     GradientEntry,
     accumulation_dtype,
     choose_matrix_entry,
+    gradient_buffer,
 )
 
 # The layers belong to other libraries, some without types: a rule reads what its kind has.
@@ -61,10 +65,13 @@ def embedding_entries(layer: Any, ids: Tensor, grad: Tensor) -> Iterator[Gradien
 
 
 def _layer_norm_entries(layer: Any, x: Tensor, grad: Tensor) -> Iterator[GradientEntry]:
-    if layer.bias is not None and layer.bias.requires_grad:
-        yield DenseGrad(layer.bias, _sum_over_positions(grad, layer.bias))
+    bias = getattr(layer, "bias", None)
+    if bias is not None and bias.requires_grad:
+        yield DenseGrad(bias, _sum_over_positions(grad, bias))
     if layer.weight is not None and layer.weight.requires_grad:
-        normal = F.layer_norm(x.to(accumulation_dtype(x)), layer.normalized_shape, eps=layer.eps)
+        shape = getattr(layer, "normalized_shape", layer.weight.shape)
+        epsilon = norm_layer_epsilon(layer) or 0.0
+        normal = F.layer_norm(x.to(accumulation_dtype(x)), shape, eps=epsilon)
         yield DenseGrad(layer.weight, _sum_over_positions(grad * normal, layer.weight))
 
 
@@ -108,6 +115,77 @@ LAYER_RULES: dict[str, LayerRule] = {
 def layer_class_name(layer: nn.Module) -> str:
     """The full name of its class."""
     return f"{type(layer).__module__}.{type(layer).__qualname__}"
+
+
+def find_layer_rule(layer: nn.Module) -> LayerRule | None:
+    """The rule of a layer: by the name of its class, or, of a layer of a model of ``transformers``,
+    one that gives what autograd gives (:func:`_is_rule_of`), once for each layer. None: there is
+    none, and a model is clipped one example after the other.
+
+    Guarantee:
+        A rule that is proved on a layer is right for that layer, on random numbers, with random
+        weights; a training tries the whole model besides
+        (:func:`crtlib.training.probe.refuse_mixing`). Test:
+        ``tests/training/test_architectures.py::test_a_layer_that_computes_otherwise_has_no_rule``.
+    """
+    name = layer_class_name(layer)
+    if name in LAYER_RULES:
+        return LAYER_RULES[name]
+    if not name.startswith(TRANSFORMERS_MODELS_PREFIX):
+        return None  # of which anybody may be the author
+    if layer not in _PROVED_RULES:
+        tried = (_linear_entries, embedding_entries, _rms_norm_entries, _layer_norm_entries)
+        _PROVED_RULES[layer] = next((rule for rule in tried if _is_rule_of(rule, layer)), None)
+    return _PROVED_RULES[layer]
+
+
+_PROVED_RULES: weakref.WeakKeyDictionary[nn.Module, LayerRule | None] = weakref.WeakKeyDictionary()
+
+
+def _is_rule_of(rule: LayerRule, layer: Any) -> bool:
+    """Whether a rule gives the gradients that autograd gives, of two texts of other lengths and
+    sizes, with weights that are no layer's own."""
+    own = dict(layer.named_parameters())
+    matrix = rule in (_linear_entries, embedding_entries)
+    if [*layer.children()] or not {"weight"} <= own.keys() <= {"weight", "bias"}:
+        return False
+    if own["weight"].ndim != (2 if matrix else 1):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    weight, kept = own["weight"], {name: p.grad for name, p in own.items()}
+    device = weight.device
+    moved = {
+        name: torch.randn(p.shape, generator=generator).to(weight).requires_grad_()
+        for name, p in own.items()
+    }
+    try:
+        with torch.autocast(device.type, enabled=False), torch.inference_mode(False):
+            for length, size in ((3, 1.0), (5, 30.0)):
+                if rule is embedding_entries:
+                    x = torch.randint(len(weight), (1, length), generator=generator).to(device)
+                else:
+                    wide = weight.shape[-1]
+                    x = size * torch.randn(1, length, wide, generator=generator).to(weight)
+                with torch.enable_grad():
+                    out = functional_call(layer, moved, (x,))
+                    grad = torch.randn(out.shape, generator=generator).to(out)
+                    wanted = torch.autograd.grad(out, [*moved.values()], grad)
+                for p in own.values():
+                    p.grad = torch.zeros_like(p)
+                with torch.no_grad():
+                    for entry in rule(layer, x, grad):
+                        entry.add(None)
+                for p, g in zip(own.values(), wanted, strict=True):
+                    if p.requires_grad and not torch.allclose(
+                        gradient_buffer(p), g, rtol=1e-4, atol=1e-4 * float(g.abs().max())
+                    ):
+                        return False
+    except Exception:  # it wants another input, or has not what the rule reads
+        return False
+    finally:
+        for name, p in own.items():
+            p.grad = kept[name]
+    return True
 
 
 def refuse_unfit_layers(model: nn.Module) -> None:

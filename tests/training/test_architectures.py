@@ -16,7 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from crtlib.models import generation, interface, pretrained, scoring
 from crtlib.models.construction import build_model
-from crtlib.training import clipping, devices, gradient_entries
+from crtlib.training import clipping, devices, gradient_entries, layer_rules
 from tests.training.test_clipping import SMALL, batch_of, clip_at, distance, grads_of, total_norm
 
 NO_IDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -235,3 +235,94 @@ def test_active_dropout_is_refused_by_name():
     model = transformers.AutoModelForCausalLM.from_config(config).train()
     with pytest.raises(ValueError, match=r"layer 'model\.layers\.0\.self_attn' drops out"):
         clipping.add_clipped_gradients(model, **batch, clip_norm=1.0)
+
+
+PROVED = {
+    "olmo2": {}, "olmo3": {"sliding_window": 4}, "smollm3": {},
+    "glm": {"head_dim": 4}, "glm4": {"head_dim": 4}, "gemma": {"head_dim": 8}, "nemotron": {},
+    "exaone4": {"sliding_window": 4}, "seed_oss": {"head_dim": 8}, "arcee": {},
+    "helium": {"head_dim": 4}, "cohere": {}, "granite": {}, "olmo": {},
+    "stablelm": {}, "starcoder2": {}, "ernie4_5": {},
+    "hunyuan_v1_dense": {"head_dim": 8},
+}  # fmt: skip
+"""Architectures some of whose layers have no rule by name, and what else they are made with."""
+
+
+def model_by_type(name):
+    """A tiny one, with no parameter at zero or one."""
+    more = {"layer_types": ["full_attention"] * 2} if name in ("olmo3", "exaone4") else {}
+    dropout = {"residual_dropout": 0.0, "embedding_dropout": 0.0, "hidden_dropout": 0.0}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        config = transformers.AutoConfig.for_model(name, **GATED, **PROVED[name], **more, **dropout)
+        model = transformers.AutoModelForCausalLM.from_config(config)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(0.1 * torch.randn(p.shape))
+    return model.train()
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_a_rule_that_is_proved_makes_one_pass(name):
+    model = model_by_type(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the slow path would warn
+        error, worst = compare(model)
+    assert error < 1e-5 and worst < 1e-5
+
+
+def layer_of_transformers(kind, *args):
+    """As if ``transformers`` had a layer of this class in one of its models."""
+    kind.__module__ = "transformers.models.tried"
+    layer = kind(*args)
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+    return layer
+
+
+class Squared(nn.Module):
+    """An RMSNorm whose weight counts twice: at one it computes what others do."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), 1e-6
+
+    def forward(self, x):
+        return nn.functional.rms_norm(x, self.weight.shape, eps=self.eps) * self.weight.square()
+
+
+class OtherEpsilon(Squared):
+    def forward(self, x):
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, 0.1)
+
+
+class Saturated(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).clamp(-20, 20)
+
+
+class Scaled(nn.Embedding):
+    def forward(self, ids):
+        return 3 * super().forward(ids)
+
+
+class Usual(Squared):
+    def forward(self, x):
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [(Squared, (8,)), (OtherEpsilon, (8,)), (Saturated, (8, 8)), (Scaled, (9, 8))]
+)
+def test_a_layer_that_computes_otherwise_has_no_rule(kind, size):
+    assert layer_rules.find_layer_rule(layer_of_transformers(kind, *size)) is None
+
+
+def test_a_rule_is_proved_on_each_layer_and_for_models_of_transformers_alone():
+    usual, other = (layer_of_transformers(Usual, 8) for _ in range(2))
+    assert layer_rules.find_layer_rule(usual) is layer_rules._rms_norm_entries
+    other.register_forward_hook(lambda layer, args, out: 2 * out)
+    assert layer_rules.find_layer_rule(other) is None
+    assert usual.weight.grad is None and bool((usual.weight == 1).all())
+    Usual.__module__ = "somebody.else"
+    assert layer_rules.find_layer_rule(Usual(8)) is None
