@@ -280,18 +280,18 @@ def layer_of_transformers(kind, *args):
     return layer
 
 
-class Squared(nn.Module):
-    """An RMSNorm whose weight counts twice: at one it computes what others do."""
+class Exponential(nn.Module):
+    """At a weight of one it computes what an RMSNorm does, and has its gradient."""
 
     def __init__(self, size):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(size)), 1e-6
 
     def forward(self, x):
-        return nn.functional.rms_norm(x, self.weight.shape, eps=self.eps) * self.weight.square()
+        return nn.functional.rms_norm(x, self.weight.shape, eps=self.eps) * (self.weight - 1).exp()
 
 
-class OtherEpsilon(Squared):
+class OtherEpsilon(Exponential):
     def forward(self, x):
         return nn.functional.rms_norm(x, self.weight.shape, self.weight, 0.1)
 
@@ -306,13 +306,14 @@ class Scaled(nn.Embedding):
         return 3 * super().forward(ids)
 
 
-class Usual(Squared):
+class Usual(Exponential):
     def forward(self, x):
         return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 @pytest.mark.parametrize(
-    ("kind", "size"), [(Squared, (8,)), (OtherEpsilon, (8,)), (Saturated, (8, 8)), (Scaled, (9, 8))]
+    ("kind", "size"),
+    [(Exponential, (8,)), (OtherEpsilon, (8,)), (Saturated, (8, 8)), (Scaled, (9, 8))],
 )
 def test_a_layer_that_computes_otherwise_has_no_rule(kind, size):
     assert layer_rules.find_layer_rule(layer_of_transformers(kind, *size)) is None
