@@ -25,6 +25,7 @@ NIGHTLY = {
     "[chosen0": "draws each figure",
     "tests/book/figures/test_crt.py::test_a_table_that_is_half_recorded_is_drawn_as_far_as_it_goes"
     "[chosen2": "draws each figure",
+    "tests/test_readme.py::test_all": "trains a model",
     "tests/book/teach/test_labs.py::test_what_honest_work": "solves a lab",
     "tests/book/teach/test_labs.py::test_two_hundred": "trains six models",
     "tests/book/teach/test_labs.py::test_guessing": "trains six models",

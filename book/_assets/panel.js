@@ -176,14 +176,14 @@ if (typeof document !== "undefined") addEventListener("DOMContentLoaded", () => 
   // A chart as SVG, as wide as its place so that its letters have the page's size: lines of (x, y), a
   // position, and a level; x from 0 to 1.
   const chart = ({lines, at, low, high, level, ticks, band, log}, wide) => {
-    const letter = parseFloat(getComputedStyle(place).fontSize) * 0.8, w = Math.max(wide, 16 * letter);
-    const tall = document.fullscreenElement ? 0.29 * innerHeight : 0.6 * w;
+    const full = document.fullscreenElement, letter = parseFloat(getComputedStyle(place).fontSize) * (full ? 1 : 0.8), w = Math.max(wide, 16 * letter);
+    const tall = full ? 0.29 * innerHeight : 0.6 * w, right = Math.max(12, letter);
     const [h, left, foot] = [Math.max(tall, 9 * letter), 2.8 * letter, 1.9 * letter], height = y => log ? Math.log(y) : y;
-    const X = x => left + (w - left - 12) * x, Y = y => h - foot - (h - foot - 12) * (height(y) - height(low)) / (height(high) - height(low));
-    const parts = ticks.map(y => `<line class="grid" x1="${left}" x2="${w - 12}" y1="${Y(y)}" y2="${Y(y)}"/><text x="${left - 6}" y="${Y(y) + letter / 3}" text-anchor="end">${y}</text>`);
-    if (band) parts.push(`<rect class="band" x="${left}" width="${w - left - 12}" y="${Y(band[1])}" height="${Y(band[0]) - Y(band[1])}"/>`);
+    const X = x => left + (w - left - right) * x, Y = y => h - foot - (h - foot - 12) * (height(y) - height(low)) / (height(high) - height(low));
+    const parts = ticks.map(y => `<line class="grid" x1="${left}" x2="${w - right}" y1="${Y(y)}" y2="${Y(y)}"/><text x="${left - 6}" y="${Y(y) + letter / 3}" text-anchor="end">${y}</text>`);
+    if (band) parts.push(`<rect class="band" x="${left}" width="${w - left - right}" y="${Y(band[1])}" height="${Y(band[0]) - Y(band[1])}"/>`);
     for (const x of [0, 0.2, 0.4, 0.6, 0.8, 1]) parts.push(`<text x="${X(x)}" y="${h - letter / 2}" text-anchor="middle">${+(x * (at.most || 1)).toFixed(2)}</text>`);
-    if (level !== undefined) parts.push(`<line class="level" x1="${left}" x2="${w - 12}" y1="${Y(level)}" y2="${Y(level)}"/>`);
+    if (level !== undefined) parts.push(`<line class="level" x1="${left}" x2="${w - right}" y1="${Y(level)}" y2="${Y(level)}"/>`);
     lines.forEach(({points, name, dots, look}) => {
       const kept = points.filter(([, y]) => isFinite(y));
       parts.push(`<polyline class="look-${look}" points="${kept.map(([x, y]) => `${X(x)},${Y(Math.min(high, Math.max(low, y)))}`).join(" ")}"><title>${name}</title></polyline>`);

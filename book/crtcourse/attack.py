@@ -129,7 +129,8 @@ def room(seed: int = 0) -> Room:
     rng = np.random.default_rng([seed, 17])
     tokens = labs.tokenizer(people)
     found = policy_changes.union_policy(regex_policies.corpus_regex_policy(), NUMBERS)
-    pi = policy_changes.with_misses(found, MISSED, seed)
+    # A coin for each copy: every ID stands in clear somewhere, so there is something to extract.
+    pi = policy_changes.with_misses(found, MISSED, seed, coin="point")
     knowing = policy_changes.union_policy(pi, NUMBERS)
     second = ("crt", GUARDED) if both else ("sgd", LEAKY)
     teams = [

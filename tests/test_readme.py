@@ -1,0 +1,46 @@
+"""What the README shows of a terminal is what the commands print."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+(SHOWN,) = re.findall(r"```console\n\$ source [^\n]*\n(.*?)```", README, re.DOTALL)
+STEPS = [step.strip().split("\n") for step in re.split(r"(?m)^\$ ", SHOWN) if step.strip()]
+
+
+def said(step, folder):
+    """The output of one command of the block, and the lines that the README shows of it."""
+    command, *lines = step
+    program, *words = command.split()
+    assert program == "crtlib"
+    run = subprocess.run(
+        [sys.executable, "-m", "confide", *words], cwd=folder, capture_output=True, text=True,
+        env=os.environ | {"CRTLIB_REGISTRY": str(folder / "registry")}, check=True,
+    )  # fmt: skip
+    return run.stdout, lines
+
+
+def test_the_first_of_the_ten_lines_print_what_they_are_said_to_print(tmp_path):
+    """Until the training, which is left to the night."""
+    assert [step[0].split()[1] for step in STEPS] == ["simulate", "screen", "train", "certify"]
+    for step in STEPS[:2]:
+        out, lines = said(step, tmp_path)
+        assert [line for line in lines if line not in out] == []
+
+
+def test_all_of_the_ten_lines_print_what_they_are_said_to_print(tmp_path):
+    for step in STEPS:
+        out, lines = said(step, tmp_path)
+        assert [line for line in lines if line not in out] == []
+
+
+def test_all_of_the_warning_below_them_is_printed_with_a_public_part(tmp_path):
+    (warning,) = re.findall(r"`(holds; promises little[^`]*)`", README)
+    for command, *_ in STEPS:
+        public = " --conservative cautious" * (" screen " in command)
+        out, _ = said([command + public], tmp_path)
+    assert warning in out
