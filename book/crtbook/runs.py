@@ -62,6 +62,7 @@ class CrtStudy(crt_study.CrtStudy, Study):
             "template",
             "audited",
             "coin",
+            "split",
         ]
     )
 

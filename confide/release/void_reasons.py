@@ -93,8 +93,8 @@ def _reasons_of_noise(
     """Of a promise with one epsilon and one delta for all."""
     if trained.own.relation == "add_or_remove":
         yield (
-            "Who is held out follows from how many people there are, so that one point more "
-            "changes others: train with --neighbouring replace."
+            "The exact numbers of messages and people are treated as known, and one point more "
+            "changes them: train with --neighbouring replace."
         )
     if math.isinf(epsilon):
         yield "The accountant shows no epsilon."

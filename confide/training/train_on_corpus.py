@@ -115,7 +115,7 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
         )
     chosen: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
     chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
-    chosen |= {"duplicates": "mask_private", "coin": "text"}
+    chosen |= {"duplicates": "mask_private", "coin": "text", "split": "coin"}
     init = settings.get("init", "random")
     if init != "random":
         if crt_study.is_corpus(init):  # which may be this very text
@@ -127,7 +127,7 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
         settings["model"] = "pretrained"
     return CrtStudy(
         corpus=str(Path(corpus).resolve()),
-        dialogues=size - 2 * heldout,
+        dialogues=size,
         heldout=heldout,
         **chosen | settings,
     )
@@ -321,7 +321,7 @@ class Session:
         if ":" in device and parallel.process_group().size > 1:  # each takes that of its number
             raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
         if isinstance(recipe, LanguageRecipe) and not study:
-            recipe = _resolve_model(recipe, device)
+            recipe = _resolve_model(recipe, device, heldout=int(evaluation is None))
         self._inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
         if evaluation is not None:
             self._inputs["evaluation"] = Path(evaluation)
@@ -452,8 +452,14 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _resolve_model(recipe: LanguageRecipe, device: str) -> Recipe:
-    """The recipe with the model that its hours allow, where none is named."""
+def _resolve_model(recipe: LanguageRecipe, device: str, heldout: int = 1) -> Recipe:
+    """The recipe with the model that its hours allow, where none is named.
+
+    Guarantee:
+        The choice leaves with the model. It depends on the messages that are trained on alone,
+        whose number a certificate treats as known. Test: ``tests/test_split.py::
+        test_hours_choose_by_what_is_trained_on``.
+    """
     given = recipe.model_dump(exclude_unset=True)
     hours = given.pop("core_hours", None)
     if named := sorted(MODEL_OPTIONS & given.keys()):
@@ -464,7 +470,9 @@ def _resolve_model(recipe: LanguageRecipe, device: str) -> Recipe:
         return recipe
     if hours is None and (device == "cpu" or smollm2.missing_smollm2_packages()):
         return recipe
-    turns = sum(len(d.turns) for d in corpora.read_dialogues(recipe.corpus))
+    sizes = 1, heldout, recipe.seed, 0
+    read = study_data.split_corpus(str(recipe.corpus.resolve()), "paper", *sizes, "coin").train
+    turns = sum(len(d.turns) for d in read.dialogues)
     chosen = model_for_budget(hours or 1.0, turns, device, recipe.epochs)
     return recipes.make_recipe({"method": recipe.method} | given | chosen)
 
@@ -562,15 +570,12 @@ def _count_parameters(model: nn.Module) -> dict[str, int]:
 
 
 def _study_facts(study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow]) -> dict[str, Any]:
+    """Sizes, and what was measured on held-out text: None where nobody was held out."""
     d = fitted.data
-    ppl = next(x for name, _, _, x in rows if name == "test_ppl")
-    sequences, _ = d.tokenizer.encode_marked(d.test)
-    own_words = study.template != "speaker"
-    counted = study_run.predicted_token_masks(
-        [*d.test], sequences, d.tokenizer, own_words=own_words
-    )
-    tokens = sum(w * int(n.sum()) for w, n in zip(d.test.values(), counted, strict=True))
-    letters = sum(w * (b - a) for p, w in d.test.items() for a, b in spoken_spans(p))
+    ppl, bits = None, None
+    if d.test:
+        ppl = next(x for name, _, _, x in rows if name == "test_ppl")
+        bits = _bits_per_character(study, d, ppl)
     return {
         **_count_parameters(fitted.run.model),
         "base": pretrained.base_model_name(study.init) if study.brings_vocabulary else None,
@@ -579,8 +584,20 @@ def _study_facts(study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow]
         "corpus": {"name": Path(study.corpus).name, "points": len(d.points)},
         "perplexity": ppl,
         "vocabulary": d.tokenizer.vocab_size,
-        "bits_per_character": math.log2(ppl) * tokens / letters,
+        "bits_per_character": bits,
     }
+
+
+def _bits_per_character(study: CrtStudy, d: PreparedData, perplexity: float) -> float:
+    """Of held-out text with this perplexity per token."""
+    sequences, _ = d.tokenizer.encode_marked(d.test)
+    own_words = study.template != "speaker"
+    counted = study_run.predicted_token_masks(
+        [*d.test], sequences, d.tokenizer, own_words=own_words
+    )
+    tokens = sum(w * int(n.sum()) for w, n in zip(d.test.values(), counted, strict=True))
+    letters = sum(w * (b - a) for p, w in d.test.items() for a, b in spoken_spans(p))
+    return math.log2(perplexity) * tokens / letters
 
 
 def _summary_lines(
@@ -602,12 +619,14 @@ def _summary_lines(
         )
     before = fitted.before.get("ppl")
     start = "" if before is None else f"{before:.4g} before, "
-    lines += [
-        public,
-        f"held-out perplexity {start}{facts['perplexity']:.4g} after, of {facts['vocabulary']:,} "
-        f"tokens: {facts['bits_per_character']:.3g} bits a character, "
-        "which alone compares vocabularies",
-    ]
+    measured = f"nobody is held out by seed {study.seed}, so no perplexity is measured"
+    if facts["perplexity"] is not None:
+        measured = (
+            f"held-out perplexity {start}{facts['perplexity']:.4g} after, of "
+            f"{facts['vocabulary']:,} tokens: {facts['bits_per_character']:.3g} bits a character, "
+            "which alone compares vocabularies"
+        )
+    lines += [public, measured]
     for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
         if bits := [value for name, _, _, value in rows if name == metric]:
             each = " ".join(f"{x:.1f}" for x in bits)

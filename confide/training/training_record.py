@@ -392,7 +392,9 @@ def _public_texts(
     texts = {
         "experiment.json": file_sources.SourcedContent.text(json.dumps(settings, indent=1) + "\n")
     }
-    if card:
+    if card and facts.get("perplexity") is None:  # nobody was held out
+        texts["README.md"] = file_sources.SourcedContent.text(card({**facts}))
+    elif card:
         heard = file_sources.declare_interval(
             "held-out perplexity", facts["perplexity"], PERPLEXITY_BOUNDS
         )

@@ -87,9 +87,13 @@ class CrtStudy:
     ``context`` tokens is read in pieces that are clipped together (``long`` "split"), or cut.
     ``template`` says how turns become text (:mod:`crtlib.text.canaries`). ``audited``: the
     canaries are those of an audit (:mod:`crtlib.attacks.run_audit`), which pi passes over.
+    ``split`` "order" cuts the people of a corpus, in random order, into parts of so many dialogues;
+    "coin" draws for each person alone whether it validates, tests (a tenth each, nobody where
+    ``heldout`` is 0) or is trained on, and ``dialogues`` is how many there are in all.
     ``coin``: what the dial of ``gamma`` draws its coins from (:func:`crtlib.screening.policies.
-    miss`). ``duplicates`` "drop" and ``coin`` "point" are those of the recorded studies, and of
-    none that is certified: :func:`confide.training.train_on_corpus.build_study` takes others.
+    miss`). ``duplicates`` "drop", ``coin`` "point" and ``split`` "order" are those of the recorded
+    studies, and of none that is certified:
+    :func:`confide.training.train_on_corpus.build_study` takes others.
     """
 
     seed: NonNegativeInt
@@ -101,6 +105,7 @@ class CrtStudy:
     variety: Literal["paper", "rich"] = "paper"
     dialogues: PositiveInt = 300
     heldout: NonNegativeInt = 200
+    split: Literal["order", "coin"] = "order"
     unit: Literal["turn", "dialogue", "user"] = "turn"
     policy: NonEmptyStr = "regex"
     conservative: NonEmptyStr = "regex"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,9 @@ from crtlib.text.records import MASK, Corpus, Dialogue, Point
 from crtlib.text.templates import SPEAKER_TEMPLATE, Template
 from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
 
+HELDOUT_SHARE = 0.1
+"""Share of the people who validate, and of those who test, where a coin of each decides."""
+
 _load_corpus_cached = functools.lru_cache(maxsize=1)(corpora.load_corpus)
 
 
@@ -46,9 +50,16 @@ class CorpusSplits:
 
 @functools.lru_cache(maxsize=2)
 def split_corpus(
-    corpus: str, variety: str, dialogues: int, heldout: int, seed: int, labelled: int = 0
+    corpus: str,
+    variety: str,
+    dialogues: int,
+    heldout: int,
+    seed: int,
+    labelled: int = 0,
+    split: Literal["order", "coin"] = "order",
 ) -> CorpusSplits:
-    """Simulated dialogues, or those of a corpus shuffled and cut.
+    """Simulated dialogues, or those of a corpus shuffled and cut, or split by a coin of each person
+    (:func:`split_by_coins`).
 
     ``labelled`` dialogues are the same for every seed, so that one policy serves all runs; the
     rest differs with the seed. The search (``TUNING_SEED``) has a block of a named corpus to
@@ -62,6 +73,10 @@ def split_corpus(
         taught = draw(labelled, 10**6, variety) if labelled else replace(drawn[0], dialogues=())
         return CorpusSplits(*drawn, taught, draw(dialogues, 2 * 10**6 + seed, variety))  # type: ignore[call-arg]
     whole = _load_corpus_cached(corpus)
+    if split == "coin":
+        if labelled:
+            raise ValueError(f"labelled={labelled}: must be 0 where coins split the corpus")
+        return split_by_coins(whole, seed, HELDOUT_SHARE if heldout else 0.0)
     size = dialogues + 2 * heldout
     reserved = size if is_corpus(corpus) else 0
     needed = size + labelled + reserved
@@ -78,6 +93,34 @@ def split_corpus(
     parts = [rest[a:b] for a, b in itertools.pairwise(cuts)]
     parts.insert(3, fixed[:labelled])
     return CorpusSplits(*(replace(whole, dialogues=part) for part in parts))
+
+
+def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
+    """People who validate, who test, and who are trained on, each by a coin of their own.
+
+    Args:
+        corpus: Dialogues; their order is kept.
+        seed: Of the coins.
+        share: Of the people who validate, and of those who test, in expectation.
+
+    Returns:
+        The parts; nobody is ``labelled``, or one of the ``others``. Of a small corpus a part may
+        be empty.
+
+    Guarantee:
+        Whether a person is held out depends on nobody else, so of two corpora that differ in one
+        message, one conversation or one person the parts differ in no other. Test:
+        ``tests/test_split.py::test_one_message_decides_about_nobody_else``.
+    """
+    parts: dict[str, list[Dialogue]] = {"valid": [], "test": [], "train": []}
+    for dialogue in corpus.dialogues:
+        digest = hashlib.blake2b(f"{seed}\0{dialogue.user}".encode(), digest_size=8).digest()
+        drawn = int.from_bytes(digest, "big") / 2**64
+        name = "valid" if drawn < share else "test" if drawn < 2 * share else "train"
+        parts[name].append(dialogue)
+    made = {name: replace(corpus, dialogues=tuple(part)) for name, part in parts.items()}
+    nobody = replace(corpus, dialogues=())
+    return CorpusSplits(**made, labelled=nobody, others=nobody)
 
 
 def _shuffle_by_user(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:
@@ -174,7 +217,7 @@ def prepare_data(
     bars over seeds cover all of them.
     """
     sizes = study.dialogues, study.heldout, study.seed, study.labelled
-    split = split_corpus(study.corpus, study.variety, *sizes)
+    split = split_corpus(study.corpus, study.variety, *sizes, study.split)
     if not study.heldout:
         if evaluation is None or study.learned:
             why = (

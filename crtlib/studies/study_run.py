@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -167,8 +168,11 @@ def measure_utility(
     (``ppl_words``, ``acc_words``). ``own_words``: what a template puts around a text is no token.
 
     Only the second kind compares a model of raw text with one of redacted text: each reads the
-    text in the form that it was trained on, and both are scored on the same words.
+    text in the form that it was trained on, and both are scored on the same words. Of no points
+    each is NaN.
     """
+    if not points:
+        return dict.fromkeys(UTILITY_METRICS, math.nan)
     sequences, secret = tokenizer.encode_marked(points)
     logprobs, ranks = map(np.concatenate, scoring.token_scores(model, sequences))
     own = np.concatenate(
@@ -201,8 +205,11 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
         (f"valid_{name}", int(h["epoch"]), 0, h[name])
         for h in fitted.run.history
         for name in UTILITY_METRICS
+        if d.valid
     ]
-    found = measure_utility(model, d.tokenizer, d.test, own_words=study.template != "speaker")
+    found: dict[str, float] = {}
+    if d.test:
+        found = measure_utility(model, d.tokenizer, d.test, own_words=study.template != "speaker")
     facts = {
         **{f"test_{k}": v for k, v in found.items()},
         "n_public": len(d.prepared.public),
@@ -220,7 +227,7 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
         facts |= {f"{policy}_misses": missed.misses or 0}
         facts |= {f"{policy}_labelled": missed.labelled or 0}
     rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
-    if not np.isfinite(facts["test_ppl"]):
+    if not np.isfinite(facts.get("test_ppl", 1.0)):
         return rows  # it diverged: no attack has anything to ask
     subject = Subject(
         model=model,
