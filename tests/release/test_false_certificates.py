@@ -308,7 +308,7 @@ def test_a_certificate_elsewhere_knows_what_was_known_when_it_trained(tmp_path, 
 def test_what_is_void_is_so_in_every_file(tmp_path):
     text = corpus(tmp_path / "c.jsonl")
     trainings.train(text, out=tmp_path / "m", **CRT | {"neighbouring": "add_or_remove"})
-    assert "; void: Who is held out follows" in (tmp_path / "m" / "guarantee.txt").read_text()
+    assert "; void: The exact numbers of messages" in (tmp_path / "m" / "guarantee.txt").read_text()
 
 
 def test_a_certificate_replaces_no_other_file(tmp_path):
@@ -364,11 +364,11 @@ def test_what_a_plan_promises_is_of_one_training(tmp_path, run):
     assert "chance of 0.1 without" in (tmp_path / "one.html").read_text()
 
 
-def test_leaving_a_person_out_moves_others_into_what_is_held_out(tmp_path):
+def test_a_certificate_is_of_one_point_replaced(tmp_path):
     text = corpus(tmp_path / "c.jsonl")
     trainings.train(text, out=tmp_path / "m", **CRT | {"neighbouring": "add_or_remove"})
     page = certificate(tmp_path / "m", tmp_path / "m.html")
-    assert page["verdict"] == "void" and "held out" in " ".join(page["void_because"])
+    assert page["verdict"] == "void" and "treated as known" in " ".join(page["void_because"])
 
 
 def test_a_struck_run_is_named(tmp_path):
