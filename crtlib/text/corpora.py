@@ -181,6 +181,7 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     raw = not screened_folder.is_screened_folder(corpus)
     if not raw:
         yield from screened_folder.read_registry_units(corpus)
+    says_who_is_named = Path(corpus).is_dir()
     invents = raw and _invents_people(corpus)
     simulations = customersim.SimulationCheck()
     said, stretches, owners = dict[str, tuple[bool, int, str]](), Counter[str](), _OwnersOfText()
@@ -198,7 +199,8 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
             hash_text(text): len(text) >= LONG_MESSAGE_CHARACTERS
             for text in [*texts, *(normalise_text(t.text) for t in d.turns)]
         }
-        owners.add(d, talk, hashes, named=not (invents or d.user in ("", d.id)))
+        named = bool(d.user) and not invents and (says_who_is_named or d.user != d.id)
+        owners.add(d, talk, hashes, named=named)
         if simulations.holds(d):
             continue
         if d.user and not (invents and d.user == normalise_unit_name(d.id)):
@@ -266,7 +268,7 @@ def _compared_words(text: str) -> str:
     """
     lines: list[str] = []
     for line in text.split("\n"):
-        words = normalise_text(line)
+        words = line
         while (bare := normalise_text(_LEADING_ROLES.sub("", words))) != words:
             words = bare
         lines.append(words)

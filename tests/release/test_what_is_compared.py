@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 
-from confide import text_registry
+from confide import spending, text_registry
 from confide.text import ingest
 from confide.training import training_record
 from crtlib.text import corpora, data_points, jsonl
@@ -175,7 +175,8 @@ def test_a_person_who_is_called_like_the_conversation_is_a_person(tmp_path):
     texts.append(tmp_path / "t.jsonl")
     names = [text_registry.register_text(path) for path in texts]
     found = text_registry.Registry(text_registry.registry_home()).related(names[0])
-    assert [found[name]["user"] for name in names[1:]] == [30, 30]
+    assert [found.get(name, {"user": 0})["user"] for name in names[1:]] == [30, 30]
+    assert spending._has_same_people(found[names[1]])
 
 
 def test_conversations_of_nobody_are_no_people_of_the_same_name(tmp_path):
