@@ -20,7 +20,7 @@ import stat
 import tempfile
 import unicodedata
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, AnyStr, BinaryIO, cast
 
@@ -59,6 +59,35 @@ def replace_atomically(path: StrPath, mode: int | None = None) -> Iterator[Path]
             with new.open("rb+") as f:
                 os.fsync(f.fileno())
         os.replace(new, path)
+
+
+@contextlib.contextmanager
+def replace_together(modes: Mapping[Path, int]) -> Iterator[dict[Path, Path]]:
+    """Yield a temporary path beside each of these; on success each becomes what it stands for, in
+    their order, the last one last. On an error before that all is removed.
+
+    All are on disk before the first name changes, so a crash leaves the old files, or some new
+    ones without the last: that one says that all are there. ``modes`` as in
+    :func:`replace_atomically`.
+
+    Guarantee:
+        A pair of files is written, or none is; whoever is killed between the names can give the
+        same command again. Test: ``tests/reports/test_certify_together.py``.
+    """
+    with contextlib.ExitStack() as stack:
+        parts: dict[Path, Path] = {}
+        for path, mode in modes.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            parts[path] = stack.enter_context(locked_part_file(path, mode))
+            if path.exists():
+                os.chmod(parts[path], stat.S_IMODE(path.stat().st_mode) & mode)
+        with translate_disk_errors(next(iter(modes))):
+            yield parts
+            for part in parts.values():
+                with part.open("rb+") as file:
+                    os.fsync(file.fileno())
+        for path, part in parts.items():
+            os.replace(part, path)
 
 
 def remove_stale_parts(path: Path) -> None:

@@ -53,12 +53,15 @@ class ForeignFileError(ValueError):
 
 
 @contextlib.contextmanager
-def refuse_whatever_fails(where: str, what: str) -> Iterator[None]:
+def refuse_whatever_fails(
+    where: str, what: str, *, ours: type[Exception] | None = None
+) -> Iterator[None]:
     """Whatever is raised inside becomes ``where: what (its type)``, one line.
 
     Args:
         where: What the user named: an option with its value, or a file.
         what: What is the matter then, in our own words.
+        ours: An error that what stands inside raises in our own words, and that passes.
 
     Raises:
         ForeignFileError: For every error, a panic of Rust code and an overflow too.
@@ -82,6 +85,8 @@ def refuse_whatever_fails(where: str, what: str) -> Iterator[None]:
             raise
         raise _placed(where, what) from None
     except BaseException as error:  # a PanicException is no Exception
+        if ours and isinstance(error, ours) and not isinstance(error, UnicodeError):
+            raise
         raise _placed(where, f"{what} ({type(error).__name__})") from None
 
 

@@ -414,8 +414,9 @@ def staged_folder(
                 seal(part)
             _set_modes_and_sync(part, folder, public, umask)
             _swap_folders(part, folder)
-        finally:
+        except BaseException:  # after a swap the name may be another process's already
             shutil.rmtree(part, ignore_errors=True)
+            raise
 
 
 def _staging_path(folder: Path, end: str) -> Path:
@@ -458,6 +459,7 @@ def _swap_folders(part: Path, folder: Path) -> None:
         os.chmod(folder, stat.S_IMODE(part.stat().st_mode))
         for path in sorted(part.iterdir(), key=lambda p: p.name == MARKER_FILE):  # the marker last
             os.replace(path, folder / path.name)
+        part.rmdir()
         return
     if not folder.exists() or not any(folder.iterdir()):
         os.replace(part, folder)

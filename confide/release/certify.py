@@ -59,10 +59,11 @@ def write_certificate(
     if page.suffix != ".html":
         raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
     both = page, page.with_suffix(".json")
+    half = both[0].is_file() != both[1].is_file() and _is_half_written(both)
     for path in both:
         if path.is_symlink():
             raise ValueError(f"--out: {path} is a link; name the file itself")
-        outputs.check_output_file(path, force=force)
+        outputs.check_output_file(path, force=force or half)
     if both[1].is_file() and "void_because" not in read_json_object(both[1]):  # such as model.json
         raise ValueError(f"--out: {both[1]} is there and no certificate; take another name")
     trained = read_certifiable_run(
@@ -75,23 +76,45 @@ def write_certificate(
     )
     now = datetime.now(UTC).isoformat(timespec="seconds")
     value = certificate_pages.assemble_certificate(content, issued=now.replace("+00:00", "Z"))
+    if trained.key:
+        value["public_key"] = trained.key.public_key().public_bytes_raw().hex()
+    shown = _render_certificate(value, trained, audience, page.name)
+    value["page_sha256"] = certificate_pages.hash_page(shown)
     value = seal.sign_value(value, trained.key) if trained.key else value
     certificate_pages.certificate_validator().validate(value)
-    texts = {page.with_suffix(".json"): json.dumps(value, indent=1, allow_nan=False) + "\n",
-             page: _render_certificate(value, trained, audience, page.name)}  # fmt: skip
+    plain = json.dumps(value, indent=1, allow_nan=False) + "\n"
+    texts = {page: shown, page.with_suffix(".json"): plain}
     mode = outputs.PUBLIC_FILE_MODE if value["verdict"] == "holds" else outputs.PRIVATE_FILE_MODE
-    for path, text in texts.items():
-        files.write_text(path, text, mode)
-    inside = Path(run).resolve() in page.resolve().parents
-    if inside and trained.key and (Path(run) / seal.RELEASE_FILE).is_file():
-        gate.extend_release(Path(run), [p.resolve() for p in texts], trained.key)
+    modes, sealed = dict.fromkeys(texts, mode), Path(run) / seal.RELEASE_FILE
+    listed = None
+    if Path(run).resolve() in page.resolve().parents and trained.key and sealed.is_file():
+        inside = {path.resolve(): text.encode() for path, text in texts.items()}
+        listed = gate.list_more_files(Path(run), inside, trained.key)
+    if listed is not None:  # what the list says of them is true as soon as the JSON is there
+        modes = {page: mode, sealed: outputs.PUBLIC_FILE_MODE, page.with_suffix(".json"): mode}
+        texts[sealed] = listed
+    with files.replace_together(modes) as parts:
+        for path, part in parts.items():
+            part.write_text(texts[path], encoding="utf-8")
     return value
+
+
+def _is_half_written(both: tuple[Path, Path]) -> bool:
+    """Whether one of the two files of a certificate is there and ours: a kill between their names
+    left it, and the same command makes both."""
+    page, plain = both
+    if plain.is_file():
+        return "void_because" in read_json_object(plain)
+    with page.open("rb") as file:
+        start = file.read(1 << 22)
+    return any(title in start for title in certificate_pages.PAGE_TITLES)
 
 
 def _render_certificate(
     value: Mapping[str, Any], trained: CertifiableRun, audience: str, name: str
 ) -> str:
-    """The page for an audience, which has this name."""
+    """The page for an audience, which has this name; without its own hash and the signature."""
+    value = {k: v for k, v in value.items() if k not in ("page_sha256", "signature")}
     own, numbers = trained.promise(), None
     if value["verdict"] == "holds" and audience != "officer" and own.bounded:
         numbers = tabulate_privacy_profile(own)

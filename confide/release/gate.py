@@ -24,10 +24,11 @@ ValueError: README.md: does not say what it may know of private text
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,23 +93,30 @@ class Release:
         _write_file_list(self.folder, content, key)
 
 
-def extend_release(folder: Path, paths: Iterable[Path], key: Ed25519PrivateKey) -> None:
-    """List and sign files that were computed from the sources of all others: the certificate. A
-    list that another key signed stays as it is."""
+def list_more_files(
+    folder: Path, contents: Mapping[Path, bytes], key: Ed25519PrivateKey
+) -> str | None:
+    """The signed list of a release with further files, which will be written with these contents
+    and were computed from the sources of all others: the certificate. None where another key signed
+    the list: it stays as it is."""
     try:
         content = read_signed(folder / RELEASE_FILE, key.public_key().public_bytes_raw().hex())
     except ValueError:
-        return
-    for path in paths:
-        every = list(range(len(content["sources"])))
-        content["files"][str(path.relative_to(folder.resolve()))] = _file_row(path, every)
-    _write_file_list(folder, content, key)
+        return None
+    every = list(range(len(content["sources"])))
+    for path, raw in contents.items():
+        row = {"sha256": hashlib.sha256(raw).hexdigest(), "sources": every}
+        content["files"][str(path.relative_to(folder.resolve()))] = row
+    return _signed_list(content, key)
 
 
 def _write_file_list(folder: Path, content: Mapping[str, Any], key: Ed25519PrivateKey) -> None:
     """Sign the list of a release, and write it."""
-    text = json.dumps(sign_value(content, key), indent=1) + "\n"
-    files.write_text(folder / RELEASE_FILE, text, outputs.PUBLIC_FILE_MODE)
+    files.write_text(folder / RELEASE_FILE, _signed_list(content, key), outputs.PUBLIC_FILE_MODE)
+
+
+def _signed_list(content: Mapping[str, Any], key: Ed25519PrivateKey) -> str:
+    return json.dumps(sign_value(content, key), indent=1) + "\n"
 
 
 def _file_row(path: Path, sources: list[int]) -> dict[str, Any]:
@@ -142,6 +150,8 @@ def read_release(folder: StrPath) -> Manifest:
 
     Raises ``ValueError`` where there is none, or its signature is not that of its content."""
     home = Path(folder)
+    if (home / RELEASE_FILE).is_symlink():
+        raise ValueError(f"{home / RELEASE_FILE}: is a link, a file is needed")
     content = read_signed(home / RELEASE_FILE)
     try:
         every = _SOURCES_ADAPTER.validate_python(content["sources"], strict=False)

@@ -1,19 +1,24 @@
 """A verifier for who receives a model: ``python -m confide.release.verify MODEL CERTIFICATE.json``.
 
-It needs neither torch nor the odometer. It checks that nobody has edited the certificate or any
-file since they were signed, that both were signed by one key, and that what the certificate
-promises is not more than what follows from the sources of the files. It does not see earlier models
-on the text, which can only make the numbers larger; and not a releaser who lies: compare the key
-with one that he gave you another way.
+It needs neither torch nor the odometer. It checks that nobody has edited the certificate, the page
+beside it (the same name in ``.html``) or any file since they were signed, that both were signed by
+one key, and that what the certificate promises, and the rates that it names, are not more than what
+follows from the sources of the files. It does not see earlier models on the text, which can only
+make the numbers larger; and not a releaser who lies: compare the key with one that he gave you
+another way.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from jsonschema.exceptions import best_match
 
 from confide.release import (
     certificate_parts,
@@ -25,6 +30,8 @@ from confide.release import (
     source_fold,
 )
 from confide.reports import certificate_pages
+from crtlib.checks import MachineError, printable
+from crtlib.foreign_files import refuse_whatever_fails
 
 LEAST_NUMBER_RATIO = 1 - 1e-6
 """A number may be so much smaller than the recomputed one: other processors round otherwise."""
@@ -33,11 +40,30 @@ LEAST_DELTA_RATIO = 0.99
 WEIGHT_FILES = ("model.safetensors", "adapter_model.safetensors")
 
 
+def find_fault_of_sheet(value: Mapping[str, Any], page: bytes | None) -> str | None:
+    """What is wrong with the form of a certificate, or with the ``page`` that people read, where it
+    is there; None: nothing.
+
+    Guarantee:
+        A page that was edited is seen, and so is a number that no certificate has. Test:
+        ``tests/release/test_verifier.py``.
+    """
+    error = best_match(certificate_pages.certificate_validator().iter_errors(value))
+    if error:
+        return f"certificate: {error.json_path} is not what the schema allows"
+    if page is not None and hashlib.sha256(page).hexdigest() != value.get("page_sha256"):
+        return "the page beside the certificate is not the one that was signed with it"
+    return None
+
+
 def find_certificate_fault(
     model: Path, value: Mapping[str, Any], public: str | None = None
 ) -> str | None:
     """The first thing that is wrong with a certificate of the folder ``model``; None: nothing.
-    ``public`` is the key of the releaser, as he gave it another way."""
+    ``public`` is the key of the releaser, as he gave it another way: 64 hexadecimal digits, in any
+    case."""
+    if public is not None and not re.fullmatch("[0-9a-f]{64}", public := public.strip().lower()):
+        return "--key: must be 64 hexadecimal digits"
     try:
         seal.check_signature(value, "certificate", public)
         released = gate.read_release(model)
@@ -73,6 +99,10 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     kinds += ["dp"] if own.kind == composed_promise.BAYESIAN_KIND and not own.delta2 else []
     if given["kind"] not in kinds or given["relation"] != own.relation:
         return "certificate: promises another kind of thing than the files can keep"
+    if own.kind == composed_promise.BAYESIAN_KIND and own.gamma < 1 and "rates" in value:
+        for name, least in (("trace", own.gamma), ("public", own.delta2)):
+            if value["rates"][name]["upper"] < least * LEAST_NUMBER_RATIO:
+                return f"certificate: the {name} rate is smaller than that of the files"
     declared = (*own.declared, *evidence.declare_report_counts(value.get("evidence")))
     named = [(d.of, d.value) for d in declared]
     earlier = certificate_parts.OF_AN_EARLIER_MODEL
@@ -137,15 +167,20 @@ def main() -> int:
     parser.add_argument("certificate", type=Path, help="its certificate, as JSON")
     parser.add_argument("--key", help="public key of the releaser, 64 hexadecimal digits")
     given = parser.parse_args()
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    page, value = given.certificate.with_suffix(".html"), {}
     try:
-        value = seal.read_signed(given.certificate)
-        wrong = find_certificate_fault(given.model, value, given.key)
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        text = error if isinstance(error, ValueError) else f"{given.certificate}: is no certificate"
-        wrong, value = str(text), {}
+        with refuse_whatever_fails(str(given.certificate), "is no certificate", ours=ValueError):
+            value = seal.read_signed(given.certificate)
+            read = page.read_bytes() if page.is_file() else None
+            wrong = find_certificate_fault(given.model, value, given.key)
+            wrong = wrong or find_fault_of_sheet(value, read)
+    except (ValueError, OSError, MachineError) as error:
+        wrong = str(error)
     unknown = "" if given.key else "; no key was compared, so anybody may have signed it"
-    same = f"as it was signed, by key {value.get('public_key')}{unknown}"
-    print(f"refused: {wrong}" if wrong else same)
+    beside = "" if page.is_file() else f"; there is no page {page.name} to compare"
+    same = f"as it was signed, by key {value.get('public_key')}{unknown}{beside}"
+    print(printable(f"refused: {wrong}" if wrong else same, 4_000))
     return 4 if wrong else 0
 
 

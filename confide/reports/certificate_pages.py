@@ -28,7 +28,9 @@ from confide.reports.model_card import flatten_fields
 from confide.reports.sentences import Certificate, select_sentences
 
 CERTIFICATE_SCHEMA = "crtlib/certificate/1"
-UNSEALED_FIELDS = ("id", "issued", "public_key", "signature")
+UNSEALED_FIELDS = ("id", "issued", "public_key", "signature", "page_sha256")
+PAGE_TITLES = (b"<title>What this model may give away", b"<title>Certificate, every part")
+"""What a page of ours has, and by which half of a certificate is known again."""
 
 
 # --------------------------------------------------------------------------- the value
@@ -66,6 +68,11 @@ def assemble_certificate(parts: Mapping[str, Any], *, issued: str) -> dict[str, 
 
 
 # --------------------------------------------------------------------------- the pages
+def hash_page(text: str) -> str:
+    """SHA-256 of a page, which is signed with its certificate: people read it, and not the JSON."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def render_certificate_pages(
     value: Certificate,
     audience: str = "both",

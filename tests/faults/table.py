@@ -1659,6 +1659,27 @@ VERDICTS = rows(
      "book/experiments/test_ledger.py::test_a_rule_that_is_changed_gets_the_date_of_the_day"),
 )
 
+SHEET = rows(
+    "confide.release.verify",
+    "release/test_verifier.py",
+    ("a page that was edited is as it was signed", "find_fault_of_sheet", "if page is not None and",
+     "if False and", "test_what_people_read_is_compared"),
+    ("a number that no certificate has is as it was signed", "find_fault_of_sheet", "    if error:",
+     "    if False:",
+     "test_a_number_that_no_certificate_has_is_refused[issued-5]"),
+    ("a rate is better than that of the files", "_find_number_fault",
+     '"rates" in value:', "False:",
+     "test_a_number_that_no_certificate_has_is_refused[rates__trace__upper-1e-09]"),
+    ("a name of a file changes the answer", "main",
+     'printable(f"refused: {wrong}" if wrong else same, 4_000)',
+     'f"refused: {wrong}" if wrong else same',
+     "test_a_name_of_a_file_cannot_change_the_answer[escape]"),
+    ("half a certificate refuses the same command", "confide.release.certify:write_certificate",
+     "force=force or half", "force=force",
+     "test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command"
+     "[1-new.html]"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
 FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
-FAULTS += EARLIER_RUNS + FOREIGN + RECORDS + CLOSED + VERDICTS
+FAULTS += EARLIER_RUNS + FOREIGN + RECORDS + CLOSED + VERDICTS + SHEET

@@ -61,7 +61,7 @@ OWN = {
 """Folders and pages that a command was asked for: no certificate covers them but by what it says
 of screenings, labels, audits and reports."""
 TOOLS = {
-    "files": "replace_atomically write_text locked_part_file",
+    "files": "replace_atomically replace_together write_text locked_part_file",
     "outputs": "staged_folder _swap_folders _finish_killed_swap",
 }
 """What the others write by."""
@@ -76,7 +76,7 @@ NAMES = {"write_text", "write_bytes", "to_parquet", "to_csv", "save_file", "save
 BY_OWNER = {("sqlite3", "connect"), ("os", "rename"), ("os", "replace"), ("torch", "save"),
             ("tokenizer", "save"), ("json", "dump"), ("pickle", "dump"),
             ("np", "save"), ("np", "memmap"),
-            ("shutil", "copy"), ("gate", "extend_release")}  # fmt: skip
+            ("shutil", "copy"), ("files", "replace_together")}  # fmt: skip
 
 
 def writes(call):
