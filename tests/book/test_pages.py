@@ -279,3 +279,23 @@ def test_pages_open_from_the_disk_without_a_serious_finding(book, judge):
             wrong += ["wider than a telephone"] * found["sideways"]
             faults |= {f"{page.name} in {mode}": wrong} if wrong else {}
     assert faults == {}
+
+
+def test_no_code_and_no_formula_is_cut_on_a_desk(book, browser):
+    """Two thirds of a hundred blocks of code ended at the edge, and the formula of the theorem."""
+    size = {"width": 1300, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.call("Emulation.setDeviceMetricsOverride", **size)
+    script = """(async () => {
+      await window.MathJax?.startup?.promise;
+      await new Promise(done => setTimeout(done, 100));
+      return [...document.querySelectorAll("main pre, main div.math")]
+        .filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 2)
+        .map(e => e.textContent.trim().slice(0, 80));
+    })()"""
+    cut = {}
+    for page in pages(book):
+        browser.open(page)
+        found = browser.evaluate(script)
+        cut |= {page.name: found} if found else {}
+    browser.call("Emulation.setDeviceMetricsOverride", **(size | {"width": 390}))
+    assert cut == {}
