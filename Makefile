@@ -97,7 +97,8 @@ teaching: .venv/.installed ## (maintainers) write the glossary and the pages for
 	@touch $@
 
 # A file's tests in one process: what they share (trained models, simulated corpora) is made once.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# With byte code, else each worker compiles every file.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test: .venv/.installed ## run the tests of the library and of its guarantees
 	@$(PYTEST) -m "not nightly" --durations 10

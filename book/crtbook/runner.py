@@ -17,8 +17,6 @@ them have processes, any executor, a device, resume, progress and provenance.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
 import multiprocessing
 import os
@@ -33,7 +31,6 @@ from concurrent.futures import (
     Executor,
     Future,
     ProcessPoolExecutor,
-    ThreadPoolExecutor,
     as_completed,
 )
 from concurrent.futures.process import BrokenProcessPool
@@ -49,8 +46,9 @@ from tqdm.auto import tqdm
 from crtbook import tables
 from crtbook.study import Desk, Store, Study
 from crtbook.tables import Facts
-from crtlib import __version__, files
+from crtlib import files
 from crtlib.checks import MachineError
+from crtlib.executors import executor_of
 from crtlib.training.devices import device_by_name
 
 ATTEMPTS = 2
@@ -368,86 +366,3 @@ def _leave_with_parent() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-# --- executors by name ----------------------------------------------------------------------------
-PATIENCE = 30
-"""Seconds in which a scheduler must answer."""
-
-
-@contextlib.contextmanager
-def executor_of(name: str | Executor, workers: int) -> Iterator[Executor | None]:
-    """Where runs are run, by the name that ``--executor`` takes: fresh ``processes:`` of this
-    machine, ``threads:`` of this process, the workers of a Dask scheduler (``dask://HOST:PORT``),
-    or what a function returns (``entry:MODULE:NAME``), any ``concurrent.futures.Executor``. It is
-    closed at the end; one that is given is not. None for processes, which the sweep starts itself,
-    so that it can start them again where one died.
-
-    Raises ``ValueError`` in one line for a name that is none, a package that is absent, a scheduler
-    that does not answer, or a worker with another version of this library.
-
-    >>> with executor_of("threads:", workers=1) as executor:
-    ...     executor.submit(abs, -2).result()
-    2
-    """
-    if isinstance(name, Executor):
-        yield name
-        return
-    kind, _, rest = name.partition(":")
-    if name == "processes:":
-        yield None
-    elif name == "threads:":
-        with ThreadPoolExecutor(workers) as executor:
-            yield executor
-    elif kind == "dask" and rest.startswith("//") and rest.count(":") == 1:
-        with _dask(rest[2:], name) as executor:
-            yield executor
-    elif kind == "entry" and rest.count(":") == 1:
-        with _entry(rest, name) as executor:
-            yield executor
-    else:
-        raise ValueError(
-            f"executor={name!r}: must be processes:, threads:, dask://HOST:PORT or "
-            "entry:MODULE:NAME"
-        )
-
-
-def _entry(path: str, name: str) -> Executor:
-    module, function = path.split(":")
-    try:
-        executor = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ValueError(f"executor={name!r}: {error}") from None
-    if not isinstance(executor, Executor):
-        raise ValueError(
-            f"executor={name!r}: must return a concurrent.futures.Executor, "
-            f"not a {type(executor).__name__}"
-        )
-    return executor
-
-
-@contextlib.contextmanager
-def _dask(address: str, name: str) -> Iterator[Executor]:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise ValueError(f"executor={name!r}: needs pip install 'crtlib[dask]'") from None
-    try:
-        connect: Any = Client  # it has no types
-        client = connect(f"tcp://{address}", timeout=PATIENCE, set_as_default=False)
-    except (OSError, TimeoutError):
-        raise ValueError(f"executor={name!r}: no answer in {PATIENCE} s") from None
-    with client:
-        for worker, theirs in client.run(version).items():
-            if theirs != __version__:
-                raise ValueError(
-                    f"executor={name!r}: {worker} has crtlib {theirs}, must be {__version__}"
-                )
-        # Results depend on the clock of the run: none is taken from an earlier one.
-        with client.get_executor(pure=False, retries=0) as executor:
-            yield executor
-
-
-def version() -> str:
-    """Of the library that a worker imports."""
-    return __version__

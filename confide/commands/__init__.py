@@ -15,6 +15,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from crtlib.executors import executor_of
+
 WorkerCount = Annotated[int, Field(ge=1, le=1024)]
 """Processes in which a command reads batch by batch."""
 
@@ -40,8 +42,13 @@ COMMANDS = {
 """Each command, in the order of ``crtlib --help``, and the module that has it."""
 
 
-def worker_pool(workers: int) -> AbstractContextManager[Executor | None]:
-    """So many processes, closed at the end; None where one is enough, which is this one."""
+def worker_pool(
+    workers: int, executor: str = "processes:"
+) -> AbstractContextManager[Executor | None]:
+    """So many processes, closed at the end; None where one is enough, which is this one. Or an
+    ``executor`` by its name (:func:`crtlib.executors.executor_of`)."""
+    if executor != "processes:":
+        return executor_of(executor, workers)
     # A fork of a process whose torch has threads waits for ever; a fresh one has one thread.
     fresh, alone = get_context("spawn"), ("OMP_NUM_THREADS", "1")
     return ProcessPoolExecutor(workers, fresh, os.putenv, alone) if workers > 1 else nullcontext()

@@ -408,6 +408,7 @@ def screen(
     keep_ids: bool = False,
     reveal: NonNegativeInt = 0,
     workers: WorkerCount = 1,
+    executor: str = "processes:",
     force: bool = False,
 ) -> CommandResult:
     """Deduplicate, redact and split a corpus into public and private points (Algorithm 1).
@@ -440,6 +441,7 @@ def screen(
         --duplicates: Copies: mask_private (those of public points are left out) or mask (all).
     Speed and memory:
         --workers: Processes.
+        --executor: Workers: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.
     """
     from confide.reports import screening_page
     from confide.screening.corpus import ScreeningOptions, default_policy
@@ -455,7 +457,7 @@ def screen(
         duplicates,  # type: ignore[arg-type]
         keep_ids,
     )
-    with worker_pool(workers) as executor:
+    with worker_pool(workers, executor) as pool:
         outcome = screening_page.screen_into_folder(
             corpus,
             out,
@@ -463,7 +465,7 @@ def screen(
             labels=labels,
             reveal=reveal,
             force=force,
-            executor=executor,
+            executor=pool,
             progress=sys.stderr.isatty(),
         )
     summary = json.loads((out / "summary.json").read_bytes())

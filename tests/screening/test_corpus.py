@@ -47,6 +47,23 @@ def test_small_batches_and_two_workers_change_nothing(home, monkeypatch):
     assert whole.summary["duplicates"] > 0 < whole.summary["missed_secrets"]
 
 
+def test_workers_of_a_scheduler_screen_as_one_process_does(home, monkeypatch, run):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(screening, "TURNS_PER_BATCH", 50)
+    words = ["screen", home / "c.jsonl", "--policy", "regex:customersim", "--keep-ids"]
+    assert run(*words, "--out", home / "alone")[0] == 0
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    with distributed.LocalCluster(**options, dashboard_address=None, protocol="tcp") as cluster:
+        name = cluster.scheduler_address.replace("tcp://", "dask://")
+        assert run(*words, "--executor", name, "--out", home / "spread")[0] == 0
+    for path in (home / "alone").rglob("*.parquet"):
+        assert (
+            path.read_bytes() == (home / "spread" / path.relative_to(home / "alone")).read_bytes()
+        )
+    code, _, error = run(*words, "--executor", "dask://nowhere", "--out", home / "none")
+    assert code == 2 and "must be processes:" in error and error.count("\n") == 1
+
+
 def test_a_killed_screening_flags_no_shard_twice(home, monkeypatch):
     honest, flagged = screening._flag_batch, []
     monkeypatch.setattr(screening, "TURNS_PER_BATCH", 50)

@@ -12,6 +12,7 @@ import pytest
 
 from crtbook import runner
 from crtbook.study import Store, Study
+from crtlib import executors
 from crtlib.text import sources
 from crtlib.values import NonNegativeInt, checked_dataclass
 
@@ -218,10 +219,10 @@ def test_other_executors_are_refused_in_one_line(name, message, tmp_path):
 
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(runner, "PATIENCE", 1)
+    monkeypatch.setattr(executors, "PATIENCE", 1)
     with (
         pytest.raises(ValueError, match=r"executor='dask://127.0.0.1:1': no answer in 1 s"),
-        runner.executor_of("dask://127.0.0.1:1", 1),
+        executors.executor_of("dask://127.0.0.1:1", 1),
     ):
         pass
 
