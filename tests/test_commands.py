@@ -30,7 +30,9 @@ def said(tmp_path_factory):
         patch.setattr(sweeps, "studies", lambda *_: [tiny])
         claims = pd.DataFrame({"paper": ["hush"], "verdict": ["holds"]})
         patch.setattr(ledger, "ledger", lambda: claims)  # half a minute; two models to train
-        runs = pd.DataFrame({"command": ["x"], "hours": [1.0], "ids": [["a"]], "rows": [1]})
+        runs = pd.DataFrame(
+            {"command": ["x"], "hours": [1.0], "ids": [["a"]], "rows": [1], "cells": [0]}
+        )
         patch.setattr(ledger, "planned", lambda: runs)
         patch.setattr(ledger, "counts", lambda table: table)
         patch.setattr(page, "text", str)

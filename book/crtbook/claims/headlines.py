@@ -111,7 +111,7 @@ def box(headline: Mapping[str, Any], table: DataFrame, judged: Sequence[Any]) ->
         "words": _three_words(headline, table, rows),
         "robust": f"{judged[0][1]} in {same} of {len(judged)} analyses",
         "analyses": [f"{name}: {verdict}" for name, verdict in judged],
-        "change": sorted({run for run in rows.run if run}) or [ledger.priced(headline["run"])],
+        "change": next((run for run in rows.run if run), ledger.priced(headline["run"])),
         "first": str(rows.id.iloc[0]),
     }
 

@@ -142,15 +142,21 @@ def _priced(run: Mapping[str, Any]) -> str:
 
 
 def planned() -> DataFrame:
-    """The runs that open rows wait for, most rows an hour of one core first: ``command``, CPU
-    ``hours``, the number of ``rows`` and their ``ids``."""
+    """The runs that open rows wait for: ``command``, CPU ``hours``, the number of ``rows`` and
+    their ``ids``, and of ``cells``, rows of a headline. Most cells an hour of one core first, for
+    what is uncertain of a headline lies between corpora and sizes; then most rows."""
     table = ledger()
     waiting = table[table.verdict == OPEN].groupby("run").id.agg(list)
     each = [{"command": run["command"], "hours": run["hours"], "ids": waiting[_priced(run)]}
             for run in terms()["runs"].values()
             if "needs" not in run and _priced(run) in waiting]  # fmt: skip
-    out = DataFrame(each).assign(rows=lambda t: t.ids.map(len))
-    return out.sort_values(by="hours", key=lambda h: h / out.rows, ignore_index=True)
+    shown = {claim for headline in entries("headlines") for claim in headline["claims"]}
+    out = DataFrame(each).assign(
+        rows=lambda t: t.ids.map(len),
+        cells=lambda t: t.ids.map(lambda ids: sum(i.rpartition(".")[0] in shown for i in ids)),
+    )
+    order = out.assign(cell=-out.cells / out.hours, row=-out.rows / out.hours)
+    return out.loc[order.sort_values(["cell", "row"]).index].reset_index(drop=True)
 
 
 def computed() -> DataFrame:

@@ -1,4 +1,4 @@
-"""``crtbook plan``: the runs that would decide what is open, the cheapest decisions first."""
+"""``crtbook plan``: the runs that would decide what is open, cells of the headlines first."""
 
 import json
 
@@ -6,7 +6,8 @@ from crtlib.options import CommandResult
 
 
 def plan() -> CommandResult:
-    """Rank the runs that open claims wait for, by claims decided an hour of one core.
+    """Rank the runs that open claims wait for, by cells of the headlines and by rows decided an
+    hour of one core.
 
     Example: crtbook plan
     """
@@ -14,8 +15,11 @@ def plan() -> CommandResult:
 
     table = ledger.planned()
     lines = [
-        f"{len(ids):3d} rows  {hours:4.1f} CPU h  {command}\n{'':20}{', '.join(ids)}"
-        for command, hours, ids in table[["command", "hours", "ids"]].to_numpy().tolist()
+        f"{len(ids):3d} rows ({cells} of headlines)  {hours:4.1f} CPU h  {command}\n"
+        f"{'':20}{', '.join(ids)}"
+        for command, hours, ids, cells in table[["command", "hours", "ids", "cells"]]
+        .to_numpy()
+        .tolist()
     ]
     total = f"{table.rows.sum()} rows are open; {table.hours.sum():.1f} CPU h are planned"
     return CommandResult({"runs": json.loads(table.to_json(orient="records"))}, [*lines, "", total])

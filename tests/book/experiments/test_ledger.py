@@ -225,6 +225,15 @@ def test_the_errata_have_a_calculation_or_a_reason():
     assert "cannot be told" in table.so[table.printed.str.contains("one extraction")].iloc[0]
 
 
+def test_the_plan_asks_for_cells_of_the_headlines_first():
+    plan = ledger.planned()
+    shown = {claim for headline in entries("headlines") for claim in headline["claims"]}
+    for row in plan.itertuples():
+        assert row.cells == sum(i.rpartition(".")[0] in shown for i in row.ids)
+    pace = list(zip(plan.cells / plan.hours, plan.rows / plan.hours, strict=True))
+    assert pace == sorted(pace, reverse=True) and plan.cells.iloc[0] > 0
+
+
 # --- one box a paper ------------------------------------------------------------------------------
 def test_a_prediction_holds_a_new_cell_nineteen_times_in_twenty():
     rng = np.random.default_rng(0)
@@ -251,7 +260,7 @@ def test_the_box_of_a_headline_says_what_its_rows_say(table):
         assert {*entry["claims"], *entry["proved"]} <= set(CLAIMS)
         assert box["first"] in set(table.id)
         shown = page.first_screen(table)
-        assert all(words in shown for words in ("proved", "reproduced", "replicated", "robust"))
+        assert all(words in shown for words in ("Proved", "Reproduced", "Replicated", "Robust"))
 
 
 # --- one line a figure ----------------------------------------------------------------------------
