@@ -64,7 +64,7 @@ COPY_KEEPING_METHODS = frozenset(
 )
 """Methods that train on each copy of a message as on the first."""
 LEAST_SHARED_MESSAGES = 16
-LEAST_SHARE = {"short": 1 / 2, "rare": 1 / 8, "stretch": 0.0}
+LEAST_SHARE = {"short": 1 / 2, "brief": 1 / 2, "rare": 1 / 8, "stretch": 0.0}
 """``LEAST_SHARED_MESSAGES`` short messages in common, and this share of those of one text, make two
 texts the same. Strangers share "thank you" and the like: half of all short messages are asked for;
 of the "rare" ones, that one conversation of each text alone has, an eighth (of Schema-Guided

@@ -168,10 +168,11 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     (:func:`_compared_words`); "dialogue" a conversation as crtlib 0.3 knew it, by its characters
     and its speakers; "user" the name of a person. Where they are no simulation's also messages,
     which stay when the text is cut in another way: long ones that at most
-    ``MOST_CONVERSATIONS_OF_A_MESSAGE`` conversations or one person have, short ones, and of these
-    those that only one conversation has ("rare"); stretches of short ones, each after the other,
-    that only one conversation has; and whose conversations and messages are
-    (:class:`_OwnersOfText`). A screened folder has those of the text that was screened as well.
+    ``MOST_CONVERSATIONS_OF_A_MESSAGE`` conversations or one person have, short ones ("brief", and
+    "short" as crtlib 0.3 knew them), and of these those that only one conversation has ("rare");
+    stretches of short ones, each after the other, that only one conversation has; and whose
+    conversations and messages are (:class:`_OwnersOfText`). A screened folder has those of the
+    text that was screened as well.
 
     Guarantee:
         What is one data point of two texts, and as long as a certificate says, is known again
@@ -184,8 +185,8 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     says_who_is_named = Path(corpus).is_dir()
     invents = raw and _invents_people(corpus)
     simulations = customersim.SimulationCheck()
-    said, stretches, owners = dict[str, tuple[bool, int, str]](), Counter[str](), _OwnersOfText()
-    people = _WordsOfPeople()
+    messages, older = _MessagesOfText(), _MessagesOfText()
+    stretches, owners, people = Counter[str](), _OwnersOfText(), _WordsOfPeople()
     for d in read_dialogues(corpus):
         content = json.dumps([[t.speaker, t.text] for t in d.turns])
         brief = sum(len(t.text) for t in d.turns) < SHORT_TALK_CHARACTERS
@@ -195,24 +196,18 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
         brief = len(words) < SHORT_TALK_CHARACTERS
         talk = hash_text(f"{d.id} {d.user} {words}" if brief else words)
         yield "talk", talk
-        hashes = {
-            hash_text(text): len(text) >= LONG_MESSAGE_CHARACTERS
-            for text in [*texts, *(normalise_text(t.text) for t in d.turns)]
-        }
+        as_before = [normalise_text(t.text) for t in d.turns]
         named = bool(d.user) and not invents and (says_who_is_named or d.user != d.id)
-        owners.add(d, talk, hashes, named=named)
+        owners.add(d, talk, map(hash_text, {*texts, *as_before}), named=named)
         if simulations.holds(d):
             continue
         if d.user and not (invents and d.user == normalise_unit_name(d.id)):
             yield from (("user", hash_text(name)) for name in {d.user, normalise_text(d.user)})
         if raw and d.user:
             people.add(d.user, words)
-        for name, long in hashes.items():
-            _, times, user = said.get(name, (long, 0, d.user))
-            said[name] = long, times + 1, user if user == d.user else ""
+        messages.add(texts, d.user)
+        older.add(as_before, d.user)
         stretches.update(map(hash_text, _short_message_stretches(texts)))
-        if len(said) > 2 * MAX_IDENTIFYING_MESSAGES:
-            said = {name: said[name] for name in sorted(said)[:MAX_IDENTIFYING_MESSAGES]}
         if len(stretches) > 2 * MAX_IDENTIFYING_MESSAGES:
             stretches = Counter(
                 {name: stretches[name] for name in sorted(stretches)[:MAX_IDENTIFYING_MESSAGES]}
@@ -220,14 +215,8 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     for user, talk in people.of_several_conversations():
         yield "talk", talk
         owners.add_talk(user, talk)
-    for name in sorted(said)[:MAX_IDENTIFYING_MESSAGES]:
-        long, times, user = said[name]
-        if long and (times <= MOST_CONVERSATIONS_OF_A_MESSAGE or user):
-            yield "message", name
-        if not long:
-            yield "short", name
-            if times == 1:
-                yield "rare", name
+    yield from older.units("short")
+    yield from messages.units("brief", rare="rare")
     for name in sorted(stretches)[:MAX_IDENTIFYING_MESSAGES]:
         if stretches[name] == 1:
             yield "stretch", name
@@ -273,6 +262,35 @@ def _compared_words(text: str) -> str:
             words = bare
         lines.append(words)
     return " ".join(filter(None, lines))
+
+
+class _MessagesOfText:
+    """Of each message of a text how many conversations have it, and whether one person alone."""
+
+    def __init__(self) -> None:
+        self.said = dict[str, tuple[bool, int, str]]()
+
+    def add(self, texts: Sequence[str], user: str) -> None:
+        """Take the messages of a conversation."""
+        for text in set(texts):
+            name, long = hash_text(text), len(text) >= LONG_MESSAGE_CHARACTERS
+            _, times, owner = self.said.get(name, (long, 0, user))
+            self.said[name] = long, times + 1, owner if owner == user else ""
+        if len(self.said) > 2 * MAX_IDENTIFYING_MESSAGES:
+            kept = sorted(self.said)[:MAX_IDENTIFYING_MESSAGES]
+            self.said = {name: self.said[name] for name in kept}
+
+    def units(self, short: str, *, rare: str = "") -> Iterator[tuple[str, str]]:
+        """Kind and hash of each: short ones are of the kind ``short``, and of the kind ``rare``, if
+        that is one, where only one conversation has them."""
+        for name in sorted(self.said)[:MAX_IDENTIFYING_MESSAGES]:
+            long, times, user = self.said[name]
+            if long and (times <= MOST_CONVERSATIONS_OF_A_MESSAGE or user):
+                yield "message", name
+            if not long:
+                yield short, name
+                if rare and times == 1:
+                    yield rare, name
 
 
 class _WordsOfPeople:

@@ -149,6 +149,18 @@ def test_what_is_one_data_point_in_two_texts_is_known(tmp_path):
     assert len(seen) < 3000 and {len(words) for words in seen.values()} == {1}
 
 
+def test_half_of_the_messages_is_half_of_those_that_are_compared(tmp_path):
+    """Messages that crtlib 0.3 knew by other characters count once."""
+    shared = [say(f"s{k}", 2) for k in range(16)]
+    texts = []
+    for name, before in (("one", ""), ("other", "USR: ")):
+        own = [f"USR: {say(f'{name} {k}', 2)}" for k in range(16)]
+        said = [*(before + x for x in shared), *own]
+        talks = [(f"{n}", f"{name}p{n}", [x]) for n in range(2) for x in said]
+        texts.append(write(tmp_path / f"{name}.jsonl", talks))
+    assert related(*texts) == [True]
+
+
 def chats(path, month, thread):
     """A table of messages of 30 customers, two each."""
     coin = random.Random(month)
