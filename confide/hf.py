@@ -43,6 +43,7 @@ from confide.training.training_record import TrainingResult, work_folder
 from crtlib.models import pretrained
 from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, Turn
+from crtlib.training import parallel
 from crtlib.training.loop import Step
 
 RECIPE_FIELD_OF_ARGUMENT = {
@@ -350,6 +351,11 @@ def _as_dataset(tokens: Sequence[Sequence[int]]) -> datasets.Dataset:
 
 
 def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
+    if (processes := parallel.count_launched_processes()) > 1:
+        raise ValueError(
+            f"torchrun: started {processes} processes, must be one for a Trainer; a session takes "
+            "several"
+        )
     for name, (allowed, why) in ONLY_VALUE_OF_ARGUMENT.items():
         value = getattr(args, name, allowed[0])
         value = getattr(value, "value", value)  # of an enumeration

@@ -15,6 +15,7 @@ import confide  # noqa: E402
 from confide import hf  # noqa: E402
 from confide.release import certify  # noqa: E402
 from crtlib.text import customersim, jsonl  # noqa: E402
+from crtlib.training import parallel  # noqa: E402
 from tests.models.test_pretrained import tiny  # noqa: E402
 from tests.test_session import home_of, unsalted  # noqa: E402
 from tests.training.test_loop import flat  # noqa: E402
@@ -272,6 +273,12 @@ def test_arguments_of_trl_that_cannot_be_honoured(changed, said, tmp_path):
 def test_parameters_that_cannot_be_honoured(given, said, tmp_path):
     with pytest.raises(ValueError, match=f"^{said}"):
         hf.Trainer("base", arguments(tmp_path / "m"), train_dataset=rows(5), **given)
+
+
+def test_a_trainer_takes_one_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel, "count_launched_processes", lambda: 2)
+    with pytest.raises(ValueError, match=r"^torchrun: started 2 processes, must be one"):
+        hf.Trainer("base", arguments(tmp_path / "m"), train_dataset=rows(5))
 
 
 def test_a_model_in_memory_is_that_of_its_folder(base, tmp_path):
