@@ -17,7 +17,7 @@ from crtbook import __main__ as companion
 from crtlib import options
 from crtlib.studies import crt_study, study_run
 from crtlib.text import customersim, jsonl
-from crtlib.training import loop, methods
+from crtlib.training import methods
 
 COMMANDS = cli.CRTLIB_PROGRAM.every() | companion.app.every()
 BASE = {"seed": 0, "device": "cpu", "epochs": 2, "width": 8}
@@ -75,8 +75,8 @@ def begins(monkeypatch, registry):
         scales = [repr(getattr(m, "scaling", None)) for m in model.modules()]
         raise Begins(pickle.dumps((state, grad, scales, phases, parts, how, facts)))
 
-    monkeypatch.setattr(loop, "train", stop)
-    monkeypatch.setattr(study_run, "train", stop)
+    monkeypatch.setattr(train_on_corpus, "Training", stop)
+    monkeypatch.setattr(study_run, "Training", stop)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody waits for a hub
     threads, promised = torch.get_num_threads(), []
     ready = crt_study.CrtStudy.ready
