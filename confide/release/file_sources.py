@@ -21,6 +21,7 @@ SourceType = TypeVar("SourceType")
 
 NOT_READ = " had not read this text"
 NOT_MADE_FROM = " was not made from this text"
+TAUGHT_A_POLICY = " taught a policy"
 TOOK_STEPS = ", which took the steps, taught the model nothing of this text beside them"
 
 
@@ -157,6 +158,32 @@ class ScriptSource:
     kind: Literal["script"] = "script"
 
 
+@dataclass(frozen=True)
+class TaughtSource:
+    """A policy that learned from labelled text decided how the text is read. ``people``: of how
+    many people of this text; None where nobody knows."""
+
+    people: int | None
+    kind: Literal["taught"] = "taught"
+
+
+def teaching_assumption(source: TaughtSource) -> str:
+    """What is assumed of the people who taught a policy. What one of these says decided how
+    others are read, so of them nothing is proved.
+
+    >>> teaching_assumption(TaughtSource(0))
+    'nobody of this text taught a policy under another name'
+    """
+    if source.people == 0:
+        return f"nobody of this text{TAUGHT_A_POLICY} under another name"
+    how_many = "" if source.people is None else f"{source.people:,} "
+    return (
+        f"for the {how_many}people of this text who{TAUGHT_A_POLICY} masking a secret of theirs "
+        "would change no label elsewhere and it passes over no larger share of theirs, and nobody "
+        "else of this text taught one"
+    )
+
+
 def script_source() -> ScriptSource:
     """The program that runs, by its file; a notebook has none."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -197,6 +224,9 @@ def assumption_of_earlier(sentence: str, *, same_text: bool) -> str:
             f"{name}, which took the steps of an earlier model, taught it nothing of {text} beside "
             "them"
         )
+    if TAUGHT_A_POLICY in sentence:
+        told = sentence if same_text else sentence.replace("this text", "its text")
+        return f"{told} (of an earlier model)"
     if same_text:
         return f"{sentence}, which it screened for an earlier model"
     name = sentence.removesuffix(NOT_MADE_FROM)
@@ -214,6 +244,7 @@ FileSource = (
     | RawSource
     | BroughtSource
     | ScriptSource
+    | TaughtSource
 )
 _SOURCES_ADAPTER: TypeAdapter[list[FileSource]] = TypeAdapter(
     list[Annotated[FileSource, Field(discriminator="kind")]]

@@ -24,8 +24,10 @@ from confide.release.file_sources import (
     ScreenedSource,
     ScriptSource,
     SourceType,
+    TaughtSource,
     independence_assumption,
     script_assumption,
+    teaching_assumption,
 )
 from crtlib.accounting.events import SampledGaussian
 
@@ -80,6 +82,7 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     assumed = [b.name + NOT_READ for b in bases if b.lineage in ("outside", "elsewhere")]
     assumed += [independence_assumption(s.name) for s in those(BroughtSource)]
     assumed += [script_assumption(s) for s in those(ScriptSource)]
+    assumed += [teaching_assumption(s) for s in those(TaughtSource)]
     common: dict[str, Any] = {"declared": those(DeclaredSource), "assumed": tuple(assumed),
                               "void": tuple(void)}  # fmt: skip
     if plans:

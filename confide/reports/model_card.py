@@ -90,12 +90,14 @@ def _describe_point_promise(c: Certificate) -> list[str]:
     if before["runs"]:
         compared = " and those that were compared with it" if others else ""
         told.append(f"of this model{compared} alone: {_format_pair(before['alone'])}")
+    taught = any(said.startswith("for ") and " taught a policy" in said for said in c["assumed"])
+    spared = " of somebody who taught no policy" * taught
     if g["kind"] == "dp":
         whole = ", with all his points" if unit == "user" else ""
-        return [*told, f"unit: one {unit}{whole}"]
+        return [*told, f"unit: one {unit}{whole}{spared}"]
     learned = ", but that was learned with noise" if before["delta2"] > 0 else ""
     passed = f"of one that the policy passed over{learned}: {_format_pair(g['missed'])}"
-    return [*told, passed, f"unit: one secret in one {unit}"]
+    return [*told, passed, f"unit: one secret in one {unit}{spared}"]
 
 
 def _describe_value_promise(c: Certificate) -> list[str]:

@@ -47,7 +47,7 @@ from crtlib.screening.policy import (
 )
 from crtlib.screening.preparation import DedupScope, DuplicateTreatment, prepare_points
 from crtlib.screening.redaction import FlaggedSpans
-from crtlib.screening.taught_text import measure_shift
+from crtlib.screening.taught_text import count_teaching_people, measure_shift
 from crtlib.text import corpora, corpus_folder, customersim, data_points, screened_folder
 from crtlib.text.ordered_map import map_in_order
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
@@ -484,6 +484,9 @@ def _screening_summary(
         "corpus_sha256": corpora.hash_corpus(corpus),
         "about": _describe_text(corpus, tally),
         "taught_by": {"policy": pi.teachers, "conservative": pi_c.teachers},
+        "taught_people": count_teaching_people(
+            (pi, pi_c), ((d.user, d.id) for d in corpora.read_dialogues(corpus))
+        ),
         **how.recorded(),
         **{name: tally.counts[name] for name in names},
         "copies_left_out": tally.counts["points"]

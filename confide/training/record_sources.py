@@ -15,11 +15,17 @@ from confide.release.file_sources import (
     RedactedSource,
     ScreenedSource,
     Screening,
+    TaughtSource,
     declare_interval,
 )
 from confide.screening.corpus import is_deduplicated_by_likeness
 from confide.training.odometer_run import OdometerRun
-from confide.training.training_facts import count_private_points, user_files_of_study
+from confide.training.training_facts import (
+    count_private_points,
+    count_teachers,
+    has_tagger,
+    user_files_of_study,
+)
 from crtlib import outputs
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.screening.preparation import CERTIFIABLE_TREATMENTS
@@ -77,6 +83,7 @@ def collect_sources_of_steps(
         *_sources_of_a_choice(meter.facts["trials"]),
         *(s for phase in schedule for s in _sources_of_phase(phase, study, screening)),
         *map(BroughtSource, user_files_of_study(study)),
+        *([TaughtSource(count_teachers(study, prepared))] if has_tagger(study) else []),
         *([] if study.how.reads_raw else map(RawSource, _cross_message_clauses(study))),
         *_sources_of_the_vocabulary(study, screening),
         *meter.origin(),

@@ -11,12 +11,16 @@ from typing import Any
 import crtlib
 from crtlib.screening import policies
 from crtlib.screening.rates import RATES_ALPHA, PolicyRates, Rate, assumed_rate
+from crtlib.screening.taught_text import count_teaching_people
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
+from crtlib.text import corpora
 
 SEEDED_NOISE_REASON = "The noise follows from a known seed, so who knows it can take the noise away"
 RAW_TEXT_RATES = PolicyRates(assumed_rate(1.0), assumed_rate(1.0), Rate(0, 0, 0.0, "policy"))
 """The rates of who reads raw text: nothing is redacted, and all of it is private."""
+TAGGERS = ("tagger", "tagger_conservative")
+"""Policies that labelled text taught here."""
 PROTECTING_KINDS = {"differential privacy", "Bayesian confidentiality"}
 """Promises of what a policy passes over, too."""
 
@@ -81,6 +85,23 @@ def user_files_of_study(study: CrtStudy) -> tuple[str, ...]:
     if study.template.endswith((".j2", ".jinja")):
         found.append(Path(study.template).name)
     return tuple(dict.fromkeys(found))
+
+
+def has_tagger(study: CrtStudy) -> bool:
+    """Whether a policy that labelled text taught decided how the text is read."""
+    said = study.screening or vars(study)
+    parts = [p for n in ("policy", "conservative") for p in said[n].split("+")]
+    return not study.how.reads_raw and any(p.partition(":")[0] in TAGGERS for p in parts)
+
+
+def count_teachers(study: CrtStudy, d: PreparedData) -> int | None:
+    """How many people of the text taught a policy; None where nobody knows, as of a folder that an
+    older crtlib screened."""
+    if study.screening is not None:
+        return study.screening.get("taught_people")
+    path = Path(study.corpus)
+    every = corpora.read_dialogues(path) if path.exists() else d.corpus.dialogues
+    return count_teaching_people(d.policies, ((t.user, t.id) for t in every))
 
 
 def _judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:

@@ -45,6 +45,8 @@ from confide.training.training_facts import (
     _judging_labels,
     _training_rates,
     count_private_points,
+    count_teachers,
+    has_tagger,
     policy_hash,
 )
 from crtlib import files, outputs
@@ -233,7 +235,9 @@ def record_study(
         else _judging_labels(study, d),
         "policies": _policy_rows(study, d),
         "oracle_on_real_text": reads_labels_of_real_text(study),
-        "treated_as_public": [promise.public] if promise and promise.public else [],
+        "treated_as_public": [describe_public_knowledge(study)]
+        if promise and promise.public
+        else [],
         "canaries": _canary_record(study, d),
         "settings": asdict(study) | {"corpus": Path(study.corpus).name},
     }
@@ -283,6 +287,7 @@ def _phase_rows(study: CrtStudy, fitted: TrainedStudy) -> list[dict[str, Any]]:
 def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
     """Both policies; of a screened folder those that screened it."""
     before, rows, names = study.screening, {}, {"pi": "policy", "pi_c": "conservative"}
+    people = count_teachers(study, d) if has_tagger(study) else None
     for (key, name), policy in zip(names.items(), d.policies, strict=True):
         if before:
             told = before[name], before[f"{name}_sha256"], before["taught_by"][name]
@@ -290,6 +295,8 @@ def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
             called = getattr(study, name)
             told = policies.strip_paths(called), policy_hash(called), policy.teachers
         rows[key] = dict(zip(("name", "sha256", "taught_by"), told, strict=True))
+        if told[2] and people:
+            rows[key]["people"] = people
     return rows
 
 

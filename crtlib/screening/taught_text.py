@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from crtlib.screening.policy import (
+    Policy,
     Shift,
     Teaching,
     _secret_turn_digests,
@@ -37,6 +38,25 @@ def digest_teaching_points(points: Sequence[Point]) -> Teaching:
         shapes=frozenset(map(_hash_shape, tokens)),
         people=frozenset(digest_teaching_person(p.user, p.thread) for p in points),
     )
+
+
+def count_teaching_people(
+    policies: Iterable[Policy], people: Iterable[tuple[str, str]]
+) -> int | None:
+    """How many ``people`` of a text, each a name (or "") and a conversation, taught one of the
+    policies; None where one does not say who did.
+
+    >>> taught = digest_teaching_points([Point("0", "ann", "so be it")])
+    >>> made = Policy("p", lambda points: [() for p in points], learned=True, taught_by=(taught,))
+    >>> count_teaching_people([made], [("ann", "d0"), ("ann", "d1"), ("bob", "d2")])
+    1
+    """
+    learned = [p for p in policies if p.learned]
+    known = [t.people for p in learned for t in p.taught_by]
+    if not all(known) or not all(p.taught_by for p in learned):
+        return None
+    taught = frozenset[str]().union(*known)
+    return len({who for each in people if (who := digest_teaching_person(*each)) in taught})
 
 
 def measure_shift(points: Sequence[Point], known: Teaching, before: Shift = NO_SHIFT) -> Shift:

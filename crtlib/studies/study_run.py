@@ -40,6 +40,12 @@ from crtlib.training.methods import GuaranteeTerms
 from crtlib.training.phases import Phase
 from crtlib.training.run_state import TrainingRun
 
+LABELS_STAY = (
+    "; assumed: masking a secret changes no label elsewhere (recall.label_stability counts how "
+    "often it does)"
+)
+"""What a study's promise assumes of a policy that learned from its text."""
+
 
 # --------------------------------------------------------------------------- training
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class TrainedStudy:
                 unit=study.unit,
                 accountant=study.accountant,
                 neighbouring_relation=study.neighbouring_relation,
-                public=describe_public_knowledge(study),
+                public=describe_public_knowledge(study) + LABELS_STAY * study.learned,
             ),
         )
 
@@ -91,10 +97,7 @@ def describe_public_knowledge(study: CrtStudy) -> str:
         listed = ", ".join(policies.strip_paths(part) for part in dict.fromkeys(others))
         known += f"; assumed: {listed}, of another package, answers each point by itself"
     if study.learned:
-        known += (
-            "; besides, the text that taught the policies; assumed: masking a secret changes "
-            "no label elsewhere (recall.label_stability counts how often it does)"
-        )
+        known += "; besides, the text that taught the policies"
     return known
 
 

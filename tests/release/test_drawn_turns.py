@@ -12,6 +12,7 @@ from confide.release import certify, rate_bounds
 from confide.release.certifiable_run import read_certifiable_run
 from confide.reports.screening_page import screen_into_folder
 from confide.screening import corpus as screening
+from confide.screening.teaching import teach_tagger
 from confide.text_registry import Registry, registry_home
 from confide.training import train_on_corpus
 from crtlib.screening import rates, regex_policies
@@ -219,3 +220,35 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     line = next(e for e in Registry(registry_home()).entries() if e.counted)
     spent = rate_bounds.with_current_bounds(replace(run.spent, entries=(line,)))
     assert spent.entries[0].gamma == 1.0
+
+
+@pytest.mark.parametrize("conservative", ["everything", "tagger"])
+def test_a_promise_is_of_those_who_taught_no_policy(tmp_path, conservative):
+    """One secret of a teaching message decided how 189 private points were read; the officer's page
+    spoke of all people, and nothing was assumed."""
+    path = write(tmp_path / "c.jsonl", family(80, answers=()))
+    labels = read(path, tmp_path / "l", turns=40, teach=30, seed=1)
+    teach_tagger(path, tmp_path / "T", labels=labels, epochs=30)
+    policy, out = f"tagger:{tmp_path}/T", tmp_path / "m"
+    pi_c = conservative if conservative == "everything" else f"tagger_conservative:{tmp_path}/T"
+    if conservative == "everything":  # through a screened folder, and from the text
+        screen_into_folder(path, tmp_path / "s", screening.ScreeningOptions(policy, pi_c),
+                           labels=labels)  # fmt: skip
+        train_on_corpus.train(tmp_path / "s", out=out, **SMALL)
+    else:
+        train_on_corpus.train(
+            path, out=out, labels=labels, policy=policy, conservative=pi_c, **SMALL
+        )
+    value = certify.write_certificate(out, tmp_path / "m.html", copies=())
+    (said,) = [a for a in value["assumed"] if "taught" in a and "earlier" not in a]
+    assert said.startswith("for the 30 people of this text who taught a policy masking")
+    assert value["policies"]["pi"]["people"] == 30
+    assert "assumed" not in " ".join(value["treated_as_public"])
+    page = " ".join(re.sub(r"<[^>]+>", "", (tmp_path / "m.html").read_text()).split())
+    assert "of somebody who taught no policy (30 people did)" in page
+    if value["guarantee"]["kind"] != "dp":
+        assert value["labels"]["apart"] == 30
+        assert "a person, but none of the 30 from whom a policy learned" in page
+    assert f"It is assumed that {said}." in page
+    text = " ".join((out / "guarantee.txt").read_text().split())
+    assert said in text and "of somebody who taught no policy" in text

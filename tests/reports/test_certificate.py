@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from confide.release import file_sources
 from confide.reports import certificate_pages, model_card, sentences
 from confide.reports.html import format_bound, format_number
 
@@ -123,6 +124,7 @@ EARLIER_BASE = (("assumed", ["smollm2 had not read this text", EARLIER]),)
 # Of each sentence: changes under which it must be said, and under which it must not.
 LIMITS = (("limits", [{"limit": "guess <= 55", "certified": 52.4, "met": True},
                       {"limit": "public <= 1%", "certified": 0.0377, "met": False}]),)  # fmt: skip
+TAUGHT = (("assumed", [file_sources.teaching_assumption(file_sources.TaughtSource(280))]),)
 SCRIPT = (
     (
         "assumed",
@@ -194,6 +196,7 @@ CASES = {
     ),
     "O12b": ([OUTSIDE, (*DP, *OUTSIDE)], [(), FILES, (*VOID, *OUTSIDE)]),
     "O18": ([SCRIPT, (*DP, *SCRIPT)], [(), FILES, (*VOID, *SCRIPT), OUTSIDE]),
+    "O19": ([TAUGHT, (*DP, *TAUGHT)], [(), FILES, (*VOID, *TAUGHT), OUTSIDE]),
     "O17": (
         [FILES, (*DP, *FILES)],
         [
@@ -298,6 +301,11 @@ def test_words_that_depend_on_the_case():
         "made from this text.** The text was read as these say: a message that"
     )
     assert "passed over, but learned with noise** (at most" in said()["O3"][0]
+    of_teaching = said(*TAUGHT, ("policies.pi.people", 280))
+    assert (
+        "**A secret of somebody who taught no policy (280 people did) that" in of_teaching["O3"][0]
+    )
+    assert "O17" not in of_teaching and "for the 280 people of this" in of_teaching["O19"][0]
     once = said()["O7"][0]
     assert "13 labels decide this certificate: the search leaves a trace of what" in once
     assert "No second reading of them was brought in: secrets that a reader overlooked" in once
