@@ -200,13 +200,12 @@ def test_what_an_earlier_model_treats_as_known_is_known_to_all(tmp_path, monkeyp
     from confide.training import training_record as record
 
     taught = "the text that taught the policies"
-    monkeypatch.setattr(record, "describe_public_knowledge", lambda study: taught)
-    trainings.train(text, out=tmp_path / "m1", **CRT | {"conservative": "everything"})
+    with monkeypatch.context() as patch:
+        patch.setattr(record, "describe_public_knowledge", lambda study: taught)
+        trainings.train(text, out=tmp_path / "m1", **CRT | {"conservative": "everything"})
     place = odometer.find_odometer(text, corpora.hash_corpus(text))
     started, finished = odometer.read_entries(place)
-    assert started.treated_as_public == (taught,) and taught not in finished.treated_as_public
-    registry = text_registry.Registry(text_registry.registry_home())
-    odometer.add_later_entry(place, finished, registry=registry, treated_as_public=(taught,))
+    assert started.treated_as_public == finished.treated_as_public == (taught,)
     trainings.train(text, out=tmp_path / "m2", **DPSGD)
     second, said, words = certified(tmp_path / "m2")
     assert second["verdict"] == "holds" and second["spent_before"]["runs"] == 1
