@@ -383,6 +383,7 @@ def run_program(program: Program) -> None:
         print(f"{program.name}: error: {printable(str(ended), 4_000)}", file=sys.stderr)
         if "--json" in sys.argv:
             head = {"schema": f"{program.name}/error/1", "ok": False}
-            print(json.dumps(head | vars(ended)))
+            with contextlib.suppress(OSError):  # the disk below standard output may be full
+                print(json.dumps(head | vars(ended)), flush=True)
         raise SystemExit(ended.code) from None
     raise SystemExit(code if isinstance(code, int) else EXIT_DONE)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import glob
 import gzip
@@ -29,6 +30,8 @@ StrPath = str | os.PathLike[str]
 
 DISK_FULL_PROBE_BYTES = 1 << 20
 """Bytes: with less than this to write, an error while something is written is a full disk."""
+_WRITER_FAILED = re.compile("PytorchStreamWriter|inline_container|iostream error|I/O error")
+"""What torch and safetensors say where a disk broke while they wrote."""
 MAX_LINE_LENGTH = 64 << 20
 """Bytes or characters of the longest line that is read: a file may be one line without an end."""
 
@@ -143,13 +146,15 @@ def translate_disk_errors(path: StrPath) -> Iterator[None]:
         if error.errno:  # without a number it would print as no more than a path
             error.filename = error.filename or os.fspath(path)
         raise
-    except Exception:
+    except Exception as fault:
         home = path if os.path.isdir(path) else Path(path).parent
         with contextlib.suppress(FileNotFoundError), tempfile.TemporaryFile(dir=home) as f:
             try:
                 os.posix_fallocate(f.fileno(), 0, DISK_FULL_PROBE_BYTES)
             except OSError as error:
                 raise OSError(error.errno, os.strerror(error.errno or 0), os.fspath(path)) from None
+        if _WRITER_FAILED.search(str(fault)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path)) from None
         raise
 
 

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from crtlib.checks import DamagedError
+from crtlib.checks import DamagedError, printable
 from crtlib.files import (
     StrPath,
     check_private_key,
@@ -299,6 +299,13 @@ def check_output_folder(
 def _nonempty_path(path: StrPath) -> Path:
     if not os.fspath(path):
         raise ValueError("--out: is empty; name a file or a folder")
+    try:
+        os.fspath(path).encode()
+        Path(path).resolve()
+    except UnicodeEncodeError:
+        raise ValueError(f"--out: {printable(os.fspath(path))} is not UTF-8") from None
+    except (RuntimeError, OSError):
+        raise ValueError(f"--out: {path} is a link in a circle") from None
     return Path(path)
 
 

@@ -91,9 +91,9 @@ def ingest(
         limit=limit,
         split=split,
         yes=yes,
-        ask=ask if sys.stdin.isatty() else None,
+        ask=ask if sys.stdin and sys.stdin.isatty() else None,  # a daemon has none
         force=force,
-        progress=sys.stderr.isatty(),
+        progress=bool(sys.stderr and sys.stderr.isatty()),
     )
     return CommandResult(asdict(summary), [library.format_ingest_summary(summary)])
 
@@ -362,7 +362,7 @@ def tagger(
         threshold=threshold,
         seed=seed,
         force=force,
-        progress=sys.stderr.isatty(),
+        progress=bool(sys.stderr and sys.stderr.isatty()),
     )
     facts = json.loads((out / "summary.json").read_bytes())
     return CommandResult(facts, [taught.text() if taught else f"{out}: up to date"])
@@ -466,7 +466,7 @@ def screen(
             reveal=reveal,
             force=force,
             executor=pool,
-            progress=sys.stderr.isatty(),
+            progress=bool(sys.stderr and sys.stderr.isatty()),
         )
     summary = json.loads((out / "summary.json").read_bytes())
     lines = [f"{out}: up to date"]

@@ -152,14 +152,30 @@ def read_project_settings(folder: Path) -> dict[str, dict[str, Any]]:
     if not file.is_file():
         raise ValueError(f"{file}: no such file; 'crtlib new {folder}' writes one")
     try:
-        settings = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        settings = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{file}: is no TOML ({error})") from None
     for step in settings:
         if step not in PROJECT_STEPS:
             raise ValueError(f"crtlib.toml: [{step}] must be one of {', '.join(PROJECT_STEPS)}")
+        _check_plain_values(step, settings[step])
         _check_step(step, settings)
     return {step: settings[step] for step in PROJECT_STEPS if step in settings}
+
+
+def _check_plain_values(step: str, table: Any) -> None:
+    """Refuse what no option is: a step is one table of texts, numbers and lists of these."""
+    if not isinstance(table, dict):
+        raise ValueError(f"crtlib.toml: {step}: must be one table, [{step}]")
+    for key, value in table.items():
+        each = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, str | int | float) for one in each):
+            raise ValueError(f"crtlib.toml, [{step}] {key}: must be a text, a number or a list")
+    source = table.get("source", [])
+    if step == "ingest" and not (
+        isinstance(source, list) and all(isinstance(one, str) for one in source)
+    ):
+        raise ValueError("crtlib.toml, [ingest] source: must be a list of names of files")
 
 
 def _check_step(step: str, settings: dict[str, dict[str, Any]]) -> None:

@@ -30,9 +30,11 @@ from confide.reports import certificate_pages, model_card
 from crtlib import files, outputs
 from crtlib.checks import check_choice
 from crtlib.files import StrPath
+from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.intervals import at_most
 
 AUDIENCES = ("officer", "engineer", "both")
+DAMAGED_RECORD = "its record is damaged, or of another version of crtlib"
 
 
 def write_certificate(
@@ -66,22 +68,22 @@ def write_certificate(
         outputs.check_output_file(path, force=force or half)
     if both[1].is_file() and "void_because" not in read_json_object(both[1]):  # such as model.json
         raise ValueError(f"--out: {both[1]} is there and no certificate; take another name")
-    trained = read_certifiable_run(
-        run, place=place, replaced=(*both, Path(run) / seal.RELEASE_FILE)
-    )
-    trained = with_current_label_counts(trained)
-    attached = read_evidence(run, trained.record["corpus"]["sha256"], audit, report)
-    content = collect_certificate_parts(
-        trained, name=name, copies=copies, evidence=attached, require=require
-    )
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    value = certificate_pages.assemble_certificate(content, issued=now.replace("+00:00", "Z"))
-    if trained.key:
-        value["public_key"] = trained.key.public_key().public_bytes_raw().hex()
-    shown = _render_certificate(value, trained, audience, page.name)
-    value["page_sha256"] = certificate_pages.hash_page(shown)
-    value = seal.sign_value(value, trained.key) if trained.key else value
-    certificate_pages.certificate_validator().validate(value)
+    replaced = (*both, Path(run) / seal.RELEASE_FILE)
+    with refuse_whatever_fails(str(run), DAMAGED_RECORD, ours=ValueError):
+        trained = read_certifiable_run(run, place=place, replaced=replaced)
+        trained = with_current_label_counts(trained)
+        attached = read_evidence(run, trained.record["corpus"]["sha256"], audit, report)
+        content = collect_certificate_parts(
+            trained, name=name, copies=copies, evidence=attached, require=require
+        )
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        value = certificate_pages.assemble_certificate(content, issued=now.replace("+00:00", "Z"))
+        if trained.key:
+            value["public_key"] = trained.key.public_key().public_bytes_raw().hex()
+        shown = _render_certificate(value, trained, audience, page.name)
+        value["page_sha256"] = certificate_pages.hash_page(shown)
+        value = seal.sign_value(value, trained.key) if trained.key else value
+        certificate_pages.certificate_validator().validate(value)
     plain = json.dumps(value, indent=1, allow_nan=False) + "\n"
     texts = {page: shown, page.with_suffix(".json"): plain}
     mode = outputs.PUBLIC_FILE_MODE if value["verdict"] == "holds" else outputs.PRIVATE_FILE_MODE
@@ -186,7 +188,8 @@ def verify_certificate(
     value = read_json_object(page.with_suffix(".json"))
     if "id" not in value or "verdict" not in value:
         raise ValueError(f"{page.with_suffix('.json')}: is no certificate")
-    return next(_certificate_differences(value, run, place, page), None), value
+    with refuse_whatever_fails(str(run), DAMAGED_RECORD, ours=ValueError):
+        return next(_certificate_differences(value, run, place, page), None), value
 
 
 def _certificate_differences(

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from confide.text.columns import COLUMN_ROLES, RECORD_NAMES, comparable_name
 from confide.text.mail import _mail_files, _mailbox_rows
 from crtlib import files
+from crtlib.checks import printable
 from crtlib.files import StrPath
 from crtlib.text import jsonl
 from crtlib.text.jsonl import BadRow, NumberedRow, read_record
@@ -152,17 +153,20 @@ def _open_decoded(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
         name = "utf-8-sig"
         if encoding != "auto":
             try:
-                name = codecs.lookup(encoding).name
-            except LookupError:
-                says = f"{encoding!r} is no codec that Python knows"
-                raise ValueError(f"--encoding: {says}") from None
+                known = codecs.lookup(encoding)
+            except (LookupError, ValueError):
+                known = None
+            if known is None or not getattr(known, "_is_text_encoding", True):  # as base64
+                says = f"{printable(encoding, quoted=True)} is no codec of texts that Python knows"
+                raise ValueError(f"--encoding: {says}")
+            name = known.name
         elif start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
             name = "utf-32"
         elif start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             name = "utf-16"
         try:
             yield io.TextIOWrapper(raw, name, errors="surrogateescape", newline="")
-        except UnicodeDecodeError:
+        except UnicodeError:  # of idna and others it is no UnicodeDecodeError
             raise ValueError(f"{path.name}: is not {name}; see --encoding") from None
 
 
@@ -198,11 +202,13 @@ def _table_rows(
             raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
         if _decoding_fault("".join(header)):
             raise ValueError(f"{path.name}: its header is not UTF-8; try --encoding cp1252")
+        seen: set[str] = set()
         for k, name in enumerate(header):
-            if name in header[:k] or not name:
+            if name in seen or not name:
                 says = f"and {header.index(name) + 1} have one name" if name else "has no name"
                 what = f"column{'s' * bool(name)} {k + 1} {says}"
                 raise ValueError(f"{path.name}: {what}; --rename {k + 1}=NAME gives it another")
+            seen.add(name)
         reader = csv.reader(lines, delimiter=sign, strict=True)
         number, width = 1, len(header)
         while True:

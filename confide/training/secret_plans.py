@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field
 from scipy import sparse
 
 from confide.screening.corpus import batch_dialogues
@@ -37,12 +38,14 @@ from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secret_protection import ProtectionPlan
 from crtlib.checks import check_allowed
 from crtlib.files import StrPath
+from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.screening import policies
 from crtlib.screening.policies import policy_by_name, policy_digest, strip_paths
 from crtlib.text import corpora, data_points
 from crtlib.text.records import Corpus, Point
 from crtlib.text.screened_folder import make_pseudonym
 from crtlib.training.phases import PrivacyEvent
+from crtlib.values import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 DEFAULT_BATCH_SIZE, DEFAULT_EPOCHS = 64, 8
 """Batch size and passes over the text of a plan, where they are not given."""
@@ -197,6 +200,26 @@ def _write_plan(
     (part / "plan.json").write_text(text, encoding="utf-8")
 
 
+def one_of(names: Iterable[str]) -> Any:
+    """A text that is one of these."""
+    return Field(pattern=f"^({'|'.join(names)})$")
+
+
+class SavedPlan(BaseModel):
+    """``plan.json``, as far as a training reads it: types and ranges, before a step is taken."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    unit: Literal["turn", "dialogue", "user"]
+    noise_multiplier: NonNegativeFloat
+    steps: PositiveInt
+    batch_size: PositiveFloat
+    scale: PositiveFloat | Literal["inf"]
+    gap: Annotated[float, Field(ge=0, lt=1)]
+    in_every_batch: NonNegativeInt
+    targets: Annotated[str, one_of(secret_protection.TARGET_EXPONENTS)]
+    neighbouring_relation: Annotated[str, one_of(secret_protection.PROMISE_DIRECTIONS)]
+
+
 def read_secret_plan(
     folder: StrPath, corpus: StrPath, text: Corpus
 ) -> tuple[ProtectionPlan, dict[str, Any], Sequence[Point]]:
@@ -206,16 +229,16 @@ def read_secret_plan(
     marked = outputs.require_marker(home)
     if marked["command"] != "protect":
         raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
-    summary, key = (
-        json.loads((home / "plan.json").read_bytes()),
-        outputs.load_or_make_key(home / "key"),
-    )
+    with refuse_whatever_fails(f"--plan: {folder}", "its plan.json is damaged"):
+        summary = json.loads((home / "plan.json").read_bytes())
+        SavedPlan.model_validate(summary)
+    key = outputs.load_or_make_key(home / "key")
     summary["policy"] = marked["options"].get("policy", SECRET_LIST_NAME)
     made_for, this = (
         summary.get("corpus_hmac"),
         outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key),
     )
-    if made_for is None:
+    if not isinstance(made_for, str):
         raise ValueError(f"--plan: {folder} was made of a table, for no corpus that is known")
     if made_for != this:
         raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {this[:4]}…")

@@ -1688,6 +1688,10 @@ SHEET = rows(
      "force=force or half", "force=force",
      "test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command"
      "[1-new.html]"),
+    ("a plan is asked after the training", "confide.training.secret_plans:read_secret_plan",
+     "SavedPlan.model_validate(summary)", "pass",
+     "release/test_damaged_records.py::test_a_plan_that_was_edited_is_refused_before_a_step"
+     "[changes3]"),
 )
 
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS

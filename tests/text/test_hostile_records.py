@@ -162,3 +162,14 @@ def test_whatever_a_record_raises_is_named_by_its_number():
 def test_a_date_of_another_type_is_read(tmp_path):
     path = parquet(tmp_path / "in.parquet", time=[date(2026, 3, 2), None])
     assert take(path, tmp_path / "o").facts.turns == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["base64", "rot13", "zip", "no such", "a\x1bb", "idna", "punycode"]
+)
+def test_an_encoding_that_is_none_of_texts_is_one_line(tmp_path, name):
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"user,text\nann,gr\xc3\xbc\xff\n")
+    with pytest.raises(ValueError, match=r"--encoding") as error:
+        take(path, tmp_path / "o", encoding=name)
+    assert str(error.value).isprintable() and not (tmp_path / "o").exists()
