@@ -18,7 +18,7 @@ GATE = {
 """What leaves with a model: each file with its sources."""
 MADE = {
     # in a private folder, of which the gate adopts each file
-    "models.folder": "save _save_fast_tokenizer",
+    "models.folder": "save save_fast_tokenizer",
     "text.tokenizer": "BpeTokenizer.save",
 }
 """The files of a model before they are released."""
@@ -57,6 +57,8 @@ OWN = {
     "text.jsonl": "write_jsonl",
     "text.screened_folder": "ScreenedWriter._write",
     "training.secret_plans": "make_secret_plan _write_plan",
+    # the private text that a script handed over, beside its model
+    "hf": "_recipe_of_rows _write_rows",
 }
 """Folders and pages that a command was asked for: no certificate covers them but by what it says
 of screenings, labels, audits and reports."""
