@@ -36,9 +36,6 @@ MAX_STACKED_INPUT_NUMBERS = 2**23
 one shape then enter the book together."""
 
 ALL_EXAMPLES = slice(None)
-TREE_ROUNDINGS = 64
-"""Roundings on the way of one number through ``torch.sum``, which adds in pairs of partial sums:
-64 and a 1024th of the numbers."""
 BLOCK_ROUNDINGS = 384
 """Roundings on the way of one number through a matrix product: see :func:`product_roundings`."""
 MAX_NUMBERS_AT_ONCE = 2**16
@@ -150,11 +147,6 @@ def product_roundings(length: int) -> float:
     return min(length, BLOCK_ROUNDINGS + length / 16)
 
 
-def tree_roundings(length: int) -> float:
-    """The same of ``torch.sum`` over ``length`` numbers."""
-    return min(length, TREE_ROUNDINGS + length / 1024)
-
-
 def _rounding_share(factors: Tensor, sums: Tensor, *roundings: float) -> float:
     """So many roundings, over the size of what is added up. One is half of the distance of two
     numbers; all of it where a tensor core, which cuts off, sums products of shorter factors."""
@@ -163,8 +155,9 @@ def _rounding_share(factors: Tensor, sums: Tensor, *roundings: float) -> float:
 
 
 def _inner_products(a: Tensor, b: Tensor) -> Tensor:
-    """Inner product of each example, (B, ...) x (B, ...) -> (B,)."""
-    return (a * b).flatten(1).sum(1)
+    """Inner product of each example, (B, ...) x (B, ...) -> (B,), added up in float64: what its
+    sum is off by then depends on no length, and so on no other example of the batch."""
+    return (a * b).flatten(1).sum(1, dtype=torch.float64)
 
 
 class OuterProductGrad:
@@ -199,6 +192,11 @@ class OuterProductGrad:
         By Cauchy and Schwarz an inner product is off by at most ``k u |r_t| |r_s|``, so that the
         sum of their products is off by at most ``k u (sum_t |r_t| |c_t|)**2``. ``size`` is kept:
         that sum of lengths, which is on the diagonals of the Gram matrices.
+
+        Guarantee:
+            What is charged to an example follows from its own numbers and from the shape of the
+            weight, never from how far the others reach. Test: ``tests/training/test_rounding.py::
+            test_what_is_charged_depends_on_no_other_example``.
         """
         gram = _batched_matmul(self.columns, self.columns.mT)
         if self.bias is not None:
@@ -206,10 +204,7 @@ class OuterProductGrad:
         rows = _batched_matmul(self.rows, self.rows.mT)
         products = rows * gram
         width, height = self.rows.shape[2], self.columns.shape[2] + 1
-        share = _rounding_share(
-            self.rows, rows, product_roundings(width), product_roundings(height),
-            tree_roundings(rows[0].numel()),
-        )  # fmt: skip
+        share = _matrix_share(self.rows, width, self.columns.shape[2])
         # What underflows in a sum of n products is at most n times the least number: added to the
         # squares on the diagonals, so that a tiny row is not hidden by a huge column.
         least = torch.finfo(rows.dtype).tiny / share
@@ -217,7 +212,7 @@ class OuterProductGrad:
         lengths = lengths.add(gram.diagonal(dim1=1, dim2=2), alpha=least * width)
         lengths = lengths.add_(rows.diagonal(dim1=1, dim2=2), alpha=least * height)
         self.size = lengths.sqrt_().sum(1)
-        square = products.flatten(1).sum(1).clamp_min_(0)
+        square = products.flatten(1).sum(1, dtype=torch.float64).clamp_min_(0)
         return BoundedSum(square, self.size.square(), share)
 
     def leave_out(self, examples: Tensor) -> None:
@@ -303,21 +298,36 @@ class EmbeddingGrad:
 
 
 class DenseGrad:
-    """The gradient of each example itself, (B, *shape)."""
+    """The gradient of each example itself, (B, *shape).
+
+    ``charged``: of a gradient that is a sum of outer products the size and the share of
+    :meth:`OuterProductGrad.square`. It is charged as that is, though less of it may be rounding:
+    which of the two is made depends on the longest text of the batch, and what an example adds may
+    not.
+    """
 
     size: Tensor
 
     def __init__(
-        self, parameter: nn.Parameter, grads: Tensor, *, span: slice = ALL_EXAMPLES
+        self,
+        parameter: nn.Parameter,
+        grads: Tensor,
+        *,
+        span: slice = ALL_EXAMPLES,
+        charged: tuple[Tensor, float] | None = None,
     ) -> None:
         self.parameter, self.span, self.grads = parameter, span, grads.to(accumulation_dtype(grads))
+        self.charged = charged
 
     def square(self) -> BoundedSum:
         """As of :class:`OuterProductGrad`, of the very numbers that are added: nothing cancels in
         it, and it is off by a share of itself, whatever the positions did."""
         self.size = _dense_norms(self.grads)
         square = self.size.square()
-        return BoundedSum(square, square, _dense_share(self.grads))
+        if self.charged is None:
+            return BoundedSum(square, square, _dense_share(self.grads))
+        lengths, share = self.charged
+        return BoundedSum(square, lengths.square(), share)
 
     def leave_out(self, examples: Tensor) -> None:
         """As of :class:`OuterProductGrad`."""
@@ -390,9 +400,17 @@ def _dense_share(grads: Tensor) -> float:
 
 
 def _gram_share(gram: Tensor, width: int) -> float:
-    """The share of a sum of a Gram matrix (b, T, S) of vectors of ``width`` numbers, each number of
-    it times one that is exact."""
-    return _rounding_share(gram, gram, product_roundings(width), tree_roundings(gram[0].numel()))
+    """The share of a sum in float64 of a Gram matrix (b, T, S) of vectors of ``width`` numbers,
+    each number of it times one that is exact."""
+    return _rounding_share(gram, gram, product_roundings(width), 1)
+
+
+def _matrix_share(factors: Tensor, height: int, width: int) -> float:
+    """The share of a sum in float64 of products of numbers of two Gram matrices, of vectors of
+    ``height`` and of ``width`` numbers, with a bias."""
+    sums = torch.empty((), dtype=accumulation_dtype(factors))
+    roundings = product_roundings(height), product_roundings(width + 1), 1
+    return _rounding_share(factors, sums, *roundings)
 
 
 def cross_inner_products(a: GradientEntry, b: GradientEntry) -> BoundedSum:
@@ -420,16 +438,13 @@ def cross_inner_products(a: GradientEntry, b: GradientEntry) -> BoundedSum:
         return BoundedSum(value, a.size * b.size, _gram_share(gram, a.grads.shape[2]))
     if isinstance(a, DenseGrad) and isinstance(b, DenseGrad):
         value = _inner_products(a.grads, b.grads)
-        share = _rounding_share(value, value, tree_roundings(a.grads[0].numel()))
+        share = _gram_share(a.grads, 0)
         return _with_dense_rounding(value, a.size * b.size, share, a, b)
     plain = a.span == b.span and getattr(a, "bias", None) is getattr(b, "bias", None) is None
     if isinstance(a, OuterProductGrad) and isinstance(b, OuterProductGrad) and plain:
         rows = _batched_matmul(a.rows, b.rows.mT)
         value = _inner_products(rows, _batched_matmul(a.columns, b.columns.mT))
-        share = _rounding_share(
-            a.rows, rows, *map(product_roundings, (a.rows.shape[2], a.columns.shape[2])),
-            tree_roundings(rows[0].numel()),
-        )  # fmt: skip
+        share = _matrix_share(a.rows, a.rows.shape[2], a.columns.shape[2])
         return BoundedSum(value, a.size * b.size, share)
     raise UnknownLayer(f"parameter of shape {tuple(a.parameter.shape)}: shared in an unknown way")
 
@@ -461,9 +476,13 @@ def choose_matrix_entry(
     """Ghost norm or direct product, whichever is cheaper for this shape."""
     if rows.shape[1] <= max_ghost_positions(parameter, rows):
         return OuterProductGrad(parameter, rows, columns, span=span)
-    rows = cast_for_exact_sums(rows).mT
-    columns = columns.to(rows.dtype)
-    if accumulation_dtype(rows) != rows.dtype:
-        return DenseGrad(parameter, _batched_matmul(rows, columns), span=span)
-    out = SCRATCH.take((len(rows), *parameter.shape), rows)
-    return DenseGrad(parameter, torch.bmm(rows, columns, out=out), span=span)
+    rows = cast_for_exact_sums(rows)
+    columns, dtype = columns.to(rows.dtype), accumulation_dtype(rows)
+    lengths = [torch.linalg.vector_norm(x, dim=2, dtype=dtype) for x in (rows, columns)]
+    charged = (lengths[0] * lengths[1]).sum(1), _matrix_share(rows, *parameter.shape)
+    if dtype != rows.dtype:
+        made = _batched_matmul(rows.mT, columns)
+    else:
+        out = SCRATCH.take((len(rows), *parameter.shape), rows)
+        made = torch.bmm(rows.mT, columns, out=out)
+    return DenseGrad(parameter, made, span=span, charged=charged)

@@ -93,7 +93,7 @@ class GradientRecorder:
             ``UNCHARGED_SHARE`` of the square. Test:
             ``tests/training/test_rounding.py::test_what_cancels_is_clipped``.
         """
-        first = self.squares[0][1].value
+        first = self.squares[0][1].size
         total = torch.zeros(self.batch, dtype=torch.float64, device=first.device)
         hidden = torch.zeros_like(total)
         for span, (square, size, share) in self.squares:

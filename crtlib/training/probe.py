@@ -34,12 +34,14 @@ from crtlib.models import interface
 from crtlib.models.interface import RecurrentLM
 from crtlib.training import clipping
 from crtlib.training.devices import is_host
-from crtlib.training.gradient_entries import clip_factors, trainable_parameters
+from crtlib.training.gradient_entries import trainable_parameters
 
 SHORT_TEXT_TOKENS = (5, 12, 3, 24)
 """Tokens of the texts whose gradients are compared first."""
 MAX_LONG_TOKENS_AT_ONCE = 2**14
 """Tokens up to which long texts are read beside each other, padding included; two are always."""
+UNCLIPPED = 1e9
+"""A clip norm that clips no gradient of a probe."""
 WEIGHT_SHIFT_STD = 0.02
 """Deviation by which weights are moved: an adapter that starts at zero hides what it does."""
 CPU_TOLERANCE, GPU_TOLERANCE = 1e-4, 1e-2
@@ -55,13 +57,15 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
 
     A model for next tokens that looks ahead is refused by what it says of itself, as it would be
     read without a mask of its padding. The others read random tokens, never a text. First the
-    clipped sum of a batch of short texts (``SHORT_TEXT_TOKENS``) is compared with the sum of the
-    clipped gradients of each alone, as autograd takes them of the model's own logits; so a loss
-    that is not the model's own is found as well, as of a head that scales. It is taken twice, which
-    finds what draws. Then the same of a batch of long texts (:func:`long_text_tokens`): a short
-    one, one of half of the ``longest`` length, one of a token less than that, and one of all of it.
-    Both of the parameters that learn, by the way in which they will be clipped (at once, or one
-    text after the other), with weights that are moved a little.
+    clipped sum of a batch of short texts (``SHORT_TEXT_TOKENS``) is taken twice, which finds what
+    draws, and compared with the clipped sum of each alone. Without clipping it is compared with the
+    gradients that autograd takes of the model's own logits of each text alone, unpadded; so a loss
+    that is not the model's own is found as well, as of a head that scales. Then the same of a batch
+    of long texts (:func:`long_text_tokens`): a short one, one of half of the ``longest`` length,
+    one of a token less than that, and one of all of it. Both of the parameters that learn, by the
+    way in which they will be clipped (at once, or one text after the other), with weights that are
+    moved a little. What is charged for rounding, of long texts up to some hundredths of a clip
+    norm, is the same in company and alone, so clipped sums are compared with clipped sums.
 
     The recurrent models of this library are not tried: they read a text token by token, each row by
     itself, and their clipping is tested against autograd.
@@ -105,8 +109,7 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
                 f"model: a {name} draws random numbers of its own, which moves a sum by {by:.2g} "
                 "clip norms: no run could go on from its checkpoint; must be built without noise"
             )
-        alone = _clipped_sum_by_autograd(model, texts, clip_norm)
-        if (by := distance_in_clip_norms(first, alone, clip_norm)) > allowed:
+        if (by := _effect_of_company(model, texts, clip_norm)) > allowed:
             raise ValueError(
                 f"model: a {name} lets the texts of a batch change what one of them adds, by "
                 f"{by:.2g} clip norms, or has another loss than its output layer says: no noise "
@@ -115,9 +118,7 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
         if longest <= max(SHORT_TEXT_TOKENS):
             return
         texts, clip_norm = random_texts(model, long_text_tokens(longest)), clip_norm / 10
-        beside, _ = _clipped_sum_of_batch(model, texts, clip_norm)
-        alone = _clipped_sum_by_autograd(model, texts, clip_norm)
-        if (by := distance_in_clip_norms(beside, alone, clip_norm)) > allowed:
+        if (by := _effect_of_company(model, texts, clip_norm)) > allowed:
             raise ValueError(
                 f"model: a {name} reads a text otherwise beside one of {longest} tokens, by "
                 f"{by:.2g} clip norms: no noise would cover that; must be read with a smaller "
@@ -189,32 +190,45 @@ def _clipped_sum_of_batch(
     return gradients_or_zeros(model), clip_norm
 
 
-def _clipped_sum_by_autograd(
-    model: nn.Module, texts: Sequence[Tensor], clip_norm: float
-) -> list[Tensor]:
-    """The sum of clipped gradients by autograd, each text alone, unpadded, by the model's own
-    logits."""
+def _effect_of_company(model: nn.Module, texts: Sequence[Tensor], clip_norm: float) -> float:
+    """How far the sum of a batch is from what its texts add alone, in clip norms: clipped, as they
+    are clipped alone, and not clipped, by autograd; the larger of both.
+
+    That the gradients of texts alone are right, too, is what makes their clipped sum right: the
+    norm by which one is clipped is a function of it.
+    """
+    beside, _ = _clipped_sum_of_batch(model, texts, clip_norm)
+    total = [torch.zeros_like(x) for x in beside]
+    for text in texts:
+        alone, _ = _clipped_sum_of_batch(model, [text], clip_norm)
+        total = [t + x for t, x in zip(total, alone, strict=True)]
+    whole, _ = _clipped_sum_of_batch(model, texts, UNCLIPPED)
+    gradients = _gradient_sum_by_autograd(model, texts)
+    return max(
+        distance_in_clip_norms(beside, total, clip_norm),
+        distance_in_clip_norms(whole, gradients, _norm(gradients)),
+    )
+
+
+def _gradient_sum_by_autograd(model: nn.Module, texts: Sequence[Tensor]) -> list[Tensor]:
+    """The sum of gradients by autograd, each text alone, unpadded, by the model's own logits."""
     parameters = list(trainable_parameters(model).values())
     total = [torch.zeros_like(p) for p in parameters]
+    causal = interface.is_causal(model)
     for text in texts:
         with torch.enable_grad():
-            logits = (
-                interface.unwrap_model(model)(input_ids=text[None], use_cache=False)
-                .logits[0]
-                .float()
-            )
-            causal = interface.is_causal(model)
+            read = interface.unwrap_model(model)(input_ids=text[None], use_cache=False)
+            logits = read.logits[0].float()
             loss = (
                 F.cross_entropy(logits[:-1], text[1:]) if causal else F.cross_entropy(logits, text)
             )
             grads = torch.autograd.grad(loss, parameters, allow_unused=True)
-        each = [
-            torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)
-        ]
-        norm = torch.stack([g.double().square().sum() for g in each]).sum().sqrt()
-        factor = clip_factors(norm, clip_norm).float()
-        total = [t + factor * g for t, g in zip(total, each, strict=True)]
+        total = [t if g is None else t + g for t, g in zip(total, grads, strict=True)]
     return total
+
+
+def _norm(tensors: Sequence[Tensor]) -> float:
+    return float(torch.stack([x.double().square().sum() for x in tensors]).sum().sqrt())
 
 
 def gradients_or_zeros(model: nn.Module) -> list[Tensor]:
@@ -228,8 +242,8 @@ def distance_in_clip_norms(
     one: Sequence[Tensor], other: Sequence[Tensor], clip_norm: float
 ) -> float:
     """The distance of two sums, in clip norms."""
-    squares = [(a.double() - b.double()).square().sum() for a, b in zip(one, other, strict=True)]
-    return float(torch.stack(squares).sum().sqrt()) / clip_norm
+    apart = [a.double() - b.double() for a, b in zip(one, other, strict=True)]
+    return _norm(apart) / clip_norm
 
 
 @contextlib.contextmanager

@@ -545,7 +545,7 @@ def test_the_cross_term_of_a_tied_embedding_is_taken_in_the_wider_type():
     got = gradient_entries.cross_inner_products(embedding, head).value
     table = torch.zeros(2, 7, 5).scatter_add_(1, ids[..., None].expand(-1, -1, 5), grads)
     expected = (table * torch.einsum("btr,btc->brc", rows, columns.float())).sum((1, 2))
-    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(got.float(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -9,7 +9,7 @@ from crtlib.models import interface, pretrained
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.training import loop, probe, schedules
-from crtlib.training.gradient_entries import trainable_parameters
+from crtlib.training.gradient_entries import clip_factors, trainable_parameters
 from crtlib.training.probe import refuse_mixing
 from crtlib.training.schedules import DpSgdConstants
 
@@ -71,13 +71,24 @@ def tiny(kind, **changes):
     return transformers.AutoModelForCausalLM.from_config(config)
 
 
+def clipped_sum_by_autograd(model, texts, clip_norm):
+    """The sum of clipped gradients by autograd, each text alone, by the model's own logits."""
+    total = [torch.zeros_like(p) for p in trainable_parameters(model).values()]
+    for text in texts:
+        grads = probe._gradient_sum_by_autograd(model, [text])
+        norm = torch.stack([g.double().square().sum() for g in grads]).sum().sqrt()
+        factor = clip_factors(norm, clip_norm).float()
+        total = [t + factor * g for t, g in zip(total, grads, strict=True)]
+    return total
+
+
 def apart(model):
     """How far the clipped sum of a batch is from brute force, in clip norms."""
     with probe.with_perturbed_weights(model):
         texts = probe.random_texts(model, probe.SHORT_TEXT_TOKENS)
         first, clip_norm = probe._clipped_sum_of_batch(model, texts)
         return probe.distance_in_clip_norms(
-            first, probe._clipped_sum_by_autograd(model, texts, clip_norm), clip_norm
+            first, clipped_sum_by_autograd(model, texts, clip_norm), clip_norm
         )
 
 
@@ -103,6 +114,12 @@ def test_a_head_has_the_scale_of_its_model(kind, scale):
         ours = head.logits(interface.hidden_states(model, texts))
     assert head.scale == scale
     assert torch.allclose(ours, exact, atol=1e-6)
+
+
+def test_what_is_charged_for_rounding_is_no_mixing():
+    """A GPT-2 of this size was refused from 64 tokens on: the charge followed the longest text."""
+    spec = ModelSpec("gpt2", vocab_size=2000, hidden=256, layers=1, heads=4, context=128)
+    refuse_mixing(build_model(spec, seed=0), longest=128)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "granite"])
