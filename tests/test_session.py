@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 import torch
@@ -175,7 +176,8 @@ def test_own_optimizers_and_schedules_go_on_where_they_were(talk, tmp_path):
     assert torch.equal(*ends)
 
 
-def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path):
+def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
     text, script = home_of(talk, tmp_path / "home"), file_sources.script_source()
     made = {}
     for name in ("first", "second"):
