@@ -279,7 +279,7 @@ def test_a_place_that_cannot_be_made_is_refused_before_the_work(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "file").write_text("x")
     for check in (outputs.check_output_file, outputs.check_output_folder):
-        with pytest.raises(ValueError, match="loop is a link (to nothing|in a circle)"):
+        with pytest.raises(ValueError, match=r"loop is a link (to nothing|in a circle)"):
             check(tmp_path / "loop")
         with pytest.raises(ValueError, match=r"lies in .*file, which is no folder"):
             check(tmp_path / "file" / "deep" / "out")
