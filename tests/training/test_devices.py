@@ -186,7 +186,7 @@ def test_a_private_step_asks_a_gpu_little_more_often_than_a_plain_one(gpu):
     with Operators() as private:
         steps.set_private_gradient(model, [(tokens, lengths)], **options, noise=torch.Generator())
     assert plain.count > 300
-    assert private.count <= 1.4 * plain.count + 20, (private.count, plain.count)
+    assert private.count <= 1.45 * plain.count + 20, (private.count, plain.count)
 
 
 @pytest.mark.parametrize("generator", [torch.Generator().manual_seed(0), "secure"])
