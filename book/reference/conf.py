@@ -19,7 +19,9 @@ project = "crtlib"
 copyright = "2026, the crtlib contributors"
 html_theme = "sphinx_book_theme"
 html_title = "crtlib, module by module"
-extensions = ["autoapi.extension"]
+extensions = ["autoapi.extension", "sphinx.ext.napoleon"]
+napoleon_numpy_docstring = False
+napoleon_custom_sections = ["Guarantee"]
 root_doc = "autoapi/index"
 suppress_warnings = [
     "autoapi.python_import_resolution",  # of a name that several are assigned
