@@ -20,6 +20,7 @@ NIGHTLY = {
     "tests/book/experiments/test_crt.py::test_kill_9": "kills a sweep",
     "tests/book/experiments/test_game.py": "trains some hundred models",
     "tests/book/experiments/test_ledger.py::test_a_ledger_computed_anew": "13 s",
+    "tests/book/experiments/test_ledger.py::test_a_measured_row_names_what_makes": "15 s",
     "tests/book/experiments/test_ledger.py::test_the_command_prints_every_paper_or_one": "7 s",
     "tests/book/figures/test_crt.py::test_a_table_that_is_half_recorded_is_drawn_as_far_as_it_goes"
     "[chosen0": "draws each figure",
