@@ -5,6 +5,8 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 import confide
 from confide import recipe
 from confide.training import train_on_corpus
@@ -45,6 +47,16 @@ def test_one_message_decides_about_nobody_else():
         for name in PARTS:
             a, b = (Counter(getattr(split, name).dialogues) for split in (one, two))
             assert set((a - b) + (b - a)) <= replaced
+
+
+def test_conversations_of_nobody_have_a_coin_each():
+    """They had one coin together, so all of a text without names was held out, or nothing."""
+    corpus = Corpus("c", tuple(talk(k, "") for k in range(200)))
+    split = split_by_coins(corpus, seed=0, share=0.1)
+    assert all(5 < len(getattr(split, name)) < 190 for name in PARTS)
+    alone = Corpus("c", tuple(talk(k, "one") for k in range(20)))
+    with pytest.raises(ValueError, match=r"seed=2: holds out all of 20 dialogues; take another"):
+        split_by_coins(alone, seed=2, share=0.1)
 
 
 def test_what_is_certified_is_split_by_coins(tmp_path):

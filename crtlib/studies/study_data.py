@@ -104,8 +104,11 @@ def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
         share: Of the people who validate, and of those who test, in expectation.
 
     Returns:
-        The parts; nobody is ``labelled``, or one of the ``others``. Of a small corpus a part may
-        be empty.
+        The parts; nobody is ``labelled``, or one of the ``others``. Of a small corpus nobody may be
+        held out.
+
+    Raises:
+        ValueError: Everybody is held out, as one person alone may be.
 
     Guarantee:
         Whether a person is held out depends on nobody else, so of two corpora that differ in one
@@ -114,10 +117,13 @@ def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
     """
     parts: dict[str, list[Dialogue]] = {"valid": [], "test": [], "train": []}
     for dialogue in corpus.dialogues:
-        digest = hashlib.blake2b(f"{seed}\0{dialogue.user}".encode(), digest_size=8).digest()
+        person = dialogue.user or dialogue.id  # where nobody is named, a conversation is one
+        digest = hashlib.blake2b(f"{seed}\0{person}".encode(), digest_size=8).digest()
         drawn = int.from_bytes(digest, "big") / 2**64
         name = "valid" if drawn < share else "test" if drawn < 2 * share else "train"
         parts[name].append(dialogue)
+    if not parts["train"]:
+        raise ValueError(f"seed={seed}: holds out all of {len(corpus)} dialogues; take another")
     made = {name: replace(corpus, dialogues=tuple(part)) for name, part in parts.items()}
     nobody = replace(corpus, dialogues=())
     return CorpusSplits(**made, labelled=nobody, others=nobody)

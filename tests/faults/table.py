@@ -1003,7 +1003,7 @@ UNITS = rows(
      "isinstance(phase.event(), WeightedGaussian)", "False",
      "test_points_with_a_probability_each_are_accounted_by_a_plan_alone"),
     ("who is held out depends on the order of the text", "crtlib.studies.study_data:split_by_coins",
-     "\\0{dialogue.user}", "\\0{len(parts['train'])}",
+     "\\0{person}", "\\0{sum(map(len, parts.values()))}",
      "test_split.py::test_one_message_decides_about_nobody_else"),
     ("a certified training is cut in order", "confide.training.train_on_corpus:build_study",
      '"split": "coin"', '"split": "order"',
