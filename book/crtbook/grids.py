@@ -7,6 +7,7 @@
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -16,6 +17,7 @@ from pandas import DataFrame
 from crtbook import runs, search
 from crtbook.axis import ARMS, AxisStudy
 from crtbook.carriers import CARRIERS, CarrierStudy
+from crtbook.fine_tuning import FineTunedStudy, chosen_rates
 from crtbook.game import GameStudy
 from crtbook.leakage import METHODS, TEXTS, LeakageStudy
 from crtbook.runs import CrtStudy, ScreeningStudy
@@ -294,6 +296,34 @@ def word_plan_grid(settings: Settings) -> list[WordPlanStudy]:
         for words, band, seed in kinds
         for rule, scale in arms
     ]  # fmt: skip
+
+
+def fine_tuning_grid(settings: Settings, searched: DataFrame | None = None) -> list[FineTunedStudy]:
+    """The losses of Figure 1 on a whole corpus, of words between blanks, by rank: both rules of the
+    budget at every C, and no preprocessing, with noise and then without; at the first seed with
+    every learning rate. With the table of these (``searched``) also all other seeds, at the rate
+    that validation chose (:func:`crtbook.fine_tuning.chosen_rates`)."""
+    arms = [("linear", None), *itertools.product(("linear", "sqrt"), settings.scales)]
+    here = (c for c in settings.texts if corpora.is_corpus_available(c))
+    given = {**settings.data, **settings.model, **settings.training, "words": "blanks"}
+    given |= {"prior": settings.prior, "corpus": next(here, settings.texts[0])}
+    first = [
+        FineTunedStudy(
+            seed=0, targets=rule, scale=scale, noisy=noisy, learning_rate=rate, **given
+        )
+        for noisy, (rule, scale), rate in itertools.product(
+            (True, False), arms, settings.learning_rates
+        )
+    ]  # fmt: skip
+    if searched is None:
+        return first
+    best = {*map(tuple, chosen_rates(searched).to_numpy().tolist())}
+    again = [
+        run
+        for run in first
+        if (run.targets, run.scale or math.inf, run.noisy, run.learning_rate) in best
+    ]
+    return [*first, *(replace(r, seed=seed) for seed in range(1, settings.seeds) for r in again)]
 
 
 def unigram_grid(settings: Settings) -> list[UnigramStudy]:

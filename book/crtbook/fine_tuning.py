@@ -1,0 +1,259 @@
+"""The losses of Hush!'s Figure 1 on a whole corpus: a masked model that has read other documents
+first, as the paper's was pre-trained, and then reads those that hold secret words, with noise.
+
+The documents are cut once, the same for all seeds: what the model has read before, what validates
+and tests, and what it is trained on. A seed draws promises, batches and noise.
+
+>>> cut = cut_documents([str(i) for i in range(20)], before=6, heldout=3)
+>>> [len(part) for part in cut], len(set().union(*cut))
+([6, 3, 3, 8], 20)
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import namedtuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pandas import DataFrame
+from torch import nn
+
+from crtbook.secrets import Incidence, InvariantPhase, MaskedPhase, loss, split
+from crtbook.study import Desk, Row, rows
+from crtbook.word_plans import (
+    WordIndex,
+    WordPlanStudy,
+    hold_words,
+    index_words,
+    rank_words,
+    secret_ranks,
+)
+from crtlib.accounting import secret_protection
+from crtlib.accounting.events import WeightedGaussian
+from crtlib.accounting.secret_guesses import check_promises
+from crtlib.models.construction import build_model
+from crtlib.models.specs import ModelSpec
+from crtlib.text import corpora
+from crtlib.text.tokenizer import BpeTokenizer, train_bpe
+from crtlib.training.loop import train
+from crtlib.values import NonNegativeInt, PositiveFloat, PositiveInt, checked_dataclass
+
+CutDocuments = namedtuple("CutDocuments", ["before", "valid", "test", "train"])
+"""Different documents, each in one part only."""
+TokenArrays = list[NDArray[np.int32]]
+ENCODED_AT_ONCE = 4096
+"""Documents: an abstract takes 20 KB while it is encoded."""
+
+
+def cut_documents(documents: Sequence[str], *, before: int, heldout: int) -> CutDocuments:
+    """Shuffled and cut, always in the same way. Raises ValueError where nothing is left."""
+    ends = np.cumsum([0, before, heldout, heldout])
+    if ends[-1] >= len(documents):
+        raise ValueError(
+            f"before={before}, heldout={heldout}: leave nothing of {len(documents)} documents"
+        )
+    order = np.random.default_rng(0).permutation(len(documents))
+    parts = np.split(order, ends[1:])
+    return CutDocuments(*([documents[i] for i in part] for part in parts))
+
+
+@checked_dataclass
+class FineTunedStudy(WordPlanStudy):
+    """One plan and one model of BERT's kind. Its vocabulary and its first weights are learned from
+    ``before`` other documents, which are public; then it takes ``steps`` of the plan.
+
+    ``noisy=False`` takes the same samples without noise (and promises nothing). Documents are cut
+    after ``context`` tokens.
+    """
+
+    noisy: bool = True
+    heldout: PositiveInt = 20
+    before: PositiveInt = 60
+    before_epochs: NonNegativeInt = 1
+    before_rate: PositiveFloat = 2e-3
+    before_batch: PositiveInt = 32
+    vocab_size: PositiveInt = 300
+    hidden: PositiveInt = 128
+    layers: PositiveInt = 2
+    heads: PositiveInt = 2
+    context: PositiveInt = 64
+    clip_norm: PositiveFloat = 0.1
+    learning_rate: PositiveFloat = 1e-3
+
+    def cost(self) -> float:
+        """CPU seconds, without the first weights, which a process learns once."""
+        width = self.layers * (self.hidden / 128) ** 2 + self.vocab_size / 8000
+        return 20 + 6e-5 * self.steps * self.batch_size * self.context * width
+
+    def memory(self) -> float:
+        """GiB: the documents, their index and their tokens."""
+        return super().memory() + self.dialogues / 4e5
+
+    def run(self, desk: Desk) -> list[Row]:
+        """Losses before and after, what is kept, the noise, and the worst of accounted to promised.
+
+        ``start_test`` is the loss of the first weights, ``unigram_test`` that of word counts of
+        the training documents.
+        """
+        same: dict[str, Any] = {"noisy": True, "learning_rate": 1e-3, "clip_norm": 0.1}
+        plan, holders = _planned(replace(self, **same))
+        tokens = _tokens(self.corpus, self.dialogues, self.before, self.heldout, self.vocab_size,
+                         self.context)  # fmt: skip
+        bpe, read = tokens.bpe, [tokens.train[int(i)] for i in holders.examples]
+        model, start = _first_weights(replace(
+            self, **same, seed=0, targets="linear", scale=None, steps=1, batch_size=1
+        ))  # fmt: skip
+        learned = self.build(bpe.vocab_size)
+        learned.load_state_dict(model.state_dict())
+        phase = MaskedPhase(
+            epoch=1,
+            sampling_probability=tuple(plan.probabilities.tolist()),
+            steps=self.steps,
+            noise_multiplier=plan.noise_multiplier if self.noisy else 0.0,
+            clip_norm=self.clip_norm,
+            normaliser=self.batch_size,
+            learning_rate=self.learning_rate,
+            mask=bpe.mask,
+            vocab_size=bpe.vocab_size,
+        )
+        learned.to(desk.device)
+        run = train(learned, [phase], {"private": read}, seed=self.seed, checkpoint=desk.checkpoint)
+        rounds = [event for event in run.events if isinstance(event, WeightedGaussian)]
+        accounted = secret_protection.secret_guess_bounds(
+            rounds, holders.matrix, prior=holders.prior
+        )[0]
+        facts = {
+            "kept": plan.kept,
+            "kept_examples": float((plan.weights > 0.5).mean()),
+            "noise_multiplier": phase.noise_multiplier,
+            "needed": plan.noise_multiplier,
+            "worst": float((accounted / holders.posterior).max()),
+            "examples": len(read),
+            "secrets_held": len(holders.secrets),
+        }
+        facts |= {f"start_{name}": value for name, value in start.items()}
+        for name, part in (("valid", tokens.valid), ("test", tokens.test)):
+            facts[name] = loss(run.model, part, mask=bpe.mask, seed=0)
+        counts = np.bincount(np.concatenate(read), minlength=bpe.vocab_size) + 1
+        asked = np.concatenate([ids[1:-1] for ids in tokens.test])
+        facts["unigram_test"] = -np.log(counts / counts.sum())[asked].mean()
+        return rows(facts)
+
+    def build(self, vocab_size: int) -> nn.Module:
+        """The model, of weights that follow from the number 0: they are public."""
+        shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads", "context")}
+        return build_model(ModelSpec("bert", vocab_size, **shape), 0)
+
+
+_Tokens = namedtuple("_Tokens", ["bpe", "before", "valid", "test", "train"])
+
+
+@functools.lru_cache(maxsize=1)
+def _documents(corpus: str, dialogues: int, before: int, heldout: int) -> CutDocuments:
+    loaded = corpora.load_corpus(corpus, split(corpus), limit=dialogues)
+    documents = list(dict.fromkeys(turn.text for turn in loaded.turns()))
+    return cut_documents(documents, before=before, heldout=heldout)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokens(
+    corpus: str, dialogues: int, before: int, heldout: int, vocab_size: int, context: int
+) -> _Tokens:
+    documents = _documents(corpus, dialogues, before, heldout)
+    bpe: BpeTokenizer = train_bpe(documents.before, vocab_size=vocab_size)
+
+    def cut(texts: Sequence[str]) -> TokenArrays:
+        blocks = (texts[a : a + ENCODED_AT_ONCE] for a in range(0, len(texts), ENCODED_AT_ONCE))
+        return [np.array(i[:context], np.int32) for block in blocks for i in bpe.encode(block)]
+
+    return _Tokens(bpe, *map(cut, documents))
+
+
+@functools.lru_cache(maxsize=1)
+def _ranked(
+    corpus: str, dialogues: int, before: int, heldout: int, words: str
+) -> tuple[WordIndex, NDArray[np.int64]]:
+    index = index_words(_documents(corpus, dialogues, before, heldout).train, words)
+    return index, rank_words(index)
+
+
+@functools.lru_cache(maxsize=8)
+def _planned(study: FineTunedStudy) -> tuple[secret_protection.ProtectionPlan, Incidence]:
+    """How to train, and which of the training documents holds which secret word."""
+    index, ranked = _ranked(study.corpus, study.dialogues, study.before, study.heldout, study.words)
+    ranks = secret_ranks(index.frequencies()[ranked], study.band, study.first, study.secrets)
+    secrets, held = ranked[ranks], hold_words(index, ranked[ranks])
+    place = np.zeros(len(index.words), bool)
+    place[secrets] = True
+    column = np.repeat(np.arange(len(index.ends) - 1), np.diff(index.ends))
+    examples = np.unique(column[place[index.held]])
+    promised = np.random.default_rng([study.seed, 3]).uniform(
+        study.posterior_low, study.posterior_high, size=held.shape[0]
+    )
+    prior, posterior = check_promises(study.prior, promised)
+    plan = secret_protection.plan_protection(
+        held,
+        prior,
+        posterior,
+        steps=study.steps,
+        batch_size=study.batch_size,
+        scale=math.inf if study.scale is None else study.scale,
+        targets=study.targets,
+    )
+    names = np.array([index.words[i] for i in secrets])
+    return plan, Incidence(held, names, examples, prior, posterior)
+
+
+@functools.lru_cache(maxsize=1)
+def _first_weights(study: FineTunedStudy) -> tuple[nn.Module, dict[str, float]]:
+    """The model that has read the other documents, and its losses."""
+    tokens = _tokens(study.corpus, study.dialogues, study.before, study.heldout, study.vocab_size,
+                     study.context)  # fmt: skip
+    size, bpe = len(tokens.before), tokens.bpe
+    model = study.build(bpe.vocab_size)
+    if study.before_epochs:
+        phase = InvariantPhase(
+            epoch=1,
+            part="public",
+            sampling_probability=min(1.0, study.before_batch / size),
+            steps=math.ceil(study.before_epochs * size / study.before_batch),
+            noise_multiplier=0.0,
+            clip_norm=1.0,
+            normaliser=study.before_batch,
+            learning_rate=study.before_rate,
+            mask=bpe.mask,
+            vocab_size=bpe.vocab_size,
+        )
+        model = train(model, [phase], {"public": tokens.before}, seed=0).model
+    parts = (("valid", tokens.valid), ("test", tokens.test))
+    return model, {name: loss(model, part, mask=bpe.mask, seed=0) for name, part in parts}
+
+
+# --- what validation chooses ----------------------------------------------------------------------
+ARM = ["targets", "scale", "noisy"]
+
+
+def chosen_rates(table: DataFrame) -> DataFrame:
+    """Of each arm (``ARM``) the learning rate whose validation loss is least at the first seed,
+    where every arm has run with all rates; an infinite ``scale`` is no preprocessing."""
+    full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
+    first = full[(full.metric == "valid") & (full.seed == full.seed.min())]
+    best: DataFrame = first.loc[first.groupby(ARM).value.idxmin(), [*ARM, "learning_rate"]]
+    return best.reset_index(drop=True)
+
+
+def chosen_runs(table: DataFrame) -> DataFrame:
+    """The rows of the runs at ``chosen_rates``, with ``best``: whether the arm has the C whose
+    validation loss is least at the first seed, of its rule and of those with a C."""
+    full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
+    kept = full.merge(chosen_rates(table))
+    first = kept[(kept.metric == "valid") & (kept.seed == kept.seed.min())]
+    first = first[np.isfinite(first.scale)]
+    least = first.loc[first.groupby(["targets", "noisy"]).value.idxmin(), ARM].assign(best=True)
+    marked = kept.merge(least, how="left", on=ARM)
+    return marked.assign(best=marked.best.eq(True))
