@@ -16,7 +16,7 @@ import pandas as pd
 import scipy
 from pandas import DataFrame
 
-from crtbook import secrets, tables
+from crtbook import fine_tuning, secrets, tables
 from crtbook.claims import calculations, statistics
 from crtbook.claims.claim import Claim, read, terms
 from crtbook.claims.statistics import Evidence
@@ -80,6 +80,8 @@ def _prepared(name: str, table: DataFrame) -> DataFrame:
         kinds = table.band.map({"ranks": "by rank", "frequency": "in 50 to 100 documents"})
         full = table.assign(scale=table.scale.astype(float).fillna(np.inf))
         return full.assign(model="words of " + table.words + " " + kinds)
+    if name == "fine_tuning_laptop":
+        return fine_tuning.chosen_runs(table).assign(model="bert " + table.hidden.astype(str))
     if name == "leakage_laptop":
         wide = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
         fit = (wide.ppl / wide.train_ppl <= statistics.CLOSE).loc[lambda s: s].reset_index()
