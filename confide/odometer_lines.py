@@ -180,7 +180,7 @@ def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
 
     Guarantee:
         No lost ledger becomes a new one. Test:
-        ``tests/accounting/test_fail_closed.py::test_a_ledger_that_lost_its_head_is_damaged``.
+        ``tests/accounting/test_damaged_ledgers.py::test_a_ledger_that_lost_its_head_is_damaged``.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.check_owned(path.parent)
@@ -264,7 +264,7 @@ def _read_lines(path: Path) -> list[str]:
 
     Guarantee:
         Fewer lines than were written are no smaller spending. Test:
-        ``tests/accounting/test_fail_closed.py::test_a_ledger_that_lost_its_head_is_damaged``.
+        ``tests/accounting/test_damaged_ledgers.py::test_a_ledger_that_lost_its_head_is_damaged``.
     """
     if not path.is_file():
         return []

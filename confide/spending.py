@@ -151,7 +151,7 @@ class SpentBudget:
             ValueError: Neither says how many.
 
         Guarantee:
-            Test: ``tests/release/test_false_certificates.py::
+            Test: ``tests/release/test_texts_cut_otherwise.py::
             test_a_person_of_many_messages_is_as_many_points_where_the_text_was_cut_by_message``.
         """
         sizes = []

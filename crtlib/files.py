@@ -239,7 +239,7 @@ def check_private_key(path: StrPath) -> None:
 
     Guarantee:
         Nothing is signed or hashed with a key that somebody else knows by its mode or owner. Test:
-        ``tests/accounting/test_fail_closed.py::test_a_key_that_others_know_is_refused``.
+        ``tests/accounting/test_damaged_ledgers.py::test_a_key_that_others_know_is_refused``.
     """
     _check_owner_and_mode(Path(path), stat.S_IRWXG | stat.S_IRWXO, "600")
 

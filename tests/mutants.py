@@ -26,13 +26,16 @@ MODULES = {
     "guarantees": (
         "crtlib/accounting/guarantees",
         "accounting/test_confidentiality",
-        "accounting/test_statements",
+        "accounting/test_guess_bounds",
     ),
-    "secret_protection": ("crtlib/accounting/secret_protection", "accounting/test_secrets"),
+    "secret_protection": (
+        "crtlib/accounting/secret_protection",
+        "accounting/test_secret_protection",
+    ),
     "clipping": ("crtlib/training/clipping", "training/test_clipping", "training/test_units"),
     "phases": ("crtlib/training/phases", "training/test_phases"),
-    "preparation": ("crtlib/screening/preparation", "screening/test_prepare"),
-    "redaction": ("crtlib/screening/redaction", "screening/test_redact"),
+    "preparation": ("crtlib/screening/preparation", "screening/test_preparation"),
+    "redaction": ("crtlib/screening/redaction", "screening/test_redaction"),
     "rates": ("crtlib/screening/rates", "screening/test_rates"),
 }
 """Each module with the files of its tests."""

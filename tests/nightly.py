@@ -9,7 +9,7 @@ NIGHTLY = {
     "test_noise_is_found_with_few_evaluations[add_or_remove-1.0-1e-08": "8 s",
     "tests/accounting/test_accountants.py::test_a_thousand_different": "compares times",
     "tests/accounting/test_accountants.py::test_many_unsampled_steps_are_one_gaussian[1000": "5 s",
-    "tests/attacks/test_reading.py": "trains by transformers",
+    "tests/attacks/test_leakage_of_a_foreign_model.py": "trains by transformers",
     "tests/book/experiments/test_audits.py": "trains and audits each method, twice",
     "tests/book/experiments/test_axis.py::test_every_method_is_a_run_like_the_others": "trains",
     "tests/book/experiments/test_claims.py::test_who_looks_after_each_seed": "60 s",
@@ -67,8 +67,8 @@ NIGHTLY = {
     "tests/training/test_noise_of_a_step.py::"
     "test_noise_of_every_number_is_the_accounted_one[one probability": "4 s each",
     "tests/test_nightly.py::test_the_quick_tests_of_a_file": "collects tests",
-    "tests/text/test_doors.py::test_two_processes_make_the_same": "5 s",
-    "tests/text/test_doors.py::test_workers_end_though_torch_had_threads": "three processes",
+    "tests/text/test_read_formats.py::test_two_processes_make_the_same": "5 s",
+    "tests/text/test_read_formats.py::test_workers_end_though_torch_had_threads": "three processes",
     "tests/accounting/test_accountants.py::test_every_epsilon_falls": "3 s",
     "tests/accounting/test_confidentiality.py::test_groups_at_a_fixed_delta[setting0": "3 s",
     "tests/accounting/test_confidentiality.py::test_replacing_a_group_is_tight": "4 s",
@@ -83,13 +83,13 @@ NIGHTLY = {
     "tests/models/test_pretrained.py::test_trained_by_the_command_line_and_read_by_transformers"
     "[mistral": "trains",
     "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[chat": "3 s",
-    "tests/release/test_reproductions.py::test_every_plan": "trains, 15 s",
-    "tests/release/test_reproductions.py::test_an_audit": "trains and audits",
-    "tests/release/test_false_certificates.py::test_two_trainings_at_once": "two processes",
-    "tests/reports/test_certify.py::test_what_may_be_shown": "makes everything twice",
+    "tests/release/test_secret_plans.py::test_every_plan": "trains, 15 s",
+    "tests/release/test_evidence.py::test_an_audit_of_a_training": "trains and audits",
+    "tests/release/test_odometer_run.py::test_two_trainings_at_once": "two processes",
+    "tests/release/test_certify.py::test_what_may_be_shown": "makes everything twice",
     "tests/test_reliability.py::test_a_sweep_on_a_full_disk": "trains",
     "tests/accounting/test_ledger.py::test_one_step_equals_the_integral": "5 s",
-    "tests/accounting/test_mixtures.py::test_divergences_against_thirty_digits": "3 s",
+    "tests/accounting/test_group_mixtures.py::test_divergences_against_thirty_digits": "3 s",
     "tests/accounting/test_accountants.py::"
     "test_noise_is_found_with_few_evaluations[replace-1.0-1e-08": "2 s",
     "tests/attacks/test_exposure.py::test_exposure_of_random_secrets": "draws many models",
@@ -99,7 +99,7 @@ NIGHTLY = {
     "tests/faults/test_faults.py::test_the_quick_faults": "a step of its own in CI",
     "tests/pins/test_keys.py": "declares the studies of all profiles",
     "tests/release/test_advise.py::test_what_was_spent": "trains twice",
-    "tests/screening/test_coverage.py::test_it_holds_on_simulated": "draws labels many times",
+    "tests/screening/test_rates_coverage.py::test_it_holds_on_simulated": "draws labels many times",
     "tests/test_commands.py::test_every_command": "calls all twice, a step of its own in CI",
     "tests/test_commands.py::test_json_prints": "calls all twice, a step of its own in CI",
     "tests/text/test_ingest.py::test_twice_the_input_takes_twice_the_time": "compares times",
@@ -150,8 +150,9 @@ NIGHTLY = {
     "test_dp_accountings_mixture_without_dots_is_below_the_truth": "of another library",
     "tests/book/test_tight.py::test_a_tilted_sum_is_not_one_in_dp_accounting": "of another library",
     "tests/accounting/test_odometer.py::test_four_processes": "starts processes",
-    "tests/accounting/test_secrets.py::test_every_secret_keeps_its_promise[sqrt-True-8": "2 s",
-    "tests/accounting/test_statements.py::test_the_worked_example_by_other_routes": "3 s",
+    "tests/accounting/test_secret_protection.py::"
+    "test_every_secret_keeps_its_promise[sqrt-True-8": "2 s",
+    "tests/accounting/test_guess_bounds.py::test_the_worked_example_by_other_routes": "3 s",
     "tests/accounting/test_tradeoff.py::test_no_curve_is_above_a_test_that_exists[1-add": "1 s",
     "tests/accounting/test_tradeoff.py::test_no_curve_is_above_a_test_that_exists[3-rep": "1 s",
     "tests/attacks/test_audit.py::test_one_run_names_the_extremes": "3 s",
@@ -161,14 +162,15 @@ NIGHTLY = {
     "tests/book/test_course.py::test_the_printed_book": "binds the book",
     "tests/pins/test_dirty.py::test_a_dirty_file": "5 s",
     "tests/release/test_advise.py::test_hours_that_are_left": "trains, 6 s",
-    "tests/release/test_fifth_reading.py::"
+    "tests/release/test_advise.py::"
     "test_advice_for_a_base_is_what_the_certificate_says[o.jsonl": "trains, 5 s",
     "tests/reports/test_leakage.py::test_even_one_who_knows": "3 s",
-    "tests/screening/test_coverage.py::test_the_simulation_takes": "3 s",
-    "tests/screening/test_dedup.py::test_the_pattern_is_the_same_in_another": "starts processes",
+    "tests/screening/test_rates_coverage.py::test_the_simulation_takes": "3 s",
+    "tests/screening/test_deduplication.py::"
+    "test_the_pattern_is_the_same_in_another": "starts processes",
     "tests/screening/test_tagger.py::test_canaries_are_learned": "teaches a tagger",
     "tests/test_options.py::test_every_option_of_a_method_changes": "begins forty trainings, each",
-    "tests/text/test_doors.py::test_a_person_is_the_unit_from": "trains and certifies, 7 s",
+    "tests/text/test_read_formats.py::test_a_person_is_the_unit_from": "trains and certifies, 7 s",
     **dict.fromkeys(
         (
             "tests/models/test_pretrained.py::"
@@ -184,15 +186,15 @@ NIGHTLY = {
     "tests/book/experiments/test_claims.py::test_holm_keeps": "2 s",
     "tests/book/experiments/test_ledger.py::test_a_table_of_ones_own": "2 s",
     "tests/faults/test_faults.py::test_a_fault_that_no_longer_applies": "plants faults, 3 s",
-    "tests/release/test_false_certificates.py::"
+    "tests/release/test_units_of_a_promise.py::"
     "test_what_was_screened_says_how_many_messages_were_read[dialogue": "trains, 3 s",
-    "tests/screening/test_coverage.py::test_it_holds_on_dialogues": "2 s",
+    "tests/screening/test_rates_coverage.py::test_it_holds_on_dialogues": "2 s",
     "tests/test_cli.py::test_account_gives_the_authors_figure[autodp": "of another library",
     "tests/text/test_customersim.py::test_another_process": "starts a process",
-    "tests/attacks/test_scores.py::test_every_score": "trains, 6 s",
-    "tests/attacks/test_scores.py::test_without_a_reference": "trains the same",
-    "tests/reports/test_certify.py::test_the_certificate_of_a_multiwoz": "trains",
-    "tests/screening/test_dedup.py::test_near_finds_edited": "2 s",
+    "tests/attacks/test_membership_scores.py::test_every_score": "trains, 6 s",
+    "tests/attacks/test_membership_scores.py::test_without_a_reference": "trains the same",
+    "tests/release/test_certify.py::test_the_certificate_of_a_multiwoz": "trains",
+    "tests/screening/test_deduplication.py::test_near_finds_edited": "2 s",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:
 what takes long, or reads a clock."""

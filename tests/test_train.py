@@ -6,6 +6,9 @@ from confide.training import secret_plans, train_on_corpus
 from crtlib import options
 from crtlib.models import smollm2
 from crtlib.text import customersim, jsonl
+from tests import trainings
+from tests.texts import write_simulated_text
+from tests.trainings import CRT
 
 
 @pytest.fixture
@@ -73,3 +76,17 @@ def test_hours_that_suffice_start_from_a_model_that_has_read(monkeypatch):
         == train_on_corpus.model_for_budget(1, 500_000, "cuda:0")
         == pretrained_model
     )
+
+
+def test_a_corpus_is_no_start_of_a_training_on_ones_own(tmp_path):
+    """It may be the very text, read without noise before the first step that is counted."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    with pytest.raises(ValueError, match="init='customersim': must be random or a model"):
+        trainings.train(text, **CRT | {"init": "customersim"})
+
+
+def test_a_study_cannot_name_another_corpus(tmp_path):
+    """One text was trained on, and another watched."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    with pytest.raises(ValueError, match="study='corpus': is an option of the training"):
+        train_on_corpus.train(text, method="sgd", study={"corpus": str(text)})

@@ -457,7 +457,7 @@ def _resolve_model(recipe: LanguageRecipe, device: str, heldout: int = 1) -> Rec
 
     Guarantee:
         The choice leaves with the model. It depends on the messages that are trained on alone,
-        whose number a certificate treats as known. Test: ``tests/test_split.py::
+        whose number a certificate treats as known. Test: ``tests/test_held_out.py::
         test_hours_choose_by_what_is_trained_on``.
     """
     given = recipe.model_dump(exclude_unset=True)

@@ -113,7 +113,7 @@ def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
     Guarantee:
         Whether a person is held out depends on nobody else, so of two corpora that differ in one
         message, one conversation or one person the parts differ in no other. Test:
-        ``tests/test_split.py::test_one_message_decides_about_nobody_else``.
+        ``tests/test_held_out.py::test_one_message_decides_about_nobody_else``.
     """
     parts: dict[str, list[Dialogue]] = {"valid": [], "test": [], "train": []}
     for dialogue in corpus.dialogues:

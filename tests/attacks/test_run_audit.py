@@ -236,3 +236,9 @@ def test_canaries_auto_are_as_many_as_power_needs(tmp_path, registry, monkeypatc
     assert planted(canaries=30, copies=1) == 30
     with pytest.raises(ValueError, match="needs more than 600 canaries"):
         planted(canaries="auto", power=0.9, epsilon=8.0)
+
+
+def test_an_audit_rounds_what_was_proved_up_and_what_was_shown_down():
+    """Both were rounded to the nearest: 2.99 was "proved" of 2.9931."""
+    found = run_audit.RunAudit(0.9967, 0.95, 300, 100, 60, 2.9931, refuted_from=99, power=0.61)
+    assert found.lines()[0] == "proved 3 \u00b7 audited at least 0.99 (95 %)"

@@ -1,18 +1,24 @@
 """From limits to a plan: its bounds are those of its certificate; what no plan meets."""
 
 import json
-from dataclasses import replace
+import re
+import shlex
+from dataclasses import asdict, replace
 
 import pytest
 
 from confide import odometer
-from confide.labels import label_tasks
+from confide.labels import drawing, imports, label_tasks
 from confide.release import certify
 from confide.training import advise as library
-from confide.training.advise import advise_on_limits
+from confide.training.advise import Advice, AdviceRow, advise_on_limits
+from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening.rates import PolicyRates, Rate
+from crtlib.text import customersim
 from tests import trainings
-from tests.reports.test_certify import read_by_people
+from tests.release.test_certify import read_by_people
+from tests.texts import write_simulated_text
+from tests.trainings import CRT, SGD_GPT2
 
 FINDS, LEAVES = "regex:customersim", "regex:schema_guided"
 
@@ -166,3 +172,105 @@ def test_the_page_has_the_frontier_and_is_never_overwritten(corpus, run, tmp_pat
     assert 'class="bound"' not in page and 'class="best"' not in page
     code, _, error = run(*words, "--out", corpus, "--force")
     assert code == 2 and "input" in error
+
+
+def test_advice_counts_what_earlier_searches_passed_over(tmp_path):
+    text, _ = read_by_people(tmp_path, people=80)
+    earlier = CRT | {"conservative": "regex:customersim", "labels": tmp_path / "labels"}
+    trainings.train(text, out=tmp_path / "one", **earlier)
+    limits = ["public <= 1%"]
+    how = {"policies": ["regex:customersim"], "conservative": ["everything"], "epochs": 1}
+    (row,) = advise_on_limits(text, tmp_path / "labels", limits, **how).rows
+    trainings.train(
+        text, out=tmp_path / "two", policy=row.policy, conservative=row.conservative,
+        labels=tmp_path / "labels", epsilon=row.epsilon, epochs=1, width=4,
+    )  # fmt: skip
+    made = certify.write_certificate(
+        tmp_path / "two", tmp_path / "two.html", copies=(), require=limits
+    )
+    assert made["limits"] == row.judged
+
+
+@pytest.mark.parametrize("base, most", [("o.jsonl", 60), ("bare.jsonl", 70)])
+def test_advice_for_a_base_is_what_the_certificate_says(tmp_path, base, most):
+    """Its chat template makes the policies others, so that the bounds were wider: 59.9 was said
+    and 61.6 certified. And a base that had learned this text makes the certificate void."""
+    text, _ = read_by_people(tmp_path, people=80)
+    write_simulated_text(tmp_path / "o.jsonl", 9)
+    start = SGD_GPT2 | {"policy": "regex:customersim"}
+    trainings.train(tmp_path / base, out=tmp_path / "base", **start)
+    init, limits = str(tmp_path / "base"), [f"guess <= {most}"]
+    how = {"policies": ["regex:customersim"], "conservative": ["cautious"]}
+    advice = advise_on_limits(text, tmp_path / "labels", limits, epochs=1, init=init, **how)
+    row = advice.rows[0]
+    trainings.train(
+        text, out=tmp_path / "m", policy=row.policy, conservative=row.conservative,
+        labels=tmp_path / "labels", epsilon=row.epsilon, epochs=1, init=init,
+    )  # fmt: skip
+    made = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=(), require=limits)
+    assert made["limits"] == row.judged
+
+
+def test_labels_that_advice_asks_for_are_charged_as_it_said(tmp_path):
+    """ "needs 74 turns": they make a set of their own, whose pairs come on top of those of the
+    first, so that every bound is wider than was planned."""
+    text, _ = read_by_people(tmp_path, people=80)
+    how = {"policies": ["regex:customersim"], "conservative": ["everything"], "epochs": 1}
+    first = advise_on_limits(text, tmp_path / "labels", ["trace <= 12.5%"], hours=1, **how)
+    (command,) = first.commands
+    turns = int(re.search(r"--turns (\d+)", command)[1])
+    spans = {
+        d.id: [t.secrets for t in d.turns] for d in customersim.simulate_corpus(80, 3).dialogues
+    }
+    drawing.draw_label_tasks(text, home := tmp_path / "more", turns=turns, seed=2, forms=["jsonl"],
+                  kinds=label_tasks.read_label_facts(tmp_path / "labels")["kinds"])  # fmt: skip
+    known = {(t.id, t.turn): spans[t.id][t.turn] for t in label_tasks.read_tasks(home)}
+    draw_and_bring(text, home, known)
+    trace = advise_on_limits(text, home, ["trace <= 12.5%"], **how).rows[0].rates["trace"]
+    planned = clopper_pearson_upper(0, trace["of"], confidence=1 - 0.05 / (4 * first.pairs))
+    assert trace["count"] == 0 and trace["upper"] <= planned
+
+
+def draw_and_bring(text, home, known):
+    """Labels of a draw, as who knows them marks them."""
+    tasks = [
+        {"task": t.task, "done": True,
+         "secrets": [asdict(s) for s in known[t.id, t.turn]]} for t in label_tasks.read_tasks(home)
+    ]  # fmt: skip
+    page = {
+        "schema": "crtlib/labels/1",
+        "labels": label_tasks.read_label_facts(home)["labels"],
+        "annotator": "a",
+    }
+    (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
+    imports.import_labels(text, done, home)
+
+
+def test_advice_rounds_bounds_up():
+    """``crtlib advise`` printed bounds to the nearest."""
+    rate = {"upper": 0.022449, "count": 0, "of": 1, "rate": 0.0, "how": "one_per_cluster"}
+    row = AdviceRow(
+        "a",
+        "b",
+        "turn",
+        False,
+        3.0,
+        1.0,
+        0.5,
+        0.5,
+        {"trace": rate, "public": rate},
+        [],
+        0.50949,
+        None,
+    )
+    said = Advice((row,), None, "", (), 1, 1, 1).text()
+    assert "2.25 %" in said and "51.0" in said
+
+
+def test_the_command_of_an_advice_runs_where_a_name_has_a_space(tmp_path):
+    """It was printed without quotes."""
+    (tmp_path / "my text").mkdir()
+    text, _ = read_by_people(tmp_path / "my text", people=80)
+    advice = advise_on_limits(text, tmp_path / "my text" / "labels", ["guess <= 90"], epochs=1,
+                    policies=["regex:customersim"], conservative=["everything"])  # fmt: skip
+    assert str(text) in shlex.split(advice.commands[0])

@@ -9,7 +9,7 @@ from confide.training import secret_plans
 from crtlib import outputs
 from crtlib.text import corpora, customersim, jsonl
 from tests import trainings
-from tests.reports.test_certify import TINY, corpus_in
+from tests.release.test_certify import TINY, corpus_in
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,16 @@
 """Limits are part of the verdict: each name, on each side, and what no limit is."""
 
 import json
+import re
 
 import pytest
 
-from confide.release import certify, limits
-from confide.reports import model_card
+from confide.release import certify, limits, verify
+from confide.reports import model_card, sentences
 from crtlib.text import customersim, jsonl
 from tests import trainings
+from tests.texts import write_simulated_text
+from tests.trainings import CRT
 
 CERTIFICATE = {
     "verdict": "holds",
@@ -94,3 +97,42 @@ def test_the_command_ends_with_four_where_a_limit_is_not_met(certified, tmp_path
     code, _, error = run(*words, "--require", "guess below 3")
     assert code == 2 and len(error.splitlines()) == 1
     assert json.loads(page.with_suffix(".json").read_text())["limits"][0]["limit"] == "guess <= 100"
+
+
+def test_a_limit_of_a_share_counts_what_earlier_searches_passed_over(tmp_path):
+    """The limit "public <= 0.1 %" was met, and a sentence said that 11 of 100 were learned."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "one", **CRT)
+    second = CRT | {"policy": "regex:multiwoz", "conservative": "everything"}
+    trainings.train(text, out=tmp_path / "two", **second)
+    value = certify.write_certificate(tmp_path / "two", tmp_path / "c.html", copies=(),
+                          require=["public <= 0.1%", "trace <= 100%"])  # fmt: skip
+    assert value["verdict"] == "holds" and value["rates"]["public"]["upper"] == 0
+    share = value["spent_before"]["delta2"]
+    assert share > 0.01 and [row["met"] for row in value["limits"]] == [False, True]
+    assert value["limits"][0]["certified"] == share
+    assert verify.find_certificate_fault(tmp_path / "two", value) is None
+
+
+def say_limit(row):
+    """How the page of a certificate says what is certified of a limit."""
+    _, text = sentences.load_sentences()["OL"]
+    return " ".join(text.render({"limits": [row]}).split())
+
+
+def test_a_limit_in_times_of_100_is_not_printed_as_a_share():
+    row = {"limit": "value <= 1%", "certified": 0.28, "met": True}  # of 100
+    assert "28" not in say_limit(row).replace("0.28", "")
+
+
+def test_what_is_certified_of_a_limit_is_rounded_up():
+    row = {"limit": "trace <= 0.2", "certified": 0.1121884, "met": True}
+    said = re.search(r"\((\S+) is certified", say_limit(row))[1]
+    assert float(said) >= 0.1121884
+
+
+def test_a_limit_is_not_ignored_where_a_certificate_is_verified(tmp_path, run):
+    trainings.train(write_simulated_text(tmp_path / "c.jsonl"), out=tmp_path / "m", **CRT)
+    words = ["certify", tmp_path / "m", "--out", tmp_path / "m.html"]
+    assert run(*words)[0] == 0
+    assert run(*words, "--verify", "--require", "public <= 0%")[0] != 0

@@ -2,15 +2,24 @@
 
 import json
 import random
+import re
+import shutil
 
-from confide import text_registry
+import pandas as pd
+import pytest
+
+from confide import odometer, odometer_lines, text_registry
 from confide.labels import drawing, imports, label_tasks, registry
 from confide.release import certifiable_run, certificate_parts, certify
 from confide.reports import screening_page, sentences
 from confide.screening.corpus import ScreeningOptions
 from confide.training import train_on_corpus
-from crtlib.text import corpora, jsonl
+from crtlib.accounting.events import SampledGaussian
+from crtlib.text import corpora, customersim, identity, jsonl
 from crtlib.text.records import Dialogue, Turn
+from tests import trainings
+from tests.texts import related_texts, write_messages, write_simulated_text
+from tests.trainings import CRT, TINY, make_certificate
 
 SMALL = {"method": "dpsgd", "width": 2, "epochs": 1, "epsilon": 3.0, "delta": 1e-4}
 WORDS = [
@@ -165,3 +174,184 @@ def test_draws_from_one_text_under_other_names_count(tmp_path):
 def test_draws_from_a_text_of_strangers_do_not_count(tmp_path):
     registry.register_judged_pairs({"labels": "others"}, "c" * 64, [("p", "q")], ["another turn"])
     assert labelled(tmp_path, "a", "ann{}@x.org") == 1
+
+
+def test_a_screened_folder_elsewhere_is_of_the_same_text(tmp_path, run):
+    """With --out in another folder the earlier runs were forgotten."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "one", **CRT)
+    (tmp_path / "far").mkdir()
+    screened = tmp_path / "far" / "screened"
+    assert run("screen", text, "--policy", "regex:customersim", "--out", screened)[0] == 0
+    settings = {n: v for n, v in CRT.items() if n not in ("policy", "unit")}
+    trainings.train(screened, out=tmp_path / "two", **settings)
+    assert make_certificate(tmp_path / "two", tmp_path / "two.html")["spent_before"]["runs"] == 1
+
+
+def test_what_was_screened_first_and_moved_is_of_the_same_text(tmp_path, run):
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    screened = tmp_path / "screened"
+    assert run("screen", text, "--policy", "regex:customersim", "--out", screened)[0] == 0
+    settings = {n: v for n, v in CRT.items() if n not in ("policy", "unit")}
+    trainings.train(screened, out=tmp_path / "one", **settings)
+    with text.open("a") as file:  # and grew
+        file.write(write_simulated_text(tmp_path / "more.jsonl", 4).read_text())
+    (tmp_path / "elsewhere").mkdir()
+    moved = shutil.move(text, tmp_path / "elsewhere" / "c.jsonl")
+    trainings.train(moved, out=tmp_path / "two", **CRT)
+    assert make_certificate(tmp_path / "two", tmp_path / "two.html")["spent_before"]["runs"] == 1
+
+
+def test_two_months_of_the_same_people_compose_and_strangers_do_not(tmp_path):
+    """January and February share no message; a budget a month was spent on the same people."""
+    for name, seed, people in (("january", 3, "ada"), ("february", 4, "ada"), ("other", 5, "eve")):
+        text = write_simulated_text(tmp_path / f"{name}.jsonl", seed, people)
+        settings = TINY | {"method": "user_dpsgd", "unit": "turn", "epsilon": 2.0}
+        trainings.train(text, out=tmp_path / name, **settings)
+    made = {
+        n: make_certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("january", "february")
+    }
+    both = made["february"]["guarantee"]["missed"]["epsilon"]
+    assert made["january"]["spent_before"]["runs"] == 0
+    assert made["february"]["spent_before"]["runs"] == 1
+    assert both > 1.2 * made["january"]["guarantee"]["missed"]["epsilon"]
+    assert make_certificate(tmp_path / "other", tmp_path / "o.html")["spent_before"]["runs"] == 0
+
+
+def test_a_person_is_one_unit_in_every_form_of_file(tmp_path, run):
+    """January's CSV said "7.0" and "Ann@Example.com", February's Parquet 7 and "ann@example.com":
+    nobody had an earlier run, and one person was two users."""
+    rows = "".join(f"{who},{k},hello {k}\n" for k, who in enumerate(["7.0", " 7", "Ann@X.org"]))
+    (tmp_path / "january.csv").write_text(f"customer,ticket,body\n{rows}")
+    table = {"customer": [7.0, None], "ticket": ["a", "b"], "body": ["moin", "servus"]}
+    pd.DataFrame(table).to_parquet(tmp_path / "numbers.parquet")
+    pd.DataFrame(table | {"customer": ["\uff17", "ann@x.org"]}).to_parquet(
+        tmp_path / "wide.parquet"
+    )
+    for name in ("january.csv", "numbers.parquet", "wide.parquet"):
+        words = ["ingest", tmp_path / name, "--yes", "--skip-bad", "--max-bad", 0.5]
+        assert run(*words, "--out", tmp_path / name.partition(".")[0])[0] == 0
+    people = {d.user for d in corpora.read_dialogues(tmp_path / "january")}
+    assert people == {"7", "ann@x.org"}
+    assert related_texts(*(tmp_path / n for n in ("numbers", "january", "wide"))) == [True, True]
+
+
+def test_a_text_that_was_cut_in_another_way_is_known_by_people_and_by_messages(tmp_path):
+    """Conversations by another column, or another gap, had another hash each."""
+    people = [f"p{k}" for k in range(9)]
+    one = write_messages(tmp_path / "one.jsonl", people)
+    named = write_messages(tmp_path / "named.jsonl", people[:1], month="June")
+    other = write_messages(tmp_path / "other.jsonl", people, cut=1)
+    nobody = tmp_path / "nobody.jsonl"
+    nobody.write_text(re.sub(r'"user": "\w+"', '"user": ""', other.read_text()))
+    strangers = write_messages(tmp_path / "strangers.jsonl", [f"q{k}" for k in range(9)])
+    assert related_texts(one, named, other, nobody, strangers) == [True, True, True, False]
+    assert related_texts(nobody, other, named) == [True, False]
+
+
+def test_a_screened_folder_that_is_taken_in_again_is_of_the_same_text(tmp_path, run):
+    text = write_messages(tmp_path / "c.jsonl", [f"p{k}" for k in range(14)])
+    words = ["--policy", "regex:customersim", "--out", tmp_path / "s"]
+    assert run("screen", text, *words)[0] == 0
+    rows = [*(tmp_path / "s").glob("*/data/*.parquet")]
+    words = ["--user", "user", "--thread", "id", "--text", "text", "--yes"]
+    assert run("ingest", *rows, *words, "--out", tmp_path / "again")[0] == 0
+    assert related_texts(tmp_path / "s", tmp_path / "again") == [True]
+
+
+def test_a_certificate_elsewhere_knows_what_was_known_when_it_trained(tmp_path, monkeypatch):
+    """In another home the run forgot the earlier one, which the registry alone had known."""
+    people = [f"p{k}" for k in range(14)]
+    for name in ("may", "june"):
+        text = write_messages(tmp_path / f"{name}.jsonl", people, month=name)
+        trainings.train(text, out=tmp_path / name, **TINY | {"method": "user_dpsgd"})
+    assert make_certificate(tmp_path / "june", tmp_path / "a.html")["spent_before"]["runs"] == 1
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "another"))
+    page = make_certificate(tmp_path / "june", tmp_path / "b.html")
+    assert page["verdict"] == "void" and "not known here" in " ".join(page["void_because"])
+    monkeypatch.setenv("CRTLIB_REGISTRY", "relative")
+    with pytest.raises(ValueError, match="CRTLIB_REGISTRY='relative': must be an absolute path"):
+        text_registry.registry_home()
+
+
+def test_real_people_behind_a_simulated_conversation_are_known(tmp_path):
+    """One simulated conversation before them, and nobody in the text was a person."""
+    mixed, alone = (
+        tmp_path / "mixed.jsonl",
+        write_messages(tmp_path / "alone.jsonl", ["p1"], month="June"),
+    )
+    jsonl.write_jsonl(customersim.simulate_corpus(2, 7).dialogues, mixed)
+    mixed.write_text(mixed.read_text() + write_messages(tmp_path / "x.jsonl", ["p1"]).read_text())
+    other = tmp_path / "other.jsonl"
+    jsonl.write_jsonl(customersim.simulate_corpus(2, 8).dialogues, other)
+    assert related_texts(mixed, alone, other) == [True, False]
+
+
+def test_runs_of_another_unit_are_found_and_so_are_people_behind_a_screening(tmp_path, run):
+    """A screened folder that came from elsewhere had no units: the same people's next month began
+    at nothing; so did it for a run of another unit."""
+    people = [f"p{k}" for k in range(14)]
+    for name in ("may", "june"):
+        write_messages(tmp_path / f"{name}.jsonl", people, month=name)
+    words = ["screen", tmp_path / "may.jsonl", "--policy", "regex:customersim"]
+    assert run(*words, "--conservative", "cautious", "--out", tmp_path / "s")[0] == 0
+    for file in text_registry.registry_home().glob("*"):
+        file.unlink()  # another machine's
+    settings = {n: v for n, v in CRT.items() if n not in ("policy", "unit")}
+    trainings.train(tmp_path / "s", out=tmp_path / "one", **settings)
+    january, own = (tmp_path / "june.jsonl", TINY | {"epsilon": 3.0})
+    trainings.train(january, out=tmp_path / "two", method="user_dpsgd", **own)
+    trainings.train(january, out=tmp_path / "three", method="dpsgd", **own)
+    made = [make_certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("two", "three")]
+    seen = [(c["unit"], c["spent_before"]["runs"] + c["spent_before"]["unprotected"]) for c in made]
+    assert seen == [("user", 1), ("turn", 2)]
+
+
+def test_a_person_is_one_with_a_mark_that_nobody_sees():
+    """As spreadsheets and chats leave them: a zero-width space, a direction."""
+    assert {
+        identity.normalise_unit_name(name) for name in ("7", "7\u200b", "\u200e7", "\ufeff7")
+    } == {"7"}
+
+
+@pytest.mark.parametrize("void", [(), None])
+def test_runs_of_a_ledger_that_was_taken_over_are_known_to_other_texts(tmp_path, void):
+    """January had a run of before 0.3, which does not say whether it is void, or a colleague's: its
+    certificates add it, or say that it does not count. So do February's, of the same people."""
+    january, february = (
+        write_simulated_text(tmp_path / f"{name}.jsonl", seed, "ada")
+        for name, seed in (("january", 3), ("february", 4))
+    )
+    home, sha = tmp_path / "january.jsonl.odometer", corpora.hash_corpus(january)
+    step = SampledGaussian(0.01, 1.0, 100)
+    spend = {"unit": "user", "method": "crt", "relation": "replace", "screening": "5" * 64,
+             "gamma": 0.1, "delta2": 0.0, "holds": {}, "events": (step,)}  # fmt: skip
+    spend["void"] = void
+    odometer.add_entry(tmp_path / "old", corpus=sha, run="old", state="started", **spend)
+    (line,) = odometer_lines._read_lines(tmp_path / "old" / odometer_lines.LEDGER_FILE)
+    home.mkdir()
+    (home / odometer_lines.OLD_LEDGER_FILE).write_text(line + "\n")
+    user, runs = CRT | {"unit": "user"}, []
+    for text in (january, february):
+        trainings.train(text, out=tmp_path / text.stem, **user)
+        value = make_certificate(tmp_path / text.stem, tmp_path / f"{text.stem}.html")
+        runs.append([value["spent_before"][name] for name in ("runs", "unprotected")])
+    assert runs == ([[1, 0], [2, 0]] if void == () else [[0, 1], [1, 1]])
+
+
+def test_runs_of_a_moved_home_are_known_to_other_texts(tmp_path, monkeypatch):
+    """January's folder came with its odometer to a new machine, the registry did not: of January
+    all runs count, of February those alone that were trained here."""
+    january, february = (
+        write_simulated_text(tmp_path / f"{name}.jsonl", seed, "ada")
+        for name, seed in (("january", 3), ("february", 4))
+    )
+    user = CRT | {"unit": "user"}
+    trainings.train(january, out=tmp_path / "old", **user)
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "new machine"))
+    runs = []
+    for text in (january, february):
+        trainings.train(text, out=tmp_path / text.stem, **user)
+        value = make_certificate(tmp_path / text.stem, tmp_path / f"{text.stem}.html")
+        runs.append(value["spent_before"]["runs"])
+    assert runs == [1, 2]

@@ -186,7 +186,7 @@ def test_what_0_3_let_pass_is_refused_in_one_line_or_counted(tmp_path):
 
 
 def test_the_sentence_of_one_who_was_left_unread():
-    from tests.reports.test_certificate import rate, said
+    from tests.reports.test_certificate_pages import rate, said
 
     whole = said()["O7"][0]
     words = said(("labels.unread", 2), ("rates.trace", rate(15, 402, 0.06)),

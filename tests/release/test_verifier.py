@@ -12,7 +12,9 @@ import pytest
 from confide.release import certify, seal, verify
 from confide.reports import certificate_pages
 from tests import trainings
-from tests.reports.test_certify import TINY, corpus_in
+from tests.release.test_certify import TINY, corpus_in
+from tests.texts import write_simulated_text
+from tests.trainings import CRT, copy_folder, make_certificate
 
 
 @pytest.fixture(scope="module")
@@ -170,3 +172,65 @@ def test_a_page_that_is_not_ours_is_not_replaced(home):
     (home / "new.html").write_text("<title>Shopping</title>")
     with pytest.raises(ValueError, match="exists"):
         certify.write_certificate(home / "m", home / "new.html", copies=(2,))
+
+
+def test_who_receives_a_model_is_not_told_of_another(
+    certified_model, tmp_path, monkeypatch, capsys
+):
+    """The certificate of an earlier model was "as it was signed" for a later one; without
+    a key to compare, whoever signed a release anew was believed."""
+    key = seal.ensure_signing_key(certified_model / "c.jsonl.odometer")
+    value = json.loads((certified_model / "m.json").read_text())
+
+    def told(*words, **changes):
+        path = tmp_path / "m.json"
+        path.write_text(json.dumps(sign_certificate(value | changes, key)))
+        monkeypatch.setattr(sys, "argv", ["verify", str(certified_model / "m"), str(path), *words])
+        return verify.main(), capsys.readouterr().out
+
+    code, said = told()
+    assert code == 0 and "no key was compared, so anybody may have signed it" in said
+    code, said = told("--key", value["public_key"])
+    assert code == 0 and "compared" not in said
+    code, said = told(model=value["model"] | {"sha256": "0" * 64})
+    assert code == 4 and "is of another model" in said
+    rows = [row | {"at_most": 0.5} for row in value["right_guess"]]
+    code, said = told(right_guess=rows)
+    assert code == 4 and "a guess is right more often than it says" in said
+
+
+def sign_certificate(value, key):
+    return seal.sign_value(value | {"id": certificate_pages.hash_certificate(value)}, key)
+
+
+def test_a_page_that_was_edited_is_not_verified(certified_model, tmp_path, run):
+    """The page said another epsilon than its JSON, and was "verified"."""
+    home = copy_folder(certified_model, tmp_path)
+    page = home / "m.html"
+    words = ["certify", home / "m", "--out", page]
+    for audience in ("both", "officer"):
+        assert run(*words, "--for", audience, "--force")[0] == 0
+        assert run(*words, "--verify")[0] == 0
+    page.write_text(page.read_text().replace("</body>", "<p>It is safe.</p></body>"))
+    code, said, _ = run(*words, "--verify")
+    assert code == 4 and "m.html: the page differs from its certificate" in said
+    page.unlink()
+    assert run(*words, "--verify")[0] == 4
+
+
+@pytest.mark.parametrize("how", ["certify", "verify"])
+def test_what_stands_twice_in_a_certificate_is_not_as_it_was_signed(
+    tmp_path, run, monkeypatch, how
+):
+    """Whoever opens the file reads epsilon 0.001; both verifiers read the other one."""
+    trainings.train(write_simulated_text(tmp_path / "c.jsonl"), out=tmp_path / "m", **CRT)
+    make_certificate(tmp_path / "m", tmp_path / "m.html")
+    page = tmp_path / "m.json"
+    first = '{"guarantee": {"secret": {"epsilon": 0.001, "delta": 1e-9}},'
+    page.write_text(first + page.read_text().lstrip()[1:])
+    if how == "certify":
+        code = run("certify", tmp_path / "m", "--out", tmp_path / "m.html", "--verify")[0]
+    else:
+        monkeypatch.setattr(sys, "argv", ["verify", str(tmp_path / "m"), str(page)])
+        code = verify.main()
+    assert code != 0

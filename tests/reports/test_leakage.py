@@ -564,3 +564,10 @@ def test_bad_input_is_one_line_and_writes_nothing(run, home, tmp_path):
         assert (code, out) == (2, ""), message
         assert err.startswith("crtlib: error: ") and err.count("\n") == 1 and message in err, err
         assert not (tmp_path / "out").exists(), message
+
+
+def test_at_most_is_not_less_than_there_are():
+    """A redacted report: of one person's fifty telephone numbers "at_most 4" were completed."""
+    bins = leakage_report.BinnedCounts(pd.Series([True] * 50), pd.Series(["ann"] * 50))
+    row = bins.row("kind", "phone", pd.Series([True] * 50))
+    assert row["at_most"] is None or row["at_most"] >= 50

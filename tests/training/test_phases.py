@@ -15,6 +15,7 @@ from crtlib.accounting import secret_protection
 from crtlib.models.construction import build_model
 from crtlib.training import phases, schedules
 from crtlib.training.loop import train
+from crtlib.training.phases import PrivatePhase
 from crtlib.training.selective import SelectivePhase
 from crtlib.training.steps import set_private_gradient
 from tests.training.test_loop import PARTS, SPEC, flat
@@ -298,3 +299,9 @@ def test_batches_of_phases_that_draw_in_each_pass_are_not_cut():
         made = kind(**{**phase().__dict__, "sampling_probability": 1.0, "steps": 1})
         train(build_model(SPEC, 0), [made], points, seed=0)
     assert seen == [2, 1]
+
+
+def test_a_clipping_norm_that_float32_cannot_hold_is_refused():
+    """A clipped gradient was 1.3 times its norm."""
+    with pytest.raises(ValueError, match="clip_norm=3e-35: must be at least 1e-6"):
+        PrivatePhase(1, 0.5, 1, 1.0, 3e-35, 1.0, 0.1)

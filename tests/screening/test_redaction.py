@@ -1,4 +1,4 @@
-"""Walks along two sorted lists say what a look at every pair says."""
+"""What a mask covers; walks along two sorted lists of spans say what a look at every pair says."""
 
 import itertools
 
@@ -71,3 +71,13 @@ def test_the_turns_own_words_are_found_again_among_the_masks(flags, own):
     assert done.text[a:b].count(MASK) == len(
         {m for m in merge_spans([flags]) if characters([m]) & inside}
     )
+
+
+def test_a_span_inside_of_another_uncovers_nothing():
+    """Two detectors may flag a number and its first digits."""
+    point = Point("0", "u", "call 555 123 4567 now", (Secret("phone", 5, 17),))
+    for inner in ((5, 8), (9, 12), (13, 17)):
+        spans = [Secret("phone", 5, 17), Secret("digits", *inner)]
+        for order in (spans, spans[::-1]):
+            done = redact(point, order)
+            assert done.text == f"call {MASK} now" and done.secrets == ()

@@ -1,0 +1,114 @@
+"""A report or an audit is evidence of the model that it names, on the text that it read."""
+
+import json
+from unittest import mock
+
+from confide.reports import sentences
+from crtlib import outputs
+from crtlib.text import customersim, jsonl
+from crtlib.training import steps
+from tests import trainings
+from tests.texts import write_simulated_text
+from tests.trainings import CRT, TINY, edit_json
+
+
+def test_evidence_names_its_model(certified_model, tmp_path, run):
+    """An audit that somebody wrote, or of another model, stood in the certificate."""
+    said = {"epsilon_lower": 0.1, "proved": 3.0, "confidence": 0.95, "canaries": 300,
+            "guessed": 100, "right": 60, "power": 0.2}  # fmt: skip
+    sha = outputs.hash_file(certified_model / "m" / "model.safetensors")
+    words = ["certify", certified_model / "m", "--out", tmp_path / "c.html", "--for", "officer"]
+    audit = tmp_path / "audit" / "audit.json"
+
+    def audited(names):
+        out = {"command": "audit", "options": {}, "inputs": {}, "public": ("*",), "force": True}
+        with outputs.staged_folder(tmp_path / "audit", **out) as part:
+            (part / "audit.json").write_text(json.dumps(said | names))
+
+    for names in ({}, {"model": "0" * 64}):
+        audited(names)
+        code, _, error = run(*words, "--audit", audit)
+        assert code == 2 and "audit.json is of another model, or names none" in error
+        assert not (tmp_path / "c.json").exists()
+    audited({"model": sha})
+    edit_json(audit, lambda c: c.update(proved=0.01))
+    code, _, error = run(*words, "--audit", audit)
+    assert code == 3 and "audit.json: does not match its SHA-256" in error
+    audited({"model": sha})
+    report = [
+        "report",
+        certified_model / "m",
+        "--corpus",
+        certified_model / "c.jsonl",
+        "--out",
+        tmp_path / "report",
+    ]
+    assert run(*report)[0] == 0
+    evidence = ["--audit", audit, "--report", tmp_path / "report"]
+    assert run(*words, *evidence)[0] == 0
+    made = json.loads((tmp_path / "c.json").read_text())["evidence"]
+    assert made["audit"]["lower"] == 0.1 and "completed" in made["report"]
+    assert run(*words, "--verify")[0] == 0
+    assert run(*report[:-1], tmp_path / "clear", "--reveal")[0] == 0
+    code, _, error = run(*words, "--force", "--report", tmp_path / "clear")
+    assert code == 2 and "clear is in clear; a redacted one may be shown" in error
+    other = write_simulated_text(tmp_path / "other.jsonl", 5, "eve")
+    assert (
+        run("report", certified_model / "m", "--corpus", other, "--out", tmp_path / "elsewhere")[0]
+        == 0
+    )
+    code, _, error = run(*words, "--force", "--report", tmp_path / "elsewhere")
+    assert code == 2 and "elsewhere is of another text than the model was trained on" in error
+    edit_json(tmp_path / "report" / "report.json", lambda c: c["summary"].update(runs=0))
+    code, _, error = run(*words, "--force", "--report", tmp_path / "report")
+    assert code == 3 and "report.json: does not match its SHA-256" in error
+    edit_json(tmp_path / "report" / "crtlib.json", lambda c: c["inputs"].update(model="0" * 64))
+    edit_json(tmp_path / "report" / "crtlib.json", lambda c: c["files"].clear())
+    code, _, error = run(*words, "--force", "--report", tmp_path / "report")
+    assert code == 2 and "report: holds no crtlib.json as it was written" in error
+
+
+def test_a_report_on_redacted_text_is_no_evidence_of_a_model_of_the_raw_text(tmp_path, run):
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    assert run("screen", text, "--policy", "regex:customersim", "--out", tmp_path / "s")[0] == 0
+    trainings.train(text, out=tmp_path / "m", **TINY | {"method": "dpsgd"})
+    assert (
+        run("report", tmp_path / "m", "--corpus", tmp_path / "s", "--out", tmp_path / "r")[0] == 0
+    )
+    words = ["--out", tmp_path / "c.html", "--report", tmp_path / "r"]
+    assert run("certify", tmp_path / "m", *words)[0] == 2
+
+
+def test_a_text_that_grew_is_not_called_one_that_the_model_has_not_read(tmp_path, run):
+    """ "this model was trained on another text: what it has not read it cannot leak"."""
+    text, more = write_simulated_text(tmp_path / "c.jsonl"), tmp_path / "more.jsonl"
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    row = {"id": "x", "user": "x", "turns": [{"speaker": "USR", "text": "hello"}]}
+    more.write_text(text.read_text() + json.dumps(row) + "\n")
+    _, _, said = run("report", tmp_path / "m", "--corpus", more, "--out", tmp_path / "r")
+    assert "what it has not read it cannot leak" not in said
+
+
+def test_a_report_that_could_find_nothing_is_no_evidence(tmp_path, run):
+    """ "a report found fewer than 5 passages completed", of passages of 100,000 tokens."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    words = ["report", tmp_path / "m", "--corpus", text, "--min-length", 100000]
+    assert run(*words, "--out", tmp_path / "r")[0] == 0
+    words = ["certify", tmp_path / "m", "--report", tmp_path / "r", "--out", tmp_path / "m.html"]
+    assert run(*words)[0] != 0 or "100" in sentences.select_sentences(
+        json.loads((tmp_path / "m.json").read_text())
+    )["O13"][0].replace("100 trainings", "")
+
+
+def test_an_audit_of_a_training_without_noise_is_never_a_good_word(tmp_path, run):
+    """ "proved 3.00, audited at least 0.00, consistent" of a training whose noise was gone."""
+    path = tmp_path / "c.jsonl"
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0), path)
+    words = ["--method", "dpsgd", "--epsilon", 3, "--epochs", 2, "--canaries", 250, "--copies", 1,
+             "--unit", "turn", "--width", 4]  # fmt: skip
+    with mock.patch.object(steps, "add_noise", lambda *given, **named: None):
+        code, _, error = run("train", path, *words, "--out", tmp_path / "m")
+    assert code == 0, error
+    code, said, error = run("audit", tmp_path / "m", "--corpus", path, "--out", tmp_path / "a")
+    assert "consistent" not in said and ("says nothing" in said or "MORE THAN PROVED" in said), said

@@ -1,0 +1,97 @@
+"""A plan promises of each value what was searched, on the text where it was searched."""
+
+import json
+
+import pytest
+
+from confide.training import secret_holders
+from crtlib.text.records import Point
+from tests.texts import write_simulated_text, write_talks
+from tests.trainings import make_certificate
+
+
+def test_what_a_plan_promises_is_of_one_training(tmp_path, run):
+    """The page said that all are charged, and none was; and a prior was rounded up."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    words = ["--from-policy", "regex:customersim", "--prior", 0.1001, "--posterior", 0.2]
+    assert run("protect", text, *words, "--steps", 10, "--out", tmp_path / "plan")[0] == 0
+    for name, trials in (("one", 1), ("many", 50)):
+        words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 8, "--trials", trials]
+        assert run("train", text, *words, "--out", tmp_path / name)[0] == 0
+    made = [make_certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("one", "many")]
+    assert [c["verdict"] for c in made] == ["holds", "void"]
+    assert "chance of 0.1 without" in (tmp_path / "one.html").read_text()
+
+
+def test_a_plan_speaks_of_where_its_search_found_a_value(tmp_path, run):
+    """Beside the model stood that the promise is of all points that hold a value."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    turns = [{"speaker": "USR", "text": t} for t in ("я Анна Петрова", "от Анны Петровой")]
+    row = {"id": "x", "user": "x", "turns": turns}
+    text.write_text(text.read_text() + json.dumps(row) + "\n")
+    (tmp_path / "s.csv").write_text("user,secret\nx,Анна Петрова\n")
+    words = ["--secrets", tmp_path / "s.csv", "--posterior", 0.1, "--steps", 10]
+    assert run("protect", text, *words, "--out", tmp_path / "plan")[0] == 0
+    words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 8, "--out", tmp_path / "m"]
+    assert run("train", text, *words)[0] == 0
+    said = (tmp_path / "m" / "guarantee.txt").read_text()
+    assert "all points that hold it" not in said and "in which the search found it" in said
+
+
+def test_a_person_of_a_table_of_secrets_has_one_promise(tmp_path):
+    """ "Ann@X.org" and "ann@x.org" are one person in every corpus, and two in a plan of users."""
+    (tmp_path / "s.csv").write_text("user,secret\nAnn@X.org,Ada Lovelace\nann@x.org,555 1234\n")
+    points = [Point("0", "ann@x.org", "I am Ada Lovelace"), Point("1", "ann@x.org", "call 5551234")]
+    how = {"by": "user", "prior": 0.001, "posterior": 0.1}
+    assert len(secret_holders.find_listed_holders([points], tmp_path / "s.csv", **how).secrets) == 1
+
+
+def test_a_plan_of_a_screened_folder_is_none_of_its_raw_text(tmp_path, run):
+    """The search read the redacted text, where the value stood once, and training all of its 30
+    places: "guessed with a chance of at most 0.1" was certified."""
+    turn = "my code is ZQ000001 , thank you"
+    path = write_talks(tmp_path / "c.jsonl", [turn] * 29 + ["again ZQ000001 please"])
+    (tmp_path / "p.toml").write_text("[code]\npattern = '(?<=code is )ZQ\\d+'\n")
+    (tmp_path / "s.csv").write_text("user,secret\nx,ZQ000001\n")
+    words = ["--policy", f"regex:{tmp_path}/p.toml", "--unit", "dialogue", "--keep-ids"]
+    assert run("screen", path, *words, "--dedup", "none", "--out", tmp_path / "s")[0] == 0
+    words = ["--secrets", tmp_path / "s.csv", "--posterior", 0.1, "--steps", 5]
+    code = run("protect", tmp_path / "s", *words, "--unit", "dialogue", "--out", tmp_path / "p")[0]
+    words = ["--plan", tmp_path / "p", "--epochs", 1, "--width", 4, "--out", tmp_path / "m"]
+    assert code != 0 or run("train", path, *words)[0] != 0
+
+
+def test_a_value_of_three_spellings_has_one_promise(tmp_path, run):
+    """Two spellings were flagged, of 15 points each, and the third, of 30, was passed over: two
+    promises of .1, where the value could be guessed with .99997."""
+    path = write_simulated_text(tmp_path / "c.jsonl", dialogues=20)
+    said = ["555-1234"] * 15 + ["555 1234"] * 15 + ["5551234"] * 30
+    with path.open("a") as file:
+        for k, number in enumerate(said):
+            turns = [{"speaker": "USR", "text": f"please call {number} , it is the {k}th time"}]
+            file.write(json.dumps({"id": f"x{k}", "user": f"x{k}", "turns": turns}) + "\n")
+    (tmp_path / "ph.toml").write_text("[phone]\npattern = '555[- ]1234'\n")
+    words = ["--from-policy", f"regex:{tmp_path}/ph.toml", "--posterior", 0.1, "--steps", 10]
+    assert run("protect", path, *words, "--out", tmp_path / "plan")[0] == 0
+    plan = json.loads((tmp_path / "plan" / "plan.json").read_text())
+    assert (plan["secrets"], plan["held"], plan["promises"]) == (1, 60, [[0.001, 0.1]])
+    words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 4, "--out", tmp_path / "m"]
+    assert run("train", path, *words)[0] == 0
+    assert run("certify", tmp_path / "m", "--out", tmp_path / "m.html")[0] == 0
+    (guess,) = json.loads((tmp_path / "m.json").read_text())["value_guess"]
+    assert guess["at_most"] <= 0.1
+    assert "search found" in (tmp_path / "m.html").read_text()
+
+
+@pytest.mark.parametrize("targets", ["sqrt", "linear"])
+@pytest.mark.parametrize("relation", ["reference", "add_or_remove", "replace"])
+def test_every_plan_that_can_be_made_can_be_certified(tmp_path, run, targets, relation):
+    """Of a plan with the accounting "tight" no certificate ever held."""
+    path = write_simulated_text(tmp_path / "c.jsonl", dialogues=20)
+    words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 10]
+    words += ["--targets", targets, "--neighbouring", relation]
+    assert run("protect", path, *words, "--out", tmp_path / "plan")[0] == 0
+    words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 4, "--out", tmp_path / "m"]
+    assert run("train", path, *words)[0] == 0
+    code, said, error = run("certify", tmp_path / "m", "--out", tmp_path / "m.html")
+    assert code == 0 and ": holds;" in said, error

@@ -1,0 +1,88 @@
+"""A policy of anybody's is asked for one point at a time, and held to what it says of itself."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from confide.training import train_on_corpus, training_facts
+from crtlib.screening import policies, policy, rates, regex_policies
+from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
+from crtlib.text import data_points
+from crtlib.text.records import Point, Secret, Turn
+from tests.texts import make_code_messages, write_simulated_text
+from tests.trainings import make_certificate
+
+
+def test_a_policy_is_asked_for_one_point_at_a_time():
+    """It flagged what is said once in the text, so one secret decided about thirty messages."""
+
+    def flag(points):
+        said = Counter(word for p in points for word in p.text.split())
+        return [
+            [Secret("word", *m.span()) for m in re.finditer(r"\w+", p.text) if said[m[0]] == 1]
+            for p in points
+        ]
+
+    points = [Point(str(k), "u", text) for k, text in enumerate(["a b", "b c"])]
+    alone, together = Policy("rare", flag), Policy("rare", flag, batched=True)
+    assert [len(spans) for spans in alone(points)] == [2, 2]
+    assert [len(spans) for spans in together(points)] == [1, 1]
+    with pytest.raises(ValueError, match="policy='two': 2 labels for 1 points"):
+        Policy("two", lambda points: [(), ()])(points)
+
+
+def test_a_policy_of_a_package_is_all_of_its_files(tmp_path, monkeypatch):
+    """The list beside its code changed after it was sealed; the hash of the code did not."""
+    (tmp_path / "house").mkdir()
+    code = tmp_path / "house" / "__init__.py"
+    code.write_text("def make(_):\n    pass\n")
+    names = {}
+    exec(compile(code.read_text(), str(code), "exec"), names)
+    monkeypatch.setitem(
+        policies.REGISTERED_MAKERS, "house", policies.PolicyMaker("house", "", names["make"])
+    )
+    hashes = []
+    for known in ("", "ZQ"):
+        (tmp_path / "house" / "known.txt").write_text(known)
+        hashes.append((policies.policy_digest("house"), training_facts.policy_hash("house")))
+    assert len({*hashes[0], *hashes[1]}) == 4
+
+
+def test_what_is_assumed_of_a_foreign_policy_is_said_of_its_folder(tmp_path, run, monkeypatch):
+    """It was said of a corpus, and not of its screened folder."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    maker = PolicyMaker(
+        "company", "", lambda _: Policy("company", lambda points: [()] * len(points))
+    )
+    monkeypatch.setitem(REGISTERED_MAKERS, "company", maker)
+    assert run("screen", text, "--policy", "company", "--out", tmp_path / "s")[0] == 0
+    train_on_corpus.train(
+        tmp_path / "s", out=tmp_path / "m", method="crt", epochs=1, width=4, epsilon=3.0
+    )
+    value = make_certificate(tmp_path / "m", tmp_path / "m.html")
+    assert "company, of another package" in json.dumps(value)
+
+
+def test_a_policy_that_says_it_flags_everything_is_held_to_it():
+    """Another package's policy with ``total``: "public 0", and what it let pass was learned
+    without noise."""
+    liar = policy.Policy("company", lambda points: [() for _ in points], total=True)
+    points = make_code_messages(0, [f"u{k}" for k in range(40)])
+    try:
+        found = rates.measure_rates(points, regex_policies.none_policy, liar)
+    except ValueError:
+        return
+    assert found.public.upper == 1
+
+
+def test_what_flags_everything_flags_masks_too():
+    """With a template the policy "everything" was cut around a mask: three masks where one stood
+    for the secret, each secret left a trace, and the rate was 0 by definition."""
+    turn = Turn("USR", "I am Ada here", (Secret("name", 5, 8),))
+    (point,) = [data_points.join_turns("d/0", "u", [turn], ["<|user|> "])]
+    everything = replace(regex_policies.everything_policy, own_words=True)
+    (judged,) = rates.RateCounter(everything, everything).add([point])
+    assert judged.trace == bool(rates.measure_rates([point], everything, everything).trace.upper)

@@ -1,0 +1,40 @@
+"""`crtlib run`: its exit code is that of the answer, and what was edited is made anew."""
+
+import json
+
+from crtlib.text import customersim, jsonl
+from tests import trainings
+from tests.texts import write_simulated_text
+from tests.trainings import CRT
+
+
+def write_project(folder, **steps):
+    """A folder of ``crtlib run`` whose corpus and model are there already."""
+    lines = []
+    for step, settings in steps.items():
+        lines += [f"[{step}]", *(f"{name} = {json.dumps(v)}" for name, v in settings.items())]
+    (folder / "crtlib.toml").write_text("\n".join(lines) + "\n")
+
+
+def test_a_project_whose_answer_is_no_ends_with_4(tmp_path, run):
+    """``crtlib run`` ended with 0 where its certificate does not meet the limits, or is void."""
+    trainings.train(write_simulated_text(tmp_path / "c.jsonl"), out=tmp_path / "model", **CRT)
+    write_project(tmp_path, certify={"require": ["public <= 0%"]})
+    assert run("run", tmp_path)[0] == 4
+
+
+def test_a_project_is_not_up_to_date_after_its_policy_was_edited(tmp_path, run):
+    """ "train: up to date", of a model that the list of before had screened."""
+    made = customersim.simulate_corpus(40, 3, "paper")
+    (tmp_path / "p").mkdir()
+    jsonl.write_jsonl(made, tmp_path / "p" / "t.jsonl")
+    (tmp_path / "p" / "list.txt").write_text("Ada Lovelace\n")
+    write_project(
+        tmp_path / "p", ingest={"source": ["t.jsonl"], "yes": True},
+        train={"policy": "list:list.txt", "conservative": "everything", "epochs": 1, "width": 4},
+    )  # fmt: skip
+    code, _, error = run("run", tmp_path / "p")
+    assert code == 0, error
+    (tmp_path / "p" / "list.txt").write_text("Ada Lovelace\nKurt Goedel\n")
+    _, said, _ = run("run", tmp_path / "p")
+    assert "train: up to date" not in said

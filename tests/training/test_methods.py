@@ -1,0 +1,45 @@
+"""A method of another package is accounted by the steps that ran, or has no promise."""
+
+import functools
+from dataclasses import replace
+
+from confide.training import record_sources
+from crtlib.training import methods, schedules
+from crtlib.training.phases import PrivatePhase, PublicPhase
+from tests import trainings
+from tests.texts import write_simulated_text
+from tests.trainings import CRT, make_certificate
+
+
+def test_what_ran_is_charged_whatever_a_method_says_of_itself(tmp_path, monkeypatch):
+    """A method of a package took ordinary steps on the private part before those of CRT, and a
+    phase of its own class could do anything."""
+
+    class Quiet(PublicPhase):
+        pass
+
+    warm = schedules.sgd_phases(epochs=1, batch_size=8, learning_rate=0.1)
+    quiet = [Quiet(1, "public", 1, 8, 0.1)]
+    seen = {}
+    for name, before in (("warm", warm), ("quiet", quiet), ("plain", [])):
+        phases = functools.partial(lambda b, c: [*b, *methods.CRT.phases(c)], before)
+        monkeypatch.setitem(methods.METHODS, name, replace(methods.CRT, name=name, phases=phases))
+        path = write_simulated_text(tmp_path / f"{name}.jsonl")
+        trainings.train(path, out=tmp_path / name, **CRT | {"method": name})
+        seen[name] = make_certificate(tmp_path / name, tmp_path / f"{name}.html")
+    assert [seen[n]["verdict"] for n in ("warm", "quiet", "plain")] == ["holds", "void", "holds"]
+    texts = [(tmp_path / n / "release.json").read_text() for n in ("warm", "plain")]
+    assert ["redacted text" in text for text in texts] == [True, False]
+    assert seen["warm"]["mechanism"]["phases"][0]["points"] > 0
+
+
+def test_points_with_a_probability_each_are_accounted_by_a_plan_alone():
+    """A method of a package had a second phase of such steps: the noise of its first was all that
+    its certificate composed."""
+    weighted = PrivatePhase(2, (1.0, 0.5), 20, 0.5, 1.0, 1.0, 0.1)
+    plain = replace(weighted, sampling_probability=0.5)
+    said = [
+        [source.kind for source in record_sources._sources_of_phase(phase, None, None)]
+        for phase in (weighted, plain)
+    ]
+    assert said == [["raw"], []]
