@@ -346,7 +346,7 @@ def test_tokens_and_labels_are_those_of_trl(form, base, tmp_path):
     ours = hf.SFTTrainer(str(folder), arguments(tmp_path / "m", "SFTTrainer", **args),
                          train_dataset=data, eval_dataset=data)  # fmt: skip
     training = ours.session.training
-    rows = training._parts["private"]
+    rows = training._parts["private"].tolist()
     marks = training._counted.get("private", [[True] * len(row) for row in rows])
     mine = {tuple(row): mark for row, mark in zip(rows, marks, strict=True)}
     theirs = trl.SFTTrainer(

@@ -724,7 +724,7 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         )  # fmt: skip
 
     def begin(**options: Any) -> tuple[Training, TrainingRun]:
-        rows = {"private": tokenizer.encode(p.text for p in points)}
+        rows = {"private": tokenizer.encode_flat(p.text for p in points)}
         training = Training(net.to(device), phases, rows, seed=recipe.seed, **options)
         return training, training.run
 

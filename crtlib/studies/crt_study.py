@@ -15,10 +15,11 @@ True
 >>> d = prepare_data(replace(study, method="crt", canaries=10))
 >>> len(d.canaries), d.misses("pi").misses, MASK in "".join(p.text for p in d.prepared.public)
 (10, 0, False)
->>> split_long_texts([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
+>>> pieces, owners = split_long_texts([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
+>>> pieces.tolist(), owners
 ([[1, 2, 3], [3, 4, 5], [5, 6], [7, 8]], [0, 0, 0, 1])
->>> split_long_texts([[1, 2, 3, 4]], [0], 2, "cut")
-([[1, 2, 3]], [0])
+>>> split_long_texts([[1, 2, 3, 4]], [0], 2, "cut")[0].tolist()
+[[1, 2, 3]]
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from crtlib.attacks.attack import Subject
 from crtlib.models import interface, pretrained, scoring
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
+from crtlib.ragged_array import RaggedArray
 from crtlib.screening import policies
 from crtlib.screening.rates import RATE_NAMES
 from crtlib.studies.crt_study import (
@@ -294,14 +295,14 @@ def _pretrain_on_public_corpus(
 
 def _tokenise_parts(
     study: CrtStudy, d: PreparedData, model: nn.Module
-) -> tuple[dict[str, TokenIdLists], dict[str, list[int]] | None]:
+) -> tuple[dict[str, RaggedArray], dict[str, list[int]] | None]:
     """The public and the private part as tokens, and the owners of the private ones, where a unit
     owns several: a user, or a point longer than the model's context.
 
     Raises ``ValueError`` where no point is private and the method trains with noise.
     """
-    public = d.tokenizer.encode(p.text for p in d.prepared.public)
-    private = d.tokenizer.encode(p.text for p in d.prepared.private)
+    public = d.tokenizer.encode_flat(p.text for p in d.prepared.public)
+    private = d.tokenizer.encode_flat(p.text for p in d.prepared.private)
     if study.how.private and not private:
         raise ValueError(
             f"policy={study.policy!r}: no point is private, "
@@ -319,9 +320,9 @@ def _tokenise_parts(
 def _mark_completions(
     study: CrtStudy,
     d: PreparedData,
-    parts: dict[str, TokenIdLists],
+    parts: dict[str, RaggedArray],
     owners: dict[str, list[int]] | None,
-) -> dict[str, list[list[bool]]]:
+) -> dict[str, RaggedArray]:
     """Of each token of each text whether it belongs to the last turn, or ends the text.
 
     Raises ``ValueError`` for points that are no conversations, or are read in pieces.
@@ -333,15 +334,18 @@ def _mark_completions(
         )
     points = {"public": d.prepared.public, "private": d.prepared.private}
     return {
-        part: [
-            [end > last for end in ends][: len(row)]
-            for last, ends, row in zip(
-                [p.spoken[-1][0] if p.spoken else 0 for p in points[part]],
-                d.tokenizer.token_ends(p.text for p in points[part]),
-                rows,
-                strict=True,
-            )
-        ]
+        part: RaggedArray.of(
+            (
+                [end > last for end in ends][: len(row)]
+                for last, ends, row in zip(
+                    [p.spoken[-1][0] if p.spoken else 0 for p in points[part]],
+                    d.tokenizer.token_ends(p.text for p in points[part]),
+                    rows,
+                    strict=True,
+                )
+            ),
+            "bool",
+        )
         for part, rows in parts.items()
     }
 
@@ -355,16 +359,20 @@ def _context_limit(study: CrtStudy, model: nn.Module) -> int | None:
 
 
 def split_long_texts(
-    rows: Sequence[list[int]], owners: Iterable[int], limit: int, long: str
-) -> tuple[TokenIdLists, list[int]]:
+    rows: Iterable[Sequence[int]], owners: Iterable[int], limit: int, long: str
+) -> tuple[RaggedArray, list[int]]:
     """Each text in pieces of ``limit`` tokens to read and one more to predict, and whose each
     piece is; "cut" keeps the first piece. Every token but the first is predicted once."""
-    cut, whose = [], []
-    for row, owner in zip(rows, owners, strict=True):
-        starts = range(0, max(1, len(row) - 1), limit) if long == "split" else (0,)
-        cut += [row[a : a + limit + 1] for a in starts]
-        whose += [owner] * len(starts)
-    return cut, whose
+    whose = []
+
+    def pieces() -> Iterator[Sequence[int]]:
+        for row, owner in zip(rows, owners, strict=True):
+            starts = range(0, max(1, len(row) - 1), limit) if long == "split" else (0,)
+            for start in starts:
+                whose.append(owner)
+                yield row[start : start + limit + 1]
+
+    return RaggedArray.of(pieces()), whose
 
 
 def owner_indices(points: Sequence[Point]) -> list[int]:

@@ -11,8 +11,9 @@ True
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -27,6 +28,7 @@ from crtlib.foreign_files import (
     load_foreign_tokenizer,
     refuse_whatever_fails,
 )
+from crtlib.ragged_array import RaggedArray
 from crtlib.text.identity import hash_text
 from crtlib.text.records import MASK, Point
 
@@ -37,6 +39,9 @@ AnyTokenizer: TypeAlias = "BpeTokenizer | PreTrainedTokenizerBase"
 """One of ours, or a fast one of ``transformers``."""
 
 BOS, EOS = "<BOS>", "<EOS>"
+
+TEXTS_AT_ONCE = 4096
+"""Texts that are read by one call of ``tokenizers``, whose answers take some 300 bytes a token."""
 
 MAX_VOCABULARY_SIZE = 1 << 20
 """Tokens of the largest vocabulary: room for it is made before the text is read."""
@@ -91,10 +96,17 @@ class BpeTokenizer:
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """``BOS tokens EOS`` of each text."""
-        return [
-            [self.bos, *e.ids, self.eos]
-            for e in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        ]
+        return [*self._encode_in_lots(texts)]
+
+    def encode_flat(self, texts: Iterable[str]) -> RaggedArray:
+        """As :meth:`encode`, in one array of four bytes a token."""
+        return RaggedArray.of(self._encode_in_lots(texts))
+
+    def _encode_in_lots(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        rest = iter(texts)
+        while lot := list(itertools.islice(rest, TEXTS_AT_ONCE)):
+            for e in self._tokenizer.encode_batch(lot, add_special_tokens=False):
+                yield [self.bos, *e.ids, self.eos]
 
     def token_ends(self, texts: Iterable[str]) -> list[list[int]]:
         """Of each token that :meth:`encode` makes, after which character of its text it ends: 0 for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import pickle
 from collections import Counter
@@ -18,16 +19,18 @@ from torch import nn
 from crtlib import files
 from crtlib.files import StrPath
 from crtlib.models.interface import device_of
+from crtlib.ragged_array import RaggedArray
 from crtlib.training.parallel import process_group
-from crtlib.training.phases import Phase, TokenFlags, TokenSequences
+from crtlib.training.phases import Phase
 from crtlib.training.run_state import EVENT_CLASSES, TrainingState
 
 
 def hash_run_inputs(
     model: nn.Module,
     phases: Sequence[Phase],
-    parts: Mapping[str, TokenSequences],
-    flags: Mapping[str, TokenFlags],
+    parts: Mapping[str, RaggedArray],
+    flags: Mapping[str, RaggedArray],
+    counted: Mapping[str, RaggedArray],
     options: Mapping[str, Any],
 ) -> str:
     """A hash of all that decides a run: phases, data, options, the model before training."""
@@ -39,10 +42,13 @@ def hash_run_inputs(
         # As bytes, because NumPy has no bfloat16.
         flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
         digest.update(name.encode() + flat.numpy().tobytes())
-    for name, rows in [*parts.items(), *flags.items()]:
-        digest.update(f"{name} {len(rows)}".encode())
-        for row in rows:
-            digest.update(np.asarray(row, dtype=np.int64).tobytes() + b".")
+    for kind, tables in [("", parts), ("", flags), *([("counted ", counted)] if counted else [])]:
+        named = {part: [rows] for part, rows in tables.items() if part != "all"}
+        named["all"] = [tables[part] for part in ("public", "private") if part in tables]
+        for part, several in named.items():
+            digest.update(f"{kind}{part} {sum(map(len, several))}".encode())
+            for row in itertools.chain(*several):
+                digest.update(row.astype(np.int64).tobytes() + b".")
     return digest.hexdigest()
 
 

@@ -24,10 +24,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
@@ -36,6 +37,7 @@ from crtlib.checks import check_allowed
 from crtlib.files import StrPath
 from crtlib.models import interface
 from crtlib.models.interface import device_of
+from crtlib.ragged_array import RaggedArray
 from crtlib.training.checkpoints import Checkpoint, hash_run_inputs
 from crtlib.training.devices import is_host
 from crtlib.training.gradient_entries import trainable_parameters
@@ -57,7 +59,6 @@ from crtlib.training.probe import refuse_mixing
 from crtlib.training.run_state import (
     OptimizerFactory,
     OptimizerName,
-    PointsOrFlags,
     TrainingRun,
     TrainingState,
 )
@@ -155,7 +156,9 @@ class Training:
     Args:
         model: The model.
         phases: What is done, in order: values of public constants.
-        parts: "public" and "private" token sequences; "all" is both.
+        parts: "public" and "private" token sequences; "all" is both. They are kept as one array
+            of four bytes a token: hand over a :class:`~crtlib.ragged_array.RaggedArray`, which is
+            not copied, where memory counts.
         seed: Of the order of public batches, and of all else where not ``secure``.
         flags: In the shape of ``parts``, the private tokens, for phases that read them.
         counted: In the shape of ``parts``, the tokens that an example's loss counts when it
@@ -225,8 +228,10 @@ class Training:
     ) -> None:
         self.phases, self.secure, self.precision = phases, secure, precision
         self.on_epoch, self.on_start, self.progress = on_epoch, on_start, progress
-        self._parts, self._flags = _join_parts_as_all(parts), _join_parts_as_all(flags or {})
-        self._counted = _join_parts_as_all(counted) if counted else {}
+        read = {phase.part for phase in phases}
+        self._parts = _flatten_parts(parts, read, "int32")
+        self._flags = _flatten_parts(flags or {}, read, "bool")
+        self._counted = _flatten_parts(counted or {}, read, "bool")
         self._units = {
             part: _group_points_by_owner(part, self._parts, ids)
             for part, ids in (owners or {}).items()
@@ -245,12 +250,13 @@ class Training:
             options |= {"owners": self._units} if self._units else {}
             options |= {"precision": precision} if precision != "float32" else {}
             options |= {"processes": process_group().size} if process_group().size > 1 else {}
-            marks = self._flags | {f"counted {part}": rows for part, rows in self._counted.items()}
-            identity = hash_run_inputs(model, phases, self._parts, marks, options)
+            identity = hash_run_inputs(
+                model, phases, self._parts, self._flags, self._counted, options
+            )
             self._file = Checkpoint(checkpoint, identity)
             self.phases_done = self._file.restore(self.state)
             process_group().agree(f"{identity}{self.phases_done:08x}")
-        most = max((len(s) for p in phases for s in self._parts[p.part]), default=0)
+        most = _longest_row(phases, self._parts)
         self._device = device_of(model)
         self._tokens_at_once = tokens_at_once(model, memory, most)
         self._steps_of_phase = [_count_batches(p, len(self._parts[p.part])) for p in phases]
@@ -274,7 +280,7 @@ class Training:
     @property
     def points(self) -> int:
         """Points of both parts: a private number, where one of them is private."""
-        return len(self._parts["all"])
+        return sum(len(self._parts.get(part, ())) for part in ("public", "private"))
 
     def __len__(self) -> int:
         """Steps from the first to the last, also where it goes on from a checkpoint."""
@@ -390,7 +396,8 @@ class Training:
                 for (tokens, lengths), (mark, _) in zip(batch, marks, strict=True)
             ]
 
-        lengths = torch.tensor([len(s) for s in (points if units is None else units)])
+        sizes = points.lengths if units is None else [len(unit) for unit in units]
+        lengths = torch.as_tensor(sizes)
         drawn = phase.batches(lengths, self.state.generators[phase.order])
         for indices in process_group().same(drawn):
             picked = process_group().share(indices.tolist(), key=lambda k: int(lengths[k]))
@@ -468,15 +475,29 @@ def train(
     return Training(model, phases, parts, **options).take_all()
 
 
-def _join_parts_as_all(parts: Mapping[str, PointsOrFlags]) -> dict[str, PointsOrFlags]:
-    return {**parts, "all": [*parts.get("public", ()), *parts.get("private", ())]}
+def _flatten_parts(
+    parts: Mapping[str, TokenSequences | TokenFlags],
+    read: Collection[str],
+    kind: Literal["int32", "bool"],
+) -> dict[str, RaggedArray]:
+    """Each part in one array, and the public before the private one as the part "all", where a
+    phase reads it."""
+    flat = {part: RaggedArray.of(rows, kind) for part, rows in parts.items()}
+    if "all" in read and flat:
+        flat["all"] = RaggedArray.joined([flat[p] for p in ("public", "private") if p in flat])
+    return flat
+
+
+def _longest_row(phases: Sequence[Phase], parts: Mapping[str, RaggedArray]) -> int:
+    """Tokens of the longest point that a phase reads."""
+    return max((int(parts[p.part].lengths.max(initial=0)) for p in phases), default=0)
 
 
 def _check_phases(
     model: nn.Module,
     phases: Sequence[Phase],
-    parts: Mapping[str, TokenSequences],
-    flags: Mapping[str, TokenFlags],
+    parts: Mapping[str, RaggedArray],
+    flags: Mapping[str, RaggedArray],
 ) -> None:
     """Refuse, before the first step, what cannot be trained."""
     for phase in phases:
@@ -488,10 +509,7 @@ def _check_phases(
                 f"processes={process_group().size}: must be 1 for a {type(phase).__name__}"
             )
         phase.check(model, points, flags.get(phase.part, ()))
-    longest, limit = (
-        max(len(s) for p in phases for s in parts[p.part]),
-        interface.context_length(model),
-    )
+    longest, limit = _longest_row(phases, parts), interface.context_length(model)
     if limit is not None and longest - 1 > limit:
         raise ValueError(
             f"context={limit}: the longest point has {longest} tokens; use shorter points "
@@ -500,14 +518,15 @@ def _check_phases(
 
 
 def _check_counted(
-    phases: Sequence[Phase], parts: Mapping[str, TokenSequences], counted: Mapping[str, TokenFlags]
+    phases: Sequence[Phase], parts: Mapping[str, RaggedArray], counted: Mapping[str, RaggedArray]
 ) -> None:
     """Refuse marks that are not one of each token, and phases that do not read them."""
     for phase in phases:
         if type(phase) not in (PublicPhase, PrivatePhase):
             raise ValueError(f"counted: must be left out of a {type(phase).__name__}")
     for part, rows in parts.items():
-        if [*map(len, rows)] != [*map(len, counted.get(part, ()))]:
+        marks = counted[part].lengths if part in counted else ()
+        if not np.array_equal(rows.lengths, marks):
             raise ValueError(f"counted: must have a mark for each token of the part {part!r}")
 
 
@@ -518,7 +537,7 @@ def _with_targets(tokens: Tensor, lengths: Tensor, counted: Tensor) -> tuple[Ten
 
 
 def _group_points_by_owner(
-    part: str, parts: Mapping[str, TokenSequences], owners: Sequence[int]
+    part: str, parts: Mapping[str, RaggedArray], owners: Sequence[int]
 ) -> list[list[int]]:
     """The points of each owner."""
     if len(owners) != len(parts.get(part, ())) or sorted(set(owners)) != [*range(len(set(owners)))]:

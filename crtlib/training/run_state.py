@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,10 +25,9 @@ from crtlib.models.interface import device_of
 from crtlib.training.gradient_entries import trainable_parameters
 from crtlib.training.noise import SECURE, RandomSource
 from crtlib.training.parallel import process_group
-from crtlib.training.phases import BatchOrder, PrivacyEvent, TokenFlags, TokenSequences
+from crtlib.training.phases import BatchOrder, PrivacyEvent
 from crtlib.training.steps import UpdateKind
 
-PointsOrFlags = TypeVar("PointsOrFlags", TokenSequences, TokenFlags)
 RandomStream = BatchOrder | Literal["noise"]
 RANDOM_STREAMS: tuple[RandomStream, ...] = ("public order", "poisson", "noise")
 EVENT_CLASSES = {kind.__name__: kind for kind in (SampledGaussian, WeightedGaussian)}

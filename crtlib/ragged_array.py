@@ -1,0 +1,98 @@
+"""Rows of different lengths in one array: texts as tokens, or a mark for each of their tokens.
+
+A list of a Python list for each text takes some 36 bytes a token; this takes four, and one for a
+mark. It can lie in a folder that several processes map into memory.
+
+>>> rows = RaggedArray.of([[0, 5, 1], [0, 1]])
+>>> len(rows), rows[0].tolist(), rows[1:].tolist(), rows.lengths.tolist()
+(2, [0, 5, 1], [[0, 1]], [3, 2])
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+_TYPE_CODES: dict[str, str] = {"int32": "i", "bool": "b"}
+VALUES, STARTS = "values.npy", "starts.npy"
+
+
+class RaggedArray(Sequence[Any]):
+    """A sequence of rows, each a view of one flat array, which nobody may write to.
+
+    Args:
+        values: all rows, one after another, (sum of the lengths,).
+        starts: int64, where each row starts in ``values``, and where the last one ends,
+            (rows + 1,).
+    """
+
+    def __init__(self, values: NDArray[Any], starts: NDArray[np.int64]) -> None:
+        self.values, self.starts = values.view(), starts
+        self.values.flags.writeable = False
+
+    @classmethod
+    def of(
+        cls, rows: Iterable[Sequence[int]], kind: Literal["int32", "bool"] = "int32"
+    ) -> "RaggedArray":
+        """The rows in one array; one that is none yet is read once, and no row of it is kept.
+
+        Raises OverflowError for a number beyond 32 bits.
+        """
+        if isinstance(rows, RaggedArray):
+            return rows
+        values, starts = array(_TYPE_CODES[kind]), array("q", [0])
+        for row in rows:
+            values.extend(row.tolist() if isinstance(row, np.ndarray) else row)
+            starts.append(len(values))
+        dtype = np.int32 if kind == "int32" else np.bool_
+        return cls(np.frombuffer(values, dtype), np.frombuffer(starts, np.int64))
+
+    @classmethod
+    def joined(cls, tables: Sequence["RaggedArray"]) -> "RaggedArray":
+        """The rows of all, copied."""
+        lengths = np.concatenate([[0], *(table.lengths for table in tables)])
+        values = [t.values[t.starts[0] : t.starts[-1]] for t in tables]
+        return cls(np.concatenate(values), np.cumsum(lengths))
+
+    @classmethod
+    def open(cls, folder: Path) -> "RaggedArray":
+        """What :meth:`save` wrote, mapped into memory: processes that open it share its pages."""
+        return cls(np.load(folder / VALUES, mmap_mode="r"), np.load(folder / STARTS))
+
+    def save(self, folder: Path) -> None:
+        """Write the rows into a new folder, for the owner alone: they are the text.
+
+        Raises FileExistsError where there is one already.
+        """
+        folder.mkdir(mode=0o700)
+        np.save(folder / VALUES, self.values[self.starts[0] : self.starts[-1]])
+        np.save(folder / STARTS, self.starts - self.starts[0])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Of each row, (rows,)."""
+        return np.diff(self.starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @overload
+    def __getitem__(self, which: int) -> NDArray[Any]: ...
+    @overload
+    def __getitem__(self, which: slice) -> "RaggedArray": ...
+    def __getitem__(self, which: int | slice) -> "NDArray[Any] | RaggedArray":
+        """A row, or the rows of a slice without a step: views, no copies."""
+        if isinstance(which, slice):
+            start, stop, step = which.indices(len(self))
+            if step != 1:
+                raise ValueError(f"step={step}: must be 1")
+            return RaggedArray(self.values, self.starts[start : max(start, stop) + 1])
+        k = range(len(self))[which]
+        return self.values[self.starts[k] : self.starts[k + 1]]
+
+    def tolist(self) -> list[list[int]]:
+        """The rows as Python's lists."""
+        return [row.tolist() for row in self]
