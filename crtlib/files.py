@@ -75,7 +75,8 @@ def replace_together(modes: Mapping[Path, int]) -> Iterator[dict[Path, Path]]:
 
     Guarantee:
         A pair of files is written, or none is; whoever is killed between the names can give the
-        same command again. Test: ``tests/reports/test_certify_together.py``.
+        same command again. Test: ``tests/release/test_verifier.py::
+        test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command``.
     """
     with contextlib.ExitStack() as stack:
         parts: dict[Path, Path] = {}

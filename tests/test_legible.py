@@ -1,5 +1,5 @@
-"""What a test can see of legible code: a class has no namesake, imports and constants stand at the
-top, and what documents name exists."""
+"""What a test can see of legible code: a class has no namesake, a module has one headline, imports
+and constants stand at the top, a guarantee names its test, and what documents name exists."""
 
 import ast
 import importlib
@@ -25,6 +25,16 @@ IMPORTS_IN_FUNCTIONS = {
     "crtlib/models/pretrained.py": {"crtlib.models.smollm2"},
 }  # fmt: skip
 """Of the library: what a function imports of ours, since a package may be missing or is slow."""
+COMMANDS = "confide/commands"
+"""A function here imports what it runs, most of which needs PyTorch."""
+LATE_IN_THE_APPLICATION = {
+    "confide/__init__.py", "confide/__main__.py", "confide/hf.py", "confide/recipe.py",
+}  # fmt: skip
+"""What else of the application imports late: names that need PyTorch or the extra of a Trainer."""
+GUARANTEE = re.compile(
+    r"^ *Guarantee:\n((?:(?: .*)?\n)*?)(?= *(?:Args|Raises|Returns|>>>)|\Z)", re.MULTILINE
+)
+TEST = re.compile(r"``(tests/[^`]+)``")
 
 
 def sources(*tops):
@@ -100,6 +110,38 @@ def vars_of(value):
     return getattr(value, "__dataclass_fields__", {}) | getattr(value, "model_fields", {})
 
 
+def second_headlines(doc):
+    """The paragraphs of a module's docstring after its first example that introduce none: as if
+    another module began there."""
+    paragraphs = re.split(r"\n[ ]*\n", doc)
+    examples = [k for k, text in enumerate(paragraphs) if text.startswith(">>>")]
+    later = paragraphs[examples[0] + 1 :] if examples else []
+    return [text for text in later if text[0].isupper() and not text.rstrip().endswith(":")]
+
+
+def described(tree):
+    """The functions and classes with their docstrings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and (doc := ast.get_docstring(node)):
+            yield node.name, doc + "\n"
+
+
+def guarding_tests(tree):
+    """Of each promise of a docstring the tests that it names. Options that stand below the heading
+    "Guarantee" of a recipe are no promise."""
+    for name, doc in described(tree):
+        for said in GUARANTEE.findall(doc):
+            if not said.lstrip().startswith("--"):
+                yield name, [re.sub(r"\s+", "", test) for test in TEST.findall(said)]
+
+
+def is_a_test(name):
+    """Whether a file of tests exists, or the function in it."""
+    file, _, test = name.partition("::")
+    path = ROOT / file
+    return path.is_file() and f"def {test.partition('[')[0] or 'test_'}" in path.read_text("utf-8")
+
+
 def test_a_public_class_has_no_namesake():
     trees = [(module_of(p), ast.parse(p.read_text("utf-8"))) for p in sources("crtlib", "confide")]
     assert duplicates(trees) == {}
@@ -118,6 +160,49 @@ def test_the_library_imports_at_the_top():
     }
     assert found.keys() <= IMPORTS_IN_FUNCTIONS.keys()
     assert all(names <= IMPORTS_IN_FUNCTIONS[path] for path, names in found.items()), found
+
+
+def test_the_application_imports_at_the_top_but_in_its_commands():
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in sources("confide")
+        if (names := imports_in_functions(ast.parse(path.read_text("utf-8"))))
+    }
+    assert {path for path in found if not path.startswith(COMMANDS)} <= LATE_IN_THE_APPLICATION, (
+        found
+    )
+
+
+def test_a_module_has_one_headline():
+    docs = {module_of(p): ast.get_docstring(ast.parse(p.read_text("utf-8"))) or ""
+            for p in sources("crtlib", "confide")}  # fmt: skip
+    assert {name: found for name, doc in docs.items() if (found := second_headlines(doc))} == {}
+
+
+def test_a_second_headline_is_seen():
+    one = "Masks.\n\n>>> mask('a')\n'b'\n\nTwice the same:\n\n>>> mask('b')\n'b'"
+    assert second_headlines(one) == []
+    assert second_headlines(f"{one}\n\nCopies of a text.") == ["Copies of a text."]
+
+
+def test_a_guarantee_names_a_test_that_exists():
+    found = {
+        f"{module_of(path)}.{name}": tests
+        for path in sources("crtlib", "confide")
+        for name, tests in guarding_tests(ast.parse(path.read_text("utf-8")))
+    }
+    assert len(found) > 40
+    assert {name: t for name, t in found.items() if not t or not all(map(is_a_test, t))} == {}
+
+
+@pytest.mark.parametrize("said", [
+    "It holds.", "It holds. Test: ``tests/test_legible.py::test_gone``.",
+    "It holds. Test: ``tests/test_gone.py``.",
+])  # fmt: skip
+def test_a_guarantee_without_its_test_is_seen(said):
+    tree = ast.parse(f'def f():\n    """One.\n\n    Guarantee:\n        {said}\n    """')
+    ((name, tests),) = guarding_tests(tree)
+    assert name == "f" and not (tests and all(map(is_a_test, tests)))
 
 
 def test_constants_stand_before_the_first_function():

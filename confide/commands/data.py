@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from confide.commands import WorkerCount, worker_pool
+from crtlib.checks import check_allowed
 from crtlib.options import CommandResult
 from crtlib.values import NonNegativeInt, PositiveInt
 
@@ -113,7 +114,6 @@ def simulate(
     """
     from tqdm import tqdm
 
-    from crtlib.checks import check_allowed
     from crtlib.text import corpus_folder, customersim
 
     check_allowed(

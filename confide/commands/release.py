@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confide.commands import WorkerCount, worker_pool
+from crtlib import files, outputs
+from crtlib.checks import check_choice, parse_whole_numbers
 from crtlib.intervals import at_most
 from crtlib.options import CommandResult
 from crtlib.values import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -51,7 +53,6 @@ def advise(
         --init: Where the weights start, as of crtlib train.
     """
     from confide.training import advise as library
-    from crtlib import files, outputs
 
     if out:
         outputs.check_output_file(out, inputs=(corpus, labels), force=force)
@@ -108,7 +109,6 @@ def certify(
         --report: Evidence to attach: the folder of crtlib report.
     """
     from confide.release import certify, limits
-    from crtlib.checks import parse_whole_numbers
 
     if verify:
         difference, value = certify.verify_certificate(run, out, place=odometer)
@@ -294,7 +294,6 @@ def account(
     """
     from crtlib.accounting import confidentiality
     from crtlib.accounting.events import SampledGaussian
-    from crtlib.checks import parse_whole_numbers
 
     if odometer is not None:
         return _report_odometer(odometer, strike, because, 1e-6 if delta is None else delta, forget)
@@ -389,7 +388,6 @@ def _compose_with_earlier(
     """What a certificate of this run adds: all that was spent on the text, for one of its unit."""
     from confide import odometer_lines, spending, text_registry
     from confide.release import composed_promise, file_sources, rate_bounds, source_fold
-    from crtlib.checks import check_choice
 
     unit = told["unit"]
     check_choice("unit", unit, odometer_lines.PRIVACY_UNITS)

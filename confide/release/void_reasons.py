@@ -29,8 +29,8 @@ def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: fl
         without noise, which promises nothing.
 
     Guarantee:
-        A certificate holds only where none of these applies. Test: the planted faults of this
-        function, each of which takes one reason away.
+        A certificate holds only where none of these applies. Test: ``tests/release/
+        test_certify.py::test_each_reason_makes_it_void``.
     """
     if trained.own.kind == "none" and not trained.problems:
         return []

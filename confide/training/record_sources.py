@@ -69,8 +69,9 @@ def collect_sources_of_steps(
         (:func:`confide.release.source_fold.combine_sources`).
 
     Guarantee:
-        What ran is charged, whatever a method says of itself. Test: ``tests/release/
-        test_false_certificates.py::test_what_ran_is_charged_whatever_a_method_says_of_itself``.
+        What ran is charged, whatever a method says of itself. Test:
+        ``tests/training/test_methods.py::
+        test_what_ran_is_charged_whatever_a_method_says_of_itself``.
     """
     # A plain hash of the screening would tell of the text.
     screening_name = outputs.with_keyed_hashes(meter.facts["screening"], meter.salt)

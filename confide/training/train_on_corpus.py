@@ -35,13 +35,20 @@ from confide.screening.corpus import (
     stored_rates,
     without_bounds_if_from_file,
 )
-from confide.training import odometer_run, record_sources, training_facts, training_record
+from confide.training import (
+    odometer_run,
+    record_sources,
+    secret_plans,
+    training_facts,
+    training_record,
+)
 from confide.training.odometer_run import OdometerRun
 from confide.training.training_facts import CardWriter, TrainingFacts
 from confide.training.training_record import TrainingResult, work_folder
 from crtlib import files, outputs
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
+from crtlib.attacks import run_audit
 from crtlib.files import StrPath
 from crtlib.models import folder as model_folder
 from crtlib.models import interface, pretrained, smollm2
@@ -493,9 +500,7 @@ def _prepare_study(
         "precision": precision if r.dtype == "auto" else r.dtype,
     }  # fmt: skip
     if auto := r.canaries == "auto":
-        from crtlib.attacks.run_audit import MIN_AUDIT_CANARIES
-
-        same["canaries"] = MIN_AUDIT_CANARIES
+        same["canaries"] = run_audit.MIN_AUDIT_CANARIES
     if r.canaries and (auto or r.copies == 1):
         same |= {"audited": True, "copies": 1}
     shared = same.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
@@ -636,8 +641,6 @@ def _summary_lines(
 
 def _canaries_for_power(study: CrtStudy, power: float) -> int:
     """Canaries for an audit of this power, of a point's noise."""
-    from crtlib.attacks import run_audit
-
     event = schedules.combine_phase_events(crt_study.schedule_phases(study))
     if event is None or not event.noise_multiplier:
         return run_audit.MIN_AUDIT_CANARIES
@@ -658,8 +661,6 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
     without protection. The vocabulary is that of ``init`` or single bytes: a point that holds no
     secret for the plan may hold one that its policy missed.
     """
-    from confide.training import secret_plans
-
     if parallel.count_launched_processes() > 1:
         raise ValueError("--plan: must be trained in one process, without torchrun")
     text = corpora.load_corpus(recipe.corpus)

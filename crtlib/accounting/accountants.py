@@ -1,15 +1,15 @@
 """The accountants behind the ledger: what composed, Poisson-sampled Gaussians cost.
 
+A profile maps delta in (0, 1) to the least epsilon that its accountant can show: never below the
+truth. Where an accountant has no answer, the least of the looser bounds in
+:data:`FALLBACK_ACCOUNTANTS` is given, with its name. The libraries are imported when they are first
+used.
+
 >>> curve = cached_profile(((0.1, 2.24772, 100),), "pld", "add_or_remove")  # (q, sigma, steps), ...
 >>> round(curve(1e-5), 4), curve(1e-3) < curve(1e-5)
 (2.0, True)
 >>> curve.answer(1e-300).accountant  # beyond what a transform resolves: a looser, proven bound
 'rdp'
-
-A profile maps delta in (0, 1) to the least epsilon that its accountant can show: never below the
-truth. Where an accountant has no answer, the least of the looser bounds in
-:data:`FALLBACK_ACCOUNTANTS` is given, with its name. The libraries are imported when they are first
-used.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Many steps of DP-SGD: the delta of their composition, never below the truth.
 
->>> steps = Composition(
-...     [(GaussianMixturePair.of(0.1, group=1, sigma=2.24772, direction="forward"), 100)]
-... )
->>> round(steps.epsilon(1e-5), 4)
-2.0
-
 The losses of the steps add up, so their laws are convolved, by Fourier transforms. The rounding of
 a transform is as large everywhere as at the law's peak, and the tail that a small delta needs lies
 far below the peak. So each law is *tilted* first: weighted by e^(theta loss) and normalised, with
 the theta that moves the peak to where delta is decided. What rounding remains is bounded (Higham
 2002, Theorem 24.2, with Cauchy and Schwarz) and charged; it is relative to delta now.
+
+>>> steps = Composition(
+...     [(GaussianMixturePair.of(0.1, group=1, sigma=2.24772, direction="forward"), 100)]
+... )
+>>> round(steps.epsilon(1e-5), 4)
+2.0
 """
 
 from __future__ import annotations

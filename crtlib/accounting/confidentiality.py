@@ -1,16 +1,17 @@
 """Confidentiality (CRT, Section 3.3): what is learned of a secret that a policy may redact.
 
+An epsilon of the steps is differential privacy; :func:`confidentiality_epsilon` is what an
+adversary learns about a secret that the redaction policy misses one time in ten below (CRT,
+Proposition 6). Both hold for adding or
+removing a data point. Replacing a secret by ``<MASK>``, which is what confidentiality is about,
+costs more: pass ``neighbouring_relation="replace"``. What a person with several points, or one
+who weighs guesses, wants to know is in :mod:`crtlib.accounting.guarantees`.
+
 >>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
 >>> round(ledger.epsilon(phase, delta=1e-5), 4)
 2.0
 >>> round(confidentiality_epsilon(phase, gamma=0.1, delta=1e-5), 4)
 0.3619
-
-The first number is differential privacy; the second is what an adversary learns about a secret
-that the redaction policy misses one time in ten (CRT, Proposition 6). Both hold for adding or
-removing a data point. Replacing a secret by ``<MASK>``, which is what confidentiality is about,
-costs more: pass ``neighbouring_relation="replace"``. What a person with several points, or one
-who weighs guesses, wants to know is in :mod:`crtlib.accounting.guarantees`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,10 @@
 """What a person asks of a guarantee: how often somebody guesses right who has the model.
 
+An adversary who must say whether a secret stood in its message or was blacked out tosses a coin
+without the model and is right in 50 cases of 100; :func:`right_guess_rate` is how often at most
+with it. (epsilon, delta) bounds such guesses on average. It does not bound what somebody believes
+after one look at the model, so no function here returns a belief.
+
 >>> phase = SampledGaussian(1 / 90, noise_multiplier=1.063, steps=360)
 >>> round(
 ...     100
@@ -7,11 +12,6 @@
 ...     1,
 ... )
 50.9
-
-An adversary who must say whether a secret stood in its message or was blacked out tosses a coin
-without the model and is right in 50 cases of 100; :func:`right_guess_rate` is how often at most
-with it. (epsilon, delta) bounds such guesses on average. It does not bound what somebody believes
-after one look at the model, so no function here returns a belief.
 """
 
 from __future__ import annotations

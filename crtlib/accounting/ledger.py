@@ -1,11 +1,11 @@
 """The ledger: from what was done to private points to what it costs.
 
+What this differential privacy makes of a secret that a policy may redact is
+:mod:`crtlib.accounting.guarantees`.
+
 >>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
 >>> round(epsilon(phase, delta=1e-5), 4)
 2.0
-
-What this differential privacy makes of a secret that a policy may redact is
-:mod:`crtlib.accounting.guarantees`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Renyi divergences of one step, and what they say of many: a loose bound that never gives up.
 
+Composition adds the curves, so the cost does not depend on the number of steps.
+
 >>> pair = GaussianMixturePair.of(0.01, group=1, sigma=1.27053328, direction="forward")
 >>> curve = RenyiCurve([(pair, 1000)])
 >>> round(curve.epsilon(8e-5), 3)  # the tight value is 1.0
 1.129
-
-Composition adds the curves, so the cost does not depend on the number of steps.
 """
 
 from __future__ import annotations

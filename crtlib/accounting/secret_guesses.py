@@ -1,13 +1,13 @@
 """From a divergence to the best guess of a secret, and back (Hush!, Lemma 3.2).
 
+With D(P || Q) at most that of two coins, Bern(posterior) from Bern(prior), who guesses with
+probability ``prior`` under Q does so with at most ``posterior_from_divergence`` under P. Which laws
+P and Q have to be compared is :data:`crtlib.accounting.secret_protection.PROMISE_DIRECTIONS`.
+
 >>> round(float(allowed_divergence(0.01, 0.3572905727)), 9)  # the nats that raise a guess to 0.357
 1.0
 >>> [round(float(posterior_from_divergence(1.0, 0.01, kind=kind)), 4) for kind in DIVERGENCE_KINDS]
 [0.3573, 0.1095, 1.0, 0.0267]
-
-With D(P || Q) at most that of two coins, Bern(posterior) from Bern(prior), who guesses with
-probability ``prior`` under Q does so with at most ``posterior_from_divergence`` under P. Which laws
-P and Q have to be compared is :data:`crtlib.accounting.secret_protection.PROMISE_DIRECTIONS`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Which examples to keep: as much weight as each secret's budget allows (Hush!, equation 1).
 
+Whatever a solver returns is repaired until every budget holds, and its loss is certified by a
+bound that trusts no solver.
+
 >>> a, b, c, d = [0, 1, 2], [2, 3], [0], [1]  # the examples that hold each of four secrets
 >>> rows = np.repeat([0, 1, 2, 3], [3, 2, 1, 1])
 >>> held = sparse.csr_array((np.ones(7), (rows, a + b + c + d)))
 >>> found = maximise_weights(held, [1, 1.15, 0.25, 0.6])
 >>> found.weights.round(6).tolist(), round(found.gap, 9)
 ([0.25, 0.6, 0.15, 1.0], 0.0)
-
-Whatever a solver returns is repaired until every budget holds, and its loss is certified by a
-bound that trusts no solver.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """All attacks by name: those of this library, and those that other packages add.
 
->>> [attack.name for attack in all_attacks().values()][:2]
-['membership', 'exposure']
-
 Another package adds an attack by an entry point of the group ``crtlib.attacks`` that names a module
 (or the attack itself) in which :func:`crtlib.attacks.attack.register_attack` is called:
 
@@ -12,6 +9,9 @@ Another package adds an attack by an entry point of the group ``crtlib.attacks``
     my_attack = "my_package.my_attack"
 
 A script or notebook calls :func:`crtlib.attacks.attack.register_attack` itself, before it asks.
+
+>>> [attack.name for attack in all_attacks().values()][:2]
+['membership', 'exposure']
 """
 
 from __future__ import annotations

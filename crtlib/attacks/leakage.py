@@ -3,19 +3,6 @@
 Inan et al. (2021), Algorithm 1 and Section 5. A run is a maximal stretch of tokens each of which
 is among the model's top k guesses, given the true text before it; S is the multiset of runs.
 
->>> thank, you, very, much = range(4)
->>> corpus = [Document("ann", "a", [thank, you, very, much]), Document("bob", "b", [you, thank])]
->>> guessed = TokenScores(
-...     [np.log([1, 1, 0.5, 0.25]), np.log([1, 1])],  # what the model gave each token
-...     [np.array([9, 9, 0, 0]), np.array([9, 9])],  # tokens it held likelier
-... )
->>> runs = find_runs(corpus, guessed, k=1)
->>> table = sequence_features(runs, corpus)
->>> table.tokens[0], table.users_in_d.tolist(), round(table.perplexities[0][0], 3)
-((2, 3), [1], 2.828)
->>> leakage_metrics(table)["unique"], len(find_runs(corpus, guessed, k=1, flush=False))
-(1, 0)
-
 Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
 
 - Printed, Algorithm 1 loses a run that reaches the end of its document. ``flush=True`` keeps it;
@@ -32,6 +19,19 @@ Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
   differential-privacy epsilon: the two must not be compared.
 - Counts are of token sequences, not of letters: "is" does not occur in "this".
 - Where two tokens are equally likely both count as guessed, so ties report more and never less.
+
+>>> thank, you, very, much = range(4)
+>>> corpus = [Document("ann", "a", [thank, you, very, much]), Document("bob", "b", [you, thank])]
+>>> guessed = TokenScores(
+...     [np.log([1, 1, 0.5, 0.25]), np.log([1, 1])],  # what the model gave each token
+...     [np.array([9, 9, 0, 0]), np.array([9, 9])],  # tokens it held likelier
+... )
+>>> runs = find_runs(corpus, guessed, k=1)
+>>> table = sequence_features(runs, corpus)
+>>> table.tokens[0], table.users_in_d.tolist(), round(table.perplexities[0][0], 3)
+((2, 3), [1], 2.828)
+>>> leakage_metrics(table)["unique"], len(find_runs(corpus, guessed, k=1, flush=False))
+(1, 0)
 """
 
 from __future__ import annotations

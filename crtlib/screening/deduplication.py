@@ -1,15 +1,15 @@
 """Which points repeat an earlier one: exactly, by a Bloom filter, or nearly (CRT, Section 3.2).
 
->>> from crtlib.text.records import Point
->>> texts = ["good bye", "my id is 7", "good bye", "Good bye!"]
->>> mark_repeats([Point(str(i), "u", text) for i, text in enumerate(texts)])
-[False, False, True, False]
-
 The pattern goes to :func:`crtlib.screening.preparation.prepare_points`, whose ``dedup`` says on
 which points it acts and whose ``duplicates`` says what becomes of them. It is computed on the raw
 points, so it
 follows from the text: a secret whose message stands twice may leave a trace by it, and is counted
 as one (:class:`TextCounts`, :mod:`crtlib.screening.rates`).
+
+>>> from crtlib.text.records import Point
+>>> texts = ["good bye", "my id is 7", "good bye", "Good bye!"]
+>>> mark_repeats([Point(str(i), "u", text) for i, text in enumerate(texts)])
+[False, False, True, False]
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """Templates: how turns become the text that a model reads.
 
+A template is Jinja in an immutable sandbox: ``messages`` of ``chat_role``, ``content`` and
+``speaker``, ``bos_token``, ``eos_token``. Each text is rendered as one private-use character and
+put in afterwards, so that spans of secrets survive, and what a policy reads is the text alone.
+
 >>> from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 >>> turns = (Turn("USR", "I am Ann.", (Secret("name", 5, 8),)), Turn("SYS", "hello"))
 >>> corpus = Corpus("toy", (Dialogue("d", "ann", turns),))
@@ -10,10 +14,6 @@
 Traceback (most recent call last):
 ...
 ValueError: template=odd: drops the text of turn 2
-
-A template is Jinja in an immutable sandbox: ``messages`` of ``chat_role``, ``content`` and
-``speaker``, ``bos_token``, ``eos_token``. Each text is rendered as one private-use character and
-put in afterwards, so that spans of secrets survive, and what a policy reads is the text alone.
 """
 
 from __future__ import annotations

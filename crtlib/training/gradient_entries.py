@@ -3,13 +3,13 @@ of its layer and the gradients of its outputs. Kept, they give each example's sq
 ``sum_ts (r_t r_s)(c_t c_s)``, and the clipped sum. There is a rule for each kind of layer, hooks
 collect what they give, and :mod:`crtlib.training.clipping` is the way in.
 
+Where positions cancel, such a sum is nothing but rounding, of either sign. So it comes with a bound
+of its rounding, and :class:`crtlib.training.gradient_recorder.GradientRecorder` charges it.
+
 >>> rows, columns = torch.ones(1, 3, 2), torch.ones(1, 3, 5)  # (batch, time, ·)
 >>> entry = OuterProductGrad(nn.Parameter(torch.zeros(2, 5)), rows, columns)
 >>> float(entry.square().value)  # ten numbers, each a sum of three ones
 90.0
-
-Where positions cancel, such a sum is nothing but rounding, of either sign. So it comes with a bound
-of its rounding, and :class:`crtlib.training.gradient_recorder.GradientRecorder` charges it.
 """
 
 from __future__ import annotations
