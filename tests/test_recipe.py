@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import jsonschema
@@ -10,7 +11,9 @@ import pytest
 
 from confide import __main__ as cli
 from confide import recipe
+from confide.training import train_on_corpus
 from crtlib.options import options_of
+from crtlib.studies.crt_study import CrtStudy
 
 GIVEN = {
     "crt": {"epsilon": 2.0, "gamma": 0.1, "policy": "a\"b+\x7f", "dedup": "none", "canaries": 3,
@@ -86,3 +89,13 @@ def test_a_recipe_is_frozen_and_its_methods_options_alone_are_shown(run):
 
 def test_the_page_of_options_is_in_step():
     assert (HERE / "book" / "options.md").read_text(encoding="utf-8") == computed.options()
+
+
+@pytest.mark.parametrize("method", [name for name in recipe.RECIPES if name != "plan"])
+def test_a_study_has_every_field_that_a_recipe_calls_the_same(method):
+    kind = recipe.recipe_for_method(method)
+    shared = kind.model_fields.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
+    values = dict.fromkeys(shared, 2) | {"width": 2, "dtype": "float32"}
+    made = kind.model_construct(**{"corpus": "c", "seed": 2} | values)
+    named = train_on_corpus.study_fields(made, "cpu")
+    assert {name for name in shared if named.get(name) != 2} <= {"method"}

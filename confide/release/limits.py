@@ -48,21 +48,37 @@ def _parse_limit(text: str) -> tuple[str, Decimal]:
 
 def _certified_bound(c: Mapping[str, Any], name: str) -> Decimal | None:
     """The bound; of times in 100, in these. None where the certificate has none."""
+    bound: Any
     if name in ("miss", "trace", "public"):
-        before = {"trace": "gamma", "public": "delta2"}.get(name, "")  # with earlier searches
-        both = c["rates"].get(name, {}).get("upper"), c.get("spent_before", {}).get(before, 0.0)
-        found = None if both[0] is None else max(both)
+        bound = _bound_of_rate(c, name)
     elif name in LIMITS_IN_PERCENT:
-        who = {"guess": "random", "missed": "missed"}.get(name)
-        rows = c["right_guess"] if who else c["value_guess"]
-        each = [row["at_most"] for row in rows if who is None or row["who"] == who]
-        found = max(each) if each else None
-    else:
-        pair = c["guarantee"]["missed" if name == "epsilon_missed" else "secret"]
-        found = pair["delta" if name == "delta" else "epsilon"]
-    if found is None or found == "inf":
+        bound = _bound_of_guesses(c, name)
+    elif name == "epsilon_missed":
+        bound = c["guarantee"]["missed"]["epsilon"]
+    else:  # epsilon or delta
+        bound = c["guarantee"]["secret"][name]
+    if bound is None or bound == "inf":
         return None
-    return to_decimal(found) * (100 if name in LIMITS_IN_PERCENT else 1)
+    return to_decimal(bound) * (100 if name in LIMITS_IN_PERCENT else 1)
+
+
+def _bound_of_rate(c: Mapping[str, Any], name: str) -> float | None:
+    """The upper bound of a rate, together with what earlier searches passed over."""
+    upper: float | None = c["rates"].get(name, {}).get("upper")
+    if upper is None or name == "miss":
+        return upper
+    spent_name = {"trace": "gamma", "public": "delta2"}[name]
+    return max(upper, c.get("spent_before", {}).get(spent_name, 0.0))
+
+
+def _bound_of_guesses(c: Mapping[str, Any], name: str) -> float | None:
+    """The largest chance of a right guess about a secret, or of naming a value."""
+    if name == "value":
+        rows = c["value_guess"]
+    else:
+        who = {"guess": "random", "missed": "missed"}[name]
+        rows = [row for row in c["right_guess"] if row["who"] == who]
+    return max((row["at_most"] for row in rows), default=None)
 
 
 def judge_limits(certificate: Mapping[str, Any], limits: Sequence[str]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -484,6 +484,65 @@ def _resolve_model(recipe: LanguageRecipe, device: str, heldout: int = 1) -> Rec
     return recipes.make_recipe({"method": recipe.method} | given | chosen)
 
 
+def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
+    """The fields of a :class:`CrtStudy` that a recipe sets, without the corpus.
+
+    Args:
+        recipe: Of a method that trains on points. What it leaves open is None there, and left out
+            here: :func:`build_study` and :func:`fill_defaults_from_sizes` choose it.
+        device: Where it runs; the data type ``auto`` is bfloat16 on a GPU.
+
+    Returns:
+        Values by the study's names. A recipe has no field of what its method does not read.
+    """
+    r: Any = recipe
+    read = dict(recipe).get
+    is_audited = r.canaries == "auto" or (r.canaries > 0 and r.copies == 1)
+    dtype_of_device = "float32" if device == "cpu" else "bfloat16"
+    values = {
+        "method": r.method,
+        "seed": r.seed,
+        # text
+        "unit": r.unit,
+        "template": r.template,
+        "context": r.context,
+        "long": r.long,
+        "vocab_size": read("vocab_size"),
+        "canaries": run_audit.MIN_AUDIT_CANARIES if r.canaries == "auto" else r.canaries,
+        "copies": 1 if is_audited else r.copies,
+        "audited": True if is_audited else None,
+        # policies
+        "policy": read("policy"),
+        "conservative": read("conservative"),
+        "gamma": read("gamma"),
+        "dedup": read("dedup"),
+        "duplicates": read("duplicates"),
+        # model
+        "model": r.model,
+        "embedding": r.width,
+        "hidden": r.width,
+        "layers": r.layers,
+        "init": r.init,
+        "lora": r.lora,
+        "lora_alpha": r.lora_alpha,
+        "lora_targets": r.lora_targets,
+        "precision": dtype_of_device if r.dtype == "auto" else r.dtype,
+        # optimisation
+        "epochs": r.epochs,
+        "batch_size": r.batch_size,
+        "sampling_probability": read("sampling_probability"),
+        "learning_rate": read("learning_rate"),
+        "private_learning_rate": read("private_learning_rate"),
+        # guarantee
+        "clip_norm": read("clip_norm"),
+        "epsilon": read("epsilon"),
+        "delta": read("delta"),
+        "neighbouring_relation": read("neighbouring"),
+        "accountant": read("accountant"),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _prepare_study(
     recipe: Recipe, device: str, fixed: TrainingFacts, evaluation: StrPath | None = None
 ) -> PendingTraining:
@@ -493,18 +552,7 @@ def _prepare_study(
     ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
     if both := sorted({*dict(recipe)} & {*fixed} - ablated):
         raise ValueError(f"study={both[0]!r}: is an option of the training; give it as one")
-    precision = "float32" if device == "cpu" else "bfloat16"
-    same = dict(recipe) | {
-        "embedding": r.width, "hidden": r.width,
-        "neighbouring_relation": getattr(r, "neighbouring", None),
-        "precision": precision if r.dtype == "auto" else r.dtype,
-    }  # fmt: skip
-    if auto := r.canaries == "auto":
-        same["canaries"] = run_audit.MIN_AUDIT_CANARIES
-    if r.canaries and (auto or r.copies == 1):
-        same |= {"audited": True, "copies": 1}
-    shared = same.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
-    named = {n: same[n] for n in shared if same[n] is not None} | dict(fixed)
+    named = study_fields(recipe, device) | dict(fixed)
     if evaluation is not None:
         named["heldout"] = 0
     study = build_study(recipe.corpus, **named)
@@ -512,7 +560,7 @@ def _prepare_study(
     digests = {name: policies.policy_digest(name) for name in (study.policy, study.conservative)}
     prepared = _prepare_data(study, measured)  # refuses before anything is written
     study = fill_defaults_from_sizes(study, prepared, named)
-    if auto:
+    if r.canaries == "auto":
         study = replace(study, canaries=_canaries_for_power(study.ready(), r.power))
         prepared = _prepare_data(study, measured)
         study = fill_defaults_from_sizes(study, prepared, named)

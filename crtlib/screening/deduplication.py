@@ -2,9 +2,8 @@
 
 The pattern goes to :func:`crtlib.screening.preparation.prepare_points`, whose ``dedup`` says on
 which points it acts and whose ``duplicates`` says what becomes of them. It is computed on the raw
-points, so it
-follows from the text: a secret whose message stands twice may leave a trace by it, and is counted
-as one (:class:`TextCounts`, :mod:`crtlib.screening.rates`).
+points, so it follows from the text: a secret whose message stands twice may leave a trace by it,
+and is counted as one (:class:`TextCounts`, :mod:`crtlib.screening.rates`).
 
 >>> from crtlib.text.records import Point
 >>> texts = ["good bye", "my id is 7", "good bye", "Good bye!"]
@@ -29,14 +28,16 @@ from crtlib.checks import check_allowed, check_choice
 from crtlib.text.records import Point
 
 DuplicateMethod = Literal["exact", "bloom", "near"]
-MAX_FULLY_COMPARED_TEXTS = 2**15  # texts up to which every candidate is compared
-MAX_CANDIDATES_PER_TEXT = (
-    2**11
-)  # candidates of each text that are compared where there are more texts
-SHINGLE_CHARACTERS, MINHASH_PERMUTATIONS = 5, 128  # characters of a substring; minima of a MinHash
-MAX_OVERLOOKED_SHARE = (
-    0.01  # the share of near pairs, right at the threshold, that may be overlooked
-)
+MAX_FULLY_COMPARED_TEXTS = 2**15
+"""Texts up to which every candidate is compared."""
+MAX_CANDIDATES_PER_TEXT = 2**11
+"""Candidates of each text that are compared where there are more texts."""
+SHINGLE_CHARACTERS = 5
+"""Characters of a substring."""
+MINHASH_PERMUTATIONS = 128
+"""Minima of a text."""
+MAX_OVERLOOKED_SHARE = 0.01
+"""The share of near pairs, right at the threshold, that may be overlooked."""
 
 
 def mark_repeats(
@@ -141,59 +142,108 @@ def _policy_input_bytes(point: Point) -> bytes:
 
 
 def _mark_near_repeats(texts: list[str], threshold: float) -> list[bool]:
-    datasketch = _import_dedup_package("datasketch")
+    repeated = make_duplicate_filter("exact", 0)([Point("", "", text) for text in texts])
+    compared_fully = repeated.count(False) <= MAX_FULLY_COMPARED_TEXTS
+    max_candidates = len(texts) if compared_fully else MAX_CANDIDATES_PER_TEXT
+    index = _NearTextIndex(texts, threshold, max_candidates)
+    for i in range(len(texts)):
+        if not repeated[i]:
+            repeated[i] = index.is_near_an_earlier_one(i)
+    return repeated
 
-    def shingles(text: str) -> set[bytes]:
-        last = max(len(text) - SHINGLE_CHARACTERS, 0)
-        return {text[i : i + SHINGLE_CHARACTERS].encode() for i in range(last + 1)}
 
-    # Candidates share a band of ``rows`` minima: long bands, so that few are false, but such that
-    # the probability (1 - t^rows)^bands of overlooking a pair at the threshold stays below LOST.
+def _shingles(text: str) -> set[bytes]:
+    """The substrings by which texts are compared."""
+    last = max(len(text) - SHINGLE_CHARACTERS, 0)
+    return {text[i : i + SHINGLE_CHARACTERS].encode() for i in range(last + 1)}
+
+
+def _rows_and_bands(threshold: float) -> tuple[int, int]:
+    """How many minima a band has, and how many bands there are: long bands, so that few candidates
+    are false, but such that the probability ``(1 - t^rows)^bands`` of overlooking a pair at the
+    threshold stays below ``MAX_OVERLOOKED_SHARE``."""
     bands = {rows: MINHASH_PERMUTATIONS // rows for rows in range(1, MINHASH_PERMUTATIONS // 2 + 1)}
     rows = max(
         rows for rows, n in bands.items() if (1 - threshold**rows) ** n <= MAX_OVERLOOKED_SHARE
     )
-    numbers = np.arange(bands[rows], dtype=np.uint32)[:, None]
-    empty = datasketch.MinHash(MINHASH_PERMUTATIONS, 0, hashfunc=int, scheme="affine32")
-    buckets: defaultdict[bytes, array[int]] = defaultdict(partial(array, "q"))
-    # A bit is the parity of how many substrings fall on it: two texts differ in no more bits than
-    # substrings, so most candidates are refused without a look at them.
-    bits = 64 * int(np.clip(sum(map(len, texts)) / (16 * len(texts) + 1), 16, 64))
-    parities = np.zeros((len(texts), bits // 64), dtype=np.uint64)
-    sizes = np.zeros(len(texts), dtype=np.int64)
-    ones = np.ones(bits // 64, dtype=np.uint16)
-    repeated = make_duplicate_filter("exact", 0)([Point("", "", text) for text in texts])
-    most = (
-        MAX_CANDIDATES_PER_TEXT if repeated.count(False) > MAX_FULLY_COMPARED_TEXTS else len(texts)
-    )
-    for i, text in enumerate(texts):
-        if repeated[i]:
-            continue
-        parts = shingles(text)
-        hashes = [zlib.crc32(part) for part in parts]
-        parity = np.bincount(np.array(hashes) % bits, minlength=bits) % 2 == 1
-        parities[i], sizes[i] = np.packbits(parity).view(np.uint64), len(parts)
-        sketch = empty.copy()
+    return rows, bands[rows]
+
+
+class _NearTextIndex:
+    """Texts that were met, by bands of the minima of their shingles' hashes: candidates for being
+    near share a band. Each text also has bits, the parity of how many shingles fall on each: two
+    texts differ in no more bits than shingles, so most candidates are refused without a look at
+    them.
+
+    Args:
+        texts: All that will be asked about, by their numbers.
+        threshold: The share of common shingles from which two texts are near.
+        max_candidates: So many texts at most are compared with one, of its rarest bands.
+    """
+
+    def __init__(self, texts: Sequence[str], threshold: float, max_candidates: int) -> None:
+        datasketch = _import_dedup_package("datasketch")
+        self._texts, self._threshold, self._max_candidates = texts, threshold, max_candidates
+        self._rows, bands = _rows_and_bands(threshold)
+        self._band_numbers = np.arange(bands, dtype=np.uint32)[:, None]
+        self._empty_sketch = datasketch.MinHash(
+            MINHASH_PERMUTATIONS, 0, hashfunc=int, scheme="affine32"
+        )
+        self._buckets: defaultdict[bytes, array[int]] = defaultdict(partial(array, "q"))
+        characters = sum(map(len, texts))
+        self._bits = 64 * int(np.clip(characters / (16 * len(texts) + 1), 16, 64))
+        self._parities = np.zeros((len(texts), self._bits // 64), dtype=np.uint64)
+        self._shingle_counts = np.zeros(len(texts), dtype=np.int64)
+
+    def is_near_an_earlier_one(self, i: int) -> bool:
+        """Whether the text is near to one that was asked about before and was near to none."""
+        shingles = _shingles(self._texts[i])
+        hashes = [zlib.crc32(shingle) for shingle in shingles]
+        self._shingle_counts[i] = len(shingles)
+        self._parities[i] = self._pack_parity(hashes)
+        buckets = self._buckets_of_bands(hashes)
+        candidates = self._pick_candidates(buckets)
+        for j in self._close_by_parity(i, candidates):
+            other = _shingles(self._texts[j])
+            if len(shingles & other) / len(shingles | other) >= self._threshold:
+                return True
+        for bucket in buckets:
+            bucket.append(i)
+        return False
+
+    def _pack_parity(self, hashes: list[int]) -> np.ndarray:
+        counts = np.bincount(np.array(hashes) % self._bits, minlength=self._bits)
+        return np.packbits(counts % 2 == 1).view(np.uint64)
+
+    def _buckets_of_bands(self, hashes: list[int]) -> list[array[int]]:
+        """The texts that share each band with one of these hashes."""
+        sketch = self._empty_sketch.copy()
         sketch.update_batch(hashes)
-        minima = sketch.hashvalues[: len(numbers) * rows].reshape(-1, rows)
-        shared = [buckets[key.tobytes()] for key in np.hstack([numbers, minima])]
-        found, left = [], most
-        for bucket in sorted(filter(None, shared), key=len):
-            found.append(bucket[-left:])
+        minima = sketch.hashvalues[: len(self._band_numbers) * self._rows]
+        keys = np.hstack([self._band_numbers, minima.reshape(-1, self._rows)])
+        return [self._buckets[key.tobytes()] for key in keys]
+
+    def _pick_candidates(self, buckets: list[array[int]]) -> list[array[int]]:
+        """The last texts of the rarest bands, until there are enough."""
+        picked, left = [], self._max_candidates
+        for bucket in sorted(filter(None, buckets), key=len):
+            picked.append(bucket[-left:])
             left -= len(bucket)
             if left <= 0:
                 break
-        if found:
-            earlier = np.concatenate(found)
-            apart = np.bitwise_count(parities.take(earlier, 0) ^ parities[i]) @ ones
-            least = (1 - threshold) * (sizes[earlier] + sizes[i]) + 1e-6
-            close = earlier[apart * (1 + threshold) <= least]
-            others = (shingles(texts[j]) for j in sorted(set(close.tolist())))
-            repeated[i] = any(len(parts & o) / len(parts | o) >= threshold for o in others)
-        if not repeated[i]:
-            for bucket in shared:
-                bucket.append(i)
-    return repeated
+        return picked
+
+    def _close_by_parity(self, i: int, candidates: list[array[int]]) -> list[int]:
+        """Those candidates that may be near, as few of their bits differ."""
+        if not candidates:
+            return []
+        earlier = np.concatenate(candidates)
+        ones = np.ones(self._bits // 64, dtype=np.uint16)
+        differing = self._parities.take(earlier, 0) ^ self._parities[i]
+        differing_bits = np.bitwise_count(differing) @ ones
+        shingles_of_both = self._shingle_counts[earlier] + self._shingle_counts[i]
+        most = (1 - self._threshold) * shingles_of_both + 1e-6
+        return sorted(set(earlier[differing_bits * (1 + self._threshold) <= most].tolist()))
 
 
 def _import_dedup_package(package: str) -> Any:

@@ -108,34 +108,58 @@ def prepare_points(
     if not points:
         raise ValueError("points: the corpus is empty, at least one point is needed")
     silent: FlaggedSpans = [()] * len(points)
-    pi = check_flagged_spans(points, silent if flags is None else flags, "flags")
-    cautious = silent if cautious_flags is None else cautious_flags
-    pi_c = check_flagged_spans(points, cautious, "cautious_flags")
-    private = [
-        bool(a or b) or MASK in p.text for p, a, b in zip(points, pi, pi_c, strict=True)
-    ]  # a mask counts as flagged: on the neighbouring dataset a policy speaks where it stands
+    pi_spans = check_flagged_spans(points, silent if flags is None else flags, "flags")
+    pi_c_spans = check_flagged_spans(
+        points, silent if cautious_flags is None else cautious_flags, "cautious_flags"
+    )
+    private_flags = [
+        # a mask counts as flagged: on the neighbouring dataset a policy speaks where it stands
+        bool(by_pi or by_pi_c) or MASK in point.text
+        for point, by_pi, by_pi_c in zip(points, pi_spans, pi_c_spans, strict=True)
+    ]
+    repeat_flags = _mark_hidden_repeats(points, private_flags, dedup, pattern)
+
+    public: list[Point] = []
+    private: list[Point] = []
+    redacted_spans = redacted_points = missed_secrets = 0
+    rows = zip(points, pi_spans, private_flags, repeat_flags, strict=True)
+    for point, spans, is_private, is_repeat in rows:
+        if is_repeat:
+            if duplicates == "mask" or (duplicates == "mask_private" and is_private):
+                private.append(replace(point, text=MASK, secrets=(), spoken=()))
+            continue
+        redacted_spans += len(spans)
+        redacted_points += bool(spans)
+        missed_secrets += len(find_missed_secrets(point, spans))
+        target = private if is_private else public
+        target.append(redact(point, spans))
+    return PreparedPoints(
+        tuple(public),
+        tuple(private),
+        points=len(points),
+        duplicates=sum(repeat_flags),
+        redacted_spans=redacted_spans,
+        redacted_points=redacted_points,
+        missed_secrets=missed_secrets,
+    )
+
+
+def _mark_hidden_repeats(
+    points: Sequence[Point],
+    private_flags: Sequence[bool],
+    dedup: DedupScope,
+    pattern: Sequence[bool] | None,
+) -> list[bool]:
+    """Which points are second occurrences on which deduplication of this scope acts."""
     if dedup == "none":
         pattern = [False] * len(points)
     elif pattern is None:
         pattern = mark_repeats(points)
     if len(pattern) != len(points):
         raise ValueError(f"pattern: has {len(pattern)} entries for {len(points)} points")
-    repeated = [
-        again and (apart or dedup != "flagged")
-        for again, apart in zip(pattern, private, strict=True)
-    ]
-    parts: tuple[list[Point], list[Point]] = [], []
-    spans = touched = left = 0
-    for p, marks, apart, again in zip(points, pi, private, repeated, strict=True):
-        if again and (duplicates == "drop" or (duplicates == "mask_private" and not apart)):
-            continue
-        if again:
-            parts[1].append(replace(p, text=MASK, secrets=(), spoken=()))
-            continue
-        spans += len(marks)
-        touched += bool(marks)
-        left += len(find_missed_secrets(p, marks))
-        parts[apart].append(redact(p, marks))
-    counts = {"redacted_spans": spans, "redacted_points": touched, "missed_secrets": left}
-    public, masked = (tuple(part) for part in parts)
-    return PreparedPoints(public, masked, len(points), sum(repeated), **counts)
+    if dedup == "flagged":
+        return [
+            is_repeat and is_private
+            for is_repeat, is_private in zip(pattern, private_flags, strict=True)
+        ]
+    return list(pattern)

@@ -151,31 +151,42 @@ class CrtStudy:
     noise_multiplier: NonNegativeFloat | None = None
 
     def __post_init__(self) -> None:
-        method, init, template = self.how, self.init, self.template
-        brings, able = self.brings_vocabulary, method.models or ()
-        refused = (
-            (method.weighs or not method.trains,
-             f"method={self.method!r}: is no method of these runs"),
-            (able and self.model not in able,
-             f"model={self.model!r}: {method.label} protects the state of an {' or '.join(able)}, "
-             "only"),
-            (self.audited and self.copies != 1,
-             f"copies={self.copies}: must be 1 where canaries are audited"),
-            (init == self.corpus, f"init={init!r}: is the private corpus itself, must be public"),
-            (init != "random" and not brings and self.init_epochs < 1,
-             f"init={init!r}: a corpus; needs init_epochs of at least 1"),
-            (self.model == "pretrained" and not brings,
-             "model='pretrained': init must name a pre-trained model"),
-            (self.recurrent and template not in templates.CANDIDATE_TEMPLATES,
-             f"template={template!r}: is kept with a transformer only"),
-            (template != "speaker" and screened_folder.is_screened_folder(self.corpus),
-             f"template={template!r}: {self.corpus} is text already"),
-            (self.lora and not brings,
-             f"lora={self.lora}: adapters need a pre-trained model (init)"),
-        )  # fmt: skip
-        for wrong, why in refused:
-            if wrong:
-                raise ValueError(why)
+        self._refuse_method()
+        self._refuse_start()
+        self._refuse_text_form()
+
+    def _refuse_method(self) -> None:
+        """Refuse a method that trains no such model, and canaries that no audit can read."""
+        method = self.how
+        if method.weighs or not method.trains:
+            raise ValueError(f"method={self.method!r}: is no method of these runs")
+        if method.models and self.model not in method.models:
+            raise ValueError(
+                f"model={self.model!r}: {method.label} protects the state of an "
+                f"{' or '.join(method.models)}, only"
+            )
+        if self.audited and self.copies != 1:
+            raise ValueError(f"copies={self.copies}: must be 1 where canaries are audited")
+
+    def _refuse_start(self) -> None:
+        """Refuse weights to start from that are private, or that do not fit the model."""
+        if self.init == self.corpus:
+            raise ValueError(f"init={self.init!r}: is the private corpus itself, must be public")
+        starts_from_corpus = self.init != "random" and not self.brings_vocabulary
+        if starts_from_corpus and self.init_epochs < 1:
+            raise ValueError(f"init={self.init!r}: a corpus; needs init_epochs of at least 1")
+        if self.model == "pretrained" and not self.brings_vocabulary:
+            raise ValueError("model='pretrained': init must name a pre-trained model")
+        if self.lora and not self.brings_vocabulary:
+            raise ValueError(f"lora={self.lora}: adapters need a pre-trained model (init)")
+
+    def _refuse_text_form(self) -> None:
+        """Refuse a template that the model cannot keep, or for what is text already."""
+        template = self.template
+        if self.recurrent and template not in templates.CANDIDATE_TEMPLATES:
+            raise ValueError(f"template={template!r}: is kept with a transformer only")
+        if template != "speaker" and screened_folder.is_screened_folder(self.corpus):
+            raise ValueError(f"template={template!r}: {self.corpus} is text already")
 
     @property
     def recurrent(self) -> bool:

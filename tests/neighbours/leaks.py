@@ -77,8 +77,8 @@ NOT_COVERED = (
     (
         "a redacted point is read raw",
         "screening.preparation:prepare_points",
-        "append(redact(p, marks))",
-        "append(p)",
+        "append(redact(point, spans))",
+        "append(point)",
     ),
     (
         "a state without clipping",
@@ -98,8 +98,8 @@ REPEATED = (
     (
         "copies of private points are left out",
         "screening.preparation:prepare_points",
-        'duplicates == "mask_private" and not apart',
-        'duplicates == "mask_private"',
+        '(duplicates == "mask_private" and is_private)',
+        "False",
     ),
     (
         "the first of several copies is masked as well",
@@ -129,7 +129,7 @@ REPEATED = (
     ),
     (
         "near duplicates are copies",
-        "screening.preparation:prepare_points",
+        "screening.preparation:_mark_hidden_repeats",
         "pattern = mark_repeats(points)",
         'pattern = mark_repeats(points, "near")',
     ),
