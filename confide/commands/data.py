@@ -31,6 +31,7 @@ def ingest(
     dates: str = "auto",
     rename: str = "",
     encoding: str = "auto",
+    drop_quotes: bool = False,
     skip_bad: bool = False,
     max_bad: float = 0.05,
     limit: int | None = None,
@@ -38,10 +39,10 @@ def ingest(
     yes: bool = False,
     force: bool = False,
 ) -> CommandResult:
-    """Make a corpus of CSV, TSV, Parquet, JSONL, chats, mail or plain text.
+    """Make a corpus of CSV, TSV, Parquet, JSONL, mail, text, and chats of Slack and WhatsApp.
 
     Rows are streamed: memory does not grow with the text. Columns are guessed by their names; the
-    guess is shown before it is used. Rows that were left out are listed in rejected.csv.
+    guess is printed, and asked for on a terminal. Rows that were left out are in rejected.csv.
 
     Example: crtlib ingest mails.csv --user customer --text body --skip-bad --out corpus
 
@@ -50,8 +51,10 @@ def ingest(
         --out: Folder of the corpus.
         --force: Replace a corpus that exists.
     Options:
-        --format: How SOURCE is written: csv, tsv, parquet, jsonl, hub, mbox, eml, text.
-        --encoding: Codec such as cp1252; auto: byte order mark, else UTF-8.
+        --format: How SOURCE is written: csv, tsv, parquet, jsonl, hub, mbox, eml, text,
+            slack, whatsapp.
+        --encoding: Codec such as cp1252; auto: byte order mark, UTF-8, UTF-16 or cp1252.
+        --drop-quotes: Leave out what messages quote, in tables and chats as in mail.
         --skip-bad: Leave bad rows out, and count them.
         --max-bad: Share of bad rows that still passes.
         --limit: The first rows only.
@@ -64,9 +67,9 @@ def ingest(
         --time: When it was said. [guessed]
         --no-users: No person is known, or not in all rows of --user: a thread is one.
         --agents A,...: Who answers, so that threads stay whole: names, addresses, @domains.
-        --dates: 3/4/2026 is dmy or mdy. [refused]
+        --dates: 3/4/2026 is dmy or mdy. [as other dates say, else refused]
         --rename N=B,...: Names for columns by number: 5=sent.
-        --yes: Take the guessed columns.
+        --yes: Take the guessed columns without a question.
     """
     import click
 
@@ -87,6 +90,7 @@ def ingest(
         dates=dates,
         rename={place.strip(): name.strip() for place, _, name in pairs},
         encoding=encoding,
+        drop_quotes=drop_quotes,
         skip_bad=skip_bad,
         max_bad=max_bad,
         limit=limit,

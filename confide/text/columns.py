@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib import resources
@@ -21,11 +22,14 @@ from crtlib.text.package_data import read_package_file
 
 INGEST_TEMPLATES = resources.files("confide.text") / "templates"
 
-COLUMN_ROLES: dict[str, list[str]] = tomllib.loads(
+_KNOWN_NAMES: dict[str, dict[str, list[str]]] = tomllib.loads(
     read_package_file("columns.toml", INGEST_TEMPLATES)
 )
-"""What a column is called, in lower case and without "_", "-", "." and spaces, that is guessed to
-be it."""
+COLUMN_ROLES: dict[str, list[str]] = {
+    role: [*known["names"], *known["weak"]] for role, known in _KNOWN_NAMES.items()
+}
+"""What a column is called, in lower case, without accents, "_", "-", "." and spaces, that is
+guessed to be it; some also with a word such as "id" before or after it."""
 RECORD_NAMES = {"id", "userid", "turns", "messages", "metadata"}
 """What parts of a record of our own form, or of a chat, are called beside these."""
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,6 +39,8 @@ MILLISECOND = timedelta(milliseconds=1)
 
 GUESS_ROWS = 3
 """Rows that the guess of the columns is made from."""
+DATE_ROWS = 1_000
+"""Rows whose dates say whether the day or the month is first."""
 
 
 # --------------------------------------------------------------------------- columns and options
@@ -43,18 +49,58 @@ ColumnsByRole = dict[str, str]
 
 
 def comparable_name(name: str) -> str:
-    """A name as it is compared."""
-    return re.sub(r"[_\-. ]", "", name.lower())
+    """A name as it is compared.
+
+    >>> comparable_name("Nº de Descripción")
+    'nodedescripcion'
+    """
+    parts = unicodedata.normalize("NFKD", name.lower())
+    return re.sub(r"[_\-. ]", "", "".join(c for c in parts if not unicodedata.combining(c)))
+
+
+def _match_name(name: str, role: str) -> tuple[bool, str, int] | None:
+    """Whether a column's name is a weak one of a role, of what it is one, and the place of its
+    affix; None for another name. The first is taken.
+
+    >>> _match_name("customer_no", "user"), _match_name("ID Cliente", "user")
+    ((False, 'customer', 1), (False, 'cliente', 0))
+    """
+    known, compared = _KNOWN_NAMES[role], comparable_name(name)
+    for place, affix in enumerate(known["affixes"]):
+        for stem in {compared.removesuffix(affix), compared.removeprefix(affix)}:
+            if stem != compared or not affix:
+                for weak in (False, True):
+                    if stem in known["weak" if weak else "names"]:
+                        return weak, stem, place
+    return None
+
+
+def is_weak_name(name: str, role: str) -> bool:
+    """Whether a name is that of a role only where the cells say so, too."""
+    found = _match_name(name, role)
+    return found is not None and found[0]
+
+
+def may_have_role(name: str) -> bool:
+    """Whether a column of that name could be guessed to be anything."""
+    return any(_match_name(name, role) for role in COLUMN_ROLES)
 
 
 def guess_columns(
-    names: Sequence[str], given: Mapping[str, str], *, where: str, no_users: bool = False
+    names: Sequence[str],
+    given: Mapping[str, str],
+    *,
+    where: str,
+    no_users: bool = False,
+    longest: str | None = None,
 ) -> ColumnsByRole:
     """The columns of a table ``where``, those not ``given`` guessed from its ``names``.
 
-    Each column serves once; ``sender`` is the speaker where another column is the user. Thread,
-    speaker and time may be missing. Raises ``ValueError`` where a given column is missing, two
-    could be the same, or there is no text or no user (unless ``no_users``: then none is guessed).
+    Each column serves once; ``sender`` is the speaker where another column is the user, and of
+    ``customer`` and ``customer_id`` the second one is. Thread, speaker and time may be missing.
+    Raises ``ValueError`` where a given column is missing, two could be the same, or there is no
+    text or no user (unless ``no_users``: then none is guessed), with all that lacks and the column
+    whose cells are ``longest``.
     """
     shown = "its first row does not look like a header"
     if all(re.fullmatch(r"[^\W\d_][\w.\- ]{0,40}", name) for name in names):
@@ -63,22 +109,25 @@ def guess_columns(
         if name not in names:
             raise ValueError(f"{where}: has no column {name!r} (--{role}); {shown}")
     columns = dict(given)
-    for role, called in COLUMN_ROLES.items():
+    for role in COLUMN_ROLES:
         if role in given or (role == "user" and no_users):
             continue
-        free = [n for n in names if n not in columns.values() and comparable_name(n) in called]
-        if role == "user" and len(free) > 1:
-            free = [n for n in free if comparable_name(n) not in ("sender", "absender")]
-        if len(free) > 1:
-            both = " and ".join(map(repr, free[:2]))
+        matches = {n: _match_name(n, role) for n in names if n not in columns.values()}
+        found = {n: match for n, match in matches.items() if match}
+        strong = {n: match for n, match in found.items() if not match[0]} or found
+        if len({stem for _, stem, _ in strong.values()}) > 1 or (
+            len(strong) > 1 and len({place for _, _, place in strong.values()}) == 1
+        ):
+            both = " and ".join(map(repr, list(strong)[:2]))
             raise ValueError(f"{where}: columns {both} could both be the {role}; say --{role}")
-        if free:
-            columns[role] = free[0]
-    if "text" not in columns:
-        raise ValueError(f"{where}: no column looks like the text; say --text ({shown})")
-    if "user" not in columns and not no_users:
-        raise ValueError(
-            f"{where}: no column looks like the person; say --user, or --no-users where there is "
-            f"none ({shown})"
-        )
+        if strong:
+            columns[role] = min(strong, key=lambda n: strong[n][2])
+    lacks_text, lacks_user = "text" not in columns, "user" not in columns and not no_users
+    if lacks_text or lacks_user:
+        missing = " or ".join(["the text"] * lacks_text + ["the person"] * lacks_user)
+        flags = ["--text"] * lacks_text + ["--user, or --no-users where there is none"] * lacks_user
+        named = lacks_text and longest and shown.startswith("the columns")
+        hint = f", perhaps --text {longest!r}" if named else ""
+        say = " and ".join(flags) + hint
+        raise ValueError(f"{where}: no column looks like {missing}; say {say} ({shown})")
     return {role: columns[role] for role in COLUMN_ROLES if role in columns}

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import os
 import sys
 import tempfile
@@ -33,13 +34,13 @@ from tqdm import tqdm
 
 from confide.text import readers
 from confide.text.columns import INGEST_TEMPLATES, ColumnsByRole
-from confide.text.mail import QUOTED_LINES
 from confide.text.message_forms import (
     MESSAGE_SCHEMA,
     SHAPE_READERS,
     IngestSource,
     TurnMessage,
 )
+from confide.text.quotes import looks_quoted
 from confide.text.readers import How
 from crtlib import files, outputs
 from crtlib.files import StrPath
@@ -94,14 +95,21 @@ ORDER BY number, CASE WHEN timed THEN time END, messages.rowid"""
 _LIST_TURNS_SQL = """
 SELECT id, "user", list(turn ORDER BY turns.rowid) AS turns FROM turns WHERE lot = {}
 GROUP BY number, id, "user" ORDER BY number"""
+REMEDIES = {
+    "day or month first": "--dates dmy or mdy",
+    "not UTF-8": "--encoding cp1252",
+    "no user": "--no-users with --user, or --skip-bad",
+}
+"""What answers a reason beside ``--skip-bad``."""
 
 
 # --------------------------------------------------------------------------- the corpus
 @dataclass(frozen=True)
 class IngestSummary:
     """What ``ingest_sources`` did. ``rejected`` counts rows left out by reason, ``cut`` the threads
-    in which several people speak, ``quoted`` lines of mails that were left out as quotations;
-    ``form`` is what the records were. ``up_to_date``: the folder was
+    in which several people speak, ``quoted`` lines that were left out as quotations,
+    ``look_quoted`` messages that still look as if they quoted another; ``notes`` say what was
+    guessed beside the columns; ``form`` is what the records were. ``up_to_date``: the folder was
     there already, made of the same files in the same way."""
 
     out: str
@@ -113,6 +121,8 @@ class IngestSummary:
     facts: CorpusSummary
     up_to_date: bool = False
     quoted: int = 0
+    look_quoted: int = 0
+    notes: Sequence[str] = ()
 
 
 class ParquetFrame(Protocol):
@@ -134,10 +144,11 @@ def ingest_sources(
     """Make the corpus folder ``out`` of ``sources``: files, folders or ``hub:owner/name``; or of a
     DataFrame or a ``datasets.Dataset``, whose rows lie in a private temporary folder meanwhile.
 
-    ``how`` are the fields of :class:`How`. A guess of columns is used with ``yes``, or if ``ask``
-    says so of the line that shows it. Rows are streamed: memory does not grow with the text. Raises
-    ``ValueError`` in one line that names file, row and column and never quotes text; then nothing
-    is written.
+    ``how`` are the fields of :class:`How`. A guess of columns is used unless ``ask`` says no to the
+    line that shows it; with ``yes`` it is not asked. Rows are streamed: memory does not grow with
+    the text. Raises ``ValueError`` in one line that names file, row and column, the first of each
+    source, with all reasons of a refusal and what answers each, and never quotes text; then
+    nothing is written.
     """
     if hasattr(sources, "to_parquet"):
         with tempfile.TemporaryDirectory() as private:  # 0700
@@ -170,17 +181,20 @@ def ingest_sources(
     first = plans[0]
     form = first.form if first.shape == "table" else first.shape
     told = (os.fspath(out), form, first.columns)
+    notes = [note for plan in plans for note in plan.notes]
     if outputs.is_up_to_date(out, **recipe):
         counted = outputs.require_marker(out, names=())["facts"]["ingest"]
         return IngestSummary(
-            *told, **counted, facts=corpus_folder.read_corpus_summary(out), up_to_date=True
-        )
+            *told, **counted, facts=corpus_folder.read_corpus_summary(out), up_to_date=True,
+            notes=notes,
+        )  # fmt: skip
     places = [plan.path for plan in plans if not plan.path.startswith("hub:")]
     outputs.check_output_folder(out, inputs=places, force=force)
     shown = columns_line(first.columns, first.shape)
-    if any(plan.guessed for plan in plans) and not yes and not (ask and ask(shown)):
+    if any(plan.guessed for plan in plans) and not yes and ask and not ask(shown):
         what = " ".join(shown.removeprefix("columns").split())
-        raise ValueError(f"{first.name}: the columns are guessed ({what}); --yes takes them")
+        raise ValueError(f"{first.name}: other columns than the guessed ones ({what}) are given by "
+                         "--user, --thread, --speaker, --text, --time")  # fmt: skip
     summary: dict[str, Any] = {}
     with outputs.staged_folder(out, **recipe, facts=summary, force=force) as part:
         counts, counted = _write_corpus(part, plans, reading, progress)
@@ -188,7 +202,7 @@ def ingest_sources(
         corpus_folder.write_corpus_card(
             part, Path(out).absolute().name, counts, list(inputs), simulated=False
         )
-    return IngestSummary(*told, **counted, facts=counts)
+    return IngestSummary(*told, **counted, facts=counts, notes=notes)
 
 
 def _write_corpus(
@@ -208,7 +222,8 @@ def _write_corpus(
     ids: set[str | None] = set()
     total: Counter[str] = Counter()
     left = sys.maxsize if how.limit is None else how.limit
-    good_rows = turns = quoted = 0
+    good_rows = turns = 0
+    refusals: list[str] = []
     with (
         RowSorter(part / "threads", messages=MESSAGE_SCHEMA) as sorter,
         (part / "rejected.csv").open("w", encoding="utf-8", newline="") as file,
@@ -229,20 +244,20 @@ def _write_corpus(
                         made = BadRow("repeated id", "has an id that was used before", "id")
                     if isinstance(made, BadRow):
                         plan.bad += made.reason != readers.REPEATED_HEADER
-                        if plan.bad and not how.skip_bad:
-                            raise ValueError(plan.refusal(number, made))
+                        if plan.bad == 1 and made.reason != readers.REPEATED_HEADER:
+                            refusals.append(plan.refusal(number, made))
                         reasons[made.reason] += 1
                         rejected.writerow(
                             map(
                                 files.escape_csv_formula,
-                                (plan.name, str(number), made.column, made.reason),
+                                (plan.place(number), str(number), made.column, made.reason),
                             )
                         )
                         continue
                     if unique and made[0][0] is not None:
                         ids.add(made[0][0])
                     good_rows += 1
-                    quoted += cells.get(QUOTED_LINES, 0) if isinstance(cells, dict) else 0
+                    plan.look_quoted += any(looks_quoted(text) for _, _, _, text, *_ in made)
                     messages += [
                         (good_rows, talk, person and normalise_unit_name(person), *rest,
                          talk and normalise_unit_name(talk))
@@ -253,12 +268,17 @@ def _write_corpus(
                 turns += len(messages)
             left -= plan.rows
             total += reasons
-            if plan.bad > how.max_bad * plan.rows:
+            if plan.bad and not how.skip_bad:
+                del reasons[readers.REPEATED_HEADER]
+                refusals[-1] += _list_remedies(plan, reasons, how)
+            elif plan.bad > how.max_bad * plan.rows:
                 raise ValueError(
                     f"{plan.name}: {plan.bad:,} of {plan.rows:,} rows are bad "
                     f"({_rank_reasons(reasons)}), "
                     f"a share of {plan.bad / plan.rows:.2g}, more than --max-bad {how.max_bad}"
                 )
+        if refusals and not how.skip_bad:
+            raise ValueError("; and ".join(refusals))
         if how.agents and not any(plan.answers for plan in plans):
             raise ValueError("--agents: nobody of these wrote a message here")
         if not turns:
@@ -276,7 +296,22 @@ def _write_corpus(
             writer.add(pa.Table.from_batches(sorter.batches(_LIST_TURNS_SQL.format(lots))))
     read = sum(plan.rows for plan in plans)
     facts = writer.close("thread" if nobody else "column")
-    return facts, {"rows": read, "rejected": dict(total), "cut": cut, "quoted": quoted}
+    sums = {name: sum(getattr(plan, name) for plan in plans) for name in ("quoted", "look_quoted")}
+    return facts, {"rows": read, "rejected": dict(total), "cut": cut, **sums}
+
+
+def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], how: How) -> str:
+    """All reasons of a source with what answers each, where one row is not all; empty else."""
+    if plan.bad == 1:
+        return ""
+    skipped = sum(count for reason, count in reasons.items() if reason not in REMEDIES)
+    share = skipped / plan.rows
+    skip = "--skip-bad" + f" --max-bad {math.ceil(100 * share) / 100}" * (share > how.max_bad)
+    each = ", ".join(
+        f"{count:,} {reason} ({REMEDIES.get(reason, skip)})"
+        for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
+    )
+    return f"; in all {plan.bad:,} of {plan.rows:,} rows: {each}"
 
 
 def _read_messages(

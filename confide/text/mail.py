@@ -13,6 +13,7 @@ import email
 import email.errors
 import hashlib
 import re
+from collections import deque
 from collections.abc import Iterator
 from email.header import decode_header, make_header
 from email.message import Message
@@ -20,6 +21,8 @@ from email.utils import parseaddr
 from pathlib import Path
 from typing import Any
 
+from confide.text.html_text import html_to_text
+from confide.text.quotes import strip_quotes
 from crtlib import files
 from crtlib.text.jsonl import BadRow, NumberedRow, read_record
 
@@ -27,12 +30,11 @@ from crtlib.text.jsonl import BadRow, NumberedRow, read_record
 QUOTED_LINES = "quoted lines"
 """The cell of a mail that says how many lines were left out as quotations."""
 _MESSAGE_ID = re.compile(r"<[^<>\s]{1,998}>")
-_QUOTE_ANNOUNCEMENT = re.compile(
-    r"[^\n]{0,200}(?:wrote|schrieb|a écrit|escribió|ha scritto)\s?:\s*"
+_ATTACHED_LINE = re.compile(
+    r"^[ \t]*(?:\[(?:image|cid)\s?:[^\]\n]{0,400}\]|<[^<>\n]{1,200}\.\w{2,5}>)[ \t]*$\n?",
+    re.I | re.M,
 )
-_ORIGINAL_MESSAGE_LINE = re.compile(
-    r"-{2,}\s?(?:Original Message|Forwarded message)\s?-{2,}\s*", re.I
-)
+"""A line that is the name of an image or of an attachment, as programs write it into plain text."""
 _SEPARATOR_LINE = re.compile(rb"From \S+ .*\d{4}( [+-]?\w{1,5})?\s*")
 """What begins a mail of an mbox after an empty line: it ends in the year, or a zone after it."""
 _ESCAPED_FROM_LINE = re.compile(rb">+From ")
@@ -119,7 +121,7 @@ def parse_mail(raw: bytes, roots: dict[str, str]) -> dict[str, Any]:
     if not address:
         raise BadRow("no user", "has no sender", "From")
     ids = _MESSAGE_ID.findall(" ".join(map(header, ("References", "In-Reply-To", "Message-ID"))))
-    body = _plain_text_body(message)
+    body = _body_text(message)
     text, quoted = strip_quotes(body)
     first = ids[0] if ids else f"<{hashlib.sha256(raw).hexdigest()[:16]}>"
     thread = next((roots[name] for name in ids if name in roots), first)
@@ -128,41 +130,42 @@ def parse_mail(raw: bytes, roots: dict[str, str]) -> dict[str, Any]:
     return {**cells, "text": text, QUOTED_LINES: quoted}
 
 
-def _plain_text_body(message: Message) -> str:
-    """The first text/plain part that is no attachment."""
-    for part in message.walk():
-        if part.get_content_type() == "text/plain" and not part.get_filename():
-            payload = part.get_payload(decode=True)
-            content = payload if isinstance(payload, bytes) else b""
-            for charset in (part.get_content_charset() or "utf-8", "utf-8"):
-                with contextlib.suppress(LookupError, ValueError):
-                    text = content.decode(charset)
-                    text.encode()
-                    return text.replace("\r\n", "\n")
-            raise BadRow("not its charset", "has a text that is not in its charset")
-    raise BadRow("no text", "has no text/plain part")
+def _body_text(message: Message) -> str:
+    """What a mail says: its first plain text that is no attachment and not blank, else its first
+    text in HTML, as it is seen. A mail that is attached is another one."""
+    parts = list(_own_parts(message))
+    for kind, as_text in (("text/plain", str), ("text/html", html_to_text)):
+        for part in parts:
+            if part.get_content_type() == kind:
+                text = as_text(_decoded_text(part))
+                if text.strip():
+                    return _ATTACHED_LINE.sub("", text)
+    raise BadRow("no text", "has no part with text")
 
 
-def strip_quotes(text: str) -> tuple[str, int]:
-    """A mail's own lines, and how many others it has: those that begin with ``>``, the line that
-    announces them, and all from an "Original Message" line on.
-
-    >>> strip_quotes("I agree.\\n\\nOn Monday, Bob wrote:\\n> Shall we?\\nAnn")
-    ('I agree.\\n\\nAnn', 2)
-    """
-    kept: list[str] = []
-    quoted, lines = 0, text.split("\n")
-    for place, line in enumerate(lines):
-        if _ORIGINAL_MESSAGE_LINE.fullmatch(line.strip()):
-            quoted += len(lines) - place
-            break
-        if line.startswith(">"):
-            quoted += 1
-            while kept and not kept[-1].strip():
-                kept.pop()
-            if kept and _QUOTE_ANNOUNCEMENT.fullmatch(kept[-1]):
-                kept.pop()
-                quoted += 1
+def _own_parts(message: Message) -> Iterator[Message]:
+    """The parts of a mail that are neither attached nor of a mail in it."""
+    within = deque([message])
+    while within:
+        part = within.popleft()
+        if part.get_filename() or part.get_content_disposition() == "attachment":
+            continue
+        payload = part.get_payload()
+        if part.get_content_maintype() == "message":
+            continue
+        if isinstance(payload, list):
+            within.extendleft(one for one in reversed(payload) if isinstance(one, Message))
         else:
-            kept.append(line)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip(), quoted
+            yield part
+
+
+def _decoded_text(part: Message) -> str:
+    """The text of a part in its charset, or in UTF-8."""
+    payload = part.get_payload(decode=True)
+    content = payload if isinstance(payload, bytes) else b""
+    for charset in (part.get_content_charset() or "utf-8", "utf-8"):
+        with contextlib.suppress(LookupError, ValueError):
+            text = content.decode(charset)
+            text.encode()
+            return text.replace("\r\n", "\n")
+    raise BadRow("not its charset", "has a text that is not in its charset")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +20,7 @@ import pyarrow as pa
 from confide.text import readers
 from confide.text.columns import (
     COLUMN_ROLES,
+    DATE_ROWS,
     EPOCH_UTC,
     EPOCH_WITHOUT_ZONE,
     GUESS_ROWS,
@@ -24,7 +28,10 @@ from confide.text.columns import (
     ColumnsByRole,
     comparable_name,
     guess_columns,
+    is_weak_name,
 )
+from confide.text.mail import QUOTED_LINES
+from confide.text.quotes import strip_quotes
 from confide.text.readers import How
 from crtlib.text import jsonl
 from crtlib.text.jsonl import BadRow
@@ -61,7 +68,8 @@ like the thread."""
 @dataclass
 class IngestSource:
     """A file, folder or hub address, and what is taken from its rows: ``record_shape`` says what a
-    row is. It counts its rows, and those of agents."""
+    row is. It counts its rows, those of agents, lines left out as quotations, and messages that
+    still look as if they quoted another."""
 
     path: str
     name: str
@@ -73,28 +81,67 @@ class IngestSource:
     rows: int = 0
     bad: int = 0
     answers: int = 0
+    quoted: int = 0
+    look_quoted: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def read(self) -> Iterator[readers.NumberedRow]:
         """Its rows, from the first."""
         return readers.read_rows(self.path, self.form, self.how)
 
     def look(self) -> None:
-        """Settle shape and columns by the first rows that can be read."""
+        """Settle encoding, shape, columns and whether the day or the month is first by the first
+        rows that can be read; what was guessed is told in ``notes``."""
+        to_find = self.how.encoding == "auto" and self.form in ("csv", "tsv", "text")
+        encoding = "auto"
+        if to_find and Path(self.path).is_file():
+            encoding = readers.find_encoding(Path(self.path))
+        if encoding != "auto":
+            self.how = replace(self.how, encoding=encoding)
+            self.notes.append(f"{self.name}: read as {encoding}; --encoding says another")
         good = (cells for _, cells in self.read() if not isinstance(cells, BadRow))
         first = list(itertools.islice(good, GUESS_ROWS))
-        no_users = self.how.no_users
-        given = {role: name for role, name in self.how.columns.items() if name}
         if first:
             self.shape = record_shape(first[0])
         if self.shape == "table" and first:
+            given = {role: name for role, name in self.how.columns.items() if name}
+            names = list(dict.fromkeys(itertools.chain(*first)))
+            letters = {
+                name: sum(c.isalpha() for cells in first for c in str(cells.get(name) or "")[:4096])
+                for name in names
+                if name not in given.values()
+            }
             self.columns = guess_columns(
-                list(dict.fromkeys(itertools.chain(*first))),
+                names,
                 given,
                 where=self.name,
-                no_users=no_users,
+                no_users=self.how.no_users,
+                longest=max(letters, key=lambda name: letters[name], default=None),
             )
-            mail = self.form in ("mbox", "eml")  # whose columns are ours
-            self.guessed = not mail and len(self.columns) > len(given)
+            ours = self.form in ("mbox", "eml", "slack", "whatsapp")  # whose columns are ours
+            self.guessed = not ours and len(self.columns) > len(given)
+            when = self.columns.get("time")
+            weak = when and "time" not in given and is_weak_name(when, "time")
+            if weak and not any(_is_time(cells.get(when or "")) for cells in first):
+                del self.columns["time"]
+            if when := self.columns.get("time"):
+                self._find_date_order(when)
+            elif not ours and self.form != "text":
+                self.notes.append(f"{self.name}: no column looks like the time; --time says which")
+
+    def _find_date_order(self, when: str) -> None:
+        """Take the one order of day and month that all dates of the first rows allow."""
+        if self.how.dates != "auto" or self.form in ("mbox", "eml", "slack"):
+            return
+        rows = itertools.islice(self.read(), DATE_ROWS)
+        cells = (c.get(when) for _, c in rows if not isinstance(c, BadRow))
+        found = [_NUMERIC_DATE.fullmatch(c.strip()) for c in cells if isinstance(c, str)]
+        pairs = {(int(m[1]), int(m[3])) for m in found if m and m[2] != "." and len(m[1]) < 3}
+        day_first, month_first = (any(pair[k] > 12 for pair in pairs) for k in (0, 1))
+        if day_first != month_first:
+            self.how = replace(self.how, dates="dmy" if day_first else "mdy")
+            what = "day" if day_first else "month"
+            self.notes.append(f"{self.name}: dates have the {what} first, as their numbers say")
 
     def refusal(self, number: int, bad: BadRow) -> str:
         """The one line that says why a row is refused."""
@@ -106,6 +153,16 @@ class IngestSource:
         user = self.columns.get("user")
         more *= bad.reason == "no user" and bad.column == user and self.form != "mbox"
         return f"{self.name}, row {number}{column}: {bad.says}; --skip-bad leaves it out{more}"
+
+    @cached_property
+    def _files(self) -> list[Path]:
+        return readers.files_of_source(Path(self.path), self.form)
+
+    def place(self, number: int) -> str:
+        """The file of a row, for the private list of those left out."""
+        if self.form not in ("eml", "text") or len(self._files) < 2:
+            return self.name
+        return f"{self.name}/{self._files[number - 1].relative_to(self.path)}"
 
 
 # --------------------------------------------------------------------------- cells
@@ -138,6 +195,14 @@ def _clean_text(value: Any, column: str) -> str:
         return value
     says = "is no text" if value and not isinstance(value, str) else "is empty"
     raise BadRow("no text", says, column)
+
+
+def _is_time(value: Any) -> bool:
+    """Whether a cell is a time, in one of the orders of day and month."""
+    for order in ("dmy", "mdy"):
+        with contextlib.suppress(BadRow):
+            return parse_time(value, dates=order) is not None
+    return False
 
 
 def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | None:
@@ -216,6 +281,10 @@ def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[Turn
     person, talk, sender, _, when = map(columns.get, COLUMN_ROLES)
     body = columns["text"]
     text = _clean_text(cells.get(body), body)
+    quoted = cells.get(QUOTED_LINES, 0)
+    if how.drop_quotes and source.form not in ("mbox", "eml"):
+        text, quoted = strip_quotes(text)
+        text = _clean_text(text, body)
     user = _clean_name(cells.get(person), person, "no user", empty=how.no_users) if person else None
     thread = _clean_name(cells.get(talk), talk, "no thread") if talk else None
     speaker = _clean_name(cells.get(sender), sender, "no speaker", empty=True) if sender else None
@@ -225,6 +294,7 @@ def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[Turn
         user, speaker = None if answers else user, speaker or ("USR", "SYS")[answers]
         source.answers += answers
     time = parse_time(cells.get(when), when, how.dates) if when else None
+    source.quoted += quoted
     return [(thread, user, speaker or "", text, time, None)]
 
 

@@ -25,7 +25,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from confide.text.columns import COLUMN_ROLES, RECORD_NAMES, comparable_name
+from confide.text import chats
+from confide.text.columns import RECORD_NAMES, comparable_name, may_have_role
 from confide.text.mail import _mail_files, _mailbox_rows
 from crtlib import files
 from crtlib.checks import printable
@@ -34,7 +35,10 @@ from crtlib.text import jsonl
 from crtlib.text.jsonl import BadRow, NumberedRow, read_record
 from crtlib.values import PositiveInt, Probability, checked_dataclass
 
-SOURCE_FORMATS = ("csv", "tsv", "parquet", "jsonl", "hub", "mbox", "eml", "text")
+SOURCE_FORMATS = (
+    *("csv", "tsv", "parquet", "jsonl", "hub", "mbox", "eml", "text"),
+    *("slack", "whatsapp"),
+)
 FORMAT_OF_SUFFIX = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -52,14 +56,29 @@ FORMAT_OF_SUFFIX |= {
 """The format that the end of a name says."""
 REFUSED_SUFFIXES = {
     ".xlsx": "is an Excel file or an archive; save its table as CSV",
-    ".json": "is one JSON value; write one object a line and call it .jsonl",
+    ".xls": "is an Excel file; save its table as CSV",
+    ".json": "is one JSON value; write one object a line and call it .jsonl (jq -c '.[]' FILE)",
+    ".msg": "is Outlook's own form of a mail; 'msgconvert FILE.msg' (Debian: "
+    "libemail-outlook-message-perl) makes an .eml of it",
+    ".pst": "is a mailbox of Outlook; 'readpst -e -o FOLDER FILE.pst' (Debian: pst-utils) makes a "
+    "folder of .eml of it",
+    ".zip": "is neither a Slack nor a WhatsApp export; unpack it and give a file or folder of it",
 }
-FOLDER_SUFFIXES = {"parquet": ".parquet", "eml": ".eml", "text": ".txt"}
+FOLDER_SUFFIXES = {"parquet": ".parquet", "eml": ".eml", "text": ".txt", "whatsapp": ".txt"}
 """The formats of which a folder is a source, and the files that are read in it."""
 REPEATED_HEADER = "the header again"
 """Why a row is left out that is no loss."""
 PARQUET_BATCH_ROWS = 1_000
 """Rows of a Parquet file that are read at a time."""
+_BLOCK_BYTES = 1 << 20
+_ASCII_BYTES = bytes(range(128))
+_UTF8_CHARACTER = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
+_NOT_WESTERN = re.compile(
+    rb"[\x81\x8d\x8f\x90\x9d\xff]|[A-Za-z][\x80-\x8b\x8e\x93-\x96\x98\x99\x9b\x9f-\xa9\xab\xac"
+    rb"\xae-\xb6\xb8\xb9\xbb-\xbf](?=[a-z])"
+)
+"""What cp1252 has no letter for, and what stands within words of no Western language: a file with
+more than a few of them is of another code."""
 
 
 @checked_dataclass
@@ -69,7 +88,8 @@ class How:
     names the user, each thread in which nobody is named. ``agents``: people, addresses or
     @domains that answer others, in whose threads they are no person of their own. ``dates``:
     whether 3/4/2026 is "dmy" or "mdy". ``rename``: new names of columns of a CSV file by their
-    numbers. ``split`` is that of the hub or of a folder of Parquet files. ``max_bad`` is a share
+    numbers. ``drop_quotes``: what a message quotes is left out of tables and chats, too, not of
+    mail alone. ``split`` is that of the hub or of a folder of Parquet files. ``max_bad`` is a share
     of rows, ``limit`` a number of rows."""
 
     format: str = "auto"
@@ -79,6 +99,7 @@ class How:
     dates: Literal["auto", "dmy", "mdy"] = "auto"
     rename: Mapping[str, str] = field(default_factory=dict)
     encoding: str = "auto"
+    drop_quotes: bool = False
     skip_bad: bool = False
     max_bad: Probability = 0.05
     limit: PositiveInt | None = None
@@ -101,16 +122,48 @@ def format_by_name(path: StrPath) -> str:
         return "hub"
     path = Path(path)
     if path.is_dir():
-        for name, end in FOLDER_SUFFIXES.items():
-            if next(path.glob(f"**/*{end}"), None):
-                return name
-        raise ValueError(f"{path}: holds no {', '.join(FOLDER_SUFFIXES.values())} files")
+        return _format_of_folder(path)
     end = Path(path.name.lower().removesuffix(".gz")).suffix
+    if end == ".txt" and _is_whatsapp(path):
+        return "whatsapp"
+    if end == ".zip" and path.is_file():
+        names = chats.list_export_files(path)
+        if chats.is_slack_export(names):
+            return "slack"
+        if any(name.endswith(".txt") for name in names):
+            return "whatsapp"
     if end not in FORMAT_OF_SUFFIX:
         formats = ", ".join(SOURCE_FORMATS)
         hint = REFUSED_SUFFIXES.get(end, f"its format is not known; say --format {formats}")
         raise ValueError(f"{path}: {hint}")
     return FORMAT_OF_SUFFIX[end]
+
+
+def _format_of_folder(path: Path) -> str:
+    """The format of the files of a folder."""
+    if next(path.glob("**/*.json"), None) and chats.is_slack_export(chats.list_export_files(path)):
+        return "slack"
+    for name, end in FOLDER_SUFFIXES.items():
+        if first := next(path.glob(f"**/*{end}"), None):
+            return "whatsapp" if name == "text" and _is_whatsapp(first) else name
+    ends = (end for end in REFUSED_SUFFIXES if next(path.glob(f"**/*{end}"), None))
+    hint = next((f"; a {end} file {REFUSED_SUFFIXES[end]}" for end in ends), "")
+    raise ValueError(f"{path}: holds no {', '.join(FOLDER_SUFFIXES.values())} files{hint}")
+
+
+def _is_whatsapp(path: Path) -> bool:
+    """Whether a file of text begins as a chat of WhatsApp does."""
+    if not path.is_file():
+        return False
+    with files.open_plain_or_gzip(path) as file:
+        return chats.is_whatsapp_text(file.read(8192).decode("utf-8-sig", "replace"))
+
+
+def files_of_source(path: Path, form: str) -> list[Path]:
+    """The files of a source, in the order in which they are read."""
+    if form not in FOLDER_SUFFIXES or not path.is_dir():
+        return [path]
+    return sorted(path.rglob(f"*{FOLDER_SUFFIXES[form]}"))
 
 
 def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
@@ -133,7 +186,11 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
         return jsonl.read_json_objects(path)
     if form == "mbox":
         return _mailbox_rows(path)
-    paths = sorted(path.rglob(f"*{FOLDER_SUFFIXES[form]}")) if path.is_dir() else [path]
+    if form == "slack":
+        return chats.read_slack_export(path)
+    paths = files_of_source(path, form)
+    if form == "whatsapp":
+        return chats.read_whatsapp_chats(paths)
     if form == "parquet":
         of_split = [p for p in paths if p.name.startswith(split) or p.parent.name == split]
         named = {name for name in how.columns.values() if name}
@@ -143,6 +200,40 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
 
 
 # --------------------------------------------------------------------------- text
+
+
+def find_encoding(path: Path) -> str:
+    """How a file of text is written: "auto" for UTF-8 and what a byte order mark says; UTF-16
+    where every second byte of its first line is zero; cp1252 where that makes words of it.
+
+    "auto", too, where a part of it is UTF-8, and where nothing fits: what is not UTF-8 is told row
+    by row. A file that is not UTF-8 is read twice, in bounded memory.
+    """
+    with files.open_plain_or_gzip(path) as file:
+        start = file.read(4096)
+        first_line = start.split(b"\n")[0]
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "auto"
+        if b"\0" in start:
+            halves = [first_line[k::2].count(0) for k in (0, 1)]
+            wide = max(halves) > len(first_line) / 4 and not min(halves)
+            return f"utf-16-{'be' if halves[0] else 'le'}" if wide else "auto"
+        file.seek(0)
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        with contextlib.suppress(UnicodeDecodeError):
+            for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
+                decoder.decode(block)
+            decoder.decode(b"", True)
+            return "auto"
+        file.seek(0)
+        high = letters = odd = 0
+        for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
+            high += len(block.translate(None, _ASCII_BYTES))
+            letters += sum(map(block.count, (b"a", b"e", b"i", b"n", b"o", b"r", b"s", b"t")))
+            odd += sum(len(look.findall(block)) for look in (_NOT_WESTERN, _UTF8_CHARACTER))
+    return "cp1252" if high <= letters and odd <= high / 50 else "auto"
+
+
 @contextlib.contextmanager
 def _open_decoded(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
     """A file as text, by ``encoding`` or, for auto, by its byte order mark, else UTF-8. It goes on
@@ -256,8 +347,11 @@ def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, A
             if name in names[:k]:
                 places = f"columns {names.index(name) + 1} and {k + 1}"
                 raise ValueError(f"{path.name}: {places} have one name; give one another")
-        ours = {name for role in COLUMN_ROLES.values() for name in role} | RECORD_NAMES
-        read = [name for name in names if name in named or comparable_name(name) in ours]
+        read = [
+            name
+            for name in names
+            if name in named or comparable_name(name) in RECORD_NAMES or may_have_role(name)
+        ]
         rest = dict.fromkeys(names)
         for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=read or names[:1]):
             for cells in _parquet_cells(batch):

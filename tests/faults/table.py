@@ -1618,6 +1618,13 @@ RECORDS = rows(
     ("a time that no calendar has is taken", "confide.text.message_forms:parse_time",
      "if not FIRST_MILLISECOND <= since <= LAST_MILLISECOND:", "if False:",
      "test_a_time_beyond_the_calendar_of_utc_is_none"),
+    ("an attached mail is its sender's", "_own_parts",
+     'if part.get_content_maintype() == "message":', "if False:",
+     "text/test_programs.py::test_a_mail_is_what_its_writer_sees_of_it[html and a mail]"),
+    ("a history without marks is the answerer's", "confide.text.quotes:strip_quotes",
+     "elif count and _says_when(", "elif False and _says_when(",
+     "text/test_programs.py::test_what_another_mail_said_is_left_out_and_counted"
+     "[gmail without marks]"),
 )
 
 CLOSED = rows(

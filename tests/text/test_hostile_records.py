@@ -121,7 +121,7 @@ FAR = pa.array(np.array([2**62, 0]), pa.timestamp("us"))
 
 
 def test_a_column_that_nobody_asks_for_is_not_read(tmp_path):
-    path = parquet(tmp_path / "in.parquet", created=FAR, day=pa.array([2**30, 0], pa.date32()))
+    path = parquet(tmp_path / "in.parquet", printed=FAR, day=pa.array([2**30, 0], pa.date32()))
     assert take(path, tmp_path / "o").facts.turns == 2
 
 

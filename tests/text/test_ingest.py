@@ -228,13 +228,13 @@ BROKEN = {
     "empty.csv": (b"", "is empty; a header"),
     "header.csv": (b"user,body\n", "holds no message"),
     "two.csv": (b"user,body,content\na,b,c\n", "'body' and 'content' could both be the text; say"),
-    "none.csv": (b"who,what\na,b\n", "no column looks like the text; say --text"),
+    "none.csv": (b"who,what\na,b\n", "looks like the text or the person; say --text and --user"),
     "data.csv": (b"a,4111 1111 1111 1111\nb,c\n", "first row does not look like a header"),
     "gap.csv": (b"user,body\nann,x\n,y\n", "gap.csv, row 3, column user: is empty; --skip-bad"),
     "blank.csv": (b"user,body\nann, \n", "row 2, column body: is empty; --skip-bad leaves it out"),
     "cp.csv": (
-        b"user,body\nann,caf\xe9\n",
-        r"cp.csv: is not UTF-8 \(byte 0xE9 in row 2\); try --en",
+        b"user,body\nann,caf\x81\n",
+        r"cp.csv: is not UTF-8 \(byte 0x81 in row 2\); try --en",
     ),
     "cells.csv": (b"user,body\nann,x\nbob\n", "row 3: has 1 cells, the header has 2"),
     "quote.csv": (b'user,body\nann,x\nbob,"y\n', "row 3: has a quote that is never closed"),
@@ -255,7 +255,9 @@ BROKEN = {
     "x.bin": (b"\x00\x01", "its format is not known; say --format"),
     "x.mbox": (b"hello", "is no mbox"),
     "x.eml": (b"Subject: x\n\nhello", "row 1, column From: has no sender"),
-    "html.eml": (b"From: a@b.c\nContent-Type: text/html\n\n<p>x", "has no text/plain part"),
+    "image.eml": (b"From: a@b.c\nContent-Type: image/png\n\nx", "has no part with text"),
+    "a.msg": (b"\xd0\xcf\x11\xe0", "is Outlook's own form of a mail; 'msgconvert FILE.msg'"),
+    "a.zip": (b"PK\x03\x04", "is no zip file that can be read"),
     "twice.jsonl": (
         b'{"id": "d", "user": "u", "turns": [{"speaker": "A", "text": "x"}]}\n' * 2,
         "row 2, column id: has an id that was used before",
@@ -306,11 +308,7 @@ def test_bad_rows_are_left_out_counted_and_listed(tmp_path):
 
 def test_a_guess_is_shown_and_asked_for(tmp_path):
     path, shown = write_csv(tmp_path / "x.csv"), []
-    with pytest.raises(
-        ValueError, match=r"columns are guessed .user=customer thread=ticket.*--yes"
-    ):
-        ingest.ingest_sources([path], tmp_path / "o")
-    with pytest.raises(ValueError, match="--yes"):
+    with pytest.raises(ValueError, match=r"than the guessed ones .user=customer thread=.*--user"):
         ingest.ingest_sources([path], tmp_path / "o", ask=lambda line: bool(shown.append(line)))
     assert "user=customer" in shown[0]
     named = {"user": "customer", "thread": "ticket", "speaker": "sender", "text": "body"}

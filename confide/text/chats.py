@@ -1,0 +1,254 @@
+"""Chats as Slack and WhatsApp export them: folders or zip files of JSON, and text.
+
+>>> lines = ["[31.12.20, 21:41:05] Ann: Hi", "there"]
+>>> lines.append("\\u200e[31.12.20, 21:42:00] Bob: \\u200eimage omitted")
+>>> [(message["user"], message["text"]) for message in split_whatsapp(lines)]
+[('Ann', 'Hi\\nthere')]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from crtlib import files
+from crtlib.text.jsonl import BadRow, NumberedRow, read_record
+
+# --------------------------------------------------------------------------- files of an export
+_MAX_FILES = 200_000
+"""Files of one export that are listed."""
+_DAY_FILE = re.compile(r"(?:.*/)?([^/]+)/(\d{4}-\d\d-\d\d)\.json")
+_NO_MESSAGES = frozenset({"channel_join", "channel_leave", "channel_topic", "channel_purpose",
+                          "channel_name", "channel_archive", "channel_unarchive", "group_join",
+                          "group_leave", "bot_add", "bot_remove", "pinned_item", "tombstone",
+                          "reminder_add", "huddle_thread", "sh_room_created"})  # fmt: skip
+"""What Slack writes of a channel itself."""
+_SLACK_LINK = re.compile(r"<([@#!]?)([^<>|\n]{1,2000})(?:\|([^<>\n]{0,2000}))?>")
+_MARKS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
+_WHATSAPP_LINE = re.compile(
+    rf"[{_MARKS}]*\[?(\d{{1,4}}([./-])\d{{1,2}}\2\d{{2,4}})\.?,?\s+"
+    r"(\d{1,2})[:.](\d\d)(?:[:.](\d\d))?\s*((?:[ap]\.?\s?m\b\.?)?)\]?\s*(?:[-–—:]\s)?\s*(.*)",
+    re.I | re.S,
+)
+_SAID_BY = re.compile(r"([^:\n]{1,100}?):(?:\s(.*)|$)", re.S)
+_NO_TEXT_LINE = re.compile(
+    rf"[{_MARKS}]*(?:<[^<>\n]{{3,60}}>|[^\n]{{1,200}}\.\w{{2,5}} \([^()\n]{{3,60}}\))"
+)
+"""What stands for a file that was sent, or that a message was edited."""
+
+
+def list_export_files(path: Path) -> list[str]:
+    """The names of the files in a folder or a zip file, sorted, from its top on. Where all lie in
+    one folder, as some programs pack them, the names begin below it.
+
+    Raises ``ValueError`` for what is no zip file.
+    """
+    if path.is_dir():
+        found = (one for one in path.rglob("*") if one.is_file())
+        return sorted(one.relative_to(path).as_posix() for one in found)
+    with _open_zip(path) as packed:
+        return sorted(one for one in packed.namelist()[:_MAX_FILES] if not one.endswith("/"))
+
+
+@contextlib.contextmanager
+def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    files.check_regular_file(path)
+    try:
+        with zipfile.ZipFile(path) as packed:
+            yield packed
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, UnicodeError, EOFError):
+        raise ValueError(f"{path.name}: is no zip file that can be read: damaged, or locked by a "
+                         "password") from None  # fmt: skip
+
+
+def _read_export_file(path: Path, name: str) -> bytes:
+    """A file of a folder or of a zip file, of which no more is unpacked than may be read."""
+    if path.is_dir():
+        files.check_regular_file(path / name)
+        with (path / name).open("rb") as file:
+            content = file.read(files.MAX_LINE_LENGTH + 1)
+    else:
+        with _open_zip(path) as packed, packed.open(name) as member:
+            content = member.read(files.MAX_LINE_LENGTH + 1)
+    if len(content) > files.MAX_LINE_LENGTH:
+        raise BadRow("too long", f"is longer than {files.MAX_LINE_LENGTH >> 20} MiB")
+    return content
+
+
+# --------------------------------------------------------------------------- Slack
+
+
+def is_slack_export(names: Iterable[str]) -> bool:
+    """Whether files of these names are a workspace: a list of people or channels, and days."""
+    listed = list(names)
+    tops = {name.rpartition("/")[2] for name in listed}
+    return bool(tops & {"users.json", "channels.json", "dms.json", "groups.json"}) and any(
+        _DAY_FILE.fullmatch(name) for name in listed
+    )
+
+
+def read_slack_export(path: Path) -> Iterator[NumberedRow]:
+    """The messages of a workspace, channel by channel and day by day, numbered as they come.
+
+    A thread is that of Slack, else the day of a channel; the person is the id of who wrote, a bot
+    answers. Names of attached files are no text, and a mention is the name that people see.
+    """
+    names = list_export_files(path)
+    people = _names_of_people(path, names)
+    number = 0
+    for name in names:
+        day = _DAY_FILE.fullmatch(name)
+        if not day:
+            continue
+        _, listed = read_record(number + 1, partial(_messages_of_day, path), name)
+        if isinstance(listed, BadRow):
+            number += 1
+            yield number, listed
+            continue
+        for record in listed:
+            number += 1
+            read = partial(_slack_message, channel=day[1], day=day[2], people=people)
+            row = read_record(number, read, record)
+            if row[1]:
+                yield row
+
+
+def _messages_of_day(path: Path, name: str) -> list[Any]:
+    try:
+        listed = json.loads(_read_export_file(path, name))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, BadRow):
+            raise
+        raise BadRow("not JSON", "is of a day that is not JSON") from None
+    if not isinstance(listed, list):
+        raise BadRow("not JSON", "is of a day that is no list of messages")
+    return listed
+
+
+def _names_of_people(path: Path, names: list[str]) -> dict[str, str]:
+    """What the members of a workspace are called, by their ids."""
+    place = next((one for one in names if one.rpartition("/")[2] == "users.json"), None)
+    called: dict[str, str] = {}
+    with contextlib.suppress(ValueError, RecursionError):
+        for member in json.loads(_read_export_file(path, place)) if place else []:
+            profile = member.get("profile") or {}
+            shown = profile.get("display_name") or profile.get("real_name") or member.get("name")
+            called[str(member.get("id"))] = str(shown or "")
+    return called
+
+
+def _slack_message(
+    record: Any, channel: str, day: str, people: Mapping[str, str]
+) -> dict[str, Any]:
+    """A row of a message; empty for what is none."""
+    if not isinstance(record, dict):
+        raise BadRow("not messages", "is no JSON object")
+    text = record.get("text")
+    if record.get("subtype") in _NO_MESSAGES or record.get("type", "message") != "message":
+        return {}
+    if not isinstance(text, str) or not text.strip():
+        if record.get("files") or record.get("attachments") or record.get("blocks"):
+            return {}  # a file or a card alone
+        raise BadRow("no text", "has no text", "text")
+
+    def shown(link: re.Match[str]) -> str:
+        """A link as people see it."""
+        sign, target, label = link[1], link[2], link[3]
+        if sign == "@":
+            return f"@{people.get(target) or label or target}"
+        return {"#": "#", "!": "@", "": ""}[sign] + (label or target.removeprefix("mailto:"))
+
+    bot = record.get("bot_id") or record.get("subtype") == "bot_message"
+    user = record.get("user") or record.get("bot_id") or record.get("username")
+    stamp = str(record.get("ts") or "")
+    thread = record.get("thread_ts") or day
+    return {
+        "user": user,
+        "thread": f"{channel}/{thread}",
+        "speaker": "SYS" if bot else "USR",
+        "text": html.unescape(_SLACK_LINK.sub(shown, text)),
+        "time": stamp.partition(".")[0] or None,
+    }
+
+
+# --------------------------------------------------------------------------- WhatsApp
+
+
+def is_whatsapp_text(head: str) -> bool:
+    """Whether a text begins as an exported chat does: its first line has a time, and somebody
+    says something in the first lines."""
+    lines = [line for line in head.splitlines() if line.strip()][:30]
+    stamped = [found for line in lines if (found := _WHATSAPP_LINE.fullmatch(line))]
+    return bool(
+        lines
+        and _WHATSAPP_LINE.fullmatch(lines[0])
+        and any(_SAID_BY.match(found[7]) for found in stamped)
+    )
+
+
+def split_whatsapp(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The messages of a chat; a line without a time goes on with the message before it. What
+    nobody says (who joined, that all is encrypted) and what stands for a file is left out."""
+    open_message: dict[str, Any] | None = None
+    size = 0
+    for line in lines:
+        found = _WHATSAPP_LINE.fullmatch(line.rstrip("\r\n"))
+        if not found:
+            if open_message is not None:
+                size += len(line)
+                if size > files.MAX_LINE_LENGTH:
+                    raise ValueError(f"a message is longer than {files.MAX_LINE_LENGTH >> 20} MiB")
+                open_message["lines"].append(line.rstrip("\r\n"))
+            continue
+        if open_message is not None:
+            yield from _finished(open_message)
+        open_message, size = None, 0
+        said = _SAID_BY.fullmatch(found[7])
+        if said and not (said[2] or "").startswith(("\u200e", "\u200f")):
+            half = re.sub(r"[\s.]", "", found[6]).lower()
+            time = f"{int(found[3])}:{found[4]}:{found[5] or '00'} {half}".strip()
+            open_message = {
+                "user": said[1].strip(_MARKS + " ~\u202f\xa0"),
+                "thread": found[1],
+                "lines": [said[2] or ""],
+                "time": f"{found[1]} {time}",
+            }
+    if open_message is not None:
+        yield from _finished(open_message)
+
+
+def _finished(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A message without the lines that stand for files; nothing where no other is left."""
+    lines = message.pop("lines")
+    kept = [line for line in lines if not _NO_TEXT_LINE.fullmatch(line.strip())]
+    text = re.sub(rf"\s*[{_MARKS}]<[^<>\n]{{5,60}}>$", "", "\n".join(kept)).strip()
+    if text or len(kept) == len(lines):
+        yield message | {"text": text}
+
+
+def read_whatsapp_chats(paths: list[Path]) -> Iterator[NumberedRow]:
+    """The messages of exported chats, numbered as they come; the talk of a day is a thread. Chats
+    are told apart by a number: what their files are called names a person."""
+    number = 0
+    for chat, path in enumerate(paths, 1):
+        names = [one for one in list_export_files(path) if one.endswith(".txt")] \
+            if path.suffix.lower() == ".zip" else [""]  # fmt: skip
+        for name in names:
+            with contextlib.ExitStack() as stack:
+                if name:
+                    packed = stack.enter_context(_open_zip(path))
+                    raw: Any = stack.enter_context(packed.open(name))
+                else:
+                    raw = stack.enter_context(files.open_plain_or_gzip(path))
+                text = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="\n")
+                for message in split_whatsapp(files.read_bounded_lines(text, path)):
+                    number += 1
+                    yield number, message | {"thread": f"chat-{chat} {message['thread']}"}

@@ -1,0 +1,148 @@
+"""What a mail quotes is somebody else's, and was said before: it is left out.
+
+>>> strip_quotes("Danke.\\n\\n-----Ursprüngliche Nachricht-----\\nVon: Shop\\nIhr Paket kommt.")
+('Danke.', 3)
+>>> looks_quoted("I agree.\\nFrom: Bob <bob@x.org>\\nwho knows"), looks_quoted("From: Berlin")
+(True, False)
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import resources
+
+from crtlib.text.package_data import read_package_file
+
+_TABLE = tomllib.loads(
+    read_package_file("replies.toml", resources.files("confide.text") / "templates")
+)
+_ANY_OF = {
+    name: "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+    for name, words in {**_TABLE, **_TABLE["header"]}.items()
+}
+"""One of the words of a part of the table, the longest first."""
+_WROTE = re.compile(rf"(?<!\w)(?:{_ANY_OF['wrote']})(?!\w)", re.I)
+_ORIGINAL_LINE = re.compile(rf"[-_—–]{{2,}}\s?(?:{_ANY_OF['original']})\s?[-_—–]{{2,}}", re.I)
+_BEGIN_LINE = re.compile(rf"(?:{_ANY_OF['begin']})\s?:?", re.I)
+_HEADER_LINES = {
+    part: re.compile(rf"[*_]{{0,2}}(?:{_ANY_OF[part]})[*_]{{0,2}}\s?[:：].*", re.I)
+    for part in _TABLE["header"]
+}
+_ADDRESS = re.compile(r"[^\s<>@]{1,64}@[^\s<>@]{1,255}")
+_DAY = re.compile(r"(?<!\d)(?:(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d\d)(?!\d)")
+_HOUR = re.compile(r"(?<!\d)\d{1,2}[:.h]\d\d(?!\d)")
+_ENDS_IN_MAILBOX = re.compile(r"<[^<>]{1,320}@[^<>]{1,320}>\s?[:：]$")
+_MARK = re.compile(r"\s{0,3}>")
+MAX_ANNOUNCEMENT_LENGTH = 400
+"""Characters of an announcement, of up to three lines."""
+HEADER_LINES_LOOKED_AT = 8
+"""Lines of a header after its first one."""
+
+
+def strip_quotes(text: str) -> tuple[str, int]:
+    """A mail's own lines, and how many others it has.
+
+    Left out are lines that begin with ``>`` and the lines that announce them; and all from a line
+    on that says that another mail begins: "Original Message" between dashes, the header of the
+    other mail (who, when, to whom or about what), or who wrote what follows and when, in the
+    languages of ``replies.toml``.
+
+    >>> strip_quotes("I agree.\\n\\nOn Monday, Bob wrote:\\n> Shall we?\\nAnn")
+    ('I agree.\\n\\nAnn', 2)
+    >>> strip_quotes("Ja.\\n\\nAm 5. Feb. 2026 um 17:58 schrieb Bob\\n<bob@x.org>:\\n\\nKommst du?")
+    ('Ja.', 4)
+    """
+    kept: list[str] = []
+    quoted, place, lines = 0, 0, text.split("\n")
+    while place < len(lines):
+        if _begins_another_mail(lines, place):
+            quoted += len(lines) - place
+            break
+        if _MARK.match(lines[place]):
+            quoted, place = quoted + 1, place + 1
+            continue
+        count = _count_announcing(lines, place)
+        follows = next(filter(str.strip, lines[place + count :]), "") if count else ""
+        if count and _MARK.match(follows):
+            quoted, place = quoted + count, place + count
+        elif count and _says_when(" ".join(lines[place : place + count])):
+            quoted += len(lines) - place
+            break
+        else:
+            kept.append(lines[place])
+            place += 1
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip(), quoted
+
+
+def looks_quoted(text: str) -> bool:
+    """Whether a line still looks as if what follows were another mail: a header line that names an
+    address, or one that says who wrote and ends in a colon."""
+    if "\n" not in text or not any(sign in text for sign in (":", "：", "--")):
+        return False
+    for line in map(str.strip, text.split("\n")):
+        if len(line) <= MAX_ANNOUNCEMENT_LENGTH and (
+            (_HEADER_LINES["from"].match(line) and _ADDRESS.search(line))
+            or _announces(line)
+            or _ORIGINAL_LINE.match(line)
+        ):
+            return True
+    return False
+
+
+def _ends_announced(line: str) -> bool:
+    """Whether a line ends as one does that announces a quotation."""
+    return line.endswith((":", "：")) or (line.startswith("--") and line.endswith("--"))
+
+
+def _announces(said: str) -> bool:
+    """Whether it says who wrote what follows: by a verb, or a mailbox at its end and when."""
+    if not _ends_announced(said) or len(said) > MAX_ANNOUNCEMENT_LENGTH:
+        return False
+    return bool(_WROTE.search(said) or (_ENDS_IN_MAILBOX.search(said) and _says_when(said)))
+
+
+def _says_when(said: str) -> bool:
+    """Whether it has two of a day, an hour and an address, as programs write and people seldom."""
+    looks = (_DAY, _HOUR, _ADDRESS)
+    return sum(bool(look.search(said)) for look in looks) > 1
+
+
+def _count_announcing(lines: list[str], place: int) -> int:
+    """How many lines, up to three, say from here on who wrote what follows; 0 for none. Of several
+    the first one has a part of when, and those after it do not say all of it alone."""
+    said = [line.strip() for line in lines[place : place + 3]]
+    for count in range(1, 1 + len(said)):
+        if not said[count - 1] or _MARK.match(said[count - 1]):
+            return 0
+        if not _announces(" ".join(said[:count])):
+            continue
+        if count == 1:
+            return 1
+        rest = " ".join(said[1:count])
+        whole = re.search(r"\d", said[0]) and _says_when(" ".join(said[:count]))
+        return count if whole and not (_announces(rest) and _says_when(rest)) else 0
+    return 0
+
+
+def _begins_another_mail(lines: list[str], place: int) -> bool:
+    """Whether another mail begins at a line, as a dashed line or its header says.
+
+    A header has who, when, and to whom or about what; and an address, or a line about what: a
+    journey "From: Ulm, To: Bonn, Date: 3 May" has none.
+    """
+    line = lines[place].strip()
+    if _ORIGINAL_LINE.fullmatch(line) or _BEGIN_LINE.fullmatch(line):
+        return True
+    if re.fullmatch(r"[-_—–]{3,}", line) and place + 1 < len(lines):
+        place = next((k for k in range(place + 1, len(lines)) if lines[k].strip()), place)
+        line = lines[place].strip()
+    if not _HEADER_LINES["from"].match(line):
+        return False
+    block = [one.strip() for one in lines[place : place + 1 + HEADER_LINES_LOOKED_AT]]
+    block = block[: next((k for k, one in enumerate(block) if not one), len(block))]
+    when, more = (
+        sum(bool(_HEADER_LINES[part].match(one)) for one in block) for part in ("when", "more")
+    )
+    named = any(_ADDRESS.search(one) for one in block)
+    return bool(when and more and (named or more > 1))
