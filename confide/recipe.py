@@ -1,8 +1,8 @@
 """What a training may be told, declared once: a method is a recipe with the fields that it reads.
 
 The command line, ``confide.train``, the settings of ``crtlib.toml`` and the book's table of options
-are made of these classes and of their docstrings, which have a sentence for each option;
-pydantic makes the JSON schema of each.
+are made of these classes; the string below a field is its sentence. Pydantic makes the JSON schema
+of each.
 
 >>> make_recipe({"corpus": "c.jsonl", "epsilon": "2"}).epsilon
 2.0
@@ -20,7 +20,6 @@ crtlib.options.InvalidOption: copies=3: is read only with canaries
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -28,7 +27,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from crtlib import options as declared
-from crtlib.options import InvalidOption, OptionModel
+from crtlib.options import InvalidOption, OptionModel, option
 from crtlib.values import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -44,43 +43,36 @@ HiddenWidth = Annotated[int, Field(ge=1, le=2**14)]
 
 # ------------------------------------------------------------------------------------- recipes
 class Recipe(OptionModel):
-    """What every training reads.
-
-    Files:
-        --out: Folder for the model; OUT.work gets what is private.
-        --odometer: Folder where spent runs are entered. [beside the corpus]
-    Text:
-        CORPUS: Corpus folder, JSONL, or a screened folder.
-        --method name: Method: crt, sgd, dpsgd, user_dpsgd, selective, jft, plan, or one of another
-            package; each has its own options: train --method NAME --help. [crt; plan with --plan]
-    Model:
-        --init: Where the weights start: random, smollm2 (needs crtlib[pretrained]), or any causal
-            model of transformers by hub id or folder.
-    Optimisation:
-        --seed int from 0: Seed of order, initialisation and canaries.
-    Speed and memory:
-        --device: Device: auto, cpu or cuda.
-        --workers: CPU threads. [the cores]
-        --memory: GiB of one pass. [a quarter of what is free]
-    """
+    """What every training reads."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    method: str
-    corpus: Path
-    out: Path | None = None
-    init: str = "random"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    device: str = "auto"
-    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
-    memory: PositiveFloat | None = None
-    odometer: Path | None = None
+    method: str = option(..., "Text", metavar="name")
+    """Method: crt, sgd, dpsgd, user_dpsgd, selective, jft, plan, or one of another package; each
+    has its own options: train --method NAME --help. [crt; plan with --plan]"""
+    corpus: Path = option(..., "Text", word="CORPUS")
+    """Corpus folder, JSONL, or a screened folder."""
+    out: Path | None = option(None, "Files")
+    """Folder for the model; OUT.work gets what is private."""
+    init: str = option("random", "Model")
+    """Where the weights start: random, smollm2 (needs crtlib[pretrained]), or any causal model of
+    transformers by hub id or folder."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = option(0, "Optimisation", metavar="int from 0")
+    """Seed of order, initialisation and canaries."""
+    device: str = option("auto", "Speed and memory")
+    """Device: auto, cpu or cuda."""
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = option(None, "Speed and memory")
+    """CPU threads. [the cores]"""
+    memory: PositiveFloat | None = option(None, "Speed and memory")
+    """GiB of one pass. [a quarter of what is free]"""
+    odometer: Path | None = option(None, "Files")
+    """Folder where spent runs are entered. [beside the corpus]"""
 
     @model_validator(mode="after")
     def _reads(self) -> Self:
         """Refuse what is given and not read, as the other options stand."""
-        for option in declared.options_of(type(self)):
-            needs, name = option.needs, option.name
+        for known in declared.options_of(type(self)):
+            needs, name = known.needs, known.name
             if name in self.model_fields_set and needs and not any(
                 map(self._is, needs.split(" or "))
             ):  # fmt: skip
@@ -96,149 +88,117 @@ class Recipe(OptionModel):
 
 
 class LanguageRecipe(Recipe):
-    """What a training on points reads, whatever protects them.
+    """What a training on points reads, whatever protects them."""
 
-    Text:
-        --unit: Data point. [as screened, else turn]
-        --template: How turns become text: speaker, plain, chat (the model's own) or FILE.j2. [chat
-            where --init has one, else speaker]
-        --context (model=gpt2 or init!=random): Tokens read at once, of a transformer. [256; of
-            --init the model's, up to 1024]
-        --long (model=gpt2 or init!=random): Longer points: split (pieces clipped together) or cut.
-        --canaries int from 0, or auto: Canaries to plant and attack; auto: for an audit, as many as
-            its power needs.
-        --copies (canaries): Copies of each canary; 1: for crtlib audit, and passed over by the
-            policy.
-        --power (canaries=auto): How often an audit is to notice half of the noise, by a strong
-            attacker.
-    Model:
-        --model (init=random): Kind of model.
-        --layers (init=random): Layers.
-        --width (init=random): Hidden units.
-        --lora (init!=random): Rank of adapters, which alone are trained; 0: all weights are.
-        --lora-alpha (lora): Scale of adapters. [twice the rank]
-        --lora-targets (lora): Layers with adapters: all-linear, or names joined by commas.
-        --dtype: Data type of activations (auto: bfloat16 on a GPU); weights, norms and sums stay
-            float32.
-        --core-hours: Hours of a core (or GPU) that training may take; they choose the model:
-            SmolLM2 with adapters where crtlib[pretrained] is installed and they suffice, else the
-            widest LSTM that is done in them. [1 on a GPU; on a CPU the LSTM of --width]
-    Optimisation:
-        --epochs: Passes over the points. [by model size]
-        --batch-size: Points of a batch (private: expected). [by model size, at most a tenth of the
-            points]
-    Speed and memory:
-        --gradient-checkpointing (model=gpt2 or init!=random): Less memory for a third more time.
-    """
-
-    model: ModelKind = "lstm"
-    unit: Literal["turn", "dialogue", "user"] | None = None
-    template: str | None = None
-    context: PositiveInt | None = None
-    long: Literal["split", "cut"] = "split"
-    canaries: NonNegativeInt | Literal["auto"] = 0
-    copies: NonNegativeInt = 20
-    power: OpenProbability = 0.9
-    layers: PositiveInt = 1
-    width: HiddenWidth = 64
-    lora: NonNegativeInt = 0
-    lora_alpha: NonNegativeFloat | None = None
-    lora_targets: str = "all-linear"
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    epochs: PositiveInt | None = None
-    core_hours: PositiveFloat | None = None
-    batch_size: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    gradient_checkpointing: bool = False
+    model: ModelKind = option("lstm", "Model", needs="init=random")
+    """Kind of model."""
+    unit: Literal["turn", "dialogue", "user"] | None = option(None, "Text")
+    """Data point. [as screened, else turn]"""
+    template: str | None = option(None, "Text")
+    """How turns become text: speaker, plain, chat (the model's own) or FILE.j2. [chat where --init
+    has one, else speaker]"""
+    context: PositiveInt | None = option(None, "Text", needs="model=gpt2 or init!=random")
+    """Tokens read at once, of a transformer. [256; of --init the model's, up to 1024]"""
+    long: Literal["split", "cut"] = option("split", "Text", needs="model=gpt2 or init!=random")
+    """Longer points: split (pieces clipped together) or cut."""
+    canaries: NonNegativeInt | Literal["auto"] = option(0, "Text", metavar="int from 0, or auto")
+    """Canaries to plant and attack; auto: for an audit, as many as its power needs."""
+    copies: NonNegativeInt = option(20, "Text", needs="canaries")
+    """Copies of each canary; 1: for crtlib audit, and passed over by the policy."""
+    power: OpenProbability = option(0.9, "Text", needs="canaries=auto")
+    """How often an audit is to notice half of the noise, by a strong attacker."""
+    layers: PositiveInt = option(1, "Model", needs="init=random")
+    """Layers."""
+    width: HiddenWidth = option(64, "Model", needs="init=random")
+    """Hidden units."""
+    lora: NonNegativeInt = option(0, "Model", needs="init!=random")
+    """Rank of adapters, which alone are trained; 0: all weights are."""
+    lora_alpha: NonNegativeFloat | None = option(None, "Model", needs="lora")
+    """Scale of adapters. [twice the rank]"""
+    lora_targets: str = option("all-linear", "Model", needs="lora")
+    """Layers with adapters: all-linear, or names joined by commas."""
+    dtype: Literal["auto", "float32", "bfloat16"] = option("auto", "Model")
+    """Data type of activations (auto: bfloat16 on a GPU); weights, norms and sums stay float32."""
+    epochs: PositiveInt | None = option(None, "Optimisation")
+    """Passes over the points. [by model size]"""
+    core_hours: PositiveFloat | None = option(None, "Model")
+    """Hours of a core (or GPU) that training may take; they choose the model: SmolLM2 with adapters
+    where crtlib[pretrained] is installed and they suffice, else the widest LSTM that is done in
+    them. [1 on a GPU; on a CPU the LSTM of --width]"""
+    batch_size: Annotated[int, Field(ge=1, le=10**9)] | None = option(None, "Optimisation")
+    """Points of a batch (private: expected). [by model size, at most a tenth of the points]"""
+    gradient_checkpointing: bool = option(
+        False, "Speed and memory", needs="model=gpt2 or init!=random"
+    )
+    """Less memory for a third more time."""
 
 
 class NoisedRecipe(Recipe):
-    """What a training with noise reads.
+    """What a training with noise reads."""
 
-    Guarantee:
-        --repeatable-noise: Noise from the seed: for experiments, never for a release.
-        --trials: Trainings that saw this text before this one.
-    """
-
-    repeatable_noise: bool = False
-    trials: PositiveInt = 1
+    repeatable_noise: bool = option(False, "Guarantee")
+    """Noise from the seed: for experiments, never for a release."""
+    trials: PositiveInt = option(1, "Guarantee")
+    """Trainings that saw this text before this one."""
 
 
 class ClippedRecipe(NoisedRecipe):
-    """What a training that clips each point's gradient reads.
+    """What a training that clips each point's gradient reads."""
 
-    Guarantee:
-        --clip-norm: Largest norm of a point's gradient. [1]
-        --delta: Target delta. [largest power of ten up to 0.1 / private points]
-    Optimisation:
-        --private-learning-rate: Learning rate of private steps. [5e-3, 1e-3, 1e-4; LoRA 5e-4]
-    """
-
-    clip_norm: Annotated[float, Field(ge=1e-6)] | None = None
-    delta: OpenProbability | None = None
-    private_learning_rate: PositiveFloat | None = None
+    clip_norm: Annotated[float, Field(ge=1e-6)] | None = option(None, "Guarantee")
+    """Largest norm of a point's gradient. [1]"""
+    delta: OpenProbability | None = option(None, "Guarantee")
+    """Target delta. [largest power of ten up to 0.1 / private points]"""
+    private_learning_rate: PositiveFloat | None = option(None, "Optimisation")
+    """Learning rate of private steps. [5e-3, 1e-3, 1e-4; LoRA 5e-4]"""
 
 
 class CalibratedRecipe(ClippedRecipe):
-    """What a training with a target epsilon reads.
+    """What a training with a target epsilon reads."""
 
-    Guarantee:
-        --epsilon: Target epsilon of DP-SGD.
-        --neighbouring: Neighbouring relation.
-        --accountant: Accountant.
-    Optimisation:
-        --sampling-probability: Share of the private points in a batch, instead of the batch size.
-    """
-
-    epsilon: Annotated[float, Field(gt=0, le=10_000)] = 3.0
-    neighbouring: Literal["add_or_remove", "replace"] = "replace"
-    accountant: Literal["pld", "rdp", "prv", "autodp"] = "pld"
-    sampling_probability: Annotated[float, Field(gt=0, le=1)] | None = None
+    epsilon: Annotated[float, Field(gt=0, le=10_000)] = option(3.0, "Guarantee")
+    """Target epsilon of DP-SGD."""
+    neighbouring: Literal["add_or_remove", "replace"] = option("replace", "Guarantee")
+    """Neighbouring relation."""
+    accountant: Literal["pld", "rdp", "prv", "autodp"] = option("pld", "Guarantee")
+    """Accountant."""
+    sampling_probability: Annotated[float, Field(gt=0, le=1)] | None = option(None, "Optimisation")
+    """Share of the private points in a batch, instead of the batch size."""
 
 
 class ScreenedRecipe(LanguageRecipe):
-    """What a training on screened text reads.
+    """What a training on screened text reads."""
 
-    Model:
-        --vocab-size (init=random): Tokens of the vocabulary.
-    Optimisation:
-        --learning-rate: Learning rate of public steps (Adam). [1e-2 below 5 M parameters, 1e-3
-            below 50 M, else 2e-5; LoRA 2e-4]
-    Policies:
-        --policy: Redaction policy pi; several, joined by +. [the corpus' own, if any]
-        --conservative: Conservative policy pi_c. [as the policy]
-        --gamma: Share of what pi flags to miss on purpose.
-    """
-
-    vocab_size: PositiveInt = 512
-    learning_rate: PositiveFloat | None = None
-    policy: str | None = None
-    conservative: str | None = None
-    gamma: Probability = 0.0
+    vocab_size: PositiveInt = option(512, "Model", needs="init=random")
+    """Tokens of the vocabulary."""
+    learning_rate: PositiveFloat | None = option(None, "Optimisation")
+    """Learning rate of public steps (Adam). [1e-2 below 5 M parameters, 1e-3 below 50 M, else 2e-5;
+    LoRA 2e-4]"""
+    policy: str | None = option(None, "Policies")
+    """Redaction policy pi; several, joined by +. [the corpus' own, if any]"""
+    conservative: str | None = option(None, "Policies")
+    """Conservative policy pi_c. [as the policy]"""
+    gamma: Probability = option(0.0, "Policies")
+    """Share of what pi flags to miss on purpose."""
 
 
 class JudgedRecipe(ScreenedRecipe):
-    """What a training reads whose policies can be judged by labels.
+    """What a training reads whose policies can be judged by labels."""
 
-    Policies:
-        --labels: Folder of crtlib label, by which the certificate judges the policies.
-    """
-
-    labels: Path | None = None
+    labels: Path | None = option(None, "Policies")
+    """Folder of crtlib label, by which the certificate judges the policies."""
 
 
 class Crt(JudgedRecipe, CalibratedRecipe):
     """Confidentially redacted training: deduplicate, redact, and add noise where a secret may be
-    left (Zhao et al. 2022).
-
-    Policies:
-        --dedup: Deduplicate: all points, flagged ones, or none.
-        --duplicates: Copies: mask those of private points and leave out those of public ones, or
-            mask all (Algorithm 1).
-    """
+    left (Zhao et al. 2022)."""
 
     method: Literal["crt"] = "crt"
-    dedup: Literal["all", "flagged", "none"] = "all"
-    duplicates: Literal["mask_private", "mask"] = "mask_private"
+    dedup: Literal["all", "flagged", "none"] = option("all", "Policies")
+    """Deduplicate: all points, flagged ones, or none."""
+    duplicates: Literal["mask_private", "mask"] = option("mask_private", "Policies")
+    """Copies: mask those of private points and leave out those of public ones, or mask all
+    (Algorithm 1)."""
 
 
 class Sgd(JudgedRecipe):
@@ -272,27 +232,21 @@ class Jft(ScreenedRecipe, CalibratedRecipe):
 
 
 class SecretPlanRecipe(NoisedRecipe):
-    """Weights and noise by secret, from a plan of crtlib protect (Hush!; Ganesh et al. 2025).
-
-    Guarantee:
-        --plan: Folder of crtlib protect: weights and noise by secret.
-    Text:
-        --context (model=gpt2): Tokens read at once, of a transformer.
-    Model:
-        --model (init=random): Kind of model.
-        --width (init=random): Hidden units.
-    Optimisation:
-        --epochs: Passes over the points.
-        --private-learning-rate: Learning rate of the steps.
-    """
+    """Weights and noise by secret, from a plan of crtlib protect (Hush!; Ganesh et al. 2025)."""
 
     method: Literal["plan"] = "plan"
-    plan: Path
-    model: ModelKind = "lstm"
-    width: HiddenWidth = 64
-    context: PositiveInt = 256
-    epochs: PositiveInt = 8
-    private_learning_rate: PositiveFloat = 5e-3
+    plan: Path = option(..., "Guarantee")
+    """Folder of crtlib protect: weights and noise by secret."""
+    model: ModelKind = option("lstm", "Model", needs="init=random")
+    """Kind of model."""
+    width: HiddenWidth = option(64, "Model", needs="init=random")
+    """Hidden units."""
+    context: PositiveInt = option(256, "Text", needs="model=gpt2")
+    """Tokens read at once, of a transformer."""
+    epochs: PositiveInt = option(8, "Optimisation")
+    """Passes over the points."""
+    private_learning_rate: PositiveFloat = option(5e-3, "Optimisation")
+    """Learning rate of the steps."""
 
 
 RECIPES: dict[str, type[Recipe]] = {
@@ -330,9 +284,8 @@ def derive_recipe(method: Any) -> type[Recipe]:
         n: (f.annotation, f) for n, f in Crt.model_fields.items() if n in names
     }
     fields["method"] = (Literal[method.name], method.name)
-    docs = [inspect.cleandoc(c.__doc__ or "") for c in Crt.__mro__ if issubclass(c, Recipe)]
     name = f"Recipe_{method.name}"
-    made: type[Recipe] = create_model(name, __base__=Recipe, __doc__="\n".join(docs), **fields)
+    made: type[Recipe] = create_model(name, __base__=Recipe, **fields)
     return made
 
 

@@ -43,6 +43,7 @@ from crtlib.options import (  # fmt: skip
     InvalidOption,
     Option,
     OptionModel,
+    option,
     option_model_of,
     options_of,
     validate_options,
@@ -148,15 +149,12 @@ def describe_failure(error: BaseException) -> Failure | None:
 
 # --------------------------------------------------------------------------- one command
 class OutputOptions(OptionModel):
-    """The options that every command has.
+    """The options that every command has."""
 
-    Output:
-        --json: Print one JSON object and nothing else.
-        --quiet: Print errors only.
-    """
-
-    json_: bool = False
-    quiet: bool = False
+    json_: bool = option(False, "Output")
+    """Print one JSON object and nothing else."""
+    quiet: bool = option(False, "Output")
+    """Print errors only."""
 
 
 class Command(click.Command):
@@ -237,9 +235,9 @@ class Command(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {
             title: [] for title in ("Arguments", *OPTION_GROUP_ORDER)
         }
-        for option in self.known(ctx.obj or {}):
-            title = "Arguments" if option.by_place else option.group
-            groups.setdefault(title, []).append(_help_row(option))
+        for known in self.known(ctx.obj or {}):
+            title = "Arguments" if known.by_place else known.group
+            groups.setdefault(title, []).append(_help_row(known))
         groups["Output"] = [*groups.pop("Output"), ("--help", "Show this and exit.")]
         for group, rows in groups.items():
             if rows:

@@ -1,8 +1,8 @@
 """What a person may set, declared once: a name with its sentence, type, range and effect.
 
-An option is a parameter of a command's function, or a field of a model such as a recipe
-(:mod:`confide.recipe`); the docstring has its sentence. Values may come as text; pydantic reads
-them, and the first mistake is one line.
+An option is a field of a model such as a recipe (:mod:`confide.recipe`), made by :func:`option`
+with its sentence in a string below it; or a parameter of a command's function, whose docstring has
+the sentences. Values may come as text; pydantic reads them, and the first mistake is one line.
 
 >>> from pydantic import Field
 >>> from typing import Annotated
@@ -37,7 +37,7 @@ from typing import (
     TypeVar,
 )
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from crtlib.checks import ParameterError
 
@@ -47,19 +47,42 @@ OPTION_ROW = re.compile(
     r"(?P<text>.+(?:\n {8}.+)*)",
     re.MULTILINE,
 )
-"""An option in a docstring: ``--name (needs) VALUE: sentence``, or ``ARGUMENT: sentence``. It is
-read only with what it needs: ``lora``, or of a value, ``init=random``. What stands under "Files",
-"Speed and memory" and "Output" does not change the result."""
+"""An option in a command's docstring: ``--name (needs) VALUE: sentence``, or ``ARGUMENT:
+sentence``, below the name of its group (:func:`option`)."""
 
 M = TypeVar("M", bound="OptionModel")
 T = TypeVar("T")
 
 
 class OptionModel(BaseModel):
-    """A group of options, of which the docstring has the sentences; it is frozen, and knows no
-    other names."""
+    """A group of options; it is frozen, and knows no other names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=False, use_attribute_docstrings=True
+    )
+
+
+def option(
+    default: Any,
+    group: str,
+    *,
+    needs: str | None = None,
+    word: str | None = None,
+    metavar: str | None = None,
+) -> Any:
+    """A field of an :class:`OptionModel`; the string below it is the option's sentence.
+
+    Args:
+        default: Its value where nobody gives one; ``...`` where somebody must.
+        group: The heading below which it is listed. What stands under "Files", "Speed and memory"
+            and "Output" does not change the result.
+        needs: The option with which alone it is read: ``lora``; or one of its values,
+            ``init=random``; several are joined by `` or ``.
+        word: What stands in its place where it is an argument, in capitals.
+        metavar: Its type and range in words, where they do not follow from its annotation.
+    """
+    said: Any = {"group": group, "needs": needs, "word": word, "metavar": metavar}
+    return Field(default, json_schema_extra={"option": said})
 
 
 def flag_of(name: str) -> str:
@@ -170,6 +193,19 @@ def parse_option_docs(model: type[OptionModel]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _describe_field(model: type[OptionModel], name: str) -> dict[str, Any] | None:
+    """What :func:`option` says of a field, and its sentence: of the first class that has them, as
+    a subclass may set a value alone. None where it is a parameter of a function."""
+    for part in model.__mro__:
+        info = part.model_fields.get(name) if issubclass(part, OptionModel) else None
+        extra = info.json_schema_extra if info else None
+        if info and info.description and isinstance(extra, dict):
+            said: Any = extra["option"]
+            text = " ".join(info.description.split())
+            return said | {"text": text, "word": said["word"] or flag_of(name)[2:]}
+    return None
+
+
 @functools.cache
 def options_of(model: type[OptionModel]) -> list[Option]:
     """All options of a model, in order."""
@@ -178,7 +214,8 @@ def options_of(model: type[OptionModel]) -> list[Option]:
         node, needed = nodes[name], info.is_required()
         some = (n for n in node.get("anyOf", ()) if n.get("type") != "null")
         default = None if needed else info.default
-        rows.append(Option(name, default, needed, next(some, {}) | node, **said[flag_of(name)]))
+        described = _describe_field(model, name) or said[flag_of(name)]
+        rows.append(Option(name, default, needed, next(some, {}) | node, **described))
     return rows
 
 
