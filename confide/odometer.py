@@ -138,12 +138,24 @@ def read_entries(folder: str | os.PathLike[str]) -> list[OdometerEntry]:
 def add_entry(
     folder: str | os.PathLike[str], *, registry: Registry | None = None, **values: Any
 ) -> OdometerEntry:
-    """Add a line and have it on disk, first in the ``registry`` and then in the ``folder``, which
-    is made where there is none. ``values`` are the fields of :class:`OdometerEntry` but for its
-    hashes and its time.
+    """Add a line and have it on disk, first in the ``registry`` and then in the ``folder``.
 
-    Raises ``ValueError`` for an odometer of another corpus or a broken one, ``OSError`` where it
-    cannot be written.
+    Args:
+        folder: The odometer, which is made where there is none.
+        registry: Where the line is found again from other texts; None: nowhere.
+        values: The fields of :class:`OdometerEntry` but for its hashes and its time.
+
+    Returns:
+        The line as it was written.
+
+    Raises:
+        ValueError: For an odometer of another corpus or a broken one.
+        OSError: Where it cannot be written.
+
+    Guarantee:
+        It is on disk when this returns, and no line of before is lost. Tests:
+        ``tests/accounting/test_odometer.py::test_a_line_is_on_disk_before_training_goes_on``,
+        ``tests/accounting/test_odometer.py::test_a_line_that_is_lost_or_changed_shows``.
     """
     folder = Path(folder)
     prepare_odometer(folder, values["corpus"], registry)
@@ -186,8 +198,23 @@ def _shared_fields(entry: OdometerEntry) -> dict[str, Any]:
 def strike_run(
     folder: str | os.PathLike[str], entry: str, *, because: str, registry: Registry | None = None
 ) -> OdometerEntry:
-    """Strike the run to which the line belongs whose hash begins with ``entry``: its model was
-    never seen by anybody, as ``because`` says. Raises ``ValueError`` where none or several do."""
+    """Strike a run: its model was never seen by anybody.
+
+    Args:
+        folder: The odometer.
+        entry: The beginning of the hash of one of its lines.
+        because: The reason, which every later certificate can be asked for.
+        registry: Where the line is found again from other texts; None: nowhere.
+
+    Raises:
+        ValueError: Where no line, or several, begin so.
+
+    Guarantee:
+        It counts no more where nothing that counts started from it, and later certificates name
+        it; with a reason only. Tests:
+        ``tests/accounting/test_odometer.py::test_a_run_is_struck_with_a_reason_only``,
+        ``tests/release/test_withdrawn_runs.py::test_a_struck_run_is_named``.
+    """
     if not because.strip():
         raise ValueError("because='': must say why nobody ever saw the model")
     runs = {e.run: e for e in read_entries(folder) if e.entry.startswith(entry)}

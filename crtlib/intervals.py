@@ -19,9 +19,20 @@ from crtlib.checks import check_allowed, check_whole_number
 def clopper_pearson_upper(count: int, of: int, *, confidence: float = 0.95) -> float:
     """One-sided Clopper-Pearson upper bound of a rate, after ``count`` in ``of`` independent cases.
 
-    With probability ``confidence`` over the sample the true rate is at most this. Misses of a
-    policy: 0 of 200 gives 0.01487, and 8e-5 (CRT's delta) takes 37,446 secrets without a miss.
-    No case at all (0 of 0) bounds nothing: 1. Raises ``ValueError`` for impossible counts.
+    Misses of a policy: 0 of 200 gives 0.01487, and 8e-5 (CRT's delta) takes 37,446 secrets without
+    a miss.
+
+    Args:
+        count: Cases in which it happened.
+        of: All cases. None at all (0 of 0) bounds nothing: 1.
+        confidence: Over the sample.
+
+    Raises:
+        ValueError: For impossible counts.
+
+    Guarantee:
+        With probability ``confidence`` over the sample the true rate is at most this. Test:
+        ``tests/test_intervals.py::test_the_interval_covers_at_least_as_often_as_it_says``.
 
     >>> round(clopper_pearson_upper(0, 200), 5), clopper_pearson_upper(0, 0)
     (0.01487, 1.0)
@@ -95,7 +106,11 @@ def round_up_to_figures(value: float | Decimal, figures: int = 3) -> Decimal:
 
 
 def at_most(value: float, figures: int = 4) -> str:
-    """A bound as people read it, never below ``value``.
+    """A bound as people read it, with so many figures.
+
+    Guarantee:
+        Never below ``value``. Test: ``tests/reports/test_printed_numbers.py::
+        test_what_a_person_reads_is_never_below_the_bound``.
 
     >>> at_most(2.99992), at_most(8e-5), at_most(0.0562), at_most(123456.0), at_most(float("inf"))
     ('3', '8e-05', '0.0562', '1.235e+05', 'inf')

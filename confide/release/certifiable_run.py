@@ -80,10 +80,23 @@ def read_certifiable_run(
     place: StrPath | None = None,
     replaced: Sequence[Path] = (),
 ) -> CertifiableRun:
-    """The training in the folder ``run``, with its record in ``run.work``, beside it; its odometer
-    is in ``place``, or where the record says. The files that are ``replaced`` now are no change of
-    the release; what one who was killed left beside them is removed. Raises ``ValueError`` where
-    there is no record, or it was changed after it was signed."""
+    """The training in the folder ``run``, with its record in ``run.work``, beside it.
+
+    Args:
+        run: The folder of the model.
+        place: Its odometer; None: where the record says.
+        replaced: Files that are written anew now, and are no change of the release; what one who
+            was killed left beside them is removed.
+
+    Raises:
+        ValueError: Where there is no record, or it was changed after it was signed.
+
+    Guarantee:
+        Who edits the release, the record or the ledger is told in one line, or the certificate does
+        not hold. Tests: ``tests/release/test_edited_files.py::
+        test_who_edits_what_is_signed_is_told_in_one_line``,
+        ``tests/release/test_edited_files.py::test_who_harms_a_ledger_is_told_in_one_line``.
+    """
     folder = Path(run)
     choices = [folder / RECORD_FILE, folder.with_name(folder.name + ".work") / RECORD_FILE]
     path = next((p for p in choices if p.is_file()), None)

@@ -50,11 +50,31 @@ def write_certificate(
     require: Sequence[str] = (),
     force: bool = False,
 ) -> dict[str, Any]:
-    """Write the page ``out`` and, of the same name, the JSON; the certificate, sealed.
+    """Write the page ``out`` and, of the same name, the JSON.
 
-    Both are public files (0644, less the umask) where the verdict is "holds", else private ones.
-    ``require``: limits (:func:`confide.release.limits.judge_limits`), whose verdict the certificate
-    gives. Raises ``ValueError`` where the run has no record, or the files exist and not ``force``.
+    Args:
+        run: The folder of the model, with its record beside it.
+        out: The page.
+        name: What the model is called; None: the folder's name.
+        audience: Whom the page is for: "officer", "public" or "both".
+        audit: Evidence to attach: ``audit.json``.
+        report: Evidence to attach: the folder of a report.
+        place: The odometer; None: where the record says.
+        copies: Of so many secrets of a person, or places of a value, a row is printed.
+        require: Limits (:func:`confide.release.limits.judge_limits`), whose verdict it gives.
+        force: Replace files that exist.
+
+    Returns:
+        The certificate, sealed.
+
+    Raises:
+        ValueError: Where the run has no record, or the files exist and not ``force``.
+
+    Guarantee:
+        Both files are written or none; they are public (0644, less the umask) where the verdict is
+        "holds", else private. Tests: ``tests/release/test_verifier.py::
+        test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command``,
+        ``tests/release/test_certify.py::test_a_real_run_has_a_certificate_that_the_schema_allows``.
     """
     check_choice("for", audience, AUDIENCES)
     page = Path(out)
@@ -178,11 +198,24 @@ def verify_certificate(
     *,
     place: StrPath | None = None,
 ) -> tuple[str | None, dict[str, Any]]:
-    """The first difference between a certificate and what its run gives again (None: there is
-    none), and the certificate. Schema, id, bounds of the rates, hash of the model, every number
-    from the ledger and the page are compared.
+    """Whether a certificate is what its run gives again.
 
-    Raises ``ValueError`` where there is nothing to verify.
+    Args:
+        run: The folder of the model, with its record beside it.
+        out: The page of the certificate; its JSON has the same name.
+        place: The odometer; None: where the record says.
+
+    Returns:
+        The first difference (None: there is none), and the certificate. Schema, id, bounds of the
+        rates, hash of the model, every number from the ledger and the page are compared.
+
+    Raises:
+        ValueError: Where there is nothing to verify.
+
+    Guarantee:
+        A number, a model or a page that was changed is named. Tests:
+        ``tests/release/test_certify.py::test_a_changed_number_is_noticed``,
+        ``tests/release/test_certify.py::test_another_model_and_a_changed_page_are_noticed``.
     """
     page = Path(out).with_suffix(".html")
     value = read_json_object(page.with_suffix(".json"))

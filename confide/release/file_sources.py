@@ -280,7 +280,12 @@ def declare_interval(of: str, value: float, bounds: Sequence[float]) -> Declared
 
 def round_down_points(points: int) -> int:
     """Of that many private points those of which a release may depend: rounded down to one of
-    ``POINT_COUNT_BOUNDS``, or 8, so that few single messages can change it.
+    ``POINT_COUNT_BOUNDS``, or 8.
+
+    Guarantee:
+        What leaves depends on the number of private points as it is declared, and no further, so
+        that few single messages can change it. Test: ``tests/release/test_declared_counts.py::
+        test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_declared``.
 
     >>> [round_down_points(n) for n in (3, 11, 1023, 1024)]
     [8, 10, 896, 1024]

@@ -54,7 +54,17 @@ class Release:
     def write(self, name: str, value: SourcedContent) -> None:
         """Put a value into the folder under a name that no text decides.
 
-        Raises ``ValueError`` where it does not say what it may know."""
+        Args:
+            name: The file's name below the folder.
+            value: Its content, with the sources that say what it may know.
+
+        Raises:
+            ValueError: Where it does not say what it may know.
+
+        Guarantee:
+            No byte leaves without a source. Test:
+            ``tests/release/test_gate.py::test_nothing_leaves_that_does_not_say_what_it_knows``.
+        """
         if not value.sources:
             raise ValueError(f"{name}: does not say what it may know of private text")
         if not re.fullmatch(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*", name, re.ASCII):
@@ -76,7 +86,20 @@ class Release:
 
     def close(self, key: Ed25519PrivateKey, run: str) -> None:
         """List and sign all that is there; the marker of the folder is ours too, and knows what all
-        files know. Raises ``ValueError`` for a file that did not come through :meth:`write`."""
+        files know.
+
+        Args:
+            key: Of the odometer.
+            run: The run of the odometer.
+
+        Raises:
+            ValueError: For a file that did not come through :meth:`write`.
+
+        Guarantee:
+            The signed list names every file of the folder, with its hash and its sources. Tests:
+            ``tests/release/test_gate.py::test_nothing_leaves_that_does_not_say_what_it_knows``,
+            ``tests/release/test_gate.py::test_a_release_is_read_as_it_was_written``.
+        """
         self.sources[outputs.MARKER_FILE] = frozenset[FileSource]().union(*self.sources.values())
         present = set(list_contents(self.folder)) - {RELEASE_FILE}
         if strangers := present ^ set(self.sources):

@@ -73,9 +73,20 @@ def sign_value(value: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, An
 def check_signature(
     value: Mapping[str, Any], name: str, public: str | None = None
 ) -> dict[str, Any]:
-    """The value, if it is as it was signed, by the key ``public`` where that is given.
+    """The value, if it is as it was signed.
 
-    Raises ``ValueError`` in one line where it is not, and calls it by ``name``."""
+    Args:
+        value: A JSON object with its ``public_key`` and ``signature``.
+        name: What it is called in the error.
+        public: The key that has to have signed it, in hexadecimal; None: that which it names.
+
+    Raises:
+        ValueError: In one line, where it is not.
+
+    Guarantee:
+        No other content, and none of another key, passes. Test:
+        ``tests/release/test_gate.py::test_a_signature_is_of_this_content_by_this_key``.
+    """
     try:
         key, signature = str(value["public_key"]), bytes.fromhex(value["signature"])
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(

@@ -54,7 +54,21 @@ class FilesPromise:
 
 
 def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) -> FilesPromise:
-    """The promise of all files together; a run counts once, in however many files it stands."""
+    """The promise of all files together; a run counts once, in however many files it stands.
+
+    Args:
+        sources: What each file may know of the text.
+        altered: Names of files that are not what was released: they void the promise.
+
+    Returns:
+        The kind of promise, its unit, relation, events and screening, and what voids it.
+
+    Guarantee:
+        The weakest of all files: what one of them knows without protection, or what two of them say
+        against each other, leaves no promise. Tests:
+        ``tests/release/test_gate.py::test_what_a_file_may_know_decides_what_is_promised``,
+        ``tests/release/test_gate.py::test_what_contradicts_itself_is_void``.
+    """
     every = list(dict.fromkeys(sources))
 
     def those(kind: type[SourceType]) -> tuple[SourceType, ...]:

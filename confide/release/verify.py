@@ -60,8 +60,20 @@ def find_certificate_fault(
     model: Path, value: Mapping[str, Any], public: str | None = None
 ) -> str | None:
     """The first thing that is wrong with a certificate of the folder ``model``; None: nothing.
-    ``public`` is the key of the releaser, as he gave it another way: 64 hexadecimal digits, in any
-    case."""
+
+    Args:
+        model: The folder as it was received.
+        value: The certificate.
+        public: The key of the releaser, as he gave it another way: 64 hexadecimal digits, in any
+            case.
+
+    Guarantee:
+        What it promises is no more than what the listed sources of the files that are there keep.
+        Tests: ``tests/release/test_gate.py::
+        test_a_certificate_that_promises_more_than_its_files_keep_is_refused``,
+        ``tests/release/test_gate.py::
+        test_a_certificate_of_another_key_or_of_void_files_is_refused``.
+    """
     if public is not None and not re.fullmatch("[0-9a-f]{64}", public := public.strip().lower()):
         return "--key: must be 64 hexadecimal digits"
     try:

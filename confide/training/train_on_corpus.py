@@ -191,7 +191,7 @@ def model_for_budget(
 def fill_defaults_from_sizes(
     study: CrtStudy, prepared: PreparedData, given: TrainingFacts
 ) -> CrtStudy:
-    """The study with what was not ``count_corpus_labels`` chosen by the sizes of its model and of
+    """The study with what was not ``given`` chosen by the sizes of its model and of
     its text. A batch has a tenth of the points at most; delta is the largest power of ten that is
     at most a tenth of one over the private points.
 

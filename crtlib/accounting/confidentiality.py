@@ -56,8 +56,28 @@ def confidentiality_epsilon(
     """The Bayesian confidentiality epsilon at a total ``delta`` (CRT, Figure 6; Theorem 8.3).
 
     Proposition 6 turns delta' into gamma delta' (+ delta2, the miss rate of the conservative
-    policy), so the profile is read at delta' = (delta - delta2) / gamma. Zero where gamma is 0
-    or where delta' is 1 or more; infinite where delta2 alone spends delta.
+    policy), so the profile is read at delta' = (delta - delta2) / gamma.
+
+    Args:
+        events: What was done to private points.
+        gamma: An upper bound of the rate at which a secret leaves a trace, in [0, 1].
+        delta: The total delta, in (0, 1); ``delta2`` is a part of it.
+        delta2: An upper bound of the rate at which a secret is trained on without noise.
+        accountant: As of :func:`crtlib.accounting.ledger.epsilon`.
+        neighbouring_relation: As of :func:`crtlib.accounting.ledger.epsilon`.
+
+    Returns:
+        Zero where gamma is 0 or where delta' is 1 or more; infinite where delta2 alone spends
+        delta.
+
+    Raises:
+        ValueError: For arguments outside their range.
+
+    Guarantee:
+        An upper bound for one secret drawn at random, if ``gamma`` and ``delta2`` are bounds of its
+        rates. Tests: ``tests/accounting/test_confidentiality.py::
+        test_definition_4_and_theorem_8_on_a_finite_mechanism``,
+        ``tests/accounting/test_confidentiality.py::test_edges_of_gamma``.
     """
     check_delta(delta)
     check_probabilities(gamma=gamma, delta2=delta2)
@@ -80,8 +100,26 @@ def crt_guarantee(
 ) -> Guarantee:
     """What CRT promises of one random secret: Theorem 8.3 at ``delta``, with delta2 added in full.
 
-    Both rates enter as their :attr:`MissRate.bound`. What both policies miss is learned without
-    noise, so the printed delta is ``delta`` plus that of delta2. ``unit`` is the data point.
+    Args:
+        events: What was done to private points.
+        gamma: The trace rate; its :attr:`MissRate.bound` enters.
+        delta2: The public rate; its bound enters. What both policies miss is learned without noise.
+        delta: Of the noise alone; the printed delta is this plus ``delta2``.
+        unit: The data point: "turn", "dialogue", "user".
+        accountant: As of :func:`crtlib.accounting.ledger.epsilon`.
+        neighbouring_relation: As of :func:`crtlib.accounting.ledger.epsilon`.
+        public: What is treated as known, in words.
+
+    Returns:
+        Epsilon and delta with all that a printed guarantee has to name.
+
+    Raises:
+        ValueError: For arguments outside their range.
+
+    Guarantee:
+        It stands on the bounds of both rates, never on the rates that were counted, and names unit,
+        relation, accountant and what is public. Test: ``tests/accounting/test_confidentiality.py::
+        test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given``.
     """
     options: dict[str, Any] = {
         "accountant": accountant,

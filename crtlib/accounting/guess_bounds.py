@@ -43,15 +43,33 @@ def guess_advantage(
     neighbouring_relation: str = "replace",
     group: GroupSizes = 1,
 ) -> float:
-    """What a guess may gain over a coin, for a value said in ``copies`` points, or a person with
-    so many secrets, if each leaves a trace with probability ``trace_rate`` at most and is public
-    with ``public_rate``: min(1, A(copies trace_rate) + copies public_rate).
+    """What a guess may gain over a coin, about a value that stands in several points or a person
+    with several secrets: min(1, A(copies trace_rate) + copies public_rate).
 
     With j of them in clear the total variation distance is at most T_j. However the misses depend
     on each other, their number J has a mean of copies trace_rate at most, and E[T_J] is at most
     A(E[J]) for the least concave A above T_0, ..., T_copies (Jensen). The distance of a mixture
-    from a fixed law is at most the mean of the distances. ``group``: how many points one value
-    stands for in all events or in each, as in :func:`crtlib.accounting.ledger.epsilon`.
+    from a fixed law is at most the mean of the distances.
+
+    Args:
+        events: What was done to private points.
+        copies: In how many points the value stands, or how many secrets the person has.
+        trace_rate: The probability, at most, with which each leaves a trace.
+        public_rate: The probability, at most, with which each is trained on without noise.
+        neighbouring_relation: As of :func:`crtlib.accounting.ledger.epsilon`.
+        group: How many points one value stands for in all events or in each, as there.
+
+    Returns:
+        In [0, 1]: the right guesses are half of one plus this (:func:`right_guess_rate`).
+
+    Raises:
+        ValueError: For arguments outside their range.
+
+    Guarantee:
+        No adversary who says whether the value stood there or was blacked out gains more, however
+        the misses depend on each other. Tests: ``tests/accounting/test_guess_bounds.py::
+        test_the_bound_for_copies_holds_however_misses_depend``,
+        ``tests/accounting/test_guess_bounds.py::test_right_guesses_are_those_of_the_best_adversary``.
     """
     check_whole_number("copies", copies, 0)
     check_probabilities(trace_rate=trace_rate, public_rate=public_rate)

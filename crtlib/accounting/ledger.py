@@ -42,21 +42,34 @@ def epsilon(
 ) -> float:
     """The epsilon of one event, or of several composed, at a ``delta`` in (0, 1).
 
-    ``accountant``: "pld" (the privacy loss, composed by tilted Fourier transforms: tight, both
-    directions), "rdp" (Renyi divergences), "prv" (Opacus: tight plus 0.01) or "autodp" (the CRT
-    authors' choice; Renyi as well). None is ever below the truth: pld and rdp charge their
-    numerical errors, and an answer of the other two that lies below pld's is replaced by it.
-    ``neighbouring_relation``: "add_or_remove", or "replace" for the exchange of data points,
-    which is what confidentiality needs: the masked point is still a point. For "replace" pld and
-    rdp use the antipodal pair, gradients u and -u, which is the worst (the theorem stands in the
-    book's chapter on amplification); the other two use 2 epsilon(delta') with
-    (1 + e^epsilon(delta')) delta' = delta. ``group``: how many points differ (Definition 3, a
-    person with several points), or how many in each event, where an earlier run had smaller data
-    points (an odometer composes such runs); pld and rdp only.
+    Args:
+        events: What was done to private points; one event, or several in any order.
+        delta: The total delta.
+        accountant: "pld" (the privacy loss, composed by tilted Fourier transforms: tight, both
+            directions), "rdp" (Renyi divergences), "prv" (Opacus: tight plus 0.01) or "autodp" (the
+            CRT authors' choice; Renyi as well).
+        neighbouring_relation: "add_or_remove", or "replace" for the exchange of data points, which
+            is what confidentiality needs: the masked point is still a point. For "replace" pld and
+            rdp use the antipodal pair, gradients u and -u, which is the worst (the theorem stands
+            in the book's chapter on amplification); the other two use 2 epsilon(delta') with (1 +
+            e^epsilon(delta')) delta' = delta.
+        group: How many points differ (Definition 3, a person with several points), or how many in
+            each event, where an earlier run had smaller data points (an odometer composes such
+            runs); pld and rdp only.
 
-    Where the accountant has no answer, that of a looser bound is given:
-    :func:`epsilon_and_accountant` names it. Infinite where there is no noise. Raises ValueError for
-    arguments outside their range.
+    Returns:
+        An upper bound; infinite where there is no noise. Where the accountant has no answer it is
+        that of a looser bound: :func:`epsilon_and_accountant` names it.
+
+    Raises:
+        ValueError: For arguments outside their range.
+
+    Guarantee:
+        Never below the truth, for these events, this unit (a data point) and this relation: pld and
+        rdp charge their numerical errors, and an answer of the other two that lies below pld's is
+        replaced by it. Tests:
+        ``tests/accounting/test_accountants.py::test_never_below_a_test_that_exists``,
+        ``tests/accounting/test_accountants.py::test_a_borrowed_accountant_that_errs_is_corrected``.
     """
     check_delta(delta)
     return privacy_profile(events, accountant, neighbouring_relation, group)(delta)
@@ -105,9 +118,25 @@ def noise_multiplier(
 ) -> float:
     """The least noise multiplier (to 1e-8, on the safe side) that gives at most ``epsilon``.
 
-    Zero where nothing is released (no steps, or nothing is ever sampled); else at least
-    ``accountants.LEAST_SIGMA``. Answers within seconds for any delta and up to 10^12 steps
-    (beyond 200,000 steps to 1e-3); :func:`epsilon_and_accountant` tells whose bound it rests on.
+    Args:
+        epsilon: The target, at ``delta``.
+        delta: The total delta, in (0, 1).
+        sampling_probability: Of each private point in each step.
+        steps: Noisy steps; up to 10^12 within seconds, beyond 200,000 to 1e-3.
+        accountant: As of :func:`epsilon`; :func:`epsilon_and_accountant` tells whose bound it rests
+            on.
+        neighbouring_relation: As of :func:`epsilon`.
+
+    Returns:
+        Zero where nothing is released (no steps, or nothing is ever sampled); else at least
+        ``accountants.LEAST_SIGMA``.
+
+    Raises:
+        ValueError: For arguments outside their range.
+
+    Guarantee:
+        Steps with this noise, or more, cost at most ``epsilon``. Test:
+        ``tests/accounting/test_ledger.py::test_calibrate_then_account``.
     """
     check_allowed("epsilon", epsilon, 0 < epsilon <= 10_000, "positive, at most 10000")
     check_delta(delta)

@@ -245,15 +245,31 @@ def plan_protection(
     neighbouring_relation: str = "reference",
     solver: str = "auto",
 ) -> ProtectionPlan:
-    """Weights, sampling probabilities and noise for DP-SGD (Algorithm 2).
+    """Weights, sampling probabilities and noise for DP-SGD (Hush!, Algorithm 2).
 
-    ``incidence (secrets, examples)`` is non-zero where the example holds the secret; ``prior`` and
-    ``posterior_from_divergence`` are one number or one a secret. A secret's examples may weigh
-    ``scale`` times its divergence c ("linear", as in the paper) or its square root ("sqrt", ours:
-    the divergence of a round grows with the square of the load, so this keeps more with less
-    noise). An infinite ``scale`` keeps every example: no preprocessing. The plan depends on public
-    data alone: who holds what, and the promises. Raises ValueError for promises, budgets or batches
-    that cannot be.
+    Args:
+        incidence: ``(secrets, examples)``, non-zero where the example holds the secret.
+        prior: The chance of a guess without the model; one number, or one a secret.
+        posterior: What that chance may become; one number, or one a secret.
+        steps: Noisy steps.
+        batch_size: Examples of a batch, in expectation.
+        scale: A secret's examples may weigh this times its divergence c; infinite keeps every
+            example: no preprocessing.
+        targets: "linear" in c, as in the paper, or in its square root ("sqrt", ours: the divergence
+            of a round grows with the square of the load, so this keeps more with less noise).
+        neighbouring_relation: "reference", "replace" or "add_or_remove".
+        solver: Of the linear program; its answer is repaired and certified.
+
+    Returns:
+        The plan. It depends on public data alone: who holds what, and the promises.
+
+    Raises:
+        ValueError: For promises, budgets or batches that cannot be.
+
+    Guarantee:
+        Steps with these probabilities and this noise let every secret be guessed with at most its
+        ``posterior``. Test:
+        ``tests/accounting/test_secret_protection.py::test_every_secret_keeps_its_promise``.
     """
     held = sparse.csr_array(incidence, copy=True).astype(float)
     held.sum_duplicates()

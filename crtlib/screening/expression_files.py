@@ -88,7 +88,7 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
 def expression_file_policy(file: str) -> Policy:
     """Flags what the expressions of a TOML file match: one table a kind.
 
-    ``pattern`` is a regular expression as of the package ``corpus_regex_policy``, which reads those
+    ``pattern`` is a regular expression as of the package ``regex``, which reads those
     of ``re``; the span is the group ``secret`` if there is one. ``flags`` of i and x, ``examples``
     that must match whole, ``not``: values that are no secrets. An expression that takes longer than
     ``MATCH_TIMEOUT_SECONDS`` on a turn ends the call with a ``ValueError`` that names both.

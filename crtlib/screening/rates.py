@@ -370,11 +370,23 @@ def rate_upper_bound(
 ) -> float:
     """The upper bound of a rate, which fails with a probability of at most ``alpha``.
 
-    That of Clopper and Pearson, of ``count`` in ``of``; where turns were read ``again``
-    (:class:`Rate`) the sum of two, with half of ``alpha`` each: of the rate among what the first
-    reader found, and of the share of secrets that fail in turns where he marked nothing. It
-    is assumed that of the secrets that fail both readers together find at least the share that
-    either alone finds of all.
+    That of Clopper and Pearson; where turns were read again the sum of two, with half of ``alpha``
+    each: of the rate among what the first reader found, and of the share of secrets that fail in
+    turns where he marked nothing.
+
+    Args:
+        count: Secrets that fail.
+        of: Secrets that were judged, each of a user or a conversation of its own.
+        again: ``(count, of)`` of what a second reader found (:class:`Rate`); None: nobody read
+            again.
+        alpha: The probability with which the bound may be too low.
+
+    Guarantee:
+        It covers the rate with ``1 - alpha``, if the secrets were drawn independently; of what was
+        read again it is assumed that of the secrets that fail both readers together find at least
+        the share that either alone finds of all. Tests:
+        ``tests/screening/test_rates.py::test_the_bound_by_two_readers_covers``,
+        ``tests/screening/test_rates.py::test_what_the_first_reader_overlooked_is_added_to_the_bound``.
 
     >>> [
     ...     round(rate_upper_bound(0, 400, again, alpha=0.025), 4)

@@ -129,7 +129,12 @@ def unmasked_pieces(text: str, flags: Sequence[Secret]) -> list[UnmaskedPiece]:
 
 
 def find_missed_secrets(point: Point, spans: Sequence[Secret]) -> Spans:
-    """The labelled secrets of which ``spans`` leave any character in clear."""
+    """The labelled secrets of which ``spans`` leave any character in clear.
+
+    Guarantee:
+        A secret that is covered in part is missed. Test:
+        ``tests/screening/test_redaction.py::test_missed_are_those_with_a_character_in_clear``.
+    """
     return tuple(
         dict.fromkeys(
             s for s, c in overlapping_pairs(point.secrets, unmasked_pieces(point.text, spans))
@@ -140,8 +145,17 @@ def find_missed_secrets(point: Point, spans: Sequence[Secret]) -> Spans:
 def redact(point: Point, flags: Sequence[Secret]) -> Point:
     """Replace each flagged span by one ``<MASK>``; what remains of its labels moves along.
 
-    Spans that touch or overlap become one mask. Of a label that masks cover only in part, each
-    piece still in clear keeps the label: half a telephone number is a leak.
+    Args:
+        point: With the labels that are known of it.
+        flags: Spans in ``point.text``; those that touch or overlap become one mask.
+
+    Returns:
+        The point with its new text. Of a label that masks cover only in part, each piece still in
+        clear keeps the label: half a telephone number is a leak.
+
+    Guarantee:
+        No flagged character is in the text. Test: ``tests/screening/test_redaction.py::
+        test_a_span_inside_of_another_uncovers_nothing``.
     """
     if not flags:
         return point

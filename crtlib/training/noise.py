@@ -39,10 +39,19 @@ def add_noise(
 ) -> None:
     """Add independent ``N(0, std^2)`` to every number of ``.grad`` (zeros where it is ``None``).
 
-    ``generator`` is the noise's own, apart from data order and initialisation. ``"secure"`` draws a
-    key from the operating system's cryptographic generator, and by ChaCha20 the noise from that
-    key, not reproducible: a ``torch.Generator`` is a Mersenne twister, whose output can be
-    predicted from enough of it.
+    Args:
+        parameters: All that are trained, of any shapes.
+        std: The noise multiplier times the clip norm, in units of a clipped gradient's sum.
+        generator: The noise's own, apart from data order and initialisation. ``"secure"`` draws a
+            key from the operating system's cryptographic generator, and by ChaCha20 the noise from
+            that key, not reproducible: a ``torch.Generator`` is a Mersenne twister, whose output
+            can be predicted from enough of it.
+
+    Guarantee:
+        Every number gets noise of its own of that deviation, whether it has a gradient or not.
+        Tests:
+        ``tests/training/test_noise_of_a_step.py::test_noise_of_every_number_is_the_accounted_one``,
+        ``tests/training/test_loop.py::test_an_empty_batch_still_adds_noise_and_counts``.
     """
     check_allowed("std", std, 0 <= std < math.inf, "finite and not negative")
     fill_missing_gradients(parameters)

@@ -189,9 +189,20 @@ class PrivatePhase(Phase):
         return torch.tensor(p, dtype=torch.float64)
 
     def batches(self, lengths: Tensor, generator: RandomSource) -> Iterator[Tensor]:
-        """``steps`` Poisson samples of the points: each index is in each batch with probability
-        ``sampling_probability``, independently. Nothing else of ``lengths`` is read but their
-        number."""
+        """``steps`` Poisson samples of the points.
+
+        Args:
+            lengths: ``(points,)``; nothing else of them is read but their number.
+            generator: Of the samples alone; "secure" draws from the operating system.
+
+        Returns:
+            Indices of the points of each batch, in order; a batch may be empty.
+
+        Guarantee:
+            Each index is in each batch with probability ``sampling_probability``, independently:
+            the sampler that :meth:`event` accounts. Test:
+            ``tests/training/test_phases.py::test_each_point_is_sampled_with_its_own_probability``.
+        """
         p = self._probabilities(len(lengths))
         for _ in range(self.steps):
             yield (draw_uniforms(len(lengths), generator) < p).nonzero().flatten()

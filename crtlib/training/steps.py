@@ -99,17 +99,31 @@ def set_private_gradient(
 ) -> Tensor | int:
     """Set ``.grad`` to (sum of clipped gradients + noise) / ``normaliser``.
 
-    ``batch`` gives micro-batches, ``(tokens (B, L), lengths (B,))`` or with targets (B, L) as a
-    third (:func:`crtlib.training.clipping.add_clipped_gradients`), or units. It may be a generator:
-    each is clipped before the next is asked for, and the noise is drawn after the last. It may be
-    empty: then ``.grad`` is noise alone. Every number of every trainable parameter gets noise.
-    ``losses`` says of a micro-batch the loss of each example (:mod:`crtlib.training.own_losses`),
-    of a unit that of each of its texts, of which it is the mean; None: the mean of a token.
-
     Of several processes each is given its share of the batch. The first adds the noise, once, to
     its own sum, before all sums are added up.
 
-    Returns how many examples of ``batch`` had a gradient without a finite norm; they count as zero.
+    Args:
+        model: Its trainable parameters get a gradient; what stood in ``.grad`` is thrown away.
+        batch: Micro-batches, ``(tokens (B, L), lengths (B,))`` or with targets (B, L) as a third
+            (:func:`crtlib.training.clipping.add_clipped_gradients`), or units. It may be a
+            generator: each is clipped before the next is asked for, and the noise is drawn after
+            the last. It may be empty: then ``.grad`` is noise alone.
+        clip_norm: The largest norm of an example's, or a unit's, gradient.
+        noise_multiplier: The deviation of the noise over ``clip_norm``.
+        normaliser: Divides the noisy sum: the expected batch size, fixed in advance.
+        noise: Where the noise is drawn from (:func:`crtlib.training.noise.add_noise`).
+        losses: Of a micro-batch the loss of each example (:mod:`crtlib.training.own_losses`), of a
+            unit that of each of its texts, of which it is the mean; None: the mean of a token.
+
+    Returns:
+        How many examples of ``batch`` had a gradient without a finite norm; they count as zero.
+
+    Guarantee:
+        One example moves the sum by at most ``clip_norm`` (:func:`crtlib.training.clipping.
+        add_clipped_gradients` says what rounding may add), and every number of every trainable
+        parameter gets noise. Tests:
+        ``tests/training/test_noise_of_a_step.py::test_noise_of_every_number_is_the_accounted_one``,
+        ``tests/training/test_clipping.py::test_clipped_example_does_not_exceed_the_bound``.
     """
     parameters = _clear_gradients(model)
     non_finite: Tensor | int = 0
