@@ -101,13 +101,13 @@ def test_the_engines_are_rehearsed_and_what_fails_is_a_row(gpu, tmp_path, monkey
 
 def test_a_number_that_differs_between_devices_is_an_error(gpu, monkeypatch):
     assert "error" not in gpu.checked("cpu")
-    honest, given = gpu.words, []
+    honest, given = gpu.chacha20_words, []
 
     def drifting(key, count, device):
         given.append(device)
         return honest(key, count, device) + len(given)
 
-    monkeypatch.setattr(gpu, "words", drifting)
+    monkeypatch.setattr(gpu, "chacha20_words", drifting)
     assert "words of the cipher" in gpu.checked("cpu")["error"]
 
 

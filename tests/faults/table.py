@@ -44,7 +44,8 @@ NOISE = rows(
     *(
         (f"10 % less noise for tensor {k}", "add_noise", DRAW,
          "piece.add_(numbers, alpha=std * "
-         f"(0.9 if piece.data_ptr() == grads[{k}].data_ptr() else 1))",
+         f"(0.9 if piece.untyped_storage().data_ptr() == grads[{k}].untyped_storage().data_ptr() "
+         "else 1))",
          STEP_NOISE)
         for k in range(5)
     ),
