@@ -218,7 +218,8 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     run = read_certifiable_run(tmp_path / "m")
     assert run.spent is not None and run.record["labels"]["reading_sha256"]
     line = next(e for e in Registry(registry_home()).entries() if e.counted)
-    spent = rate_bounds.with_current_bounds(replace(run.spent, entries=(line,)))
+    few = replace(line, gamma=0.05, counted=line.counted | {"trace": [0, 100]})
+    spent = rate_bounds.with_current_bounds(replace(run.spent, entries=(few,)))
     assert spent.entries[0].gamma == 1.0
 
 

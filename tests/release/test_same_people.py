@@ -59,12 +59,14 @@ def months(home, archived=True, times=10):
     )
 
 
+@pytest.mark.parametrize("archived", [True, False])
+def test_messages_that_were_others_make_others(tmp_path, archived):
+    assert not have_same_people(*months(tmp_path, archived))
+
+
 def test_a_second_speaker_makes_nobody_the_same(tmp_path):
     """ "Any one person: at most 68.1 times in 100" was of ten persons: each message of a customer
     was one of a person of its own before, and as an agent had it now, too, nobody compared it."""
-    january, february = months(tmp_path)
-    assert not have_same_people(january, february)
-    assert not have_same_people(*months(tmp_path, archived=False))
     january, february = months(tmp_path, times=2)  # groups of that many are accounted for
     for text in (january, february):
         train_on_corpus.train(text, out=tmp_path / text.stem, **SMALL)
@@ -120,15 +122,17 @@ def test_what_an_older_crtlib_entered_is_not_compared(tmp_path):
     assert have_same_people(first, second)  # now that it is read again
 
 
-def test_what_a_screening_left_is_not_compared(tmp_path):
-    """The text of a screened folder, taken in again with other people."""
+@pytest.mark.parametrize("together", [1, 2])
+def test_what_a_screening_left_is_not_compared(tmp_path, together):
+    """The text of a screened folder, taken in again of other people, or in other conversations."""
     talks = [(f"p{k}", [f"my phone 555-010-{k:04d}, {LONG}, says p{k}"]) for k in range(20)]
     raw = write(tmp_path / "raw.jsonl", talks)
     options = ScreeningOptions("regex:customersim", "none")
     screening_page.screen_into_folder(raw, tmp_path / "s", options)
     left = [d.turns[0].text for d in corpora.read_dialogues(tmp_path / "s")]
     assert not any("555-010" in text for text in left)
-    again = write(tmp_path / "again.jsonl", [(f"q{k}", [text]) for k, text in enumerate(left)])
+    cut = [left[k : k + together] for k in range(0, len(left), together)]
+    again = write(tmp_path / "again.jsonl", [(f"q{k}", some) for k, some in enumerate(cut)])
     shared = shared_units(tmp_path / "s", again)
     assert shared["compared"] and not spending._has_same_people(shared)
 
