@@ -95,6 +95,8 @@ ORDER BY number, CASE WHEN timed THEN time END, messages.rowid"""
 _LIST_TURNS_SQL = """
 SELECT id, "user", list(turn ORDER BY turns.rowid) AS turns FROM turns WHERE lot = {}
 GROUP BY number, id, "user" ORDER BY number"""
+COUNTS = ("quoted", "look_quoted", "rewritten")
+"""What is counted of each source and summed."""
 REMEDIES = {
     "day or month first": "--dates dmy or mdy",
     "not UTF-8": "--encoding cp1252",
@@ -108,9 +110,10 @@ REMEDIES = {
 class IngestSummary:
     """What ``ingest_sources`` did. ``rejected`` counts rows left out by reason, ``cut`` the threads
     in which several people speak, ``quoted`` lines that were left out as quotations,
-    ``look_quoted`` messages that still look as if they quoted another; ``notes`` say what was
-    guessed beside the columns; ``form`` is what the records were. ``up_to_date``: the folder was
-    there already, made of the same files in the same way."""
+    ``look_quoted`` messages that still look as if they quoted another, ``rewritten`` those whose
+    accents or unseen marks are written in another way now; ``notes`` say what was guessed beside
+    the columns; ``form`` is what the records were. ``up_to_date``: the folder was there already,
+    made of the same files in the same way."""
 
     out: str
     form: str
@@ -122,6 +125,7 @@ class IngestSummary:
     up_to_date: bool = False
     quoted: int = 0
     look_quoted: int = 0
+    rewritten: int = 0
     notes: Sequence[str] = ()
 
 
@@ -200,8 +204,9 @@ def ingest_sources(
         counts, counted = _write_corpus(part, plans, reading, progress)
         summary |= {"corpus": asdict(counts), "ingest": counted}
         corpus_folder.write_corpus_card(
-            part, Path(out).absolute().name, counts, list(inputs), simulated=False
-        )
+            part, Path(out).absolute().name, counts, list(inputs), simulated=False,
+            rewritten=counted["rewritten"],
+        )  # fmt: skip
     return IngestSummary(*told, **counted, facts=counts, notes=notes)
 
 
@@ -296,7 +301,7 @@ def _write_corpus(
             writer.add(pa.Table.from_batches(sorter.batches(_LIST_TURNS_SQL.format(lots))))
     read = sum(plan.rows for plan in plans)
     facts = writer.close("thread" if nobody else "column")
-    sums = {name: sum(getattr(plan, name) for plan in plans) for name in ("quoted", "look_quoted")}
+    sums = {name: sum(getattr(plan, name) for plan in plans) for name in COUNTS}
     return facts, {"rows": read, "rejected": dict(total), "cut": cut, **sums}
 
 

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -35,6 +35,8 @@ from confide.text.quotes import strip_quotes
 from confide.text.readers import How
 from crtlib.text import jsonl
 from crtlib.text.jsonl import BadRow
+from crtlib.text.records import Turn
+from crtlib.text.writing import move_spans, unify_writing
 
 _NUMERIC_DATE = re.compile(
     r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})"
@@ -68,8 +70,8 @@ like the thread."""
 @dataclass
 class IngestSource:
     """A file, folder or hub address, and what is taken from its rows: ``record_shape`` says what a
-    row is. It counts its rows, those of agents, lines left out as quotations, and messages that
-    still look as if they quoted another."""
+    row is. It counts its rows, those of agents, lines left out as quotations, messages that
+    were written in another way, and those that still look as if they quoted another."""
 
     path: str
     name: str
@@ -82,6 +84,7 @@ class IngestSource:
     bad: int = 0
     answers: int = 0
     quoted: int = 0
+    rewritten: int = 0
     look_quoted: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -142,6 +145,18 @@ class IngestSource:
             self.how = replace(self.how, dates="dmy" if day_first else "mdy")
             what = "day" if day_first else "month"
             self.notes.append(f"{self.name}: dates have the {what} first, as their numbers say")
+
+    def unified(self, value: Any) -> Any:
+        """A text written in one way (:func:`crtlib.text.writing.unify_writing`), and counted where
+        it was written in another; what is no text stays."""
+        if not isinstance(value, str):
+            return value
+        with contextlib.suppress(UnicodeEncodeError):  # half a pair, which is refused later
+            value.encode()
+            text = unify_writing(value)
+            self.rewritten += text != value
+            return text
+        return value
 
     def refusal(self, number: int, bad: BadRow) -> str:
         """The one line that says why a row is refused."""
@@ -280,7 +295,7 @@ def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[Turn
     how, columns = source.how, source.columns
     person, talk, sender, _, when = map(columns.get, COLUMN_ROLES)
     body = columns["text"]
-    text = _clean_text(cells.get(body), body)
+    text = _clean_text(source.unified(cells.get(body)), body)
     quoted = cells.get(QUOTED_LINES, 0)
     if how.drop_quotes and source.form not in ("mbox", "eml"):
         text, quoted = strip_quotes(text)
@@ -298,6 +313,18 @@ def messages_of_row(cells: Mapping[str, Any], source: IngestSource) -> list[Turn
     return [(thread, user, speaker or "", text, time, None)]
 
 
+def _moved_secrets(turn: Turn) -> list[dict[str, Any]]:
+    """The labelled spans of a turn, as JSON, where they lie once it is written in one way."""
+    spans = [(s.start, s.end) for s in turn.secrets]
+    if not turn.text.isascii():
+        spans = move_spans(turn.text, spans)
+    return [
+        {"kind": s.kind, "start": start, "end": end}
+        for s, (start, end) in zip(turn.secrets, spans, strict=True)
+        if start < end
+    ]
+
+
 def messages_of_dialogue(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
     """A dialogue in our own form; turns with the key ``secrets`` are labelled, unless they say
     otherwise (``labelled``)."""
@@ -311,11 +338,9 @@ def messages_of_dialogue(cells: Mapping[str, Any], source: IngestSource) -> list
             d.id,
             None if no_users else d.user,
             t.speaker,
-            t.text,
+            _clean_text(source.unified(t.text), "text"),
             parse_time(turn.get("time")),
-            json.dumps([asdict(s) for s in t.secrets])
-            if turn.get("labelled", "secrets" in turn)
-            else None,
+            json.dumps(_moved_secrets(t)) if turn.get("labelled", "secrets" in turn) else None,
         )
         for t, turn in zip(d.turns, cells["turns"], strict=True)
     ]
@@ -349,7 +374,8 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
         speaker = str(m.get("role") or "")
         jsonl.check_unicode("role", speaker)
         time = parse_time(m.get("timestamp", m.get("time")), dates=how.dates)
-        messages.append((thread, user, speaker, _clean_text(content, "content"), time, None))
+        text = _clean_text(source.unified(content), "content")
+        messages.append((thread, user, speaker, text, time, None))
     if not messages:
         raise BadRow("no text", "holds no message with text", "messages")
     return messages

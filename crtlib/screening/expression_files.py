@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import regex as regular
 from pydantic import BaseModel, Field, ValidationError
@@ -27,6 +28,7 @@ _FIELD_RULES = {
     "flags": "must be of i and x",
     "examples": "must be a list of texts",
     "not": "must be a list of texts",
+    "check": "must be luhn",
 }
 
 
@@ -37,6 +39,18 @@ class _ExpressionTable(BaseModel, extra="forbid", strict=True):
     flags: str = Field("", pattern="^[ix]*$")
     examples: list[str] = []
     excluded: list[str] = Field([], alias="not")
+    check: Literal["luhn"] | None = None
+
+
+def has_luhn_digit(said: str) -> bool:
+    """Whether the last digit of a number is that of Luhn (ISO/IEC 7812-1, annex B), as on cards.
+
+    >>> has_luhn_digit("4111 1111 1111 1111"), has_luhn_digit("4111 1111 1111 1112")
+    (True, False)
+    """
+    digits = [unicodedata.decimal(c) for c in said if c.isdecimal()]
+    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
+    return len(digits) > 1 and (sum(digits[::-2]) + sum(doubled)) % 10 == 0
 
 
 def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, str], list[Secret]]:
@@ -57,7 +71,11 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
                 f"{where}, [{kind}] pattern: takes longer than {seconds:.0f} s on "
                 f"{turn}; let no two repeats match the same characters"
             ) from None
-        return [Secret(kind, a, b) for said, a, b in found if a < b and said not in excluded]
+        return [
+            Secret(kind, a, b)
+            for said, a, b in found
+            if a < b and said not in excluded and (table.check is None or has_luhn_digit(said))
+        ]
 
     try:
         table = _ExpressionTable.model_validate(value)
@@ -90,7 +108,8 @@ def expression_file_policy(file: str) -> Policy:
 
     ``pattern`` is a regular expression as of the package ``regex``, which reads those
     of ``re``; the span is the group ``secret`` if there is one. ``flags`` of i and x, ``examples``
-    that must match whole, ``not``: values that are no secrets. An expression that takes longer than
+    that must match whole, ``not``: values that are no secrets, ``check = "luhn"``: numbers whose
+    last digit is that of a card. An expression that takes longer than
     ``MATCH_TIMEOUT_SECONDS`` on a turn ends the call with a ``ValueError`` that names both.
     """
     where = Path(file).name

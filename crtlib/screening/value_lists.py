@@ -29,6 +29,22 @@ COMMON_VALUE_SHARE = 0.01
 """A value that stands in more than this share of the turns is warned of, by its row."""
 
 
+PEOPLE_COLUMNS = {
+    "name": "name names fullname firstname lastname surname givenname familyname nachname vorname "
+    "nom prenom nombre apellido apellidos nome cognome sobrenome apelido naam voornaam achternaam "
+    "imie nazwisko kunde customer client cliente contact contactname customername kundenname",
+    "phone": "phone telephone mobile cell phonenumber mobilephone telefon telefonnummer handy "
+    "mobil tel telefono movil cellulare telemovel telefone telefoon telefoonnummer komorka",
+    "email": "email mail emailaddress emailadresse correo correoelectronico courriel",
+    "address": "address street streetaddress adresse anschrift strasse direccion calle "
+    "indirizzo via endereco rua morada adres straat ulica rue domicilio",
+    "id": "iban account accountnumber kontonummer customerid customernumber customerno kundennr "
+    "kundennummer clientid passport ssn dni nif taxid policynumber card cardnumber",
+}
+"""What columns of a list of people are called, by kind, in lower case and without accents, "_",
+"-", "." and spaces."""
+
+
 # --------------------------------------------------------------------------- both sides alike
 _EQUIVALENT_CHARACTERS = {
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
@@ -124,7 +140,10 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
             return pd.DataFrame({"secret": path.read_text(encoding="utf-8-sig").splitlines()})
         if path.suffix == ".parquet":
             return pd.read_parquet(path).fillna("").astype(str)
-        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig") as file:
+            first_line = file.readline(1 << 16)
+        sign = max(",;\t|", key=first_line.count)
+        return pd.read_csv(path, dtype=str, sep=sign, keep_default_na=False, encoding="utf-8-sig")
     except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
         raise ValueError(f"{where}: cannot be read ({type(error).__name__})") from None
 
@@ -132,6 +151,30 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
 def _is_within_word(beside: str, edge: str) -> bool:
     """Whether the character ``beside`` one at the edge of a value makes it a part of a word."""
     return beside.isalnum() and not _UNSPACED_SCRIPTS.match(edge)
+
+
+def _values_of_people(cells: pd.DataFrame, first_row: int) -> list[ListedValue]:
+    """The values of a list of people, as a CRM writes it (``name;phone;email``): of names each word
+    of three letters as well, of the rest what is long enough to look for."""
+    names = {column: _normalise_with_places(str(column))[0] for column in cells.columns}
+    kinds = {
+        column: kind
+        for column, name in names.items()
+        for kind, called in PEOPLE_COLUMNS.items()
+        if re.sub(r"[_\-. ]", "", name) in called.split()
+    }
+    listed = []
+    for number, row in enumerate(cells.to_dict("records"), first_row):
+        for column, kind in kinds.items():
+            values = [row[column]]
+            if kind == "name":
+                values += re.findall(r"[^\W\d_]{3,}", row[column])
+            listed += [
+                ListedValue(value, kind, number)
+                for value in dict.fromkeys(values)
+                if len(search_form_of(value)[0]) >= MIN_VALUE_CHARACTERS
+            ]
+    return listed
 
 
 class ValueFinder:
@@ -178,7 +221,8 @@ class ValueFinder:
 
 def list_policy(file: str) -> Policy:
     """Flags the values of a ``.txt`` (one a line), or of the column ``secret`` of a ``.csv`` or
-    ``.parquet``, however their case, accents, dashes and spaces are written.
+    ``.parquet``, however their case, accents, dashes and spaces are written; without that column
+    those of a list of people (``name;phone;email``; ``PEOPLE_COLUMNS``).
 
     Other columns that count: ``kind``; ``parts``, where "yes" also looks for each word of at least
     three letters.
@@ -190,11 +234,17 @@ def list_policy(file: str) -> Policy:
     value.
     """
     path, where = Path(file), f"policy='list:{file}'"
+    rows: list[ListedValue] = []
     cells = read_value_table(path, where)
+    first_row = 1 + (path.suffix == ".csv")
     if "secret" not in cells:
-        raise ValueError(f"{where}: .csv and .parquet need a column secret")
-    rows = []
-    for number, row in enumerate(cells.to_dict("records"), 1 + (path.suffix == ".csv")):
+        rows = _values_of_people(cells, first_row)
+        if not rows:
+            raise ValueError(
+                f"{where}: .csv and .parquet need a column secret, or those of a list of people, "
+                "such as name, phone, email"
+            )
+    for number, row in enumerate(cells.to_dict("records") if "secret" in cells else (), first_row):
         values = [row["secret"]] * bool(row["secret"].strip())
         if values and row.get("parts", "").strip().lower() in ("yes", "true", "1"):
             values += re.findall(r"[^\W\d_]{3,}", row["secret"])

@@ -126,10 +126,16 @@ class CorpusWriter:
 
 
 def write_corpus_card(
-    folder: Path, name: str, facts: CorpusSummary, sources: Sequence[str], *, simulated: bool
+    folder: Path,
+    name: str,
+    facts: CorpusSummary,
+    sources: Sequence[str],
+    *,
+    simulated: bool,
+    rewritten: int = 0,
 ) -> None:
     """Write what lies beside the ``data`` of ``folder``: a dataset card (README.md) and its
-    Croissant 1.0 description."""
+    Croissant 1.0 description. ``rewritten`` turns had other accents or unseen marks."""
     (file,) = (folder / "data").iterdir()
     for out, template in (("README.md", "card.md"), ("croissant.json", "croissant.json")):
         text = fill_page(
@@ -138,6 +144,7 @@ def write_corpus_card(
             facts=facts,
             sources=sources,
             simulated=simulated,
+            rewritten=rewritten,
             file=file.name,
             sha256=outputs.hash_file(file),
             split=file.name.rsplit("-", 3)[0],

@@ -1624,6 +1624,12 @@ RECORDS = rows(
     ("an attached mail is its sender's", "_own_parts",
      'if part.get_content_maintype() == "message":', "if False:",
      "text/test_programs.py::test_a_mail_is_what_its_writer_sees_of_it[html and a mail]"),
+    ("a text comes in as it was written", "confide.text.message_forms:IngestSource.unified",
+     "text = unify_writing(value)", "text = value",
+     "text/test_writing.py::test_an_export_of_before_is_known_again"),
+    ("labels stay where they were", "confide.text.message_forms:_moved_secrets",
+     "if not turn.text.isascii():", "if False:",
+     "text/test_writing.py::test_labels_of_a_corpus_follow_their_text"),
     ("a history without marks is the answerer's", "confide.text.quotes:strip_quotes",
      "elif count and _says_when(", "elif False and _says_when(",
      "text/test_programs.py::test_what_another_mail_said_is_left_out_and_counted"

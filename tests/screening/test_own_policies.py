@@ -111,7 +111,7 @@ def test_a_value_that_stands_in_many_turns_is_warned_of_by_its_row(listed):
     [
         ("v.txt", "okay then\nab.", "v.txt, row 2: is too short to look for; 2 characters"),
         ("v.txt", "\n \n", "holds no value"),
-        ("v.csv", "name\nAda", r"need a column secret"),
+        ("v.csv", "other\nAda", r"need a column secret"),
         ("v.csv", '"', r"cannot be read"),
         ("v.parquet", "Ada", r"cannot be read"),
         ("v.docx", "Ada", "must be a .txt, .csv or .parquet file"),

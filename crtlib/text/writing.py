@@ -1,0 +1,71 @@
+"""One way of writing a text: accents as one character, and no marks that nobody sees.
+
+>>> unify_writing("Jose\\u0301 said\\u200b: 4\\u200e1")
+'José said: 41'
+>>> move_spans("Jose\\u0301 Lee", [(0, 5), (6, 9)])
+[(0, 4), (5, 8)]
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+_UNSEEN = re.compile(
+    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0001-\U000e007f]"
+)
+"""Marks of no width and of direction, soft hyphens and tags: no script needs them to be read."""
+_JOINERS = re.compile("[\u200c\u200d]+")
+"""What keeps letters apart or together: words of Persian and of Indian scripts, and some emoji,
+need it."""
+_NEEDS_NO_JOINER = ("LATIN", "CYRILLIC", "GREEK", "DIGIT", "FULLWIDTH", "ARMENIAN")
+"""How names of characters begin between which a joiner says nothing."""
+
+
+def unify_writing(text: str) -> str:
+    """A text in normal form C, without soft hyphens, marks of no width and marks of direction.
+
+    Joiners stay where a script or an emoji needs them. It is done once, where text comes in, so
+    that all policies, labels, models and reports see one text.
+
+    Guarantee:
+        A text that is ingested once more is the same; compared by its words, as earlier runs are,
+        it is that of before. Test: ``tests/text/test_writing.py``.
+    """
+    if text.isascii():
+        return text
+    before = None
+    while text != before:  # what composes may leave a joiner beside a letter that needs none
+        before = text
+        text = _JOINERS.sub(_joiner_that_is_needed, _UNSEEN.sub("", text))
+        text = unicodedata.normalize("NFC", text)
+    return text
+
+
+def _joiner_that_is_needed(found: re.Match[str]) -> str:
+    """The joiner, unless a letter of a script that has none, or an edge, is beside it."""
+    text, (start, end) = found.string, found.span()
+    beside = [text[start - 1 : start], text[end : end + 1]]
+    plain = (not c or c.isspace() or c.isascii() for c in beside)
+    names = (unicodedata.name(c, "") if c else "" for c in beside)
+    if any(plain) or any(name.startswith(_NEEDS_NO_JOINER) for name in names):
+        return ""
+    return found[0][0]
+
+
+def move_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where spans of a text, in their order, lie in it once it is written in one way.
+
+    A character that a span held a part of is in it; a span of which nothing is left, or that lies
+    in the one before, is left as an empty one.
+    """
+    whole = unify_writing(text)
+    moved, last = [], 0
+    for start, end in spans:
+        before, through = unify_writing(text[:start]), unify_writing(text[:end])
+        first = len(before) if whole.startswith(before) else len(before) - 1
+        first = max(first, last)
+        last = max(first, len(through))
+        moved.append((first, last))
+    return moved
