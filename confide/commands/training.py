@@ -258,8 +258,9 @@ def _hash_step_inputs(line: list[str]) -> str:
 
 
 def _run_label_step(line: list[str]) -> Generator[str, None, str]:
-    """Draw turns unless that was done; bring in what people exported."""
-    from confide.labels import label_tasks
+    """Draw turns unless that was done; bring in what people exported from their page, and not what
+    lies there of another one, as of last month's."""
+    from confide.labels import imports, label_tasks
 
     if outputs.find_marker("labels") is None:
         yield from _run_command(line)
@@ -268,7 +269,8 @@ def _run_label_step(line: list[str]) -> Generator[str, None, str]:
     if "first" in about:
         yield "labels: up to date"
         return STEP_UP_TO_DATE
-    exported = sorted(Path().glob("labels-*.json"))
+    mine = None, label_tasks.name_label_page(about, "first")
+    exported = [p for p in sorted(Path().glob("labels-*.json")) if imports.exported_page(p) in mine]
     if not exported:
         turns = about["judge"] + about["teach"]
         yield f"labels: {turns:,} turns wait in labels/page.html; then 'crtlib run' again"

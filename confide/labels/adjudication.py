@@ -18,6 +18,7 @@ from confide.labels.label_tasks import (
     LabelTask,
     MarkedSpans,
     check_label_corpus,
+    name_label_page,
     read_label_facts,
     read_tasks,
     write_label_facts,
@@ -176,7 +177,7 @@ def write_adjudication(
         about["again"] = {"read": [t.task for t in some], "random": sorted(drawn)}
     if not some:
         raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
-    shown = about | {"labels": about["labels"] + role}  # a page remembers its own answers
+    shown = about | {"labels": name_label_page(about, role)}
     said: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
     with outputs.staged_folder(
         out, **said, inputs={"corpus": about["corpus"]}, force=force

@@ -34,6 +34,7 @@ from confide.labels.label_tasks import (
     LabelTask,
     MarkedSpans,
     check_label_corpus,
+    name_label_page,
     read_label_facts,
     read_tasks,
     write_label_facts,
@@ -86,12 +87,18 @@ def import_labels(
     ``role`` is one of ``READER_ROLES``: the first reader reads all that was drawn; the second and
     who decides read what
     :func:`confide.labels.adjudication.write_adjudication` gives them. Who comes later is forgotten:
-    a new first reading is read again anew. ``partial`` accepts turns that the first left unread in
-    the judging part: they were drawn, so each counts as a secret on which a policy fails
-    (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and nobody reads them a second time.
-    Raises ``ValueError`` naming file and task: a changed text, a span outside it or with another
-    value, overlapping spans of two kinds, an unknown kind or task, unread turns. No text is
-    quoted."""
+    a new first reading is read again anew. A file must be of the page of these labels, or give the
+    text of each turn: tasks are numbered in every set. ``partial`` accepts turns that the first
+    left unread in the judging part: they were drawn, so each counts as a secret on which a policy
+    fails (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and nobody reads them a second
+    time.
+    Raises ``ValueError`` naming file and task: a page of other labels, a changed text, a span
+    outside it or with another value, overlapping spans of two kinds, an unknown kind or task,
+    unread turns. No text is quoted.
+
+    Guarantee:
+        What somebody marked in the turns of one set is not taken for marks in those of another.
+        Test: ``tests/release/test_drawn_turns.py::test_an_export_of_other_labels_is_refused``."""
     about, tasks = read_label_facts(folder), {t.task: t for t in read_tasks(folder)}
     check_label_corpus(corpus, about)
     if role not in READER_ROLES:
@@ -108,7 +115,9 @@ def import_labels(
     if role != "first":
         asked = about["again"]["read"] if role == "second" else _disputed_turns(folder)
         tasks = {name: tasks[name] for name in asked}
-    found, notes = _read_export(Path(file), tasks, about["kinds"])
+    found, notes = _read_export(
+        Path(file), tasks, about["kinds"], page=name_label_page(about, role)
+    )
     judge = [t for t in tasks.values() if t.part == "judge"]
     left = sum(t.task not in found for t in judge) if role != "decides" else 0
     if left and not (partial and role == "first"):
@@ -166,15 +175,26 @@ def import_labels(
     return summary
 
 
-def _parse_records(text: str) -> list[Any]:
-    """The records of a JSON list, of our page's export, or of JSON lines."""
+def _parse_records(text: str) -> tuple[list[Any], Any]:
+    """The records of a JSON list, of our page's export, or of JSON lines; and of which page they
+    say that they are, if any."""
     try:
         whole = json.loads(text)
     except json.JSONDecodeError:
-        return [json.loads(line) for line in text.split("\n") if line.strip()]
+        return [json.loads(line) for line in text.split("\n") if line.strip()], None
+    page = None
     if isinstance(whole, dict):
-        whole = whole.get("tasks", whole)
-    return whole if isinstance(whole, list) else [whole]
+        page, whole = whole.get("labels"), whole.get("tasks", whole)
+    return (whole if isinstance(whole, list) else [whole]), page
+
+
+def exported_page(path: Path) -> str | None:
+    """The page that an exported file names; None where it names none, or is no JSON."""
+    try:
+        page = json.loads(path.read_text(encoding="utf-8-sig"))["labels"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return page if isinstance(page, str) else None
 
 
 def _normalised_record(r: dict[str, Any]) -> dict[str, Any]:
@@ -205,17 +225,22 @@ def locate_secret(text: str, s: ExportedSpan, way: str) -> Secret | None:
 
 
 def _read_export(
-    path: Path, tasks: Mapping[str, LabelTask], kinds: Sequence[str]
+    path: Path, tasks: Mapping[str, LabelTask], kinds: Sequence[str], page: str
 ) -> tuple[MarkedSpans, Any]:
-    """One reader's work, as a tool exported it; and how it counts offsets, how many overlaps were
-    merged, and how many ends of spans are inside a word."""
+    """One reader's work on a ``page``, as a tool exported it; and how it counts offsets, how many
+    overlaps were merged, and how many ends of spans are inside a word."""
     try:
         with files.open_plain_or_gzip(path) as file:
-            records = _parse_records(file.read().decode("utf-8-sig"))
+            records, told = _parse_records(file.read().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError(f"{path.name}: is not UTF-8") from None
     except (json.JSONDecodeError, RecursionError):
         raise ValueError(f"{path.name}: is not JSON") from None
+    if told not in (None, page):
+        raise ValueError(
+            f"{path.name}: is of the page of other labels, or of another reader of these; bring in "
+            "what was marked in the page of this folder"
+        )
     done: dict[str, tuple[str, list[ExportedSpan]]] = {}
     for number, record in enumerate(records, 1):
         where = f"{path.name}, task {number}"
@@ -230,6 +255,8 @@ def _read_export(
             raise ValueError(f"{where}: is none of the tasks in this folder")
         if a.task in done:
             raise ValueError(f"{where}: was there before; a task has one answer")
+        if a.text is None and told is None:
+            raise ValueError(f"{where}: has no text that tells of which labels it is")
         if a.text not in (None, tasks[a.task].text):
             raise ValueError(f"{where}: its text was changed; labels refer to the original")
         done[a.task] = where, a.secrets

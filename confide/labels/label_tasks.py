@@ -87,6 +87,12 @@ def write_label_facts(folder: Path, about: Mapping[str, Any]) -> None:
     (folder / "labels.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
+def name_label_page(about: Mapping[str, Any], role: str) -> str:
+    """What the page that a reader of this role gets is called, and what he exports from it names:
+    a page, and a browser, know their own answers by it."""
+    return str(about["labels"]) + ("" if role == READER_ROLES[0] else role)
+
+
 def check_label_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> None:
     """Refuse labels that were drawn from another corpus, or from the text that this one, redacted,
     was made of."""

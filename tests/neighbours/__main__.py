@@ -674,7 +674,8 @@ def read_labels(text, folder, given, seed):
     answers = folder.with_suffix(".jsonl")
     with answers.open("w") as file:
         for task in label_tasks.read_tasks(folder):
-            told = {"task": task.task, "done": True, "secrets": marked(task.text)}
+            told = {"task": task.task, "text": task.text, "done": True}
+            told["secrets"] = marked(task.text)
             file.write(json.dumps(told) + "\n")
     imports.import_labels(text, answers, folder)
     return folder

@@ -270,7 +270,9 @@ def test_labels_that_two_people_read_judge_a_training(tmp_path):
     missed = next(t for t in told["tasks"] if t["secrets"])
     one = [t | {"secrets": []} if t is missed else t for t in told["tasks"]]
     for role, tasks in (("first", one), ("second", told["tasks"])):
-        (tmp_path / "read.json").write_text(json.dumps(told | {"tasks": tasks}))
+        about = label_tasks.read_label_facts(tmp_path / "labels")
+        page = told | {"labels": label_tasks.name_label_page(about, role), "tasks": tasks}
+        (tmp_path / "read.json").write_text(json.dumps(page))
         imports.import_labels(corpus, tmp_path / "read.json", tmp_path / "labels", role=role)
         if role == "first":
             adjudication.write_adjudication(

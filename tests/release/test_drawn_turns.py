@@ -1,12 +1,15 @@
 """What becomes of a turn that was drawn to judge: it is judged, counts as failing, or is left out
 for who says it and for nothing else."""
 
+import contextlib
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from confide.commands import training as commands
 from confide.labels import drawing, imports, label_tasks
 from confide.release import certify, rate_bounds
 from confide.release.certifiable_run import read_certifiable_run
@@ -253,3 +256,53 @@ def test_a_promise_is_of_those_who_taught_no_policy(tmp_path, conservative):
     assert f"It is assumed that {said}." in page
     text = " ".join((out / "guarantee.txt").read_text().split())
     assert said in text and "of somebody who taught no policy" in text
+
+
+def form(path, value, count=40):
+    """A form that puts a number at the same place of each message, and a pass word behind it."""
+    said = [Turn("USR", f"tel {value(k)} word") for k in range(count)]
+    return write(path, [Dialogue(f"d{k}", f"u{k}", (turn,)) for k, turn in enumerate(said)])
+
+
+def marks_of_page(folder, role="first"):
+    """What the page of a folder exports, in which everybody has marked the five digits."""
+    told, tasks = label_tasks.read_label_facts(folder), label_tasks.read_tasks(folder)
+    mark = {"kind": "other", "start": 4, "end": 9}
+    page = {"schema": "crtlib/labels/1", "labels": label_tasks.name_label_page(told, role)}
+    return page | {"tasks": [{"task": t.task, "done": True, "secrets": [mark]} for t in tasks]}
+
+
+def test_an_export_of_other_labels_is_refused(tmp_path):
+    """Tasks have the same numbers in every set. January's marks were taken for February's, of whose
+    forms the number is a hotline and the pass word is secret: trace 0 of 40, at most 8.81 %."""
+    january = form(tmp_path / "january.jsonl", lambda k: 10_000 + k)
+    february = form(tmp_path / "february.jsonl", lambda k: f"55555 blue water {k}")
+    for text in (january, february):
+        drawing.draw_label_tasks(text, tmp_path / text.stem, turns=40, seed=1)
+    old, bare = tmp_path / "labels-ann-20260101.json", tmp_path / "bare.json"
+    old.write_text(json.dumps(marks_of_page(tmp_path / "january")))
+    bare.write_text(json.dumps(marks_of_page(tmp_path / "january")["tasks"]))
+    blind = tmp_path / "second.json"
+    blind.write_text(json.dumps(marks_of_page(tmp_path / "february", "second")))
+    for file, message in ((old, "page of other labels"), (blind, "page of other labels"),
+                          (bare, "task 1: has no text that tells of which labels")):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            imports.import_labels(february, file, tmp_path / "february")
+    assert imports.import_labels(january, old, tmp_path / "january")["read"] == 40
+
+
+def test_a_project_takes_no_export_of_another_month(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    january = form(tmp_path / "january.jsonl", lambda k: 10_000 + k)
+    drawing.draw_label_tasks(january, "before", turns=40, seed=1)
+    Path("labels-ann-20260101.json").write_text(json.dumps(marks_of_page("before")))
+    form(tmp_path / "corpus", lambda k: f"55555 blue water {k}")
+    line = ["label", "sample", "corpus", "--out", "labels", "--turns", "40"]
+    said = ["nothing"]
+    with contextlib.suppress(ValueError):
+        said = list(commands._run_label_step(line))
+    assert "40 turns wait in labels/page.html" in said[-1]
+    Path("labels-ann-20260201.json").write_text(json.dumps(marks_of_page("labels")))
+    said = list(commands._run_label_step(line))
+    assert any("labels-ann-20260201.json" in words for words in said)
+    assert "first" in label_tasks.read_label_facts("labels")

@@ -55,10 +55,11 @@ def read_by_people(home, readers):
     ]  # fmt: skip
     overlooked = [t for t in tasks if t["secrets"]][:2] if readers > 1 else []
     first = [t | {"secrets": []} if t in overlooked else t for t in tasks]
-    page = {"schema": "crtlib/labels/1", "labels": label_tasks.read_label_facts(folder)["labels"]}
+    about = label_tasks.read_label_facts(folder)
     for role, name, marked in [("first", "ann", first), ("second", "bob", tasks),
                                ("decides", "eve", overlooked)][:readers]:  # fmt: skip
         done = home / f"{role}.json"
+        page = {"schema": "crtlib/labels/1", "labels": label_tasks.name_label_page(about, role)}
         done.write_text(json.dumps({**page, "annotator": name, "tasks": marked}))
         imports.import_labels(corpus, done, folder, role=role)
         if readers > 1 and role != "decides":

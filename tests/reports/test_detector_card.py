@@ -22,7 +22,7 @@ def read(tmp_path):
         corpus, folder, turns=120, teach=20, seed=0, kinds=kinds, forms=["jsonl"]
     )
     tasks = [
-        {"task": t.task, "done": True,
+        {"task": t.task, "text": t.text, "done": True,
          "secrets": [{"kind": s.kind, "start": s.start, "end": s.end}
                      for s in known[t.id][t.turn].secrets]}
         for t in label_tasks.read_tasks(folder)

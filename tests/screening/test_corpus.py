@@ -159,7 +159,8 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
         }
         for t in label_tasks.read_tasks(home / "labels")
     ]
-    export = {"schema": "crtlib/labels/1", "labels": "", "annotator": "a", "tasks": answers}
+    about = label_tasks.read_label_facts(home / "labels")
+    export = {"schema": "crtlib/labels/1", "labels": about["labels"], "tasks": answers}
     (home / "done.json").write_text(json.dumps(export))
     imports.import_labels(home / "c.jsonl", home / "done.json", home / "labels")
     with_secret = sum(bool(a["secrets"]) for a in answers)
@@ -187,6 +188,7 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
     missing = next(a for a in answers if a["secrets"])  # a second reader passes over one of them
     adjudication.write_adjudication(home / "c.jsonl", home / "labels", home / "again", share=1)
     asked = label_tasks.read_label_facts(home / "labels")["again"]["read"]
+    export["labels"] = label_tasks.name_label_page(about, "second")
     export["tasks"] = [
         a | {"secrets": []} if a is missing else a for a in answers if a["task"] in asked
     ]
