@@ -28,6 +28,10 @@ DATA = (
     "confide/commands/project/crtlib.toml",
     "confide/reports/templates/style.css",
     "confide/text/templates/label.html",
+    "crtlib/screening/expressions/customersim.toml",
+    "crtlib/screening/expressions/multiwoz.toml",
+    "crtlib/screening/expressions/schema_guided.toml",
+    "crtlib/screening/expressions/wikitext2.toml",
     "crtlib/screening/words.txt",
     "crtlib/text/templates/customersim.toml",
 )

@@ -6,18 +6,15 @@ import tomllib
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import regex as regular
 from pydantic import BaseModel, Field, ValidationError
 
 from crtlib.screening.policy import Policy, UnansweredError
 from crtlib.screening.redaction import Spans, merge_spans
-from crtlib.text.records import Point, Secret
-
-if TYPE_CHECKING:
-    pass
 from crtlib.screening.regex_policies import corpus_regex_policy
+from crtlib.text.records import Point, Secret
 
 # --------------------------------------------------------------------------- expressions
 MATCH_TIMEOUT_SECONDS = 5.0

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from importlib import metadata
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -378,3 +379,14 @@ def test_a_policy_that_reads_own_words_sees_no_speaker_in_any_unit():
     short = Policy("short", lambda points: [()], own_words=True, batched=True)
     with pytest.raises(ValueError, match="policy='short': 1 labels for 3 points"):
         short(data_points.make_points(corpus, "turn"))
+
+
+def test_the_expressions_of_the_library_are_files_as_anybody_writes_them():
+    point = Point("0", "u", "I am Ada Lovelace, call 408-971-0888 about 123-45678-9.")
+    files = sorted(Path(regex_policies.__file__).with_name("expressions").glob("*.toml"))
+    assert {file.stem for file in files} == {*regex_policies._EXPRESSION_FILES.values()}
+    for file in files:  # each example matches whole, or the file is refused
+        assert list(policies.policy_by_name(f"regex:{file}")([point]))
+    ours = policies.policy_by_name("regex:customersim")([point])
+    theirs = policies.policy_by_name(f"regex:{files[0]}")([point])
+    assert [list(spans) for spans in ours] == [list(spans) for spans in theirs]
