@@ -134,4 +134,5 @@ def format_screening(outcome: ScreeningOutcome, notes: Sequence[str] = ()) -> st
             f"  {kind:<20} miss {some['miss']} · trace {some['trace'].count} of {some['trace'].of}"
             for kind, some in outcome.rates.by_kind.items()
         ]
-    return "\n".join([*lines, *(f"note: {note}" for note in (*outcome.notes, *notes))])
+    every = (*outcome.private["said"], *outcome.notes, *notes)
+    return "\n".join([*lines, *(f"note: {note}" for note in every)])

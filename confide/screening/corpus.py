@@ -45,7 +45,12 @@ from crtlib.screening.policy import (
     check_text_alone,
     digest_teaching_person,
 )
-from crtlib.screening.preparation import DedupScope, DuplicateTreatment, prepare_points
+from crtlib.screening.preparation import (
+    DedupScope,
+    DuplicateTreatment,
+    describe_bare_masks,
+    prepare_points,
+)
 from crtlib.screening.redaction import FlaggedSpans
 from crtlib.screening.taught_text import count_teaching_people, measure_shift
 from crtlib.text import corpora, corpus_folder, customersim, data_points, screened_folder
@@ -204,6 +209,7 @@ class _ScreeningTally:
         parts.note("said", ((p.id, len(p.spoken)) for p in points))
         for name in ("points", "duplicates", "redacted_spans", "redacted_points", "missed_secrets"):
             self.counts[name] += getattr(prepared, name)
+        self.counts["bare_masks"] += prepared.bare_masks
         self.counts["labelled"] += sum(bool(p.secrets) for p in points)
         self.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
 
@@ -297,7 +303,9 @@ def screen_corpus(
     else:
         found = count_corpus_labels(counter, corpus, pair)
     summary = _screening_summary(corpus, tally, found, shifts, about)
-    private = {"decided": decided, "sizes": corpora.max_points_per_unit(corpus)}
+    private: dict[str, Any] = {"decided": decided, "sizes": corpora.max_points_per_unit(corpus)}
+    masks, read = tally.counts["bare_masks"], tally.counts["public"] + tally.counts["private"]
+    private |= {"bare_masks": masks, "said": describe_bare_masks(masks, read, how.duplicates)}
     return ScreeningOutcome(
         summary, found, _screening_notes(summary, found, shifts), tally.examples, private
     )

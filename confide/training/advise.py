@@ -252,7 +252,7 @@ def _advise_on_pair(
         unit=study.unit,
         meets=met > 0,
         **{name: taken[name] for name in ("epsilon", "noise", "judged", "guess")},
-        private=len(parts.private) / max(1, len(parts.all)),
+        private=len(parts.private) / max(1, parts.points),  # as screen counts
         redacted=covered / max(1, sum(len(p.text) for p in prepared.points)),
         rates={name: getattr(rates, name).to_json() for name in RATE_NAMES},
         read=None if times is None else math.ceil(turns * times),

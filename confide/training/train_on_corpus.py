@@ -56,6 +56,7 @@ from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policies
 from crtlib.screening.policy import spoken_spans
+from crtlib.screening.preparation import describe_bare_masks
 from crtlib.studies import crt_study, study_data, study_run
 from crtlib.studies.crt_study import CrtStudy, StudyRow
 from crtlib.studies.study_data import PreparedData
@@ -680,6 +681,9 @@ def _summary_lines(
             "which alone compares vocabularies"
         )
     lines += [public, measured]
+    prepared = fitted.data.prepared
+    if study.repeats_are_hidden and study.duplicates != "drop":
+        lines += describe_bare_masks(prepared.bare_masks, len(prepared.all), study.duplicates)
     for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
         if bits := [value for name, _, _, value in rows if name == metric]:
             each = " ".join(f"{x:.1f}" for x in bits)

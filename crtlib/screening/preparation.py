@@ -28,6 +28,8 @@ from crtlib.screening.redaction import (
 from crtlib.text.records import MASK, Point, Secret
 
 DedupScope = Literal["all", "flagged", "none"]
+SHARE_OF_MASKS_TOLD = 0.1
+"""Where more of the points are a mask and nothing else, it is said."""
 DuplicateTreatment = Literal["mask_private", "mask", "drop"]
 """What becomes of a second occurrence: see :func:`prepare_points`."""
 CERTIFIABLE_TREATMENTS: tuple[DuplicateTreatment, ...] = ("mask_private", "mask")
@@ -54,9 +56,34 @@ class PreparedPoints:
     missed_secrets: int
 
     @property
+    def bare_masks(self) -> int:
+        """Private points that are a mask and nothing else: copies, and messages that were one
+        secret. Nothing is learned of them but that there are many."""
+        return sum(point.text == MASK for point in self.private)
+
+    @property
     def all(self) -> tuple[Point, ...]:
         """Public then private points: what a method without a private phase trains on."""
         return self.public + self.private
+
+
+def describe_bare_masks(masks: int, points: int, duplicates: str) -> list[str]:
+    """The sentence of how many points are a mask and nothing else, where they are many.
+
+    >>> describe_bare_masks(27_044, 41_442, "mask")[0].partition(": ")[0]
+    '27,044 of 41,442 points are a mask and nothing else (65 %)'
+    >>> describe_bare_masks(1, 41_442, "mask")
+    []
+    """
+    if masks <= SHARE_OF_MASKS_TOLD * points:
+        return []
+    share = f"{masks:,} of {points:,} points are a mask and nothing else"
+    way = {
+        "mask": "--duplicates mask_private leaves out copies of public ones",
+        "mask_private": "copies of private ones, and what was one secret; copies of public ones "
+        "are left out, so a --conservative that makes more of them public leaves fewer",
+    }
+    return [f"{share} ({100 * masks / points:.0f} %): {way[duplicates]}"]
 
 
 def prepare_points(

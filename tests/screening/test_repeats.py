@@ -207,3 +207,15 @@ def test_the_dial_of_recorded_experiments_reads_ids():
     )
     with pytest.raises(ValueError, match="coin='id': must be one of text, point"):
         policy_changes.with_misses(_flag("ada"), 0.5, 0, coin="id")
+
+
+def test_masks_are_told_where_they_are_many():
+    texts = ["ok"] * 6 + ["ada"] * 4
+    points = [Point(str(k), "u", text) for k, text in enumerate(texts)]
+    flags = [[Secret("x", 0, 3)] if text == "ada" else [] for text in texts]
+    for duplicates, bare, left in (("mask", 9, 10), ("mask_private", 4, 5)):
+        made = prepare_points(points, flags, flags, duplicates=duplicates)
+        assert (made.bare_masks, len(made.all)) == (bare, left)
+        (said,) = preparation.describe_bare_masks(bare, left, duplicates)
+        assert said.startswith(f"{bare} of {left} points are a mask and nothing else")
+    assert not preparation.describe_bare_masks(1, 10, "mask")
