@@ -1,4 +1,4 @@
-"""The tokenizer learns from public text only; canaries are where and what they should be."""
+"""The tokenizer learns from public text only, and loses nothing."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import pytest
 
 from crtlib.screening import regex_policies
 from crtlib.studies import study_data
-from crtlib.text import canaries, customersim, data_points, templates, tokenizer
+from crtlib.text import customersim, data_points, templates, tokenizer
 from crtlib.text.records import MASK, Corpus, Dialogue, Secret, Turn
 
 CORPUS = customersim.simulate_corpus(40, 0, "paper")
@@ -91,28 +91,3 @@ def test_a_small_vocabulary_is_refused():
         tokenizer.train_bpe(["a"], vocab_size=100)
     with pytest.raises(ValueError, match="must be at most 1,048,576"):
         tokenizer.train_bpe(["a"], vocab_size=2**63)
-
-
-def test_canaries_are_inserted_as_asked_and_leave_the_rest_alone():
-    secrets = canaries.make_canaries(10, seed=3)
-    assert len(set(secrets)) == 10
-    planted = canaries.insert_canaries(CORPUS, secrets, copies=20, seed=3)
-    assert len(planted) == len(CORPUS) + 200
-    assert [d for d in planted.dialogues if not d.id.startswith("canary")] == list(CORPUS.dialogues)
-    points = data_points.make_points(planted, unit="turn")
-    for secret in secrets:
-        copies = [p for p in points if p.text == canaries.canary_prefix() + secret]
-        assert len(copies) == 20
-        assert all(p.text[p.secrets[0].start :] == secret for p in copies)
-    assert len({p.id for p in points}) == len(points)
-    positions = [i for i, d in enumerate(planted.dialogues) if d.id.startswith("canary")]
-    assert positions != list(range(200)) and min(positions) < 40 < max(positions)
-
-
-def test_the_regex_policy_sees_every_canary():
-    planted = canaries.insert_canaries(
-        Corpus("c", ()), canaries.make_canaries(5, seed=0), copies=2, seed=0
-    )
-    points = data_points.make_points(planted, unit="turn")
-    flagged = regex_policies.corpus_regex_policy()(points)
-    assert [s[0].start for s in flagged] == [p.secrets[0].start for p in points]
