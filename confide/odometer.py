@@ -60,13 +60,23 @@ from confide.text_registry import Registry
 def prepare_odometer(
     folder: str | os.PathLike[str], corpus: str, registry: Registry | None = None
 ) -> None:
-    """Make ``folder`` the odometer of the corpus with this hash, before its text is trained on; a
-    ledger of before 0.3 is taken over. Lines that the ``registry`` lacks, as of a folder that came
-    from another machine, are entered there first. Of several processes one makes it, and the others
-    find it.
+    """Make ``folder`` the odometer of a corpus, before its text is trained on; a ledger of before
+    0.3 is taken over. Of several processes one makes it, and the others find it.
 
-    Raises ``ValueError`` for the odometer of another corpus or a broken one, ``OSError`` where it
-    cannot be written.
+    Args:
+        folder: Where it is, or is to be.
+        corpus: The hash of the corpus.
+        registry: Lines that it lacks, as of a folder that came from another machine, are entered
+            there first; None: nowhere.
+
+    Raises:
+        ValueError: For the odometer of another corpus or a broken one.
+        OSError: Where it cannot be written.
+
+    Guarantee:
+        Runs of the folder are known to other texts of the same people from now on. Tests:
+        ``tests/accounting/test_odometer.py::test_a_ledger_of_before_is_read_and_taken_over``,
+        ``tests/release/test_text_registry.py::test_runs_of_a_moved_home_are_known_to_other_texts``.
     """
     path = Path(folder) / LEDGER_FILE
     with _open_transaction(path) as base:

@@ -56,11 +56,20 @@ def clopper_pearson(count: int, of: int, *, confidence: float = 0.95) -> tuple[f
 
 
 def exchangeable_rate(count: int, of: int, *, judged: int = 1) -> float:
-    """A rate without a confidence level, after ``count`` in ``of`` units drawn at random: on
-    average over the draw it is at least that of the others, of whom nobody was read.
+    """A rate without a confidence level, after ``count`` in ``of`` units drawn at random.
 
-    Each of the ``judged`` policies or draws among which was chosen is charged. It ends at 1, which
-    promises nothing (:mod:`crtbook.exchangeable` says what others do).
+    Args:
+        count: Units that fail.
+        of: Units that were drawn and judged.
+        judged: Policies or draws among which was chosen; each is charged.
+
+    Returns:
+        At most 1, which promises nothing (:mod:`crtbook.exchangeable` says what others do).
+
+    Guarantee:
+        On average over the draw it is at least the rate of the others, of whom nobody was read.
+        Test:
+        ``tests/release/test_rows_of_a_certificate.py::test_the_average_over_the_draw_of_the_labels``.
 
     >>> round(exchangeable_rate(0, 100), 4), exchangeable_rate(3, 99, judged=2)
     (0.0099, 0.08)

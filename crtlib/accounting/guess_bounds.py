@@ -121,15 +121,22 @@ def right_guess_rate(advantage: float) -> float:
 
 
 def value_guess_rate(epsilon: float, *, delta: float, prior: float) -> float:
-    """How often the value of a passed-over secret is guessed that has ``prior`` without the model,
-    among the values that the policies would treat as they treated it.
+    """How often the value of a passed-over secret is guessed, among the values that the policies
+    would treat as they treated it: e^epsilon prior + delta.
 
-    e^epsilon prior + delta, with the epsilon of a *missed* secret: which values a policy misses
-    depends on the value, so redaction at random may not be counted here. For the same reason the
-    prior is that among the values that ``pi`` would pass over in this place and, where something is
-    learned without noise, that ``pi_c`` would flag there: the model may show that a value was
-    learned with noise, which tells a rare name from all common ones. One of 1,000 names of which
-    990 are common words has a prior of 1/10 then, not of 1/1,000.
+    Args:
+        epsilon: That of a *missed* secret: which values a policy misses depends on the value, so
+            redaction at random may not be counted here.
+        delta: That of a missed secret.
+        prior: The chance without the model, among the values that ``pi`` would pass over in this
+            place and, where something is learned without noise, that ``pi_c`` would flag there: the
+            model may show that a value was learned with noise, which tells a rare name from all
+            common ones. One of 1,000 names of which 990 are common words has a prior of 1/10 then,
+            not of 1/1,000.
+
+    Guarantee:
+        No adversary names the value more often. Test:
+        ``tests/accounting/test_guess_bounds.py::test_a_value_is_guessed_at_most_as_often_as_is_said``.
 
     >>> round(value_guess_rate(1.0, delta=1e-6, prior=0.01), 6)
     0.027184

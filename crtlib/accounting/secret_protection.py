@@ -119,8 +119,24 @@ def noise_multiplier_for_promises(
     steps: int,
     neighbouring_relation: str = "reference",
 ) -> float:
-    """The least noise (to 1e-11, on the safe side) with which every secret keeps its promise: steps
-    times the KL divergence of one round is at most ``allowed_divergence(prior, posterior)``."""
+    """The least noise (to 1e-11, on the safe side) with which every secret keeps its promise.
+
+    Args:
+        incidence: ``(secrets, examples)``, non-zero where the example holds the secret.
+        probabilities: ``(examples,)``: of each in each step.
+        prior: The chance of a guess without the model; one number, or one a secret.
+        posterior: What that chance may become; one number, or one a secret.
+        steps: Noisy steps.
+        neighbouring_relation: "reference", "replace" or "add_or_remove".
+
+    Raises:
+        ValueError: For a relation or for promises that cannot be.
+
+    Guarantee:
+        Of every secret, steps times the KL divergence of one round is at most
+        ``allowed_divergence(prior, posterior)``. Test:
+        ``tests/accounting/test_secret_protection.py::test_noise_is_the_least_that_keeps_every_promise``.
+    """
     check_choice("neighbouring_relation", neighbouring_relation, tuple(PROMISE_DIRECTIONS))
     check_whole_number("steps", steps, 1)
     p, r = check_promises(np.broadcast_to(prior, incidence.shape[:1]), posterior)
@@ -338,9 +354,22 @@ def secret_guess_bounds(
     prior,
     neighbouring_relation: str = "reference",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """From what was done: for every secret the bound on a guess by KL, and the KL divergence
-    itself in nats, each ``(secrets,)``. ``incidence (secrets, points)`` is 1 where the point
-    holds the secret. Divergences of phases add up; without noise a bound is 1."""
+    """From what was done: how often each secret may be guessed.
+
+    Args:
+        events: Of a plan's phases; their divergences add up.
+        incidence: ``(secrets, points)``, 1 where the point holds the secret.
+        prior: The chance of a guess without the model; one number, or one a secret.
+        neighbouring_relation: "reference", "replace" or "add_or_remove".
+
+    Returns:
+        The bound on a guess by KL, and the KL divergence itself in nats, each ``(secrets,)``.
+
+    Guarantee:
+        What was done is charged round by round; without noise a bound is 1. Tests:
+        ``tests/accounting/test_secret_protection.py::test_what_was_done_is_charged_round_by_round``,
+        ``tests/training/test_phases.py::test_without_noise_nothing_is_promised_of_a_sampled_secret``.
+    """
     spent = np.zeros(incidence.shape[0])
     for event in (events,) if isinstance(events, WeightedGaussian) else events:
         p = np.asarray(event.sampling_probabilities)

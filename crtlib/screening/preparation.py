@@ -95,39 +95,45 @@ def prepare_points(
     duplicates: DuplicateTreatment = "mask",
     pattern: Sequence[bool] | None = None,
 ) -> PreparedPoints:
-    """Algorithm 1, lines 1 to 4.
+    """Algorithm 1, lines 1 to 4: duplicates, masks, a public and a private part.
 
-    ``flags`` are the spans of ``pi`` in each raw point: what is redacted. ``cautious_flags`` are
-    those of ``pi_c`` (the conservative policy): what else is private. None is the policy that flags
-    nothing, for the baselines. A point is private where either policy speaks or where its text
-    holds ``<MASK>`` (A.6.5); every other point is public.
+    A point is private where either policy speaks or where its text holds ``<MASK>`` (A.6.5); every
+    other point is public. The policies read the raw points, after splitting and before anything is
+    replaced (A.6.2), so labels cannot depend on what deduplication did elsewhere.
 
-    ``dedup`` is the scope of deduplication: ``"all"`` is the paper's; ``"flagged"`` (ours) leaves
-    alone the points on which both policies are silent, so that harmless templates keep their
-    frequencies, which is enough for Proposition 7 where ``pi_c`` has full recall; ``"none"``.
+    Args:
+        points: The raw data points, at least one.
+        flags: The spans of ``pi`` in each of them: what is redacted; None: it flags nothing, for
+            the baselines.
+        cautious_flags: Those of ``pi_c`` (the conservative policy): what else is private; None: it
+            flags nothing.
+        dedup: The scope of deduplication: ``"all"`` is the paper's; ``"flagged"`` (ours) leaves
+            alone the points on which both policies are silent, so that harmless templates keep
+            their frequencies, which is enough for Proposition 7 where ``pi_c`` has full recall;
+            ``"none"``.
+        duplicates: What becomes of a second occurrence. ``"mask_private"`` (ours, for text of one's
+            own): of a private point it becomes a private point that is ``<MASK>`` and nothing else,
+            of a public point it is left out. ``"mask"``: it becomes such a mask in both cases
+            (Algorithm 1). ``"drop"`` leaves it out in both (Section 4, "remove identical
+            sequences"); for studies.
+        pattern: Which of the raw points repeat an earlier one
+            (:func:`crtlib.screening.deduplication.mark_repeats`); None is the exact pattern.
 
-    ``duplicates`` says what becomes of a second occurrence. ``"mask_private"`` (ours, for text of
-    one's own): of a private point it becomes a private point that is ``<MASK>`` and nothing else,
-    of a public point it is left out. ``"mask"``: it becomes such a mask in both cases (Algorithm
-    1). ``"drop"`` leaves it out in both (Section 4, "remove identical sequences"); for studies.
-    The ``pattern`` of duplicates is that of the raw points
-    (:func:`crtlib.screening.deduplication.mark_repeats`); None is the exact one.
+    Returns:
+        Both parts, redacted, in the order of the points, and what was counted.
 
-    The policies read the raw points, after splitting and before anything is replaced (A.6.2), so
-    labels cannot depend on what deduplication did elsewhere.
+    Raises:
+        ValueError: For no points, and for spans that are not those of these points.
 
     Guarantee:
         Let one private point ``x`` be exchanged for a private ``y``, let the policies know a point
         by its text alone, and let the pattern be exact. With ``"mask_private"`` and ``"mask"`` the
         public part stays as it is, and there are as many private points as before, of which, in
         whatever order, at most one differs. Nothing differs at all where ``x`` and ``y`` read the
-        same when redacted and neither is the text of another point.
-        With ``"drop"``, or a pattern by likeness, none of this is so: one private point may come
-        or go with a copy of it, and one message may decide whether any number of others is read.
-        Test: ``tests/screening/test_repeats.py::test_one_message_decides_about_no_other``.
-
-    Raises:
-        ValueError: For no points, and for spans that are not those of these points.
+        same when redacted and neither is the text of another point. With ``"drop"``, or a pattern
+        by likeness, none of this is so: one private point may come or go with a copy of it, and one
+        message may decide whether any number of others is read. Test:
+        ``tests/screening/test_repeats.py::test_one_message_decides_about_no_other``.
     """
     check_choice("dedup", dedup, ("all", "flagged", "none"))
     check_choice("duplicates", duplicates, get_args(DuplicateTreatment))

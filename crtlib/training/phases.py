@@ -208,7 +208,13 @@ class PrivatePhase(Phase):
             yield (draw_uniforms(len(lengths), generator) < p).nonzero().flatten()
 
     def event(self) -> PrivacyEvent:
-        """What an accountant has to know of this phase."""
+        """What an accountant has to know of this phase.
+
+        Guarantee:
+            Sampling probability, noise and steps are those of :meth:`batches` and :meth:`step`: one
+            object makes the batches and the entry of the ledger. Test:
+            ``tests/training/test_phases.py::test_the_count_of_a_group_has_the_accounted_law``.
+        """
         p = self.sampling_probability
         if isinstance(p, tuple):
             return WeightedGaussian(p, self.noise_multiplier, self.steps)
