@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS texts (text INTEGER PRIMARY KEY, corpus TEXT NOT NULL
 CREATE TABLE IF NOT EXISTS known (unit BLOB, text INTEGER, kind TEXT, PRIMARY KEY (unit, text));
 CREATE INDEX IF NOT EXISTS of_text ON known (text, kind);
 CREATE TABLE IF NOT EXISTS counted (lines INTEGER NOT NULL);
-INSERT INTO counted SELECT count(*) FROM lines WHERE NOT EXISTS (SELECT 1 FROM counted);
+INSERT OR IGNORE INTO counted (rowid, lines) SELECT 1, count(*) FROM lines;
 CREATE TRIGGER IF NOT EXISTS c AFTER INSERT ON lines BEGIN UPDATE counted SET lines=lines+1; END;
 CREATE TABLE IF NOT EXISTS reports (text TEXT, model TEXT, name TEXT, UNIQUE (text, model, name));
 """

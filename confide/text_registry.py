@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from confide.odometer_lines import (
     ENTERED_FORM_SQL,
+    HAS_LINES_SQL,
     LEAST_SHARE,
     LEAST_SHARED_MESSAGES,
     OWNERSHIP_KINDS,
@@ -26,11 +28,17 @@ from confide.odometer_lines import (
     _read_lines,
 )
 from crtlib import files
+from crtlib.checks import DamagedError
 from crtlib.text import corpora
 
 UNITS_VERSION = 2
 """Of the units of :func:`crtlib.text.corpora.hash_registry_units`: a text whose units were others
 when it was entered is entered again when it is read again."""
+
+MARK_OF_KEY_SQL = "SELECT unit FROM known WHERE text = 0 AND kind = 'key'"
+MARK_OF_FILE_SQL = "SELECT 1 FROM known WHERE text = 0 AND unit = CAST(? AS BLOB)"
+ENTER_MARK_SQL = "INSERT OR IGNORE INTO known VALUES (?, 0, ?)"
+"""What the registry says of itself stands beside the units of texts, under the number of none."""
 
 # --------------------------------------------------------------------------- the registry
 registry_home = files.registry_folder
@@ -73,7 +81,7 @@ class Registry:
                 pass
         with _open_transaction(self.path) as base:
             row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
-            key = self._key()
+            key = self._key(base)
             entered = "entered", f"{UNITS_VERSION} {form or corpus}"
             mark = self._hash_unit(key, *entered)
             if row and base.execute(ENTERED_FORM_SQL, (*row, mark)).fetchone():
@@ -91,17 +99,54 @@ class Registry:
     def _hash_unit(key: bytes, kind: str, content: str) -> bytes:
         return hmac.digest(key, f"{kind}:{content}".encode(), "sha256")[:16]
 
-    def _key(self) -> bytes:
-        """Of the hashes; it is made inside the exclusive transaction of the first text."""
+    def _key(self, base: sqlite3.Connection) -> bytes:
+        """Of the hashes; it is made inside the exclusive transaction of the first text.
+
+        Raises:
+            DamagedError: Hashes were made with one that is lost, or is another.
+
+        Guarantee:
+            No text that is known here is taken for a new one as its key is gone. Test:
+            ``tests/release/test_text_registry.py::test_a_lost_part_of_the_registry_is_no_new_one``.
+        """
         path = self.folder / REGISTRY_KEY_FILE
+        mark = base.execute(MARK_OF_KEY_SQL).fetchone()
         if not path.exists():
+            if mark or base.execute("SELECT 1 FROM known WHERE text > 0").fetchone():
+                raise self.lost(path.name)
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(secrets.token_bytes(32))
                 file.flush()
                 os.fsync(file.fileno())
         files.check_private_key(path)
-        return path.read_bytes()
+        key = path.read_bytes()
+        ours = self._hash_unit(key, "key", "")
+        if mark is None:
+            base.execute(ENTER_MARK_SQL, (ours, "key"))
+        elif mark[0] != ours:
+            raise self.lost(path.name)
+        return key
+
+    def lost(self, name: str) -> DamagedError:
+        """That the file with this ``name`` is not what was made here."""
+        return DamagedError(
+            f"registry: {name} in {self.folder} is lost, or of another registry, so what it knew "
+            "is not known again; restore it"
+        )
+
+    def has_made(self, name: str) -> bool:
+        """Whether a further file of the registry was made: where it is missing it is lost."""
+        if not self.path.is_file():
+            return False
+        with _open_connection(self.path) as base:
+            tables = base.execute(HAS_LINES_SQL).fetchone()
+            return bool(tables and base.execute(MARK_OF_FILE_SQL, (name,)).fetchone())
+
+    def note_made(self, name: str) -> None:
+        """Note that the file with this ``name`` was made beside the registry."""
+        with _open_transaction(self.path) as base:
+            base.execute(ENTER_MARK_SQL, (name.encode(), "file"))
 
     def forget(self, corpus: str) -> None:
         """Know no more whose text the corpus with this hash was. The lines of its runs stay, and

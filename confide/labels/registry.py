@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS judged (labels TEXT, pi TEXT, pi_c TEXT, corpus TEXT,
  UNIQUE (labels, pi, pi_c, corpus));
 """
 
+HAS_DRAWN_SQL = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'drawn'"
 LAST_READING_SQL = "SELECT reading FROM readings WHERE labels = ? ORDER BY n DESC LIMIT 1"
 
 OTHER_SETS_SQL = """
@@ -60,12 +61,24 @@ def open_label_registry(
 ) -> Iterator[sqlite3.Connection]:
     """The registry of labels, in which what was ``drawn`` is entered once: first the policies that
     the facts of the labels say are sealed, then the turns, by the hash of their text, and whose
-    turns were drawn or chosen from (``asked``, by :func:`hash_asked_people`)."""
+    turns were drawn or chosen from (``asked``, by :func:`hash_asked_people`).
+
+    Raises:
+        DamagedError: There was one, and it is lost: what was drawn and judged is not known.
+
+    Guarantee:
+        A lost registry of labels is no new one. Test:
+        ``tests/release/test_text_registry.py::test_a_lost_part_of_the_registry_is_no_new_one``.
+    """
     path = files.registry_folder() / "labels.sqlite"
+    registry = text_registry.Registry(path.parent)
+    made = registry.has_made(path.name)  # first: another process may be making it
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.check_owned(path.parent)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with _open_connection(path) as base:
+        if made and not base.execute(HAS_DRAWN_SQL).fetchone():
+            raise registry.lost(path.name)
         base.executescript(f"BEGIN EXCLUSIVE;{LABEL_TABLES_SQL}")
         before = base.execute("SELECT 1 FROM drawn WHERE labels = ?", (told["labels"],))
         if not before.fetchone():
@@ -78,6 +91,8 @@ def open_label_registry(
             base.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?)", people)
         yield base
         base.execute("COMMIT")  # else it is as it was when the connection is closed
+    if not made:
+        registry.note_made(path.name)
 
 
 def register_judged_pairs(

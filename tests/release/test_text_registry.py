@@ -4,6 +4,7 @@ import json
 import random
 import re
 import shutil
+import sqlite3
 
 import pandas as pd
 import pytest
@@ -15,6 +16,7 @@ from confide.reports import screening_page, sentences
 from confide.screening.corpus import ScreeningOptions
 from confide.training import train_on_corpus
 from crtlib.accounting.events import SampledGaussian
+from crtlib.checks import DamagedError
 from crtlib.text import corpora, customersim, identity, jsonl
 from crtlib.text.records import Dialogue, Turn
 from tests import trainings
@@ -355,3 +357,55 @@ def test_runs_of_a_moved_home_are_known_to_other_texts(tmp_path, monkeypatch):
         value = make_certificate(tmp_path / text.stem, tmp_path / f"{text.stem}.html")
         runs.append(value["spent_before"]["runs"])
     assert runs == [1, 2]
+
+
+def test_a_lost_part_of_the_registry_is_no_new_one(tmp_path, monkeypatch):
+    """A backup without its keys: a new key was made, and no text was known again ("any one (3.0,
+    1e-04)", "no earlier run is known", after a run on the same messages). Without its labels what
+    had been judged was none."""
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "registry"))
+    january = write(tmp_path / "january.jsonl", [[text] for text in long_messages("a", 40)])
+    later = write(tmp_path / "later.jsonl", [[text] for text in long_messages("a", 41)])
+    drawing.draw_label_tasks(january, tmp_path / "labels", turns=20)
+    key = (tmp_path / "registry" / "key").read_bytes()
+
+    def without(name, content=None):
+        place = tmp_path / f"{name} {content is None}"
+        shutil.copytree(tmp_path / "registry", place)
+        (place / name).unlink()
+        if content is not None:
+            (place / name).touch(0o600)
+            (place / name).write_bytes(content)
+        monkeypatch.setenv("CRTLIB_REGISTRY", str(place))
+
+    for content in (None, key[::-1]):
+        without("key", content)
+        with pytest.raises(DamagedError, match=r"key in .* is lost, or of another registry"):
+            text_registry.register_text(later)
+    for content in (None, b""):
+        without("labels.sqlite", content)
+        with pytest.raises(DamagedError, match=r"labels.sqlite in .* is lost"):
+            registry.register_reading("other", "reading")
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "registry"))
+    text_registry.register_text(later)
+    registry.register_reading("other", "reading")
+    with sqlite3.connect(tmp_path / "registry" / "registry.sqlite") as base:
+        assert base.execute("SELECT count(*) FROM counted").fetchall() == [(1,)]
+
+
+def test_a_registry_that_does_not_say_of_which_key_it_is_says_so_from_now_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "registry"))
+    text = write(tmp_path / "january.jsonl", [[text] for text in long_messages("a", 4)])
+    text_registry.register_text(text)
+    with sqlite3.connect(tmp_path / "registry" / "registry.sqlite") as base:
+        base.execute("DELETE FROM known WHERE text = 0")  # as an older crtlib wrote it
+    shutil.copytree(tmp_path / "registry", tmp_path / "without")
+    (tmp_path / "without" / "key").unlink()
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "without"))
+    with pytest.raises(DamagedError, match=r"key in .* is lost"):
+        text_registry.register_text(text)
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "registry"))
+    text_registry.register_text(text)
+    (tmp_path / "registry" / "key").write_bytes(bytes(32))
+    with pytest.raises(DamagedError, match=r"key in .* is lost"):
+        text_registry.register_text(text)
