@@ -120,8 +120,8 @@ mutants: .venv/.installed ## change MODULES=odometer (or all) in every small way
 kills: .venv/.installed ## kill commands at 40 random moments; what they made must be the same
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills
 
-fuzz: .venv/.installed ## give every command and parameter what nobody should; 900 cases
-	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz
+fuzz: .venv/.installed ## give every command, parameter and file what nobody should; 900 cases of the day's seed (SEED=N)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED))
 
 neighbours: .venv/.installed ## train on PAIRS=500 pairs of corpora that differ in one unit; nothing may differ that is not declared
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.neighbours --pairs $(or $(PAIRS),500) --planted --jobs $(JOBS)

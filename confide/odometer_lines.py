@@ -182,7 +182,11 @@ def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
         No lost ledger becomes a new one. Test:
         ``tests/accounting/test_damaged_ledgers.py::test_a_ledger_that_lost_its_head_is_damaged``.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        what = "is a link to nothing" if path.parent.is_symlink() else "is no folder"
+        raise ValueError(f"odometer: {path.parent} {what}") from None
     files.check_owned(path.parent)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with _open_connection(path) as base:

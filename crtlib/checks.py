@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 
 MIN_CLIP_NORM = 1e-6
+MAX_NUMBERS = 20
+"""Numbers of a list that an option takes, at most."""
 MAX_SHOWN_CHARACTERS = 200
 """Characters of a value from outside that a message shows, at most."""
 
@@ -90,6 +92,20 @@ def check_clip_norm(value: float) -> None:
     )
 
 
+def find_repeated_name(names: Sequence[str]) -> tuple[int, int] | None:
+    """Which two columns have one name, counted from 1; None: each has its own. Of two that have
+    one, a table that is read by names loses the first in silence.
+
+    >>> find_repeated_name(["user", "text", "time", "text"])
+    (2, 4)
+    """
+    seen: dict[str, int] = {}
+    for place, name in enumerate(names, 1):
+        if (first := seen.setdefault(name, place)) != place:
+            return first, place
+    return None
+
+
 class DamagedError(ValueError):
     """A file is not what was written to it. The machine's fault, not the user's: exit code 3."""
 
@@ -105,8 +121,9 @@ def parse_whole_numbers(name: str, text: str) -> list[int]:
     [1, 5]
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(part.isdecimal() for part in parts):
-        raise ValueError(f"{name}={text!r}: must be whole numbers with commas between them")
+    if not all(part.isdecimal() and len(part) < 16 for part in parts) or len(parts) > MAX_NUMBERS:
+        rule = f"at most {MAX_NUMBERS} whole numbers with commas between them"
+        raise ValueError(f"{name}={printable(text, quoted=True)}: must be {rule}")
     return [int(part) for part in parts]
 
 

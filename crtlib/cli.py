@@ -27,6 +27,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
@@ -360,6 +361,11 @@ def _is_leading_process(command: str) -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning in one line, without the line of source that raised it."""
+    print(f"warning: {printable(' '.join(str(message).split()), 4_000)}", file=sys.stderr)
+
+
 def run_program(program: Program) -> None:
     """Run a command line, and end with its exit code."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its notes are not ours
@@ -367,6 +373,7 @@ def run_program(program: Program) -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # names of files may be no UTF-8
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    warnings.showwarning = _print_warning
     try:
         code = program.main(sys.argv[1:], program.name, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as asked:

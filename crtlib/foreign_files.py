@@ -22,9 +22,13 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from crtlib.checks import MachineError
-from crtlib.files import StrPath
+from crtlib.checks import MachineError, printable
+from crtlib.files import StrPath, why_not_regular
 
+NOT_AS_WRITTEN = "is not of the form in which it is written; make it again"
+"""Of a file in a folder of ours whose marker somebody has made anew."""
+FILE_SUFFIXES = (".json", ".safetensors", ".jinja")
+"""Of what lies in a model folder, what is read as a file."""
 ADAPTER_FILE = "adapter_config.json"
 """A folder with it brings another model along, by the name of its base."""
 MAX_SETTING = 1 << 48
@@ -129,8 +133,13 @@ def ask_no_hub(name: StrPath) -> Iterator[None]:
 def foreign_model(name: StrPath, where: str, what: str) -> Iterator[None]:
     """What reads a model, or its tokenizer, of a folder or a hub stands inside: no request where it
     is a folder (:func:`ask_no_hub`), and one line of ours for whatever fails
-    (:func:`refuse_whatever_fails`). An adapter is refused, as it would bring another model."""
+    (:func:`refuse_whatever_fails`). An adapter is refused, as it would bring another model, and a
+    pipe or a device, of which nobody knows that it ends."""
     with refuse_whatever_fails(where, what):
+        for path in sorted(Path(name).iterdir()) if Path(name).is_dir() else ():
+            folder = path.is_dir() and path.suffix not in FILE_SUFFIXES
+            if path.exists() and not folder and (told := why_not_regular(path)):
+                raise ForeignFileError(f"its {printable(path.name)} {told}")
         if (Path(name) / ADAPTER_FILE).is_file():
             raise ForeignFileError("holds an adapter; merge it into its base and save that")
         with ask_no_hub(name):
@@ -235,6 +244,8 @@ def load_foreign_tokenizer(path: StrPath, where: str) -> Any:
     from tokenizers import Tokenizer
 
     with refuse_whatever_fails(where, "its tokenizer cannot be read"):
+        if told := why_not_regular(path):
+            raise ForeignFileError(f"its tokenizer.json {told}")
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         content |= {"truncation": None, "padding": None}  # as many as it says are made at once
         tokenizer = Tokenizer.from_str(json.dumps(content))

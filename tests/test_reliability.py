@@ -30,7 +30,7 @@ from crtlib.screening import tagger
 from crtlib.studies import study_run
 from crtlib.text import customersim, jsonl
 from tests import modes
-from tests.fuzz import __main__ as fuzz
+from tests.fuzz import values
 from tests.kills.__main__ import CRT
 
 
@@ -200,7 +200,7 @@ def test_no_folder_runs_code_or_breaks_the_reader(home, tmp_path):
     place = tmp_path / "h"
     place.mkdir()
     (place / "model").symlink_to(home / "model")
-    folders = [p for p in fuzz.files(place) if p.is_dir() and p.name != "folder"]
+    folders = [p for p in values.files(place) if p.is_dir() and p.name != "folder"]
     assert len(folders) > 15
     for folder in folders:
         if folder.name.startswith("experiment.json"):

@@ -142,7 +142,8 @@ def load(section: str, profile: str = "quick", **changes: Any) -> Any:
         ("section", section, SECTIONS),
     ):
         if value not in known:
-            raise ParameterError(f"{name}={value!r}: must be one of {', '.join(known)}")
+            shown = printable(value, quoted=True)
+            raise ParameterError(f"{name}={shown}: must be one of {', '.join(known)}")
     return assign(_profile(profile)[section], changes)
 
 

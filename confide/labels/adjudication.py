@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from pydantic import BaseModel, TypeAdapter
 
 from confide.labels.forms import write_forms
 from confide.labels.label_tasks import (
@@ -24,7 +25,19 @@ from confide.labels.label_tasks import (
     write_label_facts,
 )
 from crtlib import outputs
+from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.text.records import Secret
+
+
+class LabelRow(BaseModel):
+    """What one reader marked in a turn, as ``labels.parquet`` holds it."""
+
+    task: str
+    annotator: str
+    secrets: list[Secret]
+
+
+LABEL_ROWS_ADAPTER = TypeAdapter(list[LabelRow])
 
 
 def measure_agreement(
@@ -52,7 +65,12 @@ def measure_agreement(
 
 def _read_label_rows(folder: Path) -> list[dict[str, Any]]:
     path = folder / "labels.parquet"
-    return pq.read_table(path).to_pylist() if path.is_file() else []
+    if not path.is_file():
+        return []
+    with refuse_whatever_fails(str(path), NOT_AS_WRITTEN):
+        rows = pq.read_table(path).to_pylist()
+        LABEL_ROWS_ADAPTER.validate_python(rows)
+        return rows
 
 
 def _read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list[MarkedSpans]]:

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from confide import text_registry
-from confide.labels.forms import write_forms
+from confide.labels.forms import check_label_forms, write_forms
 from confide.labels.label_tasks import (
     ASSUMED_SECRET_SHARE,
     DEFAULT_LABEL_KINDS,
@@ -84,7 +84,7 @@ def draw_label_tasks(
     for name, value, allowed, rule in (
         ("secrets", secrets, 20 <= secrets <= 100_000, "in [20, 100000]"),
         ("turns", turns, turns is None or turns >= 1, "at least 1"),
-        ("rate", rate, rate is None or 0 < rate <= 1, "in (0, 1]"),
+        ("rate", rate, rate is None or 1e-4 <= rate <= 1, "in [0.0001, 1]"),
         ("teach", teach, teach >= 0, "at least 0"),
         ("by", by, by in ("user", "dialogue"), "user or dialogue"),
         ("context", context, 0 <= context <= 20, "in [0, 20]"),
@@ -95,6 +95,7 @@ def draw_label_tasks(
         raise ValueError("--kinds: must be 1 to 9 different names")
     if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:
         raise ValueError(f"--kinds: {bad[0]!r} must be letters, digits, '-' and '_'")
+    check_label_forms(forms)  # before the draw counts
     out = outputs.check_output_folder(out, inputs=[corpus], force=force)
     seed = operating_system.randbits(31) if seed is None else seed
     rng = np.random.default_rng(seed)

@@ -18,6 +18,13 @@ from crtlib.text.package_data import fill_page, read_package_file
 
 
 # --------------------------------------------------------------------------- the forms
+def check_label_forms(forms: Sequence[str]) -> None:
+    """Refuse a form that is none of ``LABEL_FORMS``."""
+    for form in forms or [""]:
+        if form not in LABEL_FORMS:
+            raise ValueError(f"--for: {form!r} must be one of {', '.join(LABEL_FORMS)}")
+
+
 def write_forms(
     forms: Sequence[str],
     folder: Path,
@@ -27,9 +34,8 @@ def write_forms(
 ) -> list[str]:
     """Write the tasks in some of the ``LABEL_FORMS`` into ``folder``; the names of the files."""
     texts: dict[str, str] = {}
-    for form in forms or [""]:
-        if form not in LABEL_FORMS:
-            raise ValueError(f"--for: {form!r} must be one of {', '.join(LABEL_FORMS)}")
+    check_label_forms(forms)
+    for form in forms:
         if form == "page":
             texts["page.html"] = render_labelling_page(tasks, flags, about)
         elif form == "jsonl":

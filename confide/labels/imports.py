@@ -39,10 +39,15 @@ from confide.labels.label_tasks import (
     read_tasks,
     write_label_facts,
 )
-from confide.labels.registry import register_judged_pairs, register_reading
+from confide.labels.registry import (
+    open_label_registry,
+    register_judged_pairs,
+    register_reading,
+)
 from crtlib import files, outputs
 from crtlib.text.corpus_folder import TURN_TYPE
 from crtlib.text.identity import hash_turn_text
+from crtlib.text.jsonl import RepeatedNameError, load_strict_json
 from crtlib.text.records import Secret
 
 LABEL_SCHEMA = pa.schema(
@@ -157,6 +162,8 @@ def import_labels(
         rows.append({"task": task, "annotator": annotator, "secrets": [asdict(s) for s in spans]})
     about |= {"readers": readers, "drawn": drawn, role: annotator}
     about |= {"agreement": scores} if scores else {}
+    with open_label_registry(about, ()):  # refuses a broken one before anything is written
+        pass
     with outputs.staged_folder(
         folder,
         add=True,
@@ -179,9 +186,9 @@ def _parse_records(text: str) -> tuple[list[Any], Any]:
     """The records of a JSON list, of our page's export, or of JSON lines; and of which page they
     say that they are, if any."""
     try:
-        whole = json.loads(text)
+        whole = load_strict_json(text)
     except json.JSONDecodeError:
-        return [json.loads(line) for line in text.split("\n") if line.strip()], None
+        return [load_strict_json(line) for line in text.split("\n") if line.strip()], None
     page = None
     if isinstance(whole, dict):
         page, whole = whole.get("labels"), whole.get("tasks", whole)
@@ -234,6 +241,8 @@ def _read_export(
             records, told = _parse_records(file.read().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError(f"{path.name}: is not UTF-8") from None
+    except RepeatedNameError:
+        raise ValueError(f"{path.name}: holds an object in which a name stands twice") from None
     except (json.JSONDecodeError, RecursionError):
         raise ValueError(f"{path.name}: is not JSON") from None
     if told not in (None, page):

@@ -24,6 +24,7 @@ from confide.labels.registry import (
     register_judged_pairs,
     register_reading,
 )
+from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.text import corpora, data_points
 from crtlib.text.identity import hash_text, hash_turn_text
 from crtlib.text.package_data import fill_page
@@ -94,7 +95,8 @@ def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus:
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        pairs = {(u["pi"], u["pi_c"]) for u in map(json.loads, file)}
+        with refuse_whatever_fails(file.name, NOT_AS_WRITTEN):
+            pairs = {(str(u["pi"]), str(u["pi_c"])) for u in map(json.loads, file)}
         if (pi, pi_c) not in pairs:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"time": now, **use}) + "\n")

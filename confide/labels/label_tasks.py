@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pydantic import BaseModel, TypeAdapter
 
 from crtlib import outputs
+from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.text import corpora, records
 from crtlib.text.identity import hash_text
 from crtlib.text.records import Point, Secret
@@ -54,6 +56,36 @@ class LabelTask:
     after: str = field(repr=False)
 
 
+class RereadTurns(BaseModel, strict=True):
+    """Of the turns that were read, which a second reader gets, and which of these at random."""
+
+    read: list[str]
+    random: list[str]
+
+
+class LabelFacts(BaseModel, strict=True):
+    """What ``labels.json`` holds, as far as it is read without asking: of what turns were drawn
+    and, after an import, who read them."""
+
+    corpus: str
+    labels: str
+    kinds: list[str]
+    by: str
+    users: int
+    judge: int
+    teach: int
+    seed: int
+    first: str = ""
+    second: str = ""
+    decides: str = ""
+    drawn: str = ""
+    readers: dict[str, dict[str, Any]] = {}
+    again: RereadTurns | None = None
+
+
+TASKS_ADAPTER = TypeAdapter(list[LabelTask])
+
+
 def points_of_tasks(tasks: Sequence[LabelTask]) -> list[Point]:
     """Turns that were drawn, each as a point of its own words, without what is marked there."""
     return [Point(f"{t.id}/{t.turn}", t.user, t.text, thread=t.id) for t in tasks]
@@ -71,7 +103,9 @@ def _hash_tasks(tasks: Sequence[LabelTask]) -> str:
 def read_tasks(labels: str | os.PathLike) -> list[LabelTask]:
     """The turns that were drawn into a folder, in order."""
     outputs.require_marker(labels, names=["tasks.parquet", "labels.json"])
-    return [LabelTask(**row) for row in pq.read_table(Path(labels) / "tasks.parquet").to_pylist()]
+    path = Path(labels) / "tasks.parquet"
+    with refuse_whatever_fails(str(path), NOT_AS_WRITTEN):
+        return TASKS_ADAPTER.validate_python(pq.read_table(path).to_pylist())
 
 
 def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
@@ -79,7 +113,11 @@ def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
     what, and that the labels were ``drawn`` "at_random"; of some that were not read whole crtlib
     0.3 said "given"."""
     outputs.require_marker(labels, names=["labels.json"])
-    return json.loads((Path(labels) / "labels.json").read_bytes())
+    path = Path(labels) / "labels.json"
+    with refuse_whatever_fails(str(path), NOT_AS_WRITTEN):
+        content = dict(json.loads(path.read_bytes()))
+        LabelFacts.model_validate(content)
+        return content
 
 
 def write_label_facts(folder: Path, about: Mapping[str, Any]) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from confide.release import file_sources, seal
+from confide.release import file_sources
 from confide.release.composed_promise import round_bound_up
 from confide.reports import bands
 from crtlib import outputs
 from crtlib.files import StrPath
+from crtlib.text import jsonl
 
 REPORT_COUNTS = {
     "completed": "passages that a report found completed",
@@ -86,7 +87,7 @@ def declare_report_counts(
 
 def read_json_object(path: Path) -> dict[str, Any]:
     try:
-        return dict(seal.load_strict_json(path.read_text(encoding="utf-8")))
+        return dict(jsonl.load_strict_json(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (ValueError, TypeError):

@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 from confide.odometer_lines import SIGNING_KEY_FILE
 from crtlib import files, outputs
 from crtlib.files import StrPath
+from crtlib.text import jsonl
 
 MAX_SIGNED_BYTES = 1 << 26
 """Bytes of a signed file, at most."""
@@ -101,25 +102,13 @@ def check_signature(
     return dict(value)
 
 
-def load_strict_json(text: str) -> Any:
-    """The value of a JSON text. Raises ``ValueError`` for an object in which a name stands twice:
-    of these people read the first, and programs the last."""
-
-    def once(rows: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(found := dict(rows)) < len(rows):
-            raise ValueError("a name stands twice")
-        return found
-
-    return json.loads(text, object_pairs_hook=once)
-
-
 def read_signed(path: StrPath, public: str | None = None) -> dict[str, Any]:
     """A signed JSON object from a file (:func:`check_signature`)."""
     path = Path(path)
     try:
         if path.stat().st_size > MAX_SIGNED_BYTES:
             raise ValueError
-        value = load_strict_json(path.read_text(encoding="utf-8"))
+        value = jsonl.load_strict_json(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
             raise ValueError
     except FileNotFoundError:

@@ -27,6 +27,7 @@ True
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import itertools
@@ -495,8 +496,13 @@ def make_leakage_report(
     other, its_tokenizer = (None, None) if public is None else load(public)
     leakage.check_leakage_models(*loaded, k=top_k)
     with (
+        _key_beside(beside, key) as write_key,
         outputs.staged_folder(
-            folder, **recipe, public=() if reveal else REPORT_FILES, force=force
+            folder,
+            **recipe,
+            public=() if reveal else REPORT_FILES,
+            force=force,
+            seal=write_key,
         ) as part,
         resume_shards(folder, {"model": outputs.hash_tree(model)}) as kept,
     ):
@@ -524,9 +530,27 @@ def make_leakage_report(
         write_report_files(report, part, cover, decode=decode, facts=fit)
         if outputs.with_keyed_hashes(outputs.hash_tree(corpus), key) != its["corpus"]:
             raise MachineError(f"{corpus}: changed while it was read; make the report again")
-    with files.replace_atomically(beside, mode=0o600) as file:
-        file.write_bytes(key)
     return _read_report(folder)
+
+
+@contextlib.contextmanager
+def _key_beside(path: Path, key: bytes) -> Iterator[Callable[[Path], None]]:
+    """What writes the key of a report, to be called last before the report takes its place: it is
+    never without its key. A new key is removed again where the report does not come to be."""
+    new = False
+
+    def write_key(_: Path) -> None:
+        nonlocal new
+        new = not path.exists()
+        with files.replace_atomically(path, mode=0o600) as file:
+            file.write_bytes(key)
+
+    try:
+        yield write_key
+    except BaseException:
+        if new:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _read_report(folder: Path) -> tuple[Path, dict]:

@@ -29,7 +29,7 @@ from confide.text import chats
 from confide.text.columns import RECORD_NAMES, comparable_name, may_have_role
 from confide.text.mail import _mail_files, _mailbox_rows
 from crtlib import files
-from crtlib.checks import printable
+from crtlib.checks import find_repeated_name, printable
 from crtlib.files import StrPath
 from crtlib.text import jsonl
 from crtlib.text.jsonl import BadRow, NumberedRow, read_record
@@ -68,6 +68,8 @@ FOLDER_SUFFIXES = {"parquet": ".parquet", "eml": ".eml", "text": ".txt", "whatsa
 """The formats of which a folder is a source, and the files that are read in it."""
 REPEATED_HEADER = "the header again"
 """Why a row is left out that is no loss."""
+_SEPARATOR_LINE = re.compile(r"sep=(\t|[^\w\s\"])", re.IGNORECASE)
+"""What Excel writes in front of a table, and no other program takes for its header."""
 PARQUET_BATCH_ROWS = 1_000
 """Rows of a Parquet file that are read at a time."""
 _BLOCK_BYTES = 1 << 20
@@ -283,8 +285,14 @@ def _table_rows(
     with _open_decoded(path, encoding) as text:
         lines = files.read_bounded_lines(text, path)
         first = next(filter(str.strip, lines), "")
+        if told := _SEPARATOR_LINE.fullmatch(first.rstrip("\r\n")):  # what Excel writes in front
+            delimiter, first = told[1], next(filter(str.strip, lines), "")
         sign = delimiter or max(",;\t|", key=first.count)
-        again = [name.strip() for name in next(csv.reader([first], delimiter=sign), [])]
+        reader = csv.reader(itertools.chain([first], lines), delimiter=sign, strict=True)
+        try:  # a name may hold the end of a line, and is one all the same
+            again = [" ".join(name.split()) for name in next(reader, [])]
+        except csv.Error:
+            raise ValueError(f"{path.name}: its header has a quote that is out of place") from None
         places = [str(k + 1) for k in range(len(again))]
         if wrong := next((place for place in rename if place not in places), None):
             raise ValueError(f"--rename: {wrong!r} must be a column's number, 1 to {len(again)}")
@@ -293,14 +301,13 @@ def _table_rows(
             raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
         if _decoding_fault("".join(header)):
             raise ValueError(f"{path.name}: its header is not UTF-8; try --encoding cp1252")
-        seen: set[str] = set()
-        for k, name in enumerate(header):
-            if name in seen or not name:
-                says = f"and {header.index(name) + 1} have one name" if name else "has no name"
-                what = f"column{'s' * bool(name)} {k + 1} {says}"
-                raise ValueError(f"{path.name}: {what}; --rename {k + 1}=NAME gives it another")
-            seen.add(name)
-        reader = csv.reader(lines, delimiter=sign, strict=True)
+        what, column = "", header.index("") + 1 if "" in header else 0
+        if column:
+            what = f"column {column} has no name"
+        elif both := find_repeated_name(header):
+            what, column = "columns {1} and {0} have one name".format(*both), both[1]
+        if what:
+            raise ValueError(f"{path.name}: {what}; --rename {column}=NAME gives it another")
         number, width = 1, len(header)
         while True:
             try:
@@ -310,7 +317,10 @@ def _table_rows(
                     number += 1
                     if bad := _decoding_fault("".join(cells)):
                         yield number, bad
-                    elif cells[0].strip() == again[0] and [cell.strip() for cell in cells] == again:
+                    elif (
+                        cells[0].strip() == again[0]
+                        and [" ".join(cell.split()) for cell in cells] == again
+                    ):
                         yield number, BadRow(REPEATED_HEADER, "is the header again")
                     elif len(cells) == width:
                         yield number, dict(zip(header, cells, strict=False))
@@ -343,10 +353,9 @@ def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, A
     try:
         table = pq.ParquetFile(path)
         names = table.schema_arrow.names
-        for k, name in enumerate(names):
-            if name in names[:k]:
-                places = f"columns {names.index(name) + 1} and {k + 1}"
-                raise ValueError(f"{path.name}: {places} have one name; give one another")
+        if both := find_repeated_name(names):
+            places = "columns {} and {}".format(*both)
+            raise ValueError(f"{path.name}: {places} have one name; give one another")
         read = [
             name
             for name in names

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from confide import odometer, odometer_lines, spending, text_registry
-from confide.release import file_sources, gate
+from confide.release import file_sources, gate, seal
 from confide.training.training_facts import (
     PROTECTING_KINDS,
     RAW_TEXT_RATES,
@@ -203,6 +203,8 @@ def open_odometer(
         raise ValueError(f"odometer: {where} cannot be written; name a folder that can") from None
     if home.is_dir():  # else it is made with its first line: what is refused before leaves none
         odometer.check_odometer_corpus(home, odometer.read_entries(home), sha)
+        if (home / odometer_lines.SIGNING_KEY_FILE).exists():
+            seal.ensure_signing_key(home)  # refuses one that is none, before anything is spent
     return meter
 
 

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,8 +169,9 @@ def _read_secret_table(path: Path, prior: float, posterior: float | None) -> pd.
     table = value_lists.read_value_table(path, str(path))
     names = [str(name) for name in table.columns]
     if not {"user", "secret"} <= set(names) or set(names) - set(SECRET_COLUMNS):
-        words = all(re.fullmatch(r"[^\W\d]+", name) for name in names)
-        what = f"columns are {','.join(names)}" if words else "has no header"
+        lacks = [name for name in ("user", "secret") if name not in names]
+        more = len(set(names) - set(SECRET_COLUMNS))  # their names may be the first row's values
+        what = f"has no column {' and '.join(lacks)}" if lacks else f"has {more} other columns"
         raise ValueError(f"--secrets: {what}; a table needs user,secret[,kind][,p][,r]")
     for name, given in (("p", prior), ("r", posterior)):
         if name not in names and given is None:

@@ -31,6 +31,7 @@ TRADEOFF_POINTS, MAX_TRADEOFF_EPSILON = (
     600,
     30.0,
 )  # epsilons at which a trade-off curve reads the profile, and the last
+MAX_COPIES = 500  # each number of copies up to it is accounted by itself
 MAX_FINE_GROUP_SIZE = 6  # groups up to this size are accounted finely, larger ones quickly
 
 
@@ -72,14 +73,17 @@ def guess_advantage(
         ``tests/accounting/test_guess_bounds.py::test_right_guesses_are_those_of_the_best_adversary``.
     """
     check_whole_number("copies", copies, 0)
+    check_allowed("copies", copies, copies <= MAX_COPIES, f"at most {MAX_COPIES}")
     check_probabilities(trace_rate=trace_rate, public_rate=public_rate)
     every = (events,) if isinstance(events, SampledGaussian) else tuple(events)
     sizes = (group,) * len(every) if isinstance(group, int) else tuple(group)
-    far = [
-        _total_variation_distance(every, tuple(j * size for size in sizes), neighbouring_relation)
-        for j in range(1, copies + 1)
-    ]
-    distances = np.maximum.accumulate([0.0, *far])
+    far = [0.0] + [1.0] * copies  # more in clear tell no less: what follows a 1 is 1
+    for j in range(1, copies + 1):
+        grown = tuple(j * size for size in sizes)
+        far[j] = _total_variation_distance(every, grown, neighbouring_relation)
+        if far[j] >= 1:
+            break
+    distances = np.maximum.accumulate(far)
     bound = concave_majorant(distances.tolist(), copies * trace_rate)
     return min(1.0, bound + copies * public_rate)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,8 @@ from crtlib.text.records import Point, Secret
 # --------------------------------------------------------------------------- expressions
 MATCH_TIMEOUT_SECONDS = 5.0
 """An expression may take so long on a turn, and five microseconds more for each character."""
+SLOW_TURN_SECONDS, MAX_SLOW_SECONDS = 0.1, 60.0
+"""Turns that take longer than the first may take as long as the second together."""
 
 _FIELD_RULES = {
     "pattern": "must be a text",
@@ -57,10 +60,13 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
     def wrong(key: str, why: str) -> ValueError:
         return ValueError(f"{where}, [{kind}] {key}: {why}")
 
+    slow = 0.0
+
     def spans(text: str, turn: str) -> list[Secret]:
         """Raises ``ValueError`` where that takes too long: an expression may take exponential
         time, whatever it looks like."""
-        seconds = MATCH_TIMEOUT_SECONDS + 5e-6 * len(text)
+        nonlocal slow
+        seconds, began = MATCH_TIMEOUT_SECONDS + 5e-6 * len(text), time.thread_time()
         try:
             found = [(m[group], *m.span(group)) for m in pattern.finditer(text, timeout=seconds)]
         except TimeoutError:
@@ -68,6 +74,14 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
                 f"{where}, [{kind}] pattern: takes longer than {seconds:.0f} s on "
                 f"{turn}; let no two repeats match the same characters"
             ) from None
+        took = time.thread_time() - began
+        slow += took if took > SLOW_TURN_SECONDS else 0.0
+        if slow > MAX_SLOW_SECONDS:
+            raise UnansweredError(
+                f"{where}, [{kind}] pattern: takes longer than {MAX_SLOW_SECONDS:.0f} s on slow "
+                f"turns together, the last of which is {turn}; let no two repeats match the same "
+                "characters"
+            )
         return [
             Secret(kind, a, b)
             for said, a, b in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import unicodedata
 import warnings
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import ahocorasick
 
+from crtlib.checks import find_repeated_name
 from crtlib.screening.policy import Policy
 from crtlib.screening.redaction import Spans, merge_spans
 from crtlib.text.records import Point, Secret
@@ -127,9 +129,17 @@ class ListedValue:
 
 
 def read_value_table(path: Path, where: str) -> pd.DataFrame:
-    """A CSV or Parquet file as texts, or a text file, a line each, as the column ``secret``. Raises
-    ``ValueError``, which begins with ``where`` and quotes nothing of it."""
+    """A CSV or Parquet file as texts, or a text file, a line each, as the column ``secret``.
+
+    Raises ``ValueError``, which begins with ``where`` and quotes nothing of it, also where two
+    columns have one name, or a row has another number of cells than the header.
+
+    Guarantee:
+        No value of a list is passed over in silence. Test:
+        ``tests/text/test_names_that_stand_twice.py``.
+    """
     import pandas as pd
+    import pyarrow.parquet as pq
 
     if not path.is_file():
         raise ValueError(f"{where}: no such file")
@@ -138,14 +148,25 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
     try:
         if path.suffix == ".txt":
             return pd.DataFrame({"secret": path.read_text(encoding="utf-8-sig").splitlines()})
+        rows: list[list[str]] = []
         if path.suffix == ".parquet":
+            names = pq.read_schema(path).names
+        else:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                sign = max(",;\t|", key=file.readline(1 << 16).count)
+                file.seek(0)
+                names, *rows = [row for row in csv.reader(file, delimiter=sign, strict=True) if row]
+        if not (both := find_repeated_name(names)) and path.suffix == ".parquet":
             return pd.read_parquet(path).fillna("").astype(str)
-        with path.open(encoding="utf-8-sig") as file:
-            first_line = file.readline(1 << 16)
-        sign = max(",;\t|", key=first_line.count)
-        return pd.read_csv(path, dtype=str, sep=sign, keep_default_na=False, encoding="utf-8-sig")
     except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
         raise ValueError(f"{where}: cannot be read ({type(error).__name__})") from None
+    if both:
+        raise ValueError("{}: columns {} and {} have one name".format(where, *both))
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(names):
+            what = f"has {len(row)} cells, the header has {len(names)}"
+            raise ValueError(f"{where}: row {number} {what}; a value with a separator needs quotes")
+    return pd.DataFrame(rows, columns=names, dtype=str)
 
 
 def _is_within_word(beside: str, edge: str) -> bool:

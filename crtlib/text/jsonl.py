@@ -78,6 +78,27 @@ def read_record(number: int, parse: Callable[[T], R], raw: T) -> tuple[int, R | 
         return number, BadRow(what, f"{what} ({type(error).__name__})")
 
 
+class RepeatedNameError(ValueError):
+    """A JSON object has a name twice: of these people read the first, and programs the last."""
+
+
+def load_strict_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises :class:`RepeatedNameError` for an object in which a name
+    stands twice, and what ``json.loads`` raises.
+
+    Guarantee:
+        Of no message, label or sealed file a part is passed over because its name stands twice.
+        Test: ``tests/text/test_names_that_stand_twice.py``.
+    """
+    return json.loads(text, object_pairs_hook=_as_object)
+
+
+def _as_object(rows: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(rows)) < len(rows):
+        raise RepeatedNameError("a name stands twice")
+    return found
+
+
 def read_json_objects(path: Path) -> Iterator[NumberedRow]:
     """One JSON object a line, of a file that is plain or gzipped."""
     with files.open_plain_or_gzip(path) as file:
@@ -91,7 +112,9 @@ def read_json_objects(path: Path) -> Iterator[NumberedRow]:
 
 def _parse_json_object(line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = load_strict_json(line)
+    except RepeatedNameError:
+        raise BadRow("a name twice", "holds an object in which a name stands twice") from None
     except UnicodeDecodeError as error:
         says = f"is not UTF-8 (byte 0x{line[error.start]:02X})"
         raise BadRow("not UTF-8", says, encoding=True) from None

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from crtlib import outputs
 from crtlib.checks import DamagedError
 from crtlib.files import StrPath
+from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.text.records import Dialogue, Point, Turn
 from crtlib.text.sorted_rows import RowSorter
 
@@ -134,9 +135,10 @@ def read_screened_dialogues(folder: StrPath) -> Iterator[Dialogue]:
     holds other files than those that were decided on."""
     if hash_screened_files(folder) != read_screening_summary(folder)["decided"]:
         raise DamagedError(f"{folder}: is not what was screened; screen the corpus anew")
-    for part in SCREENED_PARTS:
-        for row in read_screened_rows(folder, part):
-            yield Dialogue(row["id"], row["user"], (Turn("", row["text"]),))
+    with refuse_whatever_fails(str(folder), NOT_AS_WRITTEN):
+        for part in SCREENED_PARTS:
+            for row in read_screened_rows(folder, part):
+                yield Dialogue(row["id"], row["user"], (Turn("", row["text"]),))
 
 
 def read_screening_summary(folder: StrPath) -> dict[str, Any]:

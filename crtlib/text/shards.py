@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from crtlib import files
-from crtlib.checks import DamagedError
+from crtlib.checks import DamagedError, MachineError
 from crtlib.files import StrPath
 from crtlib.text.identity import hash_text
 from crtlib.version import __version__
@@ -79,12 +79,11 @@ def resume_shards(out: StrPath, recipe: Mapping[str, Any]) -> Iterator[Shards]:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         yield Shards(place, hash_text(json.dumps([__version__, dict(recipe)], sort_keys=True)))
-    except ValueError as error:
-        if not isinstance(error, DamagedError):
-            shutil.rmtree(place)
-        raise
-    except OSError:  # also one of a file that a user named
+    except (OSError, DamagedError, MachineError):  # also of a file that a user named
         with contextlib.suppress(OSError):
             place.rmdir()  # if nothing is finished
+        raise
+    except ValueError:
+        shutil.rmtree(place)
         raise
     shutil.rmtree(place)

@@ -152,8 +152,8 @@ class BpeTokenizer:
 def load_tokenizer(path: StrPath) -> BpeTokenizer:
     """A tokenizer written by :meth:`BpeTokenizer.save`; what it says of padding and of cutting is
     not followed. Raises ``ValueError`` for another file."""
-    text = Path(path).read_text(encoding="utf-8")
     own = load_foreign_tokenizer(path, str(path))
+    text = Path(path).read_text(encoding="utf-8")
     told = json.loads(text)
     return BpeTokenizer(own.to_str() if told.get("padding") or told.get("truncation") else text)
 

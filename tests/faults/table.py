@@ -1736,6 +1736,23 @@ SHEET = rows(
      "[changes3]"),
 )
 
+TWICE = rows(
+    "text.jsonl",
+    "text/test_names_that_stand_twice.py",
+    ("of two fields of one name the first is lost", "load_strict_json",
+     ", object_pairs_hook=_as_object", "", "test_a_message_with_a_name_twice_is_a_bad_row"),
+    ("of two columns of a list the second is never sought",
+     "crtlib.screening.value_lists:read_value_table", "    if both:", "    if False:",
+     "test_a_list_with_two_columns_of_one_name_is_refused"),
+    ("half of a value with a comma is sought", "crtlib.screening.value_lists:read_value_table",
+     "if len(row) != len(names):", "if len(row) < len(names):",
+     "test_a_row_of_a_list_with_other_cells_than_the_header_is_refused[Smith, Zebulonia]"),
+    ("a table without a header quotes its first row",
+     "confide.training.secret_holders:_read_secret_table", "raise ValueError(f\"--secrets: {what};",
+     "raise ValueError(f\"--secrets: {what} {names};",
+     "test_a_table_of_secrets_without_a_header_quotes_no_value"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
 FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
-FAULTS += EARLIER_RUNS + FOREIGN + RECORDS + CLOSED + VERDICTS + SHEET
+FAULTS += EARLIER_RUNS + FOREIGN + RECORDS + CLOSED + VERDICTS + SHEET + TWICE

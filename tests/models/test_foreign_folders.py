@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 import socket
 import struct
@@ -141,6 +142,18 @@ def test_a_file_that_is_no_object_is_one_line(good, tmp_path, name, content):
     place = changed(good, tmp_path / "m")
     (place / name).write_text(content)
     assert [read for read in (folder.load, adapt_tokenizer) if ends_in_one_line(read, str(place))]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_and_a_folder_instead_of_a_file_are_one_line(good, tmp_path, make):
+    """Nobody knows whether a pipe ends, and a folder was found after the training."""
+    place = changed(good, tmp_path / "m")
+    (place / "tokenizer_config.json").unlink()
+    make(place / "tokenizer_config.json")
+    for read in (pretrained.load_pretrained, folder.load, adapt_tokenizer):
+        with pytest.raises(ValueError, match=r"its tokenizer_config\.json is a ") as refused:
+            read(str(place))
+        assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("size", [2**63 - 1, 2**63, 2**64 - 1, 10**6])
