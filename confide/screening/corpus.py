@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -306,9 +307,10 @@ def screen_corpus(
     private: dict[str, Any] = {"decided": decided, "sizes": corpora.max_points_per_unit(corpus)}
     masks, read = tally.counts["bare_masks"], tally.counts["public"] + tally.counts["private"]
     private |= {"bare_masks": masks, "said": describe_bare_masks(masks, read, how.duplicates)}
-    return ScreeningOutcome(
-        summary, found, _screening_notes(summary, found, shifts), tally.examples, private
-    )
+    notes = _screening_notes(summary, found, shifts)
+    if about["drawn"] == "at_random":
+        notes += _notes_of_all_secrets(counter, found)
+    return ScreeningOutcome(summary, found, notes, tally.examples, private)
 
 
 def count_texts(corpus: StrPath, unit: str) -> TextCounts:
@@ -572,6 +574,26 @@ def _screening_notes(
             f"what is a duplicate was decided by likeness ({summary['dedup_by']}), so one message "
             "may decide whether others are read: what is trained on this folder has no certificate"
         )
+    return notes
+
+
+def _notes_of_all_secrets(counter: rates.RateCounter, found: rates.PolicyRates) -> list[str]:
+    """What the rates are of, and of all secrets where messages hold several: promises are of one
+    secret of a message."""
+    notes = []
+    for name in ("miss", "trace"):
+        one: rates.Rate = getattr(found, name)
+        every = counter.all_secrets(name, judged=found.judged)
+        if one.how != "one_per_cluster" or one.rate is None or every is None or every.cap == 1:
+            continue
+        says = (
+            f"{name}: the table is of 100 messages that hold a secret, one of each; of 100 secrets "
+            f"in such messages (at most {every.cap} of one) {100 * every.share:.1f} fail, at most "
+            f"{math.ceil(1000 * every.upper) / 10} (a bound for itself)"
+        )
+        if every.share > one.upper:
+            says += "; that is more than the error of the table: long messages fail more often"
+        notes.append(says)
     return notes
 
 

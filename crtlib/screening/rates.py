@@ -51,6 +51,7 @@ import hashlib
 import itertools
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -69,6 +70,7 @@ from crtlib.screening.redaction import (
     redact,
     unmasked_pieces,
 )
+from crtlib.screening.secret_shares import ShareOfSecrets, bound_share_of_secrets
 from crtlib.screening.value_lists import (
     MIN_VALUE_CHARACTERS,
     ListedValue,
@@ -694,6 +696,22 @@ class RateCounter:
             judged=judged,
             apart=len(self.apart),
         )
+
+    def all_secrets(self, name: str, *, judged: int = 1) -> ShareOfSecrets | None:
+        """Of all secrets in the messages that were read, not of one a message, how many fail by
+        one of :data:`RATE_NAMES`, with a bound; one message of each cluster must have been drawn.
+        None where a second reader read, whose share it does not know, or not all were looked at."""
+        rows = self.rows
+        each = [getattr(j, name) for j in rows]
+        if None in each or any(not j.sure or j.again is not None for j in rows):
+            return None
+        failing, held = Counter[str](), Counter[str]()
+        for j, fails in zip(rows, each, strict=True):
+            failing[j.cluster] += bool(fails)
+            held[j.cluster] += 1
+        drawn = [(failing[cluster], n) for cluster, n in held.items()]
+        alpha = RATES_ALPHA / (2 * judged)
+        return bound_share_of_secrets(drawn, alpha=alpha, unread=len(self._unread))
 
     def by(
         self, trait: str, *, judged: int = 1, of: Sequence[JudgedSecret] | None = None

@@ -1624,6 +1624,17 @@ FOREIGN = rows(
      "test_printable.py::test_no_character_that_a_terminal_obeys_is_left"),
 )
 
+SHARES = rows(
+    "screening.secret_shares",
+    "screening/test_secret_shares.py",
+    ("the bound of all secrets allows for no error", "bound_share_of_secrets",
+     "threshold = np.log(len(CAPS) / alpha)", "threshold = 0.1",
+     "test_the_bound_covers_the_share_of_all_secrets[signatures fail]"),
+    ("a message with many secrets counts once", "bound_share_of_secrets",
+     "np.minimum(held[rows], cap)", "np.minimum(held[rows], 1)",
+     "test_the_bound_covers_the_share_of_all_secrets[signatures fail]"),
+)
+
 RECORDS = rows(
     "confide.text.mail",
     "text/test_hostile_records.py",
@@ -1755,4 +1766,4 @@ TWICE = rows(
 
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
 FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
-FAULTS += EARLIER_RUNS + FOREIGN + RECORDS + CLOSED + VERDICTS + SHEET + TWICE
+FAULTS += EARLIER_RUNS + FOREIGN + SHARES + RECORDS + CLOSED + VERDICTS + SHEET + TWICE
