@@ -333,6 +333,7 @@ def _report_odometer(
     folder: Path, strike: str | None, because: str, delta: float, forget: bool
 ) -> CommandResult:
     from confide import odometer, spending, text_registry
+    from confide.labels.registry import forget_draws
     from confide.release import certifiable_run, rate_bounds
 
     registry = text_registry.Registry(text_registry.registry_home())
@@ -341,6 +342,7 @@ def _report_odometer(
     entries = odometer.read_entries(folder)
     if forget and entries:
         registry.forget(entries[0].corpus)
+        forget_draws(entries[0].corpus)
     bill = spending.report_spending(
         rate_bounds.with_current_bounds(spending.read_history(folder, registry)), delta=delta
     )

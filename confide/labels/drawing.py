@@ -41,7 +41,7 @@ from confide.labels.label_tasks import (
     points_of_tasks,
     write_label_facts,
 )
-from confide.labels.registry import hash_asked_people, register_draw
+from confide.labels.registry import has_forgotten_draws, hash_asked_people, register_draw
 from crtlib import outputs
 from crtlib.text import corpora
 from crtlib.text.identity import hash_turn_text
@@ -130,6 +130,11 @@ def draw_label_tasks(
     )
     if corpora.hash_corpus(corpus) != digest:
         raise ValueError(f"{corpus}: was changed while it was read; run this again")
+    if sealed and has_forgotten_draws(digest):
+        raise ValueError(
+            "--seal: turns of this text were drawn and forgotten (crtlib account --forget), so "
+            "nobody knows what was read before; seal nothing for it"
+        )
     how = {"by": by, "seed": seed, "kinds": list(kinds)}
     options = {"sealed": list(sealed), **how}
     about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": _hash_tasks(tasks), **options}

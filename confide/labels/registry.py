@@ -42,6 +42,10 @@ SELECT count(DISTINCT labels) FROM judged
  WHERE corpus IN (SELECT value FROM json_each(?1)) AND labels != ?2
 """
 
+SETS_OF_CORPUS_SQL = "labels IN (SELECT labels FROM judged WHERE corpus = ?)"
+FORGOTTEN_SQL = f"'forgotten ' || hex(randomblob(16)) WHERE {SETS_OF_CORPUS_SQL}"
+HAS_FORGOTTEN_SQL = f"SELECT 1 FROM drawn WHERE task LIKE 'forgotten %' AND {SETS_OF_CORPUS_SQL}"
+
 ASKED_PEOPLE_SQL = """
 SELECT person, min(n) FROM asked JOIN (SELECT labels, min(n) AS n FROM drawn GROUP BY labels)
  USING (labels) GROUP BY person
@@ -144,6 +148,36 @@ def register_draw(
         base.execute("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", line)
 
 
+def forget_draws(corpus: str) -> None:
+    """Know no more which turns of a corpus were drawn, and whose. That sets were, when, and what
+    they judged stays: they count as before, and as read before any seal.
+
+    Guarantee:
+        No hash of a message, or of a person's name, stays of a text that is forgotten. Test:
+        ``tests/release/test_withdrawn_runs.py::test_who_forgets_a_text_forgets_its_drawn_turns``.
+    """
+    path = files.registry_folder() / "labels.sqlite"
+    if not path.is_file():
+        return
+    with _open_connection(path) as base:
+        if not base.execute(HAS_DRAWN_SQL).fetchone():  # it is lost, as who draws will be told
+            return
+        base.executescript(f"PRAGMA secure_delete = ON; BEGIN EXCLUSIVE;{LABEL_TABLES_SQL}")
+        for column, table in (("task", "drawn"), ("person", "asked")):
+            base.execute(f"UPDATE {table} SET {column} = {FORGOTTEN_SQL}", (corpus,))
+        base.execute("COMMIT")
+
+
+def has_forgotten_draws(corpus: str) -> bool:
+    """Whether turns of a corpus were drawn of which nobody knows any more which they were."""
+    path = files.registry_folder() / "labels.sqlite"
+    if not path.is_file():
+        return False
+    with _open_connection(path) as base:
+        made = base.execute(HAS_DRAWN_SQL).fetchone()
+        return bool(made and base.execute(HAS_FORGOTTEN_SQL, (corpus,)).fetchone())
+
+
 def count_other_sets(labels: str, corpus: str) -> int:
     """How many other sets of labels of this corpus, or of one related to it, the registry knows:
     who was left out of one may have been read for another."""
@@ -203,8 +237,8 @@ def read_before_seal(folder: str | os.PathLike, policies: Sequence[str]) -> Read
         first = dict(base.execute("SELECT task, min(n) FROM drawn GROUP BY task"))
         people = base.execute(ASKED_PEOPLE_SQL).fetchall()
     last = max((sealed.get(policy, math.inf) for policy in policies), default=-1)
-    return ReadBeforeSeal(
-        frozenset(t.task for t in drawn if first[hash_turn_text(t.text)] <= last),
+    return ReadBeforeSeal(  # when a turn was drawn that was forgotten nobody knows
+        frozenset(t.task for t in drawn if first.get(hash_turn_text(t.text), 0) <= last),
         frozenset(person for person, n in people if n <= last),
     )
 

@@ -3,10 +3,15 @@
 import contextlib
 import json
 
+import pytest
+
 from confide import odometer, odometer_lines, spending, text_registry
 from confide.commands import training as project
+from confide.labels import drawing, label_tasks, registry
+from crtlib import files
 from crtlib.accounting.events import SampledGaussian
-from crtlib.text import corpora
+from crtlib.text import corpora, identity, jsonl
+from crtlib.text.records import Dialogue, Turn
 from tests import trainings
 from tests.texts import write_simulated_text
 from tests.trainings import CRT, make_certificate
@@ -48,6 +53,32 @@ def test_what_is_forgotten_is_assumed_in_every_later_certificate(tmp_path, run):
     trainings.train(january, out=tmp_path / "three", **user)  # its own runs still count
     made = make_certificate(tmp_path / "three", tmp_path / "three.html")
     assert (made["spent_before"]["runs"], made["spent_before"]["forgotten"]) == (2, 0)
+
+
+def test_who_forgets_a_text_forgets_its_drawn_turns(tmp_path, run):
+    """The registry still told each drawn message, and each name, from any other."""
+    said = [Turn("USR", f"order {k} came late to us") for k in range(40)]
+    talks = [Dialogue(f"d{k}", f"Ann {k}", (turn,)) for k, turn in enumerate(said)]
+    jsonl.write_jsonl(talks, text := tmp_path / "talk.jsonl")
+    one, two = tmp_path / "one", tmp_path / "two"
+    about = drawing.draw_label_tasks(text, one, turns=10, seed=1, sealed=["list"])
+    trainings.train(text, out=tmp_path / "m", method="dpsgd", width=2, epochs=1, delta=1e-4)
+    names = {registry.hash_asked_people(about["corpus"], f"Ann {k}", "")[0] for k in range(40)}
+    names |= {identity.hash_turn_text(turn.text) for turn in said}
+    place = files.registry_folder() / "labels.sqlite"
+
+    def known():
+        content = place.read_bytes()
+        return sum(name.encode() in content for name in names)
+
+    assert known() == 20
+    assert run("account", "--odometer", f"{text}.odometer", "--forget")[0] == 0
+    assert known() == 0
+    with pytest.raises(ValueError, match="were drawn and forgotten"):
+        drawing.draw_label_tasks(text, two, turns=10, seed=2, sealed=["list of what was read"])
+    tasks = {t.task for t in label_tasks.read_tasks(one)}  # what was read before, nobody knows
+    assert registry.read_before_seal(one, ["list"]).tasks == tasks
+    assert registry.count_other_sets("another set", about["corpus"]) == 1
 
 
 def test_a_struck_run_is_certified_no_more(tmp_path, run):
