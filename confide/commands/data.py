@@ -98,7 +98,7 @@ def ingest(
         yes=yes,
         ask=ask if sys.stdin and sys.stdin.isatty() else None,  # a daemon has none
         force=force,
-        progress=bool(sys.stderr and sys.stderr.isatty()),
+        progress=True,
     )
     return CommandResult(asdict(summary), [library.format_ingest_summary(summary)])
 
@@ -366,7 +366,7 @@ def tagger(
         threshold=threshold,
         seed=seed,
         force=force,
-        progress=bool(sys.stderr and sys.stderr.isatty()),
+        progress=True,
     )
     facts = json.loads((out / "summary.json").read_bytes())
     return CommandResult(facts, [taught.text() if taught else f"{out}: up to date"])
@@ -470,7 +470,7 @@ def screen(
             reveal=reveal,
             force=force,
             executor=pool,
-            progress=bool(sys.stderr and sys.stderr.isatty()),
+            progress=True,
         )
     summary = json.loads((out / "summary.json").read_bytes())
     lines = [f"{out}: up to date"]

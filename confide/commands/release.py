@@ -88,8 +88,8 @@ def certify(
     """Write what a model may give away: one sheet in plain words, every number in tables, and JSON.
 
     Earlier private runs on the same text, which its odometer lists, are composed with this one.
-    Ends with 4 where the certificate is void, where a limit that --require sets is not met or, with
-    --verify, where anything differs.
+    Ends with 4 where the certificate is void or promises nothing, where a limit that --require sets
+    is not met or, with --verify, where anything differs.
 
     Example: crtlib certify run --out certificate.html
 
@@ -121,7 +121,7 @@ def certify(
         )  # fmt: skip
     verdict = str(value["verdict"])
     asked = value.get("limits", [])
-    kept = verdict != "void" and all(row["met"] for row in asked)
+    kept = verdict == "holds" and all(row["met"] for row in asked)
     facts = {"ok": not difference and kept, "id": value["id"], "verdict": verdict, "limits": asked}
     line = f"{'verified' if verify else out}: {certify.summarise_certificate(value)}"
     if difference:

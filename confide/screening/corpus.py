@@ -31,6 +31,7 @@ from confide import text_registry
 from confide.labels import adjudication, judged_turns, label_tasks, registry
 from crtlib.checks import check_choice
 from crtlib.files import StrPath
+from crtlib.progress import bar_options
 from crtlib.screening import deduplication, policies, policy_changes, preparation, rates
 from crtlib.screening.deduplication import TextCounts
 from crtlib.screening.policies import (
@@ -284,7 +285,7 @@ def screen_corpus(
     whole = how.dedup_by == "near" or how.unit == "user"
     batches, shas = batch_dialogues(corpora.read_dialogues(corpus), whole=whole), how.hashes()
     lots = (data_points.make_points(Corpus("", tuple(batch)), how.unit) for batch in batches)
-    bar = tqdm(desc="screening", unit=" points", disable=not progress)
+    bar = tqdm(desc="screening", unit=" points", **bar_options(progress))
     with screened_folder.ScreenedWriter(folder, key=key) as parts, bar:
         for points, both in map_in_order(partial(_flag_batch, how, shas), lots, executor, shards):
             bar.update(len(points))

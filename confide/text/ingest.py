@@ -44,6 +44,7 @@ from confide.text.quotes import looks_quoted
 from confide.text.readers import How
 from crtlib import files, outputs
 from crtlib.files import StrPath
+from crtlib.progress import bar_options
 from crtlib.text import corpus_folder
 from crtlib.text.corpus_folder import CorpusSummary, CorpusWriter
 from crtlib.text.identity import hash_text, normalise_unit_name
@@ -238,7 +239,7 @@ def _write_corpus(
         for plan in plans:
             reasons: Counter[str] = Counter()
             stream = itertools.islice(
-                tqdm(plan.read(), "reading", unit=" rows", disable=not progress), left
+                tqdm(plan.read(), "reading", unit=" rows", **bar_options(progress)), left
             )
             while lot := list(itertools.islice(stream, readers.PARQUET_BATCH_ROWS)):
                 messages: list[tuple[Any, ...]] = []

@@ -36,6 +36,7 @@ from crtlib import files, foreign_files
 from crtlib.checks import check_allowed
 from crtlib.draws import seeded_torch_rng
 from crtlib.files import StrPath
+from crtlib.progress import bar_options
 from crtlib.screening.detectors import (
     FLAG_THRESHOLD,
     FloatArray,
@@ -139,7 +140,7 @@ def train_tagger(
         optimizer = torch.optim.Adam(net.parameters(), lr=net.rate, fused=True)
         epochs = epochs or net.epochs
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs * batches)
-        for _ in tqdm(range(epochs), "tagger", unit="epoch", disable=not progress):
+        for _ in tqdm(range(epochs), "tagger", unit="epoch", **bar_options(progress, total=epochs)):
             rows = torch.cat([labelled, plain[torch.randperm(len(plain))[:some]]])
             for batch in _shuffled_batches(rows, data):
                 optimizer.zero_grad()

@@ -37,6 +37,7 @@ from crtlib.checks import check_allowed
 from crtlib.files import StrPath
 from crtlib.models import interface
 from crtlib.models.interface import device_of
+from crtlib.progress import bar_options
 from crtlib.ragged_array import RaggedArray
 from crtlib.training.checkpoints import Checkpoint, hash_run_inputs
 from crtlib.training.devices import is_host
@@ -341,8 +342,8 @@ class Training:
         self._seal_model()
         number = sum(self._steps_of_phase[: self.phases_done])
         bar = tqdm(
-            total=len(self), initial=number, desc="training", unit="step",
-            disable=None if self.progress and process_group().leads else True,  # on a terminal only
+            initial=number, desc="training", unit="step",
+            **bar_options(self.progress and process_group().leads, total=len(self)),
         )  # fmt: skip
         for k, phase in enumerate(self.phases[self.phases_done :], start=self.phases_done):
             if (event := phase.event()) is not None:

@@ -136,3 +136,13 @@ def test_a_limit_is_not_ignored_where_a_certificate_is_verified(tmp_path, run):
     words = ["certify", tmp_path / "m", "--out", tmp_path / "m.html"]
     assert run(*words)[0] == 0
     assert run(*words, "--verify", "--require", "public <= 0%")[0] != 0
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("holds", 0), ("none", 4), ("void", 4)])
+def test_a_gate_without_limits_stops_what_promises_nothing(
+    run, tmp_path, monkeypatch, verdict, code
+):
+    made = {"verdict": verdict, "id": "x", "limits": []}
+    monkeypatch.setattr("confide.release.certify.write_certificate", lambda *_, **__: made)
+    monkeypatch.setattr("confide.release.certify.summarise_certificate", lambda _: "said")
+    assert run("certify", tmp_path, "--out", tmp_path / "c.html")[0] == code

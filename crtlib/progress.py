@@ -1,0 +1,33 @@
+"""Bars on a terminal; elsewhere, as in a log, a line every half a minute.
+
+>>> bar_options(False)
+{'disable': True}
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+SECONDS_PER_LINE = 30
+"""Between two lines where nobody watches; what is done before the first one prints none."""
+_LINE = "{desc}: {n_fmt} of {total_fmt} {unit}, {elapsed}, {remaining} left\n"
+_LINE_WITHOUT_END = "{desc}: {n_fmt}{unit}, {elapsed}\n"
+
+
+def bar_options(shown: bool, *, total: int | None = None) -> dict[str, Any]:
+    """What tqdm is told of a bar of so many steps: nothing on a terminal, to print whole lines
+    elsewhere, and no more of one that is not ``shown``."""
+    if not shown:
+        return {"disable": True}
+    if sys.stderr and sys.stderr.isatty():
+        return {"total": total}
+    seconds = float(SECONDS_PER_LINE)
+    return {
+        "total": total,
+        "delay": seconds,
+        "mininterval": seconds,
+        "maxinterval": seconds,
+        "miniters": 1,
+        "bar_format": _LINE if total else _LINE_WITHOUT_END,
+    }
