@@ -98,7 +98,7 @@ def _is_sha256(value: StrPath) -> bool:
 
 def with_keyed_hashes(value: Any, key: bytes) -> Any:
     """A JSON value as it may be shown: each SHA-256 in it becomes an HMAC of it under ``key``, and
-    ``hash_file`` in names ``hmac``. Against a plain hash of private text, whoever knows all other
+    ``sha256`` in names ``hmac``. Against a plain hash of private text, whoever knows all other
     text could try candidates for the rest.
 
     >>> shown = with_keyed_hashes({"corpus_sha256": "a" * 64, "turns": 3}, b"key")

@@ -67,7 +67,7 @@ def read_evidence(
 def declare_report_counts(
     evidence: Mapping[str, Any] | None,
 ) -> tuple[file_sources.DeclaredSource, ...]:
-    """What the leakage report in the ``read_evidence`` of a certificate tells of the private text
+    """What the leakage report in the ``evidence`` of a certificate tells of the private text
     outside of the promise: no noise is in its counts, and one message may move one to the next
     band. Raises ``ValueError`` for what is no band.
 

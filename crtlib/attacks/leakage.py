@@ -233,7 +233,7 @@ def find_runs(
 ) -> pd.DataFrame:
     """Algorithm 1: the multiset S as a long table, one row a run.
 
-    Columns: ``user``, ``document`` (its id), ``index`` (its place in ``tokenise_documents``),
+    Columns: ``user``, ``document`` (its id), ``index`` (its place in ``documents``),
     ``start`` (also the length of the context: ``documents[index].tokens[:start]``), ``length``,
     ``tokens``, ``perplexity`` of the run's tokens given the true text before them,
     ``public_perplexity`` and ``ratio`` (NaN without ``public``), ``secret_tokens`` (how many are

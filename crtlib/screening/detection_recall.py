@@ -22,7 +22,7 @@ def recall_by_kind(
 
     A secret is caught where every one of its characters is flagged and no gap is between the
     spans: half a telephone number in clear is a miss. Columns: ``secrets``, ``caught``,
-    ``recall_by_kind``, ``miss_upper`` (upper confidence bound of the miss rate, so 1 - it bounds
+    ``recall``, ``miss_upper`` (upper confidence bound of the miss rate, so 1 - it bounds
     recall from below), ``flagged`` (spans of that kind by the policy), ``precision`` (the share of
     them that touch a secret) and its lower bound ``precision_lower``. NaN where there is nothing to
     divide by. The

@@ -124,7 +124,7 @@ class Rate:
     """``count`` of ``of`` secrets, one of each cluster, and the upper bound of the rate.
 
     ``how``: counted on labels (``exchangeable``: a bound of the mean over their draw),
-    ``assumed_rate``, certain from the ``policy``, or ``unknown``.
+    ``assumed``, certain from the ``policy``, or ``unknown``.
     ``all`` counts every labelled secret, without a bound. ``again``, where turns were read twice:
     of the turns drawn at random in which the second reader found a secret, in how many the first
     had marked nothing and the secret fails, and how many they are.

@@ -193,7 +193,7 @@ def canonical_line(name: str, user: str, turns: Iterable[tuple[str, str]]) -> by
 
 
 def write_jsonl(corpus: Corpus | Iterable[Dialogue], path: StrPath) -> None:
-    """Write what ``stream`` reads, atomically; gzipped where ``path`` ends in ``.gz``.
+    """Write what :func:`read_jsonl` reads, atomically; gzipped where ``path`` ends in ``.gz``.
 
     The bytes depend on the corpus alone (no time stamp), so equal corpora are equal files.
     """

@@ -77,7 +77,8 @@ SPEAKERS_BY_LABEL = {"USER": "USR", "SYSTEM": "SYS"}
 
 
 def multiwoz_files(folder: StrPath, split: str) -> list[Path]:
-    """What ``read`` opens: ``split/dialogues_*.json[.gz]``, then ``dialog_acts.json[.gz]`` if any.
+    """What :func:`read_multiwoz` opens: ``split/dialogues_*.json[.gz]``, then
+    ``dialog_acts.json[.gz]`` if any.
 
     Raises ``ValueError`` where the split has no dialogues.
     """
