@@ -2,6 +2,7 @@
 and constants stand at the top, a guarantee names its test, and what documents name exists."""
 
 import ast
+import functools
 import importlib
 import re
 from collections import defaultdict
@@ -39,6 +40,11 @@ TEST = re.compile(r"``(tests/[^`]+)``")
 
 def sources(*tops):
     return [path for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
+
+
+@functools.cache
+def parse(path):
+    return ast.parse(path.read_text("utf-8"))
 
 
 def module_of(path):
@@ -87,6 +93,7 @@ def late_constants(tree):
     return found
 
 
+@functools.cache
 def resolves(name):
     """Whether a dotted name is a module, or something in one, or a field of a class."""
     parts = name.split(".")
@@ -135,6 +142,7 @@ def guarding_tests(tree):
                 yield name, [re.sub(r"\s+", "", test) for test in TEST.findall(said)]
 
 
+@functools.cache
 def is_a_test(name):
     """Whether a file of tests exists, or the function in it."""
     file, _, test = name.partition("::")
@@ -143,7 +151,7 @@ def is_a_test(name):
 
 
 def test_a_public_class_has_no_namesake():
-    trees = [(module_of(p), ast.parse(p.read_text("utf-8"))) for p in sources("crtlib", "confide")]
+    trees = [(module_of(p), parse(p)) for p in sources("crtlib", "confide")]
     assert duplicates(trees) == {}
 
 
@@ -156,7 +164,7 @@ def test_the_library_imports_at_the_top():
     found = {
         str(path.relative_to(ROOT)): names
         for path in sources("crtlib")
-        if (names := imports_in_functions(ast.parse(path.read_text("utf-8"))))
+        if (names := imports_in_functions(parse(path)))
     }
     assert found.keys() <= IMPORTS_IN_FUNCTIONS.keys()
     assert all(names <= IMPORTS_IN_FUNCTIONS[path] for path, names in found.items()), found
@@ -166,7 +174,7 @@ def test_the_application_imports_at_the_top_but_in_its_commands():
     found = {
         str(path.relative_to(ROOT)): names
         for path in sources("confide")
-        if (names := imports_in_functions(ast.parse(path.read_text("utf-8"))))
+        if (names := imports_in_functions(parse(path)))
     }
     assert {path for path in found if not path.startswith(COMMANDS)} <= LATE_IN_THE_APPLICATION, (
         found
@@ -174,7 +182,7 @@ def test_the_application_imports_at_the_top_but_in_its_commands():
 
 
 def test_a_module_has_one_headline():
-    docs = {module_of(p): ast.get_docstring(ast.parse(p.read_text("utf-8"))) or ""
+    docs = {module_of(p): ast.get_docstring(parse(p)) or ""
             for p in sources("crtlib", "confide")}  # fmt: skip
     assert {name: found for name, doc in docs.items() if (found := second_headlines(doc))} == {}
 
@@ -189,7 +197,7 @@ def test_a_guarantee_names_a_test_that_exists():
     found = {
         f"{module_of(path)}.{name}": tests
         for path in sources("crtlib", "confide")
-        for name, tests in guarding_tests(ast.parse(path.read_text("utf-8")))
+        for name, tests in guarding_tests(parse(path))
     }
     assert len(found) > 40
     assert {name: t for name, t in found.items() if not t or not all(map(is_a_test, t))} == {}
@@ -209,7 +217,7 @@ def test_constants_stand_before_the_first_function():
     found = {
         module_of(path): names
         for path in sources("crtlib", "confide")
-        if (names := late_constants(ast.parse(path.read_text("utf-8"))))
+        if (names := late_constants(parse(path)))
     }
     assert found == {}
 
