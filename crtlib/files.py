@@ -119,7 +119,8 @@ def locked_part_file(path: Path, mode: int) -> Iterator[Path]:
         yield new
     finally:
         os.close(handle)
-        new.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # an error before this one is told; the next run sweeps
+            new.unlink()
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ NIGHTLY = {
     "tests/book/test_pages.py": "builds the published edition and opens it in a browser",
     "tests/fuzz/test_fuzz.py::test_a_sample_of_bad_input_is_refused_in_one_line": "60 commands",
     "tests/kills/test_kills.py::test_what_is_killed_goes_on_as_if_nothing_had_happened": "10 kills",
+    "tests/kills/test_disk_faults.py": "a minute of CPU time for each command",
     "tests/kills/test_every_call.py": "dies at each of some hundred calls",
     "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[named": "2 s",
     "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[plain": "2 s",

@@ -150,7 +150,8 @@ def _format_of_folder(path: Path) -> str:
             return "whatsapp" if name == "text" and _is_whatsapp(first) else name
     ends = (end for end in REFUSED_SUFFIXES if next(path.glob(f"**/*{end}"), None))
     hint = next((f"; a {end} file {REFUSED_SUFFIXES[end]}" for end in ends), "")
-    raise ValueError(f"{path}: holds no {', '.join(FOLDER_SUFFIXES.values())} files{hint}")
+    every = ", ".join(dict.fromkeys(FOLDER_SUFFIXES.values()))
+    raise ValueError(f"{path}: holds no {every} files{hint}")
 
 
 def _is_whatsapp(path: Path) -> bool:

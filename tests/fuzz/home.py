@@ -38,7 +38,8 @@ MESSAGES = ("ingest {file} --yes " + OUT, "ingest {file} --yes --skip-bad --max-
 BRIEF = "--epochs 1 --width 8 --vocab-size 300 --canaries 0 " + OUT
 READ = "--policy regex:customersim " + BRIEF
 CORPUS = (
-    f"train {{file}} {READ}", f"train {{file}} --method dpsgd --unit user {BRIEF}",
+    f"train {{file}} {READ}",
+    f"train {{file}} --method dpsgd --unit user --epochs 1 --width 8 {OUT}",
     f"screen {{file}} --policy regex:customersim {OUT}", f"label sample {{file}} --turns 5 {OUT}",
     f"tagger {{file}} --epochs 1 {OUT}", f"report model --corpus {{file}} {OUT}",
     f"protect {{file}} --from-policy regex:customersim --posterior .1 --steps 5 --scale 5 {OUT}",
