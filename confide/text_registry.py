@@ -31,7 +31,7 @@ from crtlib import files
 from crtlib.checks import DamagedError
 from crtlib.text import corpora
 
-UNITS_VERSION = 2
+UNITS_VERSION = 3
 """Of the units of :func:`crtlib.text.corpora.hash_registry_units`: a text whose units were others
 when it was entered is entered again when it is read again."""
 

@@ -18,6 +18,7 @@ import ahocorasick
 from crtlib.checks import find_repeated_name
 from crtlib.screening.policy import Policy
 from crtlib.screening.redaction import Spans, merge_spans
+from crtlib.text.identity import without_unseen_marks
 from crtlib.text.records import Point, Secret
 
 if TYPE_CHECKING:
@@ -54,10 +55,15 @@ _EQUIVALENT_CHARACTERS = {
     "\u0131": "i",
     "\u0640": "",  # lengthens an Arabic word
 }
-_UNSPACED_SCRIPTS = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+UNSPACED_SCRIPTS = (
+    "\u0590-\u08ff\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u1950-\u1aaf\u3005-\u3007"
+    "\u3040-\u312f\u31a0-\u31ff\u3400-\u9fff\ua960-\ua97f\uaa60-\uaadf\uac00-\ud7ff\uf900-\ufaff"
+    "\uff66-\uffdc\U00020000-\U0003ffff"
 )
-"""Scripts in which a word is written to the next one, or to what bends it."""
+"""Scripts in which a word is written to the next one, or to what bends it, as a set of a regular
+expression: Hebrew, Arabic and those beside it, Thai, Lao, Tibetan, Burmese, Khmer, Hangul, Kana
+and Han."""
+_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED_SCRIPTS}]")
 
 _DIGIT_SEPARATORS = re.compile(r"(?<=\d)[ .\-/()_·•]{1,3}(?=\d)")
 
@@ -69,7 +75,7 @@ def _normalise_character(char: str) -> str:
         return _EQUIVALENT_CHARACTERS[char]
     if char.isspace():
         return " "
-    if unicodedata.category(char) == "Cf":  # not seen: of no width, or a direction
+    if not without_unseen_marks(char):
         return ""
     parts = (c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c))
     folded = unicodedata.normalize("NFKD", "".join(parts).casefold())
@@ -170,8 +176,23 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
 
 
 def _is_within_word(beside: str, edge: str) -> bool:
-    """Whether the character ``beside`` one at the edge of a value makes it a part of a word."""
-    return beside.isalnum() and not _UNSPACED_SCRIPTS.match(edge)
+    """Whether the character ``beside`` one at the edge of a value makes it a part of a word; not
+    where one of the two is of a script without spaces, as in a sentence about a number."""
+    unspaced = _UNSPACED_CHARACTER.match(edge) or _UNSPACED_CHARACTER.match(beside)
+    return beside.isalnum() and not unspaced
+
+
+def compile_value_pattern(value: str) -> re.Pattern[str]:
+    """Finds a value as it is written, where it is no part of a longer word or number.
+
+    >>> [bool(compile_value_pattern(x).search(y))
+    ...  for x, y in (("12", "no. 12a"), ("12", "\\u7b2c12\\u53f7"), ("\\u7530", "\\u5c71\\u7530"))]
+    [False, True, True]
+    """
+    part_of_word = rf"[^\W_{UNSPACED_SCRIPTS}]"
+    before = "" if _UNSPACED_CHARACTER.match(value[:1]) else f"(?<!{part_of_word})"
+    after = "" if _UNSPACED_CHARACTER.match(value[-1:]) else f"(?!{part_of_word})"
+    return re.compile(f"{before}{re.escape(value)}{after}")
 
 
 def _values_of_people(cells: pd.DataFrame, first_row: int) -> list[ListedValue]:
@@ -250,9 +271,9 @@ def list_policy(file: str) -> Policy:
 
     Both sides are normalised one character at a time, so that places are kept. A value with four
     digits or more is found with up to three signs between two of its digits. What stands right
-    before and after a match must be neither letter nor digit. All values are sought at once
-    (Aho and Corasick 1975): twice as many take no longer. Raises ``ValueError`` without quoting a
-    value.
+    before and after a match must be neither letter nor digit, but of a script without spaces. All
+    values are sought at once (Aho and Corasick 1975): twice as many take no longer. Raises
+    ``ValueError`` without quoting a value.
     """
     path, where = Path(file), f"policy='list:{file}'"
     rows: list[ListedValue] = []

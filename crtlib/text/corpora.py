@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,13 @@ from typing import Any
 from crtlib import files, outputs
 from crtlib.text import arxiv, corpus_folder, customersim, jsonl, screened_folder
 from crtlib.text.data_points import ROLE_PATTERN
-from crtlib.text.identity import hash_text, normalise_text, normalise_unit_name
+from crtlib.text.identity import (
+    QUOTATION_MARKS,
+    hash_text,
+    normalise_text,
+    normalise_unit_name,
+    without_unseen_marks,
+)
 from crtlib.text.records import Corpus, Dialogue
 from crtlib.text.sources import (
     REGISTERED_SOURCES,
@@ -36,8 +43,11 @@ _REGISTERING_MODULES = (arxiv, customersim)
 CORPUS_ENTRY_POINTS = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``CorpusSource``."""
 
-_LEADING_ROLES = re.compile(rf"\A((?:{ROLE_PATTERN.pattern}|s1)\s*:\s*)+", re.IGNORECASE)
-"""Who speaks, before what is said."""
+_ROLES_IN_A_TEXT = re.compile(rf"(?<!\S)(?:(?:{ROLE_PATTERN.pattern}|s1): ?)+", re.IGNORECASE)
+"""Who speaks, before what is said: between words that single spaces part."""
+_QUOTES_AROUND_WORDS = re.compile(rf"(?<!\S)[{QUOTATION_MARKS}]+|[{QUOTATION_MARKS}]+(?!\S)")
+_WHOLE_NUMBER_WORD = re.compile(r"(?<!\S)([+-]?\d+)\.0+(?!\S)")
+_ADDRESS_WORD = re.compile(r"\S*@\S*")
 SHORT_TALK_CHARACTERS, LONG_MESSAGE_CHARACTERS = 40, 80
 """Characters below which a conversation is known by its id as well (many people say "thanks"), and
 from which on a message is known by itself: of Schema-Guided Dialogue's development part one in 900
@@ -249,19 +259,28 @@ def _invents_people(corpus: str | os.PathLike) -> bool:
 
 
 def _compared_words(text: str) -> str:
-    """A text as it is compared with others: each line as :func:`normalise_text` has it, without the
-    role that a data point, or an export, puts before it.
+    """A text as it is compared with others: its words with single spaces, however they are encoded,
+    broken into lines or put in quotation marks, without the roles that a data point, or an export,
+    puts before what is said. What is done to a word depends on that word alone, so a line that
+    another export ends is the same words.
+
+    Guarantee:
+        Test: ``tests/release/test_what_is_compared.py``.
 
     >>> _compared_words('USR: so\\u00a0be  it \\n\\n"agent: yes"') == "so be it yes"
     True
+    >>> _compared_words("to A@B.com\\n7.00") == _compared_words("to a@b.com 7")
+    True
     """
-    lines: list[str] = []
-    for line in text.split("\n"):
-        words = line
-        while (bare := normalise_text(_LEADING_ROLES.sub("", words))) != words:
-            words = bare
-        lines.append(words)
-    return " ".join(filter(None, lines))
+    words = unicodedata.normalize("NFKC", without_unseen_marks(text))
+    if "@" in words:
+        words = _ADDRESS_WORD.sub(lambda word: word[0].casefold(), words)
+    before = ""
+    while words != before:  # a role may stand in quotation marks, and these before a role
+        before = words
+        words = _QUOTES_AROUND_WORDS.sub("", " ".join(words.split()))
+        words = _ROLES_IN_A_TEXT.sub("", " ".join(words.split()))
+    return _WHOLE_NUMBER_WORD.sub(r"\1", words)
 
 
 class _MessagesOfText:

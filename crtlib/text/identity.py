@@ -6,6 +6,30 @@ import hashlib
 import re
 import unicodedata
 
+_UNSEEN_MARKS = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Marks that nobody sees: control characters that are no white space, and what Unicode calls
+default ignorable, such as what chooses a form of the sign before it."""
+
+
+QUOTATION_MARKS = "\"'`" + "".join(
+    map(chr, (*range(0x2018, 0x2020), 0x2039, 0x203A, 0xAB, 0xBB, *range(0x300C, 0x3010)))
+)
+"""What an export puts around a line or a name."""
+
+
+def without_unseen_marks(text: str) -> str:
+    """The text without marks that nobody sees: controls, joiners, directions, variants, fillers.
+
+    >>> without_unseen_marks("a\\u200bb\\ufe0f\\u00adc\\x07")
+    'abc'
+    """
+    bare = _UNSEEN_MARKS.sub("", text)
+    return bare if bare.isascii() else "".join(c for c in bare if unicodedata.category(c) != "Cf")
+
 
 def normalise_unit_name(name: str | float) -> str:
     """A person or a thread as every form of file calls it: one person is one unit.
@@ -15,11 +39,8 @@ def normalise_unit_name(name: str | float) -> str:
     >>> [normalise_unit_name(name) for name in ("Ann@Example.com", "aB3", "1.50")]
     ['ann@example.com', 'aB3', '1.50']
     """
-    text = str(name)
-    if not text.isascii():
-        seen = (c for c in text if unicodedata.category(c) != "Cf")  # marks that nobody sees
-        text = unicodedata.normalize("NFKC", "".join(seen))
-    text = text.strip().strip("\"'").strip()
+    text = unicodedata.normalize("NFKC", without_unseen_marks(str(name)))
+    text = text.strip().strip(QUOTATION_MARKS).strip()
     whole = re.fullmatch(r"([+-]?\d+)\.0+", text)
     text = whole[1] if whole else text
     return text.casefold() if "@" in text else text

@@ -86,10 +86,13 @@ FORMS = {  # the speakers, and how a text, or a name, is written
     "white space": (ROLES, lambda x: f"\t{x.replace(' ', '  ', 1)}\u00a0\n"),
     "no-break spaces": (ROLES, lambda x: x.replace(" ", "\u00a0")),
     "line breaks": (ROLES, lambda x: x.replace(" ", "\r\n", 1)),
+    "each word a line": (ROLES, lambda x: x.replace(" ", "\n")),
     "decomposed": (ROLES, lambda x: unicodedata.normalize("NFD", x)),
     "full width": (ROLES, lambda x: x.replace("0", "\uff10").replace("L", "\uff2c")),
     "unseen marks": (ROLES, lambda x: f"\ufeff{x[:2]}\u200b{x[2:]}\u00ad"),
+    "variants and fillers": (ROLES, lambda x: f"{x[:2]}\ufe0f{x[2:]}\u3164\x07"),
     "quotation marks": (ROLES, lambda x: f'"{x}"'),
+    "curly quotation marks": (ROLES, lambda x: f"\u201c{x}\u201d"),
 }
 
 
@@ -130,6 +133,22 @@ def test_each_clause_of_the_sentence_finds_what_it_names(tmp_path, clause):
     found = dict(zip([*FORMS, "a stranger"], related(one, *others, stranger), strict=True))
     assert not found.pop("a stranger")
     assert not [form for form, known in found.items() if not known]
+
+
+@pytest.mark.parametrize(
+    "said", ["to Ann@Example.com", "in all 7.00", 'he said "yes it was"', "so it said agent: wait"]
+)
+def test_a_line_that_ends_elsewhere_is_the_same_words(tmp_path, said):
+    """An address, a whole number, a quotation and a role were read in another way where a line
+    began or ended beside them: a message that another export wraps was not known again, though
+    "other white space ... make no difference"."""
+    long = [f"{say('long', 12)} {said} Thanks ANN"]
+    texts = [[("c", "one1", long)], [("c", "other1", [long[0].replace(" ", "\n")])]]
+    one, other = (
+        write(tmp_path / f"{name}.jsonl", talks + fill(name))
+        for name, talks in zip(("one", "other"), texts, strict=True)
+    )
+    assert related(one, other) == [True]
 
 
 def test_what_is_one_data_point_in_two_texts_is_known(tmp_path):
