@@ -75,6 +75,7 @@ from crtlib.screening.value_lists import (
     MIN_VALUE_CHARACTERS,
     ListedValue,
     ValueFinder,
+    compile_value_pattern,
     search_form_of,
 )
 from crtlib.text import customersim, identity, multiwoz, records
@@ -310,17 +311,18 @@ def _judge_traces(rows: Sequence[NeighbourCase], pi: Policy) -> Iterator[tuple[b
 def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
     """Where each of some values stands in what the turns of a point say, however its case, accents,
     dashes and spaces are written (:class:`crtlib.screening.value_lists.ValueFinder`); one that is
-    too short for that, as it is written. Inside of a longer word or number it does not stand."""
+    too short for that, as it is written. Inside of a longer word or number it does not stand;
+    of a script without spaces each place is one.
+
+    Guarantee:
+        Test: ``tests/screening/test_unspaced_scripts.py``.
+    """
     places: list[list[Secret]] = [[] for _ in values]
     long = [
         k for k, value in enumerate(values) if len(search_form_of(value)[0]) >= MIN_VALUE_CHARACTERS
     ]
     find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in long])
-    short = {
-        k: re.compile(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])")
-        for k, value in enumerate(values)
-        if k not in long
-    }
+    short = {k: compile_value_pattern(value) for k, value in enumerate(values) if k not in long}
     for start, end in spoken_spans(point):
         said = point.text[start:end]
         for (s,) in find(said)[0] if long else ():

@@ -1,0 +1,44 @@
+"""A value is looked for in scripts that write no spaces between words, too."""
+
+import re
+
+import pytest
+
+from crtlib.screening.policy import Policy
+from crtlib.screening.rates import RateCounter
+from crtlib.screening.regex_policies import everything_policy
+from crtlib.text.records import Point, Secret
+
+SAID = {  # what the policy finds, the value, and where it passes the value over
+    "a number": ("番号は{}です", "48213", "はい、{}番です"),
+    "a short number": ("部屋は{}です", "12", "{}号室です"),
+    "a name of two signs": ("我叫{}", "王明", "我是{}啊"),
+    "a name": ("我叫{}", "王小明", "请找{}吧"),
+    "Latin letters": ("私は{}です", "Ada", "名前は{}です"),
+    "Korean": ("저는 {}입니다", "김철", "네 {}입니다"),
+    "Thai": ("ผมชื่อ{}ครับ", "สมชาย", "เรียก{}ครับ"),
+    "an Arabic prefix": ("اسمي {}", "محمد", "أنا و{} معا"),
+    "a Hebrew prefix": ("שמי {}", "דוד", "אני ו{} יחד"),
+}
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+def test_a_value_beside_a_script_without_spaces_is_found(said):
+    """Of a drawn message of each conversation nine in ten were found ("trace at most 17 of 100"),
+    though each number stood once more, beside a letter, where nothing found it: all leave one."""
+    found, value, passed_over = said
+    text = f"{found.format(value)}\n{passed_over.format(value)}"
+    before, after = (re.escape(part) for part in found.split("{}"))
+    pattern = re.compile(f"(?<={before}){re.escape(value)}{after}")
+
+    def flag(points):
+        return [
+            [Secret("id", m.start(), m.start() + len(value)) for m in pattern.finditer(p.text)]
+            for p in points
+        ]
+
+    start = text.index(value)
+    point = Point("d", "u", text, (Secret("id", start, start + len(value)),), thread="d")
+    counter = RateCounter(Policy("first", flag), everything_policy, find_values=True)
+    (judged,) = counter.add([point])
+    assert (judged.miss, judged.trace) == (True, True)
