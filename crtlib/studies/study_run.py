@@ -135,9 +135,10 @@ def begin_study(
         pretrained.with_gradient_checkpointing(model)
     if study.how.private:
         refuse_unfit_layers(model.train())
-    parts, owners = _tokenise_parts(study, d, model)
+    phases = schedule_phases(study, has_public=bool(d.prepared.public))
+    drawn = {"private", *(phase.part for phase in phases if phase.order == "poisson")}
+    parts, owners = _tokenise_parts(study, d, model, sorted(drawn))
     counted = _mark_completions(study, d, parts, owners) if completions_alone else None
-    phases = schedule_phases(study, has_public=bool(parts["public"]))
     how: dict[str, Any] = {"tokenizer": d.tokenizer, "own_words": study.template != "speaker"}
     model.to(device)
     start = measure_utility(model, points=d.test, **how) if before and spec is None else {}
@@ -147,7 +148,7 @@ def begin_study(
         parts,
         flags=flags,
         counted=counted,
-        owners=owners,
+        owners=owners or None,
         precision=study.precision,
         seed=study.seed,
         longest=_context_limit(study, model),
@@ -294,40 +295,58 @@ def _pretrain_on_public_corpus(
 
 
 def _tokenise_parts(
-    study: CrtStudy, d: PreparedData, model: nn.Module
-) -> tuple[dict[str, RaggedArray], dict[str, list[int]] | None]:
-    """The public and the private part as tokens, and the owners of the private ones, where a unit
-    owns several: a user, or a point longer than the model's context.
+    study: CrtStudy, d: PreparedData, model: nn.Module, drawn: Iterable[str]
+) -> tuple[dict[str, RaggedArray], dict[str, Sequence[int]]]:
+    """The public and the private part as tokens, and of each part that is ``drawn`` from, in which
+    a unit owns several texts, whose they are: a user's, or of a point longer than the model's
+    context.
 
     Raises ``ValueError`` where no point is private and the method trains with noise.
+
+    Guarantee:
+        Whatever part a step with noise draws from, a unit is drawn and clipped as one. Test:
+        ``tests/release/test_units_of_all_parts.py``.
     """
-    public = d.tokenizer.encode_flat(p.text for p in d.prepared.public)
-    private = d.tokenizer.encode_flat(p.text for p in d.prepared.private)
-    if study.how.private and not private:
+    parts = {
+        "public": d.tokenizer.encode_flat(p.text for p in d.prepared.public),
+        "private": d.tokenizer.encode_flat(p.text for p in d.prepared.private),
+    }
+    if study.how.private and not parts["private"]:
         raise ValueError(
             f"policy={study.policy!r}: no point is private, "
             "so there is nothing to train on with noise"
         )
-    owners = owner_indices(d.prepared.private) if study.how.by_user else [*range(len(private))]
-    whole, limit = len(private), _context_limit(study, model)
-    if limit is not None:
-        public, _ = split_long_texts(public, range(len(public)), limit, study.long)
-        private, owners = split_long_texts(private, owners, limit, study.long)
-    together = study.how.by_user or len(private) > whole
-    return {"public": public, "private": private}, {"private": owners} if together else None
+    limit, whose = _context_limit(study, model), dict[str, Sequence[int]]()
+    for part, rows in [*parts.items()]:
+        whose[part] = range(len(rows))
+        if limit is not None:
+            parts[part], whose[part] = split_long_texts(rows, range(len(rows)), limit, study.long)
+    owners = dict[str, Sequence[int]]()
+    for part in drawn:
+        points = {"public": d.prepared.public, "private": d.prepared.private}.get(part)
+        texts = whose.get(part)
+        if points is None or texts is None:  # both parts
+            points, first = d.prepared.all, len(d.prepared.public)
+            texts = [*whose["public"], *(first + k for k in whose["private"])]
+        if study.how.by_user:
+            person = owner_indices(points)
+            owners[part] = [person[k] for k in texts]
+        elif len(texts) > len(points):
+            owners[part] = texts
+    return parts, owners
 
 
 def _mark_completions(
     study: CrtStudy,
     d: PreparedData,
     parts: dict[str, RaggedArray],
-    owners: dict[str, list[int]] | None,
+    owners: Mapping[str, Sequence[int]],
 ) -> dict[str, RaggedArray]:
     """Of each token of each text whether it belongs to the last turn, or ends the text.
 
     Raises ``ValueError`` for points that are no conversations, or are read in pieces.
     """
-    if study.unit != "dialogue" or owners:
+    if study.unit != "dialogue" or "private" in owners:
         raise ValueError(
             f"unit={study.unit!r}: must be dialogue, each read as one piece (long=cut), where "
             "completions alone are learned"
