@@ -188,20 +188,37 @@ class SpentBudget:
         law = law or next((e.law for e in here), None)
         return tuple(e for e in here if e.law != law and e.screening != screening)
 
+    def of_smaller_points(self, unit: str, holds: Mapping[str, int]) -> tuple[OdometerEntry, ...]:
+        """Those of whose points one ``unit`` of this run is several (:meth:`groups`)."""
+        return tuple(e for e in self.private if self._group_of(e, unit, holds) != 1)
+
     def rates(
-        self, screening: str, gamma: float, delta2: float, law: str | None = None
+        self,
+        screening: str,
+        gamma: float,
+        delta2: float,
+        law: str | None = None,
+        *,
+        unit: str = "turn",
+        holds: Mapping[str, int] | None = None,
     ) -> tuple[float, float]:
         """gamma and delta2 of all runs and of one more, under the ``law`` of its labels: a secret
         counts where any screening passes it over (union bound); runs of one screening read the same
-        text, so they count once.
+        text, so they count once. ``unit`` and ``holds``: as in :meth:`groups`.
 
         Guarantee:
-            A rate that was measured on another text, or by another law, bounds nothing here: what
-            was missed there may be just the secrets of this text. So there all of them leave a
-            trace, and all were learned without noise if any were. Test:
-            ``tests/release/test_rates_of_another_text.py``.
+            A rate that was measured on another text, by another law, or on smaller points, bounds
+            nothing here: what was missed there may be just the secrets of this text, and of a
+            secret that is said in ten messages one may have been passed over, whoever it is. So
+            there all of them leave a trace, and all were learned without noise if any were. Tests:
+            ``tests/release/test_rates_of_another_text.py``,
+            ``tests/release/test_rates_of_smaller_points.py``.
         """
-        unknown = (*self.elsewhere, *self.of_another_law(screening, law))
+        unknown = (
+            *self.elsewhere,
+            *self.of_another_law(screening, law),
+            *self.of_smaller_points(unit, holds or {}),
+        )
         worst = {screening: (gamma, delta2)}
         for e in self.private:
             if e.screening == screening and law and e.law != law and e not in unknown:
@@ -317,8 +334,9 @@ def report_spending(known: SpendingHistory, *, delta: float) -> dict[str, Any]:
         | {"epsilon": own_epsilon(e), "void_because": list(e.void or ())}
         for e in last.values()
     ]
-    gamma, delta2 = whole.rates("", 0.0, 0.0)
-    together = epsilon(whole.events, whole.groups(unit, whole.holds(unit))) if whole.events else 0.0
+    holds = whole.holds(unit)
+    gamma, delta2 = whole.rates("", 0.0, 0.0, unit=unit, holds=holds)
+    together = epsilon(whole.events, whole.groups(unit, holds)) if whole.events else 0.0
     if whole.unprotected:
         together, gamma, delta2 = "inf", 1.0, 1.0
     return {

@@ -183,12 +183,11 @@ def compose_promise(
     bound its rates (:func:`confide.odometer_lines.draw_law`)."""
     before = spent or spending.SpentBudget(())
     events = tuple(replace(e, steps=e.steps * trials) for e in own.events)
-    gamma, delta2 = before.rates(own.screening, own.gamma, own.delta2, law)
+    gamma, delta2 = before.rates(
+        own.screening, own.gamma, own.delta2, law, unit=own.unit, holds=own.holds
+    )
     groups = (1,) * len(events) + before.groups(own.unit, own.holds)
     exact = accountant if max(groups, default=1) == 1 else "pld"
-    earlier = [e.moves_copies for e in before.private for _ in e.events or ()]
-    if any(size > 1 and moves for size, moves in zip(groups[len(events) :], earlier, strict=True)):
-        gamma = 1.0  # what one unit is here was several messages there, masked together
     return ComposedPromise(
         own,
         events=events + before.events,
@@ -197,7 +196,7 @@ def compose_promise(
         delta2=delta2,
         accountant=exact,
         delta=delta,
-        moves_copies=own.hides_copies or any(earlier),
+        moves_copies=own.hides_copies or any(e.moves_copies for e in before.private),
     )
 
 

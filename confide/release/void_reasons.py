@@ -123,5 +123,15 @@ def _reasons_for_a_delta_of_one(
             "those that judged this one, or a further one, so their rates do not add: judge all by "
             f"labels of one draw; {STRIKE_UNSEEN}"
         )
-    if not (is_of_other_text or is_of_another_law):
+    smaller = spent.of_smaller_points(trained.own.unit, trained.own.holds)
+    is_of_smaller_points = any(e.delta2 > 0 and e not in spent.elsewhere for e in smaller)
+    if is_of_smaller_points:
+        yield (
+            "The rates of an earlier run on this text are of smaller data points, as of messages "
+            "where these are conversations: of a secret that is said in several one may have been "
+            "learned without noise, whoever it is, so they bound nothing here. Train with that "
+            "unit, or leave nothing without noise there (--conservative everything, or dpsgd); "
+            f"{STRIKE_UNSEEN}"
+        )
+    if not (is_of_other_text or is_of_another_law or is_of_smaller_points):
         yield "Delta is 1: nothing bounds what this run, or one before it, learned without noise."
