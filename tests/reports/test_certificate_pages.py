@@ -231,8 +231,14 @@ def test_the_words_of_the_worked_example():
     assert words["O1"] == ("Model helpdesk was trained on a text of 120,433 messages of 8,122 "
                            "people, 2025-01-01 to 2026-02-28.")  # fmt: skip
     assert "right at most **51.0 times in 100**" in words["O2"]
-    assert "(at most 5.50 of 100): at most 59.9 times in 100." in words["O3"]
-    assert "at most 0.918 of 100 secrets" in words["O4"]
+    assert "(at most 5.50 of 100 drawn so): at most 59.9 times in 100." in words["O3"]
+    # Of 302 people two said 600 of 900 secrets, and all 600 were learned without noise, where "at
+    # most 2.86 of 100 secrets" was printed: it is the share of a draw.
+    assert words["O4"].startswith(
+        "**Without any protection**: of 100 secrets drawn so at most "
+        "0.918 may have been learned word for word from that message"
+    )
+    assert "Of all secrets it may be more: one that is said elsewhere" in words["O4"]
     assert "A person with 5 secrets, or a secret said in 5 messages: at most 55.0" in words["O5"]
     assert "said in 20 messages: at most 70.0 times in 100, if their secrets" in words["O5"]
     assert words["O6"] == (
@@ -279,7 +285,7 @@ def test_words_that_depend_on_the_case():
     assert one.endswith("Where no person was known, each conversation counts as a person.")
     assert "people" not in said(("corpus.users_are", "unknown"))["O1"][0]
     assert "**Any one conversation**" in said(*DP, ("unit", "dialogue"))["O3"][0]
-    assert "at most 100 of 100" in said(("rates.public", rate(0, 0, 0.1, "unknown")))["O4"][0]
+    assert "drawn so at most 100 may" in said(("rates.public", rate(0, 0, 0.1, "unknown")))["O4"][0]
     assert "20 messages: no promise." in said(("right_guess.3.at_most", 0.995))["O5"][1]
     assert "20 messages: at most 99.5" in said(("right_guess.3.at_most", 0.99499))["O5"][1]
     assert said(*PLAN)["O6"] == ["A protected value that has a chance of 0.001 without the model "
