@@ -200,6 +200,7 @@ class SessionTrainer(_TrainerBehind):
                 data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
                 **others,
             )
+            self.session.training.try_again()  # TRL gives the model another forward
         except BaseException:
             self.session.__exit__()
             _remove_rows(aside)
@@ -489,7 +490,7 @@ def _dialogue_of_row(number: int, row: Mapping[str, Any]) -> Dialogue:
     name = f"row-{number}"
     turns = tuple(Turn(role, text) for role, text in _messages_of_row(row))
     user = row.get("user")
-    return Dialogue(name, name if user is None else str(user), turns)
+    return Dialogue(name, "" if user is None else str(user), turns)
 
 
 def _messages_of_row(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

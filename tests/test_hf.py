@@ -380,6 +380,7 @@ def test_rows_become_conversations():
         ({"prompt": said[:1], "completion": said[1:]}, turns),
         ({"text": "hi"}, [("", "hi")]),
     ):
+        assert hf._dialogue_of_row(3, row).user == ""  # row-3 would be a person of every text
         dialogue = hf._dialogue_of_row(3, row | {"user": 7})
         assert dialogue.user == "7" and [(t.speaker, t.text) for t in dialogue.turns] == want
     with pytest.raises(ValueError, match="train_dataset: must have text, messages"):

@@ -64,7 +64,7 @@ from crtlib.training.run_state import (
     TrainingState,
 )
 from crtlib.training.steps import LogicalBatch, MultiTextUnit
-from crtlib.training.weight_seal import WeightSeal
+from crtlib.training.weight_seal import ReadingSeal, WeightSeal
 
 
 # --------------------------------------------------------------------------- a step
@@ -203,8 +203,10 @@ class Training:
     Guarantee:
         Where somebody else's code runs between two steps, what it changes in a parameter is
         refused, at the latest when the phase is over (:class:`WeightSeal`): the weights that are
-        left are those that the phases made. What a script learns elsewhere from the same text is
-        not seen. Test: ``tests/training/test_own_loop.py::test_a_changed_weight_is_refused``.
+        left are those that the phases made; so is a hook, or another layer or forward, since the
+        model was tried (:meth:`try_again`). What a script learns elsewhere from the same text is
+        not seen. Tests: ``tests/training/test_own_loop.py::test_a_changed_weight_is_refused``,
+        ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``.
     """
 
     def __init__(
@@ -238,10 +240,11 @@ class Training:
             for part, ids in (owners or {}).items()
         }
         _check_phases(model, phases, self._parts, self._flags)
+        _check_owners(phases, self._parts, self._units)
         if self._counted:
             _check_counted(phases, self._parts, self._counted)
-        if any("private" in phase.rates() for phase in phases):
-            refuse_mixing(model, longest=longest)
+        self._longest = longest
+        self._try_reading(model)
         self.state = TrainingState.begin(model, seed=seed, secure=secure, optimizer=optimizer)
         self._file: Checkpoint | None = None
         self.phases_done = 0
@@ -265,7 +268,6 @@ class Training:
         self.current: Step | None = None
         self._watched = True
         self._changed: Tensor | int = 0
-        self._longest = longest
         self._tried_losses: list[Losses] = []
 
     @property
@@ -300,6 +302,20 @@ class Training:
             raise ValueError("training: its steps are given once; make another training")
         self._steps = self._run_phases()
         return self._steps
+
+    def _try_reading(self, model: nn.Module) -> None:
+        """Try the model as it is hooked now: only so may it read texts from now on."""
+        if any("private" in phase.rates() for phase in self.phases):
+            refuse_mixing(model, longest=self._longest)
+        self._reading_seal = ReadingSeal.of(model)
+
+    def try_again(self) -> None:
+        """Try the model again, with what was hooked to it since the training was made, as a Trainer
+        or a logger does. Raises ValueError where the texts of a batch change what one of them adds
+        now (:func:`crtlib.training.probe.refuse_mixing`), and after the first step."""
+        if self._steps is not None:
+            raise ValueError("training: has begun; hook the model before its first step")
+        self._try_reading(self.model)
 
     def take_all(self) -> TrainingRun:
         """Take all steps. As no code but that of the training runs between them, the bits of the
@@ -447,6 +463,7 @@ class Training:
     def _refuse_disturbed_model(self) -> None:
         """Before each step, and after the last of a phase."""
         self._seal.refuse_disturbed_model()
+        self._reading_seal.refuse_changed_reading(self.model)
         if self._watched:
             self._changed = self._changed + self._seal.count_changed()
             if is_host(self._device):
@@ -516,6 +533,22 @@ def _check_phases(
             f"context={limit}: the longest point has {longest} tokens; use shorter points "
             "(unit=turn) or a model that reads further"
         )
+
+
+def _check_owners(
+    phases: Sequence[Phase],
+    parts: Mapping[str, TokenSequences],
+    units: Mapping[str, Sequence[Sequence[int]]],
+) -> None:
+    """Refuse a phase that draws from points of several parts of which some have owners, unless
+    it is said whose all of them are: it would clip each text of a unit by itself."""
+    for phase in phases:
+        mixes = phase.part == "all" and phase.order == "poisson" and "all" not in units
+        if owned := sorted(part for part in units if mixes and parts.get(part)):
+            raise ValueError(
+                f"owners: has the part {owned[0]!r}, must have 'all', from which a "
+                f"{type(phase).__name__} draws"
+            )
 
 
 def _check_counted(

@@ -100,6 +100,7 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
             f"model: a {name} looks ahead in layer {layer!r}, so that it would read padding: must "
             "be a causal model (config.json: is_decoder true)"
         )
+    kept = {name: b.detach().clone() for name, b in _saved_buffers(model).items()}
     with with_perturbed_weights(model):
         texts = random_texts(model, [min(n, longest) for n in SHORT_TEXT_TOKENS])
         first, clip_norm = _clipped_sum_of_batch(model, texts)
@@ -115,6 +116,12 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
                 f"{by:.2g} clip norms, or has another loss than its output layer says: no noise "
                 "would cover that; must be another model"
             )
+        for place, values in _saved_buffers(model).items():
+            if not torch.equal(values, kept[place]):
+                raise ValueError(
+                    f"model: a {name} keeps something of what it reads in {place!r}, which is "
+                    "saved with it, and no noise would cover that; must be another model"
+                )
         if longest <= max(SHORT_TEXT_TOKENS):
             return
         texts, clip_norm = random_texts(model, long_text_tokens(longest)), clip_norm / 10
@@ -139,6 +146,12 @@ def long_text_tokens(longest: int) -> list[int]:
     """
     lengths = [max(SHORT_TEXT_TOKENS), longest // 2, longest - 1, longest]
     return lengths[-max(2, MAX_LONG_TOKENS_AT_ONCE // longest) :]
+
+
+def _saved_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """What is saved with the weights and is no parameter, as of an average of what was read."""
+    saved = model.state_dict(keep_vars=True)
+    return {name: b for name, b in model.named_buffers() if name in saved}
 
 
 def _layer_that_looks_ahead(model: nn.Module) -> str | None:

@@ -20,6 +20,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+HOOKS_OF_A_MODULE = (
+    "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks",
+)  # fmt: skip
+HOOKS_OF_A_PARAMETER = "_backward_hooks", "_post_accumulate_grad_hooks"
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -70,6 +74,57 @@ class WeightSeal:
         now = dict(self.model.named_parameters())
         changed = [_sum_of_bits(now[name]) != before for name, before in self.sums.items()]
         return torch.stack(changed).sum() if changed else torch.zeros((), dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class ReadingSeal:
+    """How a model read texts when it was tried (:mod:`crtlib.training.probe`): its modules, what
+    each does, and what is hooked to it. A hook that is added later may let the texts of a batch
+    change what one of them adds, though no weight is another.
+
+    >>> model = torch.nn.Linear(2, 1)
+    >>> seal = ReadingSeal.of(model)
+    >>> seal.refuse_changed_reading(model)
+    >>> _ = model.register_forward_hook(lambda layer, x, y: y - y.mean(0))
+    >>> seal.refuse_changed_reading(model)
+    Traceback (most recent call last):
+    ...
+    ValueError: model: a Linear was hooked, replaced or given another forward since it was tried
+    """
+
+    marks: Mapping[str, tuple[object, ...]]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> ReadingSeal:
+        """The model as it is now."""
+        every = vars(nn.modules.module)
+        marks: dict[str, tuple[object, ...]] = {
+            "of all": tuple(tuple(every[f"_global{kind}"].values()) for kind in HOOKS_OF_A_MODULE)
+        }
+        for name, module in model.named_modules():
+            hooks = (tuple(getattr(module, kind).values()) for kind in HOOKS_OF_A_MODULE)
+            own = vars(module).get("forward")
+            marks[f"module {name}"] = (module, type(module), type(module).forward, own, *hooks)
+        for name, p in model.named_parameters():
+            every_hook = (getattr(p, kind, None) or {} for kind in HOOKS_OF_A_PARAMETER)
+            marks[f"parameter {name}"] = tuple(tuple(hooks.values()) for hooks in every_hook)
+        return cls(marks)
+
+    def refuse_changed_reading(self, model: nn.Module) -> None:
+        """Raise ValueError, by name, where something else would be called now.
+
+        Guarantee:
+            Test: ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``.
+        """
+        now = ReadingSeal.of(model).marks
+        for place in sorted(self.marks.keys() | now.keys()):
+            if self.marks.get(place) != now.get(place):
+                name = place.removeprefix("module ").removeprefix("parameter ")
+                what = repr(name) if name else f"a {type(model).__name__}"
+                raise ValueError(
+                    f"model: {what} was hooked, replaced or given another forward since it was "
+                    "tried"
+                )
 
 
 def _sum_of_bits(x: Tensor) -> Tensor:

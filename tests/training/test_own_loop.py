@@ -167,6 +167,55 @@ def test_a_changed_weight_is_refused(misuse, said, last):
     assert training.phases_done < 2
 
 
+def mix(layer, inputs, out):
+    return out + out.sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        lambda model: model.transformer.h[0].register_forward_hook(mix),
+        lambda model: model.transformer.wte.weight.register_hook(lambda grad: 2 * grad),
+        lambda model: setattr(model.transformer.h[0], "forward", lambda x, **_: mix(None, x, x)),
+        lambda model: setattr(model.transformer, "ln_f", nn.Identity()),
+        lambda model: nn.modules.module.register_module_forward_hook(mix),
+    ],
+    ids=["a layer", "a weight", "a forward", "another layer", "all layers"],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_hook_of_a_script_is_refused(hook, first):
+    """A script hooked a layer so that the texts of a batch changed what each adds, after the model
+    had been tried: no weight was another between two steps, and the certificate held."""
+    model = build_model(GPT2, 0)
+    training = begin(model)
+    handles = [hook(model)] if first else []
+    try:
+        with pytest.raises(ValueError, match=r"^model: .* (since it was tried|added or taken)"):
+            for step in training:
+                step()
+                handles += [] if first else [hook(model)]
+    finally:
+        for handle in filter(None, handles):
+            handle.remove()
+
+
+def test_a_hook_that_mixes_nothing_is_let_through_when_it_is_tried_before_the_first_step():
+    model = build_model(GPT2, 0)
+    training = begin(model)
+    seen = []
+    model.transformer.h[0].register_forward_hook(lambda layer, x, y: seen.append(1) and None)
+    training.try_again()
+    for step in training:
+        step()
+    with pytest.raises(ValueError, match="training: has begun"):
+        training.try_again()
+    assert seen and training.finish().updates["private"] == 3
+    other = begin(build_model(GPT2, 0))
+    other.model.transformer.h[0].register_forward_hook(mix)
+    with pytest.raises(ValueError, match="lets the texts of a batch change"):
+        other.try_again()
+
+
 def test_a_frozen_weight_is_watched_as_well():
     model = build_model(GPT2, 0)
     frozen = model.transformer.wpe.weight.requires_grad_(False)

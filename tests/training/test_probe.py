@@ -205,6 +205,20 @@ def scaled(model):
     return model
 
 
+def keeps(model):
+    """A layer that keeps a mean of what it reads, for later."""
+    layer = model.model.layers[0]
+    layer.register_buffer("seen", torch.zeros(()))
+    layer.register_forward_hook(lambda layer, _, out: layer.seen.add_(out.detach().mean()) and None)
+    return model
+
+
+def test_what_is_kept_of_a_text_in_a_saved_buffer_is_refused():
+    """A mean of the texts was saved beside the weights, without noise."""
+    with pytest.raises(ValueError, match=r"keeps something of what it reads in '.*seen'"):
+        refuse_mixing(keeps(tiny("llama")), longest=24)
+
+
 MIXES = {
     "longrope": longrope,
     "attention over padding": bidirectional,
