@@ -140,10 +140,11 @@ def test_each_clause_of_the_sentence_finds_what_it_names(tmp_path, clause):
 )
 def test_a_line_that_ends_elsewhere_is_the_same_words(tmp_path, said):
     """An address, a whole number, a quotation and a role were read in another way where a line
-    began or ended beside them: a message that another export wraps was not known again, though
-    "other white space ... make no difference"."""
-    long = [f"{say('long', 12)} {said} Thanks ANN"]
-    texts = [[("c", "one1", long)], [("c", "other1", [long[0].replace(" ", "\n")])]]
+    began or ended beside them: a conversation that another export wraps was not known again,
+    though "other white space ... make no difference"."""
+    message = f"{say('a', 3)} {said} Thanks ANN"
+    assert 40 <= len(message) < 80
+    texts = [[("c", "one1", [message])], [("c", "other1", [message.replace(" ", "\n")])]]
     one, other = (
         write(tmp_path / f"{name}.jsonl", talks + fill(name))
         for name, talks in zip(("one", "other"), texts, strict=True)
