@@ -100,10 +100,11 @@ def guess_columns(
     ``customer`` and ``customer_id`` the second one is. Thread, speaker and time may be missing.
     Raises ``ValueError`` where a given column is missing, two could be the same, or there is no
     text or no user (unless ``no_users``: then none is guessed), with all that lacks and the column
-    whose cells are ``longest``.
+    whose cells are ``longest``. Names are quoted only where one is known: else they may be cells.
     """
     shown = "its first row does not look like a header"
-    if all(re.fullmatch(r"[^\W\d_][\w.\- ]{0,40}", name) for name in names):
+    known = any(name in given.values() or may_have_role(name) for name in names)
+    if known and all(re.fullmatch(r"[^\W\d_][\w.\-]{0,40}( [\w.\-]+){0,3}", n) for n in names):
         shown = f"the columns are {', '.join(names)}"
     for role, name in given.items():
         if name not in names:

@@ -230,6 +230,8 @@ BROKEN = {
     "two.csv": (b"user,body,content\na,b,c\n", "'body' and 'content' could both be the text; say"),
     "none.csv": (b"who,what\na,b\n", "looks like the text or the person; say --text and --user"),
     "data.csv": (b"a,4111 1111 1111 1111\nb,c\n", "first row does not look like a header"),
+    "said.csv": (b"Ann Quux,my card\nb,c\n", "first row does not look like a header"),
+    "words.csv": (b"agent,I lost my red card\nb,c\n", "first row does not look like a header"),
     "gap.csv": (b"user,body\nann,x\n,y\n", "gap.csv, row 3, column user: is empty; --skip-bad"),
     "blank.csv": (b"user,body\nann, \n", "row 2, column body: is empty; --skip-bad leaves it out"),
     "cp.csv": (
