@@ -1,8 +1,8 @@
 """How many tries an export takes until it is a corpus, by a user who does what a refusal says.
 
 ``python benchmarks/exports.py [--python PATH] [--module confide]`` writes exports anew (a help
-desk, hospital letters, mails, chats), calls ``ingest`` on each until it ends with 0 or nothing new is
-asked for, and prints tries, seconds and what was left out. Nothing of them is anybody's.
+desk, hospital letters, mails, chats), calls ``ingest`` on each until it ends with 0 or nothing new
+is asked for, and prints tries, seconds and what was left out. Nothing of them is anybody's.
 """
 
 from __future__ import annotations
