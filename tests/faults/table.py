@@ -899,7 +899,7 @@ UNITS = rows(
     "confide.labels.registry",
     "release/test_judged_turns.py",
     ("what was drawn before does not count", "read_before_seal",
-     "first[hash_turn_text(t.text)] <= last", "False",
+     "first.get(hash_turn_text(t.text), 0) <= last", "False",
      "test_labels_do_not_judge_a_list_that_they_taught"),
     ("a seal of today is as old as its labels", "open_label_registry", "if not before.fetchone()",
      "if base.execute('DELETE FROM drawn')",
