@@ -130,7 +130,7 @@ PLACES = {
 """The modules of the library."""
 GROUPS = {"crtlib.attacks", "crtlib.corpora", "crtlib.methods", "crtlib.policies"}
 """Entry points, by which another package adds to the library: names for others."""
-FILES = {"crtlib.json", "crtlib.toml", "crtlib.text"}
+FILES = {"crtlib.json", "crtlib.toml", "crtlib.text", "crtlib.screening"}
 
 
 def named_modules(source):

@@ -56,7 +56,7 @@ def write_certificate(
         run: The folder of the model, with its record beside it.
         out: The page.
         name: What the model is called; None: the folder's name.
-        audience: Whom the page is for: "officer", "public" or "both".
+        audience: Whom the page is for: "officer", "engineer" or "both".
         audit: Evidence to attach: ``audit.json``.
         report: Evidence to attach: the folder of a report.
         place: The odometer; None: where the record says.

@@ -1,5 +1,5 @@
-"""The gate: every file that others may see is written here, and says what it may know of private
-text; what is promised is computed from that.
+"""The gate: every file that others may see is written here, or listed (certificates), and says what
+it may know of private text; what is promised is computed from that.
 
 >>> from confide.release.file_sources import NoisedSource
 >>> from confide.release.file_sources import ScreenedSource

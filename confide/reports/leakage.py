@@ -438,7 +438,7 @@ def make_leakage_report(
     The corpus is read in lots: memory holds a lot, the runs, and of all else the ids of dialogues,
     the labels and some bytes a text; where the ``unit`` is a user, the text as well. An
     ``executor`` scores several batches of a lot at a time. What is scored is kept beside the report
-    until all is done (:mod:`crtlib.text.corpus_folder`). A report of the same input and options is
+    until all is done (:mod:`crtlib.text.shards`). A report of the same input and options is
     not made again; another folder is replaced with ``force`` only
     (:func:`crtlib.outputs.check_output_folder`), and with it alone a second report of a model on a
     text is written, unless it is in clear: the registry knows them

@@ -60,7 +60,7 @@ def screen_into_folder(
     The parts that may be shown are ``summary.json``, ``screening.html`` and ``public/``, all else
     is private. ``labels``: a folder of ``crtlib label``, whose judging part judges the policies.
     ``reveal``: examples of each kind, in clear, in ``private/examples.html``. What the policies
-    flag is kept beside ``out`` until all is done (:mod:`crtlib.text.corpus_folder`): what is killed
+    flag is kept beside ``out`` until all is done (:mod:`crtlib.text.shards`): what is killed
     goes on. Raises ``ValueError`` for what does not fit; then nothing is written.
     """
     if screened_folder.is_screened_folder(corpus):

@@ -255,7 +255,7 @@ def screen_corpus(
     shards: Shards | None = None,
     progress: bool = False,
 ) -> ScreeningOutcome:
-    """Algorithm 1 on a corpus, written into ``folder`` (:mod:`crtlib.text.corpus_folder`).
+    """Algorithm 1 on a corpus, written into ``folder`` (:mod:`crtlib.text.screened_folder`).
 
     ``key`` makes the pseudonyms; None keeps ids and users. ``judges`` is a folder of labels whose
     judging part judges the policies; without it the labels that the corpus comes with do, if any.

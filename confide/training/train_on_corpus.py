@@ -106,8 +106,8 @@ class PendingTraining:
 
 
 def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
-    """The study that trains on a corpus of one's own: a tenth of it validates, a tenth tests, or as
-    many dialogues each as ``heldout`` says.
+    """The study that trains on a corpus of one's own: of its people a tenth validates and a tenth
+    tests, each by a coin, and nobody where ``heldout`` is 0.
 
     ``settings`` are fields of :class:`CrtStudy`; None is one that is not given. The policy is then
     the corpus' own, and the conservative one the same. A screened folder is read as it was

@@ -129,7 +129,7 @@ def noise_multiplier(
 
     Returns:
         Zero where nothing is released (no steps, or nothing is ever sampled); else at least
-        ``accountants.LEAST_SIGMA``.
+        ``accountants.MIN_NOISE_MULTIPLIER``.
 
     Raises:
         ValueError: For arguments outside their range.

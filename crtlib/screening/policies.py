@@ -15,22 +15,16 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from crtlib.checks import MachineError
+from crtlib.screening.cautious import cautious_policy
+from crtlib.screening.expression_files import regex_policy
 from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker, as_policy
+from crtlib.screening.policy_changes import union_policy, whole_turns_policy
+from crtlib.screening.presidio import SPACY_MODELS, presidio_policy
 from crtlib.screening.redaction import (
     Spans,
 )
-from crtlib.text import screened_folder, sources
-from crtlib.text.records import Point, Secret
-
-if TYPE_CHECKING:
-    pass
-from crtlib.screening.cautious import cautious_policy
-from crtlib.screening.expression_files import regex_policy
-from crtlib.screening.policy_changes import union_policy, whole_turns_policy
-from crtlib.screening.presidio import SPACY_MODELS, presidio_policy
 from crtlib.screening.regex_policies import (
     REGEX_CORPORA,
     everything_policy,
@@ -38,6 +32,8 @@ from crtlib.screening.regex_policies import (
     oracle_policy,
 )
 from crtlib.screening.value_lists import list_policy
+from crtlib.text import screened_folder, sources
+from crtlib.text.records import Point, Secret
 
 POLICY_ENTRY_POINTS = "crtlib.policies"
 """The entry point group through which an installed package adds policies."""

@@ -91,10 +91,10 @@ class CrtStudy:
     ``split`` "order" cuts the people of a corpus, in random order, into parts of so many dialogues;
     "coin" draws for each person alone whether it validates, tests (a tenth each, nobody where
     ``heldout`` is 0) or is trained on, and ``dialogues`` is how many there are in all.
-    ``coin``: what the dial of ``gamma`` draws its coins from (:func:`crtlib.screening.policies.
-    miss`). ``duplicates`` "drop", ``coin`` "point" and ``split`` "order" are those of the recorded
-    studies, and of none that is certified:
-    :func:`confide.training.train_on_corpus.build_study` takes others.
+    ``coin``: what the dial of ``gamma`` draws its coins from
+    (:func:`crtlib.screening.policy_changes.with_misses`). ``duplicates`` "drop", ``coin``
+    "point" and ``split`` "order" are those of the recorded studies, and of none that is
+    certified: :func:`confide.training.train_on_corpus.build_study` takes others.
     """
 
     seed: NonNegativeInt

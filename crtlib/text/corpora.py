@@ -19,7 +19,15 @@ from types import MappingProxyType
 from typing import Any
 
 from crtlib import files, outputs
-from crtlib.text import arxiv, corpus_folder, customersim, jsonl, screened_folder
+from crtlib.text import (
+    arxiv,
+    corpus_folder,
+    customersim,
+    jsonl,
+    multiwoz,
+    screened_folder,
+    wikitext,
+)
 from crtlib.text.data_points import ROLE_PATTERN
 from crtlib.text.identity import (
     QUOTATION_MARKS,
@@ -37,9 +45,8 @@ from crtlib.text.sources import (
     register_corpus,
 )
 
-# It registers its corpora when it is imported.
-
-_REGISTERING_MODULES = (arxiv, customersim)
+# Each registers its corpora when it is imported.
+_REGISTERING_MODULES = (arxiv, customersim, multiwoz, wikitext)
 CORPUS_ENTRY_POINTS = "crtlib.corpora"
 """The entry points of packages that bring a corpus: each names a ``CorpusSource``."""
 

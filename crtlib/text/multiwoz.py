@@ -28,39 +28,6 @@ from crtlib.files import StrPath, open_plain_or_gzip
 from crtlib.text.package_data import read_package_file
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 from crtlib.text.sources import fetched_source, register_corpus
-from crtlib.text.wikitext import (
-    _held_out_files,
-    read_held_out_wikitext,
-    read_wikitext,
-    wikitext_files,
-)
-
-WIKITEXT_ORIGIN = (
-    "https://huggingface.co/datasets/Salesforce/wikitext; data/README.md writes its files"
-)
-WIKITEXT_SOURCE = register_corpus(
-    fetched_source(
-        "wikitext2",
-        "WikiText-2",
-        ("wikitext-2",),
-        wikitext_files,
-        lambda folder, split, _: read_wikitext(folder, split),
-        WIKITEXT_ORIGIN,
-        by_rule=True,
-    )
-)
-WIKITEXT_CUT_SOURCE = register_corpus(
-    fetched_source(
-        "wikitext2_cut",
-        "WikiText-2, validation and test text",
-        ("wikitext-2",),
-        _held_out_files,
-        lambda folder, *_: read_held_out_wikitext(folder),
-        WIKITEXT_ORIGIN,
-        by_rule=True,
-    )
-)
-
 
 KINDS_BY_SLOT = {
     s: kind for kind, slots in tomllib.loads(read_package_file("slots.toml")).items() for s in slots

@@ -14,8 +14,12 @@ from pathlib import Path
 
 from crtlib.files import StrPath, open_plain_or_gzip
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from crtlib.text.sources import fetched_source, register_corpus
 
 WIKITEXT_SPLITS = ("train", "valid", "test")
+WIKITEXT_ORIGIN = (
+    "https://huggingface.co/datasets/Salesforce/wikitext; data/README.md writes its files"
+)
 _NUMBER_PATTERN = re.compile(r"\d+")
 _HEADING_PATTERN = re.compile(r"= .* =")
 
@@ -74,3 +78,27 @@ def read_held_out_wikitext(folder: StrPath) -> Corpus:
     one, two = (read_wikitext(folder, part) for part in WIKITEXT_SPLITS[1:])
     headings = sum(n for part in (one, two) for _, n in part.skipped)
     return Corpus("wikitext2_cut", (*one.dialogues, *two.dialogues), (("heading", headings),))
+
+
+WIKITEXT_SOURCE = register_corpus(
+    fetched_source(
+        "wikitext2",
+        "WikiText-2",
+        ("wikitext-2",),
+        wikitext_files,
+        lambda folder, split, _: read_wikitext(folder, split),
+        WIKITEXT_ORIGIN,
+        by_rule=True,
+    )
+)
+WIKITEXT_CUT_SOURCE = register_corpus(
+    fetched_source(
+        "wikitext2_cut",
+        "WikiText-2, validation and test text",
+        ("wikitext-2",),
+        _held_out_files,
+        lambda folder, *_: read_held_out_wikitext(folder),
+        WIKITEXT_ORIGIN,
+        by_rule=True,
+    )
+)

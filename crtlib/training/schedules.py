@@ -25,8 +25,6 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_allowed
 from crtlib.training.phases import Phase, PrivatePhase, PublicPhase
 
-if TYPE_CHECKING:
-    from crtlib.accounting.secret_protection import ProtectionPlan
 if TYPE_CHECKING:  # it solves linear programs, which few trainings ask for
     from crtlib.accounting.secret_protection import ProtectionPlan
 

@@ -35,6 +35,10 @@ REMOTE = re.compile(
 )
 CHECK = """(async rules => {
   await window.MathJax?.startup?.promise;
+  const still = document.head.appendChild(document.createElement("style"));
+  still.textContent = "* { animation: none !important; transition: none !important }";
+  for (const hidden of document.querySelectorAll("main details")) hidden.open = true;
+  for (const e of document.querySelectorAll(".toggle-hidden")) e.classList.remove("toggle-hidden");
   await new Promise(done => setTimeout(done, 100));
   const move = input => {
     const figure = input.closest("figure"), seen = figure.querySelector("output").textContent;
@@ -251,7 +255,8 @@ def test_one_pale_word_among_its_like_is_seen(book, judge):
     for like in ("pre span", "td", "section > p"):
         script = """(like => {
           const every = [...document.querySelectorAll("main " + like)].filter(
-            e => e.textContent.trim() && !e.children.length && e.checkVisibility());
+            e => e.textContent.trim() && !e.children.length
+              && e.checkVisibility({opacityProperty: true, visibilityProperty: true}));
           every[every.length >> 1].style.color = "#bbb";
         })(%s)"""
         judge.evaluate(script % json.dumps(like))

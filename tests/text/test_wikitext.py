@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crtbook.secrets import sentences
-from crtlib.text import corpora, multiwoz, wikitext
+from crtlib.text import corpora, wikitext
 from crtlib.text.data_points import make_points
 from crtlib.text.records import MASK, Point, Secret, check_spans
 
@@ -55,7 +55,7 @@ def test_what_there_is_is_cut_as_one_where_the_training_text_is_not(tmp_path):
     assert [t.values() for t in both.turns()] == [("24",), ("7",)]
     assert (len({d.id for d in both.dialogues}), both.skipped) == (2, (("heading", 1),))
     with pytest.raises(ValueError, match="split='test': must be train"):
-        multiwoz.WIKITEXT_CUT_SOURCE.check("test", tmp_path)
+        wikitext.WIKITEXT_CUT_SOURCE.check("test", tmp_path)
 
 
 def test_sentences_are_whole():
