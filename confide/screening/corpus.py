@@ -588,8 +588,9 @@ def _notes_of_all_secrets(counter: rates.RateCounter, found: rates.PolicyRates) 
         if one.how != "one_per_cluster" or one.rate is None or every is None or every.cap == 1:
             continue
         says = (
-            f"{name}: the table is of 100 messages that hold a secret, one of each; of 100 secrets "
-            f"in such messages (at most {every.cap} of one) {100 * every.share:.1f} fail, at most "
+            f"{name}: the table is of 100 messages that hold a secret, one of a person, one secret "
+            f"of each; of 100 secrets in messages so drawn (at most {every.cap} of one) "
+            f"{100 * every.share:.1f} fail, at most "
             f"{math.ceil(1000 * every.upper) / 10} (a bound for itself)"
         )
         if every.share > one.upper:

@@ -3,11 +3,11 @@
 A pair is drawn: a method with its options, a small corpus, and the same corpus with one unit
 changed, as the method's relation says. For the methods that know secrets a unit is changed in one
 secret, at all its places there; others may say what it says, as it was, as it becomes, masked, in
-lower case, in one message or nearly so, before it or after it, the same person or another. Labels
-are none, those that the text brings, or of turns that were drawn. Both corpora are trained on by
-the functions of ``crtlib train``, some of those of ``crt`` after ``crtlib screen``, with the same
-batches, and the second training is led: after each private step it is given the noisy sum of the
-first. So all that follows is a function of what may follow, and is compared:
+lower case, with other spaces, in one message or nearly so, before it or after it, the same person
+or another. Labels are none, those that the text brings, or of turns that were drawn. Both corpora
+are trained on by the functions of ``crtlib train``, some of those of ``crt`` after ``crtlib
+screen``, with the same batches, and the second training is led: after each private step it is given
+the noisy sum of the first. So all that follows is a function of what may follow, and is compared:
 
 - constant: settings, schedule, batches, the number of private units, the names, order and sizes of
   files, models as they are;
@@ -309,6 +309,7 @@ def another_secret(coin, rows, method, given, labelled):
     swap = partial(swapped, old=old, new=new)
     forms = {name: partial(in_form, form=form) for name, form in {
         "the same": str, "in lower case": str.lower, "nearly the same": lambda text: f"{text}s",
+        "with other spaces": lambda text: text.replace(" ", "  "),
         "as it becomes": swap, "masked": partial(swapped, old=old, new="<MASK>"),
     }.items()} | {"in one message": in_one_message}  # fmt: skip
     told = []
@@ -954,7 +955,7 @@ def run(home, pairs, seed, start=0, say=print):
 
 
 # --------------------------------------------------------------------------- leaks that are planted
-WITHIN = 400
+WITHIN = 800
 """Pairs within which each leak must be found."""
 
 

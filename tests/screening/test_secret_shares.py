@@ -69,6 +69,6 @@ def test_screen_names_what_its_rates_are_of_where_messages_hold_several():
         "miss",
         "trace",
     ]
-    assert "of 100 secrets in such messages (at most 4 of one) 30.8 fail, at most 4" in notes[0]
+    assert "of 100 secrets in messages so drawn (at most 4 of one) 30.8 fail, at most 4" in notes[0]
     assert "long messages fail more often" in notes[0]
     assert counter.all_secrets("miss", judged=9).upper > counter.all_secrets("miss").upper
