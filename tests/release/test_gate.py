@@ -298,12 +298,15 @@ def test_earlier_runs_compose_by_their_groups_and_rates():
     )
     both = composed_promise.compose_promise(own, spending.SpentBudget((earlier,)), delta=1e-5)
     assert both.groups == (1, 3) and both.events == (STEP, STEP)
-    assert both.gamma == pytest.approx(S.trace + T.trace)
+    assert both.gamma == 1.0 and both.delta2 == 1.0  # rates of messages bound nothing of persons
     hidden = spending.SpentBudget((replace(earlier, hides_copies=True),))
     assert (
         composed_promise.compose_promise(own, hidden, delta=1e-5).gamma == 1.0
     )  # three messages masked together
-    assert both.delta2 == pytest.approx(S.public + T.public)
+    theirs = spending.SpentBudget((replace(earlier, unit="user"),))
+    added = composed_promise.compose_promise(own, theirs, delta=1e-5)
+    assert added.gamma == pytest.approx(S.trace + T.trace)
+    assert added.delta2 == pytest.approx(S.public + T.public)
     exact = ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(1, 3))
     assert both.missed()[0] == pytest.approx(exact, rel=1e-6)
 

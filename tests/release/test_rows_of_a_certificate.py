@@ -103,27 +103,49 @@ def line(run, **changes):
     return odometer_lines.OdometerEntry(**{**facts, **changes})
 
 
-LINES = (
-    # Messages of the same text, of which a person holds four there; chosen among three.
-    line("1", events=(SampledGaussian(1.0, 200.0, 1),), trials=3, gamma=0.03, delta2=0.004,
-         about={"user": {"turn": 4}}),
-    # Messages of another text of the same people, which may have been cut in another way: a person
-    # holds three there, and five here. It was started and never finished.
-    line("2", corpus=ANOTHER, events=(SampledGaussian(1.0, 150.0, 2),), gamma=0.02, delta2=0.003,
-         about={"user": {"turn": 3}}, state="started"),
-    # Conversations of the same text; it does not say how many a person holds.
-    line("3", unit="dialogue", events=(SampledGaussian(1.0, 80.0, 1),), gamma=0.01, delta2=0.002),
+FOURTH, UNPROTECTED = (
     # Persons, behind the same searches as this model, whose rates were bounded less well then.
     line("4", unit="user", events=(SampledGaussian(1.0, 60.0, 1),), gamma=0.12, delta2=0.02,
          screening="own"),
     # Without protection: it composes with nothing.
     line("7", method="sgd", events=None, gamma=1.0, delta2=1.0),
 )  # fmt: skip
-BEFORE = [(200.0, 3, 4), (150.0, 2, 5), (80.0, 1, 2), (60.0, 1, 1)]
+LINES = (
+    # Messages of the same text, of which a person holds four there; chosen among three. Of smaller
+    # points a rate bounds nothing here: each secret leaves a trace, though none was public.
+    line("1", events=(SampledGaussian(1.0, 200.0, 1),), trials=3, gamma=0.03,
+         about={"user": {"turn": 4}}),
+    # Messages of another text of the same people, which may have been cut in another way: a person
+    # holds three there, and five here. It was started and never finished.
+    line("2", corpus=ANOTHER, events=(SampledGaussian(1.0, 150.0, 2),), gamma=0.02,
+         about={"user": {"turn": 3}}, state="started"),
+    # Conversations of the same text; it does not say how many a person holds.
+    line("3", unit="dialogue", events=(SampledGaussian(1.0, 80.0, 1),), gamma=0.01),
+    FOURTH,
+    UNPROTECTED,
+)  # fmt: skip
+PERSONS = (
+    line("5", unit="user", events=(SampledGaussian(1.0, 200.0, 1),), trials=3, gamma=0.03,
+         delta2=0.004),
+    line("6", unit="user", events=(SampledGaussian(1.0, 80.0, 1),), gamma=0.01, delta2=0.002),
+    FOURTH,
+    UNPROTECTED,
+)  # fmt: skip
+"""Persons throughout: the rates of each screening add."""
 OWN = [(25.0, 1 * TRIALS, 1), (30.0, 2 * TRIALS, 1)]
-GAMMA, DELTA2 = 0.03 + 0.02 + 0.01 + 0.12, 0.004 + 0.003 + 0.002 + 0.02
 ALONE = 0.06 + 0.04, 0.011 + 0.007
-"""Of two screenings in one release both rates add; of one behind which two models were trained the
+SPENT = {
+    "smaller points": (
+        LINES, [(200.0, 3, 4), (150.0, 2, 5), (80.0, 1, 2), (60.0, 1, 1)], (1.0, 0.02),
+    ),
+    "persons": (
+        PERSONS, [(200.0, 3, 1), (80.0, 1, 1), (60.0, 1, 1)],
+        (0.03 + 0.01 + 0.12, 0.004 + 0.002 + 0.02),
+    ),
+    "nothing": ((), [], ALONE),
+}  # fmt: skip
+"""Lines of earlier runs, their steps with the points of one person, and gamma and delta2 of all.
+Of two screenings in one release both rates add; of one behind which two models were trained the
 larger bound counts."""
 
 
@@ -159,14 +181,17 @@ def trained(relation="replace", lines=LINES, screenings=(S, T)):
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_or_remove"])
-def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation):
-    made = certificate_parts.collect_certificate_parts(trained(relation), copies=())
-    mu, alone = moved(OWN + BEFORE, relation), moved(OWN, relation)
+@pytest.mark.parametrize("earlier", ["smaller points", "persons"])
+def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation, earlier):
+    lines, steps, (gamma, delta2) = SPENT[earlier]
+    made = certificate_parts.collect_certificate_parts(trained(relation, lines), copies=())
+    mu, alone = moved(OWN + steps, relation), moved(OWN, relation)
     guarantee, before = made["guarantee"], made["spent_before"]
-    whole, own = trained(relation).promise(), replace(trained(relation), spent=None).promise()
+    whole = trained(relation, lines).promise()
+    own = replace(trained(relation), spent=None).promise()
     pairs = (
         (guarantee["missed"], whole.missed(), (epsilon_of(DELTA, mu), DELTA)),
-        (guarantee["secret"], whole.secret(), amplified(GAMMA, DELTA2, mu)),
+        (guarantee["secret"], whole.secret(), amplified(gamma, delta2, mu)),
         (before["alone"], own.secret(), amplified(*ALONE, alone)),
     )
     for printed, found, exact in pairs:
@@ -174,18 +199,18 @@ def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation)
         assert (printed["epsilon"], printed["delta"]) == tuple(
             float(round_up_to_figures(x)) for x in found
         )
-    assert before["gamma"] == pytest.approx(GAMMA, rel=1e-12)
-    assert before["delta2"] == pytest.approx(DELTA2, rel=1e-12)
-    assert (before["runs"], before["unprotected"]) == (4, 1)
+    assert before["gamma"] == pytest.approx(gamma, rel=1e-12)
+    assert before["delta2"] == pytest.approx(delta2, rel=1e-12)
+    assert (before["runs"], before["unprotected"]) == (len(steps), 1)
     assert (guarantee["kind"], guarantee["relation"]) == (composed_promise.BAYESIAN_KIND, relation)
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_or_remove"])
-@pytest.mark.parametrize("lines", [LINES, ()], ids=["after earlier runs", "alone"])
-def test_right_guesses_and_values_are_for_replacing_whatever_the_relation(relation, lines):
+@pytest.mark.parametrize("earlier", [*SPENT])
+def test_right_guesses_and_values_are_for_replacing_whatever_the_relation(relation, earlier):
+    lines, steps, (gamma, delta2) = SPENT[earlier]
     promise = trained(relation, lines).promise()
-    mu = moved(OWN + (BEFORE if lines else []))
-    gamma, delta2 = (GAMMA, DELTA2) if lines else ALONE
+    mu = moved(OWN + steps)
     copies = (2, 5, 9)
     rows = promise.right_guesses(copies)
     exact = [
