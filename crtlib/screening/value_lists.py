@@ -178,6 +178,8 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
 def _is_within_word(beside: str, edge: str) -> bool:
     """Whether the character ``beside`` one at the edge of a value makes it a part of a word; not
     where one of the two is of a script without spaces, as in a sentence about a number."""
+    if edge.isdecimal() and beside.isdecimal():  # of whatever script: a number ends with its digits
+        return True
     unspaced = _UNSPACED_CHARACTER.match(edge) or _UNSPACED_CHARACTER.match(beside)
     return beside.isalnum() and not unspaced
 
@@ -189,10 +191,13 @@ def compile_value_pattern(value: str) -> re.Pattern[str]:
     ...  for x, y in (("12", "no. 12a"), ("12", "\\u7b2c12\\u53f7"), ("\\u7530", "\\u5c71\\u7530"))]
     [False, True, True]
     """
-    part_of_word = rf"[^\W_{UNSPACED_SCRIPTS}]"
-    before = "" if _UNSPACED_CHARACTER.match(value[:1]) else f"(?<!{part_of_word})"
-    after = "" if _UNSPACED_CHARACTER.match(value[-1:]) else f"(?!{part_of_word})"
-    return re.compile(f"{before}{re.escape(value)}{after}")
+    part_of_word = rf"(?:[^\W_{UNSPACED_SCRIPTS}]|\d)"
+    first, last = value[:1], value[-1:]
+    before = "" if _UNSPACED_CHARACTER.match(first) and not first.isdecimal() else part_of_word
+    after = "" if _UNSPACED_CHARACTER.match(last) and not last.isdecimal() else part_of_word
+    return re.compile(
+        (f"(?<!{before})" if before else "") + re.escape(value) + (f"(?!{after})" if after else "")
+    )
 
 
 def _values_of_people(cells: pd.DataFrame, first_row: int) -> list[ListedValue]:

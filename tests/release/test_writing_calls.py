@@ -46,7 +46,7 @@ OWN = {
     "labels.label_tasks": "write_label_facts",
     "models.smollm2": "smollm2_folder _convert_gguf",
     "reports.detector_card": "write_detector_card",
-    "reports.leakage": "write_report_files make_leakage_report",
+    "reports.leakage": "write_report_files make_leakage_report _key_beside.write_key",
     "reports.screening_page": "screen_into_folder",
     "screening.tagger": "save_tagger",
     "screening.teaching": "teach_tagger",
@@ -57,6 +57,7 @@ OWN = {
     "text.jsonl": "write_jsonl",
     "text.screened_folder": "ScreenedWriter._write",
     "training.secret_plans": "make_secret_plan _write_plan",
+    "ragged_array": "RaggedArray.save",
     # the private text that a script handed over, beside its model
     "hf": "_recipe_of_rows _write_rows",
 }
@@ -94,12 +95,15 @@ def writes(call):
             return True  # whichever it is
         return any(set(m) <= set("rwaxbt+") and set(m) & set("wax+") for m in texts)
     if name in ("rename", "replace") and isinstance(f, ast.Attribute):
-        return (ast.unparse(f.value) == "os" or len(call.args) == 1) and not call.keywords
+        path = len(call.args) == 1 and not isinstance(call.args[0], ast.Starred)
+        return (ast.unparse(f.value) == "os" or path) and not call.keywords
     if name in ("execute", "sql", "query"):  # of DuckDB
         return any("COPY" in m.value for m in ast.walk(call)
                    if isinstance(m, ast.Constant) and isinstance(m.value, str))  # fmt: skip
     if name == "connect":
         return ast.unparse(f) == "sqlite3.connect" and ast.unparse(call.args[0]) != "''"
+    if name == "ZipFile":
+        return len(call.args) > 1 or bool(call.keywords)  # else it is read
     owner = ast.unparse(f.value) if isinstance(f, ast.Attribute) else ""
     return name in NAMES or (owner, name) in BY_OWNER
 

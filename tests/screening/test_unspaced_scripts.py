@@ -7,6 +7,7 @@ import pytest
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import RateCounter
 from crtlib.screening.regex_policies import everything_policy
+from crtlib.screening.value_lists import ListedValue, ValueFinder, compile_value_pattern
 from crtlib.text.records import Point, Secret
 
 SAID = {  # what the policy finds, the value, and where it passes the value over
@@ -42,3 +43,14 @@ def test_a_value_beside_a_script_without_spaces_is_found(said):
     counter = RateCounter(Policy("first", flag), everything_policy, find_values=True)
     (judged,) = counter.add([point])
     assert (judged.miss, judged.trace) == (True, True)
+
+
+def test_a_number_of_any_script_ends_with_its_digits():
+    """Of an Arabic telephone number a shorter one of a list was masked, and the rest was left."""
+    said = "رقم هاتفي ٠٥٠١٢٣٤٥٦٧"
+    for number in ("١٢٣٤٥٦", "١٢", "123456"):
+        assert not compile_value_pattern(number).search(said)
+    for number in ("١٢٣٤٥٦", "123456"):
+        assert ValueFinder("list", [ListedValue(number, "own", 0)])(said)[0] == [], number
+    assert compile_value_pattern("٠٥٠١٢٣٤٥٦٧").search(said)
+    assert len(ValueFinder("list", [ListedValue("0501234567", "own", 0)])(said)[0]) == 1
