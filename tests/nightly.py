@@ -183,6 +183,58 @@ NIGHTLY = {
     "tests/text/test_ingest.py::"
     "test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else": "2 s",
     "tests/training/test_parallel.py::test_two_processes_train_what_one_does[0": "6 s",
+    "tests/attacks/test_attack.py::test_every_summary_has_the_promised_columns": "1 s",
+    "tests/attacks/test_inference.py::test_small_corpora_and_wrong_numbers": "2 s",
+    "tests/attacks/test_leakage.py::test_runs_are_what_the_model_says_token_by_token": "1 s",
+    "tests/book/experiments/test_settings.py::test_profiles_differ_in_sizes_only": "2 s",
+    "tests/book/experiments/test_settings.py::"
+    "test_the_corpora_are_large_enough_for_every_profile[schema_guided": "2 s",
+    "tests/book/test_redraws.py::"
+    "test_the_factor_of_gaussian_noise_is_enough_for_the_training_of_the_chapter": "1 s",
+    "tests/book/test_tight.py::test_epsilons_beyond_the_range_of_exp_keep_their_order": "2 s",
+    "tests/models/test_pretrained.py::"
+    "test_trained_by_the_command_line_and_read_by_transformers[gemma3": "2 s",
+    "tests/models/test_pretrained.py::"
+    "test_training_moves_what_it_should_and_the_adapter_gives_the_merged_weights": "1 s",
+    "tests/release/test_advise.py::test_the_command": "6 s",
+    "tests/release/test_damaged_records.py::"
+    "test_a_record_that_was_signed_again_is_refused_in_one_line[labels-new10": "1 s",
+    "tests/release/test_evidence.py::test_evidence_names_its_model": "2 s",
+    "tests/release/test_gate.py::test_the_verifier_is_short_and_needs_no_torch": "1 s",
+    "tests/release/test_limits.py::test_the_command_ends_with_four_where_a_limit_is_not_met": "3 s",
+    "tests/release/test_odometer_run.py::test_a_copied_checkpoint_makes_another_run": "1 s",
+    "tests/release/test_public_vocabulary.py::"
+    "test_what_reads_raw_text_learns_no_vocabulary_from_it[dpsgd": "1 s",
+    "tests/release/test_rates_of_smaller_points.py::"
+    "test_noise_on_everything_composes_with_larger_points": "2 s",
+    "tests/release/test_text_registry.py::test_the_page_says_by_what_a_text_is_known": "2 s",
+    "tests/reports/test_leakage.py::test_text_is_there_when_asked_for": "1 s",
+    "tests/screening/test_corpus.py::test_labels_judge_and_each_pair_is_counted_once": "2 s",
+    "tests/screening/test_own_policies.py::test_knowing_all_names_loads_no_heavy_package": "1 s",
+    "tests/screening/test_policies.py::test_the_dial_misses_a_share_gamma": "1 s",
+    "tests/screening/test_tagger.py::test_it_finds_secrets_that_it_never_saw": "2 s",
+    "tests/test_a_stranger_adds.py::test_what_the_toy_policy_flags_is_what_a_run_counts": "1 s",
+    "tests/test_cli.py::test_a_python_that_drops_docstrings_is_refused_in_one_line": "1 s",
+    "tests/test_hf.py::test_what_a_callback_stops_is_charged_in_full": "1 s",
+    "tests/test_odd_places.py::test_a_command_without_standard_input_answers": "1 s",
+    "tests/test_project.py::test_a_project_whose_answer_is_no_ends_with_4": "1 s",
+    "tests/test_without_torch.py::"
+    "test_a_command_that_trains_nothing_needs_no_torch[train --help": "5 s",
+    "tests/test_without_torch.py::"
+    "test_the_command_without_its_extra_says_in_one_line_what_to_install[confide": "1 s",
+    "tests/test_without_torch.py::"
+    "test_the_command_without_its_extra_says_in_one_line_what_to_install[crtlib": "1 s",
+    "tests/text/test_customersim.py::test_command_refuses_an_unwritable_place": "2 s",
+    "tests/text/test_customersim.py::"
+    "test_command_refuses_in_one_line_and_writes_nothing[arguments0": "1 s",
+    "tests/text/test_customersim.py::"
+    "test_command_refuses_in_one_line_and_writes_nothing[arguments1": "2 s",
+    "tests/text/test_customersim.py::test_command_writes_the_corpus": "2 s",
+    "tests/text/test_ingest.py::test_little_memory_and_small_lots_make_the_same_corpus": "2 s",
+    "tests/text/test_multiwoz.py::"
+    "test_the_dialogues_of_all_domains_are_read_whole[train-1599-1300": "2 s",
+    "tests/text/test_sources.py::test_packages_are_not_asked_for_a_corpus_of_ours": "1 s",
+    "tests/training/test_parallel.py::test_two_processes_train_what_one_does[1": "7 s",
     "tests/text/test_customersim.py::test_paper_variety": "reads corpora",
     **dict.fromkeys(
         (
