@@ -370,6 +370,7 @@ def run_program(program: Program) -> None:
     """Run a command line, and end with its exit code."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its notes are not ours
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # names of files may be no UTF-8
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -243,29 +243,32 @@ def read_secret_plan(
     if made_for != this:
         raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {this[:4]}…")
     points = data_points.make_points(text, summary["unit"])
-    weights = pd.read_parquet(home / "weights.parquet").set_index("example")
-    names = [make_pseudonym(key, "id", p.id) for p in points]
-    if sorted(names) != weights.index.tolist():
-        raise ValueError("--plan: was made for other points; make it again with 'crtlib protect'")
-    told, holds = (pd.read_parquet(home / f"{n}.parquet") for n in ("secrets", "holders"))
-    where = (pd.Index(told.secret).get_indexer(pd.Index(holds.secret)),
-             pd.Index(names).get_indexer(pd.Index(holds.example)))  # fmt: skip
-    matrix = sparse.csr_array((np.ones(len(holds)), where), shape=(len(told), len(names)))
-    weights = weights.loc[names]
-    kept_weight = float(weights.weight.sum())
-    same = "noise_multiplier", "steps", "batch_size", "targets", "neighbouring_relation"
-    return ProtectionPlan(
-        incidence=matrix,
-        prior=told.p.to_numpy(),
-        promised=told.r.to_numpy(),
-        weights=weights.weight.to_numpy(),
-        bound=kept_weight / (1 - summary["gap"]),
-        probabilities=weights.sampling_probability.to_numpy(),
-        certain=summary["in_every_batch"],
-        binding=np.arange(0),
-        scale=float(summary["scale"]),
-        **{name: summary[name] for name in same},
-    ), summary, points  # fmt: skip
+    with refuse_whatever_fails(f"--plan: {folder}", "its tables are damaged", ours=ValueError):
+        weights = pd.read_parquet(home / "weights.parquet").set_index("example")
+        names = [make_pseudonym(key, "id", p.id) for p in points]
+        if sorted(names) != weights.index.tolist():
+            raise ValueError(
+                "--plan: was made for other points; make it again with 'crtlib protect'"
+            )
+        told, holds = (pd.read_parquet(home / f"{n}.parquet") for n in ("secrets", "holders"))
+        where = (pd.Index(told.secret).get_indexer(pd.Index(holds.secret)),
+                 pd.Index(names).get_indexer(pd.Index(holds.example)))  # fmt: skip
+        matrix = sparse.csr_array((np.ones(len(holds)), where), shape=(len(told), len(names)))
+        weights = weights.loc[names]
+        kept_weight = float(weights.weight.sum())
+        same = "noise_multiplier", "steps", "batch_size", "targets", "neighbouring_relation"
+        return ProtectionPlan(
+            incidence=matrix,
+            prior=told.p.to_numpy(),
+            promised=told.r.to_numpy(),
+            weights=weights.weight.to_numpy(),
+            bound=kept_weight / (1 - summary["gap"]),
+            probabilities=weights.sampling_probability.to_numpy(),
+            certain=summary["in_every_batch"],
+            binding=np.arange(0),
+            scale=float(summary["scale"]),
+            **{name: summary[name] for name in same},
+        ), summary, points  # fmt: skip
 
 
 def user_files_of_plan(summary: Mapping[str, Any]) -> tuple[str, ...]:
