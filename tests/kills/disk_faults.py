@@ -106,7 +106,9 @@ def judge(name, fault, code, home):
         return "went on"
     if code != 3:
         return "wrong code"
-    one = said.count("\n") == 1 and said.startswith("crtlib: error: ") and SAYS[fault] in said
+    # SQLite tells a full disk from a broken one where it writes, and nowhere else.
+    told = SAYS[fault] in said or ".sqlite: input/output error" in said
+    one = told and said.count("\n") == 1 and said.startswith("crtlib: error: ")
     return "told" if one else "not one line"
 
 
