@@ -86,7 +86,7 @@ def test_a_draw_counts_where_every_method_finished_it(gpu, tmp_path):
 
 
 def test_the_engines_are_rehearsed_and_what_fails_is_a_row(gpu, tmp_path, monkeypatch):
-    pytest.importorskip("opacus")
+    pytest.importorskip("opacus", reason="the package opacus is not installed")
     failed, rows = rehearsed(gpu, tmp_path, monkeypatch, "engines")
     assert not failed and len(rows) == len(gpu.CELLS)
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-datasets = pytest.importorskip("datasets")
+datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
 import peft  # noqa: E402
 import transformers  # noqa: E402
 

@@ -73,11 +73,11 @@ def write_sayings(path, people, texts, secret):
     return path, {d.id: d.turns[0].secrets for d in talks}
 
 
-def draw_and_label(path, home, known, **drawn):
-    """Labels of a draw in the folder ``home``, as who knows them marks them."""
-    drawing.draw_label_tasks(path, home, forms=["jsonl"], **drawn)
+def bring_known_labels(path, home, secrets_of, *, left=lambda task: False, partial=False):
+    """The labels of a draw in the folder ``home``, as who knows the secrets of each task marks
+    them, but for the turns that are ``left``."""
     tasks = [
-        {"task": t.task, "done": True, "secrets": [asdict(s) for s in known[t.id]]}
+        {"task": t.task, "done": not left(t), "secrets": [asdict(s) for s in secrets_of(t)]}
         for t in label_tasks.read_tasks(home)
     ]
     page = {
@@ -86,7 +86,13 @@ def draw_and_label(path, home, known, **drawn):
         "annotator": "a",
     }
     (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
-    imports.import_labels(path, done, home)
+    return imports.import_labels(path, done, home, partial=partial)
+
+
+def draw_and_label(path, home, known, **drawn):
+    """Labels of a draw in the folder ``home``, as who knows them marks them."""
+    drawing.draw_label_tasks(path, home, forms=["jsonl"], **drawn)
+    bring_known_labels(path, home, lambda task: known[task.id])
     return home
 
 

@@ -20,7 +20,9 @@ def test_golden_optimum():
     rows, columns = [0, 0, 0, 1, 1, 2, 3], [0, 1, 2, 2, 3, 0, 1]
     held = sparse.csr_array((np.ones(7), (rows, columns)))
     for solver, digits in (("highs", 1e-9), ("pdlp", 1e-3)):
-        pytest.importorskip("ortools") if solver == "pdlp" else None
+        pytest.importorskip(
+            "ortools", reason="the package ortools is not installed"
+        ) if solver == "pdlp" else None
         found = secret_weights.maximise_weights(held, [1, 1.15, 0.25, 0.6], solver=solver)
         np.testing.assert_allclose(found.weights, [0.25, 0.6, 0.15, 1.0], atol=digits)
         assert found.value == pytest.approx(2.0, abs=digits) and 2.0 <= found.bound <= 2 + digits
@@ -29,7 +31,9 @@ def test_golden_optimum():
 @pytest.mark.parametrize("solver", ["highs", "pdlp"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_weights_are_feasible_and_certified(solver, seed):
-    pytest.importorskip("ortools") if solver == "pdlp" else None
+    pytest.importorskip(
+        "ortools", reason="the package ortools is not installed"
+    ) if solver == "pdlp" else None
     a, b = instance(seed=seed)
     found = secret_weights.maximise_weights(a, b, solver=solver)
     assert (a @ found.weights <= b * (1 + 1e-12)).all()
@@ -83,14 +87,14 @@ def test_a_solver_that_gives_up_is_not_believed(monkeypatch):
 
 
 def test_pdlp_says_when_it_stopped_early():
-    pytest.importorskip("ortools")
+    pytest.importorskip("ortools", reason="the package ortools is not installed")
     a, b = instance()
     with pytest.raises(RuntimeError, match=r"solver='pdlp': stopped with TERMINATION_REASON"):
         secret_weights._solve_by_pdlp(a * np.nan, b)
 
 
 def test_the_solver_that_is_fast_is_chosen(monkeypatch):
-    pytest.importorskip("ortools")
+    pytest.importorskip("ortools", reason="the package ortools is not installed")
     a, b = instance()
     assert (
         a.nnz < secret_weights.MAX_QUICK_INCIDENCES

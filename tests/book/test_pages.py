@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-axe = pytest.importorskip("axe_core_python")
+axe = pytest.importorskip("axe_core_python", reason="the package axe_core_python is not installed")
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 )

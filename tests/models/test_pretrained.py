@@ -130,7 +130,7 @@ def test_training_moves_what_it_should_and_the_adapter_gives_the_merged_weights(
     assert moved and all("proj" in key for key in moved)
     config = json.loads((out / "adapter" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "source"  # no path of this machine
-    peft = pytest.importorskip("peft")
+    peft = pytest.importorskip("peft", reason="the package peft is not installed")
     base = pretrained.load_with_added_tokens(source, adapt_tokenizer(source))
     whole = peft.PeftModel.from_pretrained(base, out / "adapter").merge_and_unload().state_dict()
     # The folder itself holds merged weights: an adapter_config.json beside them would make

@@ -3,12 +3,12 @@
 import json
 import re
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
 from confide import odometer
-from confide.labels import drawing, imports, label_tasks
+from confide.labels import drawing, label_tasks
 from confide.release import certify
 from confide.training import advise as library
 from confide.training.advise import Advice, AdviceRow, advise_on_limits
@@ -17,7 +17,7 @@ from crtlib.screening.rates import PolicyRates, Rate
 from crtlib.text import customersim
 from tests import trainings
 from tests.release.test_certify import read_by_people
-from tests.texts import write_simulated_text
+from tests.texts import bring_known_labels, write_simulated_text
 from tests.trainings import CRT, SGD_GPT2
 
 FINDS, LEAVES = "regex:customersim", "regex:schema_guided"
@@ -225,25 +225,10 @@ def test_labels_that_advice_asks_for_are_charged_as_it_said(tmp_path):
     drawing.draw_label_tasks(text, home := tmp_path / "more", turns=turns, seed=2, forms=["jsonl"],
                   kinds=label_tasks.read_label_facts(tmp_path / "labels")["kinds"])  # fmt: skip
     known = {(t.id, t.turn): spans[t.id][t.turn] for t in label_tasks.read_tasks(home)}
-    draw_and_bring(text, home, known)
+    bring_known_labels(text, home, lambda t: known[t.id, t.turn])
     trace = advise_on_limits(text, home, ["trace <= 12.5%"], **how).rows[0].rates["trace"]
     planned = clopper_pearson_upper(0, trace["of"], confidence=1 - 0.05 / (4 * first.pairs))
     assert trace["count"] == 0 and trace["upper"] <= planned
-
-
-def draw_and_bring(text, home, known):
-    """Labels of a draw, as who knows them marks them."""
-    tasks = [
-        {"task": t.task, "done": True,
-         "secrets": [asdict(s) for s in known[t.id, t.turn]]} for t in label_tasks.read_tasks(home)
-    ]  # fmt: skip
-    page = {
-        "schema": "crtlib/labels/1",
-        "labels": label_tasks.read_label_facts(home)["labels"],
-        "annotator": "a",
-    }
-    (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
-    imports.import_labels(text, done, home)
 
 
 def test_advice_rounds_bounds_up():

@@ -11,7 +11,7 @@ import crtlib
 from crtlib.screening import policy
 from crtlib.text import corpora
 
-datasets = pytest.importorskip("datasets")
+datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_messages.py"
 
 

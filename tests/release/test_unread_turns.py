@@ -4,7 +4,6 @@ fails, so nobody gains by leaving out the hard ones."""
 import json
 import math
 import re
-from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -21,6 +20,7 @@ from crtlib.intervals import exchangeable_rate
 from crtlib.screening import policies, rates
 from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
+from tests.texts import bring_known_labels
 
 SMALL = {"method": "crt", "width": 2, "epochs": 1, "epsilon": 3.0, "delta": 1e-4}
 HARD = "rings at fife five sax"
@@ -42,17 +42,7 @@ def people(path, count=120, easy=60, user="u"):
 def read(path, home, known, left=lambda task: False, partial=True):
     """Labels of all people, as who knows them marks them, but for the turns that are ``left``."""
     drawing.draw_label_tasks(path, home, turns=len(known), seed=1, forms=["jsonl"])
-    tasks = [
-        {"task": t.task, "done": not left(t), "secrets": [asdict(s) for s in known[t.id]]}
-        for t in label_tasks.read_tasks(home)
-    ]
-    page = {
-        "schema": "crtlib/labels/1",
-        "labels": label_tasks.read_label_facts(home)["labels"],
-        "annotator": "a",
-    }
-    (done := home.with_suffix(".json")).write_text(json.dumps(page | {"tasks": tasks}))
-    return imports.import_labels(path, done, home, partial=partial)
+    return bring_known_labels(path, home, lambda t: known[t.id], left=left, partial=partial)
 
 
 def hard(task):

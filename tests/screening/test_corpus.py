@@ -48,7 +48,9 @@ def test_small_batches_and_two_workers_change_nothing(home, monkeypatch):
 
 
 def test_workers_of_a_scheduler_screen_as_one_process_does(home, monkeypatch, run):
-    distributed = pytest.importorskip("distributed")
+    distributed = pytest.importorskip(
+        "distributed", reason="the package distributed is not installed"
+    )
     monkeypatch.setattr(screening, "TURNS_PER_BATCH", 50)
     words = ["screen", home / "c.jsonl", "--policy", "regex:customersim", "--keep-ids"]
     assert run(*words, "--out", home / "alone")[0] == 0

@@ -65,7 +65,7 @@ def model_of(name, *, tied=True, lora=()):
         config = CONFIGS[name](tie_word_embeddings=tied)
         model = transformers.AutoModelForCausalLM.from_config(config)
         if lora:
-            peft = pytest.importorskip("peft")
+            peft = pytest.importorskip("peft", reason="the package peft is not installed")
             options = {"r": 2, "lora_alpha": 6, "target_modules": list(lora)}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # on how GPT-2 keeps its weights

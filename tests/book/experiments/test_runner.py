@@ -218,7 +218,7 @@ def test_other_executors_are_refused_in_one_line(name, message, tmp_path):
 
 
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
-    pytest.importorskip("distributed")
+    pytest.importorskip("distributed", reason="the package distributed is not installed")
     monkeypatch.setattr(executors, "PATIENCE", 1)
     with (
         pytest.raises(ValueError, match=r"executor='dask://127.0.0.1:1': no answer in 1 s"),
@@ -228,7 +228,9 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
 
 
 def test_workers_of_a_scheduler_fill_a_folder_that_they_see(tmp_path):
-    distributed = pytest.importorskip("distributed")
+    distributed = pytest.importorskip(
+        "distributed", reason="the package distributed is not installed"
+    )
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
     with distributed.LocalCluster(**options, dashboard_address=None, protocol="tcp") as cluster:
         name = cluster.scheduler_address.replace("tcp://", "dask://")
