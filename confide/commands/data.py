@@ -223,10 +223,11 @@ def sample(
         --seed: Seed. [from the operating system]
     """
     from confide.labels import drawing, registry
-    from crtlib.screening.policies import policy_by_name, policy_digest
+    from crtlib.screening.policies import check_policy_files_known, policy_by_name, policy_digest
 
     if seal:
         policy_by_name(seal)  # refuses what is none
+        check_policy_files_known(seal)
 
     flags = policy_by_name(policy) if policy else None
     doubt = drawing.policy_disagreement(flags, policy_by_name("cautious")) if flags else None

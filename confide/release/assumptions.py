@@ -11,12 +11,18 @@ from confide import spending
 from confide.odometer_lines import OdometerEntry
 from confide.release import file_sources
 from confide.release.source_fold import FilesPromise
+from crtlib.screening.policies import is_builtin
 
 ONE_MESSAGE_ASSUMPTION = "a message of this text was one message of each earlier text"
 GIVEN_LABELS_ASSUMPTION = "the labels, which nobody drew for this, are like the rest"
 TWO_READERS_ASSUMPTION = (
     "of the secrets on which the search fails two readers together find at least the share that "
     "either finds of all"
+)
+
+PACKAGE_ASSUMPTION = (
+    "what {policy} imports of other packages, and reads elsewhere, is as it was when the labels "
+    "were drawn"
 )
 
 
@@ -63,8 +69,16 @@ def assume_of_earlier_texts(entries: Iterable[OdometerEntry], corpus: str) -> li
 
 
 def assume_of_labels(record: Mapping[str, Any]) -> list[str]:
-    """What the bounds of the rates in a ``record`` assume of the labels that were counted."""
+    """What the bounds of the rates in a ``record`` assume of the labels that were counted, and of
+    the policies that they judged: of one of a package its own files are known again, not what it
+    reads elsewhere (:func:`crtlib.screening.policies.check_policy_files_known`)."""
     labels = record["labels"] or {}
     given = labels.get("drawn") == "given"
     twice = "again" in record["rates"]["trace"]
-    return [GIVEN_LABELS_ASSUMPTION] * given + [TWO_READERS_ASSUMPTION] * twice
+    parts = [part for row in record["policies"].values() for part in row["name"].split("+")]
+    packages = dict.fromkeys(part for part in parts if not is_builtin(part))
+    return [
+        *[GIVEN_LABELS_ASSUMPTION] * given,
+        *[TWO_READERS_ASSUMPTION] * twice,
+        *(PACKAGE_ASSUMPTION.format(policy=part) for part in packages if not given),
+    ]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from crtlib.checks import MachineError
 from crtlib.screening.cautious import cautious_policy
@@ -245,12 +246,61 @@ def policy_digest(name: str) -> str:
 
 def _hash_package_code(kind: str) -> str:
     """SHA-256 of all files of the package that makes policies, or of the one file that does."""
-    maker = _find_maker(kind)
-    source_file = maker and inspect.getsourcefile(inspect.unwrap(maker.make))
-    file = Path(source_file or "nowhere")
-    whole = (file.parent / "__init__.py").is_file()
-    files = sorted(file.parent.rglob("*")) if whole else [file]
+    files = _list_package_files(kind)
+    if files is None:
+        files = [_find_source_file(kind)]
     return sources.hash_files([p for p in files if p.is_file() and "__pycache__" not in p.parts])
+
+
+def _find_source_file(kind: str) -> Path:
+    """The file with the code that makes a policy of this kind; "nowhere" where none is known."""
+    maker = _find_maker(kind)
+    make: Any = maker and maker.make
+    while isinstance(make, partial):
+        make = make.func
+    make = inspect.unwrap(make) if make else None
+    code = make if inspect.isroutine(make) or inspect.isclass(make) else type(make)
+    try:
+        return Path(inspect.getsourcefile(code) or "nowhere").resolve()
+    except TypeError:  # it is of no file
+        return Path("nowhere")
+
+
+def _list_package_files(kind: str) -> list[Path] | None:
+    """All files of the package that makes policies of this kind: its topmost folder with an
+    ``__init__.py``, and what its distribution installed, where that lists the maker's file. None:
+    it is of neither, so it may read any file beside it."""
+    source = _find_source_file(kind)
+    folders = [f for f in source.parents if (f / "__init__.py").is_file()]
+    files = set(folders[-1].rglob("*")) if folders and source.is_file() else set[Path]()
+    for entry in entry_points(group=POLICY_ENTRY_POINTS, name=kind):
+        installed = {
+            Path(str(f.locate())).resolve()
+            for f in (entry.dist.files if entry.dist else None) or ()
+        }
+        if source in installed:
+            files |= installed
+    return sorted(files) or None
+
+
+def check_policy_files_known(name: str) -> None:
+    """Raise ``ValueError`` for a policy of which nobody can tell later whether it is as it was: one
+    of somebody's own code that is no package.
+
+    Guarantee:
+        The hash of a policy that passes (:func:`policy_digest`) is another one after any file of
+        the package that makes it was changed, written or deleted. What it imports of other
+        packages, and what it reads elsewhere, is not hashed: a certificate says that this is
+        assumed. Test: ``tests/screening/test_policy.py::
+        test_a_policy_of_loose_files_is_not_sealed``.
+    """
+    for kind, _ in parse_policy_name(name):
+        if kind not in _BUILTIN_MAKERS and _list_package_files(kind) is None:
+            raise ValueError(
+                f"policy={strip_paths(name)!r}: is made by code that is no package, so nobody "
+                "could tell later whether the files that it reads were changed: must be a folder "
+                "with an __init__.py, or an installed package that lists its files"
+            )
 
 
 def is_from_file(part: str) -> bool:

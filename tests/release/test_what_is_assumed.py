@@ -284,6 +284,18 @@ def test_every_word_of_a_promise_with_earlier_texts_carries_its_condition(tmp_pa
     assert value["assumed"] == []
 
 
+def test_what_a_policy_of_a_package_reads_elsewhere_is_assumed_to_be_as_it_was():
+    """Its own files are hashed; those of what it imports were changed after labels were read."""
+    rates = {"trace": {"again": None}}
+    names = {"pi": {"name": "cautious+house:x"}, "pi_c": {"name": "house:x"}}
+    record = {"labels": {"drawn": "at_random"}, "rates": {"trace": {}}, "policies": names}
+    (said,) = assumptions.assume_of_labels(record)
+    assert said.startswith("what house:x imports of other packages")
+    assert not assumptions.assume_of_labels(record | {"policies": {"pi": {"name": "list:a.csv"}}})
+    given = record | {"labels": {"drawn": "given"}, "rates": rates}
+    assert said not in assumptions.assume_of_labels(given)
+
+
 def test_that_labels_which_came_with_the_text_are_like_the_rest_is_in_the_json(tmp_path):
     """The page said "which we did not draw; we assume that they are like the rest", and ``assumed``
     was empty."""

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -49,6 +50,51 @@ def test_a_policy_of_a_package_is_all_of_its_files(tmp_path, monkeypatch):
         (tmp_path / "house" / "known.txt").write_text(known)
         hashes.append((policies.policy_digest("house"), training_facts.policy_hash("house")))
     assert len({*hashes[0], *hashes[1]}) == 4
+
+
+def test_a_policy_of_loose_files_is_not_sealed(tmp_path, monkeypatch, run):
+    """Its rules stood in a module beside the one that was hashed, and were made of the labels
+    after these were read; or in the package above."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make_of(file):
+        names = {}
+        exec(compile("def make(*_):\n    return lambda points: [()]\n", str(file), "exec"), names)
+        return names["make"]
+
+    inner = tmp_path / "house_rules" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner.parent, inner):
+        (folder / "__init__.py").touch()
+    for file in (tmp_path / "loose_rules.py", inner / "makers.py"):
+        file.touch()
+    loose, packed = make_of(tmp_path / "loose_rules.py"), make_of(inner / "makers.py")
+    makers = {"loose": loose, "bound": partial(loose), "packed": partial(packed, "")}
+    for name, make in makers.items():
+        monkeypatch.setitem(policies.REGISTERED_MAKERS, name, policies.PolicyMaker(name, "", make))
+    for name in ("loose", "bound", "cautious+loose"):
+        with pytest.raises(ValueError, match=f"policy='{re.escape(name)}': is made by code that"):
+            policies.check_policy_files_known(name)
+    policies.check_policy_files_known("cautious+packed")
+    before = policies.policy_digest("packed")
+    (inner.parent / "rules.py").write_text("FOUND = 'ZQ'")
+    assert policies.policy_digest("packed") != before
+
+    installed = tmp_path / "loose_rules-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: loose-rules\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text("[crtlib.policies]\nloose = loose_rules:make\n")
+    (installed / "RECORD").write_text("loose_rules.py,,\nbeside.py,,\n")
+    (tmp_path / "beside.py").touch()
+    policies.check_policy_files_known("loose")
+    before = policies.policy_digest("loose")
+    (tmp_path / "beside.py").write_text("FOUND = 'ZQ'")
+    assert policies.policy_digest("loose") != before
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    monkeypatch.setattr(policies, "_list_package_files", lambda kind: None)
+    code, _, error = run("label", "sample", text, "--seal", "loose", "--out", tmp_path / "labels")
+    assert code == 2 and "is made by code that is no package" in error
+    assert not (tmp_path / "labels").exists()
 
 
 def test_what_is_assumed_of_a_foreign_policy_is_said_of_its_folder(tmp_path, run, monkeypatch):
