@@ -27,7 +27,7 @@ from confide.labels.adjudication import (
     _read_marks_by_role,
     measure_agreement,
 )
-from confide.labels.judged_turns import hash_reading
+from confide.labels.judged_turns import hash_rows_of_readers
 from confide.labels.label_tasks import (
     LABEL_FORMS,
     READER_ROLES,
@@ -103,7 +103,10 @@ def import_labels(
 
     Guarantee:
         What somebody marked in the turns of one set is not taken for marks in those of another.
-        Test: ``tests/release/test_drawn_turns.py::test_an_export_of_other_labels_is_refused``."""
+        The registry knows a reading before the folder holds it, so nobody certifies by the one
+        before, whenever this is killed; the same import, run again, mends it. Tests:
+        ``tests/release/test_drawn_turns.py::test_an_export_of_other_labels_is_refused``,
+        ``...::test_a_reading_is_known_before_its_folder_holds_it``."""
     about, tasks = read_label_facts(folder), {t.task: t for t in read_tasks(folder)}
     check_label_corpus(corpus, about)
     if role not in READER_ROLES:
@@ -171,9 +174,12 @@ def import_labels(
         options={"annotator": annotator, "role": role},
         inputs={"file": file},
     ) as part:
-        pq.write_table(pa.Table.from_pylist(rows, LABEL_SCHEMA), part / "labels.parquet")
+        table = pa.Table.from_pylist(rows, LABEL_SCHEMA)
+        pq.write_table(table, part / "labels.parquet")
         write_label_facts(part, about)
-    register_reading(about["labels"], hash_reading(folder))
+        # Before it takes its place: who is killed between both knows more readings than there are.
+        reading = hash_rows_of_readers(about, read_tasks(folder), table.to_pylist())
+        register_reading(about["labels"], reading)
     if judge:
         text_registry.register_text(corpus)
         register_judged_pairs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from confide.labels.adjudication import _read_label_rows, read_labelled_turns
 from confide.labels.label_tasks import (
     LABEL_TEMPLATES,
     READER_ROLES,
+    LabelTask,
     check_label_corpus,
     read_label_facts,
     read_tasks,
@@ -75,9 +76,16 @@ def read_labelled_points(
 
 def hash_reading(folder: str | os.PathLike) -> str:
     """Of what all readers of a folder said of the turns that judge, and which were read again."""
-    told = read_label_facts(folder)
-    judge = {t.task for t in read_tasks(folder) if t.part == "judge"}
-    rows = [row for row in _read_label_rows(Path(folder)) if row["task"] in judge]
+    rows = _read_label_rows(Path(folder))
+    return hash_rows_of_readers(read_label_facts(folder), read_tasks(folder), rows)
+
+
+def hash_rows_of_readers(
+    told: Mapping[str, Any], tasks: Iterable[LabelTask], rows: Iterable[Mapping[str, Any]]
+) -> str:
+    """:func:`hash_reading` of a folder with these facts, tasks and rows of labels."""
+    judge = {t.task for t in tasks if t.part == "judge"}
+    rows = [row for row in rows if row["task"] in judge]
     said = [row for role in READER_ROLES for row in rows if row["annotator"] == told.get(role)]
     said += [told["again"]] if "second" in told else []
     return hash_text(json.dumps(said))

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from confide.commands import training as commands
-from confide.labels import drawing, imports, label_tasks
+from confide.labels import drawing, imports, label_tasks, registry
+from confide.labels.judged_turns import hash_reading
 from confide.release import certify, rate_bounds
 from confide.release.certifiable_run import read_certifiable_run
 from confide.reports.screening_page import screen_into_folder
@@ -224,6 +225,29 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     few = replace(line, gamma=0.05, counted=line.counted | {"trace": [0, 100]})
     spent = rate_bounds.with_current_bounds(replace(run.spent, entries=(few,)))
     assert spent.entries[0].gamma == 1.0
+
+
+def test_a_reading_is_known_before_its_folder_holds_it(tmp_path, monkeypatch):
+    """``label import`` was killed between its folder and the registry: by the labels 77 of 150
+    left a trace, and a certificate of the reading before said 3 of 76, and held."""
+    path = write(tmp_path / "c.jsonl", family(30, answers=()))
+    home = read(path, tmp_path / "l", turns=20, seed=1)
+    labels, before = label_tasks.read_label_facts(home)["labels"], hash_reading(home)
+    tasks = (home / "tasks.jsonl").read_text().splitlines()
+    corrected = [json.dumps(json.loads(line) | {"done": True, "secrets": []}) for line in tasks]
+    (tmp_path / "again.jsonl").write_text("\n".join(corrected))
+    register = imports.register_reading
+
+    def killed(*reading):
+        register(*reading)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as here, pytest.raises(KeyboardInterrupt):
+        here.setattr(imports, "register_reading", killed)
+        imports.import_labels(path, tmp_path / "again.jsonl", home)
+    assert hash_reading(home) == before and registry.were_read_since(labels, before)
+    imports.import_labels(path, tmp_path / "again.jsonl", home)
+    assert not registry.were_read_since(labels, hash_reading(home))
 
 
 @pytest.mark.parametrize("conservative", ["everything", "tagger"])
