@@ -10,6 +10,7 @@ the policies and the model, what was planted, the versions. It holds no text.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import shutil
@@ -52,6 +53,7 @@ from confide.training.training_facts import (
 from crtlib import files, outputs
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import Guarantee
+from crtlib.attacks import run_audit
 from crtlib.files import StrPath
 from crtlib.models import folder as model_folder
 from crtlib.models.pretrained import base_model_name, model_fingerprint
@@ -238,7 +240,7 @@ def record_study(
         "treated_as_public": [describe_public_knowledge(study)]
         if promise and promise.public
         else [],
-        "canaries": _canary_record(study, d),
+        "canaries": _canary_record(study, d) | {"read_before": _list_canaries_read_before(meter)},
         "settings": asdict(study) | {"corpus": Path(study.corpus).name},
     }
 
@@ -335,6 +337,25 @@ def _canary_record(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
         "in_public": read(d.prepared.public),
         "in_private": read(d.prepared.private),
     }
+
+
+def _list_canaries_read_before(meter: OdometerRun) -> list[int] | None:
+    """Seeds of the canaries that the model which a run started from had read; None where nobody
+    knows, as of one of crtlib without its record."""
+    bases = [s for s in meter.origin() if isinstance(s, file_sources.BaseSource)]
+    if all(base.lineage == "outside" for base in bases):
+        return []
+    place = run_audit.find_record(Path(meter.init))
+    if place is None:
+        return None
+    with contextlib.suppress(ValueError):
+        theirs = seal.read_signed(place)
+        if theirs["model"]["sha256"] == meter.facts["base"]:
+            planted = theirs["canaries"]
+            before = planted.get("read_before", [] if theirs["model"]["base"] is None else None)
+            mine = [planted["seed"]] * bool(planted["planted"])
+            return None if before is None else sorted({*before, *mine})
+    return None
 
 
 # --------------------------------------------------------------------------- writing

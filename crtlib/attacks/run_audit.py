@@ -142,6 +142,12 @@ def audit_training(
             f"{run}: was not trained with --canaries N --copies 1, N at least {MIN_AUDIT_CANARIES}"
         )
     known = dict(enumerate(canaries.make_canary_pairs(planted["planted"], seed=planted["seed"])))
+    if claim is None and not _reads_canaries_first(record):
+        raise ValueError(
+            f"{run}: started from a model that may have read the same canaries, so more may be "
+            "learned of them than is proved of this training: must be trained with another --seed, "
+            "or audited with --claim"
+        )
     if claim is None:
         known = {k: pair for k, pair in known.items() if k not in planted["in_public"]}
     form = record.get("settings", {}).get("template", "speaker")
@@ -260,15 +266,32 @@ def count_canaries_needed(proved: float, half: float, *, delta: float, power: fl
     )
 
 
+def _reads_canaries_first(record: dict[str, Any]) -> bool:
+    """Whether no model that a run started from had read its canaries. A record of before says it of
+    those alone that started from random weights."""
+    planted = record["canaries"]
+    before = planted.get("read_before", [] if record["model"]["base"] is None else None)
+    return before is not None and planted["seed"] not in before
+
+
 def _proved_epsilon(record: dict[str, Any], share: float = 1.0) -> float:
-    """epsilon of a secret that is in clear in a private point, with a share of the noise; infinite
-    where noise is missing or known."""
+    """epsilon of a secret that is in clear in a private point, with a share of the noise, by all
+    trials of a search; infinite where noise is missing or known.
+
+    Guarantee:
+        What is proved of a canary counts every training that read it: each trial, and none before
+        (:func:`_reads_canaries_first`). Test:
+        ``tests/attacks/test_run_audit.py::test_what_is_proved_counts_all_that_read_the_canaries``.
+    """
     private = [p for p in record["phases"] if p["kind"] == "private"]
+    trials = record["searched"]["trials"]
     noisy = bool(private) and all(p["noise_multiplier"] for p in private)
     if not noisy or record["randomness"] == "seed" or not record["protects_all"]:
         return math.inf
     events = [
-        SampledGaussian(p["sampling_probability"], share * p["noise_multiplier"], p["steps"])
+        SampledGaussian(
+            p["sampling_probability"], share * p["noise_multiplier"], p["steps"] * trials
+        )
         for p in private
     ]
     return ledger.epsilon(

@@ -48,7 +48,8 @@ def trained(home, epochs, learned=None):
     record = {
         "key": "0" * 64,
         "randomness": "operating_system", "protects_all": True, "delta": 1e-5,
-        "accountant": "pld", "phases": [{"kind": "private"} | WEAK], "model": {"sha256": "a" * 64},
+        "accountant": "pld", "phases": [{"kind": "private"} | WEAK],
+        "model": {"sha256": "a" * 64, "base": None}, "searched": {"trials": 1},
         "corpus": {"sha256": corpora.hash_corpus(corpus)},
         "canaries": {"planted": PLANTED, "copies": 1, "seed": 5, "in_public": []},
     }  # fmt: skip
@@ -91,6 +92,39 @@ def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path)
         seen = f"not refuted: {guesses} guesses right"
         assert found.lines()[1].startswith(seen if found.epsilon_lower else blind)
         assert 0.2 < found.power <= 1
+
+
+def test_what_is_proved_counts_all_that_read_the_canaries(memorised, tmp_path, run):
+    """ "proved 8" of a model whose start had read the same canaries, 11.2 by both, and of the best
+    of several trials."""
+    content = json.loads((memorised[0] / run_audit.AUDITED_RECORD_FILE).read_text())
+    once, thrice = (
+        run_audit._proved_epsilon(content | {"searched": {"trials": n}}) for n in (1, 3)
+    )
+    assert once * 1.5 < thrice < once * 3
+    based = content | {"model": {"sha256": "a" * 64, "base": {"name": "A"}}}
+    first = run_audit._reads_canaries_first
+    assert first(content) and not first(based)  # a record of before does not say it
+    for before, is_first in (([], True), ([6], True), ([5, 6], False), (None, False)):
+        assert (
+            first(based | {"canaries": content["canaries"] | {"read_before": before}}) is is_first
+        )
+    words = ["--method", "dpsgd", "--epsilon", 8, "--epochs", 1, "--unit", "turn"]
+    words += ["--canaries", 200, "--copies", 1]
+    talk, out = tmp_path / "c.jsonl", tmp_path / "b"
+    jsonl.write_jsonl(customersim.simulate_corpus(12, 0), talk)
+    start = tmp_path / "a"
+    assert (
+        run("train", talk, *words, "--model", "gpt2", "--width", 4, "--layers", 1, "--out", start)[
+            0
+        ]
+        == 0
+    )
+    assert run("train", talk, *words, "--init", start, "--out", out)[0] == 0
+    planted = json.loads(run_audit.find_record(out).read_text())["canaries"]
+    assert planted["read_before"] == [planted["seed"]] == [0]
+    code, _, error = run("audit", out, "--corpus", talk, "--out", tmp_path / "x")
+    assert code == 2 and "may have read the same canaries" in error
 
 
 def test_without_secret_noise_nothing_is_proved(memorised, tmp_path):
