@@ -129,3 +129,20 @@ def test_every_figure_has_a_caption_and_stands_alone_in_its_cell(path):
             written = re.sub(r"(?s)<title>.*?</title>", "", "".join(out["data"]["image/svg+xml"]))
             assert not re.search(r"\bprofile, \w+, \d+ seed", written)
     assert bare == []
+
+
+CELL = re.compile(r"(?s)<td\b[^>]*>([^<]*)</td>")
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_cell_of_numbers_is_read_at_a_glance(path):
+    """Fifty cells said "above at 5 of 6: 0.500 to 0.560", and a page of zeros counted seeds."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        for out in cell.get("outputs", ()):
+            html = "".join(out.get("data", {}).get("text/html", ""))
+            cells = CELL.findall(html)
+            assert not any(re.search(r"\d \(?[↑↓]|± –", text) for text in cells), "a loose mark"
+            long = [t for t in cells if len(t) > 20 and len(re.findall(r"\d\.\d", t)) > 1]
+            assert len(long) < 13, long[:3]
+            if "Recorded seeds of each point" in html:
+                assert html.lstrip().startswith("<details>")

@@ -79,16 +79,16 @@ def by_gamma(table: DataFrame, value: str, rows: Sequence[str] = ("model", "meth
 
 
 def plus_minus(table: DataFrame, name: str, digits: int = 2) -> pd.Series:
-    """The columns ``name_mean`` and ``name_std`` as "1.50 ± 0.20"; of one seed there is no spread.
+    """The columns ``name_mean`` and ``name_std`` as "1.50 ± 0.20"; one seed has the mean alone.
 
     >>> plus_minus(DataFrame({"ppl_mean": [1.5, 2], "ppl_std": [0.2, math.nan]}), "ppl").tolist()
-    ['1.50\\xa0±\\xa00.20', '2.00\\xa0±\\xa0–']
+    ['1.50\\xa0±\\xa00.20', '2.00']
     """
     mean, spread = (
         table[f"{name}_{kind}"].astype(float).map(f"{{:.{digits}f}}".format)
         for kind in ("mean", "std")
     )
-    return mean + "\u00a0±\u00a0" + spread.replace("nan", "–")
+    return (mean + "\u00a0±\u00a0" + spread).where(spread != "nan", mean)
 
 
 def counted(points: DataFrame) -> DataFrame:
@@ -100,20 +100,20 @@ def counted(points: DataFrame) -> DataFrame:
 
 def verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
     """One row for each model and method, one column for each of ``metrics`` (name: what people
-    read): at how many gammas the mean lies above the band of chance, and from where to where the
-    means go. ``summary`` has the columns metric, model, method, gamma, mean and verdict.
+    read): a dot for each gamma, filled where the mean lies above the band of chance, hollow
+    within it, and the lowest and highest mean in per cent. ``summary`` has the columns metric,
+    model, method, gamma, mean and verdict.
 
     >>> rows = DataFrame({"metric": "auc", "model": "lstm", "method": "sgd",
     ...     "gamma": [0, 0.1], "mean": [0.5, 0.62], "verdict": ["inside", "above"]})
     >>> verdicts(rows, {"auc": "area"}).iloc[0].tolist()
-    ['above at 1 of 2: 0.500 to 0.620']
+    ['○● 50–62']
     """
 
     def told(cell: DataFrame) -> str:
-        ends = sorted({f"{x:.3f}" for x in cell["mean"].agg(["min", "max"])})
-        out = ((side, int((cell.verdict == side).sum())) for side in ("above", "below"))
-        words = [f"{side} at {n} of {len(cell)}" for side, n in out if n]
-        return f"{', '.join(words) or 'inside'}: {' to '.join(ends)}"
+        ends = dict.fromkeys(f"{100 * x:.0f}" for x in cell["mean"].agg(["min", "max"]))
+        dots = "".join(cell.sort_values("gamma").verdict.map(DOTS))
+        return f"{dots} {'–'.join(ends)}"
 
     rows = summary[summary.metric.isin(metrics) & summary["mean"].notna()]
     keys = ["model", "method", "metric"]
@@ -125,6 +125,10 @@ def verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
     )
     wide = wide[[m for m in metrics if m in wide]].rename(columns=dict(metrics)).fillna("–")
     return wide.rename_axis(columns=None)
+
+
+DOTS = {"above": "●", "inside": "○", "below": "▽"}
+"""How a table marks a mean above the band of chance, inside it, and below it."""
 
 
 UNSAID = re.compile(r"\b(?:nan|not defined|0 of 0)\b|^None$")

@@ -17,15 +17,12 @@ ROWS = pd.DataFrame(
 )
 
 
-def test_a_verdict_counts_both_sides_and_leaves_out_what_was_not_measured():
+def test_a_verdict_is_a_dot_for_each_gamma_and_leaves_out_what_was_not_measured():
     wide = tables.verdicts(ROWS, {"all": "all secrets", "missed": "missed ones"})
-    assert wide.loc[("LSTM", "CRT"), "all secrets"] == "inside: 0.500"
+    assert wide.loc[("LSTM", "CRT"), "all secrets"] == "○○ 50"
     assert wide.loc[("LSTM", "CRT"), "missed ones"] == "–"
     plain = wide.loc[("LSTM", "non-private, masked")]
-    assert plain.tolist() == [
-        "above at 1 of 2, below at 1 of 2: 0.440 to 0.620",
-        "above at 1 of 1: 0.700",
-    ]
+    assert plain.tolist() == ["▽● 44–62", "● 70"]
 
 
 def test_a_row_may_have_more_names_than_model_and_method():
