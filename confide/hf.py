@@ -39,7 +39,7 @@ from transformers.trainer_utils import TrainOutput
 from confide import recipe as recipes
 from confide.release import certify, file_sources
 from confide.training.train_on_corpus import Session
-from confide.training.training_record import TrainingResult, work_folder
+from confide.training.training_record import TrainingResult, make_work_folder
 from crtlib.models import pretrained
 from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, Turn
@@ -159,7 +159,7 @@ class SessionTrainer(_TrainerBehind):
         own = dict(confide or {})
         name = _name_of_model(model, processing_class)
         options = _recipe_of_arguments(args, name) | _recipe_of_adapters(peft_config)
-        aside = work_folder(args.output_dir)
+        aside = make_work_folder(args.output_dir)
         evaluation = eval_dataset
         try:
             if isinstance(train_dataset, datasets.Dataset):

@@ -53,6 +53,7 @@ from confide.odometer_lines import (
     _parse_entry,
     _read_lines,
     _read_old_ledger,
+    refuse_no_folder,
 )
 from confide.text_registry import Registry
 
@@ -141,6 +142,7 @@ def read_entries(folder: str | os.PathLike[str]) -> list[OdometerEntry]:
         check_odometer_corpus(home, entries, _stored_corpus_hash(home) or "none")
         return entries
     if not (home / OLD_LEDGER_FILE).is_file():
+        refuse_no_folder(home)
         raise ValueError(f"odometer: {folder} holds no {LEDGER_FILE}")
     return _parse_entries(_read_old_ledger(home))
 

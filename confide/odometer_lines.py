@@ -170,6 +170,14 @@ def _hash_line(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
+def refuse_no_folder(place: Path) -> None:
+    """Refuse for an odometer a file, and a link that leads to no folder; what is not there may be
+    made."""
+    if os.path.lexists(place) and not place.is_dir():
+        what = "is a link to nothing" if place.is_symlink() else "is no folder"
+        raise ValueError(f"odometer: {place} {what}")
+
+
 @contextlib.contextmanager
 def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
     """One exclusive transaction, on disk when it ends; the file is made where there is none.
@@ -182,11 +190,8 @@ def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
         No lost ledger becomes a new one. Test:
         ``tests/accounting/test_damaged_ledgers.py::test_a_ledger_that_lost_its_head_is_damaged``.
     """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except FileExistsError:
-        what = "is a link to nothing" if path.parent.is_symlink() else "is no folder"
-        raise ValueError(f"odometer: {path.parent} {what}") from None
+    refuse_no_folder(path.parent)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.check_owned(path.parent)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with _open_connection(path) as base:

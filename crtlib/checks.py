@@ -8,6 +8,7 @@ ValueError: gamma=7: must be in [0, 1]
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Sequence
 
@@ -16,6 +17,22 @@ MAX_NUMBERS = 20
 """Numbers of a list that an option takes, at most."""
 MAX_SHOWN_CHARACTERS = 200
 """Characters of a value from outside that a message shows, at most."""
+
+
+DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+MACHINE_ERRNOS = DISK_FULL_ERRNOS | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+"""Errors of which no argument and no file is the reason: exit code 3."""
+
+
+def raise_machine_fault(error: BaseException) -> None:
+    """Raise an error again that is the machine's, as of a full or broken disk: it is told as it is,
+    and not as what is wrong with a name, a mode or a file.
+
+    Guarantee:
+        Test: ``tests/test_outputs.py::test_a_full_disk_is_no_place_that_cannot_be_written``.
+    """
+    if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
+        raise error
 
 
 def printable(value: object, most: int = MAX_SHOWN_CHARACTERS, *, quoted: bool = False) -> str:

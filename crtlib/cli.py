@@ -18,7 +18,6 @@ out/a.json: no space left on device; free some, then run the same command again
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
 import inspect
 import io
@@ -37,7 +36,13 @@ from typing import Any
 
 import click
 
-from crtlib.checks import DamagedError, MachineError, printable
+from crtlib.checks import (
+    DISK_FULL_ERRNOS,
+    MACHINE_ERRNOS,
+    DamagedError,
+    MachineError,
+    printable,
+)
 from crtlib.options import (  # fmt: skip
     SECTION_HEADING,
     CommandResult,
@@ -59,8 +64,6 @@ EXIT_DONE, EXIT_DEFECT, EXIT_USER_MISTAKE, EXIT_MACHINE_FAULT, EXIT_ANSWER_NO, E
     130,
 )
 
-DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-MACHINE_ERRNOS = DISK_FULL_ERRNOS | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 TRAIN_EXTRA_PACKAGES = ("torch", "transformers", "safetensors", "peft")
 """Packages that not every installation has: crtlib[train] brings them."""
 FREE_SPACE_HINT = "free some, then run the same command again"

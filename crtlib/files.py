@@ -131,7 +131,7 @@ def lock_folder(folder: StrPath, taken: str) -> Iterator[None]:
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise ValueError(taken) from None
         yield
     finally:

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from crtlib.checks import DamagedError, printable
+from crtlib.checks import DamagedError, printable, raise_machine_fault
 from crtlib.files import (
     StrPath,
     check_private_key,
@@ -123,7 +123,8 @@ def load_or_make_key(path: StrPath) -> bytes:
     """The key in a private file; a new one where there is none."""
     try:
         kept = Path(path).read_bytes()
-    except OSError:
+    except OSError as error:
+        raise_machine_fault(error)
         kept = b""
     return kept if len(kept) == 32 else secrets.token_bytes(32)
 
@@ -144,7 +145,8 @@ def find_marker(folder: StrPath) -> dict[str, Any] | None:
         if not path.is_file() or path.stat().st_size > 1 << 28:
             return None
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError) as error:
+        raise_machine_fault(error)
         return None
     keys = {"command": str, "options": dict, "inputs": dict, "files": dict}
     ours = isinstance(content, dict) and content.get("schema") == MARKER_SCHEMA
@@ -252,7 +254,8 @@ def _check_can_create(path: Path) -> None:
     try:
         with tempfile.TemporaryFile(dir=above):
             pass
-    except OSError:
+    except OSError as error:
+        raise_machine_fault(error)
         raise ValueError(f"--out: {path} lies in {above}, which cannot be written") from None
 
 

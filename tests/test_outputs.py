@@ -1,5 +1,6 @@
 """A folder is written as a whole or not at all; nobody's file is lost; private stays private."""
 
+import errno
 import json
 import os
 import stat
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from crtlib import outputs
+from crtlib import files, outputs
 
 
 def write(folder, text="a", **options):
@@ -350,3 +351,33 @@ def test_a_mount_point_is_written_into(tmp_path, monkeypatch):
         (part / "c.txt").write_text(str(1 / 0))
     assert sorted(os.listdir(out)) == ["b.txt", "crtlib.json", "lost+found"]
     outputs.require_marker(out)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EACCES])
+def test_a_full_disk_is_no_place_that_cannot_be_written(tmp_path, monkeypatch, number):
+    """Only of a mode or a mount is another name the remedy."""
+
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(outputs.tempfile, "TemporaryFile", fail)
+    machine = number != errno.EACCES
+    for check in (outputs.check_output_file, outputs.check_output_folder):
+        with pytest.raises((OSError, ValueError)) as caught:
+            check(tmp_path / "out")
+        assert ("cannot be written" in str(caught.value)) is not machine
+
+
+def test_a_folder_that_cannot_be_locked_is_not_taken(tmp_path, monkeypatch):
+    """As on a broken disk: nobody else is writing there."""
+
+    def fail(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(files.fcntl, "flock", fail)
+    with (
+        pytest.raises((OSError, ValueError)) as caught,
+        files.lock_folder(tmp_path, "is taken"),
+    ):
+        pass
+    assert "is taken" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 
 import pytest
@@ -99,8 +100,10 @@ def test_the_odometer_knows_of_a_step_before_it(talk, tmp_path):
     assert {e.run for e in odometer.read_entries(ledger)} == {line.run} and out.exists()
     whole = confide.train(home_of(talk, tmp_path / "other"), **options | {"out": None})
     assert torch.equal(flat(rest.run.model), flat(whole.run.model))
+    shutil.rmtree(aside := out.with_name("model.work"))
     with pytest.raises(ValueError, match="is a finished model"):
         confide.Session(text, **options)
+    assert not aside.exists()
 
 
 def test_what_is_left_early_is_charged_in_full(talk, tmp_path, monkeypatch):

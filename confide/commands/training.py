@@ -188,7 +188,14 @@ def _check_step(step: str, settings: dict[str, dict[str, Any]]) -> None:
     except Exception as error:
         if (refused := cli.describe_failure(error)) is None:
             raise
-        raise ValueError(f"{where}: {refused}") from None
+        key, given = refused.where, ""
+        if key.startswith("--"):  # a key of the table is meant, and not an option that was typed
+            key, _, given = key[2:].partition(" ")
+        told = " ".join(
+            part for part in (where, key.replace("-", "_"), given and f"= {given}") if part
+        )
+        hint = refused.hint.replace("--", "")
+        raise ValueError(f"{told}: {refused.what}" + (f"; {hint}" if hint else "")) from None
 
 
 def command_words(command: str, settings: dict[str, Any], places: list[str]) -> list[str]:

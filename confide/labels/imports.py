@@ -45,6 +45,7 @@ from confide.labels.registry import (
     register_reading,
 )
 from crtlib import files, outputs
+from crtlib.checks import raise_machine_fault
 from crtlib.text.corpus_folder import TURN_TYPE
 from crtlib.text.identity import hash_turn_text
 from crtlib.text.jsonl import RepeatedNameError, load_strict_json
@@ -205,7 +206,8 @@ def exported_page(path: Path) -> str | None:
     """The page that an exported file names; None where it names none, or is no JSON."""
     try:
         page = json.loads(path.read_text(encoding="utf-8-sig"))["labels"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise_machine_fault(error)
         return None
     return page if isinstance(page, str) else None
 

@@ -17,6 +17,7 @@ from confide.release import gate, seal, source_fold
 from confide.release.composed_promise import ComposedPromise, compose_promise
 from confide.release.source_fold import FilesPromise
 from crtlib import files, outputs
+from crtlib.checks import raise_machine_fault
 from crtlib.files import StrPath
 
 RECORD_FILE = "record.json"
@@ -146,6 +147,7 @@ def read_certifiable_run(
         if key is None or key.public_key().public_bytes_raw().hex() != public:
             problems.append("The record is not signed by the key beside the odometer.")
     except (ValueError, OSError) as error:
+        raise_machine_fault(error)
         text = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
         problems.append(f"What was spent before is not known ({text.replace(f'{home} ', '')}).")
     return CertifiableRun(folder, record, own, spent, tuple(problems), key)

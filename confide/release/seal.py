@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 
 from confide.odometer_lines import SIGNING_KEY_FILE
 from crtlib import files, outputs
+from crtlib.checks import raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.text import jsonl
 
@@ -113,6 +114,7 @@ def read_signed(path: StrPath, public: str | None = None) -> dict[str, Any]:
             raise ValueError
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError) as error:
+        raise_machine_fault(error)
         raise ValueError(f"{path}: is damaged") from None
     return check_signature(value, str(path), public)

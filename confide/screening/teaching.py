@@ -119,9 +119,6 @@ def teach_tagger(
         by = about["by"]
         known = json.dumps([options, outputs.hash_inputs(inputs)])
         name = hashlib.sha256(known.encode()).hexdigest()
-        text_registry.register_text(corpus)
-        for which in (name, f"{name} pi_c"):  # each is judged alone
-            judged = record_judged_pair(folders[0], pi=which, pi_c=which, corpus=about["corpus"])
         others = list(read_labelled_points(corpus, folders[0], part="judge", unit=unit))
         left = list_unread_tasks(folders[0])
         texts = count_texts(corpus, unit)
@@ -133,6 +130,9 @@ def teach_tagger(
                 f"--labels: none of the {len(taught)} turns that teach holds a secret; draw more "
                 "with 'crtlib label sample --teach'"
             )
+        text_registry.register_text(corpus)  # what is refused before this has judged nothing
+        for which in (name, f"{name} pi_c"):  # each is judged alone
+            judged = record_judged_pair(folders[0], pi=which, pi_c=which, corpus=about["corpus"])
     made = train_tagger(taught, epochs=epochs, progress=progress, **fitted)
     epochs = epochs or made.net.epochs
     summary: dict[str, Any] = {"corpus": Path(corpus).name, "unit": unit, "epochs": epochs}

@@ -29,7 +29,7 @@ from confide.text import chats
 from confide.text.columns import RECORD_NAMES, comparable_name, may_have_role
 from confide.text.mail import _mail_files, _mailbox_rows
 from crtlib import files
-from crtlib.checks import find_repeated_name, printable
+from crtlib.checks import find_repeated_name, printable, raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.text import jsonl
 from crtlib.text.jsonl import BadRow, NumberedRow, read_record
@@ -366,7 +366,8 @@ def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, A
         for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=read or names[:1]):
             for cells in _parquet_cells(batch):
                 yield cells if isinstance(cells, BadRow) else rest | cells
-    except (pa.ArrowException, OSError, MemoryError):
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        raise_machine_fault(error)
         raise ValueError(f"{path}: is no Parquet file, or damaged") from None
 
 

@@ -26,6 +26,7 @@ from confide.training.training_facts import (
 from crtlib import files, outputs
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import MissRate
+from crtlib.checks import raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.models.folder import hash_tensors
 from crtlib.screening.rates import UNKNOWN_RATE
@@ -189,6 +190,7 @@ def open_odometer(
         "trials": trials,
         **facts,
     }
+    odometer_lines.refuse_no_folder(home)
     meter = OdometerRun(home, ours, init, secret, protects and secret, conditions=conditions)
     try:
         odometer.enter_other_odometers(others, sha, meter.registry)
@@ -199,6 +201,7 @@ def open_odometer(
         )
         text_registry.register_text(corpus)
     except OSError as error:
+        raise_machine_fault(error)
         where = meter.registry.folder if str(meter.registry.folder) in str(error) else home
         raise ValueError(f"odometer: {where} cannot be written; name a folder that can") from None
     if home.is_dir():  # else it is made with its first line: what is refused before leaves none

@@ -44,7 +44,7 @@ from confide.training import (
 )
 from confide.training.odometer_run import OdometerRun
 from confide.training.training_facts import CardWriter, TrainingFacts
-from confide.training.training_record import TrainingResult, work_folder
+from confide.training.training_record import TrainingResult, make_work_folder, work_folder
 from crtlib import files, outputs
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
@@ -362,7 +362,7 @@ class Session:
     def _open(self, progress: bool, options: Mapping[str, Any]) -> None:
         """Take the place of the model, open the odometer, and make the training."""
         recipe, job = self.recipe, self._job
-        aside = None if recipe.out is None else work_folder(recipe.out)
+        aside = None if recipe.out is None else make_work_folder(recipe.out)
         secret = not getattr(recipe, "repeatable_noise", False)
         checkpoint, mark = (aside / name if aside else None for name in UNFINISHED_FILES)
         self.odometer: OdometerRun | None = None

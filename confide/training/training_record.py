@@ -362,7 +362,12 @@ def _list_canaries_read_before(meter: OdometerRun) -> list[int] | None:
 def work_folder(out: StrPath) -> Path:
     """The private folder beside a model, not for release: what is unfinished, exact scores."""
     place = Path(out).absolute()
-    folder = place.with_name(f"{place.name}.work")
+    return place.with_name(f"{place.name}.work")
+
+
+def make_work_folder(out: StrPath) -> Path:
+    """:func:`work_folder`, made for its owner alone where there is none."""
+    folder = work_folder(out)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -379,7 +384,7 @@ def write_training(
     :mod:`crtlib.models.folder` does), with its promise; the marker comes last. What is private
     goes into :func:`work_folder`, for its owner alone. Others may read the model if it carries a
     promise. The run is finished in the odometer before the weights take their place."""
-    aside, key, run = work_folder(out), seal.ensure_signing_key(meter.folder), trained.run
+    aside, key, run = make_work_folder(out), seal.ensure_signing_key(meter.folder), trained.run
     with outputs.staged_folder(
         out,
         command="train",

@@ -36,6 +36,7 @@ NEIGHBOURING_RELATIONS = ("add_or_remove", "replace")
 RELATION_DIRECTIONS = {"add_or_remove": ("forward", "backward"), "replace": ("replace",)}
 PRV_EPS_ERROR = 0.01  # Opacus' default: the slack that its epsilon (of removal only) contains
 MIN_NOISE_MULTIPLIER = 0.01  # no less noise is accounted step by step, or advised
+MAX_AUTODP_NOISE_MULTIPLIER = 30  # beyond it one of its bounds may take seconds, a search hours
 MAX_TRANSFORM_STEPS = 10**9  # beyond it the rounding of a transform would be all there is
 
 EpsilonCurve = Callable[[float], float]  # delta -> epsilon
@@ -212,8 +213,14 @@ class _ExternalProfile(PrivacyProfile):
     @cached_property
     def _raw(self) -> EpsilonCurve | None:
         build = {"prv": _prv_curve, "autodp": _autodp_curve}[self.accountant]
+        most = max(sigma for _, sigma, _ in self._steps)
+        if self._least_sigma < MIN_NOISE_MULTIPLIER:
+            return None
+        if self.accountant == "autodp" and most > MAX_AUTODP_NOISE_MULTIPLIER:
+            import_accountant("autodp.mechanism_zoo")
+            return None
         with _silence_warnings():
-            return build(self._steps) if self._least_sigma >= MIN_NOISE_MULTIPLIER else None
+            return build(self._steps)
 
     def _delta(self, epsilon: float) -> float:
         return invert_curve(self, epsilon)

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crtlib.checks import check_allowed
+from crtlib.checks import check_allowed, raise_machine_fault
 from crtlib.screening.policy import Policy
 from crtlib.text.records import MASK, Point, Secret
 
@@ -60,7 +60,8 @@ def common_words(file: str = "") -> frozenset[str]:
         if not path.is_file():  # a pipe would be waited for
             raise OSError
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError) as error:
+        raise_machine_fault(error)
         raise ValueError(f"policy='cautious:{file}': is no readable file of words") from None
     listed = [line.strip().lower().replace("’", "'") for line in lines]
     words = [w for w in listed if w and not w.startswith("#")]

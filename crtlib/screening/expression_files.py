@@ -12,6 +12,7 @@ from typing import Literal
 import regex as regular
 from pydantic import BaseModel, Field, ValidationError
 
+from crtlib.checks import raise_machine_fault
 from crtlib.screening.policy import Policy, UnansweredError
 from crtlib.screening.redaction import Spans, merge_spans
 from crtlib.screening.regex_policies import corpus_regex_policy
@@ -129,6 +130,7 @@ def expression_file_policy(file: str) -> Policy:
     try:
         tables = tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise_machine_fault(error)
         raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None
     if not tables:
         raise ValueError(f"policy='regex:{file}': holds no table")

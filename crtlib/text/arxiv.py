@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crtlib import files
+from crtlib.checks import raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.text.jsonl import BadRow, check_unicode, read_json_objects
 from crtlib.text.records import Corpus, Dialogue, Turn
@@ -102,7 +103,8 @@ def _read_parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
                 raise ValueError(f"{path}: has no column {', '.join(lacking)}")
             for batch in table.iter_batches(PARQUET_ROWS_AT_ONCE, columns=list(PARQUET_COLUMNS)):
                 yield from batch.to_pylist()
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError) as error:
+        raise_machine_fault(error)
         raise ValueError(f"{path}: is a damaged Parquet file") from None
 
 

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crtlib import outputs
+from crtlib.checks import raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.text import jsonl
 from crtlib.text.identity import normalise_unit_name
@@ -238,4 +239,5 @@ def read_folder_dialogues(folder: StrPath, *, split: str | None = None) -> Itera
                     raise ValueError(f"{path}: has other columns than a corpus")
                 yield from map(jsonl.parse_dialogue, batch.to_pylist())
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise_machine_fault(error)
             raise ValueError(f"{path}: is damaged ({type(error).__name__})") from None

@@ -72,8 +72,8 @@ class ScreenedWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.sorter.__exit__()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.sorter.__exit__(kind)
 
     def name(self, kind: str, value: str) -> str:
         """The :func:`make_pseudonym` of an "id" or of a "user"."""

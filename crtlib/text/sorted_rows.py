@@ -50,9 +50,10 @@ class RowSorter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Remove its folder: one that stayed would be part of what is written around it."""
         self.database.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=kind is not None)  # the first error is told
 
     @contextlib.contextmanager
     def _sorting(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from crtlib import files
+from crtlib.checks import raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.models.interface import device_of
 from crtlib.ragged_array import RaggedArray
@@ -106,7 +107,8 @@ class Checkpoint:
         name = f"checkpoint={os.fspath(path)!r}"
         try:
             saved = torch.load(path, weights_only=True, map_location="cpu")
-        except (pickle.UnpicklingError, RuntimeError, EOFError, OSError):
+        except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+            raise_machine_fault(error)
             raise ValueError(f"{name}: is damaged; remove it to start anew") from None
         if not isinstance(saved, dict) or saved.keys() != like.keys():
             raise ValueError(

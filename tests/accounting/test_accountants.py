@@ -409,3 +409,15 @@ def test_an_accountant_that_is_not_installed_is_named_with_its_extra(
     accountants.cached_profile.cache_clear()
     with pytest.raises(ValueError, match=rf"{package}'s, .* pip install 'crtlib\[accountants\]'"):
         accountants.cached_profile(((0.1, 1.5, 7),), accountant, "add_or_remove")(1e-5)
+
+
+def test_noise_that_takes_autodp_too_long_has_the_bound_of_renyi_divergences():
+    """One of its bounds takes seconds there, and a search asks for a hundred."""
+    most = accountants.MAX_AUTODP_NOISE_MULTIPLIER
+    run = SampledGaussian(0.01, most + 1, 100)
+    found = ledger.epsilon_and_accountant(run, delta=1e-5, accountant="autodp")
+    assert found == ledger.epsilon_and_accountant(run, delta=1e-5, accountant="rdp")
+    with pytest.raises(ValueError, match="epsilon=1e-09: out of reach of 'autodp'"):
+        ledger.noise_multiplier(
+            epsilon=1e-9, delta=1e-5, sampling_probability=0.01, steps=100, accountant="autodp"
+        )

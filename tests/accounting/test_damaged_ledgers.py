@@ -162,3 +162,12 @@ def test_the_first_error_is_told_and_no_row_is_quoted(tmp_path):
     with pytest.raises(OSError, match="first"), odometer_lines._open_transaction(path) as base:
         base.execute("ROLLBACK")  # as SQLite does where the disk is full
         raise OSError(errno.ENOSPC, "first")
+
+
+def test_a_link_to_nothing_is_no_odometer(tmp_path):
+    """It is refused before a training is opened, and where it is read."""
+    place = tmp_path / "c.odometer"
+    place.symlink_to("nowhere")
+    for refuse in (odometer.read_entries, odometer_lines.refuse_no_folder):
+        with pytest.raises(ValueError, match=r"c\.odometer is a link to nothing"):
+            refuse(place)

@@ -1837,6 +1837,25 @@ TWICE = rows(
      "test_a_table_of_secrets_without_a_header_quotes_no_value"),
 )
 
+MACHINE = rows(
+    "outputs",
+    "test_outputs.py",
+    ("a full disk is a place that cannot be written", "_check_can_create",
+     "raise_machine_fault(error)", "pass",
+     "test_a_full_disk_is_no_place_that_cannot_be_written[28]"),
+    ("a broken disk is another process", "crtlib.files:lock_folder", "except BlockingIOError",
+     "except OSError", "test_a_folder_that_cannot_be_locked_is_not_taken"),
+    ("a folder of rows that stays is passed over", "crtlib.text.sorted_rows:RowSorter.__exit__",
+     "ignore_errors=kind is not None", "ignore_errors=True",
+     "text/test_ingest.py::test_a_folder_of_rows_that_stays_is_told"),
+    ("labels judge before damage is found", "confide.screening.teaching:teach_tagger",
+     "        others = list(read_labelled_points(",
+     "        record_judged_pair(folders[0], pi=name, pi_c=name, corpus=about[\"corpus\"])\n"
+     "        others = list(read_labelled_points(",
+     "screening/test_teaching.py::test_several_sets_of_labels_teach_and_the_first_judges"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
 FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
 FAULTS += EARLIER_RUNS + FOREIGN + GATE + SHARES + RECORDS + CLOSED + VERDICTS + SHEET + TWICE
+FAULTS += MACHINE

@@ -7,6 +7,7 @@ import pytest
 
 from confide.labels import drawing, imports, judged_turns, label_tasks
 from confide.screening import teaching
+from crtlib.checks import DamagedError
 from crtlib.screening import rates, tagger
 from crtlib.screening.taught_text import digest_teaching_points as taught_by
 from crtlib.screening.taught_text import measure_shift
@@ -99,6 +100,13 @@ def test_several_sets_of_labels_teach_and_the_first_judges(file, tmp_path):
     policy = tagger.tagger_policy(first.tagger)
     two = read("two", seed=2, policy=policy, doubt=first.tagger.doubt)
     both = [tmp_path / "one", tmp_path / "two"]
+    uses = (tmp_path / "one" / "uses.jsonl").read_text()
+    whole = (rows := tmp_path / "two" / "labels.parquet").read_bytes()
+    rows.write_bytes(whole[:-1])
+    with pytest.raises(DamagedError):
+        teaching.teach_tagger(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
+    rows.write_bytes(whole)
+    assert (tmp_path / "one" / "uses.jsonl").read_text() == uses  # it has judged nothing
     taught = teaching.teach_tagger(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
     judges = {
         p.user for p in judged_turns.read_labelled_points(path, both[0], part="judge", unit="turn")

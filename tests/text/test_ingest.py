@@ -1,6 +1,7 @@
 """Files of other people's forms become a corpus, or one line says what would help."""
 
 import csv
+import errno
 import gzip
 import json
 import os
@@ -556,6 +557,22 @@ def test_twice_the_input_takes_twice_the_time(tmp_path, kind):
 
 
 # --------------------------------------------------------------------------- the threads
+def test_a_folder_of_rows_that_stays_is_told(tmp_path, monkeypatch):
+    """It would be a part of the corpus that is written around it; the first error is told first."""
+
+    def fail(*_, **__):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(sorted_rows.shutil.os, "rmdir", fail)
+    for name, kind in (("a", OSError), ("b", KeyError)):
+        with (
+            pytest.raises(kind),
+            sorted_rows.RowSorter(tmp_path / name, messages=message_forms.MESSAGE_SCHEMA),
+        ):
+            if kind is KeyError:
+                raise KeyError
+
+
 def test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else(tmp_path, monkeypatch):
     monkeypatch.setattr(sorted_rows, "DUCKDB_MEMORY_LIMIT", "100MB")
     monkeypatch.chdir(tmp_path)
