@@ -11,7 +11,7 @@ from crtlib.text import corpora, customersim, jsonl, records
 from crtlib.text.records import Point, Secret, Turn
 
 
-def write_simulated_text(path, seed=3, people="", dialogues=40):
+def write_simulated_text(path, seed=3, people="", dialogues=24):
     """Simulated conversations of people who are called ``people`` and a number, if anything."""
     made = customersim.simulate_corpus(dialogues, seed, "paper")
     if people:

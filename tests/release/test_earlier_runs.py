@@ -15,7 +15,7 @@ from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
 from tests import trainings
 
-TINY = {"epochs": 1, "width": 4, "epsilon": 3.0, "delta": 1e-4}
+TINY = {"epochs": 1, "batch_size": 128, "width": 4, "epsilon": 3.0, "delta": 1e-4}
 DPSGD = TINY | {"method": "dpsgd"}
 GPT2 = DPSGD | {"model": "gpt2", "heads": 1, "context": 64}
 CRT = TINY | {"method": "crt", "policy": "regex:wikitext2"}  # which marks all digits

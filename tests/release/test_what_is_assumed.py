@@ -29,7 +29,7 @@ from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
 from crtlib.text import customersim, data_points, jsonl, records
 from crtlib.text.records import Dialogue, Turn
 
-SMALL = {"method": "crt", "width": 2, "epochs": 1, "epsilon": 3.0, "delta": 1e-4}
+SMALL = {"method": "crt", "width": 2, "epochs": 1, "batch_size": 128, "epsilon": 3.0, "delta": 1e-4}
 NAME = "Wolframina"
 
 
