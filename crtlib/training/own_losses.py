@@ -156,12 +156,28 @@ def refuse_mixing_losses(model: nn.Module, losses: Losses, *, longest: int | Non
         for sizes in batches:
             texts = probe.random_texts(model, sizes)
             tokens, lengths = probe.pad_texts(texts)
+            _refuse_lasting_tensors(model, losses, name_micro_batch(tokens, lengths))
             norms = add_clipped_gradients_of_losses(
                 model, tokens, lengths, losses, clip_norm=1.0
             ).norms
             # Half are clipped, and then none: a factor of what is clipped does not show.
             for clip_norm in (float(norms.median()), 10 * float(norms.max())):
                 _refuse_if_apart(model, losses, texts, max(clip_norm, 1e-3), allowed)
+
+
+def _refuse_lasting_tensors(model: nn.Module, losses: Losses, batch: MicroBatch) -> None:
+    """Refuse losses that read a tensor outside of the model which an optimizer may move, whatever
+    its type: one that is the same in two calls, unlike those that a layer makes as it reads."""
+    with torch.enable_grad():
+        calls = [[*_leaves(_losses_of_rows(model, losses, batch))] for _ in range(2)]
+    own = set(map(id, model.parameters()))
+    again = set(map(id, calls[1])) - own
+    for leaf in calls[0]:
+        if id(leaf) in again:
+            raise ValueError(
+                f"losses: read a tensor of shape {tuple(leaf.shape)} that learns outside of the "
+                "model; must be part of it, or frozen"
+            )
 
 
 def _refuse_if_apart(
@@ -210,7 +226,7 @@ def _losses_of_rows(model: nn.Module, losses: Losses, batch: MicroBatch) -> Tens
     for leaf in _leaves(each):
         if isinstance(leaf, nn.Parameter) and id(leaf) not in own:
             raise ValueError(
-                f"losses: read a parameter of shape {tuple(leaf.shape)} that learns outside of the "
+                f"losses: read a tensor of shape {tuple(leaf.shape)} that learns outside of the "
                 "model; must be part of it, or frozen"
             )
     return each

@@ -184,6 +184,13 @@ class Probe(nn.Linear):
         return super().__call__(logits_of(model, batch)).square().mean((1, 2))
 
 
+HEAD = torch.zeros(20, requires_grad=True)  # an optimizer takes it, and it is no parameter
+
+
+def with_a_head(model, batch):
+    return (logits_of(model, batch) * HEAD).square().mean((1, 2))
+
+
 @pytest.mark.parametrize(
     ("losses", "said"),
     [
@@ -191,13 +198,20 @@ class Probe(nn.Linear):
         (of_the_batch, "one number for each row of input_ids, not of the batch"),
         (lambda model, batch: 0.0, "one number for each row of input_ids"),
         (detached, "have no graph"),
-        (Probe(20, 2), r"read a parameter of shape \(2, 20\) that learns outside of the model"),
+        (Probe(20, 2), r"read a tensor of shape \(2, 20\) that learns outside of the model"),
+        (with_a_head, r"read a tensor of shape \(20,\) that learns outside of the model"),
     ],
-    ids=["noisy", "of the batch", "number", "detached", "a parameter outside"],
+    ids=["noisy", "of the batch", "number", "detached", "a parameter outside", "a tensor outside"],
 )
 def test_other_losses_that_are_refused(losses, said):
     with pytest.raises(ValueError, match=f"^losses: .*{said}"):
         next(iter(Training(build_model(GPT2, 0), [PHASES[1]], PARTS, seed=0)))(losses)
+
+
+def test_a_layer_beside_the_model_is_refused_at_any_step():
+    batch = own_losses.name_micro_batch(torch.ones(2, 3, dtype=torch.long), torch.tensor([3, 2]))
+    with pytest.raises(ValueError, match="learns outside of the model"):
+        own_losses._losses_of_rows(build_model(GPT2, 0), Probe(20, 2), batch)
 
 
 def test_an_empty_sample_reads_no_losses_and_is_a_step():
