@@ -38,7 +38,7 @@ STEPS = {
     "train": ["talk.jsonl", *TINY, "--canaries", 200, "--copies", 1, "--out", "model"],
     "train --method sgd": ["talk.jsonl", *TINY, "--out", "open"],
     "generate": ["model", "--prompt", "Hello", "--max-tokens", 2],
-    "certify": ["model", "--out", "certificate.html"],
+    "certify": ["model", "--out", "certificate.html", "--evidence", "aisvs"],
     "audit": ["model", "--corpus", "talk.jsonl", "--seed", 0, "--out", "audit"],
     "account": ["--odometer", "talk.jsonl.odometer"],
     "protect": ["talk.jsonl", "--from-policy", "regex:customersim", "--posterior", 0.1,

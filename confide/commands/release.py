@@ -81,6 +81,7 @@ def certify(
     report: Path | None = None,
     copies: str = "5,20",
     require: tuple[str, ...] = (),
+    evidence: str | None = None,
     odometer: Path | None = None,
     verify: bool = False,
     force: bool = False,
@@ -107,17 +108,21 @@ def certify(
     Evidence:
         --audit: Evidence to attach: audit.json of crtlib audit.
         --report: Evidence to attach: the folder of crtlib report.
+        --evidence STANDARD: Write beside it what it shows of a standard's requirements (aisvs:
+            OWASP AISVS on privacy): met, not met, or not ours.
     """
     from confide.release import certify, limits
+    from confide.reports import standards
 
     if verify:
-        difference, value = certify.verify_certificate(run, out, place=odometer)
+        difference, value = certify.verify_certificate(run, out, place=odometer, standard=evidence)
         if require:  # other limits than those that were set when it was written
             value = value | {"limits": limits.judge_limits(value, require)}
     else:
         difference, value = None, certify.write_certificate(
             run, out, name=name, audience=for_, audit=audit, report=report, place=odometer,
-            copies=parse_whole_numbers("copies", copies), require=require, force=force,
+            copies=parse_whole_numbers("copies", copies), require=require, standard=evidence,
+            force=force,
         )  # fmt: skip
     verdict = str(value["verdict"])
     asked = value.get("limits", [])
@@ -126,7 +131,13 @@ def certify(
     line = f"{'verified' if verify else out}: {certify.summarise_certificate(value)}"
     if difference:
         line = f"verification failed: {difference}"
-    return CommandResult(facts | {"difference": difference}, [line])
+    lines = [line]
+    if evidence and not difference:
+        shown, _ = certify.name_evidence_files(Path(out).with_suffix(".html"), evidence)
+        counts = standards.assemble_evidence(value, evidence)["counts"]
+        facts["evidence"] = counts
+        lines += [f"{shown}: {', '.join(f'{n} {status}' for status, n in counts.items())}"]
+    return CommandResult(facts | {"difference": difference}, lines)
 
 
 def audit(

@@ -26,7 +26,7 @@ from confide.release.composed_promise import (
 )
 from confide.release.evidence import read_evidence, read_json_object
 from confide.release.rate_bounds import recompute_bound, with_current_label_counts
-from confide.reports import certificate_pages, model_card
+from confide.reports import certificate_pages, model_card, standards
 from crtlib import files, outputs
 from crtlib.checks import check_choice
 from crtlib.files import StrPath
@@ -48,6 +48,7 @@ def write_certificate(
     place: StrPath | None = None,
     copies: Sequence[int] = COPY_COUNTS,
     require: Sequence[str] = (),
+    standard: str | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
     """Write the page ``out`` and, of the same name, the JSON.
@@ -62,6 +63,8 @@ def write_certificate(
         place: The odometer; None: where the record says.
         copies: Of so many secrets of a person, or places of a value, a row is printed.
         require: Limits (:func:`confide.release.limits.judge_limits`), whose verdict it gives.
+        standard: Write beside it what it shows of the requirements of this standard, too
+            (:mod:`confide.reports.standards`); None: nothing.
         force: Replace files that exist.
 
     Returns:
@@ -71,7 +74,7 @@ def write_certificate(
         ValueError: Where the run has no record, or the files exist and not ``force``.
 
     Guarantee:
-        Both files are written or none; they are public (0644, less the umask) where the verdict is
+        All files are written or none; they are public (0644, less the umask) where the verdict is
         "holds", else private. Tests: ``tests/release/test_verifier.py::
         test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command``,
         ``tests/release/test_certify.py::test_a_real_run_has_a_certificate_that_the_schema_allows``.
@@ -81,14 +84,15 @@ def write_certificate(
     if page.suffix != ".html":
         raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
     both = page, page.with_suffix(".json")
+    beside = name_evidence_files(page, standard) if standard else ()
     half = both[0].is_file() != both[1].is_file() and _is_half_written(both)
-    for path in both:
+    for path in (*both, *beside):
         if path.is_symlink():
             raise ValueError(f"--out: {path} is a link; name the file itself")
         outputs.check_output_file(path, force=force or half)
     if both[1].is_file() and "void_because" not in read_json_object(both[1]):  # such as model.json
         raise ValueError(f"--out: {both[1]} is there and no certificate; take another name")
-    replaced = (*both, Path(run) / seal.RELEASE_FILE)
+    replaced = (*both, *beside, Path(run) / seal.RELEASE_FILE)
     with refuse_whatever_fails(str(run), DAMAGED_RECORD, ours=ValueError):
         trained = read_certifiable_run(run, place=place, replaced=replaced)
         trained = with_current_label_counts(trained)
@@ -105,7 +109,8 @@ def write_certificate(
         value = seal.sign_value(value, trained.key) if trained.key else value
         certificate_pages.certificate_validator().validate(value)
     plain = json.dumps(value, indent=1, allow_nan=False) + "\n"
-    texts = {page: shown, page.with_suffix(".json"): plain}
+    shows = _render_evidence_files(value, run, page, standard) if standard else {}
+    texts = {page: shown, **shows, page.with_suffix(".json"): plain}
     mode = outputs.PUBLIC_FILE_MODE if value["verdict"] == "holds" else outputs.PRIVATE_FILE_MODE
     modes, sealed = dict.fromkeys(texts, mode), Path(run) / seal.RELEASE_FILE
     listed = None
@@ -113,12 +118,32 @@ def write_certificate(
         inside = {path.resolve(): text.encode() for path, text in texts.items()}
         listed = gate.list_more_files(Path(run), inside, trained.key)
     if listed is not None:  # what the list says of them is true as soon as the JSON is there
-        modes = {page: mode, sealed: outputs.PUBLIC_FILE_MODE, page.with_suffix(".json"): mode}
+        first = dict.fromkeys((page, *shows), mode)
+        modes = {**first, sealed: outputs.PUBLIC_FILE_MODE, page.with_suffix(".json"): mode}
         texts[sealed] = listed
     with files.replace_together(modes) as parts:
         for path, part in parts.items():
             part.write_text(texts[path], encoding="utf-8")
     return value
+
+
+def name_evidence_files(page: Path, standard: str) -> tuple[Path, Path]:
+    """Where page and JSON stand of what the certificate ``page`` shows of a standard."""
+    check_choice("evidence", standard, standards.STANDARDS)
+    return page.with_suffix(f".{standard}.html"), page.with_suffix(f".{standard}.json")
+
+
+def _render_evidence_files(
+    value: Mapping[str, Any], run: StrPath, page: Path, standard: str
+) -> dict[Path, str]:
+    """The two files of :func:`name_evidence_files`, as a certificate gives them."""
+    shown, plain = name_evidence_files(page, standard)
+    made = standards.assemble_evidence(value, standard)
+    again = f"crtlib certify {Path(run).resolve().name} --out {page.name} --evidence {standard}"
+    return {
+        shown: standards.render_evidence_page(made, f"{again} --verify"),
+        plain: json.dumps(made, indent=1, allow_nan=False) + "\n",
+    }
 
 
 def _is_half_written(both: tuple[Path, Path]) -> bool:
@@ -197,6 +222,7 @@ def verify_certificate(
     out: StrPath,
     *,
     place: StrPath | None = None,
+    standard: str | None = None,
 ) -> tuple[str | None, dict[str, Any]]:
     """Whether a certificate is what its run gives again.
 
@@ -204,6 +230,7 @@ def verify_certificate(
         run: The folder of the model, with its record beside it.
         out: The page of the certificate; its JSON has the same name.
         place: The odometer; None: where the record says.
+        standard: Compare what stands beside it of this standard, too; None: nothing.
 
     Returns:
         The first difference (None: there is none), and the certificate. Schema, id, bounds of the
@@ -218,11 +245,18 @@ def verify_certificate(
         ``tests/release/test_certify.py::test_another_model_and_a_changed_page_are_noticed``.
     """
     page = Path(out).with_suffix(".html")
+    if standard:
+        name_evidence_files(page, standard)  # refuses a standard that is not known
     value = read_json_object(page.with_suffix(".json"))
     if "id" not in value or "verdict" not in value:
         raise ValueError(f"{page.with_suffix('.json')}: is no certificate")
     with refuse_whatever_fails(str(run), DAMAGED_RECORD, ours=ValueError):
-        return next(_certificate_differences(value, run, place, page), None), value
+        found = next(_certificate_differences(value, run, place, page), None)
+        if standard and not found:
+            for path, text in _render_evidence_files(value, run, page, standard).items():
+                if not path.is_file() or path.read_bytes() != text.encode():
+                    return f"{path}: differs from what the certificate shows", value
+        return found, value
 
 
 def _certificate_differences(

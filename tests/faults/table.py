@@ -1858,7 +1858,21 @@ MACHINE = rows(
      "screening/test_teaching.py::test_several_sets_of_labels_teach_and_the_first_judges"),
 )
 
+STANDARD = rows(
+    "confide.reports.standards",
+    "release/test_standards.py",
+    ("one condition that holds is enough for a requirement", "_judge_requirement",
+     "NOT_MET if lacking else MET", "NOT_MET if len(lacking) == len(row[\"needs\"]) else MET",
+     "test_each_condition_alone_makes_a_requirement_not_met[12.1.1-2]"),
+    ("a limit that is not met counts as one that was set", "_name_facts",
+     "kept.get(about, True) and limit[\"met\"]", "True",
+     "test_each_condition_alone_makes_a_requirement_not_met[12.1.1-4]"),
+    ("an edited evidence page is as the certificate gives it",
+     "confide.release.certify:verify_certificate", "path.read_bytes() != text.encode()", "False",
+     "test_it_is_written_beside_the_certificate_and_verified_with_it"),
+)
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
 FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
 FAULTS += EARLIER_RUNS + FOREIGN + GATE + SHARES + RECORDS + CLOSED + VERDICTS + SHEET + TWICE
-FAULTS += MACHINE
+FAULTS += MACHINE + STANDARD

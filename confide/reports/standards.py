@@ -1,0 +1,147 @@
+"""What a certificate shows of the requirements of a standard: met, not met, or not ours.
+
+A standard is a file of ``standards/``: each requirement with its number, a paraphrase, the
+conditions on the certificate under which it is met, and the numbers that are evidence. The page and
+its JSON are made of the certificate alone, so they tell nothing of the text that it does not.
+
+>>> sorted(STANDARDS)
+['aisvs']
+>>> [row["status"] for row in judge_requirements({"verdict": "void"}, "aisvs")][:2]
+['not met', 'not ours']
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import jinja2
+import jsonschema
+
+from confide.reports.html import render_template
+from confide.reports.sentences import Certificate
+from crtlib.checks import check_choice
+
+EVIDENCE_SCHEMA = "crtlib/evidence/1"
+STANDARDS = ("aisvs",)
+MET, NOT_MET, NOT_OURS = "met", "not met", "not ours"
+
+_EXPRESSIONS = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=False)
+_compile_expression = cache(_EXPRESSIONS.compile_expression)
+
+
+@cache
+def load_standard(name: str) -> dict[str, Any]:
+    """A standard by its ``name``: its file, as it stands. Raises ``ValueError`` for one that is not
+    known."""
+    check_choice("evidence", name, STANDARDS)
+    file = resources.files("confide.reports") / "standards" / f"{name}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def judge_requirements(certificate: Certificate, name: str) -> list[dict[str, Any]]:
+    """Each requirement of a standard with its verdict and the evidence of a certificate.
+
+    Args:
+        certificate: Its value, as JSON gives it.
+        name: The standard, of :data:`STANDARDS`.
+
+    Returns:
+        A row for each requirement: ``id``, ``level``, ``asks``, ``status``, ``because`` (why it is
+        not met or not ours), ``evidence`` (rows of ``what``, ``value``, ``hash``) and ``note``.
+
+    Raises:
+        ValueError: For a standard that is not known.
+
+    Guarantee:
+        A requirement is met only while each of its conditions is true of the certificate. Test:
+        ``tests/release/test_standards.py::test_each_condition_alone_makes_a_requirement_not_met``.
+    """
+    standard = load_standard(name)
+    known = _name_facts(certificate, standard["given"])
+    return [_judge_requirement(row, known) for row in standard["requirement"]]
+
+
+def _name_facts(certificate: Certificate, given: Mapping[str, str]) -> dict[str, Any]:
+    """What a condition may speak of: the fields of the certificate, its limits, and the facts that
+    the standard's file names."""
+    kept: dict[str, bool] = {}
+    for limit in certificate.get("limits", ()):
+        about = limit["limit"].split("<=")[0].strip()
+        kept[about] = kept.get(about, True) and limit["met"]
+    known = {**certificate, "kept": kept}
+    for name, expression in given.items():
+        known[name] = _compile_expression(expression)(known)
+    return known
+
+
+def _judge_requirement(row: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    facts = {"id": row["id"], "level": row["level"], "asks": row["asks"]}
+    if "because" in row:
+        return {**facts, "status": NOT_OURS, "because": [row["because"]], "evidence": []}
+    lacking = [why for condition, why in row["needs"] if not _is_true(condition, known)]
+    shown = [
+        {"what": what, "value": _evaluate(value, known), "hash": _evaluate(of, known)}
+        for what, value, of in row["shows"]
+    ]
+    return {
+        **facts,
+        "status": NOT_MET if lacking else MET,
+        "because": lacking,
+        "evidence": [x for x in shown if x["value"] is not None],
+        **({"note": row["note"]} if "note" in row else {}),
+    }
+
+
+def _evaluate(expression: str, known: Mapping[str, Any]) -> Any:
+    """The value of an expression; None where the certificate has no such field."""
+    try:
+        return _compile_expression(expression)(known)
+    except (jinja2.UndefinedError, TypeError):
+        return None
+
+
+def _is_true(condition: str, known: Mapping[str, Any]) -> bool:
+    """Whether a condition holds; of what the certificate does not have none does."""
+    return bool(_evaluate(condition, known))
+
+
+# --------------------------------------------------------------------------- what is written
+@cache
+def evidence_validator() -> jsonschema.protocols.Validator:
+    """What checks the JSON of an evidence page against ``schema/evidence.schema.json``."""
+    file = resources.files("confide.reports") / "schema" / "evidence.schema.json"
+    return jsonschema.Draft202012Validator(json.loads(file.read_text(encoding="utf-8")))
+
+
+def assemble_evidence(certificate: Certificate, name: str) -> dict[str, Any]:
+    """The JSON of an evidence page: the standard, the certificate that it is made of, by its id,
+    and the judged requirements with how many are met, not met and not ours."""
+    standard = load_standard(name)
+    rows = judge_requirements(certificate, name)
+    value = {
+        "schema": EVIDENCE_SCHEMA,
+        "standard": {
+            "name": standard["name"],
+            "edition": standard["edition"],
+            "about": " ".join(standard["about"].split()),
+        },
+        "certificate": {n: certificate[n] for n in ("id", "issued", "verdict")},
+        "model": {n: certificate["model"][n] for n in ("name", "sha256")},
+        "counts": {
+            status: sum(row["status"] == status for row in rows)
+            for status in (MET, NOT_MET, NOT_OURS)
+        },
+        "requirements": rows,
+    }
+    evidence_validator().validate(value)
+    return value
+
+
+def render_evidence_page(value: Mapping[str, Any], command: str) -> str:
+    """The page of what :func:`assemble_evidence` gives, and the ``command`` that repeats it."""
+    return render_template("evidence.html.j2", e=value, command=command)
