@@ -1861,7 +1861,7 @@ MACHINE = rows(
 STANDARD = rows(
     "confide.reports.standards",
     "release/test_standards.py",
-    ("one condition that holds is enough for a requirement", "_judge_requirement",
+    ("the first condition that fails is passed over", "_judge_requirement",
      "if not _is_true(condition, known)]", "if not _is_true(condition, known)][1:]",
      "test_each_condition_alone_makes_a_requirement_not_met[12.1.1-2]"),
     ("a limit that is not met counts as one that was set", "_name_facts",
