@@ -2,12 +2,14 @@
 
 A pair is drawn: a method with its options, a small corpus, and the same corpus with one unit
 changed, as the method's relation says. For the methods that know secrets a unit is changed in one
-secret, at all its places there; others may say what it says, as it was, as it becomes, masked, in
-lower case, with other spaces, in one message or nearly so, before it or after it, the same person
-or another. Labels are none, those that the text brings, or of turns that were drawn. Both corpora
-are trained on by the functions of ``crtlib train``, some of those of ``crt`` after ``crtlib
-screen``, with the same batches, and the second training is led: after each private step it is given
-the noisy sum of the first. So all that follows is a function of what may follow, and is compared:
+secret, at all its places there: it may be short, and stand several times, before and behind where
+it is marked, in several turns, written so that no policy finds it. Others may say what it says, as
+it was, as it becomes, masked, or what is like it in one respect (:data:`LIKE`), before it or after
+it, next to it, the same person or another. Labels are none, those that the text brings, or of turns
+that were drawn, where a reader marks each place of a value or one. Both corpora are trained on by
+the functions of ``crtlib train``, some of those of ``crt`` after ``crtlib screen``, with the same
+batches, and the second training is led: after each private step it is given the noisy sum of the
+first. So all that follows is a function of what may follow, and is compared:
 
 - constant: settings, schedule, batches, the number of private units, the names, order and sizes of
   files, models as they are;
@@ -17,6 +19,7 @@ the noisy sum of the first. So all that follows is a function of what may follow
 - noised: of the private units at most one differs, in whatever order they come; the clipped sums of
   each step differ by at most the sensitivity that was accounted, only where the changed unit was
   drawn, and every number has the noise that was accounted;
+- alone: the clipped sum of a step is that of its texts, each read alone;
 - declared: of all files only the declared value differs.
 
 Where messages repeat, a change may move others: of two copies the second is a mask, and becomes
@@ -50,6 +53,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -70,7 +74,7 @@ from crtlib.screening import policies
 from crtlib.screening.rates import RateCounter
 from crtlib.studies import crt_study, study_run
 from crtlib.text.canaries import CANARY_USER_PREFIX
-from crtlib.training import loop, phases, selective, steps
+from crtlib.training import clipping, loop, phases, selective, steps
 from tests.faults.__main__ import plant
 from tests.models.test_pretrained import VOCABULARY, tiny
 from tests.neighbours.leaks import LEAKS, OF_CRT
@@ -131,7 +135,13 @@ CHOICES = {
 }
 FOUND, MISSED, UNSEEN = KINDS = ("KA", "KB", "KC")
 """What a secret begins with that pi finds, one that is left to pi_c, and one that is seen by a pi_c
-alone that reads words, or all."""
+alone that reads words, or all. A short one is the last letter of that, and a digit."""
+UNNOTICED = "?"
+"""A secret before it is found by no expression."""
+ALONE_STEPS = 2
+"""Private steps of a training whose texts are read alone as well."""
+ALONE_APART = 1e-4
+"""Clip norms by which both sums may differ: rounding."""
 
 
 # --------------------------------------------------------------------------- what is drawn
@@ -207,11 +217,27 @@ def value(coin, kind, given, least=3, most=9, of=LETTERS):
     return f"{kind}-{letters(coin, least, most, of)}"
 
 
-def said(coin, given, of):
-    """A message of a few words, and perhaps a secret."""
+def short_value(coin, kind):
+    """A secret of two characters."""
+    return f"{kind[-1]}{coin.choice(DIGITS)}"
+
+
+def secret_pattern(kinds):
+    """What finds secrets of some kinds, and their kind as its last letter."""
+    last = "".join(kind[-1] for kind in kinds)
+    return re.compile(rf"\b(?:K([{last}])-\w+|([{last}])\d\b)", re.IGNORECASE)
+
+
+def said(coin, given, of, short):
+    """A message of a few words, and perhaps a secret, often at its beginning; ``short``: it may be
+    a short one."""
     words = coin.choices(WORDS, k=coin.randint(2, 7))
     if kind := coin.choice([*KINDS[:2] * 3, UNSEEN, *[None] * 3]):
-        words.insert(coin.randrange(len(words) + 1), value(coin, kind, given, of=of))
+        place = coin.choice([0, coin.randrange(len(words) + 1)])
+        is_short = short and "list:" not in str(given.get("policy")) and coin.random() < 0.25
+        words.insert(
+            place, short_value(coin, kind) if is_short else value(coin, kind, given, of=of)
+        )
     return " ".join(words)
 
 
@@ -222,7 +248,7 @@ def corpus(coin, method, given):
     each = 1 if few else coin.choice([1, 2])
     rows = [
         {"id": f"d{k}", "user": f"u{k // each}", "turns": [
-            {"speaker": coin.choice(["USR", "SYS"]), "text": said(coin, given, of)}
+            {"speaker": coin.choice(["USR", "SYS"]), "text": said(coin, given, of, method == "crt")}
             for _ in range(coin.randint(2, 4))
         ]}
         for k in range(coin.randint(14, 18))
@@ -287,41 +313,42 @@ def another_secret(coin, rows, method, given, labelled):
     if method == "crt" and labelled and coin.random() < 0.15:
         kinds = [UNSEEN]
     rows, unit = copy.deepcopy(rows), unit_of(given)
-    row, turn, m = coin.choice([
+    each = [
         (row, t, m) for row in rows for t in row["turns"]
-        for m in re.finditer(rf"({'|'.join(kinds)})-\w+", t["text"])
-    ] or [planted_secret(coin, rows, kinds, given)])  # fmt: skip
+        for m in secret_pattern(kinds).finditer(t["text"])
+    ] or [planted_secret(coin, rows, kinds, given)]  # fmt: skip
+    drawn = method == "crt" and labelled == "drawn"  # values are looked for in their points
+    short = [one for one in each if len(one[2][0]) == 2] if drawn and coin.random() < 0.5 else []
+    row, turn, m = coin.choice(short or each)
     old, new = m[0], "<MASK>"
+    kind = next(k for k in KINDS if k[-1] in m.groups())
     while new in (old, "<MASK>"):
-        new = value(coin, m[1], given, 1, 12)
+        new = value(coin, kind, given, 1, 12)
         if method == "selective":  # as many tokens, or the rows of its states are others
-            new = value(coin, m[1], given, len(old) - 3, len(old) - 3, of=DIGITS)
+            new = value(coin, kind, given, len(old) - 3, len(old) - 3, of=DIGITS)
     if method == "crt" and coin.random() < 0.4:
         new = "<MASK>"
     own = point_of(rows, row, turn, unit)
-    often = 0.6 if labelled == "drawn" else 0.3
-    if (
-        method != "selective" and coin.random() < often
-    ):  # said again, perhaps as nobody looks for it
-        writing = coin.choice([old, old.lower()]) if method in ("crt", "plan") else old
-        there = [turn] if unit == "turn" else [t for one in own for t in one["turns"]]
-        coin.choice(there)["text"] += f" {writing}"
+    mine = [turn] if unit == "turn" else [t for one in own for t in one["turns"]]
+    often = 0.9 if drawn else 0.3
+    if method != "selective" and coin.random() < often:
+        times = 1 if method == "plan" else coin.choice([1, 1, 2, 3])  # it refuses long messages
+        say_again(coin, mine, old, times, unnoticed=method in ("crt", "plan"))
     swap = partial(swapped, old=old, new=new)
+    others = [value(coin, kind, given) for _ in range(3)]
     forms = {name: partial(in_form, form=form) for name, form in {
-        "the same": str, "in lower case": str.lower, "nearly the same": lambda text: f"{text}s",
-        "with other spaces": lambda text: text.replace(" ", "  "),
-        "as it becomes": swap, "masked": partial(swapped, old=old, new="<MASK>"),
+        "the same": str, "as it becomes": swap, "masked": partial(swapped, old=old, new="<MASK>"),
+        "with another secret": partial(swapped, old=old, new=others[0]), **LIKE,
     }.items()} | {"in one message": in_one_message}  # fmt: skip
     told = []
-    for _ in range(coin.choice([0, 0, 1, 2, 2, 3, 3])):
-        form = coin.choice([*forms, "the same", "masked"])
+    for _ in range(coin.choice([0, 0, 0, 1, 2] if drawn else [0, 0, 1, 2, 2, 3, 3])):
+        form = coin.choice([*forms, *["the same", "masked"] * 2])
         if method == "plan":
             form = "the same"
         elif by_likeness(given):
             form = "nearly the same"
         told.append(form)
         repeat(coin, rows, (row, turn, own), unit, forms[form])
-    mine = [turn] if unit == "turn" else [t for one in own for t in one["turns"]]
     other = [
         {**r, "turns": [
             {**t, "text": swap(t["text"])} if method == "plan" or any(t is u for u in mine) else t
@@ -334,7 +361,7 @@ def another_secret(coin, rows, method, given, labelled):
     also = f", also said: {', '.join(told)}" if told else ""
     return Neighbours(
         rows, other, f"{old} of {turn['text']!r} is {new}{also}", points=frozenset({name}),
-        values=(old, new), picked=(row["id"], number), seen=m[1] != UNSEEN or reads_words,
+        values=(old, new), picked=(row["id"], number), seen=kind != UNSEEN or reads_words,
     )  # fmt: skip
 
 
@@ -343,7 +370,18 @@ def planted_secret(coin, rows, kinds, given):
     row = coin.choice(rows)
     turn = coin.choice(row["turns"])
     turn["text"] += f" {value(coin, kinds[0], given)}"
-    return row, turn, re.search(rf"({kinds[0]})-\w+$", turn["text"])
+    return row, turn, [*secret_pattern(kinds[:1]).finditer(turn["text"])][-1]
+
+
+def say_again(coin, turns, old, times, *, unnoticed):
+    """A secret is said again so many ``times``, before or behind, perhaps as no policy finds it: in
+    another writing, which a short one has not, or followed by what hides it."""
+    for _ in range(times):
+        hidden = f"{old}{UNNOTICED}"
+        writing = coin.choice([old, old.lower() if len(old) > 2 else hidden, hidden])
+        turn = coin.choice(turns)
+        both = [turn["text"], writing if unnoticed else old]
+        turn["text"] = " ".join(both if coin.random() < 0.5 else both[::-1])
 
 
 def point_of(rows, row, turn, unit):
@@ -357,7 +395,27 @@ def swapped(text, old, new):
     def other(m):
         return new if new == "<MASK>" or m[0] == old else new.lower()
 
-    return re.sub(rf"{re.escape(old)}(?!\w)", other, text, flags=re.IGNORECASE)
+    return re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", other, text, flags=re.IGNORECASE)
+
+
+def with_a_space_elsewhere(text):
+    """The text, of which one word gives its last letter to the next."""
+    return re.sub(r"\b([a-z]+)([a-z]) ([a-z])", r"\1 \2\3", text, count=1)
+
+
+LIKE = {
+    "in lower case": str.lower,
+    "nearly the same": lambda text: f"{text}s",
+    "with other spaces": lambda text: text.replace(" ", "  "),
+    "with a space elsewhere": with_a_space_elsewhere,
+    "with another end": lambda text: f"{text} {WORDS[len(text) % len(WORDS)]}",
+    "with another beginning": lambda text: f"{WORDS[len(text) % len(WORDS)]} {text}",
+    "in another order": lambda text: " ".join(text.split(" ")[::-1]),
+    "as long": lambda text: text[::-1],
+    "with a sign": lambda text: f"{text}.",
+}
+"""What is like a text in one respect: letters, nearly all, words, letters without spaces,
+beginning, end, set of words, length, words without signs."""
 
 
 def in_form(turns, form):
@@ -374,8 +432,13 @@ def repeat(coin, rows, point, unit, form):
     """Somebody, perhaps the same person, says what the point says, in some ``form``."""
     row, turn, own = point
     if unit == "turn":
-        those = [r for r in rows if r["user"] == row["user"]] if coin.random() < 0.3 else rows
-        place = coin.choice([t for r in those for t in r["turns"] if t is not turn])
+        near = coin.choice(["next", "same person", "anywhere", "anywhere"])
+        same = [r for r in rows if near != "same person" or r["user"] == row["user"]]
+        turns = [t for r in same for t in r["turns"]]
+        if near == "next":
+            k = next(k for k, t in enumerate(turns) if t is turn)
+            turns = turns[max(0, k - 1) : k + 2]
+        place = coin.choice([t for t in turns if t is not turn])
         (made,) = form([turn])
         if coin.random() < 0.2 and made["speaker"]:
             made["speaker"] = place["speaker"]
@@ -383,8 +446,9 @@ def repeat(coin, rows, point, unit, form):
         return
     number = len(rows)
     user = row["user"] if unit == "dialogue" and coin.random() < 0.3 else f"v{number}"
+    near = coin.random() < 0.3
     for k, one in enumerate(own):
-        place = coin.randrange(len(rows) + 1)
+        place = rows.index(one) + coin.choice([0, 1]) if near else coin.randrange(len(rows) + 1)
         rows.insert(place, {"id": f"c{number}-{k}", "user": user, "turns": form(one["turns"])})
 
 
@@ -397,6 +461,7 @@ class Watch:
     removed: bool = False
     holders: int = 1  # how many units may differ: of a plan, those that hold the value
     pair: Neighbours | None = None
+    exact: bool = True  # numbers are float32
     sums: list = field(default_factory=list)  # of each private step: of all clipped gradients
     noisy: list = field(default_factory=list)
     stds: list = field(default_factory=list)
@@ -409,6 +474,7 @@ class Watch:
     owners: dict = field(default_factory=dict)
     sized: object = None
     rates: object = None
+    asked: list = field(default_factory=list)  # of a step: what clips each unit alone
     judged: list = field(default_factory=list)  # (counter, the rows of the secret) of each count
     found: list = field(default_factory=list)
 
@@ -417,6 +483,7 @@ class Watch:
         with contextlib.ExitStack() as stack:
             for owner, name, new in (
                 (steps, "add_noise", self.add_noise),
+                (steps, "clipping", self.asking()),
                 (
                     train_on_corpus,
                     "fill_defaults_from_sizes",
@@ -554,6 +621,7 @@ class Watch:
         for p in parameters:
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad
         sums = [p.grad.clone() for p in parameters]
+        self.read_alone(parameters, sums)
         ADD_NOISE(parameters, std=std, generator=generator)
         noise = torch.cat([(p.grad - s).flatten() for p, s in zip(parameters, sums, strict=True)])
         rms, slack = float(noise.square().mean().sqrt()), 6 / (2 * len(noise)) ** 0.5
@@ -566,14 +634,54 @@ class Watch:
         if self.first:
             self.led(parameters, sums)
 
+    def asking(self):
+        """The functions that clip, which keep in ``asked`` what clips each text alone."""
+
+        def clipped(model, tokens, lengths, *, clip_norm, targets=None):
+            more = () if targets is None else (targets,)
+            for alone in texts_alone(tokens, lengths, *more):
+                how = {"clip_norm": clip_norm, "targets": alone[2] if more else None}
+                self.asked.append(partial(clip, model, *alone[:2], **how))
+            return clip(model, tokens, lengths, clip_norm=clip_norm, targets=targets)
+
+        def unit_clipped(model, pieces, *, clip_norm):
+            pieces = [*pieces]
+            alone = [text for piece in pieces for text in texts_alone(*piece)]
+            self.asked.append(partial(clip_unit, model, alone, clip_norm=clip_norm))
+            return clip_unit(model, pieces, clip_norm=clip_norm)
+
+        clip, clip_unit = clipping.add_clipped_gradients, clipping.add_clipped_unit_gradient
+        ours = {"add_clipped_gradients": clipped, "add_clipped_unit_gradient": unit_clipped}
+        return SimpleNamespace(**vars(clipping) | ours)
+
+    def read_alone(self, parameters, sums):
+        """Whether the clipped sum of a step is that of its texts, each alone, the last one first;
+        of the first steps, where numbers are float32 and no state has noise of its own."""
+        asked, self.asked = self.asked[::-1], []
+        states = any(isinstance(p, selective.SelectivePhase) for p in self.schedule)
+        if self.first or states or not (self.exact and asked) or len(self.sums) >= ALONE_STEPS:
+            return
+        clip_norm = asked[0].keywords["clip_norm"]
+        total = [torch.zeros_like(s) for s in sums]
+        for clip_alone in asked:
+            for p in parameters:
+                p.grad = None
+            clip_alone()
+            for t, p in zip(total, parameters, strict=True):
+                t += p.grad
+        far = norm_of_difference(sums, total) / clip_norm
+        if far > ALONE_APART:
+            self.found.append(f"step {len(self.sums)}: is {far:.2g} clip norms from texts alone")
+        for p, s in zip(parameters, sums, strict=True):
+            p.grad = s.clone()
+
     def led(self, parameters, sums):
         k = len(self.sums) - 1
         theirs = self.first.sums[k] if k < len(self.first.sums) else []
         if [s.shape for s in sums] != [s.shape for s in theirs]:
             self.found.append(f"step {k}: the first run has no such step")
             return
-        self.far.append(sum(float((a - b).double().square().sum())
-                            for a, b in zip(sums, theirs, strict=True)) ** 0.5)  # fmt: skip
+        self.far.append(norm_of_difference(sums, theirs))
         for p, grad in zip(parameters, self.first.noisy[k], strict=True):
             p.grad.copy_(grad)
 
@@ -607,6 +715,20 @@ class Watch:
 ADD_NOISE = steps.add_noise
 
 
+def norm_of_difference(one, other):
+    """The norm of the difference of two lists of tensors."""
+    return sum(float((a - b).double().square().sum())
+               for a, b in zip(one, other, strict=True)) ** 0.5  # fmt: skip
+
+
+def texts_alone(tokens, lengths, *targets):
+    """The texts of a micro-batch, each as one of its own, without padding."""
+    return [
+        (tokens[k : k + 1, :n], lengths[k : k + 1], *(t[k : k + 1, :n] for t in targets))
+        for k, n in enumerate(lengths.tolist())
+    ]
+
+
 def sigma(*arguments, **named):
     """In place of a calibration, which takes seconds: another number for other arguments."""
     told = repr((arguments, sorted(named.items())))
@@ -626,7 +748,7 @@ def ran(given, method, home, watch, certified):
         given["plan"] = home / "plan"
     judges = given.pop("labels", None)
     if judges is not None:
-        judges = read_labels(text, home / "labels", given, judges)
+        judges = read_labels(text, home / "labels", given, *judges)
     with watch.watching():
         if how := given.pop("screened", None):
             for name in ("policy", "conservative", "unit", "dedup", "duplicates", "gamma"):
@@ -666,8 +788,9 @@ def ran(given, method, home, watch, certified):
     )  # fmt: skip
 
 
-def read_labels(text, folder, given, seed):
-    """A folder of labels: turns that were drawn, and what a reader marked in them."""
+def read_labels(text, folder, given, seed, places):
+    """A folder of labels: turns that were drawn, and what a reader marked in them
+    (:func:`marked`)."""
     names = [name for key in ("policy", "conservative")
              if (name := given.get(key)) and policies.is_from_file(name)]  # fmt: skip
     drawing.draw_label_tasks(text, folder, turns=10**6, seed=seed, kinds=KINDS, forms=["jsonl"],
@@ -676,7 +799,7 @@ def read_labels(text, folder, given, seed):
     with answers.open("w") as file:
         for task in label_tasks.read_tasks(folder):
             told = {"task": task.task, "text": task.text, "done": True}
-            told["secrets"] = marked(task.text)
+            told["secrets"] = marked(task.text, places)
             file.write(json.dumps(told) + "\n")
     imports.import_labels(text, answers, folder)
     return folder
@@ -864,8 +987,10 @@ def pair(number, seed, home, say=print):
                     ]}  # fmt: skip
                     file.write(json.dumps(told) + "\n")
             if not runs and labelled == "drawn" and method in ("crt", "sgd"):
-                given["labels"] = seed_that_draws(text, made.picked)
-            watch = Watch(*watches, removed=made.removed, pair=made)
+                places = coin.choice(["all", "first", "last"]) if method == "crt" else "all"
+                given["labels"] = seed_that_draws(text, made.picked), places
+            exact = given.get("dtype") != "bfloat16"
+            watch = Watch(*watches, removed=made.removed, pair=made, exact=exact)
             if method == "plan":
                 said = [t["text"].lower() for row in rows for t in row["turns"]]
                 watch.holders = sum(made.values[len(runs)].lower() in text for text in said)
@@ -892,10 +1017,14 @@ def refused_or(ran, given, *others):
         return str(refused)
 
 
-def marked(text):
-    """Where secrets stand in a text, however they are written, as rows of a corpus."""
-    return [{"kind": m[1].upper(), "start": m.start(), "end": m.end()}
-            for m in re.finditer(rf"({'|'.join(KINDS)})-\w+", text, re.IGNORECASE)]  # fmt: skip
+def marked(text, places="all"):
+    """Where secrets stand in a text, however they are written, as rows of a corpus; of one that
+    stands there several times ``places`` says which: all, the first or the last."""
+    found = [*secret_pattern(KINDS).finditer(text)]
+    if places != "all":
+        found = [*{m[0].lower(): m for m in found[:: 1 if places == "last" else -1]}.values()]
+    return [{"kind": f"K{m[1] or m[2]}".upper(), "start": m.start(), "end": m.end()}
+            for m in sorted(found, key=re.Match.start)]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -910,7 +1039,11 @@ def a_home():
         for name in LONG:
             long(name, home / name)
         for name, kinds in (("found", [FOUND]), ("wide", [FOUND, MISSED]), ("other", [MISSED])):
-            text = "".join(f"[{k.lower()}]\npattern = '{k}-[A-Za-z0-9]+'\n" for k in kinds)
+            noticed = rf"(?!\{UNNOTICED})"
+            text = "".join(
+                f"[{k.lower()}]\npattern = '\\b(?:{k}-[A-Za-z0-9]++|{k[-1]}\\d\\b){noticed}'\n"
+                for k in kinds
+            )
             (home / f"{name}.toml").write_text(text)
         (home / "found.txt").write_text("\n".join(LISTED))
         (home / "words.txt").write_text("\n".join(WORDS))
