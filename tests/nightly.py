@@ -318,6 +318,30 @@ NIGHTLY = {
     "tests/attacks/test_membership_scores.py::test_without_a_reference": "trains the same",
     "tests/release/test_certify.py::test_the_certificate_of_a_multiwoz": "trains",
     "tests/screening/test_deduplication.py::test_near_finds_edited": "2 s",
+    "tests/training/test_parallel.py::test_both_end_with_the_same_bits": "8 s",
+    "tests/test_without_torch.py::"
+    "test_a_command_that_trains_nothing_needs_no_torch[account --epsilon 2": "5 s",
+    "tests/test_hf.py::test_a_script_of_trl": "3 s",
+    "tests/book/experiments/test_settings.py::"
+    "test_the_corpora_are_large_enough_for_every_profile[multiwoz": "2 s",
+    "tests/screening/test_tagger.py::test_the_conservative_policy_flags_every": "2 s",
+    "tests/attacks/test_leakage.py::test_hardening": "trains",
+    "tests/test_a_stranger_adds.py::test_their_names": "draws a figure",
+    "tests/accounting/test_accountants.py::test_never_below_a_test_that_exists": "1 s",
+    "tests/accounting/test_accountants.py::test_the_renyi_bound": "1 s",
+    "tests/screening/test_own_policies.py::test_a_long_turn": "1 s",
+    "tests/screening/test_policies.py::test_annotate_gives": "1 s",
+    "tests/fuzz/test_fuzz.py::test_a_case_is_the_same": "1 s",
+    "tests/reports/test_leakage.py::test_nothing_is_in_clear_by_default[1-options0": "1 s",
+    "tests/test_reliability.py::test_the_mode_of_every_file_that_is_written_is_that_of_the_table"
+    "[18": "by day with another mask",
+    "tests/book/experiments/test_runner.py::test_a_sweep_that_was_killed": "1 s",
+    "tests/book/experiments/test_axis.py::test_every_method_of_the_papers": "1 s",
+    "tests/models/test_pretrained.py::test_a_text_beyond": "1 s",
+    "tests/release/test_drawn_turns.py::"
+    "test_a_promise_is_of_those_who_taught_no_policy[tagger": "teaches a tagger",
+    "tests/release/test_earlier_runs.py::test_a_void_run_counts_as_one_without_protection"
+    "[a_base": "2 s",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:
 what takes long, or reads a clock."""
