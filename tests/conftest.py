@@ -1,5 +1,6 @@
 """What tests of several subpackages share, and which of them run every night only."""
 
+import atexit
 import functools
 import gc
 import os
@@ -67,8 +68,8 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
-def pytest_unconfigure():
-    gc.unfreeze()  # else a library that counts its objects at the end takes them for leaks
+# Else a library that counts its objects at the end takes them for leaks.
+atexit.register(gc.unfreeze)
 
 
 def pytest_collection_finish():
