@@ -7,7 +7,10 @@ from confide import recipe
 from confide.release import certify
 from confide.training import train_on_corpus
 
-TINY = {"unit": "turn", "epochs": 1, "batch_size": 128, "embedding": 4, "hidden": 4, "delta": 1e-4, "epsilon": 3.0}
+TINY = {
+    "unit": "turn", "epochs": 1, "batch_size": 128, "embedding": 4, "hidden": 4,
+    "delta": 1e-4, "epsilon": 3.0,
+}  # fmt: skip
 CRT = TINY | {"method": "crt", "policy": "regex:customersim", "hidden": 4}
 SGD_GPT2 = TINY | {"method": "sgd", "model": "gpt2"}
 

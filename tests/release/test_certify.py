@@ -41,8 +41,8 @@ from crtlib.text.records import Corpus
 from tests import trainings
 
 TINY = {
-    "unit": "turn", "epochs": 1, "batch_size": 128, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
-    "delta": 8e-5, "sampling_probability": 0.1,
+    "unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
+    "batch_size": 128, "delta": 8e-5, "sampling_probability": 0.1,
     "policy": "regex:customersim", "conservative": "regex:customersim",
 }  # fmt: skip
 RAW = {"policy": None, "conservative": None}  # what reads raw text is given none

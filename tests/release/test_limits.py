@@ -24,7 +24,10 @@ CERTIFICATE = {
         "secret": {"epsilon": 0.197, "delta": 0.0378}, "missed": {"epsilon": 3.0, "delta": 1e-4}
     },
 }  # fmt: skip
-TINY = {"unit": "turn", "epochs": 1, "batch_size": 128, "embedding": 4, "hidden": 4, "delta": 1e-4, "epsilon": 3.0}
+TINY = {
+    "unit": "turn", "epochs": 1, "batch_size": 128, "embedding": 4, "hidden": 4,
+    "delta": 1e-4, "epsilon": 3.0,
+}  # fmt: skip
 EDGES = {
     "guess": ("53", "52.999"), "missed": ("62.5%", "62.49"), "value": ("2.02", "2.01"),
     "epsilon": ("0.197", "0.1969"), "delta": (".0378", "3.7e-2"), "epsilon_missed": ("3", "2.999"),

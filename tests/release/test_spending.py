@@ -129,7 +129,10 @@ def test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it(tmp_path):
     save_file({n: t + 1e-6 for n, t in load_file(file).items()}, file, metadata={"format": "pt"})
     assumed = []
     for text, init in ((second, "outside"), (third, "b")):
-        named = {"policy": "regex:customersim", "epochs": 1, "batch_size": 128, "init": str(tmp_path / init)}
+        named = {
+            "policy": "regex:customersim", "epochs": 1, "batch_size": 128,
+            "init": str(tmp_path / init),
+        }  # fmt: skip
         train_on_corpus.train(text, out=tmp_path / text.stem, **named)
         assumed.append(
             make_certificate(tmp_path / text.stem, tmp_path / f"{text.stem}.html")["assumed"]

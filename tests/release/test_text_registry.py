@@ -23,7 +23,9 @@ from tests import trainings
 from tests.texts import related_texts, write_messages, write_simulated_text
 from tests.trainings import CRT, TINY, make_certificate
 
-SMALL = {"method": "dpsgd", "width": 2, "epochs": 1, "batch_size": 128, "epsilon": 3.0, "delta": 1e-4}
+SMALL = {
+    "method": "dpsgd", "width": 2, "epochs": 1, "batch_size": 128, "epsilon": 3.0, "delta": 1e-4,
+}  # fmt: skip
 WORDS = [
     "order",
     "box",

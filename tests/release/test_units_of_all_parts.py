@@ -40,7 +40,7 @@ def test_all_that_a_person_says_is_one_unit_of_both_parts(tmp_path, monkeypatch,
     monkeypatch.setitem(methods.METHODS, "on_all", noise_on_all(method, "on_all"))
     screened = {"policy": "regex:multiwoz", "conservative": "cautious"}
     policy = {} if method.reads_raw else screened
-    options = {"width": 4, "epochs": 1, "batch_size": 128, "batch_size": 8, "unit": "turn", "out": tmp_path / "m"}
+    options = {"width": 4, "epochs": 1, "batch_size": 8, "unit": "turn", "out": tmp_path / "m"}
     with Session(corpus(tmp_path / "c.jsonl"), method="on_all", **policy, **options) as session:
         points, units = session._made.data.prepared.all, session.training._units["all"]
         people = [{points[k].user for k in unit} for unit in units]
@@ -50,7 +50,7 @@ def test_all_that_a_person_says_is_one_unit_of_both_parts(tmp_path, monkeypatch,
 
 def test_the_pieces_of_a_long_message_are_one_unit_of_both_parts(tmp_path, monkeypatch):
     monkeypatch.setitem(methods.METHODS, "on_all", noise_on_all(methods.DPSGD, "on_all"))
-    options = {"model": "gpt2", "context": 24, "width": 8, "epochs": 1, "batch_size": 128, "batch_size": 8}
+    options = {"model": "gpt2", "context": 24, "width": 8, "epochs": 1, "batch_size": 8}
     with Session(corpus(tmp_path / "c.jsonl"), method="on_all", **options) as session:
         units = session.training._units["all"]
         assert len(units) == len(session._made.data.prepared.all)
