@@ -7,12 +7,15 @@
   Names in code are parted between their words.
 - How a figure was made stands in small type below its caption.
 - The story that opens a chapter shows the first panel of the figure that it names first.
+- Below each exercise is a field for what one expects; where the exercise checks itself the page
+  judges it.
 - The first time that a chapter uses a word of the glossary, the word says what it means.
 """
 
 import copy
 import functools
 import html
+import json
 import re
 from pathlib import Path
 
@@ -295,6 +298,60 @@ def joined(soup):
             text.replace_with(re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", text))
 
 
+CHECKED = re.compile(r'check\("(ex-[\w-]+)",\s*(.*)\)$')
+"""How a folded solution names the answer that is right."""
+
+
+@functools.cache
+def checks():
+    """What the page needs of each exercise that checks itself by a number or by words, by label."""
+    path = Path(__file__).parents[1] / "crtcourse" / "exercises.yml"
+    rows = yaml.safe_load(path.read_text("utf-8"))
+    return {
+        row["id"]: {
+            "kind": row["kind"],
+            "wants": row["wants"],
+            "hints": row["hints"],
+            "tolerance": row.get("tolerance", 0.01),
+            "wrong": {str(mistake): why for mistake, why in (row.get("wrong") or {}).items()},
+        }
+        for row in rows
+        if row["kind"] in ("number", "words")
+    }
+
+
+def answered(soup):
+    """Put below each exercise a field to answer it in."""
+    right = {}
+    for code in soup.select(".solution code"):
+        if found := CHECKED.match(code.get_text()):
+            right[found[1]] = found[2].strip("\"'")
+    for box in soup.select("div.exercise[id]"):
+        name = box["id"]
+        judged = name in checks() and name in right
+        form = soup.new_tag("form", attrs={"class": "answer", "data-id": name})
+        label = soup.new_tag("label", attrs={"for": f"answer-{name}"})
+        field = soup.new_tag("input" if judged else "textarea", id=f"answer-{name}")
+        field["autocomplete"] = "off"
+        label.string = (
+            "What do you expect? Write it down before you look; it stays in this browser."
+        )
+        if judged:
+            form.attrs |= {"data-asked": json.dumps(checks()[name]), "data-right": right[name]}
+            label.string = f"Your answer, {checks()[name]['wants']}:"
+        else:
+            field["rows"] = "2"
+        form.extend([label, field])
+        if judged:
+            button = soup.new_tag("button", type="submit")
+            button.string = "Check"
+            form.append(button)
+        form.append(soup.new_tag("output", attrs={"aria-live": "polite"}))
+        box.insert_after(form)
+    if soup.select_one(".answer"):
+        soup.append(soup.new_tag("script", src="../_static/answers.js", defer=""))
+
+
 @functools.cache
 def glossary():
     """Words of prose that explain themselves: what finds each, its anchor, what it means."""
@@ -353,6 +410,7 @@ def finished(app, pagename, templatename, context, doctree):
     printed(soup)
     if pagename.startswith("chapters/"):
         explained(soup)
+        answered(soup)
     joined(soup)
     body = re.sub(r"<!--kept (\d+)-->", lambda m: kept[int(m[1])], str(soup))
     body = SVG.sub(lambda m: coloured(m[0], seen), inline(body, images))

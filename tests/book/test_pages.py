@@ -304,3 +304,49 @@ def test_no_code_and_no_formula_is_cut_on_a_desk(book, browser):
         cut |= {page.name: found} if found else {}
     browser.call("Emulation.setDeviceMetricsOverride", **(size | {"width": 390}))
     assert cut == {}
+
+
+def press(browser, *keys):
+    """Press these keys one after the other."""
+    codes = {"Tab": 9, "Enter": 13, "ArrowRight": 39}
+    for key in keys:
+        named = {"key": key, "code": key, "windowsVirtualKeyCode": codes.get(key, 0)}
+        text = {"text": "\r"} if key == "Enter" else {} if key in codes else {"text": key}
+        browser.call("Input.dispatchKeyEvent", type="keyDown", **named, **text)
+        browser.call("Input.dispatchKeyEvent", type="keyUp", **named)
+
+
+def starting_before(browser, page, place):
+    """Open the page with the keyboard just before this place; what reads its text now."""
+    browser.open(page)
+    script = """(place => { const here = document.createElement("a"); here.href = "#";
+      document.querySelector(place).before(here); here.focus(); })(%s)"""
+    browser.evaluate(script % json.dumps(place))
+    return lambda inner: browser.evaluate(
+        f"document.querySelector({json.dumps(place)}).querySelector('{inner}').textContent"
+    )
+
+
+def test_toys_and_exercises_are_worked_by_the_keyboard_alone(book, browser):
+    chapters = book / "chapters"
+    told = starting_before(browser, chapters / "amplification.html", "#toy-bells")
+    assert "misses 10 % leaves" in told(".toy-said")
+    press(browser, "Tab", *["ArrowRight"] * 40)
+    assert "misses 50 % leaves" in told(".toy-said")
+    told = starting_before(browser, chapters / "membership.html", "#toy-guess")
+    assert "You cannot tell which" in told(".toy-said")
+    press(browser, *["Tab", "Enter", "Tab"] * 10, "Tab", "Enter")
+    assert "of 10 that you guessed" in told(".toy-said")
+    told = starting_before(browser, chapters / "leakage_report.html", "#toy-tab")
+    press(browser, "Tab", "Tab")
+    assert "That is somebody's" in told(".toy-said")
+    asked = '[data-id="ex-canary-mean"]'
+    told = starting_before(browser, chapters / "canary.html", asked)
+    press(browser, "Tab", "Enter")
+    assert told("output") == ""  # without an answer nothing is said
+    press(browser, *"2.0", "Enter")
+    assert told("output").startswith("✗ Not yet")
+    told = starting_before(browser, chapters / "canary.html", asked)
+    browser.evaluate(f"document.querySelector('.answer{asked} input').value = ''")
+    press(browser, "Tab", *"1.44", "Enter")
+    assert told("output") == "✓ Right."

@@ -1,13 +1,21 @@
 """The toys of the chapters: small, worked by keys, and what they show is what the library says."""
 
+import importlib
 import json
 import math
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from crtcourse import recipes
+from crtcourse.exercises import check
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
+pages = importlib.import_module("pages")
 
 ASSETS = Path(__file__).resolve().parents[2] / "book" / "_assets"
 TOYS = {"toy-bells": "amplification", "toy-guess": "membership", "toy-tab": "leakage_report"}
@@ -56,6 +64,28 @@ def test_the_scores_are_judged_as_the_chapter_judges_them():
     likeliest = sorted(rows, key=lambda row: -row["score"])[: len(rows) // 2]
     calls = in_the_page("toy-guess-page", f"guessing.calls({json.dumps(rows)})")
     assert calls == [row in likeliest for row in rows]
+
+
+@needs_node
+def test_a_page_judges_an_answer_as_the_notebook_does():
+    """Of each exercise that checks itself: its likely mistakes, junk, and the right number."""
+    given = []
+    for name, asked in pages.checks().items():
+        mistakes = list(asked["wrong"])
+        right = "a, b"
+        if asked["kind"] == "number":
+            right = repr(recipes.RECIPES[name]())
+            given.append((name, asked, right, right))
+        given += [(name, asked, right, said) for said in (*mistakes, "-123.456")]
+    cases = json.dumps([[asked, right, said] for _, asked, right, said in given])
+    judged = in_the_page("answers", f"{cases}.map(([a, r, s]) => answering.judge(a, r, s, 0))")
+    for (name, asked, _, said), (passed, told) in zip(given, judged, strict=True):
+        answer = float(said) if asked["kind"] == "number" else said
+        ours = check(name, answer)
+        assert passed == ours.passed, (name, said)
+        if said in asked["wrong"]:
+            assert told == f"Not yet: {ours.message}"
+    assert len(given) > 60 and any(passed for passed, _ in judged)
 
 
 def test_what_the_model_goes_on_with_gives_somebody_away():
