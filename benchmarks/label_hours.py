@@ -30,9 +30,9 @@ from faker.providers.person.en_US import Provider as Person
 
 from crtlib.screening import rates, tagger
 from crtlib.screening.deduplication import TextCounts
-from crtlib.screening.policies import policy_by_name
 from crtlib.screening.policy import Policy
 from crtlib.screening.policy_changes import union_policy, whole_turns_policy
+from crtlib.screening.policy_names import policy_by_name
 from crtlib.text import corpora, data_points
 from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
 

@@ -22,19 +22,19 @@ from crtlib.checks import check_delta
 class SpendingHistory:
     """What is known of a text: ``entries`` of its odometer and, from the registry, of runs on text
     with the same conversations, people or messages; ``others`` are the registry's lines of any
-    text, for what a model started from; ``cut`` has the texts whose conversations, or people, may
-    be others than those of this one, whose hash ``corpus`` is."""
+    text, for what a model started from; ``recut_texts`` are those whose conversations, or people,
+    may be others than those of this one, whose hash ``corpus`` is."""
 
     entries: tuple[OdometerEntry, ...]
     others: tuple[OdometerEntry, ...] = ()
-    cut: Mapping[str, set[str]] = field(default_factory=dict)
+    recut_texts: Mapping[str, set[str]] = field(default_factory=dict)
     corpus: str | None = None
 
     def spent(self, run: str | None = None, bases: Iterable[str] = ()) -> SpentBudget:
         """What was spent by all runs, or by those that started before ``run`` did, or that would
         be before one that starts from ``bases``, hashes of a model."""
         known = sum_spending(self.entries, run=run, others=self.others, bases=bases)
-        return replace(known, cut=self.cut, corpus=self.corpus)
+        return replace(known, recut_texts=self.recut_texts, corpus=self.corpus)
 
 
 def read_history(
@@ -80,26 +80,28 @@ def _has_same_people(shared: Counter[str]) -> bool:
 @dataclass(frozen=True)
 class SpentBudget:
     """What earlier runs have spent: the last line of each, without those that were struck.
-    ``bare``: the weights that this run started from had learned the text without protection, or
-    with one that is void; ``heirs`` are runs of which that is true. ``ancestors``: the runs from
-    whose models this one started, at any remove. ``struck``: this run was. ``left``: how many runs
-    do not count, as they were struck. ``cut``: the texts
-    whose conversations, or people, may be others than those of this one, whose hash ``corpus`` is;
-    None where all are of one text."""
+    ``base_unprotected``: the weights that this run started from had learned the text without
+    protection, or with one that is void; ``inherited_unprotected`` are runs of which that is true.
+    ``ancestors``: the runs from whose models this one started, at any remove. ``run_is_struck``:
+    this run was. ``excluded_runs``: how many runs do not count, as they were struck.
+    ``recut_texts``: those whose conversations, or people, may be others than those of this one,
+    whose hash ``corpus`` is; None where all are of one text."""
 
     entries: tuple[OdometerEntry, ...]
-    bare: bool = False
-    heirs: frozenset[str] = frozenset()
+    base_unprotected: bool = False
+    inherited_unprotected: frozenset[str] = frozenset()
     ancestors: frozenset[str] = frozenset()
-    struck: bool = False
-    left: int = 0
-    cut: Mapping[str, set[str]] = field(default_factory=dict)
+    run_is_struck: bool = False
+    excluded_runs: int = 0
+    recut_texts: Mapping[str, set[str]] = field(default_factory=dict)
     corpus: str | None = None
 
     @property
     def private(self) -> tuple[OdometerEntry, ...]:
         """Those whose noise protects, and whose promise nothing voids."""
-        return tuple(e for e in self.entries if e.protects and e.run not in self.heirs)
+        return tuple(
+            e for e in self.entries if e.protects and e.run not in self.inherited_unprotected
+        )
 
     @property
     def runs(self) -> int:
@@ -166,7 +168,7 @@ class SpentBudget:
         """How many points of the run of ``e`` change with one ``unit``; None where nobody says."""
         is_smaller = PRIVACY_UNITS.index(e.unit) < PRIVACY_UNITS.index(unit)
         size = e.about.get(unit, {}).get(e.unit, holds.get(e.unit)) if is_smaller else 1
-        if unit != "turn" and e.corpus in self.cut.get(unit, ()):
+        if unit != "turn" and e.corpus in self.recut_texts.get(unit, ()):
             turns = holds.get("turn")
             return max(size, turns) if size and turns else None
         return size
@@ -270,11 +272,11 @@ def sum_spending(
     heirs = {name for name in counted if unprotected & {name, *ancestor_runs(every, {name})}}
     return SpentBudget(
         (*(e for e in last_line.values() if e.run in counted), *second_models),
-        bare=bool(unprotected & ancestors),
-        heirs=frozenset(heirs),
+        base_unprotected=bool(unprotected & ancestors),
+        inherited_unprotected=frozenset(heirs),
         ancestors=frozenset(ancestors),
-        struck=any(e.run == run and e.state == "struck" for e in every),
-        left=len(set(last_line) - counted),
+        run_is_struck=any(e.run == run and e.state == "struck" for e in every),
+        excluded_runs=len(set(last_line) - counted),
     )
 
 

@@ -150,13 +150,14 @@ class Registry:
 
     def forget(self, corpus: str) -> None:
         """Know no more whose text the corpus with this hash was. The lines of its runs stay, and
-        each training from now on says that it may have followed them: :meth:`forgotten`."""
+        each training from now on says that it may have followed them
+        (:meth:`count_forgotten_texts`)."""
         with _open_transaction(self.path) as base:
             base.execute("PRAGMA secure_delete=ON")
             for table in ("known", "texts"):
                 base.execute(f"DELETE FROM {table} WHERE text IN {TEXT_OF_CORPUS_SQL}", (corpus,))
 
-    def forgotten(self, corpus: str) -> int:
+    def count_forgotten_texts(self, corpus: str) -> int:
         """How many other corpora have runs here of which nobody knows whose text they read."""
         known = {corpus}
         if self.path.is_file():
@@ -177,7 +178,9 @@ class Registry:
                         shared.setdefault(text, Counter())[kind] = both
         return shared
 
-    def reported(self, corpus: str, model: str, report: str, *, enter: bool = False) -> int:
+    def count_other_reports(
+        self, corpus: str, model: str, report: str, *, enter: bool = False
+    ) -> int:
         """How many other reports of a model there are on this text, or on one with some of the
         same conversations or people; ``enter``: this one is written now. Of a report, of the
         numbers in a model and of a corpus the hash is given."""

@@ -182,7 +182,7 @@ class Command(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         for o in () if self.params else self.known(None):  # all as text; what is said twice is seen
-            if o.by_place:
+            if o.is_positional:
                 self.params.append(click.Argument(
                     [o.name], nargs=-1 if o.many else 1, required=False, default=None,
                     type=click.UNPROCESSED,
@@ -240,7 +240,7 @@ class Command(click.Command):
             title: [] for title in ("Arguments", *OPTION_GROUP_ORDER)
         }
         for known in self.known(ctx.obj or {}):
-            title = "Arguments" if known.by_place else known.group
+            title = "Arguments" if known.is_positional else known.group
             groups.setdefault(title, []).append(_help_row(known))
         groups["Output"] = [*groups.pop("Output"), ("--help", "Show this and exit.")]
         for group, rows in groups.items():
@@ -249,9 +249,13 @@ class Command(click.Command):
                     formatter.write_dl(rows, col_max=32)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        some = [o for o in self.known(ctx.obj or {}) if o.needed]
-        places = [o.flag + "..." * o.many for o in some if o.by_place]
-        return [*places, *(f"{o.flag} {o.phrase}" for o in some if not o.by_place), "[OPTIONS]"]
+        some = [o for o in self.known(ctx.obj or {}) if o.is_required]
+        places = [o.flag + "..." * o.many for o in some if o.is_positional]
+        return [
+            *places,
+            *(f"{o.flag} {o.phrase}" for o in some if not o.is_positional),
+            "[OPTIONS]",
+        ]
 
 
 def _check_typed_value(option: Option, given: Any) -> Any:
@@ -276,7 +280,7 @@ def _help_row(option: Option) -> tuple[str, str]:
     text = option.text
     if default not in (None, "", ()) and option.kind != "boolean" and "[" not in text:
         text += f" [{','.join(map(str, default)) if option.many else default}]"
-    if option.by_place:
+    if option.is_positional:
         return option.flag + many, text
     if option.kind == "boolean":
         return ("--no-" + option.flag[2:] if default is True else option.flag), text

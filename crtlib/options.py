@@ -116,7 +116,7 @@ class Option:
 
     name: str
     default: Any
-    needed: bool
+    is_required: bool
     node: Mapping[str, Any]
     word: str
     group: str
@@ -125,13 +125,13 @@ class Option:
     metavar: str | None
 
     @property
-    def by_place(self) -> bool:
+    def is_positional(self) -> bool:
         return self.word.isupper()
 
     @property
     def flag(self) -> str:
         """How it is said on the command line; the word of an argument."""
-        return self.word if self.by_place else flag_of(self.name)
+        return self.word if self.is_positional else flag_of(self.name)
 
     @property
     def kind(self) -> str:

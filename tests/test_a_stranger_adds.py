@@ -16,8 +16,8 @@ from crtbook.runs import CrtStudy
 from crtbook.study import Store
 from crtlib.attacks import attack as attack_values
 from crtlib.attacks import by_name as attacks
-from crtlib.screening import policies
 from crtlib.screening import policy as policy_values
+from crtlib.screening import policy_names
 from crtlib.text import corpora, jsonl, sources
 from crtlib.training import methods
 from tests import trainings
@@ -68,7 +68,9 @@ def table(tmp_path_factory):
 
 def test_the_library_knows_all_four_by_name():
     assert methods.method_by_name("toy_method").label == "Toy method"
-    assert "toy_attack" in attacks.all_attacks() and "toy_policy" in policies.available_policies()
+    assert (
+        "toy_attack" in attacks.all_attacks() and "toy_policy" in policy_names.available_policies()
+    )
     assert len(corpora.load_corpus("toy_corpus", limit=3)) == 3
 
 

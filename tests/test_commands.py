@@ -132,7 +132,7 @@ def test_no_argument_of_any_command_is_a_url(run, tmp_path, monkeypatch, name):
     for option in command.known(None):
         if not (option.is_path or option.name in POLICY_OPTIONS):
             continue
-        given = {o.flag: "x" for o in command.known(None) if o.by_place} | {option.flag: URL}
+        given = {o.flag: "x" for o in command.known(None) if o.is_positional} | {option.flag: URL}
         words = [w for k, v in given.items() for w in ([k, v] if k.startswith("--") else [v])]
         says = f"crtlib: error: {option.flag} {URL}: is a URL, must be a local file or folder\n"
         assert run(*name.split(), *words) == (2, "", says)

@@ -21,7 +21,7 @@ IMPORTS_IN_FUNCTIONS = {
     "crtlib/__main__.py": {"confide.__main__"},  # the command, where the application is installed
     "crtlib/__init__.py": {"crtlib.attacks.exposure", "crtlib.attacks.leakage",
                            "crtlib.models.folder", "crtlib.studies.crt_study"},  # need PyTorch
-    "crtlib/screening/policies.py": {"crtlib.screening"},  # its taggers need PyTorch
+    "crtlib/screening/policy_names.py": {"crtlib.screening"},  # its taggers need PyTorch
     "crtlib/training/noise.py": {"crtlib.training.noise_kernel"},  # needs Triton
     "crtlib/models/pretrained.py": {"crtlib.models.smollm2"},
 }  # fmt: skip

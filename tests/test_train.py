@@ -34,7 +34,7 @@ def test_a_plan_keeps_what_it_promised(planned, tmp_path):
     assert trained.holds and (trained.secrets.posterior <= trained.secrets.promised).all()
     assert trained.promise in (tmp_path / "m" / "guarantee.txt").read_text()
     open_ = train_on_corpus.train(corpus, plan=plan, epochs=1, width=8, repeatable_noise=True)
-    assert open_.kept and not open_.holds
+    assert open_.keeps_promises and not open_.holds
 
 
 def test_an_option_that_a_plan_does_not_read_spends_nothing(planned, tmp_path, run):

@@ -117,7 +117,7 @@ def rare_words(min_users: int) -> Callable[[Sequence[Point]], list[tuple[Secret,
 
 def masked_share(points: Sequence[Point], flagged: Sequence[Sequence[Secret]]) -> float:
     """What a policy costs: the share of the words that it redacts, wholly or in part. It serves
-    for PII scrubbing (:mod:`crtlib.screening.policies`) and for :func:`rare_words`."""
+    for PII scrubbing (:mod:`crtlib.screening.policy_names`) and for :func:`rare_words`."""
     hidden = [
         any(s.start < m.end() and m.start() < s.end for s in spans)
         for point, spans in zip(points, flagged, strict=True)

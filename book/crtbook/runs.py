@@ -37,7 +37,7 @@ from crtlib.files import StrPath
 from crtlib.models import folder as model_folder
 from crtlib.models import pretrained, smollm2
 from crtlib.models.specs import ModelSpec
-from crtlib.screening import policies, policy_changes, rates, tagger
+from crtlib.screening import policy_changes, policy_names, rates, tagger
 from crtlib.screening.policy import Policy
 from crtlib.studies import crt_study, study_data, study_run
 from crtlib.studies.study_run import TrainedStudy
@@ -264,7 +264,7 @@ class ScreeningStudy(Study):
 
     def _part(self, name: str) -> Policy:
         if name not in TAUGHT:
-            return policies.policy_by_name(name, self.corpus)
+            return policy_names.policy_by_name(name, self.corpus)
         split = study_data.split_corpus(
             self.corpus, "paper", 1, self.heldout, self.seed, self.labelled
         )

@@ -247,8 +247,12 @@ def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
         spans = zip([0, *cuts[1::2]], [*cuts[::2], len(p.text)], strict=True)
         for j, (a, b) in enumerate((a, b) for a, b in spans if a < b):
             inside = (Secret(s.kind, s.start - a, s.end - a) for s in p.secrets if a <= s.start < b)
-            own = tuple((max(c, a) - a, min(e, b) - a) for c, e in p.spoken if c < b and a < e)
-            pieces.append(Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own, p.thread))
+            own = tuple(
+                (max(c, a) - a, min(e, b) - a) for c, e in p.spoken_spans if c < b and a < e
+            )
+            pieces.append(
+                Point(f"{p.id}/{j}", p.user, p.text[a:b], tuple(inside), own, p.dialogue_id)
+            )
     return tuple(pieces)
 
 

@@ -29,7 +29,7 @@ import yaml
 import crtbook
 from crtlib import options
 from crtlib.checks import ParameterError, printable
-from crtlib.screening import policies
+from crtlib.screening import policy_names
 from crtlib.text import corpora
 from crtlib.training import methods
 
@@ -63,10 +63,10 @@ FORMATS: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], Any]]] = {
     "policy": (  # the tagger alone is one that learns from a study's own labelled dialogues
         lambda: (
             "tagger",
-            *(f"{name}{takes}" for name, takes in policies.available_policies().items()),
+            *(f"{name}{takes}" for name, takes in policy_names.available_policies().items()),
         ),
         lambda name: all(
-            p.partition(":")[0] in policies.available_policies() for p in name.split("+")
+            p.partition(":")[0] in policy_names.available_policies() for p in name.split("+")
         ),
     ),
     "device": (

@@ -18,7 +18,7 @@ from pandas import DataFrame
 
 from crtlib.accounting import selective_privacy
 from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.guarantees import BoundedRate
 from crtlib.screening import rates
 from crtlib.text import corpora
 from crtlib.training import methods
@@ -52,13 +52,13 @@ def spent(
     how = methods.method_by_name(method)
     if noise_multiplier == 0:
         return math.inf
-    options: Any = {"gamma": MissRate(gamma), "delta": delta, "unit": "point"}
+    options: Any = {"gamma": BoundedRate(gamma), "delta": delta, "unit": "point"}
     options |= {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
     if how.flags_tokens:
         events = SampledGaussian(1.0, noise_multiplier, steps)
         return selective_privacy.selective_guarantee(events, **options).epsilon
     events = SampledGaussian(sampling_probability, noise_multiplier, steps)
-    promised = how.promise(events, GuaranteeTerms(delta2=MissRate(0.0), public="", **options))
+    promised = how.promise(events, GuaranteeTerms(delta2=BoundedRate(0.0), public="", **options))
     return promised.epsilon if promised else math.inf
 
 

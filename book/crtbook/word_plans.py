@@ -171,7 +171,7 @@ class WordPlanStudy(TextStudy):
             "kept_examples": (plan.weights > 0.5).mean(),
             "needed": plan.noise_multiplier,
             "gap": plan.gap,
-            "certain": plan.certain,
+            "certain": plan.certain_examples,
             "documents": documents,
             "examples": held.shape[1],
             "different_words": len(index.words),

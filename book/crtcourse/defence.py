@@ -24,7 +24,7 @@ from pydantic import Field
 from crtcourse import labs
 from crtcourse.labs import Marks, clipped, number
 from crtlib.accounting import ledger
-from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.attacks import exposure, membership, membership_measures
 from crtlib.screening import policy_changes, regex_policies
 from crtlib.screening.policy import Policy
@@ -218,8 +218,8 @@ def promise(plan: Plan, fitted: labs.Fitted, counted: PolicyRates) -> Guarantee 
     if not fitted.events:
         return None
     terms = GuaranteeTerms(
-        gamma=MissRate.counted(counted.trace.to_json(), alpha=counted.alpha),
-        delta2=MissRate.counted(counted.public.to_json(), alpha=counted.alpha),
+        gamma=BoundedRate.counted(counted.trace.to_json(), alpha=counted.alpha),
+        delta2=BoundedRate.counted(counted.public.to_json(), alpha=counted.alpha),
         delta=DELTA,
         unit="turn",
         accountant="pld",

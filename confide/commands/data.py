@@ -14,7 +14,7 @@ from pydantic import Field
 from confide.commands import WorkerCount, worker_pool
 from crtlib.checks import check_allowed
 from crtlib.options import CommandResult
-from crtlib.values import NonNegativeInt, PositiveInt
+from crtlib.values import NonNegativeInt, OpenProbability, PositiveInt
 
 
 def ingest(
@@ -223,7 +223,11 @@ def sample(
         --seed: Seed. [from the operating system]
     """
     from confide.labels import drawing, registry
-    from crtlib.screening.policies import check_policy_files_known, policy_by_name, policy_digest
+    from crtlib.screening.policy_names import (
+        check_policy_files_known,
+        policy_by_name,
+        policy_digest,
+    )
 
     if seal:
         policy_by_name(seal)  # refuses what is none
@@ -330,7 +334,7 @@ def tagger(
     out: Path,
     labels: tuple[Path, ...] = (),
     unit: str = "turn",
-    heldout: float = 0.3,
+    heldout: OpenProbability = 0.3,
     epochs: PositiveInt | None = None,
     backbone: str | None = None,
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.3,
@@ -361,7 +365,7 @@ def tagger(
         out,
         labels=labels,
         unit=unit,
-        heldout=heldout,
+        judging_share=heldout,
         epochs=epochs,
         backbone=backbone,
         threshold=threshold,

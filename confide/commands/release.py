@@ -357,7 +357,7 @@ def _report_odometer(
     bill = spending.report_spending(
         rate_bounds.with_current_bounds(spending.read_history(folder, registry)), delta=delta
     )
-    bill["forgotten"] = registry.forgotten(entries[0].corpus) if entries else 0
+    bill["forgotten"] = registry.count_forgotten_texts(entries[0].corpus) if entries else 0
     lines = []
     for run in bill["runs"]:
         spent = "unprotected" if run["epsilon"] is None else f"epsilon {run['epsilon']}"
@@ -417,11 +417,11 @@ def _compose_with_earlier(
     own = composed_promise.compose_promise(
         fold, spent, delta=told["delta"], accountant=told["accountant"]
     )
-    epsilon, delta = own.secret()
+    epsilon, delta = own.random_secret_bound()
     return {
         "runs": spent.runs,
         "unprotected": spent.unprotected,
-        "epsilon": composed_promise.round_bound_up(own.missed()[0]),
+        "epsilon": composed_promise.round_bound_up(own.missed_bound()[0]),
         "gamma": own.gamma,
         "delta2": own.delta2,
         "confidentiality_epsilon": composed_promise.round_bound_up(epsilon),
@@ -432,7 +432,7 @@ def _compose_with_earlier(
 
 def _account_lines(told: dict) -> list[str]:
     """The numbers, the guarantee that they make, and what a person can weigh."""
-    from crtlib.accounting.guarantees import Guarantee, MissRate
+    from crtlib.accounting.guarantees import BoundedRate, Guarantee
 
     numbers = {k: v for k, v in told.items() if k not in ("by_copies", "together")}
     bounds = ("epsilon", "delta", "confidentiality_epsilon", "confidentiality_delta", "gamma")
@@ -446,8 +446,8 @@ def _account_lines(told: dict) -> list[str]:
         neighbours=told["neighbouring_relation"],
         accountant=told["accountant"],
         kind="Bayesian confidentiality",
-        gamma=MissRate(told["gamma"]),
-        delta2=MissRate(told["delta2"]),
+        gamma=BoundedRate(told["gamma"]),
+        delta2=BoundedRate(told["delta2"]),
         public="the number of private points",
     )
     lines += [f"\n{guarantee}", *_copies_lines(told["by_copies"])]

@@ -47,7 +47,7 @@ def train(recipe: recipes.Recipe) -> CommandResult:
 
     with parallel.join_process_group():
         trained = train_on_corpus.train(recipe, card=model_card.render_model_card, progress=True)
-        if not parallel.process_group().leads:
+        if not parallel.process_group().is_leader:
             return CommandResult({})
     return CommandResult(trained.facts, [*trained.lines, NEXT_COMMAND_HINT.format(recipe.out)])
 
@@ -253,12 +253,12 @@ def _run_step(
 
 def _hash_step_inputs(line: list[str]) -> str:
     """A hash of a command line and of the files, folders and policies that it names."""
-    from crtlib.screening import policies
+    from crtlib.screening import policy_names
 
     digest = hashlib.sha256("\0".join(line).encode())
     for option, value in itertools.pairwise(line):
         if option in ("--policy", "--conservative"):
-            digest.update(policies.policy_digest(value).encode())
+            digest.update(policy_names.policy_digest(value).encode())
         elif option != "--out" and Path(value).exists():
             digest.update(outputs.hash_tree(value).encode())
     return digest.hexdigest()

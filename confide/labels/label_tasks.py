@@ -88,7 +88,7 @@ TASKS_ADAPTER = TypeAdapter(list[LabelTask])
 
 def points_of_tasks(tasks: Sequence[LabelTask]) -> list[Point]:
     """Turns that were drawn, each as a point of its own words, without what is marked there."""
-    return [Point(f"{t.id}/{t.turn}", t.user, t.text, thread=t.id) for t in tasks]
+    return [Point(f"{t.id}/{t.turn}", t.user, t.text, dialogue_id=t.id) for t in tasks]
 
 
 def _flag_tasks(policy: SpanFlagger, tasks: Sequence[LabelTask]) -> list[tuple[Secret, ...]]:

@@ -11,7 +11,7 @@ from confide import spending
 from confide.odometer_lines import OdometerEntry
 from confide.release import file_sources
 from confide.release.source_fold import FilesPromise
-from crtlib.screening.policies import is_builtin
+from crtlib.screening.policy_names import is_builtin
 
 ONE_MESSAGE_ASSUMPTION = "a message of this text was one message of each earlier text"
 GIVEN_LABELS_ASSUMPTION = "the labels, which nobody drew for this, are like the rest"
@@ -71,7 +71,7 @@ def assume_of_earlier_texts(entries: Iterable[OdometerEntry], corpus: str) -> li
 def assume_of_labels(record: Mapping[str, Any]) -> list[str]:
     """What the bounds of the rates in a ``record`` assume of the labels that were counted, and of
     the policies that they judged: of one of a package its own files are known again, not what it
-    reads elsewhere (:func:`crtlib.screening.policies.check_policy_files_known`)."""
+    reads elsewhere (:func:`crtlib.screening.policy_names.check_policy_files_known`)."""
     labels = record["labels"] or {}
     given = labels.get("drawn") == "given"
     twice = "again" in record["rates"]["trace"]

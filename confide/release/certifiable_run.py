@@ -60,7 +60,7 @@ class CertifiableRun:
 
     folder: Path
     record: Mapping[str, Any]
-    own: FilesPromise
+    files_promise: FilesPromise
     spent: spending.SpentBudget | None
     problems: tuple[str, ...] = ()
     key: Ed25519PrivateKey | None = None
@@ -69,7 +69,7 @@ class CertifiableRun:
         """What its files promise together with what was spent before."""
         terms = self.record
         return compose_promise(
-            self.own, self.spent, delta=terms["delta"], accountant=terms["accountant"],
+            self.files_promise, self.spent, delta=terms["delta"], accountant=terms["accountant"],
             trials=terms["searched"]["trials"],
             law=odometer_lines.draw_law(terms.get("labels")),
         )  # fmt: skip

@@ -82,8 +82,10 @@ def collect_certificate_parts(
     """
     record, spent = trained.record, trained.spent or spending.SpentBudget(())
     promise, key = trained.promise(), bytes.fromhex(record["key"])
-    void_because = list_void_reasons(trained, promise, promise.missed()[0])
-    verdict = "void" if void_because else "none" if trained.own.kind == "none" else "holds"
+    void_because = list_void_reasons(trained, promise, promise.missed_bound()[0])
+    verdict = (
+        "void" if void_because else "none" if trained.files_promise.kind == "none" else "holds"
+    )
     guesses: dict[str, Any] = {"right_guess": [], "value_guess": []}
     if verdict == "holds":
         guesses = promise.guesses(copies, average_rates(promise, record))
@@ -109,12 +111,14 @@ def collect_certificate_parts(
         "policies": outputs.with_keyed_hashes(record["policies"], key),
         "treated_as_public": _list_treated_as_public(record, spent, promise),
         "declared": [
-            *declarations_as_json((*trained.own.declared, *declare_report_counts(evidence))),
+            *declarations_as_json(
+                (*trained.files_promise.declared, *declare_report_counts(evidence))
+            ),
             *declare_of_earlier_models(spent),
         ],
         "assumed": [
-            *trained.own.assumed,
-            *assume_of_models_from_outside(trained.own),
+            *trained.files_promise.assumed,
+            *assume_of_models_from_outside(trained.files_promise),
             *assume_of_earlier_models(spent, record["corpus"]["sha256"]),
             *assume_of_earlier_texts(spent.private, record["corpus"]["sha256"]),
             *(assume_of_labels(record) if rests_on_labels else ()),
@@ -125,7 +129,7 @@ def collect_certificate_parts(
         "not_promised": [
             *NOT_PROMISED,
             *([CUT_THREADS_NOTE] if record["unit"] == "dialogue" else []),
-            *([REMOVAL_RELATION_NOTE] if trained.own.relation == "add_or_remove" else []),
+            *([REMOVAL_RELATION_NOTE] if trained.files_promise.relation == "add_or_remove" else []),
         ],
         "evidence": dict(evidence or {}),
     }
@@ -151,11 +155,11 @@ def _describe_spending(
     keyed."""
     alone = replace(trained, spent=spent.of_ancestors()).promise()
     return {
-        "alone": pair_as_json(alone.secret()),
+        "alone": pair_as_json(alone.random_secret_bound()),
         "unprotected": spent.unprotected,
         "runs": spent.runs,
         "elsewhere": len(spent.elsewhere),
-        "struck": spent.left,
+        "struck": spent.excluded_runs,
         "forgotten": int(trained.record["odometer"].get("forgotten", 0)),
         "gamma": promise.gamma,
         "delta2": promise.delta2,
@@ -198,7 +202,10 @@ def average_rates(own: ComposedPromise, record: Mapping[str, Any]) -> FloatPair 
     promise."""
     labels = record["labels"] or {}
     trace, public = (record["rates"][name] for name in ("trace", "public"))
-    alone = own.gamma == own.fold.gamma == trace["upper"] and own.delta2 == own.fold.delta2
+    alone = (
+        own.gamma == own.files_promise.gamma == trace["upper"]
+        and own.delta2 == own.files_promise.delta2
+    )
     counted = all(recompute_bound(row, labels) == row["upper"] for row in (trace, public))
     alone &= counted and "again" not in trace  # no turn was read twice
     if labels.get("drawn") != "at_random" or not labels.get("others") or not alone:

@@ -163,7 +163,7 @@ def _render_certificate(
     """The page for an audience, which has this name; without its own hash and the signature."""
     value = {k: v for k, v in value.items() if k not in ("page_sha256", "signature")}
     own, numbers = trained.promise(), None
-    if value["verdict"] == "holds" and audience != "officer" and own.bounded:
+    if value["verdict"] == "holds" and audience != "officer" and own.has_noise_bound:
         numbers = tabulate_privacy_profile(own)
     command = f"crtlib certify {trained.folder.resolve().name} --out {name}"
     return certificate_pages.render_certificate_pages(

@@ -40,7 +40,7 @@ class ComposedPromise:
     before, how many of their points one unit holds, and the rates of all their screenings
     together."""
 
-    fold: FilesPromise
+    files_promise: FilesPromise
     events: tuple[SampledGaussian, ...]
     groups: tuple[int, ...]
     gamma: float
@@ -51,38 +51,44 @@ class ComposedPromise:
     """Whether several messages that are masked together may become copies of each other."""
 
     @property
-    def bounded(self) -> bool:
+    def has_noise_bound(self) -> bool:
         """Whether noise that an accountant knows protects each point."""
-        return self.fold.kind not in ("none", SECRET_PLAN_KIND)
+        return self.files_promise.kind not in ("none", SECRET_PLAN_KIND)
 
     @property
     def kind(self) -> str:
         """What is promised; an earlier run may leave less than the files say."""
         return (
             source_fold.classify_promise(self.gamma, self.delta2)
-            if self.bounded
-            else self.fold.kind
+            if self.has_noise_bound
+            else self.files_promise.kind
         )
 
     @property
-    def curve(self) -> PrivacyProfile:
+    def privacy_profile(self) -> PrivacyProfile:
         """The profile of a secret that is in clear."""
-        return ledger.privacy_profile(self.events, self.accountant, self.fold.relation, self.groups)
+        return ledger.privacy_profile(
+            self.events, self.accountant, self.files_promise.relation, self.groups
+        )
 
-    def missed(self) -> FloatPair:
+    def missed_bound(self) -> FloatPair:
         """(epsilon, delta) of one that the search passed over."""
-        return (self.curve(self.delta), self.delta) if self.bounded else (math.inf, 1.0)
+        return (
+            (self.privacy_profile(self.delta), self.delta)
+            if self.has_noise_bound
+            else (math.inf, 1.0)
+        )
 
-    def secret(self) -> FloatPair:
+    def random_secret_bound(self) -> FloatPair:
         """(epsilon, delta) of one drawn at random (Theorem 8.3, delta2 added in full)."""
         if self.kind != BAYESIAN_KIND:
-            return self.missed()
+            return self.missed_bound()
         delta = min(1.0, self.delta + self.delta2)
         return confidentiality.amplified_epsilon(
-            self.curve, delta=self.delta, gamma=self.gamma
+            self.privacy_profile, delta=self.delta, gamma=self.gamma
         ), delta
 
-    def right(self, copies: int, trace_rate: float, public_rate: float) -> float:
+    def right_guess_chance(self, copies: int, trace_rate: float, public_rate: float) -> float:
         """How often a guess is right, whether a secret in so many messages stood there or was
         blacked out: for replacement, whatever the relation of the epsilon."""
         gained = guess_bounds.guess_advantage(
@@ -103,19 +109,20 @@ class ComposedPromise:
             hidden no trace rate is counted on for k > 1. Test:
             ``tests/release/test_repeated_messages.py::test_messages_of_one_template_that_are_masked_together``.
         """
-        if not self.bounded:
+        if not self.has_noise_bound:
             return []
         bayes = self.kind == BAYESIAN_KIND
         gamma, delta2 = (self.gamma, self.delta2) if bayes else (1.0, self.delta2)
-        rows = [("missed", 1, self.right(1, 1.0, 0.0))]
+        rows = [("missed", 1, self.right_guess_chance(1, 1.0, 0.0))]
         if bayes:
-            rows.insert(0, ("random", 1, self.right(1, gamma, delta2)))
-            rows += [("other", 1, self.right(1, *average))] if average else []
+            rows.insert(0, ("random", 1, self.right_guess_chance(1, gamma, delta2)))
+            rows += [("other", 1, self.right_guess_chance(1, *average))] if average else []
         if delta2 > 0:
             rows.append(("public", 1, 1.0))
         together = 1.0 if self.moves_copies else gamma
         return rows + [
-            ("user", k, self.right(k, gamma if k == 1 else together, delta2)) for k in copies
+            ("user", k, self.right_guess_chance(k, gamma if k == 1 else together, delta2))
+            for k in copies
         ]
 
     def value_guesses(self) -> list[FloatPair]:
@@ -128,7 +135,7 @@ class ComposedPromise:
             be smaller than that which is promised of. Test:
             ``tests/release/test_what_is_assumed.py::test_the_chance_of_a_value_is_among_those_that_are_treated_alike``.
         """
-        if plan := self.fold.plan:
+        if plan := self.files_promise.plan:
             return list(plan.guesses)
         epsilon = ledger.privacy_profile(self.events, self.accountant, "replace", self.groups)(
             self.delta
@@ -140,15 +147,15 @@ class ComposedPromise:
 
     def guarantee(self) -> dict[str, Any]:
         """As the certificate has it."""
-        plan, accountant, charged = self.fold.plan, self.accountant, 0.0
-        if self.bounded:
-            accountant = self.curve.answer(self.delta).accountant
-            charged = float(round_up_to_figures(self.curve.charged(self.delta)))
+        plan, accountant, charged = self.files_promise.plan, self.accountant, 0.0
+        if self.has_noise_bound:
+            accountant = self.privacy_profile.answer(self.delta).accountant
+            charged = float(round_up_to_figures(self.privacy_profile.charged(self.delta)))
         return {
             "kind": self.kind,
-            "secret": pair_as_json(self.secret()),
-            "missed": pair_as_json(self.missed()),
-            "relation": self.fold.relation,
+            "secret": pair_as_json(self.random_secret_bound()),
+            "missed": pair_as_json(self.missed_bound()),
+            "relation": self.files_promise.relation,
             "accountant": "KL divergence" if plan else accountant,
             "proved": True,  # the antipodal pair is the worst one: a theorem
             "error_charged": charged,

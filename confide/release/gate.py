@@ -78,7 +78,7 @@ class Release:
                 part.write_bytes(value.content)
         self.sources[name] = value.sources
 
-    def adopt(self, folder: Path, *parts: SourcedContent | FileSource) -> None:
+    def write_folder(self, folder: Path, *parts: SourcedContent | FileSource) -> None:
         """Write all files of a private folder, each of which knows what ``parts`` know."""
         known = SourcedContent.text("", *parts).sources
         for name in list_contents(folder):

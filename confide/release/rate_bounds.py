@@ -49,11 +49,11 @@ def with_current_label_counts(
         return {name: {**row, "upper": recompute_bound(row, told)} for name, row in rows.items()}
 
     kinds = {kind: again(rows) for kind, rows in rates.pop("by_kind").items()}
-    rates, own = again(rates), trained.own
+    rates, own = again(rates), trained.files_promise
     trace, public = (rates[name]["upper"] for name in ("trace", "public"))
     own = replace(own, gamma=max(own.gamma, trace), delta2=own.delta2 and max(own.delta2, public))
     record = {**trained.record, "labels": told, "rates": {**rates, "by_kind": kinds}}
-    return replace(trained, record=record, own=own)
+    return replace(trained, record=record, files_promise=own)
 
 
 def with_current_bounds(

@@ -155,16 +155,16 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
         return None
     if own.unit != value["unit"]:
         return "certificate: is of another unit than the noise"
-    missed = promise.missed()[0]
+    missed = promise.missed_bound()[0]
     if float(given["missed"]["epsilon"]) < missed * LEAST_NUMBER_RATIO:
         return "certificate: epsilon is smaller than the noise allows"
     alone = value["spent_before"]["alone"]
-    secret, least = promise.secret() if bayes else (missed, delta)
+    secret, least = promise.random_secret_bound() if bayes else (missed, delta)
     if given["secret"]["delta"] < least * LEAST_DELTA_RATIO:
         return "certificate: delta leaves out what was learned without noise"
     if float(given["secret"]["epsilon"]) < secret * LEAST_NUMBER_RATIO:
         return "certificate: the epsilon of a secret at random is smaller than it can be"
-    secret, least = promise.secret()
+    secret, least = promise.random_secret_bound()
     if (
         float(alone["epsilon"]) < secret * LEAST_NUMBER_RATIO
         or alone["delta"] < least * LEAST_DELTA_RATIO

@@ -32,17 +32,17 @@ def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: fl
         A certificate holds only where none of these applies. Test: ``tests/release/
         test_certify.py::test_each_reason_makes_it_void``.
     """
-    if trained.own.kind == "none" and not trained.problems:
+    if trained.files_promise.kind == "none" and not trained.problems:
         return []
     spent = trained.spent or spending.SpentBudget(())
     return [
         *trained.problems,
-        *trained.own.void,
+        *trained.files_promise.void,
         *_reasons_in_the_ledger(spent),
         *_reasons_in_what_was_read(trained.record),
         *(
             _reasons_of_a_plan(trained, spent)
-            if trained.own.plan
+            if trained.files_promise.plan
             else _reasons_of_noise(trained, spent, own, epsilon)
         ),
     ]
@@ -50,9 +50,9 @@ def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: fl
 
 def _reasons_in_the_ledger(spent: spending.SpentBudget) -> Iterator[str]:
     """What the odometer and the registry say of this run and of those before it."""
-    if spent.struck:
+    if spent.run_is_struck:
         yield "Its run was struck from the odometer, as of a model that nobody ever saw."
-    if spent.bare:
+    if spent.base_unprotected:
         yield (
             "It started from a model that had learned this text without protection, or with a "
             "promise that is void."
@@ -76,7 +76,7 @@ def _reasons_in_what_was_read(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _reasons_of_a_plan(trained: CertifiableRun, spent: spending.SpentBudget) -> Iterator[str]:
     """Of a promise for each secret (Hush!): that of one training, for which it was planned."""
-    plan = trained.own.plan
+    plan = trained.files_promise.plan
     if plan is not None and not plan.keeps:
         yield "Some secrets are above what the plan promised."
     if any(x.events is not None or x.method == "lp_weighted" for x in spent.entries):
@@ -91,7 +91,7 @@ def _reasons_of_noise(
     trained: CertifiableRun, spent: spending.SpentBudget, own: ComposedPromise, epsilon: float
 ) -> Iterator[str]:
     """Of a promise with one epsilon and one delta for all."""
-    if trained.own.relation == "add_or_remove":
+    if trained.files_promise.relation == "add_or_remove":
         yield (
             "The exact numbers of messages and people are treated as known, and one point more "
             "changes them: train with --neighbouring replace."
@@ -109,7 +109,9 @@ def _reasons_for_a_delta_of_one(
     """Which runs left nothing that bounds what was learned without noise."""
     law = odometer_lines.draw_law(trained.record.get("labels"))
     is_of_other_text = any(e.delta2 > 0 for e in spent.elsewhere)
-    is_of_another_law = any(e.delta2 > 0 for e in spent.of_another_law(trained.own.screening, law))
+    is_of_another_law = any(
+        e.delta2 > 0 for e in spent.of_another_law(trained.files_promise.screening, law)
+    )
     if is_of_other_text:
         yield (
             "An earlier run on other text learned without noise what its search passed over, which "
@@ -123,7 +125,7 @@ def _reasons_for_a_delta_of_one(
             "those that judged this one, or a further one, so their rates do not add: judge all by "
             f"labels of one draw; {STRIKE_UNSEEN}"
         )
-    smaller = spent.of_smaller_points(trained.own.unit, trained.own.holds)
+    smaller = spent.of_smaller_points(trained.files_promise.unit, trained.files_promise.holds)
     is_of_smaller_points = any(e.delta2 > 0 and e not in spent.elsewhere for e in smaller)
     if is_of_smaller_points:
         yield (

@@ -91,7 +91,7 @@ def render_certificate_pages(
     certificate.
     """
     said = select_sentences(value)
-    small, void = said.pop("O14"), said.pop("O0", [])
+    small, void = said.pop("not_promised"), said.pop("no_promise", [])
     return render_template(
         "certificate.html.j2", audience=audience, c=value, void=void, small=small,
         paragraphs=[text for texts in said.values() for text in texts], fields=flatten_fields,

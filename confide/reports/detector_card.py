@@ -12,7 +12,7 @@ from confide.screening import corpus as screening
 from crtlib import outputs
 from crtlib.files import StrPath
 from crtlib.screening import rates
-from crtlib.screening.policies import policy_by_name, policy_digest, strip_paths
+from crtlib.screening.policy_names import policy_by_name, policy_digest, strip_paths
 from crtlib.text import screened_folder
 
 CARD_FILES = ("card.html", "card.json", "badge.svg")

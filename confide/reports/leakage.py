@@ -442,8 +442,8 @@ def make_leakage_report(
     not made again; another folder is replaced with ``force`` only
     (:func:`crtlib.outputs.check_output_folder`), and with it alone a second report of a model on a
     text is written, unless it is in clear: the registry knows them
-    (:meth:`confide.text_registry.Registry.reported`), and each says which it is. The summary
-    has ``warning`` where no run is known in which the model has read the text.
+    (:meth:`confide.text_registry.Registry.count_other_reports`), and each says which it is. The
+    summary has ``warning`` where no run is known in which the model has read the text.
 
     Raises ``ValueError`` for bad input, before it scores or writes, and :class:`MachineError`
     where the corpus has changed meanwhile.
@@ -484,7 +484,7 @@ def make_leakage_report(
     )
     text_registry.register_text(corpus)
     told = hashlib.sha256(json.dumps([recipe["options"], text]).encode()).hexdigest()
-    if not (reveal or force) and registry.reported(text, numbers, told):
+    if not (reveal or force) and registry.count_other_reports(text, numbers, told):
         raise ValueError(
             f"--out: {model} was reported on this text before, with other options; several reports "
             "tell more than one: show one, or --force another, which says that it is one of several"
@@ -525,7 +525,7 @@ def make_leakage_report(
         decode = cast(TokenDecoder, loaded[1].decode) if reveal else None
         said = [note] * bool(read and note) + [fit[n] for n in ("warning",) if n in fit]
         fit |= {"warning": "; ".join(said)} if said else {}
-        others = 0 if reveal else registry.reported(text, numbers, told, enter=True)
+        others = 0 if reveal else registry.count_other_reports(text, numbers, told, enter=True)
         cover = replace(cover, note=note, report=others + 1)
         write_report_files(report, part, cover, decode=decode, facts=fit)
         if outputs.with_keyed_hashes(outputs.hash_tree(corpus), key) != its["corpus"]:

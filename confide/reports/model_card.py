@@ -7,7 +7,7 @@ from typing import Any
 
 from confide.reports.html import render_template
 from confide.reports.sentences import Certificate
-from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.guarantees import BoundedRate
 from crtlib.accounting.ledger import describe_relation
 from crtlib.intervals import at_most, round_up_to_figures
 
@@ -130,7 +130,7 @@ def _describe_rates(c: Certificate) -> list[str]:
     alpha = labels["alpha"] / (2 * labels["judged"]) if labels else 0.0
     for what, symbol, name in rows:
         rate = c["rates"][name]
-        said = MissRate.counted(rate, alpha=alpha)
+        said = BoundedRate.counted(rate, alpha=alpha)
         added = before[symbol] != rate["upper"]
         earlier = f", with earlier models at most {at_most(before[symbol])}" if added else ""
         told.append(f"{what}, {symbol} = {said}{earlier}")

@@ -32,21 +32,21 @@ from confide.labels import adjudication, judged_turns, label_tasks, registry
 from crtlib.checks import check_choice
 from crtlib.files import StrPath
 from crtlib.progress import bar_options
-from crtlib.screening import deduplication, policies, policy_changes, preparation, rates
+from crtlib.screening import deduplication, policy_changes, policy_names, preparation, rates
 from crtlib.screening.deduplication import TextCounts
-from crtlib.screening.policies import (
+from crtlib.screening.policy import (
+    Policy,
+    Shift,
+    check_text_alone,
+    digest_teaching_person,
+)
+from crtlib.screening.policy_names import (
     check_policies_unchanged,
     check_policy_files_known,
     is_from_file,
     policy_by_name,
     policy_digest,
     strip_paths,
-)
-from crtlib.screening.policy import (
-    Policy,
-    Shift,
-    check_text_alone,
-    digest_teaching_person,
 )
 from crtlib.screening.preparation import (
     DedupScope,
@@ -94,19 +94,19 @@ def default_policy(corpus: StrPath, otherwise: str = "") -> str:
 @dataclass(frozen=True)
 class PolicyPair:
     """The policies pi and pi_c as labels judge them: what they are called, on points of which
-    ``unit``, and what else was turned at pi, the ``dial``."""
+    ``unit``, and what else was turned at pi, ``miss_setting``."""
 
     policies: tuple[Policy, Policy]
     names: tuple[str, str]
     unit: str = "turn"
-    dial: str = ""
+    miss_setting: str = ""
 
     def hashes(self) -> tuple[str, str]:
         """Hashes of both with what else decides their rates: on other points a pair has other
         ones, and who tries both may choose."""
         pi, pi_c = map(policy_digest, self.names)
         points = "" if self.unit == "turn" else f" by {self.unit}"
-        return f"{pi} {self.dial}".strip() + points, pi_c + points
+        return f"{pi} {self.miss_setting}".strip() + points, pi_c + points
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class _ScreeningTally:
             for s in spans
         )
         parts.note("spans", rows)
-        parts.note("said", ((p.id, len(p.spoken)) for p in points))
+        parts.note("said", ((p.id, len(p.spoken_spans)) for p in points))
         for name in ("points", "duplicates", "redacted_spans", "redacted_points", "missed_secrets"):
             self.counts[name] += getattr(prepared, name)
         self.counts["bare_masks"] += prepared.bare_masks
@@ -219,7 +219,7 @@ class _ScreeningTally:
     def point(self, p: Point, spans: Sequence[Secret]) -> None:
         """Count the spans of pi in a point by kind and by the turn in which they stand."""
         self.users.add(hash(p.user))
-        starts = [a for a, _ in p.spoken] or [0]
+        starts = [a for a, _ in p.spoken_spans] or [0]
         self.longest = max(self.longest, len(starts))
         name = p.id.rpartition("/")[2]
         first = int(name) if self.how.unit == "turn" and name.isdecimal() else 0
@@ -397,7 +397,7 @@ def judge_policies(
     given |= {"others": about.get("others", 0) if alone else 0}
     given |= {"unread": len(left)} if left else {}
     if twice:
-        doubted = sum(bool(j.trace) and not j.sure for j in counter.rows)
+        doubted = sum(bool(j.trace) and not j.is_undisputed for j in counter.rows)
         turns = about["readers"][about["second"]]["read"]
         given["read_twice"] = {"turns": turns, "doubted": doubted}
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
@@ -433,7 +433,7 @@ def count_corpus_labels(
     pair of policies; the rates, as they are after all pairs that were judged on this text so far,
     this one included."""
     sha = text_registry.register_text(corpus)
-    said = sorted(counter.said)  # who edits its labels judges anew
+    said = sorted(counter.judged_turns)  # who edits its labels judges anew
     name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
     drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
     judged = registry.register_judged_pairs({"labels": name}, sha, [pair.hashes()], drawn)
@@ -566,7 +566,7 @@ def _screening_notes(
         notes.append("pi flagged nothing, so nothing was redacted")
     if not summary["public"]:
         notes.append("no point is public, so CRT is DP-SGD on redacted text")
-    brought = policies.user_supplied_parts(f"{summary['policy']}+{summary['conservative']}")
+    brought = policy_names.user_supplied_parts(f"{summary['policy']}+{summary['conservative']}")
     if brought:
         notes.append(
             f"it is assumed that {' and '.join(brought)} {'was' if len(brought) == 1 else 'were'} "

@@ -77,7 +77,7 @@ def teach_tagger(
     *,
     labels: StrPath | Sequence[StrPath] = (),
     unit: str = "turn",
-    heldout: float = 0.3,
+    judging_share: float = 0.3,
     epochs: int | None = None,
     backbone: str | None = None,
     threshold: float = 0.3,
@@ -90,15 +90,15 @@ def teach_tagger(
 
     ``labels``: one or more folders of ``crtlib label``. Their teaching parts teach, but for what
     people said who judge, and the judging part of the first one judges; without them the labels
-    that the corpus came with, of which a share ``heldout`` of the users judges. ``epochs``,
+    that the corpus came with, of which a ``judging_share`` of the users judges. ``epochs``,
     ``backbone`` and ``threshold`` are those of :func:`crtlib.screening.tagger.train_tagger`. Raises
     ``ValueError`` where nothing is labelled.
     """
-    check_allowed("heldout", heldout, 0 < heldout < 1, "in (0, 1)")
+    check_allowed("judging_share", judging_share, 0 < judging_share < 1, "in (0, 1)")
     folders = [labels] if isinstance(labels, str | os.PathLike) else list(labels)
     inputs = {"corpus": corpus} | {f"labels {k}": folder for k, folder in enumerate(folders, 1)}
     fitted: dict[str, Any] = {"backbone": backbone, "threshold": threshold, "seed": seed}
-    options = {"unit": unit, "heldout": heldout, "epochs": epochs, **fitted}
+    options = {"unit": unit, "heldout": judging_share, "epochs": epochs, **fitted}
     recipe: dict[str, Any] = {"command": "tagger", "options": options, "inputs": inputs}
     if outputs.is_up_to_date(out, **recipe):
         return None
@@ -109,7 +109,7 @@ def teach_tagger(
     if not folders:
         every = data_points.make_points(corpora.load_corpus(corpus), unit=unit)
         users = sorted({p.user for p in every})
-        drawn = np.random.default_rng(seed).permutation(users)[: round(heldout * len(users))]
+        drawn = np.random.default_rng(seed).permutation(users)[: round(judging_share * len(users))]
         apart = set(drawn.tolist())  # nobody is on both sides
         taught = [p for p in every if p.user not in apart]
         others = [p for p in every if p.user in apart]

@@ -175,7 +175,7 @@ def ingest_sources(
         form = readers.format_by_name(path) if reading.format == "auto" else reading.format
         plans.append(IngestSource(path, f"{name} ({same + 1})" if same else name, form, reading))
     for plan in plans:
-        plan.look()  # before all of it is hashed: it may be endless, or no table at all
+        plan.settle_columns()  # before all of it is hashed: it may be endless, or no table at all
     inputs = {
         plan.name: hash_text(plan.path)
         if plan.path.startswith("hub:")

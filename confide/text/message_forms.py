@@ -92,7 +92,7 @@ class IngestSource:
         """Its rows, from the first."""
         return readers.read_rows(self.path, self.form, self.how)
 
-    def look(self) -> None:
+    def settle_columns(self) -> None:
         """Settle encoding, shape, columns and whether the day or the month is first by the first
         rows that can be read; what was guessed is told in ``notes``."""
         to_find = self.how.encoding == "auto" and self.form in ("csv", "tsv", "text")

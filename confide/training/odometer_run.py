@@ -25,7 +25,7 @@ from confide.training.training_facts import (
 )
 from crtlib import files, outputs
 from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.guarantees import BoundedRate
 from crtlib.checks import raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.models.folder import hash_tensors
@@ -44,8 +44,8 @@ class OdometerRun:
     its first step, :meth:`finish` after. ``mark`` is a file beside the checkpoint that names the
     run and its place, so that one that goes on there is not counted twice. ``init``: what the model
     starts from. ``secret``: nobody knows the noise; ``has_bound_for_missed``: there is some.
-    ``salt``: the key of hashes in what is shown. ``conditions``: of the run and its events, what
-    its lines say of the conditions of its promise (:func:`confide.training.training_record
+    ``hash_key``: the key of hashes in what is shown. ``conditions``: of the run and its events,
+    what its lines say of the conditions of its promise (:func:`confide.training.training_record
     .describe_conditions`); without it they say nothing, and it counts as void. ``script``: who took
     the steps, where it was not this application."""
 
@@ -61,7 +61,7 @@ class OdometerRun:
     registry: text_registry.Registry = field(
         default_factory=lambda: text_registry.Registry(text_registry.registry_home())
     )
-    salt: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
+    hash_key: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], Mapping[str, Any]] | None = None
 
     def start(self, events: Sequence[PrivacyEvent], resumed: bool) -> None:
@@ -140,12 +140,16 @@ class OdometerRun:
             own = _judge_base(name, runs | above, counted)
         return [*known, *dict.fromkeys((own, *earlier))]
 
-    def told(self) -> dict[str, str]:
+    def record_fields(self) -> dict[str, str]:
         """Where the run is entered, for its record."""
-        return {"folder": str(self.folder.resolve()), "run": self.run,
-                "entry": self.entry.entry, "screening": self.entry.screening,
-                "before": " ".join(sorted({e.run for e in self.spent.entries})),
-                "forgotten": str(self.registry.forgotten(self.facts["corpus"]))}  # fmt: skip
+        return {
+            "folder": str(self.folder.resolve()),
+            "run": self.run,
+            "entry": self.entry.entry,
+            "screening": self.entry.screening,
+            "before": " ".join(sorted({e.run for e in self.spent.entries})),
+            "forgotten": str(self.registry.count_forgotten_texts(self.facts["corpus"])),
+        }
 
 
 def _judge_base(name: str, runs: set[str], counted: set[str]) -> file_sources.BaseSource:
@@ -242,9 +246,9 @@ def has_bound_for_missed(study: CrtStudy) -> bool:
     secret in two is, is asked for a step with much noise."""
     if not study.noise_multiplier:
         return False
-    half = MissRate(0.5)
+    half = BoundedRate(0.5)
     terms = GuaranteeTerms(
-        gamma=half, delta2=MissRate(0.0), delta=1e-3, unit=study.unit, accountant="rdp",
+        gamma=half, delta2=BoundedRate(0.0), delta=1e-3, unit=study.unit, accountant="rdp",
         neighbouring_relation="replace", public="",
     )  # fmt: skip
     promise = study.how.promise((SampledGaussian(0.1, 5.0, 1),), terms)

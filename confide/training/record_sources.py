@@ -74,7 +74,7 @@ def collect_sources_of_steps(
         test_what_ran_is_charged_whatever_a_method_says_of_itself``.
     """
     # A plain hash of the screening would tell of the text.
-    screening_name = outputs.with_keyed_hashes(meter.facts["screening"], meter.salt)
+    screening_name = outputs.with_keyed_hashes(meter.facts["screening"], meter.hash_key)
     screening = Screening(screening_name, meter.facts["gamma"], meter.facts["delta2"])
     return [
         ConstantSource("settings and sizes"),

@@ -39,8 +39,8 @@ from crtlib.accounting.secret_protection import ProtectionPlan
 from crtlib.checks import check_allowed
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
-from crtlib.screening import policies
-from crtlib.screening.policies import policy_by_name, policy_digest, strip_paths
+from crtlib.screening import policy_names
+from crtlib.screening.policy_names import policy_by_name, policy_digest, strip_paths
 from crtlib.text import corpora, data_points
 from crtlib.text.records import Corpus, Point
 from crtlib.text.screened_folder import make_pseudonym
@@ -264,7 +264,7 @@ def read_secret_plan(
             weights=weights.weight.to_numpy(),
             bound=kept_weight / (1 - summary["gap"]),
             probabilities=weights.sampling_probability.to_numpy(),
-            certain=summary["in_every_batch"],
+            certain_examples=summary["in_every_batch"],
             binding=np.arange(0),
             scale=float(summary["scale"]),
             **{name: summary[name] for name in same},
@@ -276,7 +276,7 @@ def user_files_of_plan(summary: Mapping[str, Any]) -> tuple[str, ...]:
     a list, or files of the policy."""
     if summary["policy"] == SECRET_LIST_NAME:
         return ("the list of secrets",)
-    return policies.user_supplied_parts(summary["policy"])
+    return policy_names.user_supplied_parts(summary["policy"])
 
 
 def account_secrets(

@@ -54,7 +54,7 @@ from crtlib.models import folder as model_folder
 from crtlib.models import interface, pretrained, smollm2
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
-from crtlib.screening import policies
+from crtlib.screening import policy_names
 from crtlib.screening.policy import spoken_spans
 from crtlib.screening.preparation import describe_bare_masks
 from crtlib.studies import crt_study, study_data, study_run
@@ -92,12 +92,12 @@ UNFINISHED_FILES = ("unfinished.pt", "unfinished.run")
 @dataclass(frozen=True)
 class PendingTraining:
     """A training that can be made: all that can be refused before has been. ``begin`` makes it, and
-    what it will leave; ``entered`` is what the odometer says of it, ``finish`` says what came of
-    it. ``protects``: its noise, for each point. ``tokenizer`` and ``template`` (Jinja) are those
-    that it reads texts with. ``conditions``: of its promise, before it begins."""
+    what it will leave; ``odometer_fields`` are what the odometer says of it, ``finish`` says what
+    came of it. ``protects``: its noise, for each point. ``tokenizer`` and ``template`` (Jinja) are
+    those that it reads texts with. ``conditions``: of its promise, before it begins."""
 
     begin: Callable[..., tuple[Training, Any]]
-    entered: dict[str, Any]
+    odometer_fields: dict[str, Any]
     protects: bool
     finish: Callable[[Any, OdometerRun], TrainingResult]
     tokenizer: BpeTokenizer
@@ -329,7 +329,7 @@ class Session:
         if ":" in device and parallel.process_group().size > 1:  # each takes that of its number
             raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
         if isinstance(recipe, LanguageRecipe) and not study:
-            recipe = _resolve_model(recipe, device, heldout=int(evaluation is None))
+            recipe = _resolve_model(recipe, device, holds_people_out=evaluation is None)
         self._inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
         if evaluation is not None:
             self._inputs["evaluation"] = Path(evaluation)
@@ -366,13 +366,13 @@ class Session:
         secret = not getattr(recipe, "repeatable_noise", False)
         checkpoint, mark = (aside / name if aside else None for name in UNFINISHED_FILES)
         self.odometer: OdometerRun | None = None
-        if parallel.process_group().leads:
+        if parallel.process_group().is_leader:
             if aside:
                 self._held.callback(_remove_if_empty, aside)
                 taken = f"--out: {aside} is in use by another training"  # two would be one run
                 self._held.enter_context(files.lock_folder(aside, taken))
             self.odometer = odometer_run.open_odometer(
-                recipe.corpus, job.entered, init=recipe.init, protects=job.protects,
+                recipe.corpus, job.odometer_fields, init=recipe.init, protects=job.protects,
                 place=recipe.odometer, secret=secret, trials=getattr(recipe, "trials", 1),
                 conditions=job.conditions,
             )  # fmt: skip
@@ -460,7 +460,7 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _resolve_model(recipe: LanguageRecipe, device: str, heldout: int = 1) -> Recipe:
+def _resolve_model(recipe: LanguageRecipe, device: str, *, holds_people_out: bool = True) -> Recipe:
     """The recipe with the model that its hours allow, where none is named.
 
     Guarantee:
@@ -478,7 +478,7 @@ def _resolve_model(recipe: LanguageRecipe, device: str, heldout: int = 1) -> Rec
         return recipe
     if hours is None and (device == "cpu" or smollm2.missing_smollm2_packages()):
         return recipe
-    sizes = 1, heldout, recipe.seed, 0
+    sizes = 1, int(holds_people_out), recipe.seed, 0
     read = study_data.split_corpus(str(recipe.corpus.resolve()), "paper", *sizes, "coin").train
     turns = sum(len(d.turns) for d in read.dialogues)
     chosen = model_for_budget(hours or 1.0, turns, device, recipe.epochs)
@@ -558,7 +558,9 @@ def _prepare_study(
         named["heldout"] = 0
     study = build_study(recipe.corpus, **named)
     measured = None if evaluation is None else corpora.load_corpus(evaluation)
-    digests = {name: policies.policy_digest(name) for name in (study.policy, study.conservative)}
+    digests = {
+        name: policy_names.policy_digest(name) for name in (study.policy, study.conservative)
+    }
     prepared = _prepare_data(study, measured)  # refuses before anything is written
     study = fill_defaults_from_sizes(study, prepared, named)
     if r.canaries == "auto":
@@ -568,7 +570,7 @@ def _prepare_study(
     prepared = _attach_label_rates(study, prepared, getattr(r, "labels", None))
 
     def finish(fitted: TrainedStudy, meter: OdometerRun) -> TrainingResult:
-        policies.check_policies_unchanged(digests, digests.values())
+        policy_names.check_policies_unchanged(digests, digests.values())
         rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(done)
         settings = _portable_settings(done)
         facts = _study_facts(done, fitted, rows) | {"settings": settings}
@@ -577,7 +579,7 @@ def _prepare_study(
             facts=facts,
             lines=_summary_lines(done, fitted, rows, facts),
             settings=settings,
-            saved={
+            model_files={
                 "tokenizer": fitted.data.tokenizer,
                 "spec": fitted.spec,
                 "template": fitted.data.template.source,
@@ -612,7 +614,7 @@ def _portable_settings(study: CrtStudy) -> dict[str, Any]:
         each["init"] = pretrained.base_model_name(study.init)
     if study.template not in templates.CANDIDATE_TEMPLATES:
         each["template"] = "chat"  # of the folder that is written
-    return each | {n: policies.strip_paths(each[n]) for n in ("policy", "conservative")}
+    return each | {n: policy_names.strip_paths(each[n]) for n in ("policy", "conservative")}
 
 
 def _count_parameters(model: nn.Module) -> dict[str, int]:
@@ -768,13 +770,23 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         return TrainingResult(
             run=run,
             facts={**_count_parameters(run.model), "secrets": len(table), "kept": kept},
-            settings={"method": method, "init": Path(recipe.init).name,
-                      "model": recipe.model, "seed": recipe.seed},
-            saved={"tokenizer": tokenizer, "spec": spec}, record=how, secrets=table, kept=kept,
-            sources=[file_sources.PlannedSource(meter.run, sha, relation, pairs, kept),
-                     file_sources.ConstantSource("settings and sizes"), *meter.origin(),
-                     *map(file_sources.BroughtSource, secret_plans.user_files_of_plan(summary))],
-        )  # fmt: skip
+            settings={
+                "method": method,
+                "init": Path(recipe.init).name,
+                "model": recipe.model,
+                "seed": recipe.seed,
+            },
+            model_files={"tokenizer": tokenizer, "spec": spec},
+            record=how,
+            secrets=table,
+            keeps_promises=kept,
+            sources=[
+                file_sources.PlannedSource(meter.run, sha, relation, pairs, kept),
+                file_sources.ConstantSource("settings and sizes"),
+                *meter.origin(),
+                *map(file_sources.BroughtSource, secret_plans.user_files_of_plan(summary)),
+            ],
+        )
 
     def begin(**options: Any) -> tuple[Training, TrainingRun]:
         rows = {"private": tokenizer.encode_flat(p.text for p in points)}

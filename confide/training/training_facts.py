@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import crtlib
-from crtlib.screening import policies
+from crtlib.screening import policy_names
 from crtlib.screening.rates import RATES_ALPHA, PolicyRates, Rate, assumed_rate
 from crtlib.screening.taught_text import count_teaching_people
 from crtlib.studies.crt_study import CrtStudy
@@ -36,7 +36,7 @@ def _json_sha256(value: Any) -> str:
 def policy_hash(name: str) -> str:
     """SHA-256 of what a policy is: this version, its name, the files that it reads, and its code,
     where that is another package's."""
-    return _json_sha256([crtlib.__version__, policies.policy_digest(name)])
+    return _json_sha256([crtlib.__version__, policy_names.policy_digest(name)])
 
 
 def _screening_hash(study: CrtStudy, corpus: str) -> str:
@@ -81,7 +81,7 @@ def user_files_of_study(study: CrtStudy) -> tuple[str, ...]:
     said = study.screening or vars(study)
     read = study.screening is not None or not study.how.reads_raw
     names = [said["policy"], said["conservative"]] if read else []
-    found = [part for name in names for part in policies.user_supplied_parts(name)]
+    found = [part for name in names for part in policy_names.user_supplied_parts(name)]
     if study.template.endswith((".j2", ".jinja")):
         found.append(Path(study.template).name)
     return tuple(dict.fromkeys(found))

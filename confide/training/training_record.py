@@ -57,7 +57,7 @@ from crtlib.attacks import run_audit
 from crtlib.files import StrPath
 from crtlib.models import folder as model_folder
 from crtlib.models.pretrained import base_model_name, model_fingerprint
-from crtlib.screening import policies
+from crtlib.screening import policy_names
 from crtlib.screening.rates import UNKNOWN_RATE
 from crtlib.studies.crt_study import CrtStudy, StudyRow, schedule_phases
 from crtlib.studies.study_data import PreparedData
@@ -80,19 +80,19 @@ class TrainingResult:
 
     ``promise`` is that of its certificate at the end of the training, in words, and ``holds``
     whether it does. ``facts`` are for ``--json`` and a model card, ``lines`` for a person;
-    ``settings`` say how it was made, without paths of this machine. ``saved`` lies beside the
-    weights; all that leaves may know the ``sources``. ``build_record`` is what a certificate says
-    of how it was done.
+    ``settings`` say how it was made, without paths of this machine. ``model_files`` lie beside
+    the weights; all that leaves may know the ``sources``. ``build_record`` is what a certificate
+    says of how it was done.
 
     Of a study there are its ``rows`` of measurements. Of a plan, ``secrets`` has a row each, by
     pseudonym: what was promised, and the ``posterior`` that was accounted for what was done;
-    ``kept``: each is within its promise. Training that was cut short may have spent more.
+    ``keeps_promises``: each is within its promise. Training that was cut short may have spent more.
     """
 
     run: TrainingRun
     facts: TrainingFacts
     settings: TrainingFacts
-    saved: TrainingFacts
+    model_files: TrainingFacts
     sources: Sequence[file_sources.FileSource]
     record: TrainingFacts
     promise: str = ""
@@ -102,7 +102,7 @@ class TrainingResult:
     fitted: TrainedStudy | None = None
     rows: Sequence[StudyRow] = ()
     secrets: pd.DataFrame | None = None
-    kept: bool = True
+    keeps_promises: bool = True
 
 
 # --------------------------------------------------------------------------- the record
@@ -119,7 +119,7 @@ def preview_promise(
         Path(), told, _promise_of_sources(sources, meter), spent
     )
     promise = trained.promise()
-    return promise, void_reasons.list_void_reasons(trained, promise, promise.missed()[0])
+    return promise, void_reasons.list_void_reasons(trained, promise, promise.missed_bound()[0])
 
 
 def preview_certificate(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def describe_conditions(
     ``void``, ``assumed``, ``treated_as_public`` and ``declared`` of
     :class:`confide.odometer_lines.OdometerEntry`: a later certificate composes with it on these.
     What earlier runs leave is theirs to say, but for what the weights began with."""
-    begun = spending.SpentBudget((), bare=meter.spent.bare)
+    begun = spending.SpentBudget((), base_unprotected=meter.spent.base_unprotected)
     _, void = preview_promise(content, sources, meter, begun)
     fold = _promise_of_sources(sources, meter)
     if fold.kind == "none":
@@ -202,7 +202,7 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
     known = meter.init != "random"
     return {
         "schema": RECORD_SCHEMA,
-        "key": meter.salt.hex(),
+        "key": meter.hash_key.hex(),
         "software": {"crtlib": crtlib.__version__, "python": platform.python_version(),
                      "torch": torch.__version__},
         "model": {"sha256": meter.entry.model, "parameters": facts["parameters"],
@@ -213,7 +213,7 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
         "method": facts["method"],
         "randomness": "operating_system" if meter.secret else "seed",
         "searched": {"trials": entered["trials"], "charged": "plan" not in trained.record},
-        "odometer": meter.told(),
+        "odometer": meter.record_fields(),
         **({"processes": n} if (n := trained.run.processes) > 1 else {}),  # that trained together
         **trained.record,
     }  # fmt: skip
@@ -295,7 +295,7 @@ def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
             told = before[name], before[f"{name}_sha256"], before["taught_by"][name]
         else:
             called = getattr(study, name)
-            told = policies.strip_paths(called), policy_hash(called), policy.teachers
+            told = policy_names.strip_paths(called), policy_hash(called), policy.teachers
         rows[key] = dict(zip(("name", "sha256", "taught_by"), told, strict=True))
         if told[2] and people:
             rows[key]["people"] = people
@@ -389,18 +389,18 @@ def write_training(
         out,
         command="train",
         options=trained.settings,
-        inputs=outputs.with_keyed_hashes(inputs, meter.salt),
+        inputs=outputs.with_keyed_hashes(inputs, meter.hash_key),
         public=("*",) if trained.holds else (),
         seal=lambda _: release.close(key, meter.run),
     ) as part:
         made, release = part / ".made", gate.Release(part)
-        spec = trained.saved["spec"]
-        saved = {**trained.saved, "spec": spec if spec and spec.recurrent else None}
+        spec = trained.model_files["spec"]
+        saved = {**trained.model_files, "spec": spec if spec and spec.recurrent else None}
         model_folder.save(run.model, folder=made, base=base_model_name(meter.init), **saved)
         told = _public_texts(trained.settings, trained.facts, card) if trained.study else {}
         conditions = conditions_of_result(trained, meter, told.values())
         meter.finish(made / "model.safetensors", conditions)
-        release.adopt(made, *trained.sources)
+        release.write_folder(made, *trained.sources)
         shutil.rmtree(made)
         promise = file_sources.SourcedContent.text(trained.promise + "\n")
         texts = {"guarantee.txt": promise, **told}

@@ -192,7 +192,7 @@ class _LatticeComposition:
         start = math.floor(low / self._width)
         size = max(math.ceil(high / self._width) - start + 2, 16)
         if not size <= MAX_TRANSFORM_POINTS:
-            return TiltedComposition.nothing()
+            return TiltedComposition.without_window()
         n = 1 << (size - 1).bit_length()
         whole, error = _convolve_laws([(law.tilted(theta, n), law.steps) for law in self._laws], n)
         index = start + np.arange(n)
@@ -360,8 +360,8 @@ class TiltedComposition:
 
     grid: Array
     mass: Array
-    above: Array
-    discounted: Array
+    tail_masses: Array
+    discounted_tail_masses: Array
     top: float
     least: float = 0.0
     error: float = 0.0
@@ -369,7 +369,7 @@ class TiltedComposition:
     cgf: float = 0.0
 
     @classmethod
-    def nothing(cls) -> TiltedComposition:
+    def without_window(cls) -> TiltedComposition:
         empty = np.zeros(0)
         return cls(empty, empty, empty, empty, top=1.0)
 
@@ -380,7 +380,7 @@ class TiltedComposition:
         first, edge = int(np.searchsorted(grid, 0.0)), float(grid[0])
         grid, tilted = grid[first:], tilted[first:]
         if len(grid) < 2:
-            return cls.nothing()
+            return cls.without_window()
         mass = np.exp(np.minimum(cgf - theta * grid, 650)) * (tilted + error) * (1 + 1e-9)
         higher = tail_masses(mass)
         less = discounted_tail_masses(mass, grid[1] - grid[0])
@@ -389,7 +389,7 @@ class TiltedComposition:
         top += float(higher[end]) if end < len(higher) else 0.0
         grid, mass, higher, less = (x[start:end].copy() for x in (grid, mass, higher, less))
         if not len(grid):
-            return cls.nothing()
+            return cls.without_window()
         least = float(grid[0]) if start else max(0.0, edge)
         return cls(grid, mass, higher, less, top, least, error, theta, cgf)
 
@@ -408,7 +408,7 @@ class TiltedComposition:
         j = np.searchsorted(self.grid, epsilons, "right")
         inside = np.minimum(j, len(self.grid) - 1)
         grown = np.exp(np.minimum(0.0, epsilons - self.grid[inside]))
-        sums = self.above[inside] * (1 + 1e-9) - grown * self.discounted[inside]
+        sums = self.tail_masses[inside] * (1 + 1e-9) - grown * self.discounted_tail_masses[inside]
         found = np.where(j < len(self.grid), np.maximum(sums, 0.0), 0.0) + self.top
         return np.where(epsilons < self.least, 1.0, found)
 
@@ -423,15 +423,15 @@ class TiltedComposition:
         if not self.top < delta or not len(self.grid):
             return math.inf
         left = delta - self.top
-        over = np.flatnonzero(self.above - self.discounted > left)
+        over = np.flatnonzero(self.tail_masses - self.discounted_tail_masses > left)
         j = int(over[-1]) + 1 if len(over) else 0
         if j == len(self.grid):
             return math.inf
         epsilon = self.least
         if j:  # in the last gap, delta is linear in e^epsilon
             epsilon = float(self.grid[j])
-            if self.above[j] > left:
-                epsilon += math.log((self.above[j] - left) / self.discounted[j])
+            if self.tail_masses[j] > left:
+                epsilon += math.log((self.tail_masses[j] - left) / self.discounted_tail_masses[j])
         epsilon = max(epsilon, self.least)
         step = 1e-13 * (1 + abs(epsilon))
         while self.delta(epsilon) > delta:  # rounding of the two sums

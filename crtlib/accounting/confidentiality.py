@@ -22,7 +22,7 @@ from typing import Any
 from crtlib.accounting import ledger
 from crtlib.accounting.accountants import PrivacyProfile
 from crtlib.accounting.events import SampledGaussian, SampledGaussians
-from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.accounting.ledger import describe_relation, privacy_profile
 from crtlib.checks import check_allowed, check_delta, check_probabilities
 
@@ -90,8 +90,8 @@ def confidentiality_epsilon(
 def crt_guarantee(
     events: SampledGaussians,
     *,
-    gamma: MissRate,
-    delta2: MissRate,
+    gamma: BoundedRate,
+    delta2: BoundedRate,
     delta: float,
     unit: str,
     accountant: str = "pld",
@@ -102,7 +102,7 @@ def crt_guarantee(
 
     Args:
         events: What was done to private points.
-        gamma: The trace rate; its :attr:`MissRate.bound` enters.
+        gamma: The trace rate; its :attr:`BoundedRate.bound` enters.
         delta2: The public rate; its bound enters. What both policies miss is learned without noise.
         delta: Of the noise alone; the printed delta is this plus ``delta2``.
         unit: The data point: "turn", "dialogue", "user".

@@ -1,6 +1,6 @@
-"""A guarantee with all its parts, and the miss rate that it stands on.
+"""A guarantee with all its parts, and the bounded rates that it stands on.
 
->>> MissRate.measured(0, 200).bound < 0.015
+>>> BoundedRate.measured(0, 200).bound < 0.015
 True
 """
 
@@ -19,26 +19,28 @@ RATE_ORIGINS = {"policy": "certain from the policy", "unknown": "unknown: no lab
 
 
 @dataclass(frozen=True)
-class MissRate:
-    """The rate at which a screening policy misses secrets, with the bound that a guarantee counts
-    on: ``upper_bound``, or where that is None the ``rate``, which is then certain or assumed.
+class BoundedRate:
+    """The rate at which secrets leave a trace (gamma), or are public (delta2), with the bound that
+    a
+    guarantee counts on: ``upper_bound``, or where that is None the ``rate``, which is then certain
+    or assumed.
 
-    Of a rate that was measured on labels: ``misses`` of ``labelled`` secrets, the ``confidence`` of
+    Of a rate that was measured on labels: ``count`` of ``labelled`` secrets, the ``confidence`` of
     the bound, and where two people read, ``again``: of the secrets that the second one found, how
-    many the first had overlooked and the policy misses, and how many they are. No bound is computed
+    many the first had overlooked and count here, and how many they are. No bound is computed
     from these counts here, but by :meth:`measured`, for one reader: what was counted by
     :mod:`crtlib.screening.rates` has its bound, and :meth:`counted` takes it. ``origin`` says what
     a rate stands on that was not measured.
 
-    >>> print(MissRate.measured(0, 200))
+    >>> print(BoundedRate.measured(0, 200))
     0 (measured: 0 of 200, 95 % upper bound 0.01487)
-    >>> print(MissRate(0.05), MissRate(0.0, origin="certain from the policy"), sep=", ")
+    >>> print(BoundedRate(0.05), BoundedRate(0.0, origin="certain from the policy"), sep=", ")
     0.05 (assumed), 0 (certain from the policy)
     """
 
     rate: float
     upper_bound: float | None = None
-    misses: int | None = None
+    count: int | None = None
     labelled: int | None = None
     confidence: float = 0.95
     again: tuple[int, int] | None = None
@@ -50,15 +52,15 @@ class MissRate:
             check_probabilities(upper_bound=self.upper_bound)
 
     @classmethod
-    def measured(cls, misses: int, labelled: int, *, confidence: float = 0.95) -> MissRate:
-        """The rate observed on ``labelled`` secrets that one reader found, of which a policy missed
-        ``misses``, with the one-sided bound of Clopper and Pearson."""
+    def measured(cls, count: int, labelled: int, *, confidence: float = 0.95) -> BoundedRate:
+        """The rate observed on ``labelled`` secrets that one reader found, of which
+        ``count`` leave a trace, or are public, with the one-sided bound of Clopper and Pearson."""
         check_allowed("labelled", labelled, labelled >= 1, "at least 1")
-        upper = clopper_pearson_upper(misses, labelled, confidence=confidence)
-        return cls(misses / labelled, upper, misses, labelled, confidence)
+        upper = clopper_pearson_upper(count, labelled, confidence=confidence)
+        return cls(count / labelled, upper, count, labelled, confidence)
 
     @classmethod
-    def counted(cls, row: Mapping[str, Any], *, alpha: float) -> MissRate:
+    def counted(cls, row: Mapping[str, Any], *, alpha: float) -> BoundedRate:
         """A rate as ``summary.json``, ``record.json`` and a certificate have it
         (:meth:`crtlib.screening.rates.Rate.to_json`), with its own bound, which fails with a
         chance of ``alpha``.
@@ -73,7 +75,7 @@ class MissRate:
         return cls(
             row["rate"] or 0.0,
             upper_bound=row["upper"],
-            misses=row["count"],
+            count=row["count"],
             labelled=row["of"],
             confidence=1 - alpha,
             again=pair and (pair[0], pair[1]),
@@ -95,7 +97,7 @@ class MissRate:
             overlooked, found = self.again
             twice = f"; of {found} of a second reader {overlooked} were overlooked and missed"
         return (
-            f"{self.rate:.4g} (measured: {self.misses} of {self.labelled}{twice}, "
+            f"{self.rate:.4g} (measured: {self.count} of {self.labelled}{twice}, "
             f"{held:g} % upper bound {at_most(self.upper_bound)})"
         )
 
@@ -104,9 +106,9 @@ class MissRate:
 class Guarantee:
     """A guarantee that can be printed: epsilon and delta say nothing without the other fields.
 
-    ``gamma`` and ``delta2`` are the miss rates of the redaction policy and of the conservative
-    policy; None where the guarantee does not use that policy. ``public`` names what else the
-    guarantee treats as known to everybody.
+    ``gamma`` and ``delta2`` are the trace rate of the redaction policy and the public rate of the
+    conservative one; None where the guarantee does not use that policy. ``public`` names what else
+    the guarantee treats as known to everybody.
     """
 
     epsilon: float
@@ -115,8 +117,8 @@ class Guarantee:
     neighbours: str
     accountant: str
     kind: str = "differential privacy"
-    gamma: MissRate | None = None
-    delta2: MissRate | None = None
+    gamma: BoundedRate | None = None
+    delta2: BoundedRate | None = None
     public: str = ""
 
     @property

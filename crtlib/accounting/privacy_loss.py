@@ -42,13 +42,13 @@ Array = NDArray[np.float64]
 class GaussianMixturePair:
     """Two Gaussian mixtures: ``pmf[k]`` weighs the mean k or 0 of P, and 0 or -k of Q.
 
-    ``lost`` is the mass of larger counts, which ``pmf`` leaves out.
+    ``omitted_mass`` is the mass of larger counts, which ``pmf`` leaves out.
     """
 
     pmf: tuple[float, ...]
     sigma: float
     direction: str
-    lost: float = 0.0
+    omitted_mass: float = 0.0
 
     @classmethod
     def of(cls, q: float, *, group: int, sigma: float, direction: str) -> GaussianMixturePair:
@@ -131,7 +131,7 @@ def discretise_loss(
     mass[1:] += upper
     mass[:-1] += p - upper
     mass[1] += outside[0]  # the loss there is below that of the first edge
-    return DiscreteLoss(nodes, mass, min(1.0, outside[1] + pair.lost), width)
+    return DiscreteLoss(nodes, mass, min(1.0, outside[1] + pair.omitted_mass), width)
 
 
 def tail_masses(mass: Array) -> Array:

@@ -185,7 +185,7 @@ class ProtectionPlan:
     weights: np.ndarray
     bound: float
     probabilities: np.ndarray
-    certain: int  # examples that are in every batch
+    certain_examples: int  # examples that are in every batch
     noise_multiplier: float
     binding: np.ndarray
     steps: int
@@ -219,7 +219,7 @@ class ProtectionPlan:
             "kept_weight": float(self.weights.sum()),
             "kept": self.kept,
             "certified_gap": self.gap,
-            "in_every_batch": self.certain,
+            "in_every_batch": self.certain_examples,
         }
 
     def tables(
@@ -311,7 +311,7 @@ def plan_protection(
         weights=optimum.weights,
         bound=optimum.bound,
         probabilities=q,
-        certain=certain,
+        certain_examples=certain,
         noise_multiplier=sigma,
         binding=binding[np.argsort(-ratios[binding], kind="stable")],
         steps=int(steps),

@@ -1,9 +1,9 @@
 """What S-DP promises (Shi et al. 2022).
 
 >>> from crtlib.accounting.events import SampledGaussian
->>> from crtlib.accounting.guarantees import MissRate
+>>> from crtlib.accounting.guarantees import BoundedRate
 >>> event = SampledGaussian(sampling_probability=1.0, noise_multiplier=20.0, steps=24)
->>> selective_guarantee(event, gamma=MissRate(0.05), delta=8e-5, unit="turn").epsilon
+>>> selective_guarantee(event, gamma=BoundedRate(0.05), delta=8e-5, unit="turn").epsilon
 inf
 """
 
@@ -13,7 +13,7 @@ import math
 
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussians
-from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.checks import check_choice
 
 RELATION_DESCRIPTIONS = {
@@ -25,7 +25,7 @@ RELATION_DESCRIPTIONS = {
 def selective_guarantee(
     events: SampledGaussians,
     *,
-    gamma: MissRate,
+    gamma: BoundedRate,
     delta: float,
     unit: str,
     accountant: str = "pld",

@@ -644,8 +644,8 @@ def list_beginnings(
                 pair = templates.render_point(
                     d, d.turns[max(0, i - 1) : i + 1], f"{d.id}/{i}", used
                 )
-                last = pair.spoken[-1]
+                last = pair.spoken_spans[-1]
                 own = tuple(s for s in pair.secrets if s.start >= last[0])
-                after.append(replace(pair, secrets=own, spoken=(last,)))
+                after.append(replace(pair, secrets=own, spoken_spans=(last,)))
         out.append(("the turn before", tuple(after), True))
     return out

@@ -137,7 +137,7 @@ def hash_point_text(point: Point) -> int:
 
 def _policy_input_bytes(point: Point) -> bytes:
     """All that a policy is shown of a point: its text, and where the turns' own words stand."""
-    own = point.spoken or ((0, len(point.text)),)
+    own = point.spoken_spans or ((0, len(point.text)),)
     return f"{point.text}\x1f{own}".encode("utf-8", "surrogatepass")
 
 

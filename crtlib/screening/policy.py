@@ -61,7 +61,7 @@ class Teaching:
     def was_taught_by(self, point: Point) -> bool:
         """Whether a turn of the same person taught it, whatever they said; without a name, of the
         same conversation."""
-        return digest_teaching_person(point.user, point.thread) in self.people
+        return digest_teaching_person(point.user, point.dialogue_id) in self.people
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,9 @@ class Policy:
 
 def _anonymous_point(point: Point) -> Point:
     """The point as its text alone, with its labels: without id, user and thread."""
-    if not (point.id or point.user or point.thread):
+    if not (point.id or point.user or point.dialogue_id):
         return point
-    return Point("", "", point.text, point.secrets, point.spoken)
+    return Point("", "", point.text, point.secrets, point.spoken_spans)
 
 
 def check_text_alone(*policies: Policy) -> None:
@@ -259,8 +259,8 @@ class PolicyMaker:
 
 
 REGISTERED_MAKERS: dict[str, PolicyMaker] = {}
-"""What has been registered so far; :func:`crtlib.screening.policies.available_policies` knows all
-names."""
+"""What has been registered so far; :func:`crtlib.screening.policy_names.available_policies` knows
+all names."""
 
 
 def register_policy(
@@ -291,7 +291,7 @@ def register_policy(
 
 def spoken_spans(point: Point) -> tuple[tuple[int, int], ...]:
     """Where the turns' own words stand in a point."""
-    return point.spoken or ((0, len(point.text)),)
+    return point.spoken_spans or ((0, len(point.text)),)
 
 
 def _secret_turn_digests(point: Point) -> Iterator[str]:

@@ -159,7 +159,7 @@ def prepare_points(
     for point, spans, is_private, is_repeat in rows:
         if is_repeat:
             if duplicates == "mask" or (duplicates == "mask_private" and is_private):
-                private.append(replace(point, text=MASK, secrets=(), spoken=()))
+                private.append(replace(point, text=MASK, secrets=(), spoken_spans=()))
             continue
         redacted_spans += len(spans)
         redacted_points += bool(spans)

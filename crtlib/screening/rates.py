@@ -272,10 +272,10 @@ def rates_from_json(values: Mapping[str, Any], *, judged: int = 1) -> PolicyRate
 @dataclass(frozen=True, slots=True)
 class JudgedSecret:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
-    ``traits`` are what it is, by :data:`SECRET_TRAITS`, but for its kind. ``sure``: no reader
-    doubts it; ``again``: see :func:`confide.labels.adjudication.compare_second_reader`. ``text``
-    and ``masked``: hashes of its point's text, and of that with the secret masked; None where it
-    was not looked for."""
+    ``traits`` are what it is, by :data:`SECRET_TRAITS`, but for its kind. ``is_undisputed``: no
+    reader doubts it; ``again``: see :func:`confide.labels.adjudication.compare_second_reader`.
+    ``text`` and ``masked``: hashes of its point's text, and of that with the secret masked; None
+    where it was not looked for."""
 
     cluster: str
     kind: str
@@ -284,7 +284,7 @@ class JudgedSecret:
     trace: bool | None
     public: bool
     traits: tuple[str, str, str]
-    sure: bool = True
+    is_undisputed: bool = True
     again: str | None = None
     text: int | None = None
     masked: int | None = None
@@ -349,7 +349,7 @@ def _is_left_in_clear(
 def cluster_of(point: Point, cluster: ClusterUnit) -> str:
     """The person, or the dialogue where no name is known or dialogues were drawn. Raises
     ``ValueError`` for a point of neither: two of one dialogue would be taken for independent."""
-    name = (point.user if cluster == "user" else "") or point.thread
+    name = (point.user if cluster == "user" else "") or point.dialogue_id
     if not name:
         raise ValueError(f"cluster={cluster!r}: a point has no thread, which is its cluster")
     return name
@@ -410,7 +410,7 @@ def _count_rate(name: str, judged: Sequence[JudgedSecret], alpha: float) -> Rate
     fails = attrgetter(name)
     each = list(map(fails, judged))
     every = None if None in each else (sum(each), len(each))
-    taken = first_per_cluster([j for j in judged if j.sure or fails(j)])
+    taken = first_per_cluster([j for j in judged if j.is_undisputed or fails(j)])
     again = None
     if any(j.again is not None for j in judged):
         new = [j for j in taken if j.again == "new"]
@@ -526,7 +526,7 @@ class RateCounter:
         """Clusters of whom the rates do not speak, of those that were drawn."""
         self._judged: list[JudgedSecret] = []
         self._unread: list[JudgedSecret] = []
-        self.said: set[tuple[str, str]] = set()  # each turn, and what decides its rates
+        self.judged_turns: set[tuple[str, str]] = set()  # each turn, and what decides its rates
 
     def add(
         self,
@@ -568,7 +568,7 @@ class RateCounter:
             self.points += 1
             if not p.secrets:
                 continue
-            self.said.add((identity.hash_turn_text(p.text), f"{p.id} {p.user} {p.secrets}"))
+            self.judged_turns.add((identity.hash_turn_text(p.text), f"{p.id} {p.user} {p.secrets}"))
             size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
             redacted, public = redact(p, spans).text, not (spans or more or MASK in p.text)
             pieces, hashed = unmasked_pieces(p.text, spans), hash_point_text(p)
@@ -588,7 +588,7 @@ class RateCounter:
                         trace=None,
                         public=public,
                         traits=_traits_of_secret(p.text, s),
-                        sure=sure is None or (p.id, s.start) in sure,
+                        is_undisputed=sure is None or (p.id, s.start) in sure,
                         again=None if again is None else again.get(name, ""),
                         text=hashed,
                     )
@@ -705,7 +705,7 @@ class RateCounter:
         None where a second reader read, whose share it does not know, or not all were looked at."""
         rows = self.rows
         each = [getattr(j, name) for j in rows]
-        if None in each or any(not j.sure or j.again is not None for j in rows):
+        if None in each or any(not j.is_undisputed or j.again is not None for j in rows):
             return None
         failing, held = Counter[str](), Counter[str]()
         for j, fails in zip(rows, each, strict=True):

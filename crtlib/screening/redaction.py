@@ -171,6 +171,6 @@ def redact(point: Point, flags: Sequence[Secret]) -> Point:
         point.user,
         MASK.join(point.text[c.start : c.end] for c in pieces),
         clip_to_pieces(point.secrets, pieces),
-        tuple((place(a, end=False), place(b, end=True)) for a, b in point.spoken),
-        point.thread,
+        tuple((place(a, end=False), place(b, end=True)) for a, b in point.spoken_spans),
+        point.dialogue_id,
     )

@@ -36,7 +36,7 @@ def digest_teaching_points(points: Sequence[Point]) -> Teaching:
         turns=frozenset(d for p in points for d in _secret_turn_digests(p)),
         words=frozenset(map(_hash_word, tokens)),
         shapes=frozenset(map(_hash_shape, tokens)),
-        people=frozenset(digest_teaching_person(p.user, p.thread) for p in points),
+        people=frozenset(digest_teaching_person(p.user, p.dialogue_id) for p in points),
     )
 
 

@@ -13,7 +13,7 @@
 >>> replace(study, noise_multiplier=2.0).ready() == study.ready()  # it adds no noise
 True
 >>> d = prepare_data(replace(study, method="crt", canaries=10))
->>> len(d.canaries), d.misses("pi").misses, MASK in "".join(p.text for p in d.prepared.public)
+>>> len(d.canaries), d.misses("pi").count, MASK in "".join(p.text for p in d.prepared.public)
 (10, 0, False)
 >>> pieces, owners = split_long_texts([[1, 2, 3, 4, 5, 6], [7, 8]], [0, 1], 2, "split")
 >>> pieces.tolist(), owners
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from crtlib.accounting import ledger
 from crtlib.models.specs import ModelSpec
-from crtlib.screening import policies
+from crtlib.screening import policy_names
 from crtlib.text import corpora, screened_folder, templates
 from crtlib.training import methods, schedules
 from crtlib.training.methods import Method, PublicConstants
@@ -206,7 +206,7 @@ class CrtStudy:
     @property
     def learned(self) -> bool:
         """True where a policy learned from labels: it is judged on held-out ones."""
-        return any(policies.is_learned(name) for name in (self.policy, self.conservative))
+        return any(policy_names.is_learned(name) for name in (self.policy, self.conservative))
 
     @property
     def brings_vocabulary(self) -> bool:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.guarantees import BoundedRate
 from crtlib.models import pretrained
-from crtlib.screening import detection_recall, policies, tagger
+from crtlib.screening import detection_recall, policy_names, tagger
 from crtlib.screening.deduplication import TextCounts
 from crtlib.screening.policy import Policy, check_text_alone
 from crtlib.screening.policy_changes import union_policy, with_misses
@@ -53,7 +53,7 @@ def split_corpus(
     corpus: str,
     variety: str,
     dialogues: int,
-    heldout: int,
+    heldout_dialogues: int,
     seed: int,
     labelled: int = 0,
     split: Literal["order", "coin"] = "order",
@@ -61,14 +61,15 @@ def split_corpus(
     """Simulated dialogues, or those of a corpus shuffled and cut, or split by a coin of each person
     (:func:`split_by_coins`).
 
-    ``labelled`` dialogues are the same for every seed, so that one policy serves all runs; the
-    rest differs with the seed. The search (``TUNING_SEED``) has a block of a named corpus to
-    itself, which no other run reads. Dialogues of one user stay together, so that a person of the
-    training text is not also held out (but for the one at a cut). Raises ``ValueError`` where the
-    corpus is too small.
+    ``heldout_dialogues`` validate, and as many others test; by coins, a tenth of the people each,
+    or nobody where it is 0. ``labelled`` dialogues are the same for every seed, so that one policy
+    serves all runs; the rest differs with the seed. The search (``TUNING_SEED``) has a block of a
+    named corpus to itself, which no other run reads. Dialogues of one user stay together, so that a
+    person of the training text is not also held out (but for the one at a cut). Raises
+    ``ValueError`` where the corpus is too small.
     """
     if draw := corpora.find_source(corpus).draw:
-        sizes = (dialogues, heldout, heldout)
+        sizes = (dialogues, heldout_dialogues, heldout_dialogues)
         drawn = [draw(n, 3 * seed + k, variety) for k, n in enumerate(sizes)]
         taught = draw(labelled, 10**6, variety) if labelled else replace(drawn[0], dialogues=())
         return CorpusSplits(*drawn, taught, draw(dialogues, 2 * 10**6 + seed, variety))  # type: ignore[call-arg]
@@ -76,20 +77,21 @@ def split_corpus(
     if split == "coin":
         if labelled:
             raise ValueError(f"labelled={labelled}: must be 0 where coins split the corpus")
-        return split_by_coins(whole, seed, HELDOUT_SHARE if heldout else 0.0)
-    size = dialogues + 2 * heldout
+        return split_by_coins(whole, seed, HELDOUT_SHARE if heldout_dialogues else 0.0)
+    size = dialogues + 2 * heldout_dialogues
     reserved = size if is_corpus(corpus) else 0
     needed = size + labelled + reserved
     if len(whole) < needed:
         raise ValueError(
-            f"dialogues={dialogues}: with {2 * heldout} held out, {labelled} labelled and "
+            f"dialogues={dialogues}: with {2 * heldout_dialogues} held out, {labelled} labelled "
+            f"and "
             f"{reserved} for the search, {corpus!r} must have {needed} dialogues, "
             f"it has {len(whole)}"
         )
     fixed = _shuffle_by_user(whole.dialogues, 0)
     search, free = fixed[labelled : labelled + reserved], fixed[labelled + reserved :]
     rest = _shuffle_by_user(search if reserved and seed == TUNING_SEED else free, seed + 1)
-    cuts = np.cumsum([0, dialogues, heldout, heldout, 2 * dialogues])
+    cuts = np.cumsum([0, dialogues, heldout_dialogues, heldout_dialogues, 2 * dialogues])
     parts = [rest[a:b] for a, b in itertools.pairwise(cuts)]
     parts.insert(3, fixed[:labelled])
     return CorpusSplits(*(replace(whole, dialogues=part) for part in parts))
@@ -187,7 +189,7 @@ class PreparedData:
         """Miss, trace and public rate of the pair of policies, one secret of each user."""
         return self.counter.rates() if self.known is None else self.known
 
-    def misses(self, policy: Literal["pi", "pi_c"]) -> MissRate:
+    def misses(self, policy: Literal["pi", "pi_c"]) -> BoundedRate:
         """Miss rate of a policy, counted on labelled secrets: on the training points themselves,
         or for a policy that learned from labels on held-out ones.
 
@@ -199,8 +201,8 @@ class PreparedData:
         overall = detection_recall.recall_by_kind(points, labels[policy == "pi_c"]).loc["all"]
         n = int(overall["secrets"])  # type: ignore[arg-type]
         if n == 0:
-            return MissRate(1.0)
-        return MissRate.measured(n - int(overall["caught"]), n, confidence=0.975)  # type: ignore[arg-type]
+            return BoundedRate(1.0)
+        return BoundedRate.measured(n - int(overall["caught"]), n, confidence=0.975)  # type: ignore[arg-type]
 
 
 def prepare_data(
@@ -340,7 +342,7 @@ def study_policies(study: CrtStudy) -> tuple[Policy, Policy]:
     made = [
         _fit_tagger_policies(study.corpus, study.variety, study.labelled, study.unit)[k]
         if name == "tagger"
-        else policies.policy_by_name(name, named)
+        else policy_names.policy_by_name(name, named)
         for k, name in enumerate((study.policy, study.conservative))
     ]
     if study.template != "speaker":
@@ -390,7 +392,7 @@ def _train_tokenizer(
         within = [
             any(s.start < end and before < s.end - 1 for s in spans)
             for p, spans in zip(points, cautious, strict=True)
-            for before, end in itertools.pairwise([-1, *(end for _, end in p.spoken)])
+            for before, end in itertools.pairwise([-1, *(end for _, end in p.spoken_spans)])
         ]
         speaks = [a or b for a, b in zip(speaks, within, strict=True)]
     silent = [p.text for p, s in zip(turns, speaks, strict=True) if not s and MASK not in p.text]

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.attacks import by_name as attacks
 from crtlib.attacks.attack import Subject
 from crtlib.models import interface, pretrained, scoring
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.ragged_array import RaggedArray
-from crtlib.screening import policies
+from crtlib.screening import policy_names
 from crtlib.screening.rates import RATE_NAMES
 from crtlib.studies.crt_study import (
     MAX_PUBLIC_DIALOGUES,
@@ -73,8 +73,8 @@ class TrainedStudy:
         return study.how.promise(
             events,  # type: ignore[arg-type]
             GuaranteeTerms(
-                gamma=MissRate.counted(counted.trace.to_json(), alpha=counted.alpha),
-                delta2=MissRate.counted(counted.public.to_json(), alpha=counted.alpha),
+                gamma=BoundedRate.counted(counted.trace.to_json(), alpha=counted.alpha),
+                delta2=BoundedRate.counted(counted.public.to_json(), alpha=counted.alpha),
                 delta=study.delta,
                 unit=study.unit,
                 accountant=study.accountant,
@@ -93,9 +93,9 @@ def describe_public_knowledge(study: CrtStudy) -> str:
         return known + ("" if bytes_only else learned)
     names = study.screening or vars(study)
     others = [part for key in ("policy", "conservative") for part in names[key].split("+")
-              if not policies.is_builtin(part)]  # fmt: skip
+              if not policy_names.is_builtin(part)]  # fmt: skip
     if others:
-        listed = ", ".join(policies.strip_paths(part) for part in dict.fromkeys(others))
+        listed = ", ".join(policy_names.strip_paths(part) for part in dict.fromkeys(others))
         known += f"; assumed: {listed}, of another package, answers each point by itself"
     if study.learned:
         known += "; besides, the text that taught the policies"
@@ -229,7 +229,7 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
         facts |= {f"{name}_count": rate.count, f"{name}_of": rate.of}
     for policy in ("pi", "pi_c"):
         missed = d.misses(policy)
-        facts |= {f"{policy}_misses": missed.misses or 0}
+        facts |= {f"{policy}_misses": missed.count or 0}
         facts |= {f"{policy}_labelled": missed.labelled or 0}
     rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
     if not np.isfinite(facts.get("test_ppl", 1.0)):
@@ -357,7 +357,7 @@ def _mark_completions(
             (
                 [end > last for end in ends][: len(row)]
                 for last, ends, row in zip(
-                    [p.spoken[-1][0] if p.spoken else 0 for p in points[part]],
+                    [p.spoken_spans[-1][0] if p.spoken_spans else 0 for p in points[part]],
                     d.tokenizer.token_ends(p.text for p in points[part]),
                     rows,
                     strict=True,

@@ -102,5 +102,5 @@ def make_points(
             made = [write(d, [t], f"{d.id}/{i}") for i, t in enumerate(d.turns)]
         else:
             made = [write(d, d.turns, d.id)]
-        cut += [Point(p.id, p.user, p.text, p.secrets, p.spoken, d.id) for p in made]
+        cut += [Point(p.id, p.user, p.text, p.secrets, p.spoken_spans, d.id) for p in made]
     return tuple(cut)

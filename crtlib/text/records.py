@@ -94,17 +94,18 @@ class Point:
 
     ``text`` is a whole turn (``"USR: ..."``) or a whole dialogue (turns joined by newlines), so
     that no sentence is cut in two (CRT, A.6.3); ``secrets`` are the labelled spans where known,
-    empty otherwise; ``id`` is unique in its corpus. ``spoken`` says where the turns' own words
-    stand, without their speakers, for policies that must not read "USR"; empty: the whole text.
-    ``thread`` is the id of its dialogue, which cannot be read off ``id``: both may hold a slash.
+    empty otherwise; ``id`` is unique in its corpus. ``spoken_spans`` says where the turns' own
+    words stand, without their speakers, for policies that must not read "USR"; empty: the whole
+    text. ``dialogue_id`` is that of its dialogue, which cannot be read off ``id``: both may hold a
+    slash.
     """
 
     id: str = field(repr=False)
     user: str = field(repr=False)
     text: str = field(repr=False)
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
-    spoken: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
-    thread: str = field(default="", compare=False, repr=False)
+    spoken_spans: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
+    dialogue_id: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_spans(self.text, self.secrets)

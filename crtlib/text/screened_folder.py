@@ -3,8 +3,8 @@
 >>> import pathlib, tempfile
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> with ScreenedWriter(home, key=b"k" * 32) as parts:
-...     parts.add("public", [Point("d/1", "ann", "Hello.", thread="d")])
-...     parts.add("private", [Point("d/0", "ann", "I am <MASK>.", thread="d")])
+...     parts.add("public", [Point("d/1", "ann", "Hello.", dialogue_id="d")])
+...     parts.add("private", [Point("d/0", "ann", "I am <MASK>.", dialogue_id="d")])
 ...     _ = parts.close()
 >>> [(row["id"][0], row["text"]) for row in read_screened_rows(home, "private")]
 [('p', 'I am <MASK>.')]
@@ -85,9 +85,11 @@ class ScreenedWriter:
         """Take points of one of the ``SCREENED_PARTS``."""
         named = ((self.name("id", p.id), self.name("user", p.user), p.text) for p in points)
         self.sorter.add("points", ((part, *row) for row in named))
-        numbers = (p.id[len(p.thread) + 1 :] for p in points)  # none where a point is a thread
+        numbers = (p.id[len(p.dialogue_id) + 1 :] for p in points)  # none where a point is a thread
         turns = (int(number) if number else None for number in numbers)
-        self.note("ids", ((p.id, p.thread, p.user, n) for p, n in zip(points, turns, strict=True)))
+        self.note(
+            "ids", ((p.id, p.dialogue_id, p.user, n) for p, n in zip(points, turns, strict=True))
+        )
 
     def note(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Take rows of one of the tables ``PRIVATE_TABLE_SCHEMAS``; an ``id`` is that of a

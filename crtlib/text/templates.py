@@ -234,7 +234,7 @@ def mark_spoken_tokens(points: Sequence[Point], tokenizer: AnyTokenizer) -> list
     masks = []
     for point, e in zip(points, coded, strict=True):
         own = np.zeros(len(point.text) + 1, dtype=bool)
-        for a, b in point.spoken or ((0, len(point.text)),):
+        for a, b in point.spoken_spans or ((0, len(point.text)),):
             own[a:b] = True
         masks.append(np.array([own[a:b].any() for a, b in e.offsets], dtype=bool))
     return masks

@@ -63,7 +63,7 @@ class Checkpoint:
 
     def save(self, state: TrainingState, done: int) -> None:
         """Replace the file, atomically: ``done`` phases are over. One process does it for all."""
-        if not self.path or not process_group().leads:
+        if not self.path or not process_group().is_leader:
             return
         with files.replace_atomically(Path(self.path), mode=0o600) as part:
             torch.save(self._content(state, done), part)

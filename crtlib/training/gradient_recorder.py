@@ -70,7 +70,7 @@ class GradientRecorder:
         head = interface.output_head(model)
         self.uses = Counter(p for p in (head.weight, head.bias) if p is not None)
         self.waiting: dict[Any, list[tuple[nn.Module, Tensor, Tensor]]] = {}
-        self.large = False
+        self.has_large_inputs = False
 
     def add(self, entry: Any) -> None:
         """Enter it, and count its norm and its cross terms with earlier entries."""
@@ -108,7 +108,7 @@ class GradientRecorder:
         """Add the sum over examples, each times its factor; where that is 0, nothing at all."""
         none = factors == 0
         # To sift small entries takes a GPU less than to be waited for; large ones, more.
-        some = not (is_on_host(none) or self.large) or bool(none.any())
+        some = not (is_on_host(none) or self.has_large_inputs) or bool(none.any())
         of = functools.cache(lambda x, layers: x.repeat(layers) if layers > 1 else x)
         with float32_matmul:
             for entry in itertools.chain(*self.entries.values()):
@@ -185,7 +185,7 @@ class GradientRecorder:
         grad, own = grad.detach(), [*module.parameters(recurse=False)]
         small = not is_on_host(x) and x.numel() <= MAX_STACKED_INPUT_NUMBERS
         small &= layer_class_name(module) in LAYER_RULES  # else it was proved for itself alone
-        self.large |= not small
+        self.has_large_inputs |= not small
         if small and rule is not embedding_entries and all(self.uses[p] == 1 for p in own):
             kind = (
                 layer_class_name(module),

@@ -259,7 +259,7 @@ class Training:
             )
             self._file = Checkpoint(checkpoint, identity)
             self.phases_done = self._file.restore(self.state)
-            process_group().agree(f"{identity}{self.phases_done:08x}")
+            process_group().check_agreement(f"{identity}{self.phases_done:08x}")
         most = _longest_row(phases, self._parts)
         self._device = device_of(model)
         self._tokens_at_once = tokens_at_once(model, memory, most)
@@ -350,7 +350,7 @@ class Training:
 
     def _run_phases(self) -> Generator[Step]:
         run, state, file = self.run, self.state, self._file
-        if self.on_start and process_group().leads:
+        if self.on_start and process_group().is_leader:
             ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]
             self.on_start([*run.events, *ahead], bool(self.phases_done or run.events))
         run.model.train()
@@ -359,7 +359,7 @@ class Training:
         number = sum(self._steps_of_phase[: self.phases_done])
         bar = tqdm(
             initial=number, desc="training", unit="step",
-            **bar_options(self.progress and process_group().leads, total=len(self)),
+            **bar_options(self.progress and process_group().is_leader, total=len(self)),
         )  # fmt: skip
         for k, phase in enumerate(self.phases[self.phases_done :], start=self.phases_done):
             if (event := phase.event()) is not None:
@@ -416,7 +416,7 @@ class Training:
         sizes = points.lengths if units is None else [len(unit) for unit in units]
         lengths = torch.as_tensor(sizes)
         drawn = phase.batches(lengths, self.state.generators[phase.order])
-        for indices in process_group().same(drawn):
+        for indices in process_group().broadcast_batches(drawn):
             picked = process_group().share(indices.tolist(), key=lambda k: int(lengths[k]))
             several: list[Any] = []  # a Unit stands where a micro-batch does
             if units is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from crtlib.accounting import confidentiality, ledger, selective_privacy
 from crtlib.accounting.events import SampledGaussians
-from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.checks import check_choice
 from crtlib.training.phases import Phase, PublicPhase
 from crtlib.training.selective import SelectivePhase
@@ -93,8 +93,8 @@ class GuaranteeTerms:
     """What a promise is made of, beside the events: the policies' miss rates, the total delta, the
     unit, the accounting, and what else is treated as public."""
 
-    gamma: MissRate
-    delta2: MissRate
+    gamma: BoundedRate
+    delta2: BoundedRate
     delta: float
     unit: str
     accountant: str

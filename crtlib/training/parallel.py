@@ -40,7 +40,7 @@ class ProcessGroup:
     size: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this process draws, writes and speaks for all."""
         return self.rank == 0
 
@@ -51,19 +51,19 @@ class ProcessGroup:
             return items
         return (items if key is None else sorted(items, key=key))[self.rank :: self.size]
 
-    def same(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
+    def broadcast_batches(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
         """The batches (n,) that the first process draws, in every process."""
         if self.size == 1:
             yield from batches
             return
         while True:
-            batch = next(batches, None) if self.leads else None
+            batch = next(batches, None) if self.is_leader else None
             size = self._told(torch.tensor([-1 if batch is None else len(batch)]))
             if int(size) < 0:
                 return
             yield self._told(torch.empty(int(size), dtype=torch.long) if batch is None else batch)
 
-    def add_up(self, parameters: Sequence[nn.Parameter]) -> None:
+    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Make ``.grad`` in every process the sum of those of all; None counts as zeros."""
         if self.size == 1:
             return
@@ -82,7 +82,7 @@ class ProcessGroup:
         dist.all_reduce(numbers)
         return int(numbers)
 
-    def agree(self, digest: str) -> None:
+    def check_agreement(self, digest: str) -> None:
         """Raise ValueError, in all processes, where the ``digest`` (hexadecimal) of what they are
         about to do is not the same: where points differed, one could be read twice in a batch."""
         if self.size == 1:

@@ -9,11 +9,11 @@ a private segment is clipped and noised as well.
 
 What the policy misses lies in a public segment and is learned like any other word:
 
->>> from crtlib.accounting.guarantees import MissRate
+>>> from crtlib.accounting.guarantees import BoundedRate
 >>> from crtlib.accounting.selective_privacy import selective_guarantee
 >>> event = SampledGaussian(sampling_probability=1.0, noise_multiplier=20.0, steps=24)
 >>> for rate in (0.0, 0.05):
-...     missed = MissRate(rate)
+...     missed = BoundedRate(rate)
 ...     promise = selective_guarantee(event, gamma=missed, delta=8e-5, unit="turn")
 ...     print(f"{promise.epsilon:.2f}")
 1.69

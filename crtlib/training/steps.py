@@ -79,7 +79,7 @@ def set_public_gradient(
             each = own_losses.add_gradients_of_losses(model, tokens, lengths, losses)
             own += len(tokens)
         sums.append(each.sum())
-    process_group().add_up(parameters)
+    process_group().sum_gradients(parameters)
     count = process_group().total(own)
     if count <= 0:
         return None
@@ -148,9 +148,9 @@ def set_private_gradient(
                 model, tokens, lengths, losses, clip_norm=clip_norm
             ).norms
         non_finite = non_finite + (~norms.isfinite()).sum()
-    if process_group().leads:
+    if process_group().is_leader:
         add_noise(parameters, std=noise_multiplier * clip_norm, generator=noise)
-    process_group().add_up(parameters)
+    process_group().sum_gradients(parameters)
     _divide_gradients(parameters, normaliser)
     return non_finite
 

@@ -20,7 +20,7 @@ from crtbook import theorems
 from crtbook.theorems import hockey_stick, indistinguishability
 from crtlib.accounting import accountants, confidentiality, ledger
 from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.screening import deduplication, policy_changes, regex_policies
 from crtlib.screening.preparation import prepare_points
 from crtlib.screening.redaction import redact
@@ -576,7 +576,7 @@ def test_edges_of_gamma():
 
 def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
     event, options = SampledGaussian(0.1, 2.0, 100), {"accountant": "rdp"}
-    gamma, delta2 = MissRate.measured(3, 200), MissRate.measured(0, 50)
+    gamma, delta2 = BoundedRate.measured(3, 200), BoundedRate.measured(0, 50)
     for relation in ("add_or_remove", "replace"):
         options["neighbouring_relation"] = relation
         given = {"gamma": gamma, "delta2": delta2, "unit": "turn", "public": "lengths"}
@@ -594,7 +594,12 @@ def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
             public="lengths",
         )
     for rate in (0.0, 1e-9):  # as good as never missed: the profile is read beyond delta = 1
-        never = {"gamma": MissRate(rate), "delta2": MissRate(1.0), "delta": DELTA, "unit": "turn"}
+        never = {
+            "gamma": BoundedRate(rate),
+            "delta2": BoundedRate(1.0),
+            "delta": DELTA,
+            "unit": "turn",
+        }
         found = confidentiality.crt_guarantee(SampledGaussian(1, 40.0, 100), **never)
         assert (found.epsilon, found.delta, found.public) == (0, 1, "")
         assert (found.neighbours, found.accountant) == ("replace", "pld")

@@ -12,7 +12,7 @@ from scipy import integrate, stats
 from crtbook.tight import compose
 from crtlib.accounting import accountants, ledger
 from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.intervals import clopper_pearson_upper, labels_needed
 
 DELTA = 8e-5
@@ -299,7 +299,7 @@ NONE = SampledGaussian(1, 1, 0)
         (lambda: ledger.epsilon([NONE], delta=0.1, group=1.5), "group=1.5: must be a whole"),
         (lambda: ledger.epsilon([NONE], delta=0.1, group=(1, 2)), "groups=2: must be as many as"),
         (lambda: clopper_pearson_upper(3, 2), "count=3: must be in [0, 2]"),
-        (lambda: MissRate(1.2), "rate=1.2: must be in [0, 1]"),
+        (lambda: BoundedRate(1.2), "rate=1.2: must be in [0, 1]"),
     ],
 )
 def test_mistakes_are_named_in_one_line(call, message):
@@ -317,8 +317,8 @@ def test_a_guarantee_says_everything():
             neighbours="replace",
             accountant="pld",
             kind="Bayesian confidentiality",
-            gamma=MissRate.measured(20, 200),
-            delta2=MissRate(0.0),
+            gamma=BoundedRate.measured(20, 200),
+            delta2=BoundedRate(0.0),
         )
     )
     for part in (

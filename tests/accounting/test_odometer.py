@@ -230,7 +230,7 @@ def test_what_a_model_started_from_counts_though_it_was_struck(tmp_path):
     entries = odometer.read_entries(tmp_path)
     assert [e.run for e in spending.sum_spending(entries, run="d").entries] == ["a", "c"]
     assert [e.run for e in spending.sum_spending(entries).entries] == ["a", "c", "d"]
-    assert not spending.sum_spending(entries, run="d").bare
+    assert not spending.sum_spending(entries, run="d").base_unprotected
 
 
 def test_a_model_that_started_from_one_without_protection_is_known(tmp_path):
@@ -241,7 +241,7 @@ def test_a_model_that_started_from_one_without_protection_is_known(tmp_path):
             tmp_path, add(tmp_path, run, base=base), state="finished", model=run * 64
         )
     entries = odometer.read_entries(tmp_path)
-    assert [spending.sum_spending(entries, run=run).bare for run in "abcd"] == [
+    assert [spending.sum_spending(entries, run=run).base_unprotected for run in "abcd"] == [
         False,
         True,
         True,
@@ -369,10 +369,10 @@ def test_a_copy_of_a_model_and_its_heirs_are_known(tmp_path):
     odometer.strike_run(tmp_path, add(tmp_path, "x").entry, because="never seen")
     add(tmp_path, "c")
     entries = odometer.read_entries(tmp_path)
-    assert spending.sum_spending(entries, run="b").bare
+    assert spending.sum_spending(entries, run="b").base_unprotected
     last = spending.sum_spending(entries, run="c")
-    assert not last.bare and (last.runs, last.unprotected, last.events) == (0, 2, ())
-    assert spending.sum_spending(entries, run="x").struck and not last.struck
+    assert not last.base_unprotected and (last.runs, last.unprotected, last.events) == (0, 2, ())
+    assert spending.sum_spending(entries, run="x").run_is_struck and not last.run_is_struck
 
 
 def test_a_link_to_a_corpus_has_its_odometer(tmp_path):
@@ -450,7 +450,7 @@ def test_all_odometers_of_a_text_beside_it_count(tmp_path):
     before = (tmp_path / "T-branch.odometer" / odometer_lines.LEDGER_FILE).read_bytes()
     meter.start([STEP], resumed=False)
     assert sorted(e.run for e in meter.spent.entries) == ["branch", "new", "old"]
-    assert meter.spent.unprotected == 1 and meter.told()["before"].split() == [
+    assert meter.spent.unprotected == 1 and meter.record_fields()["before"].split() == [
         "branch",
         "new",
         "old",

@@ -127,7 +127,7 @@ def test_own_words_alone_are_counted_and_text_of_another_kind_is_named(trained, 
     points = templates.render_points(corpus, "turn", templates.MARKUP_TEMPLATE)[:20]
     texts, scores, masks, *_ = leakage.score_points(model, tokenizer, points, own_words=True)
     for point, text, mask in zip(points, texts, masks, strict=True):
-        a, b = point.spoken[0]
+        a, b = point.spoken_spans[0]
         said = tokenizer.decode(np.array(text.tokens)[mask].tolist())
         assert said.strip() == point.text[a:b].strip()
     assert len(scores.ranks) == len(masks) == 20

@@ -22,7 +22,7 @@ import yaml
 
 from crtlib.accounting import confidentiality, ledger
 from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.guarantees import BoundedRate
 from crtlib.intervals import clopper_pearson_upper, labels_needed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,8 +146,8 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
     }
     guarantee = confidentiality.crt_guarantee(
         phase,
-        gamma=MissRate(0.1),
-        delta2=MissRate(0.0),
+        gamma=BoundedRate(0.1),
+        delta2=BoundedRate(0.0),
         delta=8e-5,
         unit="turn",
         public="the rounded number of private points",

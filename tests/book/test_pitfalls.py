@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from crtlib.accounting import confidentiality
-from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.guarantees import BoundedRate
 from crtlib.screening import deduplication, regex_policies
 from crtlib.screening.preparation import prepare_points
 from crtlib.text import customersim, data_points
@@ -182,8 +182,8 @@ def test_9_delta_covers_what_labels_leave_possible(chapter):
     assert not chapter.certified(chapter.promise["assumed"])
     enough = confidentiality.crt_guarantee(
         chapter.run,
-        gamma=MissRate(0.1),
-        delta2=MissRate.measured(0, chapter.needed),
+        gamma=BoundedRate(0.1),
+        delta2=BoundedRate.measured(0, chapter.needed),
         delta=chapter.settings.delta,
         unit="turn",
     )

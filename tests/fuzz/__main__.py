@@ -88,11 +88,11 @@ def options(words):
     """The options of a command: its name, how it is said (None: by place), whether it must be
     given, and its type."""
     command = COMMANDS[words]
-    usual = {o.name for o in command.known({}) if o.needed} | NEEDS.get(words[0], set())
+    usual = {o.name for o in command.known({}) if o.is_required} | NEEDS.get(words[0], set())
     return [
         (
             o.name,
-            None if o.by_place else o.flag,
+            None if o.is_positional else o.flag,
             o.name in usual,
             "path" if o.is_path else o.node.get("items", o.node).get("type"),
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from crtlib.screening.policies import policy_by_name
+from crtlib.screening.policy_names import policy_by_name
 from crtlib.text import customersim
 from crtlib.text.data_points import make_points
 from crtlib.text.records import Point

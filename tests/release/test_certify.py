@@ -33,7 +33,7 @@ from crtlib import outputs
 from crtlib.accounting import confidentiality, ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening import policies
+from crtlib.screening import policy_names
 from crtlib.screening.rates import measure_rates
 from crtlib.studies import crt_study, study_data, study_run
 from crtlib.text import corpora, customersim, data_points, jsonl
@@ -121,7 +121,7 @@ def test_the_second_run_adds_the_first(runs):
     # One screening: a secret passed over in one run was passed over in both.
     assert two["spent_before"]["gamma"] == one["rates"]["trace"]["upper"]
     assert two["spent_before"]["alone"] == one["guarantee"]["secret"]
-    assert "this model and 1 earlier one" in sentences.select_sentences(two)["O9"][0]
+    assert "this model and 1 earlier one" in sentences.select_sentences(two)["earlier_runs"][0]
     page = (runs / "two.html").read_text()
     assert "What this model may give away" in page and "Certificate, every part" in page
     assert page.count("<polyline") == 3
@@ -130,7 +130,7 @@ def test_the_second_run_adds_the_first(runs):
 def test_known_noise_makes_it_void_and_the_next_run_says_so(runs, tmp_path):
     seeded = value(runs, "open")
     assert seeded["verdict"] == "void" and "known seed" in seeded["void_because"][0]
-    assert "O2" not in sentences.select_sentences(seeded)
+    assert "random_secret" not in sentences.select_sentences(seeded)
     assert (runs / "open.json").stat().st_mode & 0o077 == 0
     last = entry(runs)[-1]
     assert last.events is None and spending.sum_spending(entry(runs)).unprotected == 1
@@ -288,7 +288,7 @@ def test_labels_that_two_people_read_judge_a_training(tmp_path):
         cases = (trace["count"], trace["of"]), trace["again"]
         bound = sum(clopper_pearson_upper(*case, confidence=1 - 0.0125 / judged) for case in cases)
         assert trace["upper"] == pytest.approx(bound)
-        said = sentences.select_sentences(made)["O7"][0]
+        said = sentences.select_sentences(made)["labels_drawn_at_random"][0]
         assert f"of {people - 1} secrets that the second found" in said
         assert {row["who"] for row in made["right_guess"]}.isdisjoint({"other"})
         assert certify.verify_certificate(tmp_path / "m", page)[0] is None
@@ -321,7 +321,10 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
         bound = clopper_pearson_upper(trace["count"], people, confidence=1 - 0.025 / judged)
         assert trace["upper"] == bound
         assert (made["labels"]["drawn"], made["labels"]["judged"]) == ("at_random", judged)
-        assert "people who read 30 messages" in sentences.select_sentences(made)["O7"][0]
+        assert (
+            "people who read 30 messages"
+            in sentences.select_sentences(made)["labels_drawn_at_random"][0]
+        )
         assert certify.verify_certificate(tmp_path / name, page)[0] is None
         assert odometer.read_entries(f"{corpus}.odometer")[-1].gamma == bound
         rows = {row["who"]: row["at_most"] for row in made["right_guess"]}
@@ -338,7 +341,9 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
             assert 0.5 < rows["other"] < rows["random"]
             assert verify.find_certificate_fault(tmp_path / name, made, made["public_key"]) is None
             done = certifiable_run.read_certifiable_run(tmp_path / name)
-            own = composed_promise.compose_promise(done.own, done.spent, delta=done.record["delta"])
+            own = composed_promise.compose_promise(
+                done.files_promise, done.spent, delta=done.record["delta"]
+            )
             assert certificate_parts.average_rates(own, done.record)
             for path, new in (
                 ("rates.trace.count", 0),
@@ -353,7 +358,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
             for row in (often["rates"][name] for name in RATES.values()):
                 row["upper"] = rate_bounds.recompute_bound(row, often["labels"])
             bounds = {f: often["rates"][n]["upper"] for f, n in RATES.items()}
-            charged = replace(own, fold=replace(own.fold, **bounds), **bounds)
+            charged = replace(own, files_promise=replace(own.files_promise, **bounds), **bounds)
             assert certificate_parts.average_rates(charged, often) is None
             for change in (
                 {"rates.trace.count": 0},
@@ -502,30 +507,30 @@ def earlier(**changes):
 def test_the_worked_example():
     """46,080 points, batch 512, 4 epochs: by the antipodal pair."""
     one = promised(alone())
-    assert one.missed()[0] == pytest.approx(1.93, abs=0.01)
-    assert one.secret() == pytest.approx((0.20, 0.009181), abs=5e-3)
+    assert one.missed_bound()[0] == pytest.approx(1.93, abs=0.01)
+    assert one.random_secret_bound() == pytest.approx((0.20, 0.009181), abs=5e-3)
     far = ledger.delta(one.events, epsilon=0.0, **REPLACE)  # 0.165: the total variation distance
-    assert one.right(1, 1.0, 0.0) == pytest.approx((1 + far) / 2)
+    assert one.right_guess_chance(1, 1.0, 0.0) == pytest.approx((1 + far) / 2)
     mixed = 0.05494 * far + 0.00918
-    assert one.right(1, one.gamma, one.delta2) == pytest.approx((1 + mixed) / 2)
+    assert one.right_guess_chance(1, one.gamma, one.delta2) == pytest.approx((1 + mixed) / 2)
     chances = {who: p for who, _, p in one.right_guesses(())}
     assert chances["random"] == pytest.approx((1 + mixed) / 2)  # with what has no noise
     twice = promised(alone(), earlier())
-    assert twice.missed()[0] > 1.3 * one.missed()[0]
+    assert twice.missed_bound()[0] > 1.3 * one.missed_bound()[0]
     assert (twice.gamma, twice.delta2) == (one.gamma, one.delta2)
 
 
 def test_a_search_costs_what_its_trainings_cost_together():
     """F8: "somewhat larger" was printed of a price of 3.6 times, or of 77."""
     own, price = alone(), ledger.epsilon([STEP] * 10, delta=1e-6, **REPLACE)
-    ten = composed_promise.compose_promise(own, None, delta=1e-6, trials=10).missed()[0]
-    assert ten == pytest.approx(price, rel=1e-3) and ten > 3 * promised(own).missed()[0]
+    ten = composed_promise.compose_promise(own, None, delta=1e-6, trials=10).missed_bound()[0]
+    assert ten == pytest.approx(price, rel=1e-3) and ten > 3 * promised(own).missed_bound()[0]
 
 
 def test_guesses_are_about_a_secret_blacked_out_whatever_the_relation():
     paper, exact = promised(alone("add_or_remove")), promised(alone())
-    assert paper.missed()[0] < exact.missed()[0] - 0.3
-    assert paper.right(1, 1.0, 0.0) == exact.right(1, 1.0, 0.0)
+    assert paper.missed_bound()[0] < exact.missed_bound()[0] - 0.3
+    assert paper.right_guess_chance(1, 1.0, 0.0) == exact.right_guess_chance(1, 1.0, 0.0)
     assert paper.value_guesses() == exact.value_guesses()
 
 
@@ -535,7 +540,10 @@ def test_an_earlier_run_with_public_points_leaves_no_promise_for_each_point():
     for before, kind in ((earlier(delta2=0.0), "dp"), (earlier(), "bayesian_confidentiality")):
         both = promised(point, before)
         assert source_fold.classify_promise(both.gamma, both.delta2) == kind
-    assert both.gamma == 1.0 and both.secret() == (both.missed()[0], pytest.approx(0.009181))
+    assert both.gamma == 1.0 and both.random_secret_bound() == (
+        both.missed_bound()[0],
+        pytest.approx(0.009181),
+    )
 
 
 @pytest.mark.parametrize("change, says", [
@@ -558,11 +566,11 @@ def test_each_reason_makes_it_void(change, says, tmp_path):
     )
     assert (
         void_reasons.list_void_reasons(
-            replace(plain, own=source_fold.FilesPromise("none")), own, float("inf")
+            replace(plain, files_promise=source_fold.FilesPromise("none")), own, float("inf")
         )
         == []
     )
-    bare = replace(plain, spent=spending.SpentBudget((), bare=True))
+    bare = replace(plain, spent=spending.SpentBudget((), base_unprotected=True))
     assert "without protection" in " ".join(void_reasons.list_void_reasons(bare, own, 1.0))
 
 
@@ -583,7 +591,7 @@ def test_on_multiwoz_traces_and_misses_differ_and_so_do_the_epsilons(multiwoz):
     recall epsilon would be 0.48, by what the theorem asks it is 1.18."""
     study = train_on_corpus.build_study(multiwoz, method="crt", **MWZ).ready()
     parts = study_data.split_corpus(study.corpus, study.variety, 274, 34, study.seed)
-    pi = policies.policy_by_name("regex:multiwoz")
+    pi = policy_names.policy_by_name("regex:multiwoz")
     found = measure_rates(data_points.make_points(parts.valid, unit="turn"), pi, pi)
     assert (found.miss.all, found.trace.all) == ((0, 51), (4, 51))
     event = SampledGaussian(study.sampling_probability, study.noise_multiplier, 20)
@@ -613,7 +621,9 @@ def test_the_certificate_of_a_multiwoz_run_stands_on_its_traces_and_says_nothing
     assert exact <= made["guarantee"]["secret"]["epsilon"] <= 1.01 * exact
     assert made["policies"]["pi"]["taught_by"] is None  # nobody taught a regular expression
     assert not any("taught" in text for text in made["treated_as_public"])
-    assert made["labels"]["drawn"] == "given" and "O7" not in sentences.select_sentences(made)
+    assert made["labels"][
+        "drawn"
+    ] == "given" and "labels_drawn_at_random" not in sentences.select_sentences(made)
 
 
 def test_a_plan_is_certified_secret_by_secret(runs, tmp_path, run):

@@ -8,7 +8,7 @@ from confide.labels import drawing, imports, judged_turns, label_tasks
 from confide.release import certify, verify
 from confide.screening import corpus as screening
 from confide.training import train_on_corpus
-from crtlib.screening import policies, rates
+from crtlib.screening import policy_names, rates
 from crtlib.text import jsonl, records
 from crtlib.text.records import Secret, Turn
 from tests import trainings
@@ -87,17 +87,19 @@ def test_every_pair_that_labels_judge_counts_wherever_they_lie(tmp_path, monkeyp
     assert [judged("labels"), judged("copy"), judged("labels")] == [1, 1, 1]
     assert [judged("copy", gamma=0.1), judged("labels", gamma=0.1)] == [2, 2]
     assert [judged("labels", gamma=0.1, seed=5), judged("copy", gamma=0.2)] == [3, 4]
-    before = policies.policy_digest("toy")
+    before = policy_names.policy_digest("toy")
     code = tmp_path / "toy.py"
     for version in (1, 2):
         code.write_text(f"def make(_):\n    return {version}\n")
         names = {}
         exec(compile(code.read_text(), str(code), "exec"), names)
         monkeypatch.setitem(
-            policies.REGISTERED_MAKERS, "toy", policies.PolicyMaker("toy", "", names["make"])
+            policy_names.REGISTERED_MAKERS,
+            "toy",
+            policy_names.PolicyMaker("toy", "", names["make"]),
         )
-        before, last = policies.policy_digest("toy"), before
-        assert before != last and policies.is_from_file("toy")
+        before, last = policy_names.policy_digest("toy"), before
+        assert before != last and policy_names.is_from_file("toy")
 
 
 def test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from confide.release import certificate_parts
 from confide.training import train_on_corpus
-from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.studies import study_data
 from tests import trainings
 from tests.texts import write_simulated_text
@@ -87,6 +87,6 @@ def test_counts_of_labels_are_named_wherever_they_stand(certified_model):
         and certificate_parts.EXACT_COUNTS_NOTE in said
         and "labels" in certificate_parts.EXACT_COUNTS_NOTE
     )
-    for rate, named in ((MissRate.measured(6, 8), True), (MissRate(0.1), False)):
+    for rate, named in ((BoundedRate.measured(6, 8), True), (BoundedRate(0.1), False)):
         text = str(Guarantee(1.0, 1e-3, "turn", "replace", "pld", gamma=rate, public="all else"))
         assert ("treated as public: all else, and the counts of labels" in text) == named

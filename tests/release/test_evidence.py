@@ -98,7 +98,7 @@ def test_a_report_that_could_find_nothing_is_no_evidence(tmp_path, run):
     words = ["certify", tmp_path / "m", "--report", tmp_path / "r", "--out", tmp_path / "m.html"]
     assert run(*words)[0] != 0 or "100" in sentences.select_sentences(
         json.loads((tmp_path / "m.json").read_text())
-    )["O13"][0].replace("100 trainings", "")
+    )["attacks"][0].replace("100 trainings", "")
 
 
 def test_an_audit_of_a_training_without_noise_is_never_a_good_word(tmp_path, run):

@@ -180,7 +180,7 @@ def certified(folder, key=KEY, **changes):
             {"who": who, "copies": k, "at_most": p}
             for who, k, p in promise.right_guesses((2,))
         ],
-        "spent_before": {"alone": composed_promise.pair_as_json(promise.secret())},
+        "spent_before": {"alone": composed_promise.pair_as_json(promise.random_secret_bound())},
         "declared": [{"of": d.of, "value": d.value, "bits": d.bits} for d in own.declared],
     }  # fmt: skip
     value = json.loads(json.dumps(value))
@@ -308,7 +308,7 @@ def test_earlier_runs_compose_by_their_groups_and_rates():
     assert added.gamma == pytest.approx(S.trace + T.trace)
     assert added.delta2 == pytest.approx(S.public + T.public)
     exact = ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(1, 3))
-    assert both.missed()[0] == pytest.approx(exact, rel=1e-6)
+    assert both.missed_bound()[0] == pytest.approx(exact, rel=1e-6)
 
 
 KINDS = ("ConstantSource|NoisedSource|PlannedSource|ScreenedSource|RedactedSource|BaseSource|"

@@ -8,7 +8,7 @@ import pytest
 
 from confide.labels import drawing, imports, label_tasks, registry
 from confide.screening import corpus as screening
-from crtlib.screening import policies, policy, rates, regex_policies, taught_text
+from crtlib.screening import policy, policy_names, rates, regex_policies, taught_text
 from crtlib.text import corpora, customersim, data_points, jsonl, records
 from crtlib.text.records import Secret, Turn
 from tests import trainings
@@ -36,7 +36,7 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     kinds = sorted({s.kind for t in known.turns() for s in t.secrets})
     drawn = {"turns": 20, "seed": 1, "kinds": kinds, "forms": ["jsonl"]}
     drawing.draw_label_tasks(
-        path, tmp_path / "sealed", sealed=[policies.policy_digest(policy)], **drawn
+        path, tmp_path / "sealed", sealed=[policy_names.policy_digest(policy)], **drawn
     )
     drawing.draw_label_tasks(path, tmp_path / "open", **drawn)
 
@@ -69,7 +69,7 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     with pytest.raises(ValueError, match="may have been made from them"):
         judged("sealed")
     # A7: drawn again from the same seed, and sealed by then, as if nobody had read these turns.
-    sealed = [policies.policy_digest(policy)]
+    sealed = [policy_names.policy_digest(policy)]
     drawing.draw_label_tasks(path, tmp_path / "again", sealed=sealed, **drawn)
     drawing.draw_label_tasks(path, tmp_path / "more", sealed=sealed, **drawn | {"turns": 23})
     for name in ("again", "more"):
@@ -106,14 +106,14 @@ def test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taug
     assert [found[n]["upper"] for n in ("trace", "public")] == [1.0, 1.0]
     assert found["miss"]["of"] == 8  # what was counted is shown, and bounds nothing
     # A folder that was screened by a file is a file: whatever it was made from may have taught it.
-    assert policies.is_from_file(f"screened:{tmp_path}/s")
+    assert policy_names.is_from_file(f"screened:{tmp_path}/s")
 
 
 def test_a_turn_that_was_read_under_another_id_was_read(tmp_path):
     """The same draw of a copy with other ids was new, and sealed what the first had taught."""
     one, _ = write_coded_messages(tmp_path / "one.jsonl")
     other, _ = write_coded_messages(tmp_path / "other.jsonl", ids="ticket-")
-    sealed = [policies.policy_digest("regex:customersim")]
+    sealed = [policy_names.policy_digest("regex:customersim")]
     drawing.draw_label_tasks(one, tmp_path / "a", turns=8, seed=7, forms=["jsonl"])
     drawing.draw_label_tasks(other, tmp_path / "b", turns=8, seed=7, forms=["jsonl"], sealed=sealed)
     assert registry.read_before_seal(tmp_path / "b", sealed).tasks == {
@@ -150,13 +150,13 @@ def test_a_value_that_stands_twice_in_a_message_is_one_secret(tmp_path):
     (toml := tmp_path / "p.toml").write_text("[phone]\npattern = '(?<=phone )\\d{10}'\n")
     points = data_points.make_points(corpora.load_corpus(path), "turn")
     found = rates.measure_rates(
-        points, policies.policy_by_name(f"regex:{toml}"), regex_policies.none_policy
+        points, policy_names.policy_by_name(f"regex:{toml}"), regex_policies.none_policy
     )
     assert (found.trace.count, found.trace.of) == (60, 60) and found.trace.all == (120, 120)
     both = toml.with_name("q.toml")
     both.write_text("[phone]\npattern = '55 ?512\\d{5}'\n")
     found = rates.measure_rates(
-        points, policies.policy_by_name(f"regex:{both}"), regex_policies.none_policy
+        points, policy_names.policy_by_name(f"regex:{both}"), regex_policies.none_policy
     )
     assert found.trace.count == 0
 

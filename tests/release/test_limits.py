@@ -119,7 +119,7 @@ def test_a_limit_of_a_share_counts_what_earlier_searches_passed_over(tmp_path):
 
 def say_limit(row):
     """How the page of a certificate says what is certified of a limit."""
-    _, text = sentences.load_sentences()["OL"]
+    _, text = sentences.load_sentences()["limits"]
     return " ".join(text.render({"limits": [row]}).split())
 
 

@@ -11,7 +11,7 @@ import pytest
 from confide.labels import adjudication, drawing, imports, judged_turns, label_tasks
 from confide.release import certify
 from confide.reports import model_card, sentences
-from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.guarantees import BoundedRate
 from crtlib.screening import rates
 from crtlib.text import customersim, jsonl
 from tests import trainings
@@ -245,7 +245,7 @@ def test_what_is_said_of_a_model_is_what_its_certificate_says(tmp_path, run, way
         said = re.findall(r"chance of (\S+) without .*? chance of at most (\S+) with", words)
         exact = [(row["prior"], row["at_most"]) for row in value["value_guess"]]
         assert [(float(p), float(q)) for p, q in said] == exact
-        assert all(f"at most {q}" in " ".join(page["O6"]) for _, q in said)
+        assert all(f"at most {q}" in " ".join(page["guessed_value"]) for _, q in said)
         return
     assert pair(words) == told(g["secret"])
     assert (
@@ -262,8 +262,11 @@ def test_what_is_said_of_a_model_is_what_its_certificate_says(tmp_path, run, way
         r"not counted: (\d+) trained on this text or .* without protection", words
     )
     assert unprotected == [str(before["unprotected"])] * (before["unprotected"] > 0)
-    assert ("O9" in page, "O9u" in page) == (runs > 0, before["unprotected"] > 0)
-    assert runs == 0 or f"this model and {runs} earlier one" in page["O9"][0]
+    assert ("earlier_runs" in page, "unprotected_runs" in page) == (
+        runs > 0,
+        before["unprotected"] > 0,
+    )
+    assert runs == 0 or f"this model and {runs} earlier one" in page["earlier_runs"][0]
     assert all(x in words for x in (*value["treated_as_public"], *value["assumed"]))
     if g["kind"] == "dp":
         assert "gamma" not in words and "whatever a search for secrets finds" in words
@@ -276,10 +279,13 @@ def test_what_is_said_of_a_model_is_what_its_certificate_says(tmp_path, run, way
         way in (two_readers, a_third_reader_decides, several_pairs_judged)
     )
     if "again" in trace:  # what the first overlooked counts: one reader alone had a smaller bound
-        one = MissRate.measured(trace["count"], trace["of"], confidence=0.975)
+        one = BoundedRate.measured(trace["count"], trace["of"], confidence=0.975)
         assert trace["again"][1] > 5 and trace["upper"] > one.bound
     # The page says both shares of 100, rounded upwards.
-    for sentence, share in (("O3", before["gamma"]), ("O4", before["delta2"])):
+    for sentence, share in (
+        ("missed_secret", before["gamma"]),
+        ("learned_without_noise", before["delta2"]),
+    ):
         if sentence in page:
             of_100 = re.search(r"at most (\S+) (?:of 100|may)", page[sentence][0])[1]
             assert share <= float(of_100) / 100 <= max(1.01 * share, 1e-9)

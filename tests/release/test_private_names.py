@@ -156,7 +156,7 @@ def test_an_error_names_no_person(tmp_path, monkeypatch):
     assert "Lovelace" not in str(error.value) and "Lovelace" not in repr(point)
     (tmp_path / "p.toml").write_text("[code]\npattern = '(a+)+b'\n")
     monkeypatch.setattr(expression_files, "MATCH_TIMEOUT_SECONDS", 0.01)
-    slow = replace(point, text="a" * 5000 + " - b c !", secrets=(), spoken=())
+    slow = replace(point, text="a" * 5000 + " - b c !", secrets=(), spoken_spans=())
     with pytest.raises(policy.UnansweredError) as error:
         expression_files.expression_file_policy(str(tmp_path / "p.toml"))([slow])
     assert "Lovelace" not in str(error.value)

@@ -14,8 +14,8 @@ from confide.screening import corpus as screening
 from confide.screening.corpus import ScreeningOptions
 from confide.training import train_on_corpus
 from crtlib.screening import redaction
-from crtlib.screening.policies import policy_by_name, policy_digest
 from crtlib.screening.policy import Policy, Teaching
+from crtlib.screening.policy_names import policy_by_name, policy_digest
 from crtlib.screening.preparation import prepare_points
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
@@ -238,7 +238,7 @@ def test_messages_are_equal_where_policies_are_shown_the_same(tmp_path):
     """A pasted line "USR: 123456" by nobody and a message "123456" are one text; what reads a
     turn's own words flags the second alone, and masking it put the first into the public part."""
     text = "USR: 123456"
-    message = Point("0", "ann", text, (Secret("id", 5, 11),), spoken=((5, 11),))
+    message = Point("0", "ann", text, (Secret("id", 5, 11),), spoken_spans=((5, 11),))
     pasted = Point("1", "bob", text, (Secret("id", 5, 11),))
     alone = Policy(
         "a number and nothing else",
@@ -277,7 +277,11 @@ def test_messages_of_one_template_that_are_masked_together(tmp_path):
     value = certify.write_certificate(tmp_path / "m", tmp_path / "c.html", copies=(1, 5))
     rows = {(r["who"], r["copies"]): r["at_most"] for r in value["right_guess"]}
     promise = certifiable_run.read_certifiable_run(tmp_path / "m").promise()
-    assert rows["user", 5] >= promise.right(5, 1.0, 0.0) > promise.right(5, promise.gamma, 0.0)
+    assert (
+        rows["user", 5]
+        >= promise.right_guess_chance(5, 1.0, 0.0)
+        > promise.right_guess_chance(5, promise.gamma, 0.0)
+    )
     assert rows["user", 1] == rows["random", 1] < rows["missed", 1]
     kept = replace(promise, moves_copies=False)  # as with --dedup none
-    assert kept.right_guesses((5,))[-1][2] == promise.right(5, promise.gamma, 0.0)
+    assert kept.right_guesses((5,))[-1][2] == promise.right_guess_chance(5, promise.gamma, 0.0)

@@ -176,7 +176,7 @@ def trained(relation="replace", lines=LINES, screenings=(S, T)):
     fold = source_fold.combine_sources(sources)
     assert not fold.void
     fold = replace(fold, screening=fold.screening and "own")
-    spent = replace(spending.sum_spending(lines), cut={"user": {ANOTHER}})
+    spent = replace(spending.sum_spending(lines), recut_texts={"user": {ANOTHER}})
     return certifiable_run.CertifiableRun(certify.Path("m"), record(), fold, spent)
 
 
@@ -190,9 +190,9 @@ def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation,
     whole = trained(relation, lines).promise()
     own = replace(trained(relation), spent=None).promise()
     pairs = (
-        (guarantee["missed"], whole.missed(), (epsilon_of(DELTA, mu), DELTA)),
-        (guarantee["secret"], whole.secret(), amplified(gamma, delta2, mu)),
-        (before["alone"], own.secret(), amplified(*ALONE, alone)),
+        (guarantee["missed"], whole.missed_bound(), (epsilon_of(DELTA, mu), DELTA)),
+        (guarantee["secret"], whole.random_secret_bound(), amplified(gamma, delta2, mu)),
+        (before["alone"], own.random_secret_bound(), amplified(*ALONE, alone)),
     )
     for printed, found, exact in pairs:
         assert close(found[0], exact[0]) and close(found[1], exact[1])
@@ -241,7 +241,7 @@ def test_any_one_person_where_nothing_was_redacted():
     parts = certificate_parts.collect_certificate_parts(made, copies=())
     assert parts["guarantee"]["kind"] == "dp"
     assert parts["guarantee"]["secret"] == parts["guarantee"]["missed"]
-    assert close(made.promise().secret()[0], epsilon_of(DELTA, mu))
+    assert close(made.promise().random_secret_bound()[0], epsilon_of(DELTA, mu))
 
 
 def test_the_average_over_the_draw_of_the_labels():

@@ -126,7 +126,7 @@ def test_the_page_says_by_what_a_text_is_known(tmp_path):
     text = write(tmp_path / "one.jsonl", [long_messages(k, 2) for k in range(30)])
     train_on_corpus.train(text, out=tmp_path / "m", **SMALL)
     value = certify.write_certificate(tmp_path / "m", tmp_path / "page.html", copies=())
-    said = " ".join(sentences.select_sentences(value)["O9n"])
+    said = " ".join(sentences.select_sentences(value)["no_earlier_run"])
     for compared in (
         f"or all that one person says, of {corpora.SHORT_TALK_CHARACTERS} characters or more",
         f"message of {corpora.LONG_MESSAGE_CHARACTERS} characters or more",

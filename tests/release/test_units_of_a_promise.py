@@ -91,4 +91,7 @@ def test_a_conversation_that_counts_as_a_person_is_said_of_what_was_screened(tmp
     assert run("screen", tmp_path / "c.jsonl", *words)[0] == 0
     train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", method="crt", epochs=1, width=4)
     value = make_certificate(tmp_path / "m", tmp_path / "m.html")
-    assert "each conversation counts as a person" in sentences.select_sentences(value)["O1"][0]
+    assert (
+        "each conversation counts as a person"
+        in sentences.select_sentences(value)["training_text"][0]
+    )

@@ -17,7 +17,7 @@ from confide.screening import corpus as screening
 from confide.training import train_on_corpus
 from crtlib import outputs
 from crtlib.intervals import exchangeable_rate
-from crtlib.screening import policies, rates
+from crtlib.screening import policy_names, rates
 from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
 from tests.texts import bring_known_labels
@@ -94,7 +94,7 @@ def test_turns_that_were_drawn_before_a_seal_count_though_nobody_read_them(tmp_p
     first = next(t.task for t in label_tasks.read_tasks(tmp_path / "labels") if hard(t))
     early = registry.ReadBeforeSeal(frozenset({first}), frozenset())
     monkeypatch.setattr(registry, "read_before_seal", lambda *_: early)
-    policy = policies.policy_by_name("regex:customersim")
+    policy = policy_names.policy_by_name("regex:customersim")
     counter, about = screening.judge_policies(
         path,
         tmp_path / "labels",
@@ -124,7 +124,7 @@ def test_a_bound_with_unread_turns_is_above_that_of_a_whole_reading(data):
 def test_what_is_left_unread_is_of_every_kind(tmp_path, user):
     path, known = people(tmp_path / "c.jsonl", 30, 20, user)
     read(path, tmp_path / "labels", known, hard)
-    policy = policies.policy_by_name("regex:customersim")
+    policy = policy_names.policy_by_name("regex:customersim")
     pair = screening.PolicyPair((policy, policy), ("regex:customersim",) * 2)
     counter, about = screening.judge_policies(path, tmp_path / "labels", pair, texts=None)
     found = counter.rates(judged=about["judged"])
@@ -165,7 +165,7 @@ def test_what_0_3_let_pass_is_refused_in_one_line_or_counted(tmp_path):
     home = tmp_path / "labels"
     read(path, home, known, hard)
     written(home, drawn="given")
-    policy = policies.policy_by_name("regex:customersim")
+    policy = policy_names.policy_by_name("regex:customersim")
     pair = screening.PolicyPair((policy, policy), ("regex:customersim",) * 2)
     _, about = screening.judge_policies(path, home, pair, texts=None)
     assert (about["drawn"], about["unread"]) == ("at_random", 10)
@@ -178,9 +178,9 @@ def test_what_0_3_let_pass_is_refused_in_one_line_or_counted(tmp_path):
 def test_the_sentence_of_one_who_was_left_unread():
     from tests.reports.test_certificate_pages import rate, said
 
-    whole = said()["O7"][0]
+    whole = said()["labels_drawn_at_random"][0]
     words = said(("labels.unread", 2), ("rates.trace", rate(15, 402, 0.06)),
-                 ("rates.public", rate(2, 402, 0.02)))["O7"][0]  # fmt: skip
+                 ("rates.public", rate(2, 402, 0.02)))["labels_drawn_at_random"][0]  # fmt: skip
     assert "who read 1,310 of 1,312 messages of as many persons drawn at random; 400 had" in words
     assert "13 labels decide this certificate" in words and "passes over 0 whole" in words
     assert "nobody read count" not in whole and certificate_pages.certificate_validator()

@@ -24,7 +24,7 @@ from confide.training import train_on_corpus
 from crtlib.accounting import guess_bounds
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import round_up_to_figures, to_decimal
-from crtlib.screening import policies
+from crtlib.screening import policy_names
 from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
 from crtlib.text import customersim, data_points, jsonl, records
 from crtlib.text.records import Dialogue, Turn
@@ -78,7 +78,7 @@ def test_a_list_that_one_message_decides_changes_how_others_are_read(tmp_path):
         text = corpus(tmp_path / f"{name}.jsonl", hidden)
         rules = names_found_often(text, tmp_path / f"{name}.txt", 20)
         points = data_points.make_points(records.Corpus("", tuple(jsonl.read_jsonl(text))), "turn")
-        flagged = policies.policy_by_name(f"list:{rules}")(points)
+        flagged = policy_names.policy_by_name(f"list:{rules}")(points)
         read.append([p.id for p, spans in zip(points, flagged, strict=True) if spans])
     assert (len(read[0]), len(read[1])) == (20, 0)
 
@@ -129,11 +129,11 @@ def test_every_policy_that_somebody_brought_is_named(tmp_path, monkeypatch):
         f"list:{tmp_path}/a%2Bb.csv+none": ["list:a%2Bb.csv"],
     }  # fmt: skip
     for name, brought in expected.items():
-        assert list(policies.user_supplied_parts(name)) == brought, name
+        assert list(policy_names.user_supplied_parts(name)) == brought, name
         # of a screened folder only the plain name is known
-        assert policies.user_supplied_parts(
-            policies.strip_paths(name)
-        ) == policies.user_supplied_parts(name)
+        assert policy_names.user_supplied_parts(
+            policy_names.strip_paths(name)
+        ) == policy_names.user_supplied_parts(name)
 
 
 def test_a_plan_of_a_list_or_of_a_file_says_it_too(tmp_path, run):

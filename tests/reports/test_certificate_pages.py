@@ -134,12 +134,12 @@ SCRIPT = (
 OUTSIDE = (("assumed", ["smollm2 had not read this text", "smollm2 reads each text alone, as was "
                          "tried on random texts"]),)  # fmt: skip
 CASES = {
-    "OL": ([LIMITS, (*VOID, *LIMITS)], [(), (("limits", []),)]),
-    "O0": ([VOID, NONE], [(), DP, PLAN]),
-    "O1": ([(), VOID, NONE, DP, PLAN], []),
-    "O2": ([()], [VOID, NONE, DP, PLAN]),
-    "O2a": ([OTHER], [(), DP, PLAN, (*VOID, *OTHER)]),
-    "O9n": (
+    "limits": ([LIMITS, (*VOID, *LIMITS)], [(), (("limits", []),)]),
+    "no_promise": ([VOID, NONE], [(), DP, PLAN]),
+    "training_text": ([(), VOID, NONE, DP, PLAN], []),
+    "random_secret": ([()], [VOID, NONE, DP, PLAN]),
+    "secret_of_unread_people": ([OTHER], [(), DP, PLAN, (*VOID, *OTHER)]),
+    "no_earlier_run": (
         [(), DP],
         [
             (("spent_before.runs", 1),),
@@ -150,17 +150,17 @@ CASES = {
             NONE,
         ],
     ),
-    "O16": ([(), DP], [(("treated_as_public", []),), VOID, NONE]),
-    "O3": ([(), DP], [VOID, NONE, PLAN]),
-    "O4": (
+    "treated_as_public": ([(), DP], [(("treated_as_public", []),), VOID, NONE]),
+    "missed_secret": ([(), DP], [VOID, NONE, PLAN]),
+    "learned_without_noise": (
         [(), (("rates.public", rate(0, 0, 0.0, "unknown")),)],
         [VOID, NONE, PLAN, (("rates.public", rate(0, 0, 0.0, "policy")),)],
     ),
-    "O5": ([()], [VOID, NONE, PLAN, (("right_guess", PARTS["right_guess"][:2]),)]),
-    "O6": ([(), DP, PLAN], [VOID, NONE]),
-    "O7": ([()], [VOID, NONE, DP, (("labels.drawn", "given"),)]),
-    "O8": ([(("labels.drawn", "given"),)], [(), DP, (*VOID, ("labels.drawn", "given"))]),
-    "O8e": (
+    "several_secrets": ([()], [VOID, NONE, PLAN, (("right_guess", PARTS["right_guess"][:2]),)]),
+    "guessed_value": ([(), DP, PLAN], [VOID, NONE]),
+    "labels_drawn_at_random": ([()], [VOID, NONE, DP, (("labels.drawn", "given"),)]),
+    "labels_given": ([(("labels.drawn", "given"),)], [(), DP, (*VOID, ("labels.drawn", "given"))]),
+    "shares_of_earlier_searches": (
         [(("labels", None), ("spent_before.delta2", 0.5))],
         [
             (),
@@ -170,34 +170,34 @@ CASES = {
             (*DP, ("labels", None), ("spent_before.gamma", 1.0)),
         ],
     ),
-    "O9": ([(("spent_before.runs", 1),), (*VOID, ("spent_before.runs", 2))], [(), VOID]),
-    "O9u": (
+    "earlier_runs": ([(("spent_before.runs", 1),), (*VOID, ("spent_before.runs", 2))], [(), VOID]),
+    "unprotected_runs": (
         [(("spent_before.unprotected", 1),), (*NONE, ("spent_before.unprotected", 2))],
         [(), (("spent_before.runs", 3),)],
     ),
-    "O9e": (
+    "runs_on_other_text": (
         [(("spent_before.elsewhere", 1),)],
         [(), (*VOID, ("spent_before.elsewhere", 1)), (*DP, ("spent_before.elsewhere", 2))],
     ),
-    "O9s": (
+    "struck_runs": (
         [(("spent_before.struck", 1),), (*NONE, ("spent_before.struck", 2))],
         [(), (("spent_before.runs", 3),)],
     ),
-    "O9f": (
+    "forgotten_texts": (
         [(("spent_before.forgotten", 1),), (*DP, ("spent_before.forgotten", 2))],
         [(), VOID, NONE, (("spent_before.struck", 3),)],
     ),
-    "O10": ([(("searched.trials", 2),), (*VOID, ("searched.trials", 9))], [(), VOID]),
-    "O11": ([(("canaries", {"planted": 1, "copies": 3}),)], [(), NONE]),
-    "O12": ([(), NONE], [(("model.base", None),)]),
-    "O12e": (
+    "trials": ([(("searched.trials", 2),), (*VOID, ("searched.trials", 9))], [(), VOID]),
+    "canaries": ([(("canaries", {"planted": 1, "copies": 3}),)], [(), NONE]),
+    "base_model": ([(), NONE], [(("model.base", None),)]),
+    "bases_of_earlier_runs": (
         [EARLIER_BASE, (*DP, *EARLIER_BASE, ("model.base", None))],
         [(), FILES, (*VOID, *EARLIER_BASE), (("assumed", ["smollm2 had not read this text"]),)],
     ),
-    "O12b": ([OUTSIDE, (*DP, *OUTSIDE)], [(), FILES, (*VOID, *OUTSIDE)]),
-    "O18": ([SCRIPT, (*DP, *SCRIPT)], [(), FILES, (*VOID, *SCRIPT), OUTSIDE]),
-    "O19": ([TAUGHT, (*DP, *TAUGHT)], [(), FILES, (*VOID, *TAUGHT), OUTSIDE]),
-    "O17": (
+    "model_reads_texts_alone": ([OUTSIDE, (*DP, *OUTSIDE)], [(), FILES, (*VOID, *OUTSIDE)]),
+    "script": ([SCRIPT, (*DP, *SCRIPT)], [(), FILES, (*VOID, *SCRIPT), OUTSIDE]),
+    "teaching": ([TAUGHT, (*DP, *TAUGHT)], [(), FILES, (*VOID, *TAUGHT), OUTSIDE]),
+    "files_that_decided": (
         [FILES, (*DP, *FILES)],
         [
             (),
@@ -209,9 +209,9 @@ CASES = {
             SCRIPT,
         ],
     ),
-    "O13": ([AUDIT, REPORT, (*VOID, *AUDIT)], [(), VOID, (("evidence", {}),)]),
-    "O14": ([(), VOID, NONE, DP, PLAN], []),
-    "O15": ([DECLARED], [(), (*VOID, *DECLARED), (("declared", []),)]),
+    "attacks": ([AUDIT, REPORT, (*VOID, *AUDIT)], [(), VOID, (("evidence", {}),)]),
+    "not_promised": ([(), VOID, NONE, DP, PLAN], []),
+    "declared": ([DECLARED], [(), (*VOID, *DECLARED), (("declared", []),)]),
 }
 
 
@@ -228,32 +228,60 @@ def test_every_sentence_has_its_cases():
 
 def test_the_words_of_the_worked_example():
     words = {name: " ".join(texts) for name, texts in said().items()}
-    assert words["O1"] == ("Model helpdesk was trained on a text of 120,433 messages of 8,122 "
-                           "people, 2025-01-01 to 2026-02-28.")  # fmt: skip
-    assert "right at most **51.0 times in 100**" in words["O2"]
-    assert "(at most 5.50 of 100 drawn so): at most 59.9 times in 100." in words["O3"]
+    assert words["training_text"] == (
+        "Model helpdesk was trained on a text of 120,433 messages of 8,122 "
+        "people, 2025-01-01 to 2026-02-28."
+    )
+    assert "right at most **51.0 times in 100**" in words["random_secret"]
+    assert "(at most 5.50 of 100 drawn so): at most 59.9 times in 100." in words["missed_secret"]
     # Of 302 people two said 600 of 900 secrets, and all 600 were learned without noise, where "at
     # most 2.86 of 100 secrets" was printed: it is the share of a draw.
-    assert words["O4"].startswith(
+    assert words["learned_without_noise"].startswith(
         "**Without any protection**: of 100 secrets drawn so at most "
         "0.918 may have been learned word for word from that message"
     )
-    assert "Of all secrets it may be more: one that is said elsewhere" in words["O4"]
-    assert "A person with 5 secrets, or a secret said in 5 messages: at most 55.0" in words["O5"]
-    assert "said in 20 messages: at most 70.0 times in 100, if their secrets" in words["O5"]
-    assert words["O6"] == (
+    assert (
+        "Of all secrets it may be more: one that is said elsewhere"
+        in words["learned_without_noise"]
+    )
+    assert (
+        "A person with 5 secrets, or a secret said in 5 messages: at most 55.0"
+        in words["several_secrets"]
+    )
+    assert (
+        "said in 20 messages: at most 70.0 times in 100, if their secrets"
+        in words["several_secrets"]
+    )
+    assert words["guessed_value"] == (
         "Guessing the value of a passed-over secret, said in one message and learned with noise, "
         "that has one chance in 1,000,000 among the values that the search would pass over and "
         "noise would cover: at most 22 in 1,000,000."
     )
-    assert "read 1,310 messages of as many persons drawn at random; 400 had a secret" in words["O7"]
-    assert "with 95 % confidence" in words["O7"] and "judged" not in words["O7"]
     assert (
-        words["O12"] == "It started from smollm2; nothing is said about other text that "
+        "read 1,310 messages of as many persons drawn at random; 400 had a secret"
+        in words["labels_drawn_at_random"]
+    )
+    assert (
+        "with 95 % confidence" in words["labels_drawn_at_random"]
+        and "judged" not in words["labels_drawn_at_random"]
+    )
+    assert (
+        words["base_model"] == "It started from smollm2; nothing is said about other text that "
         "smollm2 had read."
     )
-    assert list(words) == ["O1", "O2", "O3", "O4", "O5", "O6", "O7", "O9n", "O12", "O16",
-                           "O14"]  # fmt: skip
+    assert list(words) == [
+        "training_text",
+        "random_secret",
+        "missed_secret",
+        "learned_without_noise",
+        "several_secrets",
+        "guessed_value",
+        "labels_drawn_at_random",
+        "no_earlier_run",
+        "base_model",
+        "treated_as_public",
+        "not_promised",
+    ]
 
 
 @pytest.mark.parametrize("changes, how", [
@@ -263,79 +291,116 @@ def test_the_words_of_the_worked_example():
     ([("labels", None)], "(as were those by which the searches were judged)"),
 ])  # fmt: skip
 def test_a_secret_is_drawn_as_the_labels_were(changes, how):
-    assert how in said(*changes)["O2"][0]
+    assert how in said(*changes)["random_secret"][0]
 
 
 def test_what_holds_without_a_confidence_level_says_over_what_it_averages():
-    words = said(*OTHER)["O2a"][0]
+    words = said(*OTHER)["secret_of_unread_people"][0]
     assert "at most 398 people), of whom nobody read a message" in words
     assert "50.9" not in words and "at most **51.0 times in 100 on average over whom" in words
-    assert "at most 398 conversations" in said(*OTHER, ("labels.cluster", "dialogue"))["O2a"][0]
+    assert (
+        "at most 398 conversations"
+        in said(*OTHER, ("labels.cluster", "dialogue"))["secret_of_unread_people"][0]
+    )
 
 
 def test_what_an_earlier_search_adds_to_a_share_is_not_said_of_these_labels():
-    assert said()["O7"][0].startswith("These shares were measured")
-    words = said(("spent_before.gamma", 0.1))["O7"][0]
+    assert said()["labels_drawn_at_random"][0].startswith("These shares were measured")
+    words = said(("spent_before.gamma", 0.1))["labels_drawn_at_random"][0]
     assert words.startswith("Of these shares those of this model's own search, at most 5.50 and ")
     assert words.endswith("Those of earlier searches are added, each with a confidence of its own.")
 
 
 def test_words_that_depend_on_the_case():
-    one = said(("corpus.users_are", "thread"))["O1"][0]
+    one = said(("corpus.users_are", "thread"))["training_text"][0]
     assert one.endswith("Where no person was known, each conversation counts as a person.")
-    assert "people" not in said(("corpus.users_are", "unknown"))["O1"][0]
-    assert "**Any one conversation**" in said(*DP, ("unit", "dialogue"))["O3"][0]
-    assert "drawn so at most 100 may" in said(("rates.public", rate(0, 0, 0.1, "unknown")))["O4"][0]
-    assert "20 messages: no promise." in said(("right_guess.3.at_most", 0.995))["O5"][1]
-    assert "20 messages: at most 99.5" in said(("right_guess.3.at_most", 0.99499))["O5"][1]
-    assert said(*PLAN)["O6"] == ["A protected value that has a chance of 0.001 without the model "
-                                 "is guessed with a chance of at most 0.05, if it stands nowhere "
-                                 "in the text but where our search found it."]  # fmt: skip
-    assert "one conversation and learned with noise, that" in said(("unit", "dialogue"))["O6"][0]
+    assert "people" not in said(("corpus.users_are", "unknown"))["training_text"][0]
+    assert "**Any one conversation**" in said(*DP, ("unit", "dialogue"))["missed_secret"][0]
+    assert (
+        "drawn so at most 100 may"
+        in said(("rates.public", rate(0, 0, 0.1, "unknown")))["learned_without_noise"][0]
+    )
+    assert (
+        "20 messages: no promise." in said(("right_guess.3.at_most", 0.995))["several_secrets"][1]
+    )
+    assert (
+        "20 messages: at most 99.5"
+        in said(("right_guess.3.at_most", 0.99499))["several_secrets"][1]
+    )
+    assert said(*PLAN)["guessed_value"] == [
+        "A protected value that has a chance of 0.001 without the model "
+        "is guessed with a chance of at most 0.05, if it stands nowhere "
+        "in the text but where our search found it."
+    ]
+    assert (
+        "one conversation and learned with noise, that"
+        in said(("unit", "dialogue"))["guessed_value"][0]
+    )
     certain = said(("rates.public", rate(0, 400, 0.0, "policy")))
-    assert "our search passed over** (" in certain["O3"][0] and "noise" not in certain["O6"][0]
-    assert "1,000,000 among the values that the search would pass over: at" in certain["O6"][0]
+    assert (
+        "our search passed over** (" in certain["missed_secret"][0]
+        and "noise" not in certain["guessed_value"][0]
+    )
+    assert (
+        "1,000,000 among the values that the search would pass over: at"
+        in certain["guessed_value"][0]
+    )
     assert "secret, said in one message, that has one chance in 1,000,000: at" in said(
         *DP, ("rates.public", rate(0, 0, 0.0, "policy"))
-    )["O6"][0]  # fmt: skip
+    )["guessed_value"][0]  # fmt: skip
     files = ("assumed", ["smollm2 had not read this text", "list:a.txt was not made from this text",
                          "regex:b.toml was not made from this text"])  # fmt: skip
-    assert said(files)["O12"][0].endswith("**It is assumed that smollm2 had not read this text.**")
-    assert said(("assumed", files[1][1:]))["O12"] == said()["O12"]
-    assert said(files)["O17"][0].startswith(
+    assert said(files)["base_model"][0].endswith(
+        "**It is assumed that smollm2 had not read this text.**"
+    )
+    assert said(("assumed", files[1][1:]))["base_model"] == said()["base_model"]
+    assert said(files)["files_that_decided"][0].startswith(
         "**It is assumed that list:a.txt was not made from this text; that regex:b.toml was not "
         "made from this text.** The text was read as these say: a message that"
     )
-    assert "passed over, but learned with noise** (at most" in said()["O3"][0]
+    assert "passed over, but learned with noise** (at most" in said()["missed_secret"][0]
     of_teaching = said(*TAUGHT, ("policies.pi.people", 280))
     assert (
-        "**A secret of somebody who taught no policy (280 people did) that" in of_teaching["O3"][0]
+        "**A secret of somebody who taught no policy (280 people did) that"
+        in of_teaching["missed_secret"][0]
     )
-    assert "O17" not in of_teaching and "for the 280 people of this" in of_teaching["O19"][0]
-    once = said()["O7"][0]
+    assert (
+        "files_that_decided" not in of_teaching
+        and "for the 280 people of this" in of_teaching["teaching"][0]
+    )
+    once = said()["labels_drawn_at_random"][0]
     assert "13 labels decide this certificate: the search leaves a trace of what" in once
     assert "No second reading of them was brought in: secrets that a reader overlooked" in once
     twice = ("labels.read_twice", {"turns": 600, "doubted": 2}), ("rates.trace.again", [1, 80])
-    (text,) = said(*twice)["O7"]
+    (text,) = said(*twice)["labels_drawn_at_random"]
     assert "A second person read 600 of these messages again" in text and "Nobody" not in text
     assert "of 80 secrets that the second found in messages drawn at random, 1 left a trace" in text
-    assert "Labels judged policies 2 other times" in said(("labels.judged", 3))["O7"][0]
-    assert "with 97.5 %" in said(("labels.alpha", 0.025))["O7"][0]
-    assert "1 earlier one on" in said(("spent_before.runs", 1))["O9"][0]
+    assert (
+        "Labels judged policies 2 other times"
+        in said(("labels.judged", 3))["labels_drawn_at_random"][0]
+    )
+    assert "with 97.5 %" in said(("labels.alpha", 0.025))["labels_drawn_at_random"][0]
+    assert "1 earlier one on" in said(("spent_before.runs", 1))["earlier_runs"][0]
     # A void certificate has no promise, so it must not say what its promise covers.
-    assert "promise" not in said(*VOID, ("spent_before.runs", 1))["O9"][0]
-    assert "All are charged, as if" in said(("searched", {"trials": 3, "charged": True}))["O10"][0]
-    assert "several times larger" in said(("searched", {"trials": 3, "charged": False}))["O10"][0]
-    assert "0.4 against a proof of 3.0, and would notice half" in said(*AUDIT)["O13"][0]
-    assert "at most 61.3 of 100 trainings" in said(*AUDIT)["O13"][0]
+    assert "promise" not in said(*VOID, ("spent_before.runs", 1))["earlier_runs"][0]
+    assert (
+        "All are charged, as if" in said(("searched", {"trials": 3, "charged": True}))["trials"][0]
+    )
+    assert (
+        "several times larger" in said(("searched", {"trials": 3, "charged": False}))["trials"][0]
+    )
+    assert "0.4 against a proof of 3.0, and would notice half" in said(*AUDIT)["attacks"][0]
+    assert "at most 61.3 of 100 trainings" in said(*AUDIT)["attacks"][0]
     blind = (("evidence.audit", {"lower": 0.0, "epsilon": 3.0, "power": 0.613}),)
-    assert "audit says nothing" in said(*blind)["O13"][0]
-    assert said(*LIMITS)["OL"] == [
+    assert "audit says nothing" in said(*blind)["attacks"][0]
+    assert said(*LIMITS)["limits"] == [
         "**This model does not meet the limits that were set**: guess <= 55 (52.4 is certified); "
         "public <= 1% (3.77 % is certified)."
     ]
-    assert "found" not in said(*AUDIT)["O13"][0] and "audit" not in said(*REPORT)["O13"][0]
-    assert said(*VOID)["O0"] == ["**This model carries no promise.** The randomness was a seed."]
+    assert "found" not in said(*AUDIT)["attacks"][0] and "audit" not in said(*REPORT)["attacks"][0]
+    assert said(*VOID)["no_promise"] == [
+        "**This model carries no promise.** The randomness was a seed."
+    ]
 
 
 @given(st.floats(min_value=0, max_value=1))

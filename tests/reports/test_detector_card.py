@@ -7,7 +7,7 @@ import pytest
 from confide.labels import drawing, imports, judged_turns, label_tasks
 from confide.reports import detector_card
 from crtlib.screening import rates
-from crtlib.screening.policies import policy_by_name
+from crtlib.screening.policy_names import policy_by_name
 from crtlib.text import corpora, customersim, jsonl
 
 

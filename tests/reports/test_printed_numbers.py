@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confide.release import file_sources
-from crtlib.accounting.guarantees import Guarantee, MissRate
+from crtlib.accounting.guarantees import BoundedRate, Guarantee
 
 
 @given(
@@ -14,7 +14,7 @@ from crtlib.accounting.guarantees import Guarantee, MissRate
 )  # fmt: skip
 def test_what_a_person_reads_is_never_below_the_bound(epsilon, delta, misses, labelled):
     """32 of 40 guarantees in guarantee.txt were rounded down, by up to 2.9e-4."""
-    rate = MissRate.measured(misses, labelled)
+    rate = BoundedRate.measured(misses, labelled)
     text = str(Guarantee(epsilon, delta, "turn", "replace", "pld", gamma=rate))
     printed = [float(x) for x in re.match(r"\((\S+), (\S+)\)", text).groups()]
     upper = float(re.search(r"upper bound (\S+)\)", text)[1])
@@ -32,5 +32,5 @@ def test_a_perplexity_that_is_no_number_is_not_the_best_there_is():
 
 def test_a_confidence_is_not_rounded_up():
     """guarantee.txt after three judgements: "99.17 % upper bound", which holds with 99.166 %."""
-    said = re.search(r"(\S+) % upper", str(MissRate.measured(0, 20, confidence=1 - 0.05 / 6)))[1]
+    said = re.search(r"(\S+) % upper", str(BoundedRate.measured(0, 20, confidence=1 - 0.05 / 6)))[1]
     assert float(said) <= 100 * (1 - 0.05 / 6)

@@ -16,7 +16,7 @@ from confide.screening.corpus import ScreeningOptions, default_policy
 from crtlib import outputs
 from crtlib.checks import DamagedError, MachineError
 from crtlib.screening import rates, regex_policies
-from crtlib.screening.policies import policy_by_name
+from crtlib.screening.policy_names import policy_by_name
 from crtlib.text import canaries, corpora, customersim, data_points, jsonl, screened_folder
 from crtlib.text.records import Corpus, Dialogue, Turn
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from crtlib.screening import detectors as policy_values
-from crtlib.screening import ner, policies, presidio, tagger
+from crtlib.screening import ner, policy_names, presidio, tagger
 from crtlib.screening.policy import as_policy
 from crtlib.text import data_points
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Turn
@@ -79,13 +79,13 @@ def test_a_local_transformers_model(model):
     strict = ner.ner_policy(str(model), plain=1e-6)
     assert strict(points(text)) == [()]
     assert policy(points("", " ", MASK)) == [(), (), ()]
-    named = policies.policy_by_name(f"ner:{model}")
+    named = policy_names.policy_by_name(f"ner:{model}")
     assert set(policy(points(text))[0]) <= set(named(points(text))[0])
 
 
 def test_the_conservative_policy_flags_what_is_not_surely_plain(model):
     pi = ner.ner_policy(str(model), plain=1e-3)
-    pi_c = policies.policy_by_name(f"ner_conservative:{model}")
+    pi_c = policy_names.policy_by_name(f"ner_conservative:{model}")
     text = "call ada now"
     assert pi(points(text)) == [()]
     flagged = pi_c(points(text))[0]
@@ -268,7 +268,10 @@ def test_tags_of_every_style_are_read():
             lambda: policy_values.detector_policy("d", ("A",), None, plain=1.5),
             r"plain=1.5: must be in",
         ),
-        (lambda: policies.policy_by_name("ner:/no/such/folder"), "'/no/such/folder': is no folder"),
+        (
+            lambda: policy_names.policy_by_name("ner:/no/such/folder"),
+            "'/no/such/folder': is no folder",
+        ),
     ],
 )
 def test_bad_arguments(call, message):
@@ -285,7 +288,7 @@ def test_a_missing_package_says_what_to_install(monkeypatch):
     )
     expected = "policy='presidio': needs .*pip install presidio-analyzer"
     with pytest.raises(ValueError, match=expected) as error:
-        policies.policy_by_name("presidio")
+        policy_names.policy_by_name("presidio")
     assert "\n" not in str(error.value)
 
 

@@ -13,9 +13,9 @@ import pytest
 from crtlib.screening import (
     cautious,
     expression_files,
-    policies,
     policy,
     policy_changes,
+    policy_names,
     regex_policies,
     value_lists,
 )
@@ -43,7 +43,7 @@ def test_ascii_is_compared_as_any_other_text(text):
 def listed(tmp_path):
     def make(*values):
         (tmp_path / "v.txt").write_text("\n".join(values), encoding="utf-8")
-        return policies.policy_by_name(f"list:{tmp_path / 'v.txt'}")
+        return policy_names.policy_by_name(f"list:{tmp_path / 'v.txt'}")
 
     return make
 
@@ -121,10 +121,10 @@ def test_a_value_that_stands_in_many_turns_is_warned_of_by_its_row(listed):
 def test_a_list_that_does_not_fit_is_refused_in_one_line(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message) as error:
-        policies.policy_by_name(f"list:{tmp_path / name}")
+        policy_names.policy_by_name(f"list:{tmp_path / name}")
     assert "\n" not in str(error.value) and "Ada" not in str(error.value)
     with pytest.raises(ValueError, match="no such file"):
-        policies.policy_by_name("list:nowhere.txt")
+        policy_names.policy_by_name("list:nowhere.txt")
 
 
 # --------------------------------------------------------------------------- expressions
@@ -141,13 +141,13 @@ not = ["AA000000"]
 
 def test_expressions_of_a_file(tmp_path):
     (tmp_path / "ours.toml").write_text(TOML)
-    policy = policies.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
+    policy = policy_names.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
     text = "Contract no. xy123456, contract AA000000, order 123-45678-9."
     (spans,) = policy([Point("0", "u", text)])
     assert [(s.kind, text[s.start : s.end]) for s in spans] == [
         ("contract", "xy123456"), ("order", "123-45678-9")
     ]  # fmt: skip
-    assert not policy.learned and not policies.is_learned(policy.name)
+    assert not policy.learned and not policy_names.is_learned(policy.name)
 
 
 @pytest.mark.parametrize("pattern", [r"(\w{1,30}\s?){1,20}!", "(a+)+b", r"(?:(a|aa)\1?)*c"])
@@ -156,7 +156,7 @@ def test_an_expression_that_would_take_for_ever_ends_with_its_name_and_the_turns
 ):
     monkeypatch.setattr(expression_files, "MATCH_TIMEOUT_SECONDS", 0.2)
     (tmp_path / "ours.toml").write_text(f"[order]\npattern = '{pattern}'\n")
-    policy = policies.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
+    policy = policy_names.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
     text = "a" * 5_000 + " - b c !"  # all that it must hold is there, else nothing is tried
     began = time.monotonic()
     with pytest.raises(ValueError, match=r"ours.toml, \[order\] pattern: takes .* on turn 2;"):
@@ -196,7 +196,7 @@ def test_letters_and_digits_are_those_of_all_scripts(tmp_path):
 def test_expressions_that_do_not_fit_are_refused_in_one_line(tmp_path, table, message):
     (tmp_path / "ours.toml").write_text(f"[order]\n{table}\n")
     with pytest.raises(ValueError, match=message) as error:
-        policies.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
+        policy_names.policy_by_name(f"regex:{tmp_path / 'ours.toml'}")
     assert "\n" not in str(error.value)
 
 
@@ -228,26 +228,29 @@ def test_masking_one_secret_changes_no_label_beyond_its_neighbours():
     (point,) = data_points.make_points(Corpus("c", (Dialogue("d", "u", (turn,)),)), unit="turn")
     policy = cautious.cautious_policy()
     masked = redact(point, point.secrets)
-    assert flagged(policy, masked.text, spoken=masked.spoken) == ["555 1234", "bob@example.com"]
+    assert flagged(policy, masked.text, spoken=masked.spoken_spans) == [
+        "555 1234",
+        "bob@example.com",
+    ]
 
 
 def test_words_of_ones_own(tmp_path):
     (tmp_path / "w.txt").write_text("# ours\nzyzzyva\n")
-    policy = policies.policy_by_name(f"cautious:{tmp_path / 'w.txt'}")
+    policy = policy_names.policy_by_name(f"cautious:{tmp_path / 'w.txt'}")
     assert flagged(policy, "zyzzyva hello") == ["hello"]
     for name, message in (
         ("cautious:nowhere", "is no readable file"),
         (f"cautious:{tmp_path}", "no"),
     ):
         with pytest.raises(ValueError, match=message):
-            policies.policy_by_name(name)
+            policy_names.policy_by_name(name)
     assert len(cautious.common_words()) == 5_000
 
 
 # --------------------------------------------------------------------------- unions and names
 def test_a_union_flags_what_its_parts_flag_and_has_the_kind_of_the_first(listed):
     values = listed("Ada").name
-    policy = policies.policy_by_name(f"{values}+regex:customersim+cautious")
+    policy = policy_names.policy_by_name(f"{values}+regex:customersim+cautious")
     text = "USR: call Ada Lovelace now, ok zyzzyva"
     (spans,) = policy([Point("0", "u", text, (), ((5, len(text)),))])
     assert [(s.kind, text[s.start : s.end]) for s in spans] == [
@@ -259,7 +262,7 @@ def test_a_union_flags_what_its_parts_flag_and_has_the_kind_of_the_first(listed)
 def test_a_plus_inside_a_path_is_written_as_a_code(tmp_path):
     (tmp_path / "a+b%.txt").write_text("Ada")
     name = str(tmp_path / "a+b%.txt").replace("%", "%25").replace("+", "%2B")
-    assert flagged(policies.policy_by_name(f"list:{name}"), "so Ada") == ["Ada"]
+    assert flagged(policy_names.policy_by_name(f"list:{name}"), "so Ada") == ["Ada"]
 
 
 @pytest.mark.parametrize(
@@ -277,25 +280,25 @@ def test_a_plus_inside_a_path_is_written_as_a_code(tmp_path):
 )
 def test_a_name_that_is_none_is_refused_in_one_line(name, message):
     with pytest.raises(ValueError, match=message) as error:
-        policies.policy_by_name(name)
+        policy_names.policy_by_name(name)
     assert "\n" not in str(error.value)
 
 
 def test_every_name_of_ours_is_made_and_none_of_a_strangers_takes_its_place(monkeypatch):
-    for name, ours in policies._BUILTIN_MAKERS.items():
+    for name, ours in policy_names._BUILTIN_MAKERS.items():
         other = policy.PolicyMaker(name, ":WORD", lambda word: regex_policies.none_policy)
         monkeypatch.setitem(policy.REGISTERED_MAKERS, name, other)
-        assert policies._find_maker(name) is ours and ours.name == name
-    learned = [name for name in policies._BUILTIN_MAKERS if policies.is_learned(name)]
-    assert set(learned) == set(policies._BUILTIN_MAKERS) - {
+        assert policy_names._find_maker(name) is ours and ours.name == name
+    learned = [name for name in policy_names._BUILTIN_MAKERS if policy_names.is_learned(name)]
+    assert set(learned) == set(policy_names._BUILTIN_MAKERS) - {
         "oracle", "none", "everything", "whole_turns", "regex", "list", "cautious", "screened"
     }  # fmt: skip
 
 
 def test_knowing_all_names_loads_no_heavy_package():
     code = (
-        "import sys; from crtlib.screening import policies; policies.available_policies(); "
-        "policies.policy_by_name('regex:multiwoz+cautious'); "
+        "import sys; from crtlib.screening import policy_names; policy_names.available_policies(); "
+        "policy_names.policy_by_name('regex:multiwoz+cautious'); "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -312,13 +315,13 @@ def test_a_strangers_policy_of_one_file_is_reachable_by_name(tmp_path, monkeypat
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(policy, "REGISTERED_MAKERS", dict(policy.REGISTERED_MAKERS))
-    monkeypatch.setattr(policies, "REGISTERED_MAKERS", policy.REGISTERED_MAKERS)
+    monkeypatch.setattr(policy_names, "REGISTERED_MAKERS", policy.REGISTERED_MAKERS)
     with pytest.raises(ValueError, match="must be one of"):
-        policies.policy_by_name("first:2")
+        policy_names.policy_by_name("first:2")
     import stranger  # noqa: F401
 
-    assert policies.available_policies()["first"] == ":N"
-    union = policies.policy_by_name("first:2+oracle")
+    assert policy_names.available_policies()["first"] == ":N"
+    union = policy_names.policy_by_name("first:2+oracle")
     assert flagged(union, "abc") == ["ab"] and union.name == "first:2+oracle"
 
 
@@ -332,10 +335,10 @@ def test_an_installed_package_adds_a_policy_by_an_entry_point(tmp_path, monkeypa
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[crtlib.policies]\nnothing = guest:nothing\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert metadata.entry_points(group=policies.POLICY_ENTRY_POINTS)
-    assert "nothing" in policies.available_policies()
-    assert policies.policy_by_name("nothing") is regex_policies.none_policy
-    assert not policies.is_learned("nothing")
+    assert metadata.entry_points(group=policy_names.POLICY_ENTRY_POINTS)
+    assert "nothing" in policy_names.available_policies()
+    assert policy_names.policy_by_name("nothing") is regex_policies.none_policy
+    assert not policy_names.is_learned("nothing")
 
 
 def test_a_policy_goes_to_another_process_and_stays_what_it_is(listed):
@@ -386,7 +389,7 @@ def test_the_expressions_of_the_library_are_files_as_anybody_writes_them():
     files = sorted(Path(regex_policies.__file__).with_name("expressions").glob("*.toml"))
     assert {file.stem for file in files} == {*regex_policies._EXPRESSION_FILES.values()}
     for file in files:  # each example matches whole, or the file is refused
-        assert list(policies.policy_by_name(f"regex:{file}")([point]))
-    ours = policies.policy_by_name("regex:customersim")([point])
-    theirs = policies.policy_by_name(f"regex:{files[0]}")([point])
+        assert list(policy_names.policy_by_name(f"regex:{file}")([point]))
+    ours = policy_names.policy_by_name("regex:customersim")([point])
+    theirs = policy_names.policy_by_name(f"regex:{files[0]}")([point])
     assert [list(spans) for spans in ours] == [list(spans) for spans in theirs]

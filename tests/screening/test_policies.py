@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtlib.intervals import clopper_pearson_upper
-from crtlib.screening import detection_recall, policies, policy_changes, rates, regex_policies
+from crtlib.screening import detection_recall, policy_changes, policy_names, rates, regex_policies
 from crtlib.screening.policy import as_policy
 from crtlib.screening.redaction import redact
 from crtlib.text import customersim, data_points
@@ -119,7 +119,7 @@ def test_masking_one_secret_changes_no_other_label(point, data, name, gamma, see
     """What Proposition 5 needs of a policy, and a sequential generator would break."""
     secret = data.draw(st.sampled_from(point.secrets))
     policy = policy_changes.with_misses(
-        policies.policy_by_name(name, "customersim"), gamma, seed, per
+        policy_names.policy_by_name(name, "customersim"), gamma, seed, per
     )
     before, after = policy([point])[0], policy([masked(point, secret)])[0]
     assert after == moved(before, secret)
@@ -186,7 +186,7 @@ def test_everything_and_names():
         (),
     ]
     for name in ("oracle", "everything", "none", "cautious", "regex:multiwoz"):
-        policy = policies.policy_by_name(name)
+        policy = policy_names.policy_by_name(name)
         assert policy.name == name and not policy.learned
     assert (
         policy_changes.with_misses(regex_policies.oracle_policy, 0.1, 0).name
@@ -214,13 +214,13 @@ def test_everything_and_names():
             lambda: policy_changes.with_misses(regex_policies.oracle_policy, 0.1, 0, "turn"),
             "per='turn': must be one of",
         ),
-        (lambda: policies.policy_by_name("ner"), "policy=.ner.: must be one of"),
+        (lambda: policy_names.policy_by_name("ner"), "policy=.ner.: must be one of"),
         (
             lambda: regex_policies.corpus_regex_policy("sgd"),
             "corpus='sgd': must be one of customersim, schema_guided",
         ),
-        (lambda: policies.policy_by_name("tagger:"), "policy='tagger:': must be one of"),
-        (lambda: policies.policy_by_name("regex", "sgd"), "corpus='sgd': must be one of"),
+        (lambda: policy_names.policy_by_name("tagger:"), "policy='tagger:': must be one of"),
+        (lambda: policy_names.policy_by_name("regex", "sgd"), "corpus='sgd': must be one of"),
         (lambda: clopper_pearson_upper(3, 2), r"count=3: must be in \[0, 2\]"),
         (lambda: clopper_pearson_upper(0, 9, confidence=1.0), "confidence=1.0"),
     ],
@@ -365,11 +365,16 @@ def test_a_secret_leaves_a_trace_of_a_whole_turn_only_where_nothing_in_it_is_fla
         found = [re.search(r"Ada( \w+)?|Bob", p.text) for p in points]
         return [[Secret("name", *m.span())] if m else [] for m in found]
 
-    pi = policies.Policy("beside", beside)
+    pi = policy_names.Policy("beside", beside)
     texts = {"USR: I am Ada so far.": 0, "USR: I am Bob again.": 0, "USR: I am Kurt here.": 1}
     points = [
         Point(
-            str(k), "", t, (Secret("name", 10, t.index(" ", 10)),), spoken=((5, len(t)),), thread=t
+            str(k),
+            "",
+            t,
+            (Secret("name", 10, t.index(" ", 10)),),
+            spoken_spans=((5, len(t)),),
+            dialogue_id=t,
         )
         for k, t in enumerate(texts)
     ]
@@ -383,18 +388,18 @@ def test_a_secret_leaves_a_trace_of_a_whole_turn_only_where_nothing_in_it_is_fla
     assert [redact(p, s).text for p, s in zip(points, whole(points), strict=True)] == [
         "USR: <MASK>", "USR: <MASK>", "USR: I am Kurt here."
     ]  # fmt: skip
-    two = Point("d", "", "USR: Ada? SYS: yes", spoken=((5, 9), (15, 18)))
+    two = Point("d", "", "USR: Ada? SYS: yes", spoken_spans=((5, 9), (15, 18)))
     assert redact(two, whole([two])[0]).text == "USR: <MASK> SYS: yes"
 
 
 @pytest.mark.parametrize("name", ["regex:customersim+whole_turns", "whole_turns+cautious+none"])
 def test_whole_turns_are_a_part_of_a_policys_name(name):
     others = "+".join(part for part in name.split("+") if part != "whole_turns")
-    found = policies.policy_by_name(name)(SECRET_POINTS[:200])
-    first = policies.policy_by_name(others)(SECRET_POINTS[:200])
+    found = policy_names.policy_by_name(name)(SECRET_POINTS[:200])
+    first = policy_names.policy_by_name(others)(SECRET_POINTS[:200])
     assert [bool(spans) for spans in found] == [bool(spans) for spans in first]
-    assert policies.policy_digest(name) != policies.policy_digest(others)
+    assert policy_names.policy_digest(name) != policy_names.policy_digest(others)
     masked = Point("m", "u", "I am <MASK>.")
-    assert policies.policy_by_name("whole_turns")([SECRET_POINTS[0], masked])[0] == ()
+    assert policy_names.policy_by_name("whole_turns")([SECRET_POINTS[0], masked])[0] == ()
     with pytest.raises(ValueError, match="must be one of"):
-        policies.policy_by_name("whole_turns:10+none")
+        policy_names.policy_by_name("whole_turns:10+none")

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from confide.training import train_on_corpus, training_facts
-from crtlib.screening import policies, policy, rates, regex_policies
+from crtlib.screening import policy, policy_names, rates, regex_policies
 from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
 from crtlib.text import data_points
 from crtlib.text.records import Point, Secret, Turn
@@ -43,12 +43,14 @@ def test_a_policy_of_a_package_is_all_of_its_files(tmp_path, monkeypatch):
     names = {}
     exec(compile(code.read_text(), str(code), "exec"), names)
     monkeypatch.setitem(
-        policies.REGISTERED_MAKERS, "house", policies.PolicyMaker("house", "", names["make"])
+        policy_names.REGISTERED_MAKERS,
+        "house",
+        policy_names.PolicyMaker("house", "", names["make"]),
     )
     hashes = []
     for known in ("", "ZQ"):
         (tmp_path / "house" / "known.txt").write_text(known)
-        hashes.append((policies.policy_digest("house"), training_facts.policy_hash("house")))
+        hashes.append((policy_names.policy_digest("house"), training_facts.policy_hash("house")))
     assert len({*hashes[0], *hashes[1]}) == 4
 
 
@@ -71,14 +73,16 @@ def test_a_policy_of_loose_files_is_not_sealed(tmp_path, monkeypatch, run):
     loose, packed = make_of(tmp_path / "loose_rules.py"), make_of(inner / "makers.py")
     makers = {"loose": loose, "bound": partial(loose), "packed": partial(packed, "")}
     for name, make in makers.items():
-        monkeypatch.setitem(policies.REGISTERED_MAKERS, name, policies.PolicyMaker(name, "", make))
+        monkeypatch.setitem(
+            policy_names.REGISTERED_MAKERS, name, policy_names.PolicyMaker(name, "", make)
+        )
     for name in ("loose", "bound", "cautious+loose"):
         with pytest.raises(ValueError, match=f"policy='{re.escape(name)}': is made by code that"):
-            policies.check_policy_files_known(name)
-    policies.check_policy_files_known("cautious+packed")
-    before = policies.policy_digest("packed")
+            policy_names.check_policy_files_known(name)
+    policy_names.check_policy_files_known("cautious+packed")
+    before = policy_names.policy_digest("packed")
     (inner.parent / "rules.py").write_text("FOUND = 'ZQ'")
-    assert policies.policy_digest("packed") != before
+    assert policy_names.policy_digest("packed") != before
 
     installed = tmp_path / "loose_rules-1.dist-info"
     installed.mkdir()
@@ -86,12 +90,12 @@ def test_a_policy_of_loose_files_is_not_sealed(tmp_path, monkeypatch, run):
     (installed / "entry_points.txt").write_text("[crtlib.policies]\nloose = loose_rules:make\n")
     (installed / "RECORD").write_text("loose_rules.py,,\nbeside.py,,\n")
     (tmp_path / "beside.py").touch()
-    policies.check_policy_files_known("loose")
-    before = policies.policy_digest("loose")
+    policy_names.check_policy_files_known("loose")
+    before = policy_names.policy_digest("loose")
     (tmp_path / "beside.py").write_text("FOUND = 'ZQ'")
-    assert policies.policy_digest("loose") != before
+    assert policy_names.policy_digest("loose") != before
     text = write_simulated_text(tmp_path / "c.jsonl")
-    monkeypatch.setattr(policies, "_list_package_files", lambda kind: None)
+    monkeypatch.setattr(policy_names, "_list_package_files", lambda kind: None)
     code, _, error = run("label", "sample", text, "--seal", "loose", "--out", tmp_path / "labels")
     assert code == 2 and "is made by code that is no package" in error
     assert not (tmp_path / "labels").exists()

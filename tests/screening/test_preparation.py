@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from crtlib.screening import (
     deduplication,
     detection_recall,
-    policies,
     policy_changes,
+    policy_names,
     regex_policies,
 )
 from crtlib.screening.policy import as_policy
@@ -60,7 +60,7 @@ first_halves.name = "first halves"
 def test_neighbours_stay_neighbours(target, gamma, seed, scope, method, duplicates, base):
     """Equal where pi catches x (Proposition 5); otherwise the same length and one difference."""
     i, secret = target
-    policy = policies.policy_by_name("oracle" if base == "halves" else base, "customersim")
+    policy = policy_names.policy_by_name("oracle" if base == "halves" else base, "customersim")
     pi = policy_changes.with_misses(first_halves if base == "halves" else policy, gamma, seed)
     pattern = PATTERNS[method]
     options = {"dedup": scope, "duplicates": duplicates, "pattern": pattern}

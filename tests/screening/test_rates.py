@@ -198,7 +198,7 @@ def test_one_secret_of_each_user_counts_and_every_one_of_them_may():
 
 def test_dialogues_are_the_clusters_where_they_were_drawn_or_no_user_is_known():
     secret = (Secret("id", 0, 1),)
-    some = [Point(f"{d}/{i}", "ann", "7", secret, thread=d) for d in "ab" for i in range(3)]
+    some = [Point(f"{d}/{i}", "ann", "7", secret, dialogue_id=d) for d in "ab" for i in range(3)]
     assert (
         rates.measure_rates(some, regex_policies.none_policy, regex_policies.none_policy).miss.of
         == 1
@@ -216,7 +216,7 @@ def test_dialogues_are_the_clusters_where_they_were_drawn_or_no_user_is_known():
     )
     with pytest.raises(ValueError, match="a point has no thread"):
         rates.measure_rates(
-            [replace(p, thread="") for p in nobody],
+            [replace(p, dialogue_id="") for p in nobody],
             regex_policies.none_policy,
             regex_policies.none_policy,
         )

@@ -64,7 +64,7 @@ def test_the_turns_own_words_are_found_again_among_the_masks(flags, own):
     text = "abcdefghijklmnopqrst"
     point = Point("0", "u", text, (), (tuple(own),))
     done = redact(point, flags)
-    a, b = done.spoken[0] if flags else point.spoken[0]
+    a, b = done.spoken_spans[0] if flags else point.spoken_spans[0]
     inside = {i for i in range(*own)}
     clear = "".join(c for i, c in enumerate(text) if i in inside - characters(flags))
     assert done.text[a:b].replace(MASK, "") == clear

@@ -105,7 +105,7 @@ def test_a_secret_without_a_trace_changes_nothing(seed, pi, pi_c, gamma, duplica
         for p in drawn(coin, coin.randint(2, 12))
     ]
     counter = rates.RateCounter(pi, pi_c, texts=TextCounts(points))
-    counter.add([replace(p, thread=p.id) for p in points])
+    counter.add([replace(p, dialogue_id=p.id) for p in points])
     made = prepare_points(points, pi(points), pi_c(points), duplicates=duplicates)
     rows = iter(counter.rows)
     for k, p in enumerate(points):
@@ -146,9 +146,9 @@ def test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats():
 
 def test_texts_are_counted_as_they_are_deduplicated():
     """By what a policy is shown: the text, and where the turns' own words stand in it."""
-    one = Point("0", "u", "USR: a\nUSR: ada", spoken=((5, 6), (12, 15)))
-    other = Point("1", "v", "USR: a\nUSR: ada", spoken=((5, 15),))
-    same = Point("2", "w", "USR: a\nUSR: ada", spoken=((5, 6), (12, 15)))
+    one = Point("0", "u", "USR: a\nUSR: ada", spoken_spans=((5, 6), (12, 15)))
+    other = Point("1", "v", "USR: a\nUSR: ada", spoken_spans=((5, 15),))
+    same = Point("2", "w", "USR: a\nUSR: ada", spoken_spans=((5, 6), (12, 15)))
     counts = TextCounts([one, other])
     assert not counts.stands_elsewhere(hash_point_text(one), here=True)
     counts.add([same])
@@ -162,10 +162,10 @@ def test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so():
     seen = []
 
     def flag(points):
-        seen.extend((p.id, p.user, p.thread) for p in points)
+        seen.extend((p.id, p.user, p.dialogue_id) for p in points)
         return [() for _ in points]
 
-    points = [Point("d/0", "ann", "USR: hi", spoken=((5, 7),), thread="d")]
+    points = [Point("d/0", "ann", "USR: hi", spoken_spans=((5, 7),), dialogue_id="d")]
     for own_words in (False, True):
         seen.clear()
         Policy("blind", flag, own_words=own_words)(points)

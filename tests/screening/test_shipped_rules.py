@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from crtlib.screening.expression_files import has_luhn_digit
-from crtlib.screening.policies import policy_by_name
+from crtlib.screening.policy_names import policy_by_name
 from crtlib.text.records import Point
 
 RULES = Path(__file__).parents[2] / "confide/commands/project/policies/ours.toml"

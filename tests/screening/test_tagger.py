@@ -12,8 +12,8 @@ import torch
 from confide import __main__ as cli
 from crtlib.screening import (
     detection_recall,
-    policies,
     policy_changes,
+    policy_names,
     rates,
     regex_policies,
     tagger,
@@ -130,9 +130,9 @@ def test_equal_seeds_make_equal_taggers_and_leave_the_global_generator_alone():
 
 def test_saved_and_loaded_it_says_the_same(learned, tmp_path):
     tagger.save_tagger(learned, tmp_path / "t")
-    policy = policies.policy_by_name(f"tagger:{tmp_path / 't'}")
+    policy = policy_names.policy_by_name(f"tagger:{tmp_path / 't'}")
     assert policy(TEST) == tagger.tagger_policy(learned)(TEST)
-    careful = policies.policy_by_name(f"tagger_conservative:{tmp_path / 't'}")
+    careful = policy_names.policy_by_name(f"tagger_conservative:{tmp_path / 't'}")
     assert careful(TEST) == tagger.conservative_tagger_policy(learned)(TEST)
     assert (policy.name, careful.name) == ("tagger", "tagger_conservative")
 
@@ -222,7 +222,7 @@ def test_canaries_are_learned_beside_the_rest():
             lambda t: tagger.train_tagger(TRAIN, seed=0, threshold=0.0),
             r"threshold=0.0: must be in \(0, 1\]",
         ),
-        (lambda t: policies.policy_by_name("tagger:nowhere"), "nowhere: holds no tagger.json"),
+        (lambda t: policy_names.policy_by_name("tagger:nowhere"), "nowhere: holds no tagger.json"),
     ],
 )
 def test_bad_arguments(learned, call, message):

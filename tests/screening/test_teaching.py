@@ -25,7 +25,7 @@ def file(tmp_path):
 
 
 def test_a_taught_policy_says_how_unlike_a_text_is_and_its_teachers_do_not_judge(file, tmp_path):
-    taught = teaching.teach_tagger(file, tmp_path / "t", epochs=1, heldout=0.25)
+    taught = teaching.teach_tagger(file, tmp_path / "t", epochs=1, judging_share=0.25)
     pi, pi_c = tagger.tagger_policy(taught.tagger), tagger.conservative_tagger_policy(taught.tagger)
     found = rates.measure_rates(POINTS, pi, pi_c)
     assert found.trace.of == 10 and found.left_out > 0
@@ -62,8 +62,8 @@ def test_teaching_says_what_both_operating_points_miss(file, tmp_path):
 
 
 def test_bad_arguments_are_named(file, tmp_path):
-    with pytest.raises(ValueError, match=r"heldout=1.0: must be in \(0, 1\)"):
-        teaching.teach_tagger(file, tmp_path / "t", heldout=1.0)
+    with pytest.raises(ValueError, match=r"judging_share=1.0: must be in \(0, 1\)"):
+        teaching.teach_tagger(file, tmp_path / "t", judging_share=1.0)
     bare = [Dialogue(d.id, d.user, (Turn("USR", "hi"),)) for d in CORPUS.dialogues]
     jsonl.write_jsonl(bare, file)
     with pytest.raises(ValueError, match="none holds a labelled secret"):

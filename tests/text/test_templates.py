@@ -19,7 +19,7 @@ def test_secrets_and_words_survive_every_template(template, unit):
     for ours, theirs in zip(points, plain, strict=True):
         values = [[p.text[s.start : s.end] for s in p.secrets] for p in (ours, theirs)]
         assert values[0] == values[1]
-        words = [[p.text[a:b] for a, b in p.spoken] for p in (ours, theirs)]
+        words = [[p.text[a:b] for a, b in p.spoken_spans] for p in (ours, theirs)]
         assert words[0] == words[1]
 
 

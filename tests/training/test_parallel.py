@@ -44,7 +44,7 @@ def work(rank, folder):
         lstm = build_model(SPECS["lstm"], 0)
         noise = moves(PHASES["one probability"], lstm, secure=True, repeats=STEPS)
         with pytest.raises(ValueError, match="processes=2: must be given the same model, points"):
-            train(build_model(SPEC, 0), [private()], PARTS if crew.leads else OTHER, seed=0)
+            train(build_model(SPEC, 0), [private()], PARTS if crew.is_leader else OTHER, seed=0)
         torch.save([flat(run.model) for run in runs], folder / f"{rank}.pt")
     return runs, again, noise, begun
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.guarantees import MissRate
+from crtlib.accounting.guarantees import BoundedRate
 from crtlib.accounting.selective_privacy import selective_guarantee
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
@@ -326,7 +326,7 @@ def test_batches_do_not_depend_on_lengths():
 def test_a_guarantee_needs_a_perfect_policy():
     event = SampledGaussian(1.0, 20.0, 24)
     options = {"delta": 8e-5, "unit": "turn"}
-    perfect = selective_guarantee(event, gamma=MissRate(0.0), **options)
+    perfect = selective_guarantee(event, gamma=BoundedRate(0.0), **options)
     # Twice the clip apart, 24 times: one Gaussian mechanism, whose profile is known.
     mu = 2 * math.sqrt(24) / 20
     normal = torch.distributions.Normal(0, 1)
@@ -334,11 +334,11 @@ def test_a_guarantee_needs_a_perfect_policy():
     e = perfect.epsilon
     assert abs(cdf(mu / 2 - e / mu) - math.exp(e) * cdf(-mu / 2 - e / mu) - 8e-5) < 1e-6
     assert "one turn" in str(perfect) and "assumed" in str(perfect)
-    measured = selective_guarantee(event, gamma=MissRate.measured(0, 200), **options)
+    measured = selective_guarantee(event, gamma=BoundedRate.measured(0, 200), **options)
     assert measured.epsilon == math.inf  # no miss in 200 does not make a policy perfect
-    assert selective_guarantee(event, gamma=MissRate(0.01), **options).epsilon == math.inf
+    assert selective_guarantee(event, gamma=BoundedRate(0.01), **options).epsilon == math.inf
     noiseless = SampledGaussian(1.0, 0.0, 24)
-    assert selective_guarantee(noiseless, gamma=MissRate(0.0), **options).epsilon == math.inf
+    assert selective_guarantee(noiseless, gamma=BoundedRate(0.0), **options).epsilon == math.inf
 
 
 # --------------------------------------------------------------------------- runs

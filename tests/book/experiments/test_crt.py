@@ -170,7 +170,7 @@ def test_planted_canaries_are_no_labels_of_the_corpus():
         len(t.secrets)
         for t in study_data.split_corpus("customersim", "paper", 20, 10, 0).train.turns()
     )
-    assert d.misses("pi").labelled == d.misses("pi").misses == labelled
+    assert d.misses("pi").labelled == d.misses("pi").count == labelled
 
 
 def unlabelled(tmp_path):

@@ -53,7 +53,7 @@ def screened_folder_policy(folder: str) -> Policy:
     )
 
     def found(p: Point) -> Spans:
-        apart = p.text and (p.user if by_user else p.thread) in private
+        apart = p.text and (p.user if by_user else p.dialogue_id) in private
         return (Secret("private", 0, len(p.text)),) if apart else ()
 
     return Policy(f"screened:{Path(folder).name}", partial(map, found), reads_ids=True)
