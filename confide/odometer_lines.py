@@ -193,15 +193,17 @@ def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
     refuse_no_folder(path.parent)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.check_owned(path.parent)
+    keys = (path.parent / name for name in (SIGNING_KEY_FILE, REGISTRY_KEY_FILE))
+    used = any(key.exists() for key in keys) and not (path.parent / OLD_LEDGER_FILE).exists()
+    if used and not path.exists():
+        raise _lost_lines(path)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with _open_connection(path) as base:
         base.execute("PRAGMA journal_mode=DELETE")  # no WAL: homes of clusters are network disks
         base.execute("PRAGMA synchronous=EXTRA")
         base.execute("BEGIN EXCLUSIVE")
         try:
-            keys = (path.parent / name for name in (SIGNING_KEY_FILE, REGISTRY_KEY_FILE))
-            made = any(key.exists() for key in keys) and not base.execute(HAS_LINES_SQL).fetchone()
-            if made and not (path.parent / OLD_LEDGER_FILE).exists():
+            if used and not base.execute(HAS_LINES_SQL).fetchone():
                 raise _lost_lines(path)
             for statement in LEDGER_TABLES_SQL.strip().split("\n"):
                 base.execute(statement)

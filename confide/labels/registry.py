@@ -79,6 +79,8 @@ def open_label_registry(
     made = registry.has_made(path.name)  # first: another process may be making it
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.check_owned(path.parent)
+    if not path.exists() and made:  # nor is anything made through a link to nothing
+        raise registry.lost(path.name)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     with _open_connection(path) as base:
         if made and not base.execute(HAS_DRAWN_SQL).fetchone():

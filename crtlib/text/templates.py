@@ -147,6 +147,8 @@ def _render_messages(template: Template, messages: Sequence[dict[str, str]]) -> 
     except (TemplateError, TypeError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise ValueError(f"template={template.name}: {type(error).__name__}: {first}") from None
+    except (ArithmeticError, LookupError, AttributeError, RecursionError) as error:
+        raise ValueError(f"template={template.name}: {type(error).__name__}") from None
     return text
 
 

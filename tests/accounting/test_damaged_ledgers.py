@@ -164,6 +164,15 @@ def test_the_first_error_is_told_and_no_row_is_quoted(tmp_path):
         raise OSError(errno.ENOSPC, "first")
 
 
+def test_a_ledger_that_is_gone_is_not_made_anew(ledger):
+    folder, registry = ledger
+    (folder / "ledger.sqlite").unlink()
+    with pytest.raises(DamagedError):
+        odometer.add_entry(folder, registry=registry, corpus="c" * 64, run="z", state="started",
+                           events=STEPS, **SPEND)  # fmt: skip
+    assert not (folder / "ledger.sqlite").exists()
+
+
 def test_a_link_to_nothing_is_no_odometer(tmp_path):
     """It is refused before a training is opened, and where it is read."""
     place = tmp_path / "c.odometer"

@@ -46,6 +46,7 @@ REFUSED = {
     "SecurityError: access to attribute": "{{ messages.__class__.__mro__ }}",
     "TemplateError: no": "{{ raise_exception('no') }}",
     "TemplateSyntaxError": "{% for %}",
+    "ZeroDivisionError": "{{ 1 / 0 }}",
 }
 
 
