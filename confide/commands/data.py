@@ -318,8 +318,7 @@ def adjudicate(
     from confide.labels import adjudication as library
 
     summary = library.write_adjudication(corpus, labels, out, share=share, forms=for_, force=force)
-    line = f"to read   {summary['turns']:,} turns; bring them in with --role {summary['role']}"
-    return CommandResult(summary, [line, *(f"{out}/{name}" for name in summary["files"])])
+    return CommandResult(summary, [library.format_adjudication(summary)])
 
 
 label = (

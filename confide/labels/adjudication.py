@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 from confide.labels.forms import write_forms
 from confide.labels.label_tasks import (
     READER_ROLES,
+    SECONDS_PER_TURN,
     LabelTask,
     MarkedSpans,
     check_label_corpus,
@@ -24,9 +25,15 @@ from confide.labels.label_tasks import (
     read_tasks,
     write_label_facts,
 )
+from confide.labels.registry import register_judged_pairs
 from crtlib import outputs
 from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
+from crtlib.screening import bound_levers
+from crtlib.screening.rates import RATES_ALPHA, percent_rounded_up
 from crtlib.text.records import Secret
+
+SHOWN_SHARES = (0.2, 0.5, 1.0)
+"""Shares to read again of which the bounds in reach are told before anybody reads."""
 
 
 class LabelRow(BaseModel):
@@ -189,10 +196,10 @@ def write_adjudication(
         role, flags = "decides", _disputed_turns(folder)
         some = [t for t, _ in marked if t.task in flags]
     else:
-        order = np.random.default_rng([about["seed"], 2]).permutation(len(marked))
-        drawn = {marked[k][0].task for k in order[: math.ceil(share * len(marked))]}
+        drawn = _draw_again(marked, about, share)
         some = [t for t, spans in marked if spans or t.task in drawn]
         about["again"] = {"read": [t.task for t in some], "random": sorted(drawn)}
+    reach = [] if role == "decides" else _bounds_in_reach(marked, about, share)
     if not some:
         raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
     shown = about | {"labels": name_label_page(about, role)}
@@ -203,4 +210,53 @@ def write_adjudication(
         names = write_forms(forms, part, some, flags, shown)
         with outputs.staged_folder(folder, add=True, **said) as kept:
             write_label_facts(kept, about)
-    return {"out": os.fspath(out), "role": role, "turns": len(some), "files": names}
+    return {
+        "out": os.fspath(out), "role": role, "turns": len(some), "files": names, "reach": reach,
+    }  # fmt: skip
+
+
+def _bounds_in_reach(
+    marked: Sequence[tuple[LabelTask, tuple[Secret, ...]]], about: dict[str, Any], share: float
+) -> list[dict[str, Any]]:
+    """For one reader (share None) and each of some shares to read again: the turns and hours that
+    this takes, and the least bound of a rate that it can give, whatever the policy."""
+    secrets = sum(bool(spans) for _, spans in marked)
+    judged = register_judged_pairs(about, about["corpus"]) + 1  # each reading judges anew
+    rows = []
+    for each in (None, *sorted({*SHOWN_SHARES, share})):
+        drawn = 0 if each is None else len(_draw_again(marked, about, each) | _marked_tasks(marked))
+        pairs = judged if each is not None else max(judged - 1, 1)
+        upper = bound_levers.bound_in_reach(secrets, each, alpha=RATES_ALPHA / (2 * pairs))
+        hours = drawn * SECONDS_PER_TURN / 3600
+        rows.append({"share": each, "turns": drawn, "hours": hours, "at_most": upper})
+    return rows
+
+
+def _draw_again(
+    marked: Sequence[tuple[LabelTask, tuple[Secret, ...]]], about: Mapping[str, Any], share: float
+) -> set[str]:
+    """The turns that a second reader gets whatever is marked; of a larger share those of a smaller
+    one are a part."""
+    order = np.random.default_rng([about["seed"], 2]).permutation(len(marked))
+    return {marked[k][0].task for k in order[: math.ceil(share * len(marked))]}
+
+
+def _marked_tasks(marked: Sequence[tuple[LabelTask, tuple[Secret, ...]]]) -> set[str]:
+    return {t.task for t, spans in marked if spans}
+
+
+def format_adjudication(summary: Mapping[str, Any]) -> str:
+    """What ``crtlib label adjudicate`` prints."""
+    lines = [f"to read   {summary['turns']:,} turns; bring them in with --role {summary['role']}"]
+    if summary["reach"]:
+        lines.append(
+            "about the least bound, if nothing fails and a share finds its share of the secrets:"
+        )
+    for row in summary["reach"]:
+        how = "nobody reads again" if row["share"] is None else f"--share {row['share']:g}"
+        most = percent_rounded_up(row["at_most"])
+        time = f"{row['hours']:.1f} hours"
+        lines.append(f"  {how:<20}{row['turns']:>8,} turns {time:>12}  at most {most:>8}")
+    if summary["reach"]:
+        lines.append("note: a bound of one reader takes his marks for complete; the others do not")
+    return "\n".join([*lines, *(f"{summary['out']}/{name}" for name in summary["files"])])

@@ -32,7 +32,14 @@ from confide.labels import adjudication, judged_turns, label_tasks, registry
 from crtlib.checks import check_choice
 from crtlib.files import StrPath
 from crtlib.progress import bar_options
-from crtlib.screening import deduplication, policy_changes, policy_names, preparation, rates
+from crtlib.screening import (
+    bound_levers,
+    deduplication,
+    policy_changes,
+    policy_names,
+    preparation,
+    rates,
+)
 from crtlib.screening.deduplication import TextCounts
 from crtlib.screening.policy import (
     Policy,
@@ -551,12 +558,17 @@ def _screening_notes(
     elif found.trace.count and found.trace.how == "one_per_cluster":
         twice = (summary["labels"] or {}).get("read_twice")
         alone = twice["doubted"] if twice else "all"
-        notes.append(
-            f"{found.trace.count} labels decide the bound of the trace rate, {alone} of them by "
-            "one reader alone; 'crtlib label adjudicate' writes what to read again"
-        )
+        if alone:
+            notes.append(
+                f"{found.trace.count} labels decide the bound of the trace rate, {alone} of them "
+                "by one reader alone; 'crtlib label adjudicate' writes what to read again"
+            )
     elif not found.trace.of:
         notes.append("no labelled turn has a secret, so nothing bounds what was missed")
+    for name in ("trace", "public"):
+        rate: rates.Rate = getattr(found, name)
+        if rate.how == "one_per_cluster" and rate.of:
+            notes.append(f"{name}: {bound_levers.name_bound_lever(rate, alpha=found.alpha)}")
     if found.left_out:
         notes.append(
             f"{found.left_out} labelled points are of people who taught a policy, or were drawn "

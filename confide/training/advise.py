@@ -49,10 +49,10 @@ LABEL_MULTIPLES = tuple(1.05**k for k in range(1, 120))
 class AdviceRow:
     """A pair of policies with the least noise that meets the limits (or, where none does, with the
     most that was tried): the bounds of its certificate. ``read``: turns that must be read, in all,
-    until it meets them, if the policies go on to fail as often as on these labels; None where no
-    number of labels is enough. ``redacted`` is a share of the characters, ``private`` of the
-    points. ``tried``: for each of :data:`TRIED_EPSILONS` the noise, the guess (in [0, 1]), the
-    limits as judged, and whether all are met."""
+    until it meets them, if the policies go on to fail as often as on these labels; None where as
+    many as can be drawn, one of each person, are not enough. ``redacted`` is a share of the
+    characters, ``private`` of the points. ``tried``: for each of :data:`TRIED_EPSILONS` the noise,
+    the guess (in [0, 1]), the limits as judged, and whether all are met."""
 
     policy: str
     conservative: str
@@ -161,7 +161,7 @@ def advise_on_limits(
         )
     pairs = max(prepared.labels["judged"] for _, prepared in tried if prepared.labels)
     rows = tuple(
-        _advise_on_pair(study, prepared, pairs, require, turns) for study, prepared in tried
+        _advise_on_pair(study, prepared, pairs, require, turns, people) for study, prepared in tried
     )
     best = max(
         (k for k, r in enumerate(rows) if r.meets),
@@ -190,9 +190,15 @@ def advise_on_limits(
 
 
 def _advise_on_pair(
-    study: CrtStudy, prepared: PreparedData, pairs: int, require: Sequence[str], turns: int
+    study: CrtStudy,
+    prepared: PreparedData,
+    pairs: int,
+    require: Sequence[str],
+    turns: int,
+    people: int,
 ) -> AdviceRow:
-    """A pair of policies on labels that have judged so many ``pairs``, which are ``turns``."""
+    """A pair of policies on labels that have judged so many ``pairs``, which are ``turns``, one of
+    each of some of so many ``people``."""
     rates, parts = rates_from_json(prepared.rates.to_json(), judged=pairs), prepared.prepared
     prepared = replace(prepared, known=rates)
     entered = odometer_run.odometer_fields(study.ready(), prepared)
@@ -241,9 +247,9 @@ def _advise_on_pair(
     tried = [at(epsilon, rates) for epsilon in TRIED_EPSILONS]
     met = bisect_left(tried, True, key=lambda t: not t["met"])
     taken = tried[max(met - 1, 0)]
-    enough = (
-        m for m in LABEL_MULTIPLES if at(taken["epsilon"], _rates_after_labels(rates, m))["met"]
-    )
+    most = people / turns
+    can_be_drawn = (*(m for m in LABEL_MULTIPLES if m < most), most)
+    enough = (m for m in can_be_drawn if at(taken["epsilon"], _rates_after_labels(rates, m))["met"])
     times = 1.0 if met else next(enough, None)
     covered = sum(s.end - s.start for spans in prepared.pi for s in spans)
     return AdviceRow(
@@ -255,7 +261,7 @@ def _advise_on_pair(
         private=len(parts.private) / max(1, parts.points),  # as screen counts
         redacted=covered / max(1, sum(len(p.text) for p in prepared.points)),
         rates={name: getattr(rates, name).to_json() for name in RATE_NAMES},
-        read=None if times is None else math.ceil(turns * times),
+        read=None if times is None else min(math.ceil(turns * times), people),
         tried=tried,
     )
 
@@ -284,15 +290,15 @@ def _explain_unmet(
     near = min((r.read for r in rows if r.read is not None), default=None)
     missing = " and ".join(_unmet_limits(rows))
     if near is None:
-        why = f"none meets the limits, however many labels: {missing}; it takes better policies"
-        return why, None
+        who = {"user": "people", "dialogue": "conversations"}[str(about["by"])]
+        return (
+            f"none meets the limits, were a turn of each of the {int(about['users']):,} {who} "
+            f"read: {missing}; it takes better policies, or more {who}"
+        ), None
     needed, left = (
         n * labelled.SECONDS_PER_TURN / 3600 for n in (near, near - int(about["judge"]))
     )
     why = f"none meets the limits ({missing}): needs {near:,} turns, {needed:.0f} hours"
-    if near > (people := int(about["users"])):
-        who = {"user": "people", "dialogue": "conversations"}[str(about["by"])]
-        return f"{why}; there are {people:,} {who}", None
     if left > hours:
         return f"{why}, {left:.0f} more than were read; --hours allows {hours:g}", None
     return why, near

@@ -100,6 +100,10 @@ SHOWN_KINDS = frozenset(
 RateOrigin = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
 ClusterUnit = Literal["user", "dialogue"]
 
+TOO_FEW_LABELS = 0.25
+"""A bound of a group so far above the share that was seen is not shown: it is for want of labels
+alone, and says nothing of the policy."""
+
 SECRET_TRAITS = ("kind", "length", "position", "script")
 """By what a detector's rates are told apart: kind, characters, third of the text, alphabet."""
 
@@ -143,6 +147,19 @@ class Rate:
         """The share that was seen; None where nothing was."""
         return self.count / self.of if self.of else None
 
+    @property
+    def has_too_few_labels(self) -> bool:
+        """Whether the bound is there for want of labels alone (:data:`TOO_FEW_LABELS`)."""
+        if self.how != "one_per_cluster" or self.rate is None:
+            return False
+        return self.upper - self.rate > TOO_FEW_LABELS
+
+    def in_a_group(self) -> str:
+        """As a table shows the rate of one kind of secret: no bound where it says nothing."""
+        if self.has_too_few_labels:
+            return f"{self.count} of {self.of}, too few for a bound"
+        return str(self)
+
     def to_json(self) -> dict[str, Any]:
         """As ``measure_rates.miss`` of ``summary.json`` and of a certificate."""
         values = {name: getattr(self, name) for name in ("count", "of", "rate", "upper", "how")}
@@ -153,14 +170,14 @@ class Rate:
         if self.how == "unknown":
             return "unknown: no labels"
         if not self.of or self.how == "policy":
-            return f"at most {_percent_rounded_up(self.upper)} ({self.how})"
+            return f"at most {percent_rounded_up(self.upper)} ({self.how})"
         share = 100 * (self.rate or 0)
         over = " on average" * (self.how == "exchangeable")
-        most = _percent_rounded_up(self.upper)
+        most = percent_rounded_up(self.upper)
         return f"{self.count} of {self.of} ({share:.2f} %), at most {most}{over}"
 
 
-def _percent_rounded_up(share: float) -> str:
+def percent_rounded_up(share: float) -> str:
     """A share in per cent, rounded upwards: a bound stays one."""
     hundredths = min(-(-share * 10_000 // 1), 10_000)
     return f"{hundredths / 100:.2f} %"
@@ -237,7 +254,7 @@ class PolicyRates:
         for name, text in what.items():
             r: Rate = getattr(self, name)
             rate = "-" if r.rate is None else f"{100 * r.rate:.2f} %"
-            most = _percent_rounded_up(r.upper)
+            most = percent_rounded_up(r.upper)
             row = f"{name:<7} {text:<34} {r.count:>6} {r.of:>6} {rate:>8} {most:>9}"
             rows.append(row.rstrip())
         return "\n".join(rows)

@@ -1600,6 +1600,16 @@ ASSUMED = rows(
      "test_what_0_3_let_pass_is_refused_in_one_line_or_counted"),
 )
 
+BOUND_LEVERS = rows(
+    "screening.bound_levers",
+    "screening/test_bound_levers.py",
+    ("a bound in reach is told as if all were read again", "bound_in_reach",
+     "int(share * secrets)", "secrets", "test_no_counts_beat_the_bound_in_reach"),
+    ("the terms of a bound are each told at the whole level", "bound_terms",
+     "rate_upper_bound(rate.count, rate.of, alpha=alpha / 2)",
+     "rate_upper_bound(rate.count, rate.of, alpha=alpha)", "test_the_terms_make_the_bound"),
+)
+
 PROBE = rows(
     "training.probe",
     "training/test_probe.py",
@@ -1881,6 +1891,6 @@ STANDARD = rows(
 )
 
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
-FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE
+FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE + BOUND_LEVERS
 FAULTS += EARLIER_RUNS + FOREIGN + GATE + SHARES + RECORDS + CLOSED + VERDICTS + SHEET + TWICE
 FAULTS += MACHINE + STANDARD

@@ -56,4 +56,4 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
     badge = (tmp_path / "card" / "badge.svg").read_text()
     values = {p.text[s.start : s.end] for p in points for s in p.secrets}
     assert values and not any(v in page or v in badge for v in values if len(v) > 4)
-    assert f"at most {rates._percent_rounded_up(found.trace.upper)}" in badge
+    assert f"at most {rates.percent_rounded_up(found.trace.upper)}" in badge

@@ -388,7 +388,7 @@ def test_the_table_fits_a_terminal_and_rounds_bounds_upwards():
     assert max(map(len, table.splitlines())) <= 80
     assert "0.92 %" in table  # 0.9180 %
     assert (
-        rates._percent_rounded_up(0.03) == "3.00 %" and rates._percent_rounded_up(1.0) == "100.00 %"
+        rates.percent_rounded_up(0.03) == "3.00 %" and rates.percent_rounded_up(1.0) == "100.00 %"
     )
 
 

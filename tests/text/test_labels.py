@@ -21,6 +21,7 @@ from confide.labels import (
     label_tasks,
     registry,
 )
+from crtlib import intervals
 from crtlib.text import jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
@@ -587,6 +588,26 @@ def test_a_second_reader_sees_what_was_marked_and_a_share_of_all_blind(tmp_path)
     for share in (0, 1.5, float("nan")):
         with pytest.raises(ValueError, match=r"--share: .* must be in"):
             again(home, "x", share=share)
+
+
+def test_the_bounds_in_reach_are_told_before_anybody_reads_again(tmp_path):
+    jsonl.write_jsonl(everybody(200), tmp_path / "c.jsonl")
+    tasks = draw(tmp_path, turns=200)
+    reading(tmp_path, "a", lambda t: spans(t.text), tasks)
+    marked = sum(bool(spans(t.text)) for t in tasks)
+    told = adjudication.write_adjudication(
+        tmp_path / "c.jsonl", tmp_path / "labels", tmp_path / "again", share=0.3
+    )
+    assert [row["share"] for row in told["reach"]] == [None, 0.2, 0.3, 0.5, 1.0]
+    assert told["reach"][2]["turns"] == told["turns"]
+    bounds = [row["at_most"] for row in told["reach"]]
+    for k, share in enumerate((0.2, 0.3, 0.5, 1.0), 1):
+        cases = (0, marked), (0, int(share * marked))
+        terms = (intervals.clopper_pearson_upper(x, n, confidence=1 - 0.0125) for x, n in cases)
+        assert bounds[k] == pytest.approx(sum(terms))
+    assert bounds[0] < bounds[4] < bounds[3] < bounds[1]
+    lines = adjudication.format_adjudication(told).splitlines()
+    assert len(lines) == 9 and "--share 1 " in lines[6] and "nobody reads again" in lines[2]
 
 
 def test_a_page_that_is_read_again_remembers_nothing_of_the_first(home):

@@ -1,0 +1,99 @@
+"""Why the bound of a rate is as large as it is, and what would make it smaller.
+
+A bound is one term, what the first reader's labels show, or two, where a second one read again: the
+other is for what the first overlooked. Each has a part that was seen to fail and a part that is
+there for want of labels, and they have different levers.
+
+>>> from crtlib.screening.rates import Rate, rate_upper_bound
+>>> def found(count, of, again=None):
+...     upper = rate_upper_bound(count, of, again, alpha=0.025)
+...     return Rate(count, of, upper, "one_per_cluster", again=again)
+>>> print(name_bound_lever(found(0, 441), alpha=0.025))
+most of at most 0.84 % is want of labels (0 of 441 failed); twice as many make it 0.42 %
+>>> print(name_bound_lever(found(120, 441), alpha=0.025))
+most of at most 31.63 % was seen to fail (120 of 441); a better policy lowers it
+>>> print(name_bound_lever(found(1, 486, (0, 100)), alpha=0.025))
+at most 5.60 % is 1.31 % for what the first reader found (1 of 486 failed) and 4.29 % for what he \
+overlooked (0 of 100 found again failed); the second is larger, for want of turns read again: with \
+--share 1 of crtlib label adjudicate that part is 0.90 %
+"""
+
+from __future__ import annotations
+
+from crtlib.screening.rates import Rate, percent_rounded_up, rate_upper_bound
+
+READ_AGAIN_WHOLE = 0.9
+"""From this share of the secrets found again on, a larger share to read again changes little."""
+
+
+def bound_in_reach(secrets: int, share: float | None, *, alpha: float) -> float:
+    """The least bound that labels can give: that of no failure.
+
+    Args:
+        secrets: In how many turns, each of another user, the first reader found a secret.
+        share: Of all turns, how much a second reader reads whatever is marked, and so finds that
+            share of the secrets again. None: nobody reads again.
+        alpha: The probability with which the bound may be too low.
+
+    Guarantee:
+        No counts of at most so many secrets, found once and found again, give a smaller bound.
+        Test: ``tests/screening/test_bound_levers.py::test_no_counts_beat_the_bound_in_reach``.
+
+    >>> [round(bound_in_reach(486, share, alpha=0.025), 4) for share in (None, 0.2, 1)]
+    [0.0076, 0.0531, 0.018]
+    """
+    again = None if share is None else (0, int(share * secrets))
+    return rate_upper_bound(0, secrets, again, alpha=alpha)
+
+
+def name_bound_lever(rate: Rate, *, alpha: float) -> str:
+    """In words, for a rate that was counted on labels: of which terms its bound is, which is the
+    larger one, and what lowers that one most. ``alpha``: the probability with which the bound may
+    fail (:attr:`crtlib.screening.rates.PolicyRates.alpha`).
+
+    Guarantee:
+        The terms make the bound. Test:
+        ``tests/screening/test_bound_levers.py::test_the_terms_make_the_bound``.
+    """
+    most = percent_rounded_up(rate.upper)
+    seen = f"{rate.count} of {rate.of}"
+    if rate.again is None:
+        if 2 * rate.count >= rate.upper * rate.of:
+            return f"most of at most {most} was seen to fail ({seen}); a better policy lowers it"
+        twice = percent_rounded_up(rate_upper_bound(2 * rate.count, 2 * rate.of, alpha=alpha))
+        return (
+            f"most of at most {most} is want of labels ({seen} failed); twice as many make it "
+            f"{twice}"
+        )
+    found, overlooked = bound_terms(rate, alpha=alpha)
+    count, of = rate.again
+    says = (
+        f"at most {most} is {percent_rounded_up(found)} for what the first reader found ({seen} "
+        f"failed) and {percent_rounded_up(overlooked)} for what he overlooked ({count} of {of} "
+        "found again failed); "
+    )
+    if found >= overlooked:
+        if 2 * rate.count >= found * rate.of:
+            return f"{says}the first is larger, and was seen: a better policy lowers it"
+        return f"{says}the first is larger, for want of labels: more turns lower it"
+    if 2 * count >= overlooked * of:
+        return f"{says}the second is larger, and was seen: the first reading must be made anew"
+    if of >= READ_AGAIN_WHOLE * rate.of:
+        return f"{says}the second is larger, for want of labels: more turns, read twice, lower it"
+    whole = percent_rounded_up(rate_upper_bound(count, rate.of, alpha=alpha / 2))
+    return (
+        f"{says}the second is larger, for want of turns read again: with --share 1 of crtlib "
+        f"label adjudicate that part is {whole}"
+    )
+
+
+def bound_terms(rate: Rate, *, alpha: float) -> tuple[float, float]:
+    """The bounds of what fails among what the first reader found, and of what fails among what he
+    overlooked, whose sum is the bound of a rate of turns that were read twice."""
+    if rate.again is None:
+        raise ValueError("rate: was read by one person; its bound is one term")
+    count, of = rate.again
+    return (
+        rate_upper_bound(rate.count, rate.of, alpha=alpha / 2),
+        rate_upper_bound(count, of, alpha=alpha / 2),
+    )
