@@ -271,7 +271,8 @@ def _read_old_ledger(folder: Path) -> list[str]:
 def _read_lines(path: Path) -> list[str]:
     """What is in the file of an odometer or of the registry.
 
-    Raises ``DamagedError`` where the head of an odometer, or a line at the end, is lost.
+    Raises ``DamagedError`` where the head of an odometer, or a line at the end, is lost. A registry
+    without its key and of no bytes never was: who made it died before the first line.
 
     Guarantee:
         Fewer lines than were written are no smaller spending. Test:
@@ -280,8 +281,12 @@ def _read_lines(path: Path) -> list[str]:
     if not path.is_file():
         return []
     with _open_connection(path) as base:
+        base.execute("BEGIN")  # the lines and their number are of one moment: others may write
         if not base.execute(HAS_LINES_SQL).fetchone():
-            raise _lost_lines(path)
+            key = path.parent / REGISTRY_KEY_FILE
+            if path.name == LEDGER_FILE or path.stat().st_size or key.exists():
+                raise _lost_lines(path)
+            return []
         if path.name == LEDGER_FILE and not base.execute("SELECT 1 FROM head").fetchone():
             raise _lost_lines(path)
         return _counted_lines(base, path)

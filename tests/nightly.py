@@ -197,6 +197,7 @@ NIGHTLY = {
     "tests/models/test_pretrained.py::"
     "test_training_moves_what_it_should_and_the_adapter_gives_the_merged_weights": "1 s",
     "tests/release/test_advise.py::test_the_command": "6 s",
+    "tests/release/test_advise.py::test_what_is_said_of_a_plan_is_said": "trains 14 plans",
     "tests/release/test_damaged_records.py::"
     "test_a_record_that_was_signed_again_is_refused_in_one_line[labels-new10": "1 s",
     "tests/release/test_evidence.py::test_evidence_names_its_model": "2 s",

@@ -19,10 +19,10 @@ from typing import Any
 
 from confide import odometer
 from confide.labels import label_tasks as labelled
-from confide.release import file_sources, limits, rate_bounds
+from confide.release import limits, rate_bounds
 from confide.reports import html
 from confide.screening.corpus import default_policy, stored_rates
-from confide.training import odometer_run, train_on_corpus, training_facts, training_record
+from confide.training import odometer_run, record_sources, train_on_corpus, training_record
 from crtlib.files import StrPath
 from crtlib.intervals import at_most, round_up_to_figures
 from crtlib.screening.rates import (
@@ -52,7 +52,8 @@ class AdviceRow:
     until it meets them, if the policies go on to fail as often as on these labels; None where as
     many as can be drawn, one of each person, are not enough. ``redacted`` is a share of the
     characters, ``private`` of the points. ``tried``: for each of :data:`TRIED_EPSILONS` the noise,
-    the guess (in [0, 1]), the limits as judged, and whether all are met."""
+    the guess (in [0, 1]), the limits as judged, and whether all are met. ``void``: why a
+    certificate of it would be void."""
 
     policy: str
     conservative: str
@@ -67,6 +68,7 @@ class AdviceRow:
     guess: float
     read: int | None
     tried: Sequence[Mapping[str, Any]] = ()
+    void: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ def advise_on_limits(
     conservative: Sequence[str] = ("cautious", "everything"),
     units: Sequence[str] = ("turn",),
     hours: float = 0.0,
+    trials: int = 1,
     **settings: Any,
 ) -> Advice:
     """Which policies and how much noise meet limits, what that costs, or what is missing.
@@ -134,10 +137,16 @@ def advise_on_limits(
         policies: By default the corpus' own, if any.
         conservative: With each of which each policy is tried, for each of the ``units``.
         hours: How long people can still read.
+        trials: How many trainings will be compared, each of which is charged.
         settings: Fields of a training (:class:`confide.recipe.Crt`), as ``epochs`` or ``init``.
 
     Raises:
         ValueError: For limits that are none, and for what cannot be judged or trained on.
+
+    Guarantee:
+        What is said of a plan, limit by limit, is what its certificate says once it was carried
+        out: both are a sum of the same sources. Test: ``tests/release/test_advise.py::
+        test_what_is_said_of_a_plan_is_said_by_its_certificate``.
     """
     if not require:
         raise ValueError("--require: is missing; say 'public <= 1%' or another limit")
@@ -161,7 +170,8 @@ def advise_on_limits(
         )
     pairs = max(prepared.labels["judged"] for _, prepared in tried if prepared.labels)
     rows = tuple(
-        _advise_on_pair(study, prepared, pairs, require, turns, people) for study, prepared in tried
+        _advise_on_pair(study, prepared, pairs, require, turns, people, trials)
+        for study, prepared in tried
     )
     best = max(
         (k for k, r in enumerate(rows) if r.meets),
@@ -172,7 +182,8 @@ def advise_on_limits(
     if best is not None:
         why, r = f"plan {best + 1}: keeps most text for its noise", rows[best]
         options = {"policy": r.policy, "conservative": r.conservative, "labels": labels}
-        options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit, **given, "out": "model"}
+        options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit, **given}
+        options |= {"trials": str(trials), "out": "model"} if trials > 1 else {"out": "model"}
         named = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
         asked = [("--require", text) for text in require]
         commands = [
@@ -196,42 +207,38 @@ def _advise_on_pair(
     require: Sequence[str],
     turns: int,
     people: int,
+    trials: int,
 ) -> AdviceRow:
     """A pair of policies on labels that have judged so many ``pairs``, which are ``turns``, one of
     each of some of so many ``people``."""
     rates, parts = rates_from_json(prepared.rates.to_json(), judged=pairs), prepared.prepared
     prepared = replace(prepared, known=rates)
     entered = odometer_run.odometer_fields(study.ready(), prepared)
-    meter = odometer_run.open_odometer(study.corpus, entered, init=study.init, protects=True)
+    meter = odometer_run.open_odometer(
+        study.corpus, entered, init=study.init, protects=True, trials=trials
+    )
     with tempfile.TemporaryDirectory() as new:  # where there is no odometer, none is left
         if not meter.folder.is_dir():
             meter = replace(meter, folder=Path(new) / "odometer")
             odometer.prepare_odometer(meter.folder, meter.facts["corpus"])
         told = {**(prepared.labels or {}), "alpha": RATES_ALPHA, "judged": rates.judged}
         spent = rate_bounds.with_current_bounds(meter.spent, told, meter.facts["corpus"])
+        origin = meter.origin()
     ready = functools.cache(lambda epsilon: replace(study, epsilon=epsilon).ready())
-    reads_labels = training_record.reads_labels_of_real_text(study)
 
     def at(epsilon: float, rates: PolicyRates) -> dict[str, Any]:
         """The limits as the certificate of a training would judge them, whether all are met, and
         how often a guess is right."""
-        event = schedules.combine_phase_events(crt_study.schedule_phases(ready(epsilon)))
+        planned, judged_by = ready(epsilon), replace(prepared, known=rates)
+        phases = crt_study.schedule_phases(planned)
+        event = schedules.combine_phase_events(phases)
         assert event is not None
-        screening = file_sources.Screening(entered["screening"], rates.gamma, rates.delta2)
-        holds = tuple(entered["holds"].items())
-        unit, relation = entered["unit"], entered["relation"]
-        sources: list[file_sources.FileSource] = [
-            file_sources.NoisedSource("this", unit, relation, (event,), screening, holds),
-            file_sources.ScreenedSource("public steps", screening),
-        ]
-        content = {
-            "rates": rates.to_json(),
-            "protects_all": True,
-            "delta": study.delta,
-            "accountant": study.accountant,
-            "oracle_on_real_text": reads_labels,
-            "labels": training_facts._judging_labels(study, prepared),
-        }
+        facts = {**meter.facts, "gamma": rates.gamma, "delta2": rates.delta2}
+        sources = record_sources.collect_sources_of_steps(
+            planned, judged_by, replace(meter, run="this", facts=facts), [event], phases,
+            private_updates=0, origin=origin,
+        )  # fmt: skip
+        content = training_record.facts_before_training(planned, judged_by)
         promise, why = training_record.preview_promise(content, sources, meter, spent)
         said = {
             "verdict": "void" if why else "holds",
@@ -241,8 +248,14 @@ def _advise_on_pair(
             **promise.guesses(()),
         }
         judged, guess = limits.judge_limits(said, require), said["right_guess"][0]["at_most"]
-        return {"epsilon": epsilon, "noise": ready(epsilon).noise_multiplier, "guess": guess,
-                "judged": judged, "met": all(row["met"] for row in judged)}  # fmt: skip
+        return {
+            "epsilon": epsilon,
+            "noise": planned.noise_multiplier,
+            "guess": guess,
+            "judged": judged,
+            "met": all(row["met"] for row in judged),
+            "void": why,
+        }
 
     tried = [at(epsilon, rates) for epsilon in TRIED_EPSILONS]
     met = bisect_left(tried, True, key=lambda t: not t["met"])
@@ -257,7 +270,7 @@ def _advise_on_pair(
         conservative=study.conservative,
         unit=study.unit,
         meets=met > 0,
-        **{name: taken[name] for name in ("epsilon", "noise", "judged", "guess")},
+        **{name: taken[name] for name in ("epsilon", "noise", "judged", "guess", "void")},
         private=len(parts.private) / max(1, parts.points),  # as screen counts
         redacted=covered / max(1, sum(len(p.text) for p in prepared.points)),
         rates={name: getattr(rates, name).to_json() for name in RATE_NAMES},
@@ -287,6 +300,8 @@ def _explain_unmet(
     rows: Sequence[AdviceRow], about: Mapping[str, Any], hours: float
 ) -> tuple[str, int | None]:
     """Why no row meets the limits, and how many turns to draw, if that would help."""
+    if all(r.void for r in rows):
+        return f"no plan has a promise; void: {' '.join(rows[0].void)}", None
     near = min((r.read for r in rows if r.read is not None), default=None)
     missing = " and ".join(_unmet_limits(rows))
     if near is None:

@@ -53,6 +53,8 @@ def collect_sources_of_steps(
     steps: Sequence[SampledGaussian],
     schedule: Sequence[Phase],
     private_updates: int,
+    *,
+    origin: Sequence[FileSource] | None = None,
 ) -> list[FileSource]:
     """What a training may know of the text, by all the ways that lead from the text to its files.
 
@@ -63,6 +65,7 @@ def collect_sources_of_steps(
         steps: The private steps that ran, as the ledger has them.
         schedule: The phases that ran.
         private_updates: How many private steps ran, with noise or without.
+        origin: What is known of its start, where the caller has asked ``meter.origin()`` already.
 
     Returns:
         The sources of which each file of the release is made; a certificate is their sum
@@ -87,7 +90,7 @@ def collect_sources_of_steps(
         *([TaughtSource(count_teachers(study, prepared))] if has_tagger(study) else []),
         *([] if study.how.reads_raw else map(RawSource, _cross_message_clauses(study))),
         *_sources_of_the_vocabulary(study, screening),
-        *meter.origin(),
+        *(meter.origin() if origin is None else origin),
     ]
 
 

@@ -154,6 +154,22 @@ def describe_conditions(
     }
 
 
+def facts_before_training(study: CrtStudy, prepared: PreparedData) -> TrainingFacts:
+    """What the record of a training will say of what its promise hangs on, of one that has taken no
+    step: the fields that :func:`preview_promise` and :func:`describe_conditions` read."""
+    rates = _training_rates(study, prepared)
+    judged = rates is not RAW_TEXT_RATES and rates.trace.how != UNKNOWN_RATE.how
+    return {
+        "rates": rates.to_json(),
+        "protects_all": True,
+        "accountant": study.accountant,
+        "delta": study.delta,
+        "labels": _judging_labels(study, prepared) if judged else None,
+        "oracle_on_real_text": reads_labels_of_real_text(study),
+        "treated_as_public": [describe_public_knowledge(study)],
+    }
+
+
 def conditions_before_training(
     study: CrtStudy,
     prepared: PreparedData,
@@ -162,14 +178,7 @@ def conditions_before_training(
 ) -> dict[str, Any]:
     """:func:`describe_conditions` of a training that is about to take these steps; what is only
     told of a finished one is not declared yet."""
-    content = {
-        "rates": _training_rates(study, prepared).to_json(),
-        "protects_all": True,
-        "accountant": study.accountant,
-        "delta": study.delta,
-        "oracle_on_real_text": reads_labels_of_real_text(study),
-        "treated_as_public": [describe_public_knowledge(study)],
-    }
+    content = facts_before_training(study, prepared)
     phases = schedule_phases(study)
     sources = collect_sources_of_steps(study, prepared, meter, events, phases, 0)
     return describe_conditions(content, sources, meter) | {"declared": ()}
@@ -224,22 +233,18 @@ def record_study(
 ) -> dict[str, Any]:
     """How the training of a study was done, for :func:`build_record`."""
     d = fitted.data
-    rates = _training_rates(study, d)
+    before = facts_before_training(study, d)
     return {
         "corpus": describe_corpus(study.corpus, d.corpus, meter.facts["corpus"]),
         "protects_all": promise is None or promise.kind in PROTECTING_KINDS,
-        "accountant": study.accountant,
-        "delta": study.delta,
+        "accountant": before["accountant"],
+        "delta": before["delta"],
         "phases": _phase_rows(study, fitted),
-        "rates": rates.to_json(),
-        "labels": None
-        if rates is RAW_TEXT_RATES or rates.trace.how == UNKNOWN_RATE.how
-        else _judging_labels(study, d),
+        "rates": before["rates"],
+        "labels": before["labels"],
         "policies": _policy_rows(study, d),
-        "oracle_on_real_text": reads_labels_of_real_text(study),
-        "treated_as_public": [describe_public_knowledge(study)]
-        if promise and promise.public
-        else [],
+        "oracle_on_real_text": before["oracle_on_real_text"],
+        "treated_as_public": before["treated_as_public"] if promise and promise.public else [],
         "canaries": _canary_record(study, d) | {"read_before": _list_canaries_read_before(meter)},
         "settings": asdict(study) | {"corpus": Path(study.corpus).name},
     }

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -151,7 +152,7 @@ def test_the_page_has_the_frontier_and_is_never_overwritten(corpus, run, tmp_pat
     assert code == 0 and out.stat().st_mode & 0o777 == 0o600
     head = ["schema", "ok", "rows", "best", "why", "commands", "turns", "people", "pairs"]
     keys = ["policy", "conservative", "unit", "meets", "epsilon", "noise", "private", "redacted",
-            "rates", "judged", "guess", "read"]  # fmt: skip
+            "rates", "judged", "guess", "read", "void"]  # fmt: skip
     assert list(value) == head
     for row in value["rows"]:
         tried = row.pop("tried")
@@ -212,6 +213,75 @@ def test_advice_for_a_base_is_what_the_certificate_says(tmp_path, base, most):
     )  # fmt: skip
     made = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=(), require=limits)
     assert made["limits"] == row.judged
+
+
+SETTINGS = {
+    "a base that nobody knows": {"init": "elsewhere"},
+    "a base of other text": {"init": "o.jsonl"},
+    "a base of this text": {"init": "bare.jsonl"},
+    "several trainings": {"trials": 3},
+    "public steps": {"conservative": "cautious"},
+    "a policy of a kind": {"policy": "regex:schema_guided"},
+    "conversations": {"unit": "dialogue"},
+    "people": {"unit": "user"},
+    "one more point": {"neighbouring_relation": "add_or_remove"},
+    "another accountant": {"accountant": "rdp"},
+    "repeats of public points are masked": {"duplicates": "mask"},
+    "misses on purpose": {"gamma": 0.2, "coin": "text"},
+    "misses by the name of a message": {"gamma": 0.2, "coin": "point"},
+    "a template": {"template": "plain"},
+}
+
+
+def train_base_elsewhere(home, patch):
+    """A model of other text that another machine made: its registry and its odometer stay there."""
+    with patch.context() as elsewhere:
+        elsewhere.setenv("CRTLIB_REGISTRY", str(home / "registry of another machine"))
+        write_simulated_text(home / "o.jsonl", 9)
+        trainings.train(home / "o.jsonl", out=home / "base", **SGD_GPT2 | {"policy": FINDS})
+    shutil.rmtree(next(home.glob("o.jsonl*odometer*")))
+    return str(home / "base")
+
+
+def test_a_plan_from_a_base_that_nobody_knows_meets_nothing(tmp_path, monkeypatch):
+    """It was "met", and the certificate of that very plan void."""
+    text, _ = read_by_people(tmp_path, people=60)
+    init = train_base_elsewhere(tmp_path, monkeypatch)
+    advice = advise_on_limits(
+        text, tmp_path / "labels", ["missed <= 99"], policies=[FINDS],
+        conservative=["everything"], epochs=1, init=init,
+    )  # fmt: skip
+    assert advice.best is None and not advice.commands and not advice.rows[0].meets
+    reason = "Nobody knows what base, from which it started, has read."
+    assert advice.why == f"no plan has a promise; void: {reason}"
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_is_said_of_a_plan_is_said_by_its_certificate(tmp_path, monkeypatch, name):
+    text, _ = read_by_people(tmp_path, people=80)
+    settings = {"policy": FINDS, "conservative": "everything", "unit": "turn"} | SETTINGS[name]
+    if settings.get("init") == "elsewhere":
+        settings["init"] = train_base_elsewhere(tmp_path, monkeypatch)
+    elif "init" in settings:
+        write_simulated_text(tmp_path / "o.jsonl", 9)
+        start = SGD_GPT2 | {"policy": FINDS}
+        trainings.train(tmp_path / settings["init"], out=tmp_path / "base", **start)
+        settings["init"] = str(tmp_path / "base")
+    limits = ["missed <= 99", "delta <= 1e-3", "trace <= 99%", "epsilon <= 3"]
+    pair = ("policy", "conservative", "unit")
+    policy, conservative, unit = (settings[key] for key in pair)
+    others = {key: value for key, value in settings.items() if key not in pair}
+    (row,) = advise_on_limits(
+        text, tmp_path / "labels", limits, policies=[policy], conservative=[conservative],
+        units=[unit], epochs=1, **others,
+    ).rows  # fmt: skip
+    trainings.train(
+        text, out=tmp_path / "m", labels=tmp_path / "labels", epsilon=row.epsilon, epochs=1,
+        **settings, **({} if "init" in settings else {"width": 4}),
+    )  # fmt: skip
+    made = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=(), require=limits)
+    assert made["limits"] == row.judged
+    assert made["void_because"] == row.void
 
 
 def test_labels_that_advice_asks_for_are_charged_as_it_said(tmp_path):
