@@ -271,8 +271,7 @@ def _read_old_ledger(folder: Path) -> list[str]:
 def _read_lines(path: Path) -> list[str]:
     """What is in the file of an odometer or of the registry.
 
-    Raises ``DamagedError`` where the head of an odometer, or a line at the end, is lost. A registry
-    without its key and of no bytes never was: who made it died before the first line.
+    Raises ``DamagedError`` where the head of an odometer, or a line at the end, is lost.
 
     Guarantee:
         Fewer lines than were written are no smaller spending. Test:
@@ -282,14 +281,25 @@ def _read_lines(path: Path) -> list[str]:
         return []
     with _open_connection(path) as base:
         base.execute("BEGIN")  # the lines and their number are of one moment: others may write
-        if not base.execute(HAS_LINES_SQL).fetchone():
-            key = path.parent / REGISTRY_KEY_FILE
-            if path.name == LEDGER_FILE or path.stat().st_size or key.exists():
-                raise _lost_lines(path)
+        if not _has_lines(base, path):
             return []
         if path.name == LEDGER_FILE and not base.execute("SELECT 1 FROM head").fetchone():
             raise _lost_lines(path)
         return _counted_lines(base, path)
+
+
+def _has_lines(base: sqlite3.Connection, path: Path) -> bool:
+    """Whether anything was ever written in the file of an odometer or of the registry. A registry
+    of no bytes, without its key, is that of somebody who died before the first line.
+
+    Raises ``DamagedError`` for any other without lines.
+    """
+    if base.execute(HAS_LINES_SQL).fetchone():
+        return True
+    key = path.parent / REGISTRY_KEY_FILE
+    if path.name == LEDGER_FILE or path.stat().st_size or key.exists():
+        raise _lost_lines(path)
+    return False
 
 
 def _counted_lines(base: sqlite3.Connection, path: Path) -> list[str]:

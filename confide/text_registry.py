@@ -22,6 +22,7 @@ from confide.odometer_lines import (
     RELATED_TEXTS_SQL,
     TEXT_OF_CORPUS_SQL,
     OdometerEntry,
+    _has_lines,
     _open_connection,
     _open_transaction,
     _parse_entries,
@@ -162,7 +163,8 @@ class Registry:
         known = {corpus}
         if self.path.is_file():
             with _open_connection(self.path) as base:
-                known |= {row[0] for row in base.execute("SELECT corpus FROM texts")}
+                if _has_lines(base, self.path):
+                    known |= {row[0] for row in base.execute("SELECT corpus FROM texts")}
         return len({e.corpus for e in self.entries()} - known)
 
     def related(self, corpus: str) -> dict[str, Counter[str]]:
@@ -171,7 +173,8 @@ class Registry:
         shared: dict[str, Counter[str]] = {corpus: Counter()}
         if self.path.is_file():
             with _open_connection(self.path) as base:
-                for text, kind, both, fewer in base.execute(RELATED_TEXTS_SQL, (corpus,)):
+                found = _has_lines(base, self.path) and base.execute(RELATED_TEXTS_SQL, (corpus,))
+                for text, kind, both, fewer in found or ():
                     share = LEAST_SHARE.get(kind)
                     same = share is None or both >= max(LEAST_SHARED_MESSAGES, share * fewer)
                     if text in shared if kind in OWNERSHIP_KINDS else same:

@@ -21,8 +21,8 @@ TWO_READERS_ASSUMPTION = (
 )
 
 PACKAGE_ASSUMPTION = (
-    "what {policy} imports of other packages, and reads elsewhere, is as it was when the labels "
-    "were drawn"
+    "what makes {policy} and is no file of its own package (what it imports of others, loose "
+    "files, what it reads elsewhere) is as it was when the labels were drawn"
 )
 
 
@@ -70,8 +70,8 @@ def assume_of_earlier_texts(entries: Iterable[OdometerEntry], corpus: str) -> li
 
 def assume_of_labels(record: Mapping[str, Any]) -> list[str]:
     """What the bounds of the rates in a ``record`` assume of the labels that were counted, and of
-    the policies that they judged: of one of a package its own files are known again, not what it
-    reads elsewhere (:func:`crtlib.screening.policy_names.check_policy_files_known`)."""
+    the policies that they judged: the files of its package are known again, not what
+    else makes it (:func:`crtlib.screening.policy_names.check_policy_files_known`)."""
     labels = record["labels"] or {}
     given = labels.get("drawn") == "given"
     twice = "again" in record["rates"]["trace"]

@@ -49,7 +49,6 @@ from crtlib.screening.policy import (
 )
 from crtlib.screening.policy_names import (
     check_policies_unchanged,
-    check_policy_files_known,
     is_from_file,
     policy_by_name,
     policy_digest,
@@ -355,8 +354,6 @@ def judge_policies(
     if pair.unit == "user" and about["by"] == "dialogue":
         raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
     own = {policy_digest(p): p for name in pair.names for p in name.split("+") if is_from_file(p)}
-    for part in own.values():
-        check_policy_files_known(part)
     unsealed = set(own) - set(about.get("sealed", ()))
     before = registry.read_before_seal(folder, list(own))
     drawn_tasks = [t for t in label_tasks.read_tasks(folder) if t.part == "judge"]

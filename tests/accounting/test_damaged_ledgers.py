@@ -180,3 +180,15 @@ def test_a_link_to_nothing_is_no_odometer(tmp_path):
     for refuse in (odometer.read_entries, odometer_lines.refuse_no_folder):
         with pytest.raises(ValueError, match=r"c\.odometer is a link to nothing"):
             refuse(place)
+
+
+def test_a_registry_whose_maker_died_before_its_first_line_is_none(tmp_path):
+    """The next certificate was void: "registry.sqlite is damaged"."""
+    registry = text_registry.Registry(tmp_path / "registry")
+    registry.folder.mkdir(mode=0o700)
+    registry.path.touch(mode=0o600)
+    assert registry.entries() == [] and registry.count_forgotten_texts("a") == 0
+    assert list(registry.related("a")) == ["a"]
+    (registry.folder / odometer_lines.REGISTRY_KEY_FILE).touch(mode=0o600)
+    with pytest.raises(DamagedError):
+        registry.entries()
