@@ -314,7 +314,7 @@ def test_earlier_runs_compose_by_their_groups_and_rates():
 KINDS = ("ConstantSource|NoisedSource|PlannedSource|ScreenedSource|RedactedSource|BaseSource|"
          "DeclaredSource|declare_value|RawSource|BroughtSource|TaughtSource")  # fmt: skip
 PLACES = {
-    "commands/release.py", "release/evidence.py", "training/advise.py", "training/odometer_run.py",
+    "commands/release.py", "release/evidence.py", "training/odometer_run.py",
     "training/record_sources.py", "training/train_on_corpus.py",
 }  # fmt: skip
 
