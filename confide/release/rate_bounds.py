@@ -46,7 +46,11 @@ def with_current_label_counts(
         return replace(trained, record={**trained.record, "labels": told})
 
     def again(rows: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: {**row, "upper": recompute_bound(row, told)} for name, row in rows.items()}
+        """A share of all secrets does not follow from counts, so its bound is left out."""
+        kept = {
+            name: {n: v for n, v in row.items() if n != "all_secrets"} for name, row in rows.items()
+        }
+        return {name: {**row, "upper": recompute_bound(row, told)} for name, row in kept.items()}
 
     kinds = {kind: again(rows) for kind, rows in rates.pop("by_kind").items()}
     rates, own = again(rates), trained.files_promise

@@ -61,7 +61,12 @@ def write_detector_card(
         badge = html.render_template("badge.svg.j2", name=facts["policy"], said=said, wide=wide)
         (part / "badge.svg").write_text(badge, encoding="utf-8")
         page = html.render_template(
-            "card.html.j2", f=facts, found=found, groups=groups, least=LEAST_PEOPLE
+            "card.html.j2",
+            f=facts,
+            found=found,
+            groups=groups,
+            least=LEAST_PEOPLE,
+            notes=screening.describe_all_secrets(found),
         )
         (part / "card.html").write_text(page, encoding="utf-8")
     return facts
@@ -69,4 +74,6 @@ def write_detector_card(
 
 def format_card(facts: dict[str, Any]) -> str:
     """What ``crtlib card`` prints."""
-    return rates.rates_from_json(facts["rates"], judged=facts["labels"]["judged"]).table()
+    found = rates.rates_from_json(facts["rates"], judged=facts["labels"]["judged"])
+    notes = screening.describe_all_secrets(found)
+    return "\n".join([found.table(), *(f"note: {note}" for note in notes)])

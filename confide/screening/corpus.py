@@ -71,6 +71,10 @@ TURNS_PER_BATCH = 10_000
 """Turns in a batch."""
 MAP_COLUMNS = 12
 """Columns of the map: a thread's first turns, one each, and the rest."""
+TWO_READERS_NOTE = (
+    "no number of all secrets: a second reader read some of the messages, and how many secrets "
+    "both overlook in the others is not known; the table is of one secret of each message"
+)
 EXAMPLE_MARGIN = 60
 """Characters that an example shows on either side."""
 NO_POLICY_MESSAGE = (
@@ -316,8 +320,7 @@ def screen_corpus(
     masks, read = tally.counts["bare_masks"], tally.counts["public"] + tally.counts["private"]
     private |= {"bare_masks": masks, "said": describe_bare_masks(masks, read, how.duplicates)}
     notes = _screening_notes(summary, found, shifts)
-    if about["drawn"] == "at_random":
-        notes += _notes_of_all_secrets(counter, found)
+    notes += describe_all_secrets(found)
     return ScreeningOutcome(summary, found, notes, tally.examples, private)
 
 
@@ -369,7 +372,9 @@ def judge_policies(
         apart, asked = set(), frozenset()
     late = before.tasks - apart
     drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
-    counter = rates.RateCounter(*pair.policies, **drawn, texts=texts, find_values=True)
+    counter = rates.RateCounter(
+        *pair.policies, **drawn, texts=texts, find_values=True, one_message=True
+    )
     read = partial(
         judged_turns.read_labelled_points,
         corpus,
@@ -590,24 +595,38 @@ def _screening_notes(
     return notes
 
 
-def _notes_of_all_secrets(counter: rates.RateCounter, found: rates.PolicyRates) -> list[str]:
-    """What the rates are of, and of all secrets where messages hold several: promises are of one
-    secret of a message."""
-    notes = []
-    for name in ("miss", "trace"):
-        one: rates.Rate = getattr(found, name)
-        every = counter.all_secrets(name, judged=found.judged)
-        if one.how != "one_per_cluster" or one.rate is None or every is None or every.cap == 1:
-            continue
-        says = (
-            f"{name}: the table is of 100 messages that hold a secret, one of a person, one secret "
-            f"of each; of 100 secrets in messages so drawn (at most {every.cap} of one) "
-            f"{100 * every.share:.1f} fail, at most "
-            f"{math.ceil(1000 * every.upper) / 10} (a bound for itself)"
+def describe_all_secrets(found: rates.PolicyRates) -> list[str]:
+    """What the rates are of, and what they are of all secrets, where messages that were drawn hold
+    several; a warning where the two differ by more than their error. Promises are of one secret of
+    a message."""
+    each = {name: rate for name in rates.RATE_NAMES if (rate := getattr(found, name)).all_secrets}
+    if not each:
+        twice = any(getattr(found, name).again for name in rates.RATE_NAMES)
+        return [TWO_READERS_NOTE] if twice else []
+    cap = max(rate.all_secrets.cap for rate in each.values())
+    shares = "; ".join(
+        f"{name} {100 * rate.all_secrets.share:.1f}, at most "
+        f"{math.ceil(1000 * rate.all_secrets.upper) / 10}"
+        for name, rate in each.items()
+    )
+    notes = [
+        "the table is of 100 messages that hold a secret, one of a person, one secret of each; "
+        f"of 100 secrets in messages so drawn (at most {cap} of one): {shares} (each a bound for "
+        "itself)"
+    ]
+    more = [n for n, rate in each.items() if rate.all_secrets.share > rate.upper]
+    less = [n for n, rate in each.items() if (rate.rate or 0) > rate.all_secrets.upper]
+    if more:
+        notes.append(
+            f"{' and '.join(more)}: of 100 secrets more fail than the table's bound for messages "
+            "allows: messages with many secrets fail more often, and a promise is of one secret of "
+            "a message"
         )
-        if every.share > one.upper:
-            says += "; that is more than the error of the table: long messages fail more often"
-        notes.append(says)
+    if less:
+        notes.append(
+            f"{' and '.join(less)}: of 100 secrets fewer fail than of 100 messages, by more than "
+            "the error: messages with few secrets fail more often"
+        )
     return notes
 
 

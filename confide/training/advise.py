@@ -291,7 +291,8 @@ def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
             for x, n in ((rate.count, rate.of), *([rate.again] if rate.again else []))
         )
         upper = rate_upper_bound(count, of, *again, alpha=rates.alpha / 2)
-        return replace(rate, count=count, of=of, upper=upper, again=next(iter(again), None))
+        again_then = next(iter(again), None)
+        return replace(rate, count=count, of=of, upper=upper, again=again_then, all_secrets=None)
 
     return replace(rates, **map_rates(vars(rates), grown))
 

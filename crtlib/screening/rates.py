@@ -53,7 +53,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -132,7 +132,8 @@ class Rate:
     ``assumed``, certain from the ``policy``, or ``unknown``.
     ``all`` counts every labelled secret, without a bound. ``again``, where turns were read twice:
     of the turns drawn at random in which the second reader found a secret, in how many the first
-    had marked nothing and the secret fails, and how many they are.
+    had marked nothing and the secret fails, and how many they are. ``all_secrets``, where messages
+    were drawn that hold several: the share of all secrets in messages so drawn.
     """
 
     count: int
@@ -141,6 +142,7 @@ class Rate:
     how: RateOrigin
     all: tuple[int, int] | None = None
     again: tuple[int, int] | None = None
+    all_secrets: ShareOfSecrets | None = None
 
     @property
     def rate(self) -> float | None:
@@ -164,7 +166,9 @@ class Rate:
         """As ``measure_rates.miss`` of ``summary.json`` and of a certificate."""
         values = {name: getattr(self, name) for name in ("count", "of", "rate", "upper", "how")}
         pairs = {name: list(n) for name in ("all", "again") if (n := getattr(self, name))}
-        return values | pairs
+        return (
+            values | pairs | ({"all_secrets": asdict(self.all_secrets)} if self.all_secrets else {})
+        )
 
     def __str__(self) -> str:
         if self.how == "unknown":
@@ -268,19 +272,23 @@ def map_rates(rates: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[st
 
 def rates_from_json(values: Mapping[str, Any], *, judged: int = 1) -> PolicyRates:
     """The rates as ``PolicyRates.to_json`` wrote them, of labels that have judged so many pairs
-    since.
+    since. A share of all secrets is left out where that makes its bound too sure: it does not
+    follow from counts.
 
     >>> rates_from_json(PolicyRates(UNKNOWN_RATE, UNKNOWN_RATE, assumed_rate(0.1)).to_json()).delta2
     0.1
     """
 
     def rate(row: Mapping[str, Any]) -> Rate:
-        pairs = {name: tuple(row[name]) for name in ("all", "again") if name in row}
-        made = Rate(row["count"], row["of"], row["upper"], row["how"], **pairs)
+        every, again = (tuple(row[name]) if name in row else None for name in ("all", "again"))
+        made = Rate(row["count"], row["of"], row["upper"], row["how"], every, again)
         if made.how != "one_per_cluster":
             return made
-        upper = rate_upper_bound(made.count, made.of, made.again, alpha=RATES_ALPHA / (2 * judged))
-        return replace(made, upper=upper)
+        alpha = RATES_ALPHA / (2 * judged)
+        told = ShareOfSecrets(**row["all_secrets"]) if "all_secrets" in row else None
+        share = told if told and told.alpha <= alpha else None
+        upper = rate_upper_bound(made.count, made.of, made.again, alpha=alpha)
+        return replace(made, upper=upper, all_secrets=share)
 
     return PolicyRates(**map_rates(values, rate), judged=judged)
 
@@ -521,6 +529,8 @@ class RateCounter:
             still grow until rates are asked for. None: it is not deduplicated.
         find_values: A labelled value is looked for in its whole point, as labels of one's own text
             need not say of each place that it is one. Those of a known corpus do.
+        one_message: One message of each cluster was drawn at random, so that the share of all
+            secrets (:meth:`all_secrets`) has a bound too.
     """
 
     def __init__(
@@ -533,11 +543,12 @@ class RateCounter:
         kinds: Iterable[str] = (),
         texts: TextCounts | None = None,
         find_values: bool = False,
+        one_message: bool = False,
     ) -> None:
         check_choice("cluster", cluster, ("user", "dialogue"))
         self.kinds = SHOWN_KINDS.union(kinds)
         self.pi, self.pi_c, self.cluster, self.seed = as_policy(pi), as_policy(pi_c), cluster, seed
-        self.texts, self.find_values = texts, find_values
+        self.texts, self.find_values, self.one_message = texts, find_values, one_message
         self.points = self.left_out = 0
         self.apart: set[str] = set()
         """Clusters of whom the rates do not speak, of those that were drawn."""
@@ -705,8 +716,16 @@ class RateCounter:
         """The rates of what was counted so far, or ``of`` some of these secrets."""
         check_allowed("judged", judged, judged >= 1, "at least 1")
         rows, unread = (self.rows, self._unread) if of is None else (of, [])
+        found = _rates_of_pair([*rows, *unread], self.pi, self.pi_c, judged)
+        if self.one_message and of is None:
+            found = {
+                name: replace(rate, all_secrets=self.all_secrets(name, judged=judged))
+                if rate.how == "one_per_cluster"
+                else rate
+                for name, rate in found.items()
+            }
         return PolicyRates(
-            **_rates_of_pair([*rows, *unread], self.pi, self.pi_c, judged),
+            **found,
             by_kind=self.by("kind", judged=judged, of=of),
             cluster=self.cluster,
             points=self.points,
@@ -719,7 +738,22 @@ class RateCounter:
     def all_secrets(self, name: str, *, judged: int = 1) -> ShareOfSecrets | None:
         """Of all secrets in the messages that were read, not of one a message, how many fail by
         one of :data:`RATE_NAMES`, with a bound; one message of each cluster must have been drawn.
-        None where a second reader read, whose share it does not know, or not all were looked at."""
+
+        Args:
+            name: A rate.
+            judged: Pairs of policies that these labels have judged so far, this one included.
+
+        Returns:
+            The share, with a bound for itself. None where no message holds more than one, so that
+            it is the rate; where not all secrets were looked at; and where a second reader read:
+            he read some of the messages, so how many secrets both overlook in the others is not
+            known, and a message weighs as many as it holds.
+
+        Guarantee:
+            The bound covers the share of all secrets of messages so drawn, of a message at most
+            ``cap``, with 1 - 0.05 / (2 judged). Test:
+            ``tests/screening/test_secret_shares.py::test_the_counted_bound_covers_all_secrets``.
+        """
         rows = self.rows
         each = [getattr(j, name) for j in rows]
         if None in each or any(not j.is_undisputed or j.again is not None for j in rows):
@@ -730,7 +764,8 @@ class RateCounter:
             held[j.cluster] += 1
         drawn = [(failing[cluster], n) for cluster, n in held.items()]
         alpha = RATES_ALPHA / (2 * judged)
-        return bound_share_of_secrets(drawn, alpha=alpha, unread=len(self._unread))
+        every = bound_share_of_secrets(drawn, alpha=alpha, unread=len(self._unread))
+        return every if every.cap > 1 else None
 
     def by(
         self, trait: str, *, judged: int = 1, of: Sequence[JudgedSecret] | None = None

@@ -25,11 +25,12 @@ _BETS = np.geomspace(1 / 200, 1, 40)
 @dataclass(frozen=True)
 class ShareOfSecrets:
     """The ``share`` of secrets that fail, each counted, of a message at most ``cap``; and its upper
-    bound."""
+    bound, which is too low with a chance of ``alpha``."""
 
     share: float
     upper: float
     cap: int
+    alpha: float
 
 
 def bound_share_of_secrets(
@@ -62,7 +63,7 @@ def bound_share_of_secrets(
     weight = np.concatenate([np.minimum(held[rows], cap), np.full(unread, cap)]) / cap
     fails = np.concatenate([failing[rows] / held[rows], np.ones(unread)])
     if not len(weight):
-        return ShareOfSecrets(0.0, 1.0, cap)
+        return ShareOfSecrets(0.0, 1.0, cap, alpha)
     share = float(weight @ fails / weight.sum())
     threshold = np.log(len(CAPS) / alpha)
 
@@ -77,4 +78,4 @@ def bound_share_of_secrets(
     while high - low > 1e-5:
         middle = (low + high) / 2
         low, high = (low, middle) if excluded(middle) else (middle, high)
-    return ShareOfSecrets(share, high, cap)
+    return ShareOfSecrets(share, high, cap, alpha)

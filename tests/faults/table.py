@@ -1730,6 +1730,18 @@ SHARES = rows(
     ("a message with many secrets counts once", "bound_share_of_secrets",
      "np.minimum(held[rows], cap)", "np.minimum(held[rows], 1)",
      "test_the_bound_covers_the_share_of_all_secrets[signatures fail]"),
+    ("of the secrets of a message that fail one counts",
+     "crtlib.screening.rates:RateCounter.all_secrets",
+     "failing[j.cluster] += bool(fails)", "failing[j.cluster] = bool(fails)",
+     "test_the_counted_bound_covers_all_secrets[10]"),
+    ("a bound of all secrets stays when more policies were judged",
+     "crtlib.screening.rates:rates_from_json", "if told and told.alpha <= alpha else None", "",
+     "test_a_share_of_all_secrets_is_kept_in_json_until_its_bound_is_too_sure"),
+    ("a certificate has the bound of all secrets of before",
+     "confide.release.rate_bounds:with_current_label_counts",
+     'if n != "all_secrets"', "",
+     "release/test_rows_of_a_certificate.py::"
+     "test_a_share_of_all_secrets_goes_when_its_labels_judge_more_policies"),
 )
 
 RECORDS = rows(

@@ -20,12 +20,14 @@ from confide.release import (
     certify,
     composed_promise,
     file_sources,
+    rate_bounds,
     source_fold,
 )
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import round_up_to_figures
 from crtlib.screening import rates
 from crtlib.screening.policy import Policy
+from crtlib.screening.secret_shares import ShareOfSecrets
 from crtlib.text.records import MASK, Point, Secret
 
 DELTA = 1e-5
@@ -273,6 +275,21 @@ def test_the_average_over_the_draw_of_the_labels():
     for who, shares in (("other", mean), ("random", exact)):
         truth = right(1, *shares, mu)
         assert truth * (1 - 1e-9) <= rows[who] <= truth * 1.004, who
+
+
+def test_a_share_of_all_secrets_goes_when_its_labels_judge_more_policies():
+    """Its bound holds for as many pairs as were judged when it was counted, and follows from no
+    count."""
+    every = ShareOfSecrets(0.2, 0.3, 4, 0.025)
+    one = rates.Rate(3, 80, rates.rate_upper_bound(3, 80, alpha=0.025), "one_per_cluster")
+    found = rates.PolicyRates(*[replace(one, all_secrets=every)] * 3)
+    told = {"sha256": "e" * 64, "drawn": "at_random", "judged": 1, "alpha": 0.05}
+    content = record(rates=found.to_json(), labels=told)
+    made = replace(trained(), record=content, spent=None)
+    for judged, kept in ((1, True), (2, False)):
+        now = rate_bounds.with_current_label_counts(made, {"judged": judged}).record["rates"]
+        assert all(("all_secrets" in now[name]) == kept for name in rates.RATE_NAMES)
+        assert (now["trace"]["upper"] > one.upper) != kept
 
 
 # --------------------------------------------------------------------------- the rates

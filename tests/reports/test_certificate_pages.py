@@ -311,6 +311,25 @@ def test_what_an_earlier_search_adds_to_a_share_is_not_said_of_these_labels():
     assert words.endswith("Those of earlier searches are added, each with a confidence of its own.")
 
 
+EVERY = {"share": 0.31, "upper": 0.4001, "cap": 4, "alpha": 0.025}
+
+
+def test_a_certificate_names_what_its_shares_are_of():
+    every = ("rates.trace.all_secrets", EVERY), ("rates.public.all_secrets", {**EVERY, "share": 0})
+    (text,) = said(*every)["labels_drawn_at_random"]  # which validates it too
+    assert "Both are of 100 **messages** that hold a secret. Of 100 **secrets** in messages" in text
+    assert "counts as 4, at most 40.1 leave a trace and at most 40.1 may be learned" in text
+    assert "(each with 97.5 % confidence for itself). **Of secrets more fail than" in text
+    (alike,) = said(("rates.trace.all_secrets", {**EVERY, "share": 0.04}))["labels_drawn_at_random"]
+    assert "**secrets**" in alike and "more fail" not in alike
+    (fewer,) = said(("rates.trace.all_secrets", {**EVERY, "share": 0.01, "upper": 0.02}))[
+        "labels_drawn_at_random"
+    ]
+    assert "Of secrets fewer fail than of messages, by more than the error." in fewer
+    (two,) = said(("rates.trace.again", [1, 80]))["labels_drawn_at_random"]
+    assert "Of all secrets there is no number, as a second person read" in two
+
+
 def test_words_that_depend_on_the_case():
     one = said(("corpus.users_are", "thread"))["training_text"][0]
     assert one.endswith("Where no person was known, each conversation counts as a person.")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from confide.screening.corpus import _notes_of_all_secrets
-from crtlib.screening.rates import RateCounter
+from confide.screening.corpus import TWO_READERS_NOTE, describe_all_secrets
+from crtlib.screening.rates import PolicyRates, RateCounter, rates_from_json
 from crtlib.screening.regex_policies import none_policy
 from crtlib.screening.secret_shares import CAPS, bound_share_of_secrets
 from crtlib.text.records import Point, Secret
@@ -48,27 +48,69 @@ def test_a_message_with_many_is_capped_and_an_unread_one_fails_whole():
     assert bound_share_of_secrets([], alpha=0.05).upper == 1
 
 
-def test_screen_names_what_its_rates_are_of_where_messages_hold_several():
-    """Of messages of one secret all are found, of those of four, none: 10 of 100 messages, 31 of
-    100 secrets."""
+def _draw_messages(count, coin, *, long=0.1):
+    """Messages of as many people with one secret, which is found, or four, of which none is, and
+    a policy that does so. Of all secrets 0.4 / 1.3 fail, where a tenth of the messages is long."""
     points = []
-    for k in range(300):
-        names = [f"name{k}x{n}" for n in range(4 if k % 10 == 0 else 1)]
+    for k, is_long in enumerate(coin.random(count) < long):
+        names = [f"name{k}x{n}" for n in range(4 if is_long else 1)]
         text = " ".join(names)
         places = [(text.index(name), text.index(name) + len(name)) for name in names]
         points.append(Point(f"p{k}", f"u{k}", text, tuple(Secret("name", *at) for at in places)))
+    return points, lambda some: [p.secrets if " " not in p.text else () for p in some]
 
-    def flag(some):
-        return [p.secrets if " " not in p.text else () for p in some]
 
-    counter = RateCounter(flag, none_policy)
+@pytest.mark.parametrize("draws", [10, 100])
+def test_the_counted_bound_covers_all_secrets(draws):
+    coin, below = np.random.default_rng(1), 0
+    for _ in range(draws):
+        points, flag = _draw_messages(120, coin)
+        counter = RateCounter(flag, none_policy, one_message=True)
+        counter.add(points)
+        found = counter.rates()
+        below += found.trace.all_secrets.upper < 0.4 / 1.3
+        assert found.public.all_secrets.share == found.trace.all_secrets.share
+        assert found.trace.all_secrets.alpha == found.alpha
+    assert below <= 0.025 * draws + 2 * (0.025 * 0.975 * draws) ** 0.5
+
+
+def test_rates_name_what_they_are_of_where_messages_hold_several():
+    """Of messages of one secret all are found, of those of four, none: about 10 of 100 messages,
+    31 of 100 secrets."""
+    points, flag = _draw_messages(300, np.random.default_rng(0))
+    counter = RateCounter(flag, none_policy, one_message=True)
     counter.add(points)
     found = counter.rates()
-    notes = _notes_of_all_secrets(counter, found)
-    assert found.miss.count == 30 and [note.partition(":")[0] for note in notes] == [
-        "miss",
-        "trace",
-    ]
-    assert "of 100 secrets in messages so drawn (at most 4 of one) 30.8 fail, at most 4" in notes[0]
-    assert "long messages fail more often" in notes[0]
+    notes = describe_all_secrets(found)
+    assert found.miss.all_secrets.share > found.miss.upper and len(notes) == 2
+    assert "of 100 secrets in messages so drawn (at most 4 of one): miss " in notes[0]
+    assert notes[1].startswith("miss and trace and public: of 100 secrets more fail")
     assert counter.all_secrets("miss", judged=9).upper > counter.all_secrets("miss").upper
+
+
+def test_a_share_of_all_secrets_is_kept_in_json_until_its_bound_is_too_sure():
+    points, flag = _draw_messages(300, np.random.default_rng(0))
+    counter = RateCounter(flag, none_policy, one_message=True)
+    counter.add(points)
+    found = counter.rates(judged=3)
+    assert rates_from_json(found.to_json(), judged=3).trace == found.trace
+    assert rates_from_json(found.to_json(), judged=2).trace.all_secrets
+    later = rates_from_json(found.to_json(), judged=4)
+    assert later.trace.all_secrets is None and not describe_all_secrets(later)
+
+
+def test_labels_that_nobody_drew_and_one_secret_a_message_have_no_other_share():
+    for long, one_message in ((0.0, True), (0.1, False)):
+        points, flag = _draw_messages(60, np.random.default_rng(0), long=long)
+        counter = RateCounter(flag, none_policy, one_message=one_message)
+        counter.add(points)
+        found: PolicyRates = counter.rates()
+        assert "all_secrets" not in found.to_json()["trace"] and not describe_all_secrets(found)
+
+
+def test_where_two_read_one_line_says_why_there_is_no_other_share():
+    points, flag = _draw_messages(60, np.random.default_rng(0))
+    counter = RateCounter(flag, none_policy, one_message=True)
+    counter.add(points, again={p.user: "found" for p in points[:9]})
+    found = counter.rates()
+    assert found.trace.all_secrets is None and describe_all_secrets(found) == [TWO_READERS_NOTE]
