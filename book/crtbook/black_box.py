@@ -53,7 +53,7 @@ def run(
 ) -> dict[str, Any]:
     """Train and audit once. The epsilon ``audited`` at the least, of which ``proved`` is the most;
     how many guesses were ``right``, and from how many on the proof is ``refuted_from``; ``power``:
-    how often half of the noise would be refuted at the most, whoever attacks."""
+    how often half of the noise would be refuted at the most, whoever attacks; none of a claim."""
     how: dict[str, Any] = {"unit": "user" if method == "user_dpsgd" else "turn"}
     if "epsilon" in method_by_name(method).reads:
         how |= {"epsilon": epsilon}
@@ -69,10 +69,11 @@ def run(
             out, corpus, Path(home, "audit"), guesses=canaries // 2, seed=seed,
             claim=epsilon if method in CLAIMS else None,
         )  # fmt: skip
-    told = ("proved", "right", "guessed", "refuted_from", "power", "refuted", "confidence")
+    told = ("proved", "right", "guessed", "refuted_from", "refuted", "confidence")
     return {
         "method": method, "label": method_by_name(method).label, "epsilon": epsilon, "noise": noise,
         "epochs": epochs, "audited": found.epsilon_lower, "canaries": canaries, "seed": seed,
+        "power": found.strongest_attacker_power or 0.0,
         **{name: getattr(found, name) for name in told},
     }  # fmt: skip
 

@@ -41,13 +41,21 @@ def read_evidence(
         outputs.require_marker(Path(audit).parent, [Path(audit).name])
         if a.get("model") != outputs.hash_file(Path(run) / "model.safetensors"):
             raise ValueError(f"--audit: {audit} {other}")
+        if "strongest_attacker_power" not in a:
+            raise ValueError(
+                f"--audit: {audit} was made by another version of crtlib; make it again"
+            )
         if a.get("claimed"):
             raise ValueError(f"--audit: {audit} tests a claim; audit without --claim")
         proved = a["proved"] if a["proved"] == "inf" else round_bound_up(a["proved"])
         lower = math.floor(1000 * a["epsilon_lower"]) / 1000
         attached["audit"] = {"lower": lower, "epsilon": proved} | {
-            name: a[name] for name in ("confidence", "canaries", "guessed", "right", "power")
-        }
+            name: a[name]
+            for name in (
+                "confidence", "canaries", "guessed", "right", "strongest_attacker_power",
+                "says_nothing",
+            )
+        }  # fmt: skip
     if report is not None:
         marked = outputs.require_marker(report)
         read, key = marked["inputs"], outputs.load_or_make_key(outputs.key_path_beside(report))

@@ -239,8 +239,14 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
         raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
     before = screened_folder.read_screening_summary(corpus)
     own: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
-    own |= {"unit": before["unit"], "dedup": "none", "canaries": 0, "gamma": 0.0}
+    own |= {"unit": before["unit"], "dedup": "none", "gamma": 0.0}
     own |= {"duplicates": "mask_private"}
+    if settings.get("canaries") and not settings.get("audited"):
+        raise ValueError(
+            f"canaries={settings['canaries']!r}: must be those of an audit (auto, or --copies 1) "
+            f"on {corpus}, which is screened already: copies of a canary are found by policies, or "
+            "not, on raw text alone"
+        )
     for name, value in settings.items():
         if name in own and value not in (own[name], 0, "all"):
             raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")

@@ -7,12 +7,14 @@ the coins are fair whatever the model has read, and to exchange them is to repla
 which is what the proof is about: the audit of Steinke, Nasr and Jagielski (2023) with pairs in
 place of "in or out".
 
->>> found = RunAudit(0.4, 0.95, 300, 100, 60, 3.0, refuted_from=99, power=0.61)
+>>> found = RunAudit(0.4, 0.95, 300, 100, 60, 3.0, refuted_from=99,
+...                  strongest_attacker_power=0.61)
 >>> print(found.lines()[1])  # doctest: +NORMALIZE_WHITESPACE
 not refuted: 60 of 100 guesses right, 99 would refute; half of the noise would be refuted at most
 61 % of the time
 >>> from dataclasses import replace
->>> print(replace(found, proved=8.0, refuted_from=None, power=0.0).lines()[1])
+>>> blind = replace(found, proved=8.0, refuted_from=None, strongest_attacker_power=0.0)
+>>> print(blind.lines()[1])
 says nothing: half of the noise would be refuted at most 0 % of the time
 """
 
@@ -60,9 +62,9 @@ ModelAndTokenizer = tuple[nn.Module, AnyTokenizer]
 class RunAudit:
     """``epsilon_lower`` is what one training shows at the least, ``proved`` what it may leak, or
     what somebody ``claimed``. ``refuted_from`` is the least number of right guesses, of so many
-    ``guessed``, that shows more; None where no number does. ``power`` bounds how often this audit
-    would refute a training that had half of the noise, whatever the attacker; 0 where nothing is
-    proved, or of a claim."""
+    ``guessed``, that shows more; None where no number does. ``strongest_attacker_power`` bounds how
+    often this audit would refute a training that had half of the noise, whatever the attacker: it
+    is no power of the attacker that there was. 0 where nothing is proved, None of a claim."""
 
     epsilon_lower: float
     confidence: float
@@ -71,7 +73,7 @@ class RunAudit:
     right: int
     proved: float
     refuted_from: int | None
-    power: float
+    strongest_attacker_power: float | None
     claimed: bool = False
 
     @property
@@ -79,21 +81,42 @@ class RunAudit:
         """Whether more was shown than was proved."""
         return self.epsilon_lower > self.proved
 
+    @property
+    def says_nothing(self) -> str | None:
+        """Why nothing follows from this audit; None where it refutes, or where it does not and
+        would have noticed half of the noise more often than it accuses honest noise.
+
+        Guarantee:
+            Whoever reads that less noise would have been noticed reads it of an attacker who was
+            right more often than a coin. Test: ``tests/attacks/test_run_audit.py::
+            test_an_audit_whose_attacker_saw_nothing_prints_no_power``.
+        """
+        if self.refuted:
+            return None
+        if not self.epsilon_lower:  # as blind attackers do, whatever the noise
+            return f"{self.right} of {self.guessed} are a coin's guesses"
+        power = self.strongest_attacker_power
+        if power is not None and power <= 2 * (1 - self.confidence):  # as honest noise, nearly
+            return f"half of the noise would be {self._how_often_refuted(power)}"
+        return None
+
+    @staticmethod
+    def _how_often_refuted(power: float) -> str:
+        return f"refuted at most {math.ceil(100 * power)} % of the time"
+
     def to_json(self) -> dict[str, Any]:
-        """``audit_training.json``; infinite is "inf"."""
-        return asdict(self) | ({"proved": "inf"} if self.proved == math.inf else {})
+        """``audit.json``; infinite is "inf"."""
+        proved = {"proved": "inf"} if self.proved == math.inf else {}
+        return asdict(self) | proved | {"says_nothing": self.says_nothing}
 
     def lines(self) -> list[str]:
         """What was proved and shown, and what the audit could have seen."""
-        often = f"refuted at most {math.ceil(100 * self.power)} % of the time"
         verdict = f"not refuted: {self.right} of {self.guessed} guesses right, "
         verdict += f"{self.refuted_from or 'no number'} would refute"
-        if not self.claimed:
-            verdict += f"; half of the noise would be {often}"
-        if not self.claimed and self.power <= 2 * (1 - self.confidence):  # as honest noise, nearly
-            verdict = f"says nothing: half of the noise would be {often}"
-        if not self.epsilon_lower:  # as blind attackers do, whatever the noise
-            verdict = f"says nothing: {self.right} of {self.guessed} are a coin's guesses"
+        if (power := self.strongest_attacker_power) is not None:
+            verdict += f"; half of the noise would be {self._how_often_refuted(power)}"
+        if self.says_nothing:
+            verdict = f"says nothing: {self.says_nothing}"
         word = "claimed" if self.claimed else "proved"
         if self.refuted:
             verdict = f"MORE THAN {word.upper()}"
@@ -167,7 +190,7 @@ def audit_training(
     with outputs.staged_folder(
         out, command="audit", options=options, inputs=inputs, public=("*",), force=force
     ) as part:
-        about = {"schema": "crtlib/audit/1", "model": weights}
+        about = {"schema": "crtlib/audit/2", "model": weights}
         text = json.dumps(about | found.to_json(), indent=1)
         (part / "audit.json").write_text(text + "\n", encoding="utf-8")
     return found
@@ -225,7 +248,7 @@ def judge_gaps(
     )
     return RunAudit(
         best.epsilon, confidence, m, best.guesses, best.correct, proved,
-        from_.get(best.guesses), 0.0 if claimed else min(1.0, reached), claimed,
+        from_.get(best.guesses), None if claimed else min(1.0, reached), claimed,
     )  # fmt: skip
 
 
@@ -258,7 +281,7 @@ def count_canaries_needed(proved: float, half: float, *, delta: float, power: fl
             np.zeros(m), delta=delta, proved=proved, half=half, guesses=m // 5, seed=0,
             confidence=0.99,
         )  # fmt: skip
-        if found.power >= power:
+        if (found.strongest_attacker_power or 0.0) >= power:
             return int(m)
     raise ValueError(
         f"--power {power}: needs more than {MAX_AUDIT_CANARIES:,} canaries; lower --epsilon or "

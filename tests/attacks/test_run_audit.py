@@ -10,6 +10,9 @@ import pytest
 
 from confide import __main__ as cli
 from confide.release import evidence
+from confide.reports import screening_page
+from confide.screening import corpus
+from confide.screening.corpus import ScreeningOptions
 from confide.training import train_on_corpus
 from crtlib import outputs
 from crtlib.attacks import one_run_bound, run_audit
@@ -91,7 +94,7 @@ def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path)
         blind = f"says nothing: {guesses} are a coin's guesses"  # whatever noise there was
         seen = f"not refuted: {guesses} guesses right"
         assert found.lines()[1].startswith(seen if found.epsilon_lower else blind)
-        assert 0.2 < found.power <= 1
+        assert 0.2 < found.strongest_attacker_power <= 1
 
 
 def test_what_is_proved_counts_all_that_read_the_canaries(memorised, tmp_path, run):
@@ -125,6 +128,58 @@ def test_what_is_proved_counts_all_that_read_the_canaries(memorised, tmp_path, r
     assert planted["read_before"] == [planted["seed"]] == [0]
     code, _, error = run("audit", out, "--corpus", talk, "--out", tmp_path / "x")
     assert code == 2 and "may have read the same canaries" in error
+
+
+def test_an_audit_whose_attacker_saw_nothing_prints_no_power():
+    """ "says nothing: 13 of 26 are a coin's guesses" beside `"power": 1.0`, as of an audit that
+    would surely have noticed: it was that of the strongest attacker there is."""
+    blind = run_audit.RunAudit(0.0, 0.95, 528, 26, 13, 3.0, None, 1.0)
+    for found in (blind, replace(blind, claimed=True, strongest_attacker_power=None)):
+        written = found.to_json()
+        assert "power" not in written
+        assert written["says_nothing"] == "13 of 26 are a coin's guesses"
+    weak = run_audit.RunAudit(0.2, 0.95, 300, 100, 60, 3.0, 99, 0.1).to_json()
+    assert weak["says_nothing"] == "half of the noise would be refuted at most 10 % of the time"
+    seen = run_audit.RunAudit(0.2, 0.95, 300, 100, 60, 3.0, 99, 0.101).to_json()
+    assert seen["says_nothing"] is None and seen["strongest_attacker_power"] == 0.101
+
+
+def test_canaries_of_an_audit_stand_beside_what_was_screened(tmp_path, registry):
+    """They are found by pi_c and passed over by pi whatever these are, so a text that is screened
+    already takes them as private points; copies that policies have to find are refused."""
+    jsonl.write_jsonl(customersim.simulate_corpus(30, 0), tmp_path / "talk.jsonl")
+    how = ScreeningOptions("regex:customersim", "regex:customersim")
+    screening_page.screen_into_folder(tmp_path / "talk.jsonl", tmp_path / "screened", how)
+    named = {"corpus": tmp_path / "screened", "canaries": 5, "copies": 1, "method": "crt"}
+    study = train_on_corpus.build_study(**named, audited=True)
+    read, plain = (
+        study_data.prepare_data(s.ready(), known=corpus.stored_rates(s.corpus), public_words=True)
+        for s in (study, replace(study, canaries=0))
+    )
+    words = {f"USR: {word}" for word, _ in canaries.make_canary_pairs(5, seed=0)}
+    private, before = ({p.text for p in d.prepared.private} for d in (read, plain))
+    assert private - before == words and read.rates == plain.rates
+    assert {p.text for p in read.prepared.public} == {p.text for p in plain.prepared.public}
+    with pytest.raises(ValueError, match=r"canaries=5: must be those of an audit \(auto, or"):
+        train_on_corpus.build_study(**named | {"copies": 20})
+
+
+def test_a_model_of_a_screened_text_is_audited_and_certified(tmp_path, run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    jsonl.write_jsonl(customersim.simulate_corpus(60, 0), tmp_path / "talk.jsonl")
+    plan = ["--policy", "regex:customersim", "--gamma", 0.05, "--conservative", "cautious"]
+    sizes = ["--width", 4, "--epochs", 1, "--canaries", 200, "--copies", 1]
+    for words in (
+        ["screen", "talk.jsonl", *plan, "--out", "screened"],
+        ["train", "screened", *sizes, "--epsilon", 3, "--out", "model"],
+        ["audit", "model", "--corpus", "screened", "--out", "audit"],
+        ["certify", "model", "--audit", "audit/audit.json", "--out", "c.html"],
+    ):
+        assert run(*words)[0] == 0, words
+    made = json.loads((tmp_path / "c.json").read_text())
+    assert made["canaries"] == {"planted": 200, "copies": 1} and made["verdict"] == "holds"
+    audited = made["evidence"]["audit"]
+    assert audited["canaries"] == 200 and audited["lower"] < audited["epsilon"] == 3.0
 
 
 def test_without_secret_noise_nothing_is_proved(memorised, tmp_path):
@@ -191,7 +246,12 @@ def test_more_canaries_are_taken_for_more_power():
     ]
     assert found[0] == run_audit.MIN_AUDIT_CANARIES < found[1] < found[2]
     at = {"delta": 1e-5, "proved": 1.0, "half": 2.2, "confidence": 0.99, "seed": 0}
-    assert run_audit.judge_gaps(np.zeros(found[1]), guesses=found[1] // 5, **at).power >= 0.9
+    assert (
+        run_audit.judge_gaps(
+            np.zeros(found[1]), guesses=found[1] // 5, **at
+        ).strongest_attacker_power
+        >= 0.9
+    )
     with pytest.raises(ValueError, match=r"--power 0\.9: needs more than 8,000 canaries"):
         run_audit.count_canaries_needed(8.0, 39.5, delta=1e-4, power=0.9)
 
@@ -274,5 +334,5 @@ def test_canaries_auto_are_as_many_as_power_needs(tmp_path, registry, monkeypatc
 
 def test_an_audit_rounds_what_was_proved_up_and_what_was_shown_down():
     """Both were rounded to the nearest: 2.99 was "proved" of 2.9931."""
-    found = run_audit.RunAudit(0.9967, 0.95, 300, 100, 60, 2.9931, refuted_from=99, power=0.61)
+    found = run_audit.RunAudit(0.9967, 0.95, 300, 100, 60, 2.9931, 99, 0.61)
     assert found.lines()[0] == "proved 3 \u00b7 audited at least 0.99 (95 %)"

@@ -15,7 +15,8 @@ from tests.trainings import CRT, TINY, edit_json
 def test_evidence_names_its_model(certified_model, tmp_path, run):
     """An audit that somebody wrote, or of another model, stood in the certificate."""
     said = {"epsilon_lower": 0.1, "proved": 3.0, "confidence": 0.95, "canaries": 300,
-            "guessed": 100, "right": 60, "power": 0.2}  # fmt: skip
+            "guessed": 100, "right": 60, "strongest_attacker_power": 0.2,
+            "says_nothing": None}  # fmt: skip
     sha = outputs.hash_file(certified_model / "m" / "model.safetensors")
     words = ["certify", certified_model / "m", "--out", tmp_path / "c.html", "--for", "officer"]
     audit = tmp_path / "audit" / "audit.json"

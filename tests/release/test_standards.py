@@ -10,7 +10,7 @@ from confide.release import certify
 from confide.reports import standards
 
 AUDIT = {"lower": 0.5, "epsilon": 3.0, "confidence": 0.95, "canaries": 300, "guessed": 100,
-         "right": 70, "power": 0.6}  # fmt: skip
+         "right": 70, "strongest_attacker_power": 0.6, "says_nothing": None}  # fmt: skip
 LIMITS = ("miss <= 99%", "public <= 1%", "guess <= 99", "value <= 100", "epsilon <= 9",
           "epsilon_missed <= 9")  # fmt: skip
 
@@ -79,7 +79,7 @@ EDITS = {
     ],
     "12.3.2": [
         without_audit,
-        field("evidence", "audit", "power", value=0.1),
+        field("evidence", "audit", "strongest_attacker_power", value=0.1),
         field("evidence", "audit", "lower", value=0.0),
         field("evidence", "audit", "lower", value=3.001),
         void,
@@ -98,7 +98,7 @@ EDITS = {
     ],
     "11.2.5": [
         without_audit,
-        field("evidence", "audit", "power", value=None),
+        field("evidence", "audit", "strongest_attacker_power", value=None),
         field("evidence", "audit", "lower", value=0.5),
     ],
 }  # fmt: skip

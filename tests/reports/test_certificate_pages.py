@@ -109,7 +109,7 @@ PLAN = (
     ("value_guess", [{"prior": 0.001, "at_most": 0.05}]),
     ("rates.public", rate(0, 0, 0.0, "policy")),
 )  # fmt: skip
-AUDIT = (("evidence.audit", {"lower": 0.4, "epsilon": 3.0, "power": 0.613}),)
+AUDIT = (("evidence.audit", {"lower": 0.4, "epsilon": 3.0, "strongest_attacker_power": 0.613}),)
 DECLARED = (("declared", [{"of": "perplexity", "value": "8 to 16", "bits": 3.71}]),)
 OTHER = (
     ("right_guess.3", {"who": "other", "copies": 1, "prior": 0.5, "at_most": 0.5091}),
@@ -408,9 +408,12 @@ def test_words_that_depend_on_the_case():
     assert (
         "several times larger" in said(("searched", {"trials": 3, "charged": False}))["trials"][0]
     )
-    assert "0.4 against a proof of 3.0, and would notice half" in said(*AUDIT)["attacks"][0]
+    assert (
+        "0.4 against a proof of 3.0, and the strongest attacker would notice half"
+        in said(*AUDIT)["attacks"][0]
+    )
     assert "at most 61.3 of 100 trainings" in said(*AUDIT)["attacks"][0]
-    blind = (("evidence.audit", {"lower": 0.0, "epsilon": 3.0, "power": 0.613}),)
+    blind = (("evidence.audit", {"lower": 0.0, "epsilon": 3.0, "strongest_attacker_power": 0.613}),)
     assert "audit says nothing" in said(*blind)["attacks"][0]
     assert said(*LIMITS)["limits"] == [
         "**This model does not meet the limits that were set**: guess <= 55 (52.4 is certified); "
