@@ -27,6 +27,9 @@ def clopper_pearson_upper(count: int, of: int, *, confidence: float = 0.95) -> f
         of: All cases. None at all (0 of 0) bounds nothing: 1.
         confidence: Over the sample.
 
+    Returns:
+        The bound, in (0, 1].
+
     Raises:
         ValueError: For impossible counts.
 

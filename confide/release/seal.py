@@ -82,6 +82,9 @@ def check_signature(
         name: What it is called in the error.
         public: The key that has to have signed it, in hexadecimal; None: that which it names.
 
+    Returns:
+        It, its key and its signature included.
+
     Raises:
         ValueError: In one line, where it is not.
 

@@ -168,10 +168,34 @@ def account_training(
     """Everything about one run of DP-SGD after redaction, as a flat record of plain values.
 
     Give the target ``epsilon`` or the ``noise_multiplier``. An epoch is as many steps as cover
-    ``points`` in expectation (CRT, footnote 3). ``delta2`` is added to delta for the random secret
-    (``confidentiality_delta``). "accountant" is the one whose bound "epsilon" is: a looser one
-    than asked for where that has no answer
-    (:func:`crtlib.accounting.ledger.epsilon_and_accountant`).
+    ``points`` in expectation (CRT, footnote 3).
+
+    Args:
+        delta: Of the noise alone, in (0, 1).
+        batch_size: Private points of a batch, in expectation.
+        points: Private points.
+        epochs: Passes over the private points; the steps are rounded up.
+        epsilon: The target, for one data point: the least noise that keeps it is taken.
+        noise_multiplier: The noise, instead of a target: its deviation over the clip norm.
+        gamma: An upper bound of the rate at which a secret leaves a trace, in [0, 1].
+        delta2: An upper bound of the rate at which a secret is trained on without noise.
+        accountant: As of :func:`crtlib.accounting.ledger.epsilon`.
+        neighbouring_relation: As of :func:`crtlib.accounting.ledger.epsilon`.
+
+    Returns:
+        "epsilon" is of one data point, "confidentiality_epsilon" of one random secret, each with
+        its delta; "accountant" is the one whose bound "epsilon" is: a looser one than asked for
+        where that has no answer (:func:`crtlib.accounting.ledger.epsilon_and_accountant`).
+
+    Raises:
+        ValueError: For arguments outside their range, for neither a target nor noise, and where
+            the noise is so small that nothing is shown.
+
+    Guarantee:
+        Both epsilons are upper bounds, and ``delta2`` is added in full to the delta of the random
+        secret. Tests: ``tests/accounting/test_confidentiality.py::
+        test_the_public_rate_is_added_to_delta``, ``tests/accounting/test_confidentiality.py::
+        test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open``.
     """
     check_allowed("points", points, points >= 1, "at least 1")
     check_allowed(

@@ -61,13 +61,23 @@ class BoundedRate:
 
     @classmethod
     def counted(cls, row: Mapping[str, Any], *, alpha: float) -> BoundedRate:
-        """A rate as ``summary.json``, ``record.json`` and a certificate have it
-        (:meth:`crtlib.screening.rates.Rate.to_json`), with its own bound, which fails with a
-        chance of ``alpha``.
+        """A rate with its own bound, as ``summary.json`` and a certificate have it.
+
+        Args:
+            row: The rate as :meth:`crtlib.screening.rates.Rate.to_json` gives it.
+            alpha: The chance with which that bound may be too low.
+
+        Returns:
+            The rate. Where the row's bound is assumed, or holds on average over a draw, it stands
+            in the place of the rate, without a confidence.
+
+        Raises:
+            ValueError: For a bound that is no rate.
 
         Guarantee:
-            The bound is the row's own, whoever read the labels, and is not computed again:
-            ``tests/release/test_one_number.py``.
+            The bound is the row's own, whoever read the labels, and is not computed again. Test:
+            ``tests/release/test_one_number.py::
+            test_what_is_said_of_a_model_is_what_its_certificate_says``.
         """
         if row["how"] != "one_per_cluster":
             return cls(row["upper"], origin=RATE_ORIGINS.get(row["how"], "assumed"))

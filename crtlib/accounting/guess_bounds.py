@@ -128,6 +128,9 @@ def value_guess_rate(epsilon: float, *, delta: float, prior: float) -> float:
     """How often the value of a passed-over secret is guessed, among the values that the policies
     would treat as they treated it: e^epsilon prior + delta.
 
+    It is the definition of (epsilon, delta)-DP, applied to the event that the guess is right, and
+    averaged over the prior.
+
     Args:
         epsilon: That of a *missed* secret: which values a policy misses depends on the value, so
             redaction at random may not be counted here.
@@ -138,9 +141,15 @@ def value_guess_rate(epsilon: float, *, delta: float, prior: float) -> float:
             common ones. One of 1,000 names of which 990 are common words has a prior of 1/10 then,
             not of 1/1,000.
 
+    Returns:
+        A chance, at most 1.
+
+    Raises:
+        ValueError: For an epsilon or a prior outside its range.
+
     Guarantee:
-        No adversary names the value more often. Test:
-        ``tests/accounting/test_guess_bounds.py::test_a_value_is_guessed_at_most_as_often_as_is_said``.
+        No adversary names the value more often. Test: ``tests/accounting/test_guess_bounds.py::
+        test_a_value_is_guessed_at_most_as_often_as_is_said``.
 
     >>> round(value_guess_rate(1.0, delta=1e-6, prior=0.01), 6)
     0.027184

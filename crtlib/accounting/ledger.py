@@ -53,8 +53,8 @@ def epsilon(
             rdp use the antipodal pair, gradients u and -u, which is the worst (the theorem stands
             in the book's chapter on amplification); the other two use 2 epsilon(delta') with (1 +
             e^epsilon(delta')) delta' = delta.
-        group: How many points differ (Definition 3, a person with several points), or how many in
-            each event, where an earlier run had smaller data points (an odometer composes such
+        group: How many points differ (CRT, Definition 3: a person with several points), or how many
+            in each event, where an earlier run had smaller data points (an odometer composes such
             runs); pld and rdp only.
 
     Returns:
@@ -68,6 +68,7 @@ def epsilon(
         Never below the truth, for these events, this unit (a data point) and this relation: pld and
         rdp charge their numerical errors, and an answer of the other two that lies below pld's is
         replaced by it. Tests:
+        ``tests/accounting/test_ledger.py::test_each_event_may_have_a_group_of_its_own``,
         ``tests/accounting/test_accountants.py::test_never_below_a_test_that_exists``,
         ``tests/accounting/test_accountants.py::test_a_borrowed_accountant_that_errs_is_corrected``.
     """

@@ -119,7 +119,8 @@ def noise_multiplier_for_promises(
     steps: int,
     neighbouring_relation: str = "reference",
 ) -> float:
-    """The least noise (to 1e-11, on the safe side) with which every secret keeps its promise.
+    """The least noise (to 1e-11, on the safe side) with which every secret keeps its promise
+    (Hush!, Algorithm 2).
 
     Args:
         incidence: ``(secrets, examples)``, non-zero where the example holds the secret.
@@ -129,13 +130,16 @@ def noise_multiplier_for_promises(
         steps: Noisy steps.
         neighbouring_relation: "reference", "replace" or "add_or_remove".
 
+    Returns:
+        The deviation of the noise over the clip norm, at least ``MIN_PLANNED_NOISE_MULTIPLIER``.
+
     Raises:
         ValueError: For a relation or for promises that cannot be.
 
     Guarantee:
         Of every secret, steps times the KL divergence of one round is at most
-        ``allowed_divergence(prior, posterior)``. Test:
-        ``tests/accounting/test_secret_protection.py::test_noise_is_the_least_that_keeps_every_promise``.
+        ``allowed_divergence(prior, posterior)``. Test: ``tests/accounting/
+        test_secret_protection.py::test_noise_is_the_least_that_keeps_every_promise``.
     """
     check_choice("neighbouring_relation", neighbouring_relation, tuple(PROMISE_DIRECTIONS))
     check_whole_number("steps", steps, 1)
@@ -354,7 +358,7 @@ def secret_guess_bounds(
     prior,
     neighbouring_relation: str = "reference",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """From what was done: how often each secret may be guessed.
+    """From what was done: how often each secret may be guessed (Hush!, by KL divergences).
 
     Args:
         events: Of a plan's phases; their divergences add up.
@@ -365,10 +369,14 @@ def secret_guess_bounds(
     Returns:
         The bound on a guess by KL, and the KL divergence itself in nats, each ``(secrets,)``.
 
+    Raises:
+        ValueError: For a phase of another number of points than ``incidence`` has.
+
     Guarantee:
         What was done is charged round by round; without noise a bound is 1. Tests:
-        ``tests/accounting/test_secret_protection.py::test_what_was_done_is_charged_round_by_round``,
-        ``tests/training/test_phases.py::test_without_noise_nothing_is_promised_of_a_sampled_secret``.
+        ``tests/training/test_phases.py::test_the_phases_of_a_plan_keep_its_promises``,
+        ``tests/training/test_phases.py::
+        test_without_noise_nothing_is_promised_of_a_sampled_secret``.
     """
     spent = np.zeros(incidence.shape[0])
     for event in (events,) if isinstance(events, WeightedGaussian) else events:

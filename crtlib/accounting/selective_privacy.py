@@ -33,14 +33,29 @@ def selective_guarantee(
 ) -> Guarantee:
     """What S-DP promises at ``delta``: something for a perfect policy, and else nothing.
 
-    ``gamma`` is the policy's miss rate. If it may be positive (measured: if its upper bound is),
-    epsilon is infinite: a missed secret is read by steps without noise, so that with no private
-    segment after it the model is a deterministic function of it, and the noise of later segments is
-    not calibrated to it. A perfect policy could redact, at epsilon = 0 (CRT, Section 2).
+    A missed secret is read by steps without noise, so that with no private segment after it the
+    model is a deterministic function of it, and the noise of later segments is not calibrated to
+    it. A perfect policy could redact, at epsilon = 0 (CRT, Section 2).
 
-    ``events`` are those of the phases: see
-    :meth:`crtlib.training.selective.SelectivePhase.event`. The ``unit`` is a point;
-    a secret that stands in k points has k times as many events.
+    Args:
+        events: Those of the phases (:meth:`crtlib.training.selective.SelectivePhase.event`). A
+            secret that stands in k points has k times as many.
+        gamma: The policy's miss rate; its bound decides.
+        delta: The total delta, in (0, 1).
+        unit: The data point: "turn", "dialogue", "user".
+        accountant: As of :func:`crtlib.accounting.ledger.epsilon`.
+        neighbouring_relation: As of :func:`crtlib.accounting.ledger.epsilon`.
+
+    Returns:
+        The guarantee, of the private tokens of one ``unit``.
+
+    Raises:
+        ValueError: For arguments outside their range.
+
+    Guarantee:
+        Epsilon is infinite wherever a miss is possible: where the *bound* of the miss rate is
+        above 0, also if no miss was counted. Test:
+        ``tests/training/test_selective.py::test_a_guarantee_needs_a_perfect_policy``.
     """
     check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATION_DESCRIPTIONS))
     spent = ledger.epsilon(

@@ -25,9 +25,26 @@ def one_run_lower_bound(
     """Lower bound of epsilon from a single run (Steinke, Nasr and Jagielski 2023).
 
     Each of ``examples`` was in the training data by a fair coin of its own; the attacker named the
-    coin of ``guesses`` of them and left the rest open, and was ``correct`` so many times. Under
-    (epsilon, delta) the chance of as many is at most P[Bin(guesses, e^eps / (1 + e^eps)) >=
-    correct] plus a term for delta; returned is the epsilon at which it becomes 1 - ``confidence``.
+    coin of some of them and left the rest open. Under (epsilon, delta) the chance of as many right
+    answers is at most P[Bin(guesses, e^eps / (1 + e^eps)) >= correct] plus a term for delta.
+
+    Args:
+        examples: Coins.
+        guesses: Coins that were named.
+        correct: Of these, rightly.
+        delta: Of the claim that is tested.
+        confidence: Over the coins.
+
+    Returns:
+        The epsilon at which that chance becomes 1 - ``confidence``: 0 where nothing is shown.
+
+    Raises:
+        ValueError: For counts that cannot be, and for arguments outside their range.
+
+    Guarantee:
+        A training that is (epsilon, delta)-DP for each of the examples is said to have more with a
+        chance of at most 1 - ``confidence``. Test:
+        ``tests/attacks/test_audit.py::test_both_hold_for_randomised_response``.
     """
     check_allowed("delta", delta, 0 <= delta < 1, "in [0, 1)")
     if not 0 <= correct <= guesses <= examples or examples < 1:

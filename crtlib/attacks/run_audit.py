@@ -138,13 +138,36 @@ def audit_training(
     seed: int | None = None,
     force: bool = False,
 ) -> RunAudit:
-    """Audit the training in the folder ``run`` and write ``audit_training.json`` into ``out``.
+    """Audit the training in the folder ``run`` and write ``audit.json`` into ``out``.
 
-    ``references`` are models that have not read the canaries (:func:`canary_control_gaps`).
-    ``claim``: an epsilon that somebody says this training has, for every secret. Canaries that
-    trained without noise are
-    left out where nothing is claimed: no epsilon is proved of them. Raises ``ValueError`` for a run
-    without enough canaries, or another corpus.
+    Canaries that trained without noise are left out where nothing is claimed: no epsilon is proved
+    of them. The bound is that of one run (Steinke, Nasr and Jagielski 2023).
+
+    Args:
+        run: The folder of the model, with its record.
+        corpus: The text that it was trained on.
+        out: A folder for the result.
+        references: Models that have not read the canaries (:func:`canary_control_gaps`).
+        claim: An epsilon that somebody says this training has, for every secret; None: what its
+            record proves.
+        guesses: Canaries that are named in or out; None tries several and pays for it.
+        confidence: Over the coins.
+        seed: Of the coins; None: drawn from the operating system.
+        force: Replace what stands in ``out``.
+
+    Returns:
+        The lower bound that was shown, what was proved or claimed, and the power of the audit.
+
+    Raises:
+        ValueError: For a run without enough canaries or without a record, for another corpus, and
+            for a run or a reference that has read the canaries before.
+
+    Guarantee:
+        An honest training is refuted with a chance of at most 1 - ``confidence``: what is proved of
+        a canary counts every training that read it. Tests: ``tests/attacks/test_run_audit.py::
+        test_what_is_proved_counts_all_that_read_the_canaries``,
+        ``tests/attacks/test_run_audit.py::
+        test_a_fault_is_found_no_more_often_than_was_said_and_by_the_best_attacker_as_often``.
     """
     check_allowed("confidence", confidence, 0 < confidence < 1, "in (0, 1)")
     check_allowed("claim", claim or 1.0, (claim or 1.0) > 0, "positive")

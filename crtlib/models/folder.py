@@ -37,7 +37,18 @@ def load(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
     """Model and tokenizer of a local folder: one that :func:`save` wrote, or a transformers
     causal model with its fast tokenizer, as safetensors.
 
-    Raises ``ValueError`` for anything else; pickled weights are never opened, as that runs code.
+    Args:
+        folder: On this machine; nothing is fetched.
+
+    Returns:
+        The model, on the host, and its tokenizer.
+
+    Raises:
+        ValueError: For anything else, in one line.
+
+    Guarantee:
+        No code of the folder is run, and pickled weights, which could hold some, are not opened.
+        Test: ``tests/attacks/test_leakage.py::test_transformers_folders``.
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -48,25 +48,40 @@ def mark_repeats(
     threshold: float = 0.8,
 ) -> list[bool]:
     """True from the second occurrence of a text onwards; the first occurrence is always False.
+
     Points are equal where their texts are and their turns' own words stand at the same places: a
-    policy may answer two that differ in either in two ways.
+    policy may answer two that differ in either in two ways. ``"near"`` takes candidates from
+    MinHash and checks them exactly. Texts from one template are near to each other: what only one
+    of them says is lost with it. Of more than ``MAX_FULLY_COMPARED_TEXTS`` different texts each is
+    compared with ``MAX_CANDIDATES_PER_TEXT`` candidates at most, those of its rarest bands, so that
+    time grows as the number of texts does. That overlooks more where one template has thousands of
+    variants: of the near texts of CustomerSim's turns, which are so, none of 318 among 115,000
+    turns, and 46 of 2,334 (2 %) among 345,000.
 
-    ``"exact"`` compares texts. ``"bloom"`` is the paper's one-pass filter: it never overlooks a
-    repetition, and takes each unique text for one with a probability of at most ``error_rate``.
-    Such a text is replaced by ``<MASK>``, which costs utility and leaves the guarantee alone.
-    ``"near"`` also marks a text which shares at least the fraction ``threshold`` of its
-    ``SHINGLE_CHARACTERS``-character substrings (Jaccard similarity) with an earlier text that is
-    not marked itself. Candidates come from MinHash and are checked exactly: nothing below the
-    threshold is marked, and a pair above it is overlooked with a probability below 1 %. Texts from
-    one template
-    are near to each other: what only one of them says is lost with it.
-    Of more than ``MAX_FULLY_COMPARED_TEXTS`` different texts each is compared with
-    ``MAX_CANDIDATES_PER_TEXT`` candidates at most, those of its rarest bands, so that time grows as
-    the number of texts does. That overlooks more where
-    one template has thousands of variants: of the near texts of CustomerSim's turns, which are so,
-    none of 318 among 115,000 turns, and 46 of 2,334 (2 %) among 345,000.
+    Args:
+        points: In the order in which they are read.
+        method: ``"exact"`` compares texts. ``"bloom"`` is the one-pass filter of CRT.
+            ``"near"`` also marks a text that is near to an earlier one which is not marked itself.
+        error_rate: Of "bloom": the probability, at most, with which a unique text is taken for a
+            repetition. It is replaced by ``<MASK>``, which costs utility and no guarantee.
+        threshold: Of "near": the fraction of ``SHINGLE_CHARACTERS``-character substrings that are
+            shared (Jaccard similarity), in [0.1, 1].
 
-    "bloom" needs the package rbloom and "near" datasketch: ``pip install 'crtlib[dedup]'``.
+    Returns:
+        One answer a point.
+
+    Raises:
+        ValueError: For arguments outside their range, and where the package of a method is not
+            installed: "bloom" needs rbloom and "near" datasketch (``pip install
+            'crtlib[dedup]'``).
+
+    Guarantee:
+        "exact" and "bloom" overlook no repetition. "near" marks nothing below the threshold, and
+        overlooks a pair above it with a probability below 1 % where all are compared. Tests:
+        ``tests/screening/test_deduplication.py::
+        test_exact_and_an_almost_exact_filter_equal_brute_force``,
+        ``tests/screening/test_deduplication.py::
+        test_near_finds_edited_copies_and_nothing_below_the_threshold``.
     """
     check_allowed("error_rate", error_rate, 0 < error_rate < 1, "in (0, 1)")
     check_allowed("threshold", threshold, 0.1 <= threshold <= 1, "in [0.1, 1]")
@@ -122,8 +137,21 @@ class TextCounts:
             (self._more if hashed in self._once else self._once).add(hashed)
 
     def stands_elsewhere(self, hashed: int, *, here: bool) -> bool:
-        """Whether the text with this :func:`hash_point_text` is that of another point; ``here``:
-        the point that is asked about is one of the corpus itself."""
+        """Whether a text is that of another point as well.
+
+        Args:
+            hashed: The text's :func:`hash_point_text`.
+            here: Whether the point that is asked about is itself among those that were counted.
+
+        Returns:
+            False only where no other point has the text: of two texts of one hash both are said to
+            stand elsewhere, which counts a trace too many.
+
+        Guarantee:
+            A secret whose message stands twice is counted as a trace, whichever copy holds it.
+            Test: ``tests/screening/test_repeats.py::
+            test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats``.
+        """
         return hashed in (self._more if here else self._once)
 
 

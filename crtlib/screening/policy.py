@@ -124,7 +124,28 @@ class Policy:
         return ", ".join(hashes) or ("unknown" if self.learned else None)
 
     def __call__(self, points: Sequence[Point]) -> FlaggedSpans:
-        """The flagged spans of each point, sorted and disjoint."""
+        """The flagged spans of each point, sorted and disjoint.
+
+        Args:
+            points: Any number, of any corpus.
+
+        Returns:
+            The spans of each point, by characters of its own text.
+
+        Raises:
+            ValueError: The policy fails, answers for another number of points, gives spans that lie
+                outside their text, or says ``total`` and leaves text in clear. No text is quoted.
+
+        Guarantee:
+            A policy that is not ``batched`` is asked for one point at a time, so a secret decides
+            nothing about another point; one that does not say ``reads_ids`` is shown no id, user or
+            conversation; one that says ``total`` is held to it. Tests:
+            ``tests/screening/test_policy.py::test_a_policy_is_asked_for_one_point_at_a_time``,
+            ``tests/screening/test_repeats.py::
+            test_a_policy_is_shown_no_id_and_no_user_unless_it_says_so``,
+            ``tests/screening/test_policy.py::
+            test_a_policy_that_says_it_flags_everything_is_held_to_it``.
+        """
         if self.own_words and not self.total:
             return self._of_turns(points)
         who = f"policy={self.name!r}"

@@ -228,6 +228,21 @@ def strip_paths(name: str) -> str:
 def policy_digest(name: str) -> str:
     """SHA-256 of a policy: of its name, and of what its files and folders hold.
 
+    Args:
+        name: As :func:`policy_by_name` reads it.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Raises:
+        OSError: For a file of the policy that cannot be read.
+
+    Guarantee:
+        Another content of a file, or another version of a package that adds a policy, is another
+        policy, so that what labels judged of the one bounds nothing of the other. Test:
+        ``tests/release/test_counted_judgements.py::
+        test_every_pair_that_labels_judge_counts_wherever_they_lie``.
+
     >>> policy_digest("cautious") == policy_digest("everything")
     False
     """

@@ -410,6 +410,12 @@ def rate_upper_bound(
             again.
         alpha: The probability with which the bound may be too low.
 
+    Returns:
+        The bound, at most 1.
+
+    Raises:
+        ValueError: For impossible counts.
+
     Guarantee:
         It covers the rate with ``1 - alpha``, if the secrets were drawn independently; of what was
         read again it is assumed that of the secrets that fail both readers together find at least
@@ -476,22 +482,35 @@ def measure_rates(
 ) -> PolicyRates:
     """The miss, trace and public rates of a pair of policies on labelled points, with bounds.
 
-    ``points`` must be labelled whole, as drawn: which secrets are in them, not which are found.
-    ``flags`` and ``cautious_flags`` are the answers of the policies on all of ``points``, if they
-    are known already. ``cluster``: what was drawn; a point without a user counts for its
-    dialogue. ``judged``: pairs of policies that these labels have judged so far, this one
-    included; each bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs
-    together with 95 %. ``how="exchangeable"``: the rates of :func:`exchangeable_rate`, which hold
-    on average over a draw at random, for those whom nobody read, without a confidence. The people
-    of whom a turn taught a policy are left out, and the rates are of all others; words with a
-    secret that taught one and that somebody else says count as failing in every way. Without
-    labels all is unknown and each bound 1, but for a policy that flags everything: with it as
-    ``pi_c`` nothing is public, with it as ``pi`` nothing leaves a trace, whatever the labels: all
-    points are then ``<MASK>`` and nothing else, copies too.
+    The people of whom a turn taught a policy are left out, and the rates are of all others; words
+    with a secret that taught one and that somebody else says count as failing in every way. Unless
+    ``dedup`` is "none", a secret counts as a trace too where its point, with it or with a mask in
+    its place, is the text of another point of the ``whole_text``. The trace rate bounds gamma, the
+    public rate delta2 (CRT, Theorem 8.3).
 
-    ``dedup`` is that of :func:`crtlib.screening.preparation.prepare_points`; unless it is "none", a
-    secret counts as a trace too where its point, with it or with a mask in its place, is the text
-    of another point of the ``whole_text`` that is deduplicated; None: of the ``points`` themselves.
+    Args:
+        points: Labelled whole, as drawn: which secrets are in them, not which are found.
+        pi: What is redacted.
+        pi_c: The conservative policy: what else is private.
+        flags: The answers of ``pi`` on all of ``points``, if they are known already.
+        cautious_flags: Those of ``pi_c``.
+        cluster: What was drawn; a point without a user counts for its dialogue.
+        judged: Pairs of policies that these labels have judged so far, this one included; each
+            bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs together with
+            95 %.
+        how: "one_per_cluster", or "exchangeable" for the rates of
+            :func:`crtlib.intervals.exchangeable_rate`, which hold on average over a draw at random,
+            for those whom nobody read, without a confidence.
+        dedup: That of :func:`crtlib.screening.preparation.prepare_points`.
+        whole_text: All points of the text that is deduplicated; None: ``points`` themselves.
+
+    Returns:
+        The three rates. Without labels all is unknown and each bound 1, but for a policy that flags
+        everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves a trace,
+        whatever the labels: all points are then ``<MASK>`` and nothing else, copies too.
+
+    Raises:
+        ValueError: For arguments outside their range, and as the policies do.
 
     Guarantee:
         Let a secret be drawn as above, and ``x`` be its point. With a probability of at most
@@ -500,7 +519,9 @@ def measure_rates(
         of the text with the secret masked in ``x``, and with at most ``public.upper`` it stands in
         the public part; both bounds hold together with a confidence of 0.95, if the points were
         drawn at random and labelled whole. Public: how many were labelled, and the rates.
-        Test: ``tests/screening/test_repeats.py::test_a_secret_without_a_trace_changes_nothing``.
+        Tests: ``tests/screening/test_repeats.py::test_a_secret_without_a_trace_changes_nothing``,
+        ``tests/screening/test_repeats.py::
+        test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats``.
     """
     check_choice("how", how, ("one_per_cluster", "exchangeable"))
     texts = TextCounts(points if whole_text is None else whole_text) if dedup != "none" else None
@@ -744,10 +765,10 @@ class RateCounter:
             judged: Pairs of policies that these labels have judged so far, this one included.
 
         Returns:
-            The share, with a bound for itself. None where no message holds more than one, so that
-            it is the rate; where not all secrets were looked at; and where a second reader read:
-            he read some of the messages, so how many secrets both overlook in the others is not
-            known, and a message weighs as many as it holds.
+            The share, with a bound of its own, by :func:`bound_share_of_secrets`. None where no
+            message holds more than one, so that it is the rate; where not all secrets were looked
+            at; and where a second reader read: he read some of the messages, so how many secrets
+            both overlook in the others is not known, and a message weighs as many as it holds.
 
         Guarantee:
             The bound covers the share of all secrets of messages so drawn, of a message at most

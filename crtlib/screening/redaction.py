@@ -131,6 +131,13 @@ def unmasked_pieces(text: str, flags: Sequence[Secret]) -> list[UnmaskedPiece]:
 def find_missed_secrets(point: Point, spans: Sequence[Secret]) -> Spans:
     """The labelled secrets of which ``spans`` leave any character in clear.
 
+    Args:
+        point: With the labels of its secrets.
+        spans: What is masked in ``point.text``.
+
+    Returns:
+        Its labels, each once, in order.
+
     Guarantee:
         A secret that is covered in part is missed. Test:
         ``tests/screening/test_redaction.py::test_missed_are_those_with_a_character_in_clear``.

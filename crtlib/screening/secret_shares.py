@@ -51,6 +51,9 @@ def bound_share_of_secrets(
         alpha: The probability with which the bound may be too low.
         unread: Messages that were drawn and not read: each as one that holds ``cap`` that fail.
 
+    Returns:
+        The share, its bound (1 where nothing was drawn), the cap and alpha.
+
     Guarantee:
         The bound covers the share with 1 - alpha, however many secrets a message holds and however
         they fail together, if the messages were drawn independently. Test:

@@ -283,14 +283,29 @@ def are_simulated(dialogues: Iterable[Dialogue]) -> bool:
 
 
 def simulate_corpus(n: int, seed: int, variety: str = "paper", *, database_seed: int = 0) -> Corpus:
-    """``n`` dialogues with exact spans; ``simulate_corpus(m, seed)`` is the beginning for ``m <
-    n``.
+    """``n`` dialogues with exact spans, like those of CustomerSim (CRT, Section 4).
 
-    ``variety="paper"`` has as many templates as the original: 61 secret-free turns and no more.
-    ``variety="rich"`` has so many phrasings that the secret-free part is a language. Every
-    dialogue belongs to a row of ``make_identities(database_seed)`` drawn with replacement, and
-    ``user`` names the row; another ``seed`` with the same ``database_seed`` is another split of the
-    same world. Raises ``ValueError`` for ``n < 1`` or an unknown variety.
+    Every dialogue belongs to a row of ``make_identities(database_seed)`` drawn with replacement,
+    and ``user`` names the row.
+
+    Args:
+        n: How many dialogues.
+        seed: Of the dialogues. Another one with the same ``database_seed`` is another split of the
+            same world.
+        variety: "paper" has as many templates as the original: 61 secret-free turns and no more.
+            "rich" has so many phrasings that the secret-free part is a language.
+        database_seed: Of the people.
+
+    Returns:
+        The corpus. Nothing depends on the process, or on random numbers that others draw.
+
+    Raises:
+        ValueError: For ``n < 1`` or an unknown variety.
+
+    Guarantee:
+        ``simulate_corpus(m, seed)`` is the beginning of ``simulate_corpus(n, seed)`` for ``m < n``,
+        and two seeds share no dialogue's id. Test: ``tests/text/test_customersim.py::
+        test_deterministic_prefix_and_no_global_state``.
     """
     made = stream_dialogues(n, seed, variety, database_seed=database_seed)
     return Corpus(f"customersim-{variety}", tuple(made))

@@ -86,11 +86,25 @@ def make_points(
 ) -> tuple[Point, ...]:
     """The data points of a corpus: what differs between neighbours, and what DP-SGD clips.
 
-    ``unit="turn"``: ``"USR: text"`` with id ``"dialogue/i"``. ``unit="dialogue"``: the turns
-    joined by newlines. ``unit="user"``: all turns of a person. There is no default, as the choice
-    decides what is public: every CustomerSim dialogue holds a name, so with dialogues as points
-    nothing is. ``write`` makes a text of turns. A WikiText paragraph is a turn, and
-    ``crtbook.secrets.sentences`` cuts it further.
+    The choice of the unit decides what is public: every CustomerSim dialogue holds a name, so with
+    dialogues as points nothing is. Hence there is no default.
+
+    Args:
+        corpus: Dialogues with their labels.
+        unit: "turn": ``"USR: text"`` with id ``"dialogue/i"``. "dialogue": the turns joined by
+            newlines. "user": all turns of a person. A WikiText paragraph is a turn, which
+            :func:`crtbook.secrets.sentences` cuts further.
+        write: Makes a text of turns.
+
+    Returns:
+        The points, in the order of the corpus.
+
+    Raises:
+        ValueError: For another unit.
+
+    Guarantee:
+        Every label of the corpus is a label of one point, and says the same characters there. Test:
+        ``tests/text/test_corpora.py::test_points_keep_the_secrets``.
     """
     if unit not in POINT_UNITS:
         raise ValueError(f"unit={unit!r}: must be one of {', '.join(POINT_UNITS)}")

@@ -75,18 +75,28 @@ def add_clipped_gradients(
 
     Where ``|g_i|`` is no finite number the factor is 0: not even the noise would hide an overflow.
     Where the positions of an example cancel so far that float32 cannot say how long the rest is,
-    ``|g_i|`` is an upper bound of it.
-    ``tokens`` (B, L) are padded with anything beyond ``lengths`` (B,), which are read: where tokens
-    are on a GPU, lengths on the host spare it a wait. Without ``targets`` the model predicts each
-    next token; with ``targets`` (B, L), the token there, ``-100`` for none (masked language
-    models). An example's loss is the mean or the sum over its targets.
-    As it adds, a logical batch larger than memory is several calls; an empty batch adds nothing
-    (but leaves zeros, never ``None``, in ``.grad``).
+    ``|g_i|`` is an upper bound of it. As it adds, a logical batch larger than memory is several
+    calls. A layer that is not known makes it clip one example after the other, as
+    :func:`add_clipped_unit_gradient` does, with a warning that names the parameter. Clipping of
+    each example is that of Abadi et al. 2016, Algorithm 1.
 
-    Raises ValueError, by name, for a model that mixes the examples of a batch or drops out
-    (:func:`crtlib.training.layer_rules.refuse_unfit_layers`).
-    A layer that is not known makes it clip one example after the other, as
-    :func:`add_clipped_unit_gradient` does, with a warning that names the parameter.
+    Args:
+        model: Of next tokens, or with ``targets`` of the tokens there.
+        tokens: (B, L), padded with anything. B may be 0: nothing is added then, but ``.grad`` holds
+            zeros, never ``None``.
+        lengths: (B,): how many tokens of each row are read. On the host, where tokens are on a GPU,
+            they spare it a wait.
+        clip_norm: The largest norm, C.
+        targets: (B, L), the token at each place, ``-100`` for none (masked language models).
+        reduction: Whether an example's loss is the "mean" or the "sum" over its targets.
+
+    Returns:
+        Each example's loss, and its gradient's norm before clipping, both (B,).
+
+    Raises:
+        ValueError: By name, for a model that mixes the examples of a batch or drops out
+            (:func:`crtlib.training.layer_rules.refuse_unfit_layers`), and for a clip norm that
+            float32 cannot hold.
 
     Guarantee:
         What an example adds is at most ``1 + 1.3e-3`` clip norms long: that much is what the worst

@@ -85,7 +85,10 @@ class GradientRecorder:
         earlier.append(entry)
 
     def norms(self) -> Tensor:
-        """Norm of each example's whole gradient, (B,), in float32 at least.
+        """Norm of each example's whole gradient, over all parameters that learn.
+
+        Returns:
+            (B,), in float32 at least.
 
         Guarantee:
             The true norm is at most ``1 + 1.3e-3`` of it, also where positions or entries cancel:

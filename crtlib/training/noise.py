@@ -47,6 +47,9 @@ def add_noise(
             that key, not reproducible: a ``torch.Generator`` is a Mersenne twister, whose output
             can be predicted from enough of it.
 
+    Raises:
+        ValueError: For a deviation that is negative or not finite.
+
     Guarantee:
         Every number gets noise of its own of that deviation, whether it has a gradient or not.
         Tests:

@@ -198,10 +198,15 @@ class PrivatePhase(Phase):
         Returns:
             Indices of the points of each batch, in order; a batch may be empty.
 
+        Raises:
+            ValueError: For another number of points than there are probabilities.
+
         Guarantee:
             Each index is in each batch with probability ``sampling_probability``, independently:
-            the sampler that :meth:`event` accounts. Test:
-            ``tests/training/test_phases.py::test_each_point_is_sampled_with_its_own_probability``.
+            the sampler that :meth:`event` accounts. Tests:
+            ``tests/training/test_phases.py::test_each_point_is_sampled_with_its_own_probability``,
+            ``tests/training/test_loop.py::
+            test_the_sampler_is_poisson_with_the_probability_of_the_event``.
         """
         p = self._probabilities(len(lengths))
         for _ in range(self.steps):
@@ -210,10 +215,17 @@ class PrivatePhase(Phase):
     def event(self) -> PrivacyEvent:
         """What an accountant has to know of this phase.
 
+        Returns:
+            The steps of the phase as one event: a :class:`WeightedGaussian` where each point has a
+            probability of its own.
+
         Guarantee:
             Sampling probability, noise and steps are those of :meth:`batches` and :meth:`step`: one
-            object makes the batches and the entry of the ledger. Test:
-            ``tests/training/test_phases.py::test_the_count_of_a_group_has_the_accounted_law``.
+            object makes the batches and the entry of the ledger. Tests:
+            ``tests/training/test_phases.py::test_the_count_of_a_group_has_the_accounted_law``,
+            ``tests/training/test_loop.py::
+            test_the_sampler_is_poisson_with_the_probability_of_the_event``,
+            ``tests/training/test_loop.py::test_an_empty_batch_still_adds_noise_and_counts``.
         """
         p = self.sampling_probability
         if isinstance(p, tuple):

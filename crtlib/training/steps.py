@@ -118,6 +118,10 @@ def set_private_gradient(
     Returns:
         How many examples of ``batch`` had a gradient without a finite norm; they count as zero.
 
+    Raises:
+        ValueError: For what cannot be clipped example by example, as ``add_clipped_gradients``
+            says, and for noise that is negative or not finite.
+
     Guarantee:
         One example moves the sum by at most ``clip_norm`` (:func:`crtlib.training.clipping.
         add_clipped_gradients` says what rounding may add), and every number of every trainable

@@ -1,5 +1,6 @@
 """What a person asks: each formula against its definition, on laws that can be written out."""
 
+import math
 from itertools import product
 
 import numpy as np
@@ -103,7 +104,8 @@ def test_right_guesses_are_those_of_the_best_adversary():
 
 
 def test_a_value_is_guessed_at_most_as_often_as_is_said():
-    """Each value moves the output; the guesser knows the prior and says the likeliest value."""
+    """Each value moves the output; the guesser knows the prior and says the likeliest value. One
+    of twenty by a randomised answer reaches the bound."""
     rng = np.random.default_rng(0)
     for _ in range(50):
         worlds, silent = rng.dirichlet(np.full(8, 3.0), 5), rng.dirichlet(np.full(8, 3.0))
@@ -112,6 +114,14 @@ def test_a_value_is_guessed_at_most_as_often_as_is_said():
         delta = max(indistinguishability(w, silent, epsilon=epsilon) for w in worlds)
         bound = guess_bounds.value_guess_rate(epsilon, delta=delta, prior=float(prior.max()))
         assert right <= bound + 1e-12
+    values, epsilon = 20, 1.0
+    truth = math.exp(epsilon) / values
+    worlds = np.full((values, values), (1 - truth) / (values - 1))
+    np.fill_diagonal(worlds, truth)
+    silent = np.full(values, 1 / values)
+    assert max(indistinguishability(w, silent, epsilon=epsilon) for w in worlds) < 1e-15
+    bound = guess_bounds.value_guess_rate(epsilon, delta=0.0, prior=1 / values)
+    assert worlds.max(axis=0).mean() == pytest.approx(bound, rel=1e-12)
     assert guess_bounds.value_guess_rate(800.0, delta=0.1, prior=0.5) == 1.0
 
 
@@ -145,6 +155,11 @@ def test_the_bound_for_copies_holds_however_misses_depend():
         assert spread[name] <= bound + 1e-12
     assert spread["apart"] == pytest.approx(bound, rel=1e-9)  # these distances are concave
     assert spread["together"] < spread["independent"] < spread["apart"]
+    alone = 2 * stats.norm.cdf(1 / 4.0) - 1  # one step without sampling, of one replaced point
+    told = guess_bounds.guess_advantage(
+        SampledGaussian(1.0, 4.0, 1), copies=copies, trace_rate=gamma
+    )
+    assert told >= laws["apart"][1] * alone - 1e-12
 
 
 def test_advantage_is_one_where_a_secret_is_public():
