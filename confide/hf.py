@@ -128,7 +128,7 @@ class SessionTrainer(_TrainerBehind):
         confide: What else a recipe reads (:mod:`confide.recipe`), as ``{"epsilon": 3}``. Rows of a
             Dataset are trained on by "dpsgd", where it names no method.
         eval_dataset: The same, of other texts, which the session measures on as well: it holds out
-            none of the others then. No noise protects them.
+            none of the others then. No noise protects them, and none may be of the corpus.
         peft_config: A plain ``LoraConfig``: rank, alpha and target modules are read.
 
     Raises:

@@ -30,6 +30,7 @@ from confide.odometer_lines import (
 )
 from crtlib import files
 from crtlib.checks import DamagedError
+from crtlib.files import StrPath
 from crtlib.text import corpora
 
 UNITS_VERSION = 3
@@ -57,6 +58,40 @@ def register_text(corpus: str | os.PathLike[str]) -> str:
     units = corpora.hash_registry_units(corpus)
     Registry(registry_home()).register(sha, units, form=form)
     return sha
+
+
+def count_shared_units(corpus: StrPath, other: StrPath) -> Counter[str]:
+    """How many conversations ("talk"), people ("user"), messages and the like two texts share, of
+    each kind of unit by which a registry would know one of them as the other
+    (:meth:`Registry.related`); and how many of the conversations of ``other`` are said in
+    ``corpus`` too, by anybody ("words"), where that is more than half. Empty where there is none.
+
+    Guarantee:
+        Two texts that a registry takes for related share something here, and so does a text with
+        half of another's conversations, however short these are. Test:
+        ``tests/release/test_text_registry.py::test_two_texts_share_what_makes_them_related``.
+    """
+    theirs = set(corpora.hash_registry_units(other))
+    known, both = Counter[str](), Counter[str]()
+    for unit in set(corpora.hash_registry_units(corpus)):
+        known[unit[0]] += 1
+        both[unit[0]] += unit in theirs
+    fewer = {kind: min(known[kind], n) for kind, n in Counter(k for k, _ in theirs).items()}
+    shared = Counter({
+        kind: n
+        for kind, n in both.items()
+        if kind not in OWNERSHIP_KINDS and n and _makes_related(kind, n, fewer[kind])
+    })  # fmt: skip
+    said = set(corpora.hash_conversations(other))
+    same = len(said.intersection(corpora.hash_conversations(corpus)))
+    return shared + Counter(words=same if 2 * same > len(said) else 0)
+
+
+def _makes_related(kind: str, both: int, fewer: int) -> bool:
+    """Whether ``both`` units of a kind, which two texts share, make them related; ``fewer`` are
+    those of the text that has fewer of them."""
+    share = LEAST_SHARE.get(kind)
+    return share is None or both >= max(LEAST_SHARED_MESSAGES, share * fewer)
 
 
 @dataclass(frozen=True)
@@ -175,9 +210,8 @@ class Registry:
             with _open_connection(self.path) as base:
                 found = _has_lines(base, self.path) and base.execute(RELATED_TEXTS_SQL, (corpus,))
                 for text, kind, both, fewer in found or ():
-                    share = LEAST_SHARE.get(kind)
-                    same = share is None or both >= max(LEAST_SHARED_MESSAGES, share * fewer)
-                    if text in shared if kind in OWNERSHIP_KINDS else same:
+                    owned = kind in OWNERSHIP_KINDS
+                    if text in shared if owned else _makes_related(kind, both, fewer):
                         shared.setdefault(text, Counter())[kind] = both
         return shared
 

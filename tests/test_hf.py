@@ -41,9 +41,9 @@ def talk(tmp_path_factory):
     return path
 
 
-def rows(number=30):
-    corpus = customersim.simulate_corpus(number, 1, "paper")
-    said = [" ".join(turn.text for turn in d.turns[:2]) for d in corpus.dialogues]
+def rows(number=30, seed=1, prefix=""):
+    corpus = customersim.simulate_corpus(number, seed, "paper")
+    said = [prefix + " ".join(turn.text for turn in d.turns[:2]) for d in corpus.dialogues]
     return datasets.Dataset.from_list([{"text": text} for text in said])
 
 
@@ -165,7 +165,7 @@ def test_a_script_of_trl_changes_two_lines(base, tmp_path):
         args=arguments(tmp_path / "m", "SFTTrainer", num_train_epochs=1, eval_strategy="epoch",
                        lr_scheduler_type="linear"),
         train_dataset=rows(),
-        eval_dataset=rows(5),
+        eval_dataset=rows(5, prefix="Of another text: "),
         callbacks=[spy],
         confide={"epsilon": 8.0},
     )  # fmt: skip
@@ -174,6 +174,7 @@ def test_a_script_of_trl_changes_two_lines(base, tmp_path):
     value = trainer.certify(tmp_path / "c.html")
     assert value["verdict"] == "holds" and value["guarantee"]["kind"] == "dp"
     assert any("eval_loss" in log for log in spy.logs)
+    assert any(line.startswith("perplexity of other text ") for line in trainer.result.lines)
     rates = [log["learning_rate"] for log in spy.logs if "learning_rate" in log]
     assert rates[0] == RATE and rates == sorted(rates, reverse=True) and rates[-1] < RATE / 2
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
@@ -342,9 +343,11 @@ def test_tokens_and_labels_are_those_of_trl(form, base, tmp_path):
     own.chat_template = CHATML
     own.save_pretrained(folder)
     data = datasets.Dataset.from_list([FORMS[form](m) for m in conversations()])
+    other = [{"role": role, "content": "Of another text"} for role in ROLES.values()]
+    other = datasets.Dataset.from_list([FORMS[form](other)])
     args = {"num_train_epochs": 1, "max_length": 64}
     ours = hf.SFTTrainer(str(folder), arguments(tmp_path / "m", "SFTTrainer", **args),
-                         train_dataset=data, eval_dataset=data)  # fmt: skip
+                         train_dataset=data, eval_dataset=other)  # fmt: skip
     training = ours.session.training
     rows = training._parts["private"].tolist()
     marks = training._counted.get("private", [[True] * len(row) for row in rows])

@@ -1,9 +1,11 @@
 """A session is the training of the command, with somebody's own lines between its steps."""
 
 import json
+import math
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -125,6 +127,9 @@ def test_what_is_left_early_is_charged_in_full(talk, tmp_path, monkeypatch):
         )
     early, whole = values
     assert early["verdict"] == "holds" and early["guarantee"] == whole["guarantee"]
+    told = [d for d in early["declared"] if d not in whole["declared"]]
+    assert [(d["of"], d["value"]) for d in told] == [(file_sources.StoppedSource.of, "3")]
+    assert math.log2(len(session)) <= told[0]["bits"] <= 1.01 * math.log2(len(session))
     records = [certify.read_certifiable_run(tmp_path / str(n) / "model").record for n in (3, None)]
     private = [[row for row in r["phases"] if row["kind"] == "private"] for r in records]
     assert private[0] == private[1] != []
@@ -157,6 +162,23 @@ def test_with_an_evaluation_no_text_is_held_out(talk, tmp_path):
     assert len(heard) == len({text.rpartition(": ")[2] for text in heard}) <= len(mine)
     with pytest.raises(ValueError, match="heldout=0: must be positive"):
         confide.train(talk, study={"heldout": 0}, **options)
+
+
+def test_an_evaluation_is_of_nobody_who_is_trained_on(talk, tmp_path):
+    """The very text that was trained on had a "held-out perplexity"."""
+    mine = [*jsonl.read_jsonl(talk)]
+    other = tmp_path / "evaluation.jsonl"
+    talks = list(customersim.simulate_corpus(5, 7, "paper").dialogues)
+    jsonl.write_jsonl([*talks, replace(mine[3], id="another", user="else")], other)
+    for evaluation in (talk, other):
+        with pytest.raises(ValueError, match=r"evaluation='.*': must be text that is not trained"):
+            confide.Session(talk, evaluation=evaluation, **CRT)
+
+
+@pytest.mark.parametrize("name", ["split", "dialogues", "nothing"])
+def test_a_study_sets_nothing_that_its_corpus_decides(talk, name):
+    with pytest.raises(ValueError, match=f"study='{name}': must be a field of CrtStudy, and none"):
+        confide.Session(talk, study={name: "order"}, **CRT)
 
 
 @pytest.mark.nightly

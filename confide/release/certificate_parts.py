@@ -167,7 +167,9 @@ def _describe_spending(
     }
 
 
-def declarations_as_json(every: Iterable[file_sources.DeclaredSource]) -> list[dict[str, Any]]:
+def declarations_as_json(
+    every: Iterable[file_sources.DeclaredSource | file_sources.StoppedSource],
+) -> list[dict[str, Any]]:
     """Values that are declared public, as a certificate has them."""
     return [
         {"of": d.of, "value": d.value, "bits": float(round_up_to_figures(d.bits))} for d in every

@@ -7,9 +7,9 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, PositiveInt, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from crtlib.accounting.events import SampledGaussian
@@ -131,6 +131,31 @@ class DeclaredSource:
 
 
 @dataclass(frozen=True)
+class StoppedSource:
+    """After which of its ``steps`` a script ended a training early. It may have looked at text that
+    no noise protects, as at an evaluation, so the number is declared public.
+
+    >>> round(StoppedSource(3, 100).bits, 1)
+    6.6
+    """
+
+    number: PositiveInt
+    steps: PositiveInt
+    kind: Literal["stopped"] = "stopped"
+    of: ClassVar[str] = "the step after which a script ended the training"
+
+    @property
+    def value(self) -> str:
+        """The number, as it is shown."""
+        return f"{self.number:,}"
+
+    @property
+    def bits(self) -> float:
+        """How much it may tell at the most."""
+        return math.log2(self.steps)
+
+
+@dataclass(frozen=True)
 class RawSource:
     """Learned from raw text without noise, or from what one message decided about others, as the
     clause ``of`` says. It may leave; nothing is promised then."""
@@ -241,6 +266,7 @@ FileSource = (
     | RedactedSource
     | BaseSource
     | DeclaredSource
+    | StoppedSource
     | RawSource
     | BroughtSource
     | ScriptSource

@@ -24,6 +24,7 @@ from confide.release.file_sources import (
     ScreenedSource,
     ScriptSource,
     SourceType,
+    StoppedSource,
     TaughtSource,
     independence_assumption,
     script_assumption,
@@ -48,7 +49,7 @@ class FilesPromise:
     holds: Mapping[str, int] = field(default_factory=dict)
     hides_copies: bool = True
     plan: PlannedSource | None = None
-    declared: tuple[DeclaredSource, ...] = ()
+    declared: tuple[DeclaredSource | StoppedSource, ...] = ()
     assumed: tuple[str, ...] = ()
     void: tuple[str, ...] = ()
 
@@ -97,8 +98,8 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     assumed += [independence_assumption(s.name) for s in those(BroughtSource)]
     assumed += [script_assumption(s) for s in those(ScriptSource)]
     assumed += [teaching_assumption(s) for s in those(TaughtSource)]
-    common: dict[str, Any] = {"declared": those(DeclaredSource), "assumed": tuple(assumed),
-                              "void": tuple(void)}  # fmt: skip
+    common: dict[str, Any] = {"declared": (*those(DeclaredSource), *those(StoppedSource)),
+                              "assumed": tuple(assumed), "void": tuple(void)}  # fmt: skip
     if plans:
         plan = plans[0]
         return FilesPromise(

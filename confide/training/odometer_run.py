@@ -47,7 +47,7 @@ class OdometerRun:
     ``hash_key``: the key of hashes in what is shown. ``conditions``: of the run and its events,
     what its lines say of the conditions of its promise (:func:`confide.training.training_record
     .describe_conditions`); without it they say nothing, and it counts as void. ``script``: who took
-    the steps, where it was not this application."""
+    the steps, where it was not this application; ``stopped``: the last one, if some are left."""
 
     folder: Path
     facts: dict[str, Any]
@@ -55,6 +55,7 @@ class OdometerRun:
     secret: bool
     protects: bool
     script: file_sources.ScriptSource | None = None
+    stopped: file_sources.StoppedSource | None = None
     mark: Path | None = None
     run: str = ""
     entry: odometer_lines.OdometerEntry = field(init=False, repr=False)
@@ -112,7 +113,8 @@ class OdometerRun:
             had not, wherever it was made. Test:
             ``tests/release/test_earlier_runs.py::test_a_base_that_is_not_counted_carries_an_assumption``.
         """
-        known: list[file_sources.FileSource] = [] if self.script is None else [self.script]
+        told = self.script, self.stopped
+        known: list[file_sources.FileSource] = [source for source in told if source is not None]
         known += [] if self.secret else [file_sources.RawSource(SEEDED_NOISE_REASON)]
         if not Path(self.init).is_dir():
             return (

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from confide import recipe as recipes
+from confide import text_registry
 from confide.recipe import LanguageRecipe, Recipe, SecretPlanRecipe
 from confide.release import file_sources
 from confide.reports import model_card
@@ -84,6 +85,9 @@ with SmolLM2 and with LSTMs of 64 and 512 units, and a cautious guess for a GPU.
 
 MODEL_OPTIONS = {"init", "model", "width", "layers", "vocab_size", "lora"}
 """Options that say which model is trained."""
+
+FIELDS_OF_THE_CORPUS = frozenset({"corpus", "dialogues", "split"})
+"""Fields of a study that no experiment on a corpus of one's own sets."""
 
 UNFINISHED_FILES = ("unfinished.pt", "unfinished.run")
 """What an unfinished training has in the folder beside its model: a checkpoint, and its name."""
@@ -296,7 +300,8 @@ class Session:
         card: Makes the model's README.md of ``TrainingResult.facts``.
         progress: Show a bar on a terminal.
         study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
-        evaluation: A corpus to measure perplexity on; then none of the text is held out for it.
+        evaluation: A corpus to measure perplexity on; then none of the text is held out for it. It
+            may share no conversation, person or message by which a text is known again.
         completions_alone: The loss counts the last turn of each conversation alone, of a text that
             is not screened. The promise is of the whole of it: the rest is read.
         optimizer: Makes an optimizer of the list of parameters that learn; one is made for public
@@ -309,8 +314,10 @@ class Session:
     Guarantee:
         The odometer holds the run before its first step. A certificate of steps that a script took
         says that it is assumed that the script learned from nothing else, with the script's
-        SHA-256. Tests: ``tests/test_session.py::test_the_odometer_knows_of_a_step_before_it``,
-        ``tests/test_session.py::test_a_script_is_named_and_what_is_assumed_of_it``.
+        SHA-256; one that it ended early declares the step. Tests:
+        ``tests/test_session.py::test_the_odometer_knows_of_a_step_before_it``,
+        ``tests/test_session.py::test_a_script_is_named_and_what_is_assumed_of_it``,
+        ``tests/test_session.py::test_what_is_left_early_is_charged_in_full``.
     """
 
     def __init__(
@@ -441,7 +448,10 @@ class Session:
             ValueError: Where steps are left that shall not be; the session stays open then.
         """
         if early:
+            left = self.training.steps_left
             self.training.stop()
+            if self.odometer and left:
+                self.odometer.stopped = file_sources.StoppedSource(len(self) - left, len(self))
         else:
             self.training.finish()
         with self._held:
@@ -559,9 +569,20 @@ def _prepare_study(
     ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
     if both := sorted({*dict(recipe)} & {*fixed} - ablated):
         raise ValueError(f"study={both[0]!r}: is an option of the training; give it as one")
+    own = {f.name for f in fields(CrtStudy)} - FIELDS_OF_THE_CORPUS
+    if wrong := sorted({*fixed} - own):
+        raise ValueError(
+            f"study={wrong[0]!r}: must be a field of CrtStudy, and none that the corpus decides "
+            f"({', '.join(sorted(FIELDS_OF_THE_CORPUS))})"
+        )
     named = study_fields(recipe, device) | dict(fixed)
     if evaluation is not None:
         named["heldout"] = 0
+        if text_registry.count_shared_units(recipe.corpus, evaluation):
+            raise ValueError(
+                f"evaluation={str(evaluation)!r}: must be text that is not trained on, and has "
+                f"conversations, people or messages of {recipe.corpus}; leave them out"
+            )
     study = build_study(recipe.corpus, **named)
     measured = None if evaluation is None else corpora.load_corpus(evaluation)
     digests = {
@@ -632,7 +653,14 @@ def _count_parameters(model: nn.Module) -> dict[str, int]:
 
 
 def _study_facts(study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow]) -> dict[str, Any]:
-    """Sizes, and what was measured on held-out text: None where nobody was held out."""
+    """Sizes, and what was measured on text that was held out, or else on an evaluation: None where
+    there is no text to measure on.
+
+    Guarantee:
+        An evaluation is not called held out. Tests:
+        ``tests/test_hf.py::test_a_script_of_trl_changes_two_lines``,
+        ``tests/reports/test_certificate_pages.py::test_a_card_says_on_what_text_it_was_measured``.
+    """
     d = fitted.data
     ppl, bits = None, None
     if d.test:
@@ -645,13 +673,14 @@ def _study_facts(study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow]
         "adapters": bool(study.lora),
         "corpus": {"name": Path(study.corpus).name, "points": len(d.points)},
         "perplexity": ppl,
+        "held_out": study.heldout > 0,
         "vocabulary": d.tokenizer.vocab_size,
         "bits_per_character": bits,
     }
 
 
 def _bits_per_character(study: CrtStudy, d: PreparedData, perplexity: float) -> float:
-    """Of held-out text with this perplexity per token."""
+    """Of the text that is measured on, with this perplexity per token."""
     sequences, _ = d.tokenizer.encode_marked(d.test)
     own_words = study.template != "speaker"
     counted = study_run.predicted_token_masks(
@@ -684,7 +713,8 @@ def _summary_lines(
     measured = f"nobody is held out by seed {study.seed}, so no perplexity is measured"
     if facts["perplexity"] is not None:
         measured = (
-            f"held-out perplexity {start}{facts['perplexity']:.4g} after, of "
+            f"{training_facts.PERPLEXITY_NAMES[facts['held_out']]} {start}"
+            f"{facts['perplexity']:.4g} after, of "
             f"{facts['vocabulary']:,} tokens: {facts['bits_per_character']:.3g} bits a character, "
             "which alone compares vocabularies"
         )

@@ -23,6 +23,8 @@ TAGGERS = ("tagger", "tagger_conservative")
 """Policies that labelled text taught here."""
 PROTECTING_KINDS = {"differential privacy", "Bayesian confidentiality"}
 """Promises of what a policy passes over, too."""
+PERPLEXITY_NAMES = {True: "held-out perplexity", False: "perplexity of other text"}
+"""What a perplexity is called, by whether the text that it is of was held out of the corpus."""
 
 TrainingFacts = Mapping[str, Any]
 CardWriter = Callable[[TrainingFacts], str]

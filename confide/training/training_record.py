@@ -39,6 +39,7 @@ from confide.release import (
 from confide.training.odometer_run import OdometerRun
 from confide.training.record_sources import collect_sources_of_steps
 from confide.training.training_facts import (
+    PERPLEXITY_NAMES,
     PROTECTING_KINDS,
     RAW_TEXT_RATES,
     CardWriter,
@@ -71,7 +72,7 @@ from crtlib.training.run_state import TrainingRun
 RECORD_SCHEMA = "crtlib/run/2"
 SIGNED_RECORD_FILE = "record.json"
 PERPLEXITY_BOUNDS = tuple(2.0**k for k in range(1, 13))
-"""Bounds between which a model card says that the perplexity on held-out text lies."""
+"""Bounds between which a model card says that a perplexity lies."""
 
 
 @dataclass(frozen=True)
@@ -430,12 +431,11 @@ def _public_texts(
     texts = {
         "experiment.json": file_sources.SourcedContent.text(json.dumps(settings, indent=1) + "\n")
     }
-    if card and facts.get("perplexity") is None:  # nobody was held out
+    if card and facts.get("perplexity") is None:
         texts["README.md"] = file_sources.SourcedContent.text(card({**facts}))
     elif card:
-        heard = file_sources.declare_interval(
-            "held-out perplexity", facts["perplexity"], PERPLEXITY_BOUNDS
-        )
+        of = PERPLEXITY_NAMES[facts["held_out"]]
+        heard = file_sources.declare_interval(of, facts["perplexity"], PERPLEXITY_BOUNDS)
         said = card({**facts, "perplexity": heard.value})
         texts["README.md"] = file_sources.SourcedContent.text(said, heard)
     return texts

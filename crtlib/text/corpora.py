@@ -240,6 +240,14 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     yield from owners.units(raw)
 
 
+def hash_conversations(corpus: str | os.PathLike) -> Iterator[str]:
+    """Of each conversation that has words a hash of them, as they are compared, whoever says them:
+    short ones of strangers may be the same."""
+    for d in read_dialogues(corpus):
+        if words := " ".join(filter(None, (_compared_words(t.text) for t in d.turns))):
+            yield hash_text(words)
+
+
 def describe_users(corpus: str | os.PathLike, dialogues: Iterable[Dialogue]) -> str:
     """What the people of a text are that was read from a file or a corpus folder.
 

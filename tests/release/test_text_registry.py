@@ -180,6 +180,28 @@ def test_draws_from_a_text_of_strangers_do_not_count(tmp_path):
     assert labelled(tmp_path, "a", "ann{}@x.org") == 1
 
 
+def test_two_texts_share_what_makes_them_related(tmp_path):
+    """The rule of the registry, of two texts that it need not know."""
+    said = long_messages(0, 3)
+    first = write(tmp_path / "a.jsonl", [["hello", said[0]], ["hello", said[1]]], user="ann")
+    talks = {"b": [["hello", said[0]]], "c": [["hello"], ["yes"]], "d": [["hello", said[2]]]}
+    for name, user, kinds in (
+        ("b", "bob", {"message", "talk"}), ("c", "bob", set()), ("d", "ann", {"user"})
+    ):  # fmt: skip
+        second = write(tmp_path / f"{name}.jsonl", talks[name], user)
+        shared = text_registry.count_shared_units(first, second)
+        registry_ = text_registry.Registry(tmp_path / f"registry-{name}")
+        for path in (first, second):
+            registry_.register(corpora.hash_corpus(path), corpora.hash_registry_units(path))
+        known = registry_.related(corpora.hash_corpus(first)).get(corpora.hash_corpus(second), {})
+        assert shared.pop("words", 0) == (name == "b")
+        assert kinds <= set(shared) == set(known) - {*text_registry.OWNERSHIP_KINDS}
+        assert all(known[kind] == n for kind, n in shared.items())
+    short = [write(tmp_path / f"{k}.jsonl", [["yes"], ["no"], ["now"]][:k], "eve") for k in (1, 3)]
+    mine = write(tmp_path / "mine.jsonl", [["why"], ["yes"]], "bob")  # another number, and person
+    assert [text_registry.count_shared_units(mine, s) for s in short] == [{"words": 1}, {}]
+
+
 def test_a_screened_folder_elsewhere_is_of_the_same_text(tmp_path, run):
     """With --out in another folder the earlier runs were forgotten."""
     text = write_simulated_text(tmp_path / "c.jsonl")

@@ -532,7 +532,8 @@ FACTS = {
     "name": "m", "parameters": 7, "trained_parameters": 5, "base": "HuggingFaceTB/SmolLM2-135M",
     "kind": "bayesian_confidentiality", "method": {"name": "crt", "label": "CRT"},
     "corpus": {"name": "c.jsonl", "points": 12}, "settings": {"epochs": 3, "policy": "a|b\nc"},
-    "promise": "(1, 1e-06) ...", "perplexity": "8 to 16", "adapters": True, "recurrent": False,
+    "promise": "(1, 1e-06) ...", "perplexity": "8 to 16", "held_out": True, "adapters": True,
+    "recurrent": False,
 }  # fmt: skip
 
 
@@ -550,6 +551,14 @@ def test_the_model_card_has_its_front_matter_and_the_promise_verbatim():
     for title in ("What it is", "How to use it", "What it was trained on", "Training",
                   "What it may give away", "Limits", "How to repeat it"):  # fmt: skip
         assert f"\n## {title}\n" in card
+
+
+@pytest.mark.parametrize(
+    ("held_out", "name"), [(True, "held-out text of the same corpus"), (False, "other text")]
+)
+def test_a_card_says_on_what_text_it_was_measured(held_out, name):
+    head = front(model_card.render_model_card(FACTS | {"held_out": held_out}))
+    assert head["model-index"][0]["results"][0]["dataset"]["name"] == name
 
 
 def test_a_card_without_base_or_kind_says_so():
