@@ -56,6 +56,7 @@ from confide.odometer_lines import (
     refuse_no_folder,
 )
 from confide.text_registry import Registry
+from crtlib import files
 
 
 def prepare_odometer(
@@ -273,7 +274,7 @@ def _stored_corpus_hash(folder: Path) -> str | None:
             return row and str(row[0])
         return None
     try:
-        with (folder / OLD_LEDGER_FILE).open(encoding="utf-8") as file:
+        with files.check_regular_file(folder / OLD_LEDGER_FILE).open(encoding="utf-8") as file:
             return str(json.loads(file.readline())["corpus"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

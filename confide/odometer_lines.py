@@ -222,8 +222,11 @@ def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
     Raises ``OSError`` with its number where the disk is full or broken, ``DamagedError`` for a file
     that is not what was written, ``ValueError`` for one that cannot be used.
     """
+    for beside in (path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm")):
+        if os.path.lexists(beside):  # SQLite opens it, too
+            files.check_regular_file(beside)
     try:
-        base = sqlite3.connect(path, timeout=120, isolation_level=None)
+        base = sqlite3.connect(files.check_regular_file(path), timeout=120, isolation_level=None)
         try:
             yield base
         finally:
@@ -262,7 +265,7 @@ def _read_old_ledger(folder: Path) -> list[str]:
     """The lines of a ledger of before 0.3. One without an end was never on disk, and its run never
     began: it is left out."""
     try:
-        text = (folder / OLD_LEDGER_FILE).read_text(encoding="utf-8")
+        text = files.read_text(folder / OLD_LEDGER_FILE)
     except FileNotFoundError:
         return []
     return text[: text.rfind("\n") + 1].splitlines()

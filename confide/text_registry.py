@@ -156,7 +156,7 @@ class Registry:
                 file.flush()
                 os.fsync(file.fileno())
         files.check_private_key(path)
-        key = path.read_bytes()
+        key = files.read_bytes(path)
         ours = self._hash_unit(key, "key", "")
         if mark is None:
             base.execute(ENTER_MARK_SQL, (ours, "key"))

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import glob
 import gzip
+import io
 import os
 import re
 import secrets
@@ -98,14 +99,15 @@ def remove_stale_parts(path: Path) -> None:
     """Remove what was written beside ``path`` to replace it, and nobody has locked: a process that
     was killed left it."""
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with contextlib.suppress(OSError), stale.open("rb") as file:
+        with contextlib.suppress(OSError, ValueError), open_regular_file(stale) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             stale.unlink()
 
 
 @contextlib.contextmanager
 def locked_part_file(path: Path, mode: int) -> Iterator[Path]:
-    """A new, empty file beside ``path``, locked while it is written."""
+    """A new, empty file beside ``path``, locked while it is written; removed on an error. Else
+    whoever wrote it has given it its name, and nothing is removed by one that it had."""
     remove_stale_parts(path)
     while True:
         new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
@@ -117,10 +119,12 @@ def locked_part_file(path: Path, mode: int) -> Iterator[Path]:
         os.close(handle)
     try:
         yield new
+    except BaseException:
+        with contextlib.suppress(OSError):  # the error before this one is told; the next run sweeps
+            new.unlink()
+        raise
     finally:
         os.close(handle)
-        with contextlib.suppress(OSError):  # an error before this one is told; the next run sweeps
-            new.unlink()
 
 
 @contextlib.contextmanager
@@ -173,8 +177,7 @@ def open_plain_or_gzip(path: StrPath) -> Iterator[BinaryIO]:
 
     A pipe or a device is refused, as it may never end.
     """
-    check_regular_file(path)
-    with Path(path).open("rb") as raw:
+    with check_regular_file(path).open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         try:
@@ -193,10 +196,50 @@ def why_not_regular(path: StrPath) -> str:
     return "" if path.exists() else "no such file"
 
 
-def check_regular_file(path: StrPath) -> None:
-    """Refuse what is no regular file, in one line that says what it is."""
+def check_regular_file(path: StrPath) -> Path:
+    """The path of a regular file, for what opens it itself; ``ValueError`` says in one line what
+    another one is.
+
+    Guarantee:
+        Each file that a library opens for us went through here, or :func:`open_regular_file`. Test:
+        ``tests/test_regular_files.py::test_nothing_is_read_that_may_be_no_regular_file``.
+    """
     if what := why_not_regular(path):
         raise ValueError(f"{path}: {what}")
+    return Path(path)
+
+
+def open_regular_file(path: StrPath) -> io.BufferedReader:
+    """A file that is opened to be read, through links.
+
+    Raises:
+        ValueError: It is a folder, a pipe or a device, in one line. A pipe is not waited for.
+        OSError: There is none, or it may not be read.
+
+    Guarantee:
+        No read waits for a writer, or for an end that never comes. Test:
+        ``tests/test_regular_files.py::test_a_pipe_is_not_waited_for``.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError(f"{path}: {why_not_regular(path) or 'is no regular file'}")
+    except BaseException:
+        os.close(handle)
+        raise
+    return open(handle, "rb")
+
+
+def read_bytes(path: StrPath) -> bytes:
+    """What a regular file holds (:func:`open_regular_file`)."""
+    with open_regular_file(path) as file:
+        return file.read()
+
+
+def read_text(path: StrPath, encoding: str = "utf-8") -> str:
+    """The text of a regular file (:func:`open_regular_file`); each end of a line is a newline."""
+    with io.TextIOWrapper(open_regular_file(path), encoding=encoding) as file:
+        return file.read()
 
 
 def read_bounded_lines(file: IO[AnyStr], path: StrPath) -> Iterator[AnyStr]:

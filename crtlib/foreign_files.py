@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from crtlib.checks import MachineError, printable
-from crtlib.files import StrPath, why_not_regular
+from crtlib.files import StrPath, read_text, why_not_regular
 
 NOT_AS_WRITTEN = "is not of the form in which it is written; make it again"
 """Of a file in a folder of ours whose marker somebody has made anew."""
@@ -246,7 +246,7 @@ def load_foreign_tokenizer(path: StrPath, where: str) -> Any:
     with refuse_whatever_fails(where, "its tokenizer cannot be read"):
         if told := why_not_regular(path):
             raise ForeignFileError(f"its tokenizer.json {told}")
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
         content |= {"truncation": None, "padding": None}  # as many as it says are made at once
         tokenizer = Tokenizer.from_str(json.dumps(content))
         tokenizer.encode("My ID is 8517, é 😀.", add_special_tokens=False)

@@ -38,6 +38,8 @@ from crtlib.files import (
     check_private_key,
     check_regular_file,
     lock_folder,
+    open_regular_file,
+    read_bytes,
     translate_disk_errors,
     why_not_regular,
 )
@@ -61,8 +63,7 @@ def hash_file(path: StrPath) -> str:
     if path.is_dir():
         listed = json.dumps(require_marker(path, names=())["files"], sort_keys=True)
         return hashlib.sha256(listed.encode()).hexdigest()
-    check_regular_file(path)
-    with path.open("rb") as file:
+    with open_regular_file(check_regular_file(path)) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -122,7 +123,7 @@ def with_keyed_hashes(value: Any, key: bytes) -> Any:
 def load_or_make_key(path: StrPath) -> bytes:
     """The key in a private file; a new one where there is none."""
     try:
-        kept = Path(path).read_bytes()
+        kept = read_bytes(path)
     except OSError as error:
         raise_machine_fault(error)
         kept = b""
@@ -144,7 +145,7 @@ def find_marker(folder: StrPath) -> dict[str, Any] | None:
     try:
         if not path.is_file() or path.stat().st_size > 1 << 28:
             return None
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bytes(path))
     except (OSError, ValueError, RecursionError) as error:
         raise_machine_fault(error)
         return None
@@ -174,7 +175,7 @@ def require_marker(folder: StrPath, names: Iterable[str] | None = None) -> dict[
         raise ValueError(
             f"{folder}: holds no {MARKER_FILE} as it was written; it is unfinished or not ours"
         )
-    key = load_or_make_key(folder / str(content.get("key", "")))
+    key = load_or_make_key(folder / str(content["key"])) if "key" in content else b""
     for name in _names_matching(content["files"], ("*",) if names is None else names):
         path, expected = folder / name, content["files"][name]
         if not path.is_file() or expected not in (
@@ -454,7 +455,7 @@ def _set_modes_and_sync(part: Path, old: Path, public: Sequence[str], umask: int
         os.chmod(path, mode & ~umask)
         if mode & 0o044:
             shown.update(p for p in path.parents if p == part or part in p.parents)
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             os.fsync(file.fileno())
     for root, _, _ in os.walk(part, topdown=False):
         os.chmod(root, (0o755 if Path(root) in shown else 0o700) & ~umask)

@@ -16,6 +16,8 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from crtlib import files
+
 _TYPE_CODES: dict[str, str] = {"int32": "i", "bool": "b"}
 VALUES, STARTS = "values.npy", "starts.npy"
 
@@ -60,7 +62,10 @@ class RaggedArray(Sequence[Any]):
     @classmethod
     def open(cls, folder: Path) -> "RaggedArray":
         """What :meth:`save` wrote, mapped into memory: processes that open it share its pages."""
-        return cls(np.load(folder / VALUES, mmap_mode="r"), np.load(folder / STARTS))
+        return cls(
+            np.load(files.check_regular_file(folder / VALUES), mmap_mode="r"),
+            np.load(files.check_regular_file(folder / STARTS)),
+        )
 
     def save(self, folder: Path) -> None:
         """Write the rows into a new folder, for the owner alone: they are the text.

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from confide.commands import WorkerCount, worker_pool
+from crtlib import files
 from crtlib.checks import check_allowed
 from crtlib.options import CommandResult
 from crtlib.values import NonNegativeInt, OpenProbability, PositiveInt
@@ -372,7 +373,7 @@ def tagger(
         force=force,
         progress=True,
     )
-    facts = json.loads((out / "summary.json").read_bytes())
+    facts = json.loads(files.read_bytes(out / "summary.json"))
     return CommandResult(facts, [taught.text() if taught else f"{out}: up to date"])
 
 
@@ -476,7 +477,7 @@ def screen(
             executor=pool,
             progress=True,
         )
-    summary = json.loads((out / "summary.json").read_bytes())
+    summary = json.loads(files.read_bytes(out / "summary.json"))
     lines = [f"{out}: up to date"]
     if outcome is not None:
         examples = f"   {out}/private/examples.html" if reveal else ""
@@ -550,4 +551,4 @@ def protect(
         made.text() if made else f"{out}: up to date",
         f"{out}: plan.json, weights.parquet; private: secrets, holders, names, key",
     ]
-    return CommandResult(json.loads((out / "plan.json").read_bytes()), lines)
+    return CommandResult(json.loads(files.read_bytes(out / "plan.json")), lines)

@@ -22,6 +22,7 @@ from confide.commands import COMMANDS
 from crtlib import cli, files, outputs
 from crtlib.checks import check_choice
 from crtlib.options import CommandResult, InvalidOption
+from crtlib.text.package_data import read_package_file
 
 PROJECT_FILES = ("crtlib.toml", "Makefile", "README.md", "gitignore", "policies/ours.toml")
 PROJECT_STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
@@ -106,7 +107,7 @@ def new(dir: Path) -> CommandResult:
     home = resources.files("confide.commands") / "project"
     names = [name.replace("gitignore", ".gitignore") for name in PROJECT_FILES]
     for source, name in zip(PROJECT_FILES, names, strict=True):
-        files.write_text(dir / name, (home / source).read_text(encoding="utf-8"))
+        files.write_text(dir / name, read_package_file(source, home))
     line = f"{dir}/crtlib.toml: name your file under [ingest], then 'crtlib run {dir}'"
     return CommandResult({"folder": dir, "files": names}, [line])
 
@@ -152,7 +153,7 @@ def read_project_settings(folder: Path) -> dict[str, dict[str, Any]]:
     if not file.is_file():
         raise ValueError(f"{file}: no such file; 'crtlib new {folder}' writes one")
     try:
-        settings = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        settings = tomllib.loads(files.read_text(file, "utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{file}: is no TOML ({error})") from None
     for step in settings:
@@ -241,7 +242,7 @@ def _run_step(
         # is true of a run changes with what follows it
         facts["ok"] &= yield from _run_command(line)
         return STEP_DONE
-    stamps = json.loads(STAMPS_FILE.read_text(encoding="utf-8")) if STAMPS_FILE.is_file() else {}
+    stamps = json.loads(files.read_text(STAMPS_FILE)) if STAMPS_FILE.is_file() else {}
     stamp = _hash_step_inputs(line)
     if stamps.get(step) == stamp:
         yield f"{step}: up to date"

@@ -26,7 +26,7 @@ from confide.labels.label_tasks import (
     write_label_facts,
 )
 from confide.labels.registry import register_judged_pairs
-from crtlib import outputs
+from crtlib import files, outputs
 from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.screening import bound_levers
 from crtlib.screening.rates import RATES_ALPHA, percent_rounded_up
@@ -75,7 +75,7 @@ def _read_label_rows(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     with refuse_whatever_fails(str(path), NOT_AS_WRITTEN):
-        rows = pq.read_table(path).to_pylist()
+        rows = pq.read_table(files.check_regular_file(path)).to_pylist()
         LABEL_ROWS_ADAPTER.validate_python(rows)
         return rows
 

@@ -205,7 +205,7 @@ def _parse_records(text: str) -> tuple[list[Any], Any]:
 def exported_page(path: Path) -> str | None:
     """The page that an exported file names; None where it names none, or is no JSON."""
     try:
-        page = json.loads(path.read_text(encoding="utf-8-sig"))["labels"]
+        page = json.loads(files.read_text(path, "utf-8-sig"))["labels"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise_machine_fault(error)
         return None

@@ -25,6 +25,7 @@ from confide.labels.registry import (
     register_judged_pairs,
     register_reading,
 )
+from crtlib import files
 from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.text import corpora, data_points
 from crtlib.text.identity import hash_text, hash_turn_text
@@ -101,7 +102,7 @@ def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus:
     refuse_earlier_reading(told["labels"], reading)
     pi += f" by {reading}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
-    with (Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
+    with files.check_regular_file(Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with refuse_whatever_fails(file.name, NOT_AS_WRITTEN):
             pairs = {(str(u["pi"]), str(u["pi_c"])) for u in map(json.loads, file)}

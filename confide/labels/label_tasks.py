@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pydantic import BaseModel, TypeAdapter
 
-from crtlib import outputs
+from crtlib import files, outputs
 from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
 from crtlib.text import corpora, records
 from crtlib.text.identity import hash_text
@@ -105,7 +105,9 @@ def read_tasks(labels: str | os.PathLike) -> list[LabelTask]:
     outputs.require_marker(labels, names=["tasks.parquet", "labels.json"])
     path = Path(labels) / "tasks.parquet"
     with refuse_whatever_fails(str(path), NOT_AS_WRITTEN):
-        return TASKS_ADAPTER.validate_python(pq.read_table(path).to_pylist())
+        return TASKS_ADAPTER.validate_python(
+            pq.read_table(files.check_regular_file(path)).to_pylist()
+        )
 
 
 def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
@@ -115,7 +117,7 @@ def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
     outputs.require_marker(labels, names=["labels.json"])
     path = Path(labels) / "labels.json"
     with refuse_whatever_fails(str(path), NOT_AS_WRITTEN):
-        content = dict(json.loads(path.read_bytes()))
+        content = dict(json.loads(files.read_bytes(path)))
         LabelFacts.model_validate(content)
         return content
 

@@ -152,7 +152,7 @@ def _is_half_written(both: tuple[Path, Path]) -> bool:
     page, plain = both
     if plain.is_file():
         return "void_because" in read_json_object(plain)
-    with page.open("rb") as file:
+    with files.open_regular_file(page) as file:
         start = file.read(1 << 22)
     return any(title in start for title in certificate_pages.PAGE_TITLES)
 
@@ -254,7 +254,7 @@ def verify_certificate(
         found = next(_certificate_differences(value, run, place, page), None)
         if standard and not found:
             for path, text in _render_evidence_files(value, run, page, standard).items():
-                if not path.is_file() or path.read_bytes() != text.encode():
+                if not path.is_file() or files.read_bytes(path) != text.encode():
                     return f"{path}: differs from what the certificate shows", value
         return found, value
 
@@ -294,7 +294,7 @@ def _certificate_differences(
         one, two = dict(model_card.flatten_fields(told)), dict(model_card.flatten_fields(made))
         where = (path for path in one | two if one.get(path) != two.get(path))
         yield f"{next(where, 'a part')}: is another when it is made again"
-    text = page.read_bytes() if page.is_file() else b""
+    text = files.read_bytes(page) if page.is_file() else b""
     if not any(
         _render_certificate(value, trained, a, page.name).encode() == text for a in AUDIENCES
     ):

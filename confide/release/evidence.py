@@ -10,7 +10,7 @@ from typing import Any
 from confide.release import file_sources
 from confide.release.composed_promise import round_bound_up
 from confide.reports import bands
-from crtlib import outputs
+from crtlib import files, outputs
 from crtlib.files import StrPath
 from crtlib.text import jsonl
 
@@ -95,7 +95,7 @@ def declare_report_counts(
 
 def read_json_object(path: Path) -> dict[str, Any]:
     try:
-        return dict(jsonl.load_strict_json(path.read_text(encoding="utf-8")))
+        return dict(jsonl.load_strict_json(files.read_text(path)))
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (ValueError, TypeError):

@@ -53,9 +53,10 @@ def ensure_signing_key(folder: StrPath) -> Ed25519PrivateKey:
             os.fsync(file.fileno())
             with contextlib.suppress(FileExistsError):
                 os.link(part, path)
+            part.unlink()
     files.check_private_key(path)
     try:
-        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+        return Ed25519PrivateKey.from_private_bytes(files.read_bytes(path))
     except ValueError:
         raise ValueError(f"{path}: is no signing key") from None
 
@@ -112,7 +113,7 @@ def read_signed(path: StrPath, public: str | None = None) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_SIGNED_BYTES:
             raise ValueError
-        value = jsonl.load_strict_json(path.read_text(encoding="utf-8"))
+        value = jsonl.load_strict_json(files.read_text(path))
         if not isinstance(value, dict):
             raise ValueError
     except FileNotFoundError:

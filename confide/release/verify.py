@@ -30,6 +30,7 @@ from confide.release import (
     source_fold,
 )
 from confide.reports import certificate_pages
+from crtlib import files
 from crtlib.checks import MachineError, printable
 from crtlib.foreign_files import refuse_whatever_fails
 
@@ -184,7 +185,7 @@ def main() -> int:
     try:
         with refuse_whatever_fails(str(given.certificate), "is no certificate", ours=ValueError):
             value = seal.read_signed(given.certificate)
-            read = page.read_bytes() if page.is_file() else None
+            read = files.read_bytes(page) if page.is_file() else None
             wrong = find_certificate_fault(given.model, value, given.key)
             wrong = wrong or find_fault_of_sheet(value, read)
     except (ValueError, OSError, MachineError) as error:

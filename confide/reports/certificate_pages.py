@@ -26,6 +26,7 @@ import jsonschema
 from confide.reports.html import render_template
 from confide.reports.model_card import flatten_fields
 from confide.reports.sentences import Certificate, select_sentences
+from crtlib.text.package_data import read_package_file
 
 CERTIFICATE_SCHEMA = "crtlib/certificate/1"
 UNSEALED_FIELDS = ("id", "issued", "public_key", "signature", "page_sha256")
@@ -36,8 +37,8 @@ PAGE_TITLES = (b"<title>What this model may give away", b"<title>Certificate, ev
 # --------------------------------------------------------------------------- the value
 def read_certificate_schema() -> dict[str, Any]:
     """The JSON schema of a certificate."""
-    file = resources.files("confide.reports") / "schema" / "certificate.schema.json"
-    return dict(json.loads(file.read_text(encoding="utf-8")))
+    folder = resources.files("confide.reports") / "schema"
+    return dict(json.loads(read_package_file("certificate.schema.json", folder)))
 
 
 @cache

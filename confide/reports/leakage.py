@@ -555,7 +555,7 @@ def _key_beside(path: Path, key: bytes) -> Iterator[Callable[[Path], None]]:
 
 def _read_report(folder: Path) -> tuple[Path, dict]:
     """The page of a report that is there, and its summary."""
-    held = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    held = json.loads(files.read_text(folder / "report.json"))
     return folder / "report.html", held["summary"]
 
 
@@ -730,6 +730,6 @@ def _read_recorded_study(model: Path) -> dict[str, Any] | None:
     if not recorded.is_file():
         return None
     try:
-        return dict(json.loads(recorded.read_text(encoding="utf-8")))
+        return dict(json.loads(files.read_text(recorded)))
     except (ValueError, TypeError, RecursionError):
         raise ValueError(f"{recorded}: is no record of a training") from None

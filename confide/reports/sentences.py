@@ -25,6 +25,7 @@ import jinja2
 
 from confide.reports.html import format_number
 from crtlib.intervals import round_up_to_figures, to_decimal
+from crtlib.text.package_data import read_package_file
 
 Certificate = Mapping[str, Any]
 """A certificate as JSON gives it (``schema/certificate.schema.json``)."""
@@ -63,8 +64,8 @@ _SENTENCE_TEMPLATES.filters |= {
 # --------------------------------------------------------------------------- the table
 @cache
 def _read_sentences_file() -> dict[str, Any]:
-    file = resources.files("confide.reports") / "templates" / "sentences.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    folder = resources.files("confide.reports") / "templates"
+    return tomllib.loads(read_package_file("sentences.toml", folder))
 
 
 @cache

@@ -25,6 +25,7 @@ import jsonschema
 from confide.reports.html import render_template
 from confide.reports.sentences import Certificate
 from crtlib.checks import check_choice
+from crtlib.text.package_data import read_package_file
 
 EVIDENCE_SCHEMA = "crtlib/evidence/1"
 STANDARDS = ("aisvs",)
@@ -39,8 +40,8 @@ def load_standard(name: str) -> dict[str, Any]:
     """A standard by its ``name``: its file, as it stands. Raises ``ValueError`` for one that is not
     known."""
     check_choice("evidence", name, STANDARDS)
-    file = resources.files("confide.reports") / "standards" / f"{name}.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    folder = resources.files("confide.reports") / "standards"
+    return tomllib.loads(read_package_file(f"{name}.toml", folder))
 
 
 def judge_requirements(certificate: Certificate, name: str) -> list[dict[str, Any]]:
@@ -114,8 +115,9 @@ def _is_true(condition: str, known: Mapping[str, Any]) -> bool:
 @cache
 def evidence_validator() -> jsonschema.protocols.Validator:
     """What checks the JSON of an evidence page against ``schema/evidence.schema.json``."""
-    file = resources.files("confide.reports") / "schema" / "evidence.schema.json"
-    return jsonschema.Draft202012Validator(json.loads(file.read_text(encoding="utf-8")))
+    folder = resources.files("confide.reports") / "schema"
+    schema = read_package_file("evidence.schema.json", folder)
+    return jsonschema.Draft202012Validator(json.loads(schema))
 
 
 def assemble_evidence(certificate: Certificate, name: str) -> dict[str, Any]:

@@ -60,9 +60,8 @@ def list_export_files(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    files.check_regular_file(path)
     try:
-        with zipfile.ZipFile(path) as packed:
+        with zipfile.ZipFile(files.check_regular_file(path)) as packed:
             yield packed
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, UnicodeError, EOFError):
         raise ValueError(f"{path.name}: is no zip file that can be read: damaged, or locked by a "
@@ -72,8 +71,7 @@ def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 def _read_export_file(path: Path, name: str) -> bytes:
     """A file of a folder or of a zip file, of which no more is unpacked than may be read."""
     if path.is_dir():
-        files.check_regular_file(path / name)
-        with (path / name).open("rb") as file:
+        with files.open_regular_file(path / name) as file:
             content = file.read(files.MAX_LINE_LENGTH + 1)
     else:
         with _open_zip(path) as packed, packed.open(name) as member:

@@ -350,9 +350,8 @@ def _text_file_rows(paths: Sequence[Path], encoding: str) -> Iterator[NumberedRo
 def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, Any] | BadRow]:
     """The records of a Parquet file. Of columns that are neither ``named`` nor called as one of
     ours might be, only the names are read."""
-    files.check_regular_file(path)
     try:
-        table = pq.ParquetFile(path)
+        table = pq.ParquetFile(files.check_regular_file(path))
         names = table.schema_arrow.names
         if both := find_repeated_name(names):
             places = "columns {} and {}".format(*both)

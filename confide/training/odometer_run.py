@@ -74,7 +74,7 @@ class OdometerRun:
         if self.mark:
             place = self.mark.resolve()
             if resumed and self.mark.exists():
-                name, _, marked = self.mark.read_text().partition(" ")
+                name, _, marked = files.read_text(self.mark).partition(" ")
                 self.run = name if marked == f"{place}\n" else self.run
             files.write_text(self.mark, f"{self.run} {place}\n")  # first: a kill is no second run
         odometer.prepare_odometer(self.folder, self.facts["corpus"], self.registry)

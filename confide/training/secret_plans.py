@@ -32,7 +32,7 @@ from confide.training.secret_holders import (
     find_flagged_holders,
     find_listed_holders,
 )
-from crtlib import outputs
+from crtlib import files, outputs
 from crtlib.accounting import secret_protection
 from crtlib.accounting.events import WeightedGaussian
 from crtlib.accounting.secret_protection import ProtectionPlan
@@ -230,7 +230,7 @@ def read_secret_plan(
     if marked["command"] != "protect":
         raise ValueError(f"--plan: {folder} is no plan of 'crtlib protect'")
     with refuse_whatever_fails(f"--plan: {folder}", "its plan.json is damaged"):
-        summary = json.loads((home / "plan.json").read_bytes())
+        summary = json.loads(files.read_bytes(home / "plan.json"))
         SavedPlan.model_validate(summary)
     key = outputs.load_or_make_key(home / "key")
     summary["policy"] = marked["options"].get("policy", SECRET_LIST_NAME)
@@ -244,13 +244,13 @@ def read_secret_plan(
         raise ValueError(f"--plan: made for corpus {made_for[:4]}…, this is {this[:4]}…")
     points = data_points.make_points(text, summary["unit"])
     with refuse_whatever_fails(f"--plan: {folder}", "its tables are damaged", ours=ValueError):
-        weights = pd.read_parquet(home / "weights.parquet").set_index("example")
+        weights = _read_table(home / "weights.parquet").set_index("example")
         names = [make_pseudonym(key, "id", p.id) for p in points]
         if sorted(names) != weights.index.tolist():
             raise ValueError(
                 "--plan: was made for other points; make it again with 'crtlib protect'"
             )
-        told, holds = (pd.read_parquet(home / f"{n}.parquet") for n in ("secrets", "holders"))
+        told, holds = (_read_table(home / f"{n}.parquet") for n in ("secrets", "holders"))
         where = (pd.Index(told.secret).get_indexer(pd.Index(holds.secret)),
                  pd.Index(names).get_indexer(pd.Index(holds.example)))  # fmt: skip
         matrix = sparse.csr_array((np.ones(len(holds)), where), shape=(len(told), len(names)))
@@ -271,6 +271,10 @@ def read_secret_plan(
         ), summary, points  # fmt: skip
 
 
+def _read_table(path: Path) -> pd.DataFrame:
+    return pd.read_parquet(files.check_regular_file(path))
+
+
 def user_files_of_plan(summary: Mapping[str, Any]) -> tuple[str, ...]:
     """What the user brought that decided which secrets the plan knows, by names that may be shown:
     a list, or files of the policy."""
@@ -283,7 +287,7 @@ def account_secrets(
     done: Sequence[PrivacyEvent], plan: ProtectionPlan, folder: StrPath
 ) -> pd.DataFrame:
     """What was promised of each secret, and what was done, from the events of the run."""
-    names = pd.read_parquet(Path(folder) / "secrets.parquet").secret
+    names = _read_table(Path(folder) / "secrets.parquet").secret
     events = [e for e in done if isinstance(e, WeightedGaussian)]
     bound, _ = secret_protection.secret_guess_bounds(
         events, plan.incidence, prior=plan.prior, neighbouring_relation=plan.neighbouring_relation

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from crtlib import outputs
+from crtlib import files, outputs
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks.leakage import tokenise_documents
@@ -357,4 +357,4 @@ def _read_record(run: Path) -> dict[str, Any]:
         raise ValueError(
             f"{run}: holds no {AUDITED_RECORD_FILE}; it was not made by 'crtlib train'"
         )
-    return dict(json.loads(path.read_text(encoding="utf-8")))
+    return dict(json.loads(files.read_text(path)))

@@ -149,17 +149,17 @@ def save_fast_tokenizer(
 def load_saved_model(folder: Path) -> tuple[nn.Module, BpeTokenizer, ModelSpec | None]:
     """The model, tokenizer and shape that :func:`save` wrote to ``folder``."""
     if not (folder / "model.json").is_file():
-        names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        raw = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        names = json.loads(files.read_text(folder / "tokenizer_config.json"))
+        raw = Tokenizer.from_str(files.read_text(folder / "tokenizer.json"))
         bpe = tokenizers.with_mask_token(raw, names["bos_token"], names["eos_token"])
         return pretrained.load_pretrained(folder), bpe, None
-    spec = ModelSpec(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
+    spec = ModelSpec(**json.loads(files.read_text(folder / "model.json")))
     size = (folder / "model.safetensors").stat().st_size
     if max(spec.layers * spec.hidden**2, spec.vocab_size * spec.hidden) > size:  # a byte each
         what = "its weights are fewer than model.json says"
         raise ForeignFileError(f"holds no model with its tokenizer that can be read; {what}")
     model = construction.build_model(spec, 0)
-    load_model(model, str(folder / "model.safetensors"))
+    load_model(model, files.check_regular_file(folder / "model.safetensors"))
     return model, tokenizers.load_tokenizer(folder / "tokenizer.json"), spec
 
 
@@ -184,7 +184,7 @@ def hash_tensors(folder: StrPath) -> str | None:
     files and in which order they lie and what else is said in these; None where there are none."""
     pieces = []
     for path in sorted(Path(folder).glob("model*.safetensors")):
-        with path.open("rb") as file:
+        with files.open_regular_file(path) as file:
             size = int.from_bytes(file.read(8), "little")
             try:
                 if size > path.stat().st_size - 8:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from crtlib import files
 from crtlib.draws import seeded_torch_rng
 from crtlib.files import StrPath
 from crtlib.foreign_files import ForeignFileError, foreign_model, load_foreign_config
@@ -58,7 +59,7 @@ def model_fingerprint(name_or_folder: str | Path) -> str:
     if folder.is_dir():
         digest = hashlib.sha256()
         for path in sorted(p for p in folder.iterdir() if p.suffix in (".json", ".safetensors")):
-            digest.update(path.name.encode() + path.read_bytes())
+            digest.update(path.name.encode() + files.read_bytes(path))
     return digest.hexdigest()
 
 

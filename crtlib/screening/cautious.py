@@ -12,11 +12,12 @@ import re
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crtlib import files
 from crtlib.checks import check_allowed, raise_machine_fault
 from crtlib.screening.policy import Policy
+from crtlib.text.package_data import read_package_file
 from crtlib.text.records import MASK, Point, Secret
 
 if TYPE_CHECKING:
@@ -56,14 +57,12 @@ def common_words(file: str = "") -> frozenset[str]:
     ``ValueError`` where there is no file, or no word in it.
     """
     try:
-        path = Path(file) if file else resources.files(__package__) / "words.txt"
-        if not path.is_file():  # a pipe would be waited for
-            raise OSError
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        shipped = resources.files(__package__ or "")
+        text = files.read_text(file) if file else read_package_file("words.txt", shipped)
+    except (OSError, ValueError) as error:
         raise_machine_fault(error)
         raise ValueError(f"policy='cautious:{file}': is no readable file of words") from None
-    listed = [line.strip().lower().replace("’", "'") for line in lines]
+    listed = [line.strip().lower().replace("’", "'") for line in text.splitlines()]
     words = [w for w in listed if w and not w.startswith("#")]
     check_allowed(f"policy='cautious:{file}', words", len(words), bool(words), "at least 1")
     return frozenset(words[:COMMON_WORD_RANKS])

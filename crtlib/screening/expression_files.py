@@ -12,6 +12,7 @@ from typing import Literal
 import regex as regular
 from pydantic import BaseModel, Field, ValidationError
 
+from crtlib import files
 from crtlib.checks import raise_machine_fault
 from crtlib.screening.policy import Policy, UnansweredError
 from crtlib.screening.redaction import Spans, merge_spans
@@ -125,10 +126,10 @@ def expression_file_policy(file: str) -> Policy:
     ``MATCH_TIMEOUT_SECONDS`` on a turn ends the call with a ``ValueError`` that names both.
     """
     where = Path(file).name
-    if not Path(file).is_file():
-        raise ValueError(f"policy='regex:{file}': no such file")
+    if told := files.why_not_regular(file):
+        raise ValueError(f"policy='regex:{file}': {told}")
     try:
-        tables = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+        tables = tomllib.loads(files.read_text(file))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise_machine_fault(error)
         raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None

@@ -199,8 +199,8 @@ def load_tagger(folder: StrPath) -> Tagger:
         raise ValueError(f"{folder}: holds no tagger.json and tagger.safetensors")
     what = "its tagger is damaged or is no tagger; teach it again"
     with foreign_files.refuse_whatever_fails(str(folder), what):
-        saved = dict(_SavedTagger.model_validate_json(parts[0].read_bytes()))
-        weights = load_file(str(parts[1]))
+        saved = dict(_SavedTagger.model_validate_json(files.read_bytes(parts[0])))
+        weights = load_file(files.check_regular_file(parts[1]))
         tags = 1 + 2 * len(saved["kinds"])
         if (tags,) not in [w.shape for w in weights.values()]:
             raise ValueError("kinds")  # not of the head, before memory is taken for it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 import unicodedata
 import warnings
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import ahocorasick
 
+from crtlib import files
 from crtlib.checks import find_repeated_name
 from crtlib.screening.policy import Policy
 from crtlib.screening.redaction import Spans, merge_spans
@@ -147,23 +149,24 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
     import pandas as pd
     import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise ValueError(f"{where}: no such file")
+    if told := files.why_not_regular(path):
+        raise ValueError(f"{where}: {told}")
     if path.suffix not in (".txt", ".csv", ".parquet"):
         raise ValueError(f"{where}: must be a .txt, .csv or .parquet file")
     try:
         if path.suffix == ".txt":
-            return pd.DataFrame({"secret": path.read_text(encoding="utf-8-sig").splitlines()})
+            return pd.DataFrame({"secret": files.read_text(path, "utf-8-sig").splitlines()})
         rows: list[list[str]] = []
         if path.suffix == ".parquet":
-            names = pq.read_schema(path).names
+            names = pq.read_schema(files.check_regular_file(path)).names
         else:
-            with path.open(encoding="utf-8-sig", newline="") as file:
+            raw = files.open_regular_file(path)
+            with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
                 sign = max(",;\t|", key=file.readline(1 << 16).count)
                 file.seek(0)
                 names, *rows = [row for row in csv.reader(file, delimiter=sign, strict=True) if row]
         if not (both := find_repeated_name(names)) and path.suffix == ".parquet":
-            return pd.read_parquet(path).fillna("").astype(str)
+            return pd.read_parquet(files.check_regular_file(path)).fillna("").astype(str)
     except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
         raise ValueError(f"{where}: cannot be read ({type(error).__name__})") from None
     if both:

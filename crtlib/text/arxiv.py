@@ -95,9 +95,8 @@ def _read_rows(path: Path) -> Iterator[Mapping[str, Any] | BadRow]:
 
 def _read_parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     """The rows, by column; a message of pyarrow is not passed on, which may quote a cell."""
-    files.check_regular_file(path)
     try:
-        with pq.ParquetFile(path) as table:
+        with pq.ParquetFile(files.check_regular_file(path)) as table:
             names = table.schema_arrow.names
             if lacking := [name for name in PARQUET_COLUMNS if name not in names]:
                 raise ValueError(f"{path}: has no column {', '.join(lacking)}")

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from crtlib import outputs
+from crtlib import files, outputs
 from crtlib.checks import raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.text import jsonl
@@ -234,7 +234,8 @@ def read_folder_dialogues(folder: StrPath, *, split: str | None = None) -> Itera
     for name in names:
         path = Path(folder) / name
         try:
-            for batch in pq.ParquetFile(path).iter_batches(1_000, columns=CORPUS_SCHEMA.names):
+            table = pq.ParquetFile(files.check_regular_file(path))
+            for batch in table.iter_batches(1_000, columns=CORPUS_SCHEMA.names):
                 if not batch.schema.equals(CORPUS_SCHEMA):
                     raise ValueError(f"{path}: has other columns than a corpus")
                 yield from map(jsonl.parse_dialogue, batch.to_pylist())

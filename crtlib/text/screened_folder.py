@@ -22,7 +22,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crtlib import outputs
+from crtlib import files, outputs
 from crtlib.checks import DamagedError
 from crtlib.files import StrPath
 from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
@@ -127,7 +127,7 @@ def read_screened_rows(folder: StrPath, name: str) -> Iterator[Mapping[str, str]
     """The points of a part in order, or the rows of a file; bounded memory."""
     pattern = f"{name}/data/*.parquet" if name in SCREENED_PARTS else name
     for path in sorted(Path(folder).glob(pattern)):
-        for batch in pq.ParquetFile(path).iter_batches(batch_size=1_000):
+        for batch in pq.ParquetFile(files.check_regular_file(path)).iter_batches(batch_size=1_000):
             yield from batch.to_pylist()
 
 
@@ -147,7 +147,7 @@ def read_screening_summary(folder: StrPath) -> dict[str, Any]:
     """What screening said of the folder, with plain hashes: it stands in the private part."""
     name = "private/summary.json"
     known = {name, TURN_COUNTS_FILE} <= outputs.require_marker(folder, names=[name])["files"].keys()
-    content = json.loads((Path(folder) / name).read_bytes()) if known else {}
+    content = json.loads(files.read_bytes(Path(folder) / name)) if known else {}
     if content.get("schema") != SCREENED_SUMMARY_SCHEMA or "decided" not in content:
         raise ValueError(
             f"{folder}: was screened by another version of crtlib, whose trace rate may leave out "

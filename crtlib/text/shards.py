@@ -51,7 +51,7 @@ class Shards:
     def read(self, name: str) -> Any:
         """The result of a shard; None where it is not finished, damaged or of other work."""
         try:
-            recipe, known, text = self._path(name).read_text(encoding="utf-8").split("\n", 2)
+            recipe, known, text = files.read_text(self._path(name)).split("\n", 2)
         except (OSError, ValueError):
             return None
         return json.loads(text) if (recipe, known) == (self.recipe, hash_text(text)) else None

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from crtlib import files
 from crtlib.checks import check_choice
 from crtlib.text import data_points
 from crtlib.text.canaries import insert_canaries
@@ -73,11 +74,9 @@ def template_by_name(name: str, tokenizer: AnyTokenizer | None = None) -> Templa
     Raises ``ValueError`` for another name, a file that is not there, a tokenizer without one.
     """
     if name.endswith((".j2", ".jinja")):
-        if not Path(name).is_file():
-            raise ValueError(f"template={name}: no such file")
-        return _template_of_tokenizer(
-            tokenizer, Path(name).name, Path(name).read_text(encoding="utf-8")
-        )
+        if told := files.why_not_regular(name):
+            raise ValueError(f"template={name}: {told}")
+        return _template_of_tokenizer(tokenizer, Path(name).name, files.read_text(name))
     if name in CANDIDATE_TEMPLATES:
         return CANDIDATE_TEMPLATES[name]
     check_choice("template", name, (*TEMPLATE_NAMES, "FILE.j2"))

@@ -153,7 +153,7 @@ def load_tokenizer(path: StrPath) -> BpeTokenizer:
     """A tokenizer written by :meth:`BpeTokenizer.save`; what it says of padding and of cutting is
     not followed. Raises ``ValueError`` for another file."""
     own = load_foreign_tokenizer(path, str(path))
-    text = Path(path).read_text(encoding="utf-8")
+    text = files.read_text(path)
     told = json.loads(text)
     return BpeTokenizer(own.to_str() if told.get("padding") or told.get("truncation") else text)
 
@@ -197,7 +197,7 @@ def read_model_file(name_or_folder: StrPath, file: str) -> str:
 
     with foreign_model(name_or_folder, str(name_or_folder), f"its {file} cannot be read"):
         found = cached_file(str(name_or_folder), file, _raise_exceptions_for_missing_entries=False)
-        return Path(found).read_text(encoding="utf-8") if found else ""
+        return files.read_text(found) if found else ""
 
 
 def read_model_json(name_or_folder: StrPath, file: str) -> dict[str, Any]:

@@ -106,7 +106,9 @@ class Checkpoint:
     def _read(self, path: StrPath, like: Mapping[str, Any]) -> dict[str, Any]:
         name = f"checkpoint={os.fspath(path)!r}"
         try:
-            saved = torch.load(path, weights_only=True, map_location="cpu")
+            saved = torch.load(
+                files.check_regular_file(path), weights_only=True, map_location="cpu"
+            )
         except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
             raise_machine_fault(error)
             raise ValueError(f"{name}: is damaged; remove it to start anew") from None

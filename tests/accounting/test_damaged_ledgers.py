@@ -2,7 +2,9 @@
 
 import errno
 import os
+import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -192,3 +194,25 @@ def test_a_registry_whose_maker_died_before_its_first_line_is_none(tmp_path):
     (registry.folder / odometer_lines.REGISTRY_KEY_FILE).touch(mode=0o600)
     with pytest.raises(DamagedError):
         registry.entries()
+
+
+def test_a_signing_key_has_one_name(tmp_path, monkeypatch):
+    """Where the name that it was written under stays, as a disk breaks, it is told."""
+    folder = tmp_path / "c.odometer"
+    folder.mkdir(mode=0o700)
+    unlink = Path.unlink
+
+    def fail(path, missing_ok=False):
+        if path.name.endswith(".part"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
+        patch.setattr(Path, "unlink", fail)
+        seal.ensure_signing_key(folder)
+    seal.ensure_signing_key(folder)  # given again, it sweeps
+    assert [path.name for path in folder.iterdir()] == ["signing.key"]
+    shutil.rmtree(folder)
+    folder.mkdir(mode=0o700)
+    seal.ensure_signing_key(folder)
+    assert [path.name for path in folder.iterdir()] == ["signing.key"]
