@@ -166,9 +166,12 @@ def add_entry(
         OSError: Where it cannot be written.
 
     Guarantee:
-        It is on disk when this returns, and no line of before is lost. Tests:
+        It is on disk when this returns, no line of before is lost, and a later text of the same
+        people brings it. Tests:
         ``tests/accounting/test_odometer.py::test_a_line_is_on_disk_before_training_goes_on``,
-        ``tests/accounting/test_odometer.py::test_a_line_that_is_lost_or_changed_shows``.
+        ``tests/accounting/test_odometer.py::test_a_line_that_is_lost_or_changed_shows``,
+        ``tests/accounting/test_odometer.py::
+        test_next_months_messages_of_the_same_people_bring_their_runs``.
     """
     folder = Path(folder)
     prepare_odometer(folder, values["corpus"], registry)
@@ -219,8 +222,11 @@ def strike_run(
         because: The reason, which every later certificate can be asked for.
         registry: Where the line is found again from other texts; None: nowhere.
 
+    Returns:
+        The line that strikes it.
+
     Raises:
-        ValueError: Where no line, or several, begin so.
+        ValueError: Where no line, or several, begin so, and without a reason.
 
     Guarantee:
         It counts no more where nothing that counts started from it, and later certificates name

@@ -204,17 +204,32 @@ class SpentBudget:
         unit: str = "turn",
         holds: Mapping[str, int] | None = None,
     ) -> tuple[float, float]:
-        """gamma and delta2 of all runs and of one more, under the ``law`` of its labels: a secret
-        counts where any screening passes it over (union bound); runs of one screening read the same
-        text, so they count once. ``unit`` and ``holds``: as in :meth:`groups`.
+        """gamma and delta2 of all runs and of one more.
+
+        A secret counts where any screening passes it over (union bound); runs of one screening read
+        the same text, so they count once.
+
+        Args:
+            screening: Of the one more, by its hash.
+            gamma: Its trace rate.
+            delta2: Its public rate.
+            law: By which its labels were drawn (:func:`confide.odometer_lines.draw_law`); None: by
+                that of the earlier runs.
+            unit: Of the promise: "turn", "dialogue" or "user".
+            holds: How many points of each smaller unit one ``unit`` holds at the most.
+
+        Returns:
+            Both rates, each at most 1.
 
         Guarantee:
             A rate that was measured on another text, by another law, or on smaller points, bounds
             nothing here: what was missed there may be just the secrets of this text, and of a
             secret that is said in ten messages one may have been passed over, whoever it is. So
             there all of them leave a trace, and all were learned without noise if any were. Tests:
-            ``tests/release/test_rates_of_another_text.py``,
-            ``tests/release/test_rates_of_smaller_points.py``.
+            ``tests/release/test_rates_of_another_text.py::
+            test_no_trace_rate_of_another_text_is_counted_on``,
+            ``tests/release/test_rates_of_smaller_points.py::
+            test_a_rate_of_messages_bounds_nothing_of_conversations``.
         """
         unknown = (
             *self.elsewhere,

@@ -47,7 +47,17 @@ registry_home = files.registry_folder
 
 
 def register_text(corpus: str | os.PathLike[str]) -> str:
-    """Have the registry of the user know the text in a file or folder again; its hash.
+    """Have the registry of the user know a text again.
+
+    Args:
+        corpus: A file or folder: a text as it is, or a screened one.
+
+    Returns:
+        The SHA-256 of the text.
+
+    Raises:
+        ValueError: For what is no corpus.
+        DamagedError: For a registry that is lost or broken.
 
     Guarantee:
         A screened folder is known by what is left of its text, too, though the text itself was

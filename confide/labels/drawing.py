@@ -70,16 +70,41 @@ def draw_label_tasks(
     seed: int | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Draw turns of ``corpus`` (a folder or JSONL) and write them to ``out`` for people to read.
+    """Draw turns of ``corpus`` and write them to ``out`` for people to read.
 
-    To judge: users (or threads) uniformly without replacement, one turn of each, uniformly; never
-    prefilled. As many as make about ``secrets`` users with a secret at ``rate``, the share of turns
-    that have one (by default the share that ``policy`` flags, else 0.25), or ``turns``. To teach:
-    ``teach`` turns of other users, half of them where ``doubt`` is largest, prefilled by
-    ``policy``. Where the users are too few for both parts,
-    each gets its share of them. ``sealed`` are hashes of policies as they are before anybody reads.
-    ``forms`` are of ``FORMS``. Raises ``ValueError`` for an option outside its range, and where
-    ``out`` may not be written.
+    To judge: users (or conversations) uniformly without replacement, one turn of each, uniformly;
+    never prefilled. To teach: turns of other users, prefilled by ``policy``. Where the users are
+    too few for both parts, each gets its share of them.
+
+    Args:
+        corpus: A folder or JSONL.
+        out: The folder of labels.
+        secrets: Users with a secret that are wanted in the judging part, about.
+        turns: The size of the judging part, instead.
+        rate: The share of turns that have a secret; None: the share that ``policy`` flags, else
+            0.25.
+        teach: Turns that teach, half of them where ``doubt`` is largest.
+        by: What is drawn: "user" or "dialogue".
+        policy: What prefills.
+        sealed: Hashes of policies as they are before anybody reads.
+        doubt: Of each point how unsure the policies are.
+        kinds: Of secrets, one to nine names.
+        context: Turns that are shown before the one that is read.
+        forms: Of the page and of tools, of ``LABEL_FORMS``.
+        seed: Of the draw; None: from the operating system.
+        force: Replace what stands in ``out``.
+
+    Returns:
+        What was drawn: the facts of the labels.
+
+    Raises:
+        ValueError: For an option outside its range, where ``out`` may not be written, and for a
+            seal of a text whose drawn turns were forgotten.
+
+    Guarantee:
+        The set counts as judging from when its page is written, whether or not its labels are ever
+        brought in. Test: ``tests/release/test_drawn_turns.py::
+        test_each_set_counts_from_when_its_page_is_written``.
     """
     for name, value, allowed, rule in (
         ("secrets", secrets, 20 <= secrets <= 100_000, "in [20, 100000]"),

@@ -86,28 +86,43 @@ def import_labels(
     role: str = "first",
     partial: bool = False,
 ) -> dict[str, Any]:
-    """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``: what
-    was ``read`` of its ``tasks``, in all and in the judging part, secrets by kind, what was mended,
-    and of two readers the agreement on turns drawn at random (F1 of spans, Cohen's kappa of turns).
+    """Import the labels in ``file`` into the labels ``folder`` that was drawn from ``corpus``.
 
-    ``role`` is one of ``READER_ROLES``: the first reader reads all that was drawn; the second and
-    who decides read what
-    :func:`confide.labels.adjudication.write_adjudication` gives them. Who comes later is forgotten:
-    a new first reading is read again anew. A file must be of the page of these labels, or give the
-    text of each turn: tasks are numbered in every set. ``partial`` accepts turns that the first
-    left unread in the judging part: they were drawn, so each counts as a secret on which a policy
-    fails (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and nobody reads them a second
-    time.
-    Raises ``ValueError`` naming file and task: a page of other labels, a changed text, a span
-    outside it or with another value, overlapping spans of two kinds, an unknown kind or task,
-    unread turns. No text is quoted.
+    Who comes later is forgotten: a new first reading is read again anew. Tasks are numbered in
+    every set of labels, so a file must be of the page of these, or give the text of each turn.
+
+    Args:
+        corpus: The text.
+        file: An export of the page or of a tool.
+        folder: The labels, as :func:`confide.labels.drawing.draw_label_tasks` wrote them.
+        annotator: A short name of the reader; None: "a", "b" or "c".
+        role: One of ``READER_ROLES``. The first reader reads all that was drawn; the second and who
+            decides read what :func:`confide.labels.adjudication.write_adjudication` gives them.
+        partial: Accept turns that the first left unread in the judging part: they were drawn, so
+            each counts as a secret on which a policy fails
+            (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and nobody reads them a second
+            time.
+
+    Returns:
+        What was ``read`` of its ``tasks``, in all and in the judging part, secrets by kind, what
+        was mended, and of two readers the agreement on turns drawn at random (F1 of spans, Cohen's
+        kappa of turns).
+
+    Raises:
+        ValueError: In a line that names file and task and quotes no text: a page of other labels, a
+            changed text, a span outside it or with another value, overlapping spans of two kinds,
+            an unknown kind or task, unread turns.
 
     Guarantee:
         What somebody marked in the turns of one set is not taken for marks in those of another.
         The registry knows a reading before the folder holds it, so nobody certifies by the one
-        before, whenever this is killed; the same import, run again, mends it. Tests:
+        before, whenever this is killed; the same import, run again, mends it. Turns that were left
+        unread are read by nobody later. Tests:
         ``tests/release/test_drawn_turns.py::test_an_export_of_other_labels_is_refused``,
-        ``...::test_a_reading_is_known_before_its_folder_holds_it``."""
+        ``tests/release/test_drawn_turns.py::test_a_reading_is_known_before_its_folder_holds_it``,
+        ``tests/release/test_unread_turns.py::
+        test_nobody_reads_a_second_time_what_was_not_read_whole``.
+    """
     about, tasks = read_label_facts(folder), {t.task: t for t in read_tasks(folder)}
     check_label_corpus(corpus, about)
     if role not in READER_ROLES:

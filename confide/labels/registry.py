@@ -107,11 +107,22 @@ def register_judged_pairs(
     rows: Iterable[Sequence[str]] = (),
     drawn: Iterable[str] = (),
 ) -> int:
-    """Note in the registry that the labels of which ``told`` says judge these pairs of policies,
-    each named by a hash, on a corpus; how many pairs they have judged so far, as have others that
-    share a turn with them, and all sets of this corpus, or of one with the same conversations,
-    people or messages (:meth:`confide.text_registry.Registry.related`): who draws many may choose,
-    so a set that was drawn (:func:`register_draw`) and judges nothing counts as one.
+    """Note in the registry which pairs of policies some labels judge, and count all so far.
+
+    Args:
+        told: The facts of the labels.
+        corpus: The hash of the text that they judge the pairs on.
+        rows: The pairs, each policy by its hash.
+        drawn: The hashes of the turns of these labels.
+
+    Returns:
+        How many pairs have been judged so far: by these labels, by others that share a turn with
+        them, and by all sets of this corpus, or of one with the same conversations, people or
+        messages (:meth:`confide.text_registry.Registry.related`). Who draws many may choose, so a
+        set that was drawn (:func:`register_draw`) and judges nothing counts as one.
+
+    Raises:
+        DamagedError: As :func:`open_label_registry`.
 
     Guarantee:
         A text with other ids and other names of people is the same text. Test:

@@ -77,8 +77,13 @@ def collect_certificate_parts(
         The parts, as JSON has them. Every number that people read is made here or in
         :class:`ComposedPromise`; pages and cards render it.
 
+    Raises:
+        ValueError: For limits that are none.
+
     Guarantee:
-        All files say one number. Test: ``tests/release/test_one_number.py``.
+        All files say one number, and what it rests on stands beside it. Tests:
+        ``tests/release/test_one_number.py``, ``tests/release/test_what_is_assumed.py::
+        test_every_word_of_a_promise_with_earlier_texts_carries_its_condition``.
     """
     record, spent = trained.record, trained.spent or spending.SpentBudget(())
     promise, key = trained.promise(), bytes.fromhex(record["key"])

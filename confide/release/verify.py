@@ -60,13 +60,16 @@ def find_fault_of_sheet(value: Mapping[str, Any], page: bytes | None) -> str | N
 def find_certificate_fault(
     model: Path, value: Mapping[str, Any], public: str | None = None
 ) -> str | None:
-    """The first thing that is wrong with a certificate of the folder ``model``; None: nothing.
+    """The first thing that is wrong with a certificate of the folder ``model``.
 
     Args:
         model: The folder as it was received.
         value: The certificate.
         public: The key of the releaser, as he gave it another way: 64 hexadecimal digits, in any
             case.
+
+    Returns:
+        A line; None: nothing is wrong.
 
     Guarantee:
         What it promises is no more than what the listed sources of the files that are there keep.

@@ -427,26 +427,47 @@ def make_leakage_report(
     force: bool = False,
     executor: Executor | None = None,
 ) -> tuple[Path, dict]:
-    """From folders and files to the written report: its page and its summary.
-
-    ``unit`` says what one document is; by default what the run was trained on, where it says so
-    (``experiment.json``), else a turn. ``template`` says how turns became text
-    (:mod:`crtlib.text.canaries`): by default what the folder records, else the tokenizer's chat
-    template, else the one that the model reads most easily; the summary has ``warning`` where
-    another one fits better. ``prefix_scan`` reads each text after every beginning.
+    """From folders and files to the written report.
 
     The corpus is read in lots: memory holds a lot, the runs, and of all else the ids of dialogues,
-    the labels and some bytes a text; where the ``unit`` is a user, the text as well. An
-    ``executor`` scores several batches of a lot at a time. What is scored is kept beside the report
-    until all is done (:mod:`crtlib.text.shards`). A report of the same input and options is
-    not made again; another folder is replaced with ``force`` only
-    (:func:`crtlib.outputs.check_output_folder`), and with it alone a second report of a model on a
-    text is written, unless it is in clear: the registry knows them
-    (:meth:`confide.text_registry.Registry.count_other_reports`), and each says which it is. The
-    summary has ``warning`` where no run is known in which the model has read the text.
+    the labels and some bytes a text; where the ``unit`` is a user, the text as well. What is scored
+    is kept beside the report until all is done (:mod:`crtlib.text.shards`). A report of the same
+    input and options is not made again.
 
-    Raises ``ValueError`` for bad input, before it scores or writes, and :class:`MachineError`
-    where the corpus has changed meanwhile.
+    Args:
+        model: A folder of a model and its tokenizer.
+        corpus: The text that it may have read.
+        folder: The report.
+        top_k: Tokens that an attacker tries at each place; 1 is the tab attack.
+        public: A model that has not read the text, by which what is common is told apart.
+        unit: What one document is; None: what the run was trained on, where it says so
+            (``experiment.json``), else a turn.
+        reveal: Write the text in clear.
+        lengths_only: Write lengths and counts, no users and no labels.
+        min_length: Tokens of the shortest run that is listed.
+        threshold: The ratio t of metric 2.
+        verbatim: Leave out runs at the end of a text, as the printed Algorithm 1 does.
+        template: How turns became text (:mod:`crtlib.text.canaries`); None: what the folder
+            records, else the tokenizer's chat template, else the one that the model reads most
+            easily; the summary has ``warning`` where another one fits better.
+        prefix_scan: Read each text after every beginning.
+        device: Where the model is read.
+        force: Replace what stands in ``folder``, and write a second report.
+        executor: Scores several batches of a lot at a time.
+
+    Returns:
+        The page and the summary, which has ``warning`` where no run is known in which the model has
+        read the text.
+
+    Raises:
+        ValueError: For bad input, before it scores or writes.
+        MachineError: Where the corpus has changed meanwhile.
+
+    Guarantee:
+        Several redacted reports of one model on one text tell more than one, so the second is
+        written with ``force`` only, and says which it is
+        (:meth:`confide.text_registry.Registry.count_other_reports`). Test:
+        ``tests/reports/test_leakage.py::test_a_second_report_of_a_model_is_forced_and_says_so``.
     """
     _refuse_both(reveal=reveal, lengths_only=lengths_only)
     _refuse_both(prefix_scan=prefix_scan, public=public is not None)

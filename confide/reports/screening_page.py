@@ -52,16 +52,33 @@ def screen_into_folder(
     progress: bool = False,
     **names: Any,
 ) -> ScreeningOutcome | None:
-    """Screen a corpus into the folder ``out``; None where it is there already, made of the same.
+    """Screen a corpus into the folder ``out`` (CRT, Algorithm 1).
 
-    ``how`` may be given by the ``names`` of its fields; the policy is then the corpus' own if it
-    is not among them.
+    What the policies flag is kept beside ``out`` until all is done (:mod:`crtlib.text.shards`):
+    what is killed goes on.
 
-    The parts that may be shown are ``summary.json``, ``screening.html`` and ``public/``, all else
-    is private. ``labels``: a folder of ``crtlib label``, whose judging part judges the policies.
-    ``reveal``: examples of each kind, in clear, in ``private/examples.html``. What the policies
-    flag is kept beside ``out`` until all is done (:mod:`crtlib.text.shards`): what is killed
-    goes on. Raises ``ValueError`` for what does not fit; then nothing is written.
+    Args:
+        corpus: A text that is not screened.
+        out: The screened folder.
+        how: The options; None: of ``names``.
+        labels: A folder of ``crtlib label``, whose judging part judges the policies.
+        reveal: Examples of each kind, in clear, in ``private/examples.html``.
+        force: Replace what stands in ``out``.
+        executor: Workers that ask the policies.
+        progress: Show a bar on a terminal.
+        names: Fields of the options; the policy is the corpus' own if it is not among them.
+
+    Returns:
+        What was found, as it may be shown; None where the folder is there, made of the same.
+
+    Raises:
+        ValueError: For what does not fit; then nothing is written.
+
+    Guarantee:
+        The parts that may be shown are ``summary.json``, ``screening.html`` and ``public/``, all
+        else is readable by its owner alone; no hash in them can be computed from a text that
+        somebody guesses. Test: ``tests/release/test_certify.py::
+        test_what_may_be_shown_tells_no_hash_of_the_text``.
     """
     if screened_folder.is_screened_folder(corpus):
         raise ValueError(f"{corpus}: is screened already")

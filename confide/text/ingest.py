@@ -146,14 +146,32 @@ def ingest_sources(
     progress: bool = False,
     **how: Any,
 ) -> IngestSummary:
-    """Make the corpus folder ``out`` of ``sources``: files, folders or ``hub:owner/name``; or of a
-    DataFrame or a ``datasets.Dataset``, whose rows lie in a private temporary folder meanwhile.
+    """Make the corpus folder ``out`` of files, folders or tables.
 
-    ``how`` are the fields of :class:`How`. A guess of columns is used unless ``ask`` says no to the
-    line that shows it; with ``yes`` it is not asked. Rows are streamed: memory does not grow with
-    the text. Raises ``ValueError`` in one line that names file, row and column, the first of each
-    source, with all reasons of a refusal and what answers each, and never quotes text; then
-    nothing is written.
+    Rows are streamed: memory does not grow with the text. The rows of a DataFrame or a
+    ``datasets.Dataset`` lie in a private temporary folder meanwhile.
+
+    Args:
+        sources: Files, folders or ``hub:owner/name``; or a table in memory.
+        out: The corpus folder.
+        yes: Use the guessed columns without asking.
+        ask: Shown the line of the guess; None: it is used.
+        force: Replace what stands in ``out``.
+        progress: Show a bar on a terminal.
+        how: The fields of :class:`How`.
+
+    Returns:
+        What was read, left out and guessed.
+
+    Raises:
+        ValueError: In one line that names file, row and column, the first of each source, with all
+            reasons of a refusal and what answers each, and never quotes text; then nothing is
+            written.
+
+    Guarantee:
+        Whose a message is decides what a promise to one person covers: a guess of the columns is
+        used only where nobody who was shown it said no. Test:
+        ``tests/text/test_ingest.py::test_a_guess_is_shown_and_asked_for``.
     """
     if hasattr(sources, "to_parquet"):
         with tempfile.TemporaryDirectory() as private:  # 0700

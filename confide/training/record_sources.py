@@ -72,9 +72,10 @@ def collect_sources_of_steps(
         (:func:`confide.release.source_fold.combine_sources`).
 
     Guarantee:
-        What ran is charged, whatever a method says of itself. Test:
-        ``tests/training/test_methods.py::
-        test_what_ran_is_charged_whatever_a_method_says_of_itself``.
+        What ran is charged, whatever a method says of itself, and who taught a policy is named.
+        Tests: ``tests/training/test_methods.py::
+        test_what_ran_is_charged_whatever_a_method_says_of_itself``,
+        ``tests/release/test_drawn_turns.py::test_a_promise_is_of_those_who_taught_no_policy``.
     """
     # A plain hash of the screening would tell of the text.
     screening_name = outputs.with_keyed_hashes(meter.facts["screening"], meter.hash_key)

@@ -266,9 +266,26 @@ def train(
     study: TrainingFacts | None = None,
     **names: Any,
 ) -> Any:
-    """Train on a corpus as a recipe says, attack the model, and say what it promises: all steps of
-    a :class:`Session` with these arguments. :class:`TrainingResult`; None in a process that does
-    not lead."""
+    """Train on a corpus as a recipe says, attack the model, and say what it promises.
+
+    Args:
+        what: A recipe (:mod:`confide.recipe`), or a corpus and the names of a recipe's fields.
+        card: Makes the model's README.md of ``TrainingResult.facts``.
+        progress: Show a bar on a terminal.
+        study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
+        names: Fields of the recipe.
+
+    Returns:
+        A :class:`TrainingResult`; None in a process that does not lead.
+
+    Raises:
+        ValueError: For what cannot be trained on; nothing is written then, and nothing spent.
+
+    Guarantee:
+        It is all steps of a :class:`Session` with these arguments, weights bit for bit and
+        certificate field by field. Test:
+        ``tests/test_session.py::test_a_session_is_the_training_of_the_command``.
+    """
     with Session(what, card=card, progress=progress, study=study, **names) as session:
         session.take_all()
         return session.close()

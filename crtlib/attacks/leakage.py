@@ -444,11 +444,31 @@ def measure_leakage(
     own_words: bool = False,
     device: torch.device | str | None = None,
 ) -> LeakageReport:
-    """The leakage report of ``model`` on its training ``points``; ``k=1`` is the tab attack.
+    """The leakage report of a model on its training points (Inan et al. 2021, Algorithm 1).
 
-    ``own_words``: what a template puts around the texts is context, and never counted.
-    ``public`` reads the same tokenizer; see :mod:`crtbook.leakage` for two ways to
-    get one. Texts beyond the model's context are read in windows and counted.
+    Texts beyond the model's context are read in windows and counted.
+
+    Args:
+        model: Of next tokens.
+        tokenizer: Its own.
+        points: What it was trained on.
+        k: Tokens that an attacker tries at each place; 1 is the tab attack.
+        public: A model of the same tokenizer that has not read the points; see
+            :mod:`crtbook.leakage` for two ways to get one.
+        flush: Count runs at the end of a text, which the printed Algorithm 1 leaves out.
+        min_length: Tokens of the shortest run that is listed.
+        own_words: What a template puts around the texts is context, and never counted.
+        device: Where the models are read.
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError: For numbers below one, and for models that do not fit each other.
+
+    Guarantee:
+        Every secret that prompting completes is listed. Test: ``tests/attacks/test_leakage.py::
+        test_the_report_lists_every_secret_that_prompting_completes``.
     """
     check_leakage_models(model, tokenizer, k=k, public=public)
     reading = score_points(model, tokenizer, points, own_words=own_words, device=device)

@@ -289,10 +289,26 @@ def register_policy(
 ) -> Callable[[PolicyFactory], PolicyFactory]:
     """Make a policy reachable by ``name`` on every command line and in every setting.
 
-    The function gets what follows the colon, ``""`` if nothing does, and returns the policy;
-    ``learned`` says of it what :class:`Policy` does, for those who must know before it is made. A
-    package of your own registers by being imported, or without that through the entry point group
-    ``crtlib.policies``, whose names are those of policies and whose values are such functions.
+    A package of your own registers by being imported, or without that through the entry point
+    group ``crtlib.policies``, whose names are those of policies and whose values are such
+    functions.
+
+    Args:
+        name: Lower-case letters, digits and _.
+        takes: What follows the name: "" nothing, ":FILE" what has to, "[:FILE]" what may.
+        learned: Whether it was taught from labels, as :class:`Policy` says it, for those who must
+            know before it is made.
+
+    Returns:
+        A decorator of the function that makes the policy, which gets what follows the colon.
+
+    Raises:
+        ValueError: For a name of other signs.
+
+    Guarantee:
+        A policy that was taught is known as such by its name, so only others judge it. Test:
+        ``tests/screening/test_own_policies.py::
+        test_a_strangers_policy_that_was_taught_is_known_by_its_name``.
 
     >>> @register_policy("shouting", ":WORD")
     ... def _(word):

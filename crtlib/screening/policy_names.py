@@ -121,11 +121,24 @@ def available_policies() -> dict[str, str]:
 def policy_by_name(name: str, corpus: str | None = None) -> Policy:
     """The policy called ``name``: parts joined by ``+``, each one of ``available_policies()``.
 
-    ``ValueError`` says in one line what is allowed. ``regex:CORPUS`` looks for the shapes of that
-    corpus' secrets, ``regex`` alone for those of ``corpus`` where the caller names one. Names that
-    end in ``_conservative`` also flag plain text with a score under 0.9 (A.4). A ``+`` inside a
-    path is written ``%2B``, a ``%`` ``%25``. The part ``whole_turns_policy`` is what is done with
+    ``regex:CORPUS`` looks for the shapes of that corpus' secrets. Names that end in
+    ``_conservative`` also flag plain text with a score under 0.9 (CRT, A.4). A ``+`` inside a
+    path is written ``%2B``, a ``%`` ``%25``. The part ``whole_turns`` is what is done with
     what the others flag (:func:`crtlib.screening.policy_changes.whole_turns_policy`).
+
+    Args:
+        name: As on a command line.
+        corpus: Whose shapes ``regex`` alone looks for.
+
+    Returns:
+        The policy; its ``name`` is that of its parts.
+
+    Raises:
+        ValueError: In one line that says what is allowed.
+
+    Guarantee:
+        It flags whatever one of its parts flags. Test: ``tests/screening/test_own_policies.py::
+        test_a_union_flags_what_its_parts_flag_and_has_the_kind_of_the_first``.
     """
     whole = ("whole_turns", "")
     made = [_make_part(*part, name, corpus) for part in parse_policy_name(name) if part != whole]

@@ -439,12 +439,23 @@ def load_corpus(
     folder: OptionalPath = None,
     limit: int | None = None,
 ) -> Corpus:
-    """The first ``limit`` dialogues of a corpus that is known by name.
+    """The first dialogues of a corpus that is known by name, or of a file or folder.
 
-    ``name`` is one of ``available_corpora()`` (in ``folder``, by default the corpus' own under
-    ``$CRTLIB_DATA``), or the path of a JSONL file or of a corpus folder. Splits are named as the
-    corpus names them.
-    Raises ``ValueError`` where there is no such corpus, folder or split, and says where to get it.
+    Args:
+        name: One of ``available_corpora()``, or the path of a JSONL file or of a corpus folder.
+        split: As the corpus names it.
+        folder: Where it is; None: its own below ``$CRTLIB_DATA``.
+        limit: Dialogues, at least 1; None: all.
+
+    Returns:
+        The corpus, with what its reader left out counted in ``skipped``.
+
+    Raises:
+        ValueError: Where there is no such corpus, folder or split; it says where to get it.
+
+    Guarantee:
+        What is not there is refused in one line before anything is read, and nothing is fetched.
+        Test: ``tests/text/test_corpora.py::test_load_by_name``.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: must be at least 1")

@@ -325,6 +325,14 @@ def test_a_strangers_policy_of_one_file_is_reachable_by_name(tmp_path, monkeypat
     assert flagged(union, "abc") == ["ab"] and union.name == "first:2+oracle"
 
 
+def test_a_strangers_policy_that_was_taught_is_known_by_its_name(monkeypatch):
+    monkeypatch.setattr(policy, "REGISTERED_MAKERS", dict(policy.REGISTERED_MAKERS))
+    monkeypatch.setattr(policy_names, "REGISTERED_MAKERS", policy.REGISTERED_MAKERS)
+    for learned in (True, False):
+        policy.register_policy("guest", learned=learned)(lambda _: regex_policies.none_policy)
+        assert policy_names.is_learned("guest") is learned
+
+
 def test_an_installed_package_adds_a_policy_by_an_entry_point(tmp_path, monkeypatch):
     (tmp_path / "guest.py").write_text(
         "from crtlib.screening import regex_policies\n"
