@@ -39,7 +39,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -69,6 +69,7 @@ SWEPT = ("search", "finals", "larger")
 PARTS = ("checks", "engines", *SWEPT)
 FEWER = 3  # a draw is trained with the profile's epochs, and with the third part of them
 LARGER = 3  # times as many dialogues
+WIDER = 4  # times as large batches of public points as a CPU takes: a GPU's steps cost the same
 SEARCH = 0.45  # the share of the time left that the search may take
 LEAST = 30.0  # seconds without which no sweep begins
 TOKENS = 2**14  # of a step of the engines, padding included
@@ -230,7 +231,8 @@ def draws(size: Size, init: str | None) -> list[list[Study]]:
     }
     trials = many.data.customersim.trials
     both = [grids.tuning_grid(many.but(**epochs)), grids.tuning_grid(many)]
-    return [[study for grid in both for study in grid[k::trials]] for k in range(trials)]
+    wide = [[replace(s, batch_size=WIDER * s.batch_size) for s in grid] for grid in both]
+    return [[study for grid in wide for study in grid[k::trials]] for k in range(trials)]
 
 
 def searched(store: Store) -> pd.DataFrame:
@@ -260,7 +262,7 @@ def alone(part: str, args: argparse.Namespace, device: str, size: Size) -> None:
     if args.init:
         convert = None
     else:  # while the noise of the runs is looked for
-        code = "from crtlib.models import pretrained; pretrained.smollm2()"
+        code = "from crtlib.models.smollm2 import smollm2_folder; smollm2_folder()"
         convert = subprocess.Popen([sys.executable, "-c", code])
     if part == "search":
         ready = [[study.ready() for study in draw] for draw in draws(size, args.init)]
@@ -386,7 +388,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("gpu"), help="folder of the tables")
     parser.add_argument("--store", default="store", help="where the sweeps keep their runs")
     parser.add_argument("--minutes", type=float, default=9.0, help="after them all is ended")
-    parser.add_argument("--workers", type=int, default=8, help="processes that share the GPU")
+    parser.add_argument("--workers", type=int, default=15, help="processes that share the GPU")
     parser.add_argument("--init", help="another pre-trained model than SmolLM2: a folder")
     parser.add_argument("--rehearse", action="store_true", help="small, and on a CPU")
     parser.add_argument("--alone", choices=SWEPT, help=argparse.SUPPRESS)

@@ -434,8 +434,16 @@ class Training:
     @contextlib.contextmanager
     def _step_settings(self) -> Iterator[None]:
         """Whatever the code around a step has set, it runs in the training's own precision, with
-        autograd."""
+        autograd.
+
+        Guarantee:
+            A step learns from the weights that the last one left: autocast keeps the copies of
+            weights that it has rounded until nobody is inside of it, so an autocast around all
+            steps would feed each of them the weights of the first. Test:
+            ``tests/training/test_own_loop.py::test_a_step_in_bfloat16_reads_the_weights_that_it_finds``.
+        """
         low = self.precision == "bfloat16"
+        torch.clear_autocast_cache()
         with (
             torch.inference_mode(False),
             tf32_matmul(self._device),

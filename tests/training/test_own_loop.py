@@ -1,5 +1,7 @@
 """What somebody may do between two steps, and what is refused."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -281,14 +283,19 @@ def test_a_schedule_of_the_step_number_goes_on_where_it_was(tmp_path):
 
 
 def test_a_step_in_bfloat16_reads_the_weights_that_it_finds():
-    """Autocast keeps the weights that it has cast for as long as it is on: two passes in one phase
-    are those of two phases."""
+    """Autocast keeps the weights that it has cast for as long as anybody is inside of it: two
+    passes in one phase are those of two phases, also within a script's own autocast."""
     ends = []
-    for phases in ([PublicPhase(1, "public", 2, 6, 1e-2)], [PHASES[0]] * 2):
+    for phases, around in (
+        ([PHASES[0]] * 2, contextlib.nullcontext()),
+        ([PublicPhase(1, "public", 2, 6, 1e-2)], contextlib.nullcontext()),
+        ([PublicPhase(1, "public", 2, 6, 1e-2)], torch.autocast("cpu", enabled=False)),
+    ):
         model = build_model(GPT2, 0)
-        train(model, phases, PARTS, seed=0, precision="bfloat16")
+        with around:
+            train(model, phases, PARTS, seed=0, precision="bfloat16")
         ends.append(flat(model))
-    assert torch.equal(*ends)
+    assert torch.equal(ends[0], ends[1]) and torch.equal(ends[0], ends[2])
 
 
 def test_an_optimizer_steps_what_learns_and_nothing_else():
