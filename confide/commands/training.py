@@ -28,6 +28,11 @@ PROJECT_FILES = ("crtlib.toml", "Makefile", "README.md", "gitignore", "policies/
 PROJECT_STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
 STEP_PROGRAM = cli.Program("crtlib", "confide.commands", COMMANDS, version="", about="")
 STAMPS_FILE = Path(".crtlib-run.json")
+EARLIER_FOLDER = Path("earlier")
+MADE_OF_A_TEXT = (
+    "tagger", "screened", "model", "model.work", "report", "certificate*", "labels-*.json",
+)  # fmt: skip
+"""What the steps of a project make of its text beside its labels, and what people export."""
 STEP_DONE, STEP_UP_TO_DATE, STEP_WAITS = "done", "up to date", "people must label"
 NEXT_COMMAND_HINT = "what it may give away, on one sheet: crtlib certify {} --out certificate.html"
 
@@ -112,15 +117,20 @@ def new(dir: Path) -> CommandResult:
     return CommandResult({"folder": dir, "files": names}, [line])
 
 
-def run(dir: Path, until: str | None = None, dry_run: bool = False) -> CommandResult:
+def run(
+    dir: Path, until: str | None = None, new_text: bool = False, dry_run: bool = False
+) -> CommandResult:
     """Run the steps of a project that are not up to date; stops where people must label.
 
-    Ends with 4 where a step's answer is no, as of a certificate that does not meet its limits.
+    Ends with 4 where a step's answer is no, as of a certificate that does not meet its limits. With
+    the messages of another month: --new-text; earlier labels teach, and the certificate counts the
+    earlier models.
 
     Example: crtlib run helpdesk --until screen
 
     Files:
         DIR: A folder of crtlib new.
+        --new-text: Put what was made of the earlier messages into DIR/earlier/N and begin anew.
         --dry-run: Print the commands only.
     Options:
         --until: The last step to run.
@@ -140,7 +150,7 @@ def run(dir: Path, until: str | None = None, dry_run: bool = False) -> CommandRe
                     states[step] = "crtlib " + " ".join(_step_words(step, settings))
                     yield states[step]
                     continue
-                states[step] = yield from _run_step(step, settings, facts)
+                states[step] = yield from _run_step(step, settings, facts, new_text)
                 if states[step] == STEP_WAITS:
                     return
 
@@ -215,6 +225,12 @@ def _step_words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
     table = dict(settings[step])
     labels = ["--labels", "labels"] if "label" in settings else []
     text = "screened" if "screen" in settings else "corpus"
+    if step == "tagger" and EARLIER_FOLDER.is_dir():
+        from confide.labels import label_tasks
+
+        before = sorted(EARLIER_FOLDER.glob("*/labels"), key=lambda path: int(path.parent.name))
+        read = [path for path in before if "first" in label_tasks.read_label_facts(path)]
+        labels += [word for path in read for word in ("--labels", str(path))]
     if step == "train":
         (recipe, *_), _ = recipes.choose_recipe(table)
         if "screen" in settings or "labels" not in recipe.model_fields:
@@ -232,12 +248,14 @@ def _step_words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _run_step(
-    step: str, settings: dict[str, dict[str, Any]], facts: dict[str, Any]
+    step: str, settings: dict[str, dict[str, Any]], facts: dict[str, Any], new_text: bool
 ) -> Generator[str, None, str]:
     """Run a step; returns what became of it. ``facts`` keep whether its answer is no."""
     line = _step_words(step, settings)
     if step == "label":
-        return (yield from _run_label_step(line))
+        return (
+            yield from _run_label_step(line, certifies="certify" in settings, new_text=new_text)
+        )
     if step in ("ingest", "tagger", "screen", "certify"):  # what is up to date they know, or what
         # is true of a run changes with what follows it
         facts["ok"] &= yield from _run_command(line)
@@ -265,15 +283,42 @@ def _hash_step_inputs(line: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _run_label_step(line: list[str]) -> Generator[str, None, str]:
+def _run_label_step(
+    line: list[str], *, certifies: bool, new_text: bool
+) -> Generator[str, None, str]:
     """Draw turns unless that was done; bring in what people exported from their page, and not what
-    lies there of another one, as of last month's."""
+    lies there of another one, as of last month's. Nobody is asked to read for a certificate that
+    would be void whatever they find."""
+    from confide import text_registry
     from confide.labels import imports, label_tasks
+    from confide.release import void_reasons
 
-    if outputs.find_marker("labels") is None:
+    text = text_registry.register_text("corpus")
+    drawn = outputs.find_marker("labels") is not None
+    if drawn and text != label_tasks.read_label_facts("labels")["corpus"]:
+        if not new_text:
+            raise ValueError(
+                "label: corpus is another text than labels was drawn from; say --new-text, which "
+                f"puts what was made of the earlier one into {EARLIER_FOLDER}/N, and begins anew"
+            )
+        drawn = False
+    if not drawn and certifies and (void := void_reasons.reason_before_training("corpus", text)):
+        raise ValueError(
+            f"label: a certificate would be void: {void} Without [certify] the steps go on"
+        )
+    if not drawn and outputs.find_marker("labels") is not None:
+        number = 1
+        while (EARLIER_FOLDER / str(number) / "labels").exists():
+            number += 1
+        aside = EARLIER_FOLDER / str(number)
+        aside.mkdir(parents=True, exist_ok=True)
+        made = [path for name in MADE_OF_A_TEXT for path in sorted(Path().glob(name))]
+        for path in [*made, Path("labels")]:  # last: who is killed goes on here
+            path.rename(aside / path.name)
+        yield f"what was made of the earlier text is in {aside}; its labels teach"
+    if not drawn:
         yield from _run_command(line)
     about = label_tasks.read_label_facts("labels")
-    label_tasks.check_label_corpus("corpus", about)
     if "first" in about:
         yield "labels: up to date"
         return STEP_UP_TO_DATE

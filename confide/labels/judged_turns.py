@@ -46,25 +46,35 @@ def read_labelled_points(
     """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with what
     readers marked there (:func:`read_labelled_turns`), ``without`` some tasks; labels that the
     corpus came with are passed over. ``write`` makes a text of turns, as in
-    :func:`crtlib.text.data_points.make_points`. Raises ``ValueError`` where they are of another
-    corpus, or that part is empty."""
+    :func:`crtlib.text.data_points.make_points`. Labels of an earlier export of a conversation teach
+    what stands in this one in the same words, which may be nothing. Raises ``ValueError`` where
+    those that judge are of another corpus, or nobody has read that part."""
     about = read_label_facts(folder)
-    check_label_corpus(corpus, about)
-    done = (
-        (t, spans)
+    if part == "judge":
+        check_label_corpus(corpus, about)
+    done = {
+        (t.id, t.turn): (t.text, spans)
         for t, spans in read_labelled_turns(folder, part=part, sure=sure)
         if t.task not in without
-    )
-    secrets = {(t.id, t.turn): spans for t, spans in done}
-    if not secrets:
-        empty, size = {"teach": ("teaching", "--teach 600"), "judge": ("judging", "--secrets 400")}[
-            part
-        ]
+    }
+    if not done:
+        parts = {"teach": ("teaching", "--teach 600"), "judge": ("judging", "--secrets 400")}
+        empty, size = parts[part]
         raise ValueError(
             f"--labels: the {empty} part is empty; draw one with 'crtlib label sample {size}'"
         )
+    read_threads = {thread for thread, _ in done}
+    here = {
+        (d.id, i): (t.text.replace("\r", " "), d.user)  # as it was drawn
+        for d in corpora.read_dialogues(corpus)
+        if d.id in read_threads
+        for i, t in enumerate(d.turns)
+    }
+    secrets = {
+        turn: spans for turn, (text, spans) in done.items() if here.get(turn, ("",))[0] == text
+    }
     threads = {thread for thread, _ in secrets}
-    owners = {d.user for d in corpora.read_dialogues(corpus) if d.id in threads}
+    owners = {here[turn][1] for turn in secrets}
     found: list[Dialogue] = []
     for d in corpora.read_dialogues(corpus):
         if d.id in threads or (unit == "user" and d.user in owners):

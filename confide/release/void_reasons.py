@@ -3,17 +3,52 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from confide import odometer_lines, spending
+from confide import odometer, odometer_lines, spending, text_registry
 from confide.release.certifiable_run import UNCOUNTED_REPEATS_NOTE, CertifiableRun
 from confide.release.composed_promise import ComposedPromise
+from crtlib.files import StrPath
 
 STRIKE_UNSEEN = (
     "strike it if nobody ever saw its model: crtlib account --odometer FOLDER --strike ENTRY "
     "--because WHY."
 )
+
+
+OTHER_TEXT_REASON = (
+    "An earlier run on other text learned without noise what its search passed over, which may be "
+    "just the secrets of this text: what was measured there bounds nothing here. Screen and train "
+    "on one text that holds both, or leave nothing without noise there (--conservative everything, "
+    f"or dpsgd); {STRIKE_UNSEEN}"
+)
+
+
+def reason_before_training(corpus: StrPath, text: str) -> str | None:
+    """Why every certificate of a further training on a corpus would be void, whatever that trains;
+    None where nothing is known that would be a reason.
+
+    Args:
+        corpus: Its file or folder, beside which its odometer is, if it has one.
+        text: The hash under which the registry knows it.
+
+    Guarantee:
+        Nobody reads for a certificate that an earlier model has voided already. Test:
+        ``tests/test_months.py::test_nobody_reads_where_an_earlier_model_voids_all``.
+    """
+    registry = text_registry.Registry(text_registry.registry_home())
+    with tempfile.TemporaryDirectory() as new:  # where there is no odometer, none is left
+        place = odometer.find_odometer(corpus, text)
+        if not place.is_dir():
+            place = Path(new) / "odometer"
+            odometer.prepare_odometer(place, text)
+        spent = spending.read_history(place, registry).spent()
+    if any(e.delta2 > 0 for e in spent.elsewhere):
+        return OTHER_TEXT_REASON
+    return next(_reasons_in_the_ledger(spent), None)
 
 
 def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: float) -> list[str]:
@@ -113,12 +148,7 @@ def _reasons_for_a_delta_of_one(
         e.delta2 > 0 for e in spent.of_another_law(trained.files_promise.screening, law)
     )
     if is_of_other_text:
-        yield (
-            "An earlier run on other text learned without noise what its search passed over, which "
-            "may be just the secrets of this text: what was measured there bounds nothing here. "
-            "Screen and train on one text that holds both, or leave nothing without noise there "
-            f"(--conservative everything, or dpsgd); {STRIKE_UNSEEN}"
-        )
+        yield OTHER_TEXT_REASON
     if is_of_another_law:
         yield (
             "The labels that judged an earlier run on this text were drawn by another law than "

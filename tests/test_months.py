@@ -1,0 +1,138 @@
+"""The month after: messages are appended, and a project goes on with what it has."""
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+
+from confide import odometer, text_registry
+from confide.commands import training
+from confide.labels import judged_turns, label_tasks
+from confide.release import void_reasons
+from crtlib.accounting.events import SampledGaussian
+from crtlib.text import customersim
+
+TALKS = customersim.simulate_corpus(80, 5, "rich").dialogues
+PROJECT = """
+[ingest]
+source = ["messages.csv"]
+yes = true
+[label]
+turns = 20
+teach = 15
+[tagger]
+epochs = 1
+"""
+CERTIFIED = """
+[screen]
+policy = "tagger:tagger"
+conservative = "{conservative}"
+[train]
+width = 4
+epochs = 1
+[certify]
+"""
+
+
+def write_messages(folder, talks):
+    """An export, as a help desk writes it."""
+    with (folder / "messages.csv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["ticket_id", "customer_no", "sender", "message"])
+        table.writerows([d.id, d.user, t.speaker, t.text] for d in talks for t in d.turns)
+
+
+def read_all_turns(folder):
+    """Export what somebody marks who sees every secret of the turns that were drawn."""
+    known = {t.text: t.secrets for d in TALKS for t in d.turns}
+    about = label_tasks.read_label_facts(folder / "labels")
+    tasks = [
+        {
+            "task": task.task, "done": True,
+            "secrets": [{"kind": "id", "start": s.start, "end": s.end} for s in known[task.text]],
+        }
+        for task in label_tasks.read_tasks(folder / "labels")
+    ]  # fmt: skip
+    export = {"schema": "crtlib/labels/1", "labels": about["labels"], "annotator": "ann"}
+    name = f"labels-ann-{about['labels'][:8]}.json"
+    (folder / name).write_text(json.dumps(export | {"tasks": tasks}))
+
+
+@pytest.fixture
+def project(tmp_path, registry):
+    write_messages(tmp_path, TALKS[:40])
+    (tmp_path / "crtlib.toml").write_text(PROJECT)
+    return tmp_path
+
+
+def test_a_second_month_begins_anew_where_somebody_says_so(project, run, monkeypatch):
+    """ "labels: were drawn from corpus 650e, this is 7543; they teach, they do not judge", of which
+    nothing followed; and they did not teach."""
+    assert "20 turns of 20 users to judge" in run("run", project, "--until", "label")[1]
+    read_all_turns(project)
+    assert run("run", project, "--until", "label")[0] == 0
+    write_messages(project, TALKS)
+    code, _, error = run("run", project)
+    assert code == 2 and "say --new-text, which puts" in error
+    assert not (project / "earlier").exists()
+    _, said, _ = run("run", project, "--new-text")
+    assert "what was made of the earlier text is in earlier/1; its labels teach" in said
+    kept = {path.name.partition("-")[0] for path in (project / "earlier" / "1").iterdir()}
+    assert kept == {"labels"}  # and what was exported
+    monkeypatch.chdir(project)
+    settings = training.read_project_settings(project)
+    words = training._step_words("tagger", settings)
+    assert words[2:6] == ["--labels", "labels", "--labels", "earlier/1/labels"]
+    taught = judged_turns.read_labelled_points(
+        "corpus", "earlier/1/labels", part="teach", unit="turn"
+    )
+    first = {t.text for t in label_tasks.read_tasks("earlier/1/labels") if t.part == "teach"}
+    assert {p.text.partition(": ")[2] for p in taught} == first and any(p.secrets for p in taught)
+    talks = [replace(d, turns=tuple(replace(t, text=f"{t.text}!") for t in d.turns)) for d in TALKS]
+    write_messages(project, talks)
+    run("run", project, "--until", "ingest")
+    gone = judged_turns.read_labelled_points(
+        "corpus", "earlier/1/labels", part="teach", unit="turn"
+    )
+    assert not gone
+
+
+def test_nobody_reads_where_an_earlier_model_voids_all(project, run):
+    """Two evenings of reading, a training, and then: void, as every certificate would have been."""
+    run("run", project, "--until", "ingest")
+    first = text_registry.register_text(project / "corpus")
+    odometer.add_entry(
+        project / "corpus.odometer", registry=text_registry.Registry(text_registry.registry_home()),
+        corpus=first, run="a", state="finished", events=(SampledGaussian(0.1, 1.0, 10),),
+        unit="turn", method="crt", relation="replace", screening="5" * 64, gamma=0.1, delta2=0.01,
+        holds={}, void=(), repeats_counted=True,
+    )  # fmt: skip
+    assert void_reasons.reason_before_training(project / "corpus", first) is None
+    write_messages(project, TALKS)
+    file = project / "crtlib.toml"
+    file.write_text(PROJECT + CERTIFIED.format(conservative="cautious"))
+    code, _, error = run("run", project)
+    assert code == 2 and "a certificate would be void: An earlier run on other text" in error
+    assert not (project / "labels").exists()
+    file.write_text(PROJECT)
+    assert "turns wait in labels/page.html" in run("run", project)[1]
+
+
+def test_two_months_are_certified_together(project, run):
+    file = project / "crtlib.toml"
+    file.write_text(PROJECT + CERTIFIED.format(conservative="everything"))
+    run("run", project)
+    read_all_turns(project)
+    assert run("run", project)[0] == 0
+    alone = json.loads((project / "certificate.json").read_text())
+    write_messages(project, TALKS)
+    run("run", project, "--new-text")
+    read_all_turns(project)
+    code, said, _ = run("run", project)
+    assert code == 0 and "certificate.html: holds" in said and "with 1 earlier" in said
+    both = json.loads((project / "certificate.json").read_text())
+    assert (alone["spent_before"]["runs"], both["spent_before"]["runs"]) == (0, 1)
+    assert both["guarantee"]["missed"]["epsilon"] > alone["guarantee"]["missed"]["epsilon"]
+    earlier = run("certify", project / "earlier" / "1" / "model", "--out", project / "1.html")
+    assert earlier[0] == 0  # it stands where it was put
