@@ -29,6 +29,7 @@ from confide.release import (
     seal,
     source_fold,
 )
+from confide.release.rate_bounds import recompute_bound
 from confide.reports import certificate_pages
 from crtlib import files
 from crtlib.checks import MachineError, printable
@@ -52,8 +53,36 @@ def find_fault_of_sheet(value: Mapping[str, Any], page: bytes | None) -> str | N
     error = best_match(certificate_pages.certificate_validator().iter_errors(value))
     if error:
         return f"certificate: {error.json_path} is not what the schema allows"
+    if value["model"]["trained_parameters"] > value["model"]["parameters"]:
+        return "certificate: more parameters were trained than there are"
+    if wrong := _find_rate_fault(value.get("rates", {}), value.get("labels")):
+        return wrong
     if page is not None and hashlib.sha256(page).hexdigest() != value.get("page_sha256"):
         return "the page beside the certificate is not the one that was signed with it"
+    return None
+
+
+def _find_rate_fault(rates: Mapping[str, Any], labels: Mapping[str, Any] | None) -> str | None:
+    """Where a rate, of all secrets or of a kind, contradicts its own counts or those of the labels.
+
+    Guarantee:
+        A bound that is less than its counts allow is seen. Test: ``tests/release/test_verifier.py::
+        test_a_number_that_no_certificate_has_is_refused``.
+    """
+    labelled = labels["secrets"] + labels.get("unread", 0) if labels else float("inf")
+    for kind, rows in {"": rates, **rates.get("by_kind", {})}.items():
+        for name, row in rows.items():
+            if name == "by_kind":
+                continue
+            where = f"certificate: the {name} rate{kind and f' of kind {kind}'}"
+            count, of = row["count"], row["of"]
+            failing, secrets = row.get("all") or (count, of)
+            if not (count <= of <= secrets <= labelled and count <= failing <= secrets):
+                return f"{where} counts more than there is"
+            if row["rate"] != (count / of if of else None):
+                return f"{where} is not that of its counts"
+            if row["upper"] < recompute_bound(row, labels) * LEAST_NUMBER_RATIO:
+                return f"{where} has a bound that is too small for its counts"
     return None
 
 
