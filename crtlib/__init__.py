@@ -1,8 +1,7 @@
 """Confidential language modelling, the library: simulate, screen, account, train and attack.
 
 What a first script needs, each name from the module that has it. The four names that need PyTorch
-are imported when they are asked for, the others at once. The application on this library, which
-takes messages to a signed certificate, is the package ``confide``.
+are imported when they are asked for, the others at once.
 
 >>> import crtlib
 >>> crtlib.load_corpus("customersim", limit=3).dialogues[0].turns[0].speaker

@@ -67,7 +67,7 @@ def exchangeable_rate(count: int, of: int, *, judged: int = 1) -> float:
         judged: Policies or draws among which was chosen; each is charged.
 
     Returns:
-        At most 1, which promises nothing (:mod:`crtbook.exchangeable` says what others do).
+        At most 1, which promises nothing.
 
     Guarantee:
         On average over the draw it is at least the rate of the others, of whom nobody was read.

@@ -1,8 +1,8 @@
 """What a person may set, declared once: a name with its sentence, type, range and effect.
 
-An option is a field of a model such as a recipe (:mod:`confide.recipe`), made by :func:`option`
-with its sentence in a string below it; or a parameter of a command's function, whose docstring has
-the sentences. Values may come as text; pydantic reads them, and the first mistake is one line.
+An option is a field of a model such as the recipe of a training, made by :func:`option` with its
+sentence in a string below it; or a parameter of a command's function, whose docstring has the
+sentences. Values may come as text; pydantic reads them, and the first mistake is one line.
 
 >>> from pydantic import Field
 >>> from typing import Annotated

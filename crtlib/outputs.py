@@ -47,7 +47,7 @@ from crtlib.version import __version__
 
 MARKER_FILE = "crtlib.json"
 SEAL_FILE = "release.json"
-"""What lists and signs a release, the marker included (:mod:`confide.release.gate`)."""
+"""What lists and signs a release, the marker included."""
 MARKER_SCHEMA = "crtlib/output/2"
 PRIVATE_FILE_MODE, PUBLIC_FILE_MODE = 0o600, 0o644
 SHA256_PATTERN = "[0-9a-f]{64}"

@@ -150,6 +150,25 @@ def named_modules(source):
             yield text
 
 
+def names_above(source):
+    """Where a docstring or a comment names a package that stands on the library."""
+    return re.findall(r"\b(?:confide|crtbook|crtcourse)\b", source)
+
+
+def test_no_word_of_the_library_names_what_stands_on_it():
+    named = {
+        str(path.relative_to(ROOT)): found
+        for path in (ROOT / "crtlib").rglob("*.py")
+        if (found := names_above(path.read_text(encoding="utf-8")))
+    }
+    assert named.keys() == {"crtlib/__main__.py"}, named  # so that the command has one name
+
+
+def test_a_docstring_that_names_the_application_is_found():
+    said = '"""Options are fields (:mod:`confide.recipe`); see crtbook."""\nconfidence = 1'
+    assert names_above(said) == ["confide", "crtbook"]
+
+
 def test_no_string_of_the_library_names_a_module():
     for path in (ROOT / "crtlib").rglob("*.py"):
         assert list(named_modules(path.read_text(encoding="utf-8"))) == [], path

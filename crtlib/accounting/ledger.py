@@ -54,8 +54,8 @@ def epsilon(
             in the book's chapter on amplification); the other two use 2 epsilon(delta') with (1 +
             e^epsilon(delta')) delta' = delta.
         group: How many points differ (CRT, Definition 3: a person with several points), or how many
-            in each event, where an earlier run had smaller data points (an odometer composes such
-            runs); pld and rdp only.
+            in each event, where an earlier run on the same people had smaller data points; pld and
+            rdp only.
 
     Returns:
         An upper bound; infinite where there is no noise. Where the accountant has no answer it is

@@ -453,8 +453,8 @@ def measure_leakage(
         tokenizer: Its own.
         points: What it was trained on.
         k: Tokens that an attacker tries at each place; 1 is the tab attack.
-        public: A model of the same tokenizer that has not read the points; see
-            :mod:`crtbook.leakage` for two ways to get one.
+        public: A model of the same tokenizer that has not read the points, as one that was trained
+            on other people, or before.
         flush: Count runs at the end of a text, which the printed Algorithm 1 leaves out.
         min_length: Tokens of the shortest run that is listed.
         own_words: What a template puts around the texts is context, and never counted.

@@ -20,9 +20,8 @@ bound of Clopper and Pearson is exact. Where one turn of each user was read, it 
 drawing a user, then one of his turns, until it holds one*: who seldom says a secret counts less.
 
 Readers overlook secrets, and mark what is none. Where a second one read again, blind, each turn
-with a mark and a random share of all (``crtlib label adjudicate``), :func:`rate_upper_bound` counts
-what the first overlooked (docs/decisions/8-two-readers.md); otherwise his marks are taken for
-complete.
+with a mark and a random share of all, :func:`rate_upper_bound` counts what the first overlooked
+(docs/decisions/8-two-readers.md); otherwise his marks are taken for complete.
 
 >>> from crtlib.screening.regex_policies import oracle_policy, none_policy
 >>> from crtlib.screening.policy import Policy
@@ -298,7 +297,7 @@ def rates_from_json(values: Mapping[str, Any], *, judged: int = 1) -> PolicyRate
 class JudgedSecret:
     """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
     ``traits`` are what it is, by :data:`SECRET_TRAITS`, but for its kind. ``is_undisputed``: no
-    reader doubts it; ``again``: see :func:`confide.labels.adjudication.compare_second_reader`.
+    reader doubts it. ``again``: what a second reader found, as :meth:`RateCounter.add` gets it.
     ``text`` and ``masked``: hashes of its point's text, and of that with the secret masked; None
     where it was not looked for."""
 
@@ -590,9 +589,9 @@ class RateCounter:
         count. Of people who taught one of them nothing does, whatever they say
         (:meth:`leave_out`); what taught one in the words of somebody else counts as failing
         (:meth:`add_failing`). ``sure``: point and start of the secrets that no reader
-        doubts (:func:`confide.labels.adjudication.read_labelled_turns`); None for all. ``again``:
-        what the second reader found, by cluster
-        (:func:`confide.labels.adjudication.compare_second_reader`); None where nobody read.
+        doubts; None for all. ``again``: what a second reader found in turns drawn at
+        random, by cluster: "new" where the first had marked nothing, "found" where he marked a
+        secret that stands; None where nobody read again.
 
         Both are called on the points, unless their answers are given, and ``pi`` on neighbours,
         each of which has the size of its whole point: where there are many secrets in a point only
@@ -656,7 +655,7 @@ class RateCounter:
 
     def leave_out(self, points: Iterable[Point]) -> None:
         """Leave out people, by a rule that knows who they are and not what they say: the rates
-        are of all others, and a certificate says so."""
+        are of all others, which whoever prints them has to say."""
         for p in points:
             self.left_out += 1
             self.apart.add(cluster_of(p, self.cluster))

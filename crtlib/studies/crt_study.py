@@ -93,8 +93,8 @@ class CrtStudy:
     ``heldout`` is 0) or is trained on, and ``dialogues`` is how many there are in all.
     ``coin``: what the dial of ``gamma`` draws its coins from
     (:func:`crtlib.screening.policy_changes.with_misses`). ``duplicates`` "drop", ``coin``
-    "point" and ``split`` "order" are those of the recorded studies, and of none that is
-    certified: :func:`confide.training.train_on_corpus.build_study` takes others.
+    "point" and ``split`` "order" are those of the recorded studies: with each of them one
+    message decides about others, so nothing may be promised of a training that has one.
     """
 
     seed: NonNegativeInt

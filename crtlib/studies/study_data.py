@@ -173,7 +173,7 @@ class PreparedData:
     texts: TextCounts | None = None  # of all that may repeat; None: it is not deduplicated
     find_values: bool = False  # that are labelled, in the whole of their points
     known: PolicyRates | None = None  # as screening counted them, or labels that people made
-    labels: Mapping[str, Any] | None = None  # what a certificate says of those labels
+    labels: Mapping[str, Any] | None = None  # which those labels are, for whoever prints the rates
 
     @functools.cached_property
     def counter(self) -> RateCounter:

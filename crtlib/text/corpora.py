@@ -66,7 +66,7 @@ MAX_IDENTIFYING_MESSAGES = 1 << 17
 """Messages by which a text is known, at most: those with the smallest hashes, of any text."""
 
 INGEST_SUFFIXES = (".csv", ".tsv", ".parquet", ".mbox", ".eml", ".txt", ".ndjson")
-"""How names of files end that only ``crtlib ingest`` reads."""
+"""How names of files end that have to be made a corpus first."""
 
 
 def available_corpora() -> Mapping[str, CorpusSource]:
@@ -192,8 +192,8 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     text that was screened as well.
 
     Guarantee:
-        What is one data point of two texts, and as long as a certificate says, is known again
-        whatever its speakers are called, and however it is spaced and encoded. Test:
+        What is one data point of two texts, and long enough, is known again whatever its speakers
+        are called, and however it is spaced and encoded. Test:
         ``tests/release/test_what_is_compared.py``.
     """
     raw = not screened_folder.is_screened_folder(corpus)

@@ -92,8 +92,7 @@ def make_points(
     Args:
         corpus: Dialogues with their labels.
         unit: "turn": ``"USR: text"`` with id ``"dialogue/i"``. "dialogue": the turns joined by
-            newlines. "user": all turns of a person. A WikiText paragraph is a turn, which
-            :func:`crtbook.secrets.sentences` cuts further.
+            newlines. "user": all turns of a person. A WikiText paragraph is a turn.
         write: Makes a text of turns.
 
     Returns:

@@ -118,7 +118,7 @@ class ScreenedWriter:
 
 
 def is_screened_folder(folder: StrPath) -> bool:
-    """Whether ``crtlib screen`` wrote this folder."""
+    """Whether a folder is a screened one, by its marker."""
     content = outputs.find_marker(Path(folder)) if Path(folder).is_dir() else None
     return content is not None and content["command"] == "screen"
 
