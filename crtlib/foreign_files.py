@@ -22,6 +22,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from crtlib.checks import MachineError, printable
 from crtlib.files import StrPath, read_text, why_not_regular
 
@@ -241,8 +243,6 @@ def _texts(value: Any) -> Iterator[str]:
 def load_foreign_tokenizer(path: StrPath, where: str) -> Any:
     """The tokenizer in a ``tokenizer.json``, which neither cuts nor pads whatever the file says,
     after it has read a text without an error. Raises :class:`ForeignFileError` in one line."""
-    from tokenizers import Tokenizer
-
     with refuse_whatever_fails(where, "its tokenizer cannot be read"):
         if told := why_not_regular(path):
             raise ForeignFileError(f"its tokenizer.json {told}")

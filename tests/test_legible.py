@@ -26,6 +26,17 @@ IMPORTS_IN_FUNCTIONS = {
     "crtlib/models/pretrained.py": {"crtlib.models.smollm2"},
 }  # fmt: skip
 """Of the library: what a function imports of ours, since a package may be missing or is slow."""
+LATE_PACKAGES = {
+    "transformers": "of the extra train; seconds",
+    "huggingface_hub": "comes with transformers",
+    "peft": "of the extra train; seconds",
+    "ortools": "of the extra secrets",
+    "distributed": "of the extra dask",
+    "duckdb": "of the extra app",
+    "faker": "a fifth of a second, which only who simulates needs",
+    "jinja2": "a fifth of a second, which only who writes a page needs",
+}
+"""Of other packages: what a function of the library imports, and why not at the top."""
 COMMANDS = "confide/commands"
 """A function here imports what it runs, most of which needs PyTorch."""
 LATE_IN_THE_APPLICATION = {
@@ -72,6 +83,19 @@ def imports_in_functions(tree):
                 if module and module.split(".")[0] in ("crtlib", "confide"):
                     found.add(module)
     return found
+
+
+def packages_in_functions(tree):
+    """The packages of others that a function imports."""
+    nodes = [
+        node
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+    ]
+    named = {name.name for n in nodes if isinstance(n, ast.Import) for name in n.names}
+    named |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in named} - {"crtlib", "confide"}
 
 
 def late_constants(tree):
@@ -168,6 +192,16 @@ def test_the_library_imports_at_the_top():
     }
     assert found.keys() <= IMPORTS_IN_FUNCTIONS.keys()
     assert all(names <= IMPORTS_IN_FUNCTIONS[path] for path, names in found.items()), found
+
+
+def test_the_library_imports_packages_at_the_top_but_for_a_reason():
+    found = {name for path in sources("crtlib") for name in packages_in_functions(parse(path))}
+    assert found == LATE_PACKAGES.keys()
+
+
+def test_a_package_in_a_function_is_seen():
+    tree = ast.parse("def f():\n    import pandas as pd\n    from scipy.optimize import brentq")
+    assert packages_in_functions(tree) == {"pandas", "scipy"}
 
 
 def test_the_application_imports_at_the_top_but_in_its_commands():

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from scipy import special
+from scipy.optimize import brentq
 
 from crtlib.accounting.composition import MAX_FINE_PARTS, Composition
 from crtlib.accounting.privacy_loss import Array, GaussianMixturePair
@@ -330,7 +331,6 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
 
 def replacement_epsilon(curve: EpsilonCurve, delta: float) -> float:
     """Replacement as a removal and an addition: (2 eps(d), (1 + e^eps(d)) d) for any d."""
-    from scipy.optimize import brentq
 
     def spent(log_d: float) -> float:  # log of the delta that d turns into
         return log_d + float(np.logaddexp(0.0, curve(math.exp(log_d))))
@@ -368,7 +368,6 @@ def calibrate_noise(
     To 1e-8 (beyond 200,000 steps: to 1e-3), on the safe side; at least
     :data:`MIN_NOISE_MULTIPLIER`.
     """
-    from scipy.optimize import brentq
 
     def excess(log_sigma: float, coarse: bool) -> float:
         name = "rdp" if coarse and accountant == "prv" else accountant  # prv is slow far away

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import ahocorasick
+import pandas as pd
+import pyarrow.parquet as pq
 
 from crtlib import files
 from crtlib.checks import find_repeated_name
@@ -22,9 +23,6 @@ from crtlib.screening.policy import Policy
 from crtlib.screening.redaction import Spans, merge_spans
 from crtlib.text.identity import without_unseen_marks
 from crtlib.text.records import Point, Secret
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # --------------------------------------------------------------------------- of one's own
 MIN_VALUE_CHARACTERS = 3
@@ -146,9 +144,6 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
         No value of a list is passed over in silence. Test:
         ``tests/text/test_names_that_stand_twice.py``.
     """
-    import pandas as pd
-    import pyarrow.parquet as pq
-
     if told := files.why_not_regular(path):
         raise ValueError(f"{where}: {told}")
     if path.suffix not in (".txt", ".csv", ".parquet"):

@@ -91,6 +91,7 @@ def make_identities(seed: int = 0) -> tuple[Identity, ...]:
     Nothing global is seeded. The database is small, so that customers, and with them names and
     addresses, come back across splits, as in the original.
     """
+    # A fifth of a second, which only who simulates needs.
     from faker.providers.address.en_US import Provider as Place
     from faker.providers.person import en_GB, en_IE, en_NZ
     from faker.providers.person.en_US import Provider as Person

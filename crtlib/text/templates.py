@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from crtlib import files
 from crtlib.checks import check_choice
@@ -120,9 +122,6 @@ def read_chat_template(folder: str | Path) -> str | None:
 # --------------------------------------------------------------------------- rendering
 @functools.lru_cache(maxsize=16)
 def _compile_template(source: str) -> Any:
-    from jinja2 import StrictUndefined, TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
@@ -136,8 +135,6 @@ def _compile_template(source: str) -> Any:
 
 
 def _render_messages(template: Template, messages: Sequence[dict[str, str]]) -> str:
-    from jinja2 import TemplateError
-
     try:
         text: str = _compile_template(template.source).render(
             messages=messages, bos_token=template.bos, eos_token=template.eos,

@@ -14,19 +14,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from crtlib.accounting import confidentiality, ledger, selective_privacy
 from crtlib.accounting.events import SampledGaussians
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
+from crtlib.accounting.secret_protection import ProtectionPlan
 from crtlib.checks import check_choice
 from crtlib.training.phases import Phase, PublicPhase
-from crtlib.training.selective import SelectivePhase
-
-if TYPE_CHECKING:
-    from crtlib.accounting.secret_protection import ProtectionPlan
-if TYPE_CHECKING:  # it solves linear programs, which few trainings ask for
-    from crtlib.accounting.secret_protection import ProtectionPlan
 from crtlib.training.schedules import (
     DpSgdConstants,
     crt_phases,
@@ -36,6 +31,7 @@ from crtlib.training.schedules import (
     sgd_phases,
     weighted_phases,
 )
+from crtlib.training.selective import SelectivePhase
 
 _POLICY_SETTINGS = {"gamma", "per", "policy"}
 _DEDUP_SETTINGS = {"dedup", "duplicates"}
