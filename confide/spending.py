@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from confide.odometer import _stored_corpus_hash, read_entries
+from confide.odometer import (
+    _stored_corpus_hash,
+    find_odometer,
+    prepare_odometer,
+    read_entries,
+)
 from confide.odometer_lines import PRIVACY_UNITS, OdometerEntry
 from confide.text_registry import Registry
 from crtlib.accounting import events, ledger
@@ -61,6 +67,19 @@ def read_history(
     cut_otherwise = {"dialogue": other_texts, "user": of_other_people}
     entries = (*before_own, *own, *after_own)
     return SpendingHistory(entries, tuple(every), cut_otherwise, corpus)
+
+
+def read_history_of(
+    corpus: str | os.PathLike[str], text: str, registry: Registry
+) -> SpendingHistory:
+    """What is known of the text in a file or folder, whose hash is ``text``: by the odometer beside
+    it, if there is one, and by the registry. No odometer is made."""
+    with tempfile.TemporaryDirectory() as new:
+        place = find_odometer(corpus, text)
+        if not place.is_dir():
+            place = Path(new) / "odometer"
+            prepare_odometer(place, text)
+        return read_history(place, registry)
 
 
 def _has_same_people(shared: Counter[str]) -> bool:

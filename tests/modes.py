@@ -41,6 +41,7 @@ STEPS = {
     "certify": ["model", "--out", "certificate.html", "--evidence", "aisvs"],
     "audit": ["model", "--corpus", "talk.jsonl", "--seed", 0, "--out", "audit"],
     "account": ["--odometer", "talk.jsonl.odometer"],
+    "leaver": ["talk.jsonl", "--user", "user-14333", "--out", "leaver.html"],
     "protect": ["talk.jsonl", "--from-policy", "regex:customersim", "--posterior", 0.1,
                 "--steps", 5, "--scale", 5, "--out", "plan"],
     "train --plan": ["plan", "talk.jsonl", "--epochs", 1, "--out", "planned"],

@@ -36,6 +36,7 @@ COMMANDS = {
     "certify": "release",
     "audit": "release",
     "account": "release",
+    "leaver": "release",
     "protect": "data",
     "report": "release",
 }

@@ -11,7 +11,7 @@ from crtlib import files, outputs
 from crtlib.checks import check_choice, parse_whole_numbers
 from crtlib.intervals import at_most
 from crtlib.options import CommandResult
-from crtlib.values import NonNegativeFloat, PositiveFloat, PositiveInt
+from crtlib.values import NonNegativeFloat, OpenProbability, PositiveFloat, PositiveInt
 
 if TYPE_CHECKING:
     from crtlib.accounting.events import GroupSizes, SampledGaussian
@@ -393,6 +393,42 @@ def _report_odometer(
             "add these runs, and says that nobody of that text is assumed to be in this one"
         )
     return CommandResult(bill, lines)
+
+
+def leaver(
+    corpus: Path,
+    user: str,
+    out: Path | None = None,
+    delta: OpenProbability = 1e-6,
+    force: bool = False,
+) -> CommandResult:
+    """Say what the models of a text promise of one person who leaves, and what training again
+    takes.
+
+    All models count that the odometer of the text and the registry of this user know. --out is a
+    private page (0600) for who decides, without a name.
+
+    Example: crtlib leaver corpus --user 1042 --out leaver.html
+
+    Files:
+        CORPUS: Corpus folder or JSONL.
+        --out: Page to write.
+        --force: Replace the page that is there.
+    Options:
+        --user: Who leaves, as the corpus calls them.
+        --delta: Delta of the epsilons.
+    """
+    from confide.release import leaver as library
+
+    if out:
+        outputs.check_output_file(out, inputs=(corpus,), force=force)
+    facts = library.describe_leaver(corpus, user, delta=delta)
+    lines = library.format_leaver(facts)
+    if out:
+        page = library.render_leaver_page(facts)
+        files.write_text(out, page, mode=outputs.PRIVATE_FILE_MODE)
+        lines.append(str(out))
+    return CommandResult(facts, lines)
 
 
 def _compose_with_earlier(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from confide import odometer, odometer_lines, spending, text_registry
+from confide import odometer_lines, spending, text_registry
 from confide.release.certifiable_run import UNCOUNTED_REPEATS_NOTE, CertifiableRun
 from confide.release.composed_promise import ComposedPromise
 from crtlib.files import StrPath
@@ -40,12 +38,7 @@ def reason_before_training(corpus: StrPath, text: str) -> str | None:
         ``tests/test_months.py::test_nobody_reads_where_an_earlier_model_voids_all``.
     """
     registry = text_registry.Registry(text_registry.registry_home())
-    with tempfile.TemporaryDirectory() as new:  # where there is no odometer, none is left
-        place = odometer.find_odometer(corpus, text)
-        if not place.is_dir():
-            place = Path(new) / "odometer"
-            odometer.prepare_odometer(place, text)
-        spent = spending.read_history(place, registry).spent()
+    spent = spending.read_history_of(corpus, text, registry).spent()
     if any(e.delta2 > 0 for e in spent.elsewhere):
         return OTHER_TEXT_REASON
     return next(_reasons_in_the_ledger(spent), None)

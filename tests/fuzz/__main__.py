@@ -66,6 +66,7 @@ GOOD = {  # values with which a call is right, where its type alone does not say
     "epochs": "1", "dialogues": "12", "steps": "10", "prior": "0.01", "posterior": "0.1",
     "corpus": "talk.jsonl", "model": "model", "source": "messages.csv", "run": "model",
     "labels": "labels", "file": "done.json", "policy": "cautious", "project": "project",
+    "user": "user-14333",
 }  # fmt: skip
 LABELLED = {"label", "card", "advise"}
 """Commands that read the corpus of the labels."""

@@ -69,6 +69,7 @@ SPENT = (
     "account --odometer talk.jsonl.odometer", f"train talk.jsonl {READ}", f"certify model {OUT}",
     "account --delta 1e-5 --batch-size 9 --points 99 --epochs 1 --epsilon 3 --unit turn "
     "--before talk.jsonl.odometer", f"report model --corpus talk.jsonl {OUT}",
+    f"leaver talk.jsonl --user user-14333 {OUT}",
     "account --odometer talk.jsonl.odometer --forget",
 )  # fmt: skip
 SCREENED = (f"train screened {BRIEF}", f"report model --corpus screened {OUT}")

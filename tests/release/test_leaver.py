@@ -1,0 +1,88 @@
+"""Of one who leaves: what is promised of all that they said, by all models that had read it."""
+
+import pytest
+
+from confide import odometer, text_registry
+from confide.release import leaver
+from crtlib.accounting import ledger
+from crtlib.accounting.events import SampledGaussian
+from crtlib.text import jsonl
+from crtlib.text.records import Corpus, Dialogue, Turn
+
+EVENT = SampledGaussian(1.0, 8.0, 1)
+
+
+def talk(number, user, *texts):
+    return Dialogue(f"d{number}", user, tuple(Turn("USR", text) for text in texts))
+
+
+SHORT = [talk(k, f"person {k}", f"my parcel {k} is late, and nobody answers") for k in range(3, 9)]
+ANN = [talk(1, "Ann Quux", "where is my order", "it is 4711"), talk(2, "Ann Quux", "still nothing")]
+
+
+@pytest.fixture
+def texts(tmp_path, registry):
+    """A text, and one with the same people that an earlier model had read."""
+    every = {"corpus": [*ANN, *SHORT], "earlier": [talk(1, "Ann Quux", *"abcde"), *ANN[1:], *SHORT]}
+    for name, talks in every.items():
+        jsonl.write_jsonl(Corpus(name, tuple(talks)), tmp_path / f"{name}.jsonl")
+    return tmp_path
+
+
+def train(text, run="a", **changes):
+    """Enter a training as it would have been entered."""
+    line = {
+        "state": "finished", "events": (EVENT,), "unit": "turn", "method": "crt",
+        "relation": "replace", "screening": "5" * 64, "gamma": 0.1, "delta2": 0.0, "holds": {},
+        "void": (), "repeats_counted": True, "about": {"user": {"turn": 6, "dialogue": 2}},
+    }  # fmt: skip
+    odometer.add_entry(
+        text.with_name(f"{text.name}.odometer"), corpus=text_registry.register_text(text), run=run,
+        registry=text_registry.Registry(text_registry.registry_home()), **(line | changes),
+    )  # fmt: skip
+
+
+def epsilon(*sizes):
+    events = (EVENT,) * len(sizes)
+    return ledger.epsilon(events, delta=1e-6, neighbouring_relation="replace", group=sizes)
+
+
+def test_all_points_of_a_person_are_counted(texts):
+    train(texts / "corpus.jsonl")
+    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    assert (told["turns"], told["dialogues"]) == (3, 2)
+    assert told["whole"]["epsilon"] == pytest.approx(epsilon(3), rel=0.01)
+    assert told["message"]["epsilon"] == pytest.approx(epsilon(1), rel=0.01)
+    assert told["whole"]["epsilon"] >= epsilon(3) and told["message"]["epsilon"] >= epsilon(1)
+    assert 0.5 < told["message"]["right_guess"] < told["whole"]["right_guess"] < 1
+    train(texts / "corpus.jsonl", "b", unit="user", about={})
+    both = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    assert both["whole"]["epsilon"] == pytest.approx(epsilon(3, 1), rel=0.01)
+    assert both["again"]["epsilon"] == pytest.approx(epsilon(1, 1, 1), rel=0.01)
+    train(texts / "earlier.jsonl", "c")  # where anybody may have said six things
+    every = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    assert every["whole"]["epsilon"] == pytest.approx(epsilon(3, 1, 6), rel=0.01)
+    assert sorted(m["points"] for m in every["models"]) == [1, 3, 6]
+
+
+def test_what_was_learned_without_noise_is_said(texts):
+    train(texts / "corpus.jsonl", delta2=0.02)
+    train(texts / "corpus.jsonl", "b", events=None, method="sgd")
+    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    assert (told["plain"], told["unprotected"]) == (1, 1)
+    assert sorted(m["epsilon"] is None for m in told["models"]) == [False, True]
+    page, said = leaver.render_leaver_page(told), "\n".join(leaver.format_leaver(told))
+    assert "1 of these learned without noise what a search left plain" in page
+    assert "1 model promises nothing of this person" in page and "at most 2<" in page
+    assert "Its certificate would be void" in page
+    assert "nothing is promised of such messages" in said and "or void: nothing is" in said
+    assert not any("Quux" in shown or "4711" in shown for shown in (page, said, str(told)))
+
+
+def test_a_text_that_no_model_has_read_and_a_name_that_is_not_there(texts, run):
+    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    assert told["models"] == [] and "nothing to take back" in leaver.render_leaver_page(told)
+    assert not (texts / "corpus.jsonl.odometer").exists()
+    code, _, error = run("leaver", texts / "corpus.jsonl", "--user", "Bob", "--out", texts / "x")
+    assert code == 2 and "--user: nobody in the corpus is called so" in error and "Bob" not in error
+    assert not (texts / "x").exists()
