@@ -86,11 +86,12 @@ def test_the_odometer_knows_of_a_step_before_it(talk, tmp_path):
     assert not ledger.exists() and not (tmp_path / "model.work").exists()
     with confide.Session(text, **options) as session:
         for step in session:
+            if step.number > len(session) // 2 + 2:  # a step of the second epoch was taken
+                break
+            assert ledger.exists() == (step.number > 1)
+            step()
             (line,) = odometer.read_entries(ledger)
             assert line.state == "started"
-            if step.number > len(session) // 2 + 1:  # in the second epoch
-                break
-            step()
         with pytest.raises(ValueError, match=r"^training: \d+ steps are left"):
             session.close()
     assert not out.exists()

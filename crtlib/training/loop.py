@@ -71,21 +71,23 @@ from crtlib.training.weight_seal import ReadingSeal, WeightSeal
 class Step:
     """One logical batch of a phase: public points, or a Poisson sample, which may be empty.
 
-    Calling it takes it: gradient, clipping, noise and the optimizer are one act, between which
-    nobody can reach a gradient. Nothing that is shown of a private step knows of its sample, not
-    even its size.
+    Calling it takes it: what it may cost is entered, the batch is drawn, and gradient, clipping,
+    noise and the optimizer are one act, between which nobody can reach a gradient. Nothing that is
+    shown of a private step knows of its sample, not even its size.
 
     ``number`` counts from 1, also where the training goes on from a checkpoint; ``private``:
     whether noise is added to what it learns; ``loss``: of a public one that was taken, the mean of
     a token, a scalar without a graph.
     """
 
-    def __init__(self, training: Training, phase: Phase, number: int, batch: LogicalBatch) -> None:
+    def __init__(
+        self, training: Training, phase: Phase, number: int, batches: Iterator[LogicalBatch]
+    ) -> None:
         self.number, self.private = number, "private" in phase.rates()
         self.taken = False
         self.loss: Tensor | None = None
         self._begun = False
-        self._training, self._phase, self._batch = training, phase, batch
+        self._training, self._phase, self._batches = training, phase, batches
 
     def __repr__(self) -> str:
         return f"Step({self.number}, {'private' if self.private else 'public'})"
@@ -98,9 +100,8 @@ class Step:
                 ``attention_mask``, ``position_ids`` and ``labels``, (B, T) each; labels are not
                 shifted) the loss of each of its rows, (B,), with a graph: of private and public
                 steps alike. None: the mean loss of a token of each example, of a public step of
-                the whole batch. A function that is new to the training is tried before its first
-                private step, on random tokens
-                (:func:`crtlib.training.own_losses.refuse_mixing_losses`); define it once.
+                the whole batch. A function that is new is tried before the step
+                (:meth:`Training.try_losses`); define it once.
             rate_factor: Multiplies the learning rate of the phase: a schedule is a function of
                 ``number``, so that a training that goes on is where it was.
 
@@ -117,8 +118,9 @@ class Step:
             raise ValueError(f"{self!r}: is taken once, and before the next one is asked for")
         self._training._refuse_disturbed_model()
         if losses is not None:
-            self._training._try_losses(losses, self._phase)
+            self._training.try_losses(losses, self._phase)
         self._begun = True
+        self._training._enter_phase()
         state, started = self._training.state, time.perf_counter()
         for kind, rate in self._phase.rates().items():
             for group in state.optimizers[kind].param_groups:
@@ -135,7 +137,12 @@ class Step:
         phase: Any = self._phase
         given = () if losses is None else (losses,)  # which not every phase takes
         noise = state.generators["noise"]
-        updates = phase.updates(state.run.model, self._batch, noise, *given)
+        batch = next(self._batches, None)
+        if batch is None:
+            raise ValueError(
+                f"{self!r}: has no batch; a {type(phase).__name__} must draw one a step"
+            )
+        updates = phase.updates(state.run.model, batch, noise, *given)
         for update in updates:
             state.optimizers[update.kind].step()
             state.run.updates[update.kind] += 1
@@ -188,8 +195,9 @@ class Training:
             generators and events, readable by its owner alone; when it exists, training goes on
             from there and the result is bit-identical to an uninterrupted run. A checkpoint of
             another run is refused.
-        on_start: Called before the first step, when nothing can be refused any more: with all
-            events that the run will have, and whether a checkpoint was found.
+        on_start: Called when the first step is taken, before it reads a text, when nothing can be
+            refused any more: with all events that the run will have, and whether a checkpoint was
+            found.
         progress: Show a bar on a terminal: steps, the time left, and the loss of public steps.
 
     Of several processes (:mod:`crtlib.training.parallel`) all make it with the same arguments; the
@@ -269,6 +277,7 @@ class Training:
         self._watched = True
         self._changed: Tensor | int = 0
         self._tried_losses: list[Losses] = []
+        self._entered = -1  # the last phase of which a step has begun
 
     @property
     def run(self) -> TrainingRun:
@@ -303,9 +312,13 @@ class Training:
         self._steps = self._run_phases()
         return self._steps
 
+    @property
+    def _adds_noise(self) -> bool:
+        return any("private" in phase.rates() for phase in self.phases)
+
     def _try_reading(self, model: nn.Module) -> None:
         """Try the model as it is hooked now: only so may it read texts from now on."""
-        if any("private" in phase.rates() for phase in self.phases):
+        if self._adds_noise:
             refuse_mixing(model, longest=self._longest)
         self._reading_seal = ReadingSeal.of(model)
 
@@ -316,6 +329,39 @@ class Training:
         if self._steps is not None:
             raise ValueError("training: has begun; hook the model before its first step")
         self._try_reading(self.model)
+
+    def try_losses(self, losses: Losses, phase: Phase | None = None) -> None:
+        """Try losses of one's own on random tokens, and the model again, which they may have hooked
+        as they read, as ``transformers`` does for hidden states.
+
+        A step does so with losses that are new to it. Whoever takes others in later steps tries
+        them before the first one, which is charged.
+
+        Raises:
+            ValueError: For losses that ``phase`` does not take, by default any of the training's;
+                that mix the rows of a batch (:func:`crtlib.training.own_losses
+                .refuse_mixing_losses`); or that hook the model so that its texts do.
+
+        Guarantee:
+            What is refused of the losses of a first step, of a public phase too, is refused before
+            anything is charged. Test: ``tests/training/test_own_losses.py::
+            test_losses_that_hook_the_model_are_tried_before_anything_is_charged``.
+        """
+        for taken in self.phases if phase is None else [phase]:
+            if type(taken) not in (PublicPhase, PrivatePhase):
+                raise ValueError(f"losses: must be left out in a {type(taken).__name__}")
+        if self._counted:
+            raise ValueError("losses: must be left out where some tokens alone are counted")
+        if not self._adds_noise or losses in self._tried_losses:
+            return
+        try:
+            with self._step_settings():
+                refuse_mixing_losses(self.model, losses, longest=self._longest)
+        finally:
+            self._seal_model()  # it moves the weights a little, and back
+        self._try_reading(self.model)
+        self._seal_model()
+        self._tried_losses.append(losses)
 
     def take_all(self) -> TrainingRun:
         """Take all steps. As no code but that of the training runs between them, the bits of the
@@ -336,23 +382,20 @@ class Training:
     def stop(self) -> TrainingRun:
         """Leave the steps that were not taken: what was to come is charged as if it had run, as
         every phase is charged in full when it begins. Raises ValueError before the first step."""
-        if self.current is None or self._steps is None:
+        if self.current is None or self._steps is None or self._entered < 0:
             raise ValueError("training: no step was taken; there is nothing to end")
         over = self.current.number - (not self.current.taken)
         if over > sum(self._steps_of_phase[: self.phases_done]):
             self._end_phase()
             self.phases_done += 1
         self._steps.close()
-        left = self.phases[self.phases_done :]
+        left = self.phases[max(self.phases_done, self._entered + 1) :]
         self.run.events.extend(event for p in left if (event := p.event()) is not None)
         self.phases_done = len(self.phases)
         return self.run
 
     def _run_phases(self) -> Generator[Step]:
         run, state, file = self.run, self.state, self._file
-        if self.on_start and process_group().is_leader:
-            ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]
-            self.on_start([*run.events, *ahead], bool(self.phases_done or run.events))
         run.model.train()
         self._frozen_seal = WeightSeal.of(run.model, bits_of="frozen" if self._watched else None)
         self._seal_model()
@@ -362,22 +405,17 @@ class Training:
             **bar_options(self.progress and process_group().is_leader, total=len(self)),
         )  # fmt: skip
         for k, phase in enumerate(self.phases[self.phases_done :], start=self.phases_done):
-            if (event := phase.event()) is not None:
-                run.events.append(event)
-                if self.secure and file:  # charged before it runs: see ``secure``
-                    file.save(state, k)
-            started = time.perf_counter()
-            for batch in self._batches(phase):
+            batches = self._batches(phase)
+            for _ in range(self._steps_of_phase[k]):
                 number += 1
-                self.current = step = Step(self, phase, number, batch)
-                run.seconds += time.perf_counter() - started
+                self.current = step = Step(self, phase, number, batches)
                 yield step
-                started = time.perf_counter()
                 if not step.taken:
                     raise ValueError(f"{step!r}: was passed over; an empty sample is a step, too")
                 if step.loss is not None and not bar.disable:
                     bar.set_postfix_str(f"loss {float(step.loss):.2f}", refresh=False)
                 bar.update()
+            started = time.perf_counter()
             self._end_phase()
             run.seconds += time.perf_counter() - started
             if self.on_epoch and (
@@ -390,6 +428,21 @@ class Training:
             if file:
                 file.save(state, k + 1)
         bar.close()
+
+    def _enter_phase(self) -> None:
+        """Before the first step of a phase reads a text, charge it, and before the first of all
+        the whole run."""
+        if self._entered == self.phases_done:
+            return
+        run, first = self.run, self._entered < 0
+        if first and self.on_start and process_group().is_leader:
+            ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]
+            self.on_start([*run.events, *ahead], bool(self.phases_done or run.events))
+        self._entered = self.phases_done
+        if (event := self.phases[self.phases_done].event()) is not None:
+            run.events.append(event)
+            if self.secure and self._file:  # charged before it runs: see ``secure``
+                self._file.save(self.state, self.phases_done)
 
     def _batches(self, phase: Phase) -> Iterator[LogicalBatch]:
         """All batches of a phase, cut into micro-batches."""
@@ -451,27 +504,14 @@ class Training:
         ):
             yield
 
-    def _try_losses(self, losses: Losses, phase: Phase) -> None:
-        """Refuse losses that this phase does not take, or that mix the rows of a batch."""
-        if type(phase) not in (PublicPhase, PrivatePhase):
-            raise ValueError(f"losses: must be left out in a {type(phase).__name__}")
-        if self._counted:
-            raise ValueError("losses: must be left out where some tokens alone are counted")
-        if isinstance(phase, PrivatePhase) and losses not in self._tried_losses:
-            try:
-                with self._step_settings():
-                    refuse_mixing_losses(self.model, losses, longest=self._longest)
-            finally:
-                self._seal_model()  # it moves the weights a little, and back
-            self._tried_losses.append(losses)
-
     def _seal_model(self) -> None:
         self._seal = WeightSeal.of(self.model, bits_of="learning" if self._watched else None)
 
     def _refuse_disturbed_model(self) -> None:
         """Before each step, and after the last of a phase."""
         self._seal.refuse_disturbed_model()
-        self._reading_seal.refuse_changed_reading(self.model)
+        if self._adds_noise:
+            self._reading_seal.refuse_changed_reading(self.model)
         if self._watched:
             self._changed = self._changed + self._seal.count_changed()
             if is_host(self._device):

@@ -235,6 +235,21 @@ def test_layers_that_mix_or_drop_out_are_refused_also_later():
             begin(model, [PHASES[1]]).take_all()
 
 
+def test_a_run_that_ends_at_a_failed_step_is_charged_once(monkeypatch):
+    training = begin(phases=PHASES[1:])
+    want = [event for phase in training.phases if (event := phase.event())]
+    with monkeypatch.context() as patched:
+        patched.setattr(type(training.phases[0]), "updates", lambda *_: iter([1 / 0]))
+        with pytest.raises(ZeroDivisionError):
+            next(iter(training))()
+    assert training.stop().events == want != []
+    untouched = begin()
+    next(iter(untouched))
+    with pytest.raises(ValueError, match="no step was taken"):
+        untouched.stop()
+    assert untouched.run.events == []
+
+
 def test_noise_is_not_that_of_the_global_seed():
     ends = []
     for _ in range(2):

@@ -234,6 +234,41 @@ def test_losses_are_read_by_phases_that_take_them():
     step()
 
 
+def of_hidden_states(model, batch):
+    """``transformers`` hooks the layers at the first call that asks for them."""
+    inputs = {name: x for name, x in batch.items() if name != "labels"}
+    hidden = model(**inputs, output_hidden_states=True).hidden_states[1]
+    marks = batch["attention_mask"][..., None]
+    return (
+        cross_entropy(model, batch) + (hidden * marks).square().mean(2).sum(1) / marks.sum(1)[:, 0]
+    )
+
+
+def that_hook_what_mixes(model, batch):
+    if not model.transformer.h[0]._forward_hooks:
+        model.transformer.h[0].register_forward_hook(lambda layer, x, out: out + out.sum(0))
+    return cross_entropy(model, batch).detach() + model.transformer.wpe.weight[0].sum()
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["public", "private"])
+def test_losses_that_hook_the_model_are_tried_before_anything_is_charged(first):
+    """Hidden states were refused at the second step, when the first was charged."""
+    charged = []
+    model, phases = build_model(GPT2, 0), PHASES[first : first + 2]
+    training = Training(model, phases, PARTS, seed=0, on_start=lambda *_: charged.append(1))
+    with contextlib.suppress(ValueError):
+        for step in training:
+            step(of_hidden_states)
+    assert training.steps_left == 0 and charged == [1]
+    options = {"seed": 0, "on_start": lambda *_: charged.append(2)}
+    for losses, phase in ((that_hook_what_mixes, first), (rolled, first)):
+        other = Training(build_model(GPT2, 0), PHASES[phase : phase + 2], PARTS, **options)
+        step = next(iter(other))
+        with pytest.raises(ValueError, match=r"the texts of a batch change|rows of a batch change"):
+            step(losses)
+        assert other.run.events == [] and charged == [1]
+
+
 def test_long_rows_are_tried_as_well():
     """What decides by the length of the batch shows beside a long text alone."""
     spec = ModelSpec("gpt2", 20, hidden=8, layers=1, heads=2, context=64)
