@@ -160,8 +160,8 @@ def run(
 def read_project_settings(folder: Path) -> dict[str, dict[str, Any]]:
     """The settings of each step, in order; ``ValueError`` for one that its command lacks."""
     file = folder / "crtlib.toml"
-    if not file.is_file():
-        raise ValueError(f"{file}: no such file; 'crtlib new {folder}' writes one")
+    if told := files.why_not_regular(file):
+        raise ValueError(f"{file}: {told}; 'crtlib new {folder}' writes one")
     try:
         settings = tomllib.loads(files.read_text(file, "utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

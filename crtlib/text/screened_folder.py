@@ -17,10 +17,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, Field, model_validator
 
 from crtlib import files, outputs
 from crtlib.checks import DamagedError
@@ -51,6 +52,93 @@ repeated message left no trace, and copies might be dropped."""
 KEY_FILE = "private/key"
 TURN_COUNTS_FILE = "private/said.parquet"
 _BATCH_ROWS = 10_000
+
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
+
+
+class _SavedShare(BaseModel, strict=True, extra="forbid"):
+    """A :class:`crtlib.screening.secret_shares.ShareOfSecrets`."""
+
+    share: Share
+    upper: Share
+    cap: Count
+    alpha: Share
+
+
+class _SavedRate(BaseModel, strict=True):
+    """A :class:`crtlib.screening.rates.Rate`."""
+
+    count: Count
+    of: Count
+    upper: Share
+    how: Literal["one_per_cluster", "exchangeable", "assumed", "policy", "unknown"]
+    all: Pair = [0, 0]
+    again: Pair = [0, 0]
+    all_secrets: _SavedShare | None = None
+
+    @model_validator(mode="after")
+    def _counts_no_more_than_there_are(self) -> Self:
+        for count, of in ((self.count, self.of), self.again):
+            if count > of:
+                raise ValueError("counts more than there are")
+        return self
+
+
+class _SavedRates(BaseModel, strict=True):
+    miss: _SavedRate
+    trace: _SavedRate
+    public: _SavedRate
+    by_kind: dict[str, dict[Literal["miss", "trace", "public"], _SavedRate]]
+
+
+class _SavedLabels(BaseModel, strict=True):
+    """What a certificate says of the labels that judged."""
+
+    cluster: Literal["user", "dialogue"]
+    drawn: Literal["at_random", "given"]
+    turns: Count
+    secrets: Count
+    judged: Annotated[int, Field(ge=1)]
+    sha256: str | None
+    agreement: float | None
+    reading_sha256: str | None = None
+    others: Count = 0
+    unread: Count = 0
+    apart: Count = 0
+    read_twice: dict[str, Count] = {}
+
+
+class _SavedFacts(BaseModel, strict=True):
+    """What a certificate says of the text."""
+
+    users_are: str
+    simulated: bool
+    first: str | None = Field(alias="from")
+    last: str | None = Field(alias="to")
+
+
+class _SavedSummary(BaseModel, strict=True):
+    """``private/summary.json``, as far as it is read."""
+
+    corpus: str
+    corpus_sha256: str
+    about: _SavedFacts
+    taught_people: Count | None = None
+    policy: str
+    conservative: str
+    policy_sha256: str
+    conservative_sha256: str
+    unit: Literal["turn", "dialogue", "user"]
+    gamma: Share
+    seed: int
+    dedup: str
+    dedup_by: str
+    rates: _SavedRates
+    labels: _SavedLabels | None
+    decided: dict[str, str]
+    sizes: dict[str, dict[str, Count]]
 
 
 @lru_cache(maxsize=2**15)  # a point's id and user stand in several tables
@@ -144,15 +232,21 @@ def read_screened_dialogues(folder: StrPath) -> Iterator[Dialogue]:
 
 
 def read_screening_summary(folder: StrPath) -> dict[str, Any]:
-    """What screening said of the folder, with plain hashes: it stands in the private part."""
+    """What screening said of the folder, with plain hashes: it stands in the private part.
+
+    Raises ``ValueError`` for one of another version, or of another form than it is written in.
+    """
     name = "private/summary.json"
     known = {name, TURN_COUNTS_FILE} <= outputs.require_marker(folder, names=[name])["files"].keys()
-    content = json.loads(files.read_bytes(Path(folder) / name)) if known else {}
+    with refuse_whatever_fails(f"{folder}/{name}", NOT_AS_WRITTEN):
+        content = dict(json.loads(files.read_bytes(Path(folder) / name))) if known else {}
     if content.get("schema") != SCREENED_SUMMARY_SCHEMA or "decided" not in content:
         raise ValueError(
             f"{folder}: was screened by another version of crtlib, whose trace rate may leave out "
             "repeated messages; screen the corpus anew"
         )
+    with refuse_whatever_fails(f"{folder}/{name}", NOT_AS_WRITTEN):
+        _SavedSummary.model_validate(content)
     return content
 
 

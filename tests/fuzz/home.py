@@ -212,7 +212,7 @@ def seal_again(home, path):
     key = seal.ensure_signing_key(home / "talk.jsonl.odometer")
     for folder in path.parents:
         if (folder / outputs.MARKER_FILE).is_file() and folder != home:
-            _mark_again(folder, path)
+            mark_again(folder, path)
         if (folder / seal.RELEASE_FILE).is_file() and path.name != seal.RELEASE_FILE:
             value = json.loads((folder / seal.RELEASE_FILE).read_bytes())
             for name in ("crtlib.json", path.name):
@@ -230,7 +230,7 @@ def _sign_again(path, value, key):
     path.write_text(json.dumps(seal.sign_value(value, key)))
 
 
-def _mark_again(folder, path):
+def mark_again(folder, path):
     marker = folder / outputs.MARKER_FILE
     content = json.loads(marker.read_bytes())
     name = str(path.relative_to(folder))

@@ -1,5 +1,6 @@
 """A corpus screened on disk: batches change nothing, nobody is named, labels judge."""
 
+import functools
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from crtlib.screening import rates, regex_policies
 from crtlib.screening.policy_names import policy_by_name
 from crtlib.text import canaries, corpora, customersim, data_points, jsonl, screened_folder
 from crtlib.text.records import Corpus, Dialogue, Turn
+from tests.fuzz.home import mark_again
 
 HOW = ScreeningOptions("regex:customersim", "cautious", gamma=0.2, seed=1)
 
@@ -295,6 +297,28 @@ def test_a_file_that_was_put_into_a_screened_folder_is_refused(home):
     (home / "s" / "crtlib.json").write_text(json.dumps(marker))
     with pytest.raises(DamagedError, match="is not what was screened"):
         list(corpora.read_dialogues(home / "s"))
+
+
+def test_a_summary_of_another_form_is_one_line(home):
+    """Who holds the key can list it again; it ended ``train`` with a traceback."""
+    pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
+    path = home / "s" / "private" / "summary.json"
+    good = json.loads(path.read_bytes())
+    assert screened_folder.read_screening_summary(home / "s") == good
+    for where in ("sizes", "sizes user turn", "rates trace upper", "rates by_kind name miss",
+                  "labels judged", "unit", "about users_are", "about to", "decided"):  # fmt: skip
+        *above, last = where.split()
+        for new in (7.5, [], None, {"a": 1e400}):
+            value = json.loads(json.dumps(good))
+            place = functools.reduce(dict.__getitem__, above, value)
+            if place[last] is new:
+                continue
+            place[last] = new
+            path.write_text(json.dumps(value))
+            mark_again(home / "s", path)
+            with pytest.raises(ValueError, match=r"summary\.json: is not of the form") as told:
+                screened_folder.read_screening_summary(home / "s")
+            assert "\n" not in str(told.value)
 
 
 def test_a_screened_folder_knows_the_units_and_sizes_of_the_raw_text(home):

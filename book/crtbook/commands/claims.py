@@ -23,6 +23,8 @@ def claims(paper: str | None = None, row: str | None = None, errata: bool = Fals
 
     if paper is not None:
         check_choice("paper", paper, tuple(PAPERS))
+    if row is not None and errata:
+        raise ValueError(f"row={row!r}: is read only without errata, which have no id")
     table: pd.DataFrame = ledger.errata() if errata else ledger.ledger()
     if paper is not None:
         table = table.loc[table.paper == (PAPERS[paper] if errata else paper)]

@@ -218,6 +218,11 @@ def test_a_table_of_ones_own_is_judged_by_the_same_claims():
     assert set(told.verdict) <= {statistics.OPEN, statistics.INCOMPARABLE}
 
 
+def test_an_erratum_has_no_id():
+    with pytest.raises(ValueError, match="row='x': is read only without errata"):
+        claims(row="x", errata=True)
+
+
 def test_the_errata_have_a_calculation_or_a_reason():
     table = ledger.errata()
     assert len(table) == len(entries("errata")) >= 20
