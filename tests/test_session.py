@@ -214,6 +214,8 @@ def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path, monkeypatch
     confide.train(text, out=tmp_path / "third", **CRT)
     said = file_sources.script_assumption(script)
     assert re.search(r" \(SHA-256 [0-9a-f]{64}\), which took the steps, taught the model", said)
+    assert said.endswith(" beside them, and kept nothing of one text for the loss of another")
+    before = said.removesuffix(file_sources.NOTHING_KEPT)  # as lines of 0.4 say it
     assert f"; assumed: {said}" in made["first"].promise
     values = {name: certified(tmp_path / name) for name in ("first", "second", "third")}
     earlier = said.replace("which took the steps, taught the model nothing of this text",
@@ -221,6 +223,7 @@ def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path, monkeypatch
                            "text")  # fmt: skip
     scripts = [[x for x in v["assumed"] if "took the steps" in x] for v in values.values()]
     assert scripts == [[said], [said, earlier], [earlier]]
+    assert file_sources.assumption_of_earlier(before, same_text=True) == earlier
     page = " ".join((tmp_path / "first.html").read_text().split())
     assert f"It is assumed that {said}" in page and "compared before and after each step" in page
     value = values["first"]

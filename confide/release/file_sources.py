@@ -23,6 +23,8 @@ NOT_READ = " had not read this text"
 NOT_MADE_FROM = " was not made from this text"
 TAUGHT_A_POLICY = " taught a policy"
 TOOK_STEPS = ", which took the steps, taught the model nothing of this text beside them"
+NOTHING_KEPT = ", and kept nothing of one text for the loss of another"
+"""The end of what is assumed of a script. Lines of before November 2026 have none."""
 
 
 POINT_COUNT_BOUNDS = tuple(m << k for k in range(1, 29) for m in (4, 5, 6, 7))[1:]
@@ -218,13 +220,14 @@ def script_source() -> ScriptSource:
 
 
 def script_assumption(script: ScriptSource) -> str:
-    """What is assumed of who took the steps.
+    """What is assumed of who took the steps. A loss of its own is tried before the first step; that
+    it keeps nothing at a later one, as a number or a tensor that learns does, nobody can try.
 
-    >>> script_assumption(ScriptSource("a notebook or console", ""))
-    'a notebook or console, which took the steps, taught the model nothing of this text beside them'
+    >>> script_assumption(ScriptSource("run.py", "")).partition(" beside them, ")[2]
+    'and kept nothing of one text for the loss of another'
     """
     known = f" (SHA-256 {script.sha256})" if script.sha256 else ""
-    return f"{script.name}{known}{TOOK_STEPS}"
+    return f"{script.name}{known}{TOOK_STEPS}{NOTHING_KEPT}"
 
 
 def independence_assumption(name: str) -> str:
@@ -243,11 +246,12 @@ def assumption_of_earlier(sentence: str, *, same_text: bool) -> str:
     if sentence.endswith(NOT_READ):
         name, text = sentence.removesuffix(NOT_READ), "this text" if same_text else "its text"
         return f"{name}, from which an earlier model started, had not read {text}"
-    if sentence.endswith(TOOK_STEPS):
-        name, text = sentence.removesuffix(TOOK_STEPS), "this text" if same_text else "its text"
+    script = sentence.removesuffix(NOTHING_KEPT)
+    if script.endswith(TOOK_STEPS):
+        name, text = script.removesuffix(TOOK_STEPS), "this text" if same_text else "its text"
         return (
             f"{name}, which took the steps of an earlier model, taught it nothing of {text} beside "
-            "them"
+            f"them{NOTHING_KEPT}"
         )
     if TAUGHT_A_POLICY in sentence:
         told = sentence if same_text else sentence.replace("this text", "its text")

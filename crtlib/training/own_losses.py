@@ -141,8 +141,9 @@ def refuse_mixing_losses(model: nn.Module, losses: Losses, *, longest: int | Non
     Guarantee:
         Of losses that are let through, these batches add to the clipped sum what their rows add
         alone, to within ``probe.CPU_TOLERANCE`` clip norms (``GPU_TOLERANCE`` on a GPU). It is
-        tried, not proved: what a function does with certain tokens, or at a later call, is not
-        found. Test: ``tests/training/test_own_losses.py::test_losses_that_mix_are_refused``.
+        tried, not proved: what a function does with certain tokens, or keeps for a later call, is
+        not found; a certificate assumes that it is nothing. Test:
+        ``tests/training/test_own_losses.py::test_losses_that_mix_are_refused``.
     """
     limit = interface.context_length(model) or probe.MAX_TOKENS_IF_UNLIMITED
     longest = min(longest or limit, limit)

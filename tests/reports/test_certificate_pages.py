@@ -126,11 +126,8 @@ LIMITS = (("limits", [{"limit": "guess <= 55", "certified": 52.4, "met": True},
                       {"limit": "public <= 1%", "certified": 0.0377, "met": False}]),)  # fmt: skip
 TAUGHT = (("assumed", [file_sources.teaching_assumption(file_sources.TaughtSource(280))]),)
 SCRIPT = (
-    (
-        "assumed",
-        ["run.py, which took the steps, taught the model nothing of this text beside them"],
-    ),
-)
+    ("assumed", [file_sources.script_assumption(file_sources.ScriptSource("run.py", ""))]),
+)  # fmt: skip
 OUTSIDE = (("assumed", ["smollm2 had not read this text", "smollm2 reads each text alone, as was "
                          "tried on random texts"]),)  # fmt: skip
 CASES = {
