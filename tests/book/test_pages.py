@@ -286,14 +286,16 @@ def test_pages_open_from_the_disk_without_a_serious_finding(book, judge):
     assert faults == {}
 
 
-def test_no_code_and_no_formula_is_cut_on_a_desk(book, browser):
-    """Two thirds of a hundred blocks of code ended at the edge, and the formula of the theorem."""
+def test_no_code_no_formula_and_no_table_is_cut_on_a_desk(book, browser):
+    """Two thirds of a hundred blocks of code ended at the edge, the formula of the theorem, and
+    the last columns of tables."""
     size = {"width": 1300, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.call("Emulation.setDeviceMetricsOverride", **size)
     script = """(async () => {
       await window.MathJax?.startup?.promise;
       await new Promise(done => setTimeout(done, 100));
-      return [...document.querySelectorAll("main pre, main div.math")]
+      return [...document.querySelectorAll(
+        "main pre, main div.math, main .pst-scrollable-table-container")]
         .filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 2)
         .map(e => e.textContent.trim().slice(0, 80));
     })()"""
