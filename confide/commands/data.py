@@ -199,6 +199,7 @@ def sample(
     kinds: str = "name,address,phone,id,other",
     context: int = 2,
     for_: tuple[str, ...] = ("page",),
+    rules: Path | None = None,
     seed: int | None = None,
     force: bool = False,
 ) -> CommandResult:
@@ -221,6 +222,7 @@ def sample(
         --kinds: Kinds of secret, with commas between.
         --context: Turns shown before and after.
         --for: Form: page, jsonl or labelstudio; repeatable.
+        --rules: What the page tells readers: a text file, a rule a line. [ours]
         --seed: Seed. [from the operating system]
     """
     from confide.labels import drawing, registry
@@ -230,6 +232,10 @@ def sample(
         policy_digest,
     )
 
+    try:
+        told = files.read_text(rules, "utf-8-sig") if rules else ""
+    except UnicodeDecodeError:
+        raise ValueError(f"--rules: {rules} is not UTF-8") from None
     if seal:
         policy_by_name(seal)  # refuses what is none
         check_policy_files_known(seal)
@@ -255,6 +261,7 @@ def sample(
         kinds=[kind.strip() for kind in kinds.split(",")],
         context=context,
         forms=for_,
+        rules=told,
         seed=seed,
         force=force,
     )

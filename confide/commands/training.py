@@ -248,7 +248,7 @@ def _step_words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _run_step(
-    step: str, settings: dict[str, dict[str, Any]], facts: dict[str, Any], new_text: bool
+    step: str, settings: dict[str, dict[str, Any]], facts: dict[str, Any], new_text: bool = False
 ) -> Generator[str, None, str]:
     """Run a step; returns what became of it. ``facts`` keep whether its answer is no."""
     line = _step_words(step, settings)
@@ -284,7 +284,7 @@ def _hash_step_inputs(line: list[str]) -> str:
 
 
 def _run_label_step(
-    line: list[str], *, certifies: bool, new_text: bool
+    line: list[str], *, certifies: bool = False, new_text: bool = False
 ) -> Generator[str, None, str]:
     """Draw turns unless that was done; bring in what people exported from their page, and not what
     lies there of another one, as of last month's. Nobody is asked to read for a certificate that

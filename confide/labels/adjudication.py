@@ -202,7 +202,7 @@ def write_adjudication(
     reach = [] if role == "decides" else _bounds_in_reach(marked, about, share)
     if not some:
         raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
-    shown = about | {"labels": name_label_page(about, role)}
+    shown = about | {"labels": name_label_page(about, role), "role": role}
     said: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
     with outputs.staged_folder(
         out, **said, inputs={"corpus": about["corpus"]}, force=force

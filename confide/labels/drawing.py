@@ -51,6 +51,9 @@ from crtlib.text.records import Point
 TurnPlace = tuple[str, int]
 """Thread and number of a turn."""
 
+MAX_RULES, MAX_RULE_LENGTH = 40, 400
+"""Of rules for readers, which stand beside each turn."""
+
 
 def draw_label_tasks(
     corpus: str | os.PathLike,
@@ -67,6 +70,7 @@ def draw_label_tasks(
     kinds: Sequence[str] = DEFAULT_LABEL_KINDS,
     context: int = 2,
     forms: Sequence[str] = ("page",),
+    rules: str = "",
     seed: int | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
@@ -91,6 +95,7 @@ def draw_label_tasks(
         kinds: Of secrets, one to nine names.
         context: Turns that are shown before the one that is read.
         forms: Of the page and of tools, of ``LABEL_FORMS``.
+        rules: What the page tells readers that a secret is, a rule a line; empty: ours.
         seed: Of the draw; None: from the operating system.
         force: Replace what stands in ``out``.
 
@@ -121,6 +126,9 @@ def draw_label_tasks(
     if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:
         raise ValueError(f"--kinds: {bad[0]!r} must be letters, digits, '-' and '_'")
     check_label_forms(forms)  # before the draw counts
+    told = [line.strip() for line in rules.splitlines() if line.strip()]
+    if len(told) > MAX_RULES or any(len(line) > MAX_RULE_LENGTH for line in told):
+        raise ValueError(f"--rules: must be {MAX_RULES} lines of {MAX_RULE_LENGTH} letters at most")
     out = outputs.check_output_folder(out, inputs=[corpus], force=force)
     seed = operating_system.randbits(31) if seed is None else seed
     rng = np.random.default_rng(seed)
@@ -166,6 +174,7 @@ def draw_label_tasks(
     drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
     # The others are neither read nor chosen from.
     about |= drawn | {"others": len(whose) - len(judge) - len(pool)}
+    about |= {"rules": told} if told else {}
     options |= {"context": context, "teach": teach}
     with outputs.staged_folder(
         out, command="label sample", options=options, inputs={"corpus": digest}, force=force

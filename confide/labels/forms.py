@@ -101,6 +101,8 @@ def render_labelling_page(
             "kinds": about["kinds"],
             "tasks": json_records(tasks, flags),
         },
+        rules=about.get("rules", ()),
+        role=about.get("role", "first"),
         hashes={"script": _csp_hash(script), "style": _csp_hash(style)},
         **{"script": Markup(script), "style": Markup(style)},
     )

@@ -69,10 +69,12 @@ class ExportedSpan(BaseModel):
 
 
 class ExportedTask(BaseModel):
-    """A task as it came back; ``text`` where the tool gives it, ``done`` if somebody read it."""
+    """A task as it came back; ``text`` where the tool gives it, ``done`` if somebody read it,
+    ``undecided`` if somebody read it and could not say."""
 
     task: str
     done: bool
+    undecided: bool = False
     secrets: list[ExportedSpan]
     text: str | None = Field(default=None, repr=False)
 
@@ -99,7 +101,7 @@ def import_labels(
         role: One of ``READER_ROLES``. The first reader reads all that was drawn; the second and who
             decides read what :func:`confide.labels.adjudication.write_adjudication` gives them.
         partial: Accept turns that the first left unread in the judging part: they were drawn, so
-            each counts as a secret on which a policy fails
+            each, as one that the first could not decide, counts as a secret on which a policy fails
             (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and nobody reads them a second
             time.
 
@@ -144,12 +146,14 @@ def import_labels(
     )
     judge = [t for t in tasks.values() if t.part == "judge"]
     left = sum(t.task not in found for t in judge) if role != "decides" else 0
-    if left and not (partial and role == "first"):
+    undecided = sum(t.task in notes["undecided"] for t in judge)
+    if left > (undecided if role == "first" else 0) and not (partial and role == "first"):
         most = "--partial counts each as a secret on which a policy fails"
         if role == "second":
             most = "a second reader reads all that he is given"
         raise ValueError(
-            f"{Path(file).name}: {left:,} of {len(judge):,} tasks to judge are unread; leaving "
+            f"{Path(file).name}: {left:,} of {len(judge):,} tasks to judge are unread"
+            f"{f' ({undecided:,} undecided)' if undecided else ''}; leaving "
             f"out the hard ones spoils the rate; {most}"
         )
     rows = [
@@ -173,6 +177,7 @@ def import_labels(
         "users_with_a_secret": sum(bool(found.get(t.task)) for t in judge),
         "drawn": drawn,
         **notes,
+        "undecided": undecided,
         **scores,
     }
     readers = dict(about.get("readers", {}))
@@ -258,7 +263,8 @@ def _read_export(
     path: Path, tasks: Mapping[str, LabelTask], kinds: Sequence[str], page: str
 ) -> tuple[MarkedSpans, Any]:
     """One reader's work on a ``page``, as a tool exported it; and how it counts offsets, how many
-    overlaps were merged, and how many ends of spans are inside a word."""
+    overlaps were merged, how many ends of spans are inside a word, and which tasks stayed
+    undecided."""
     try:
         with files.open_plain_or_gzip(path) as file:
             records, told = _parse_records(file.read().decode("utf-8-sig"))
@@ -274,6 +280,7 @@ def _read_export(
             "what was marked in the page of this folder"
         )
     done: dict[str, tuple[str, list[ExportedSpan]]] = {}
+    doubted = set[str]()
     for number, record in enumerate(records, 1):
         where = f"{path.name}, task {number}"
         try:
@@ -282,6 +289,7 @@ def _read_export(
             forms = ", ".join(LABEL_FORMS)
             raise ValueError(f"{where}: is in none of the forms {forms}") from None
         if not a.done:
+            doubted |= {a.task} if a.undecided else set()
             continue
         if a.task not in tasks:
             raise ValueError(f"{where}: is none of the tasks in this folder")
@@ -297,6 +305,7 @@ def _read_export(
     way = [*ways, *OFFSET_CODECS][0]
     secrets: MarkedSpans = {}
     merged = inside = 0
+    undecided = {a for a in doubted if a not in done}
     for task, (where, spans) in done.items():
         text, found = tasks[task].text, list[Secret]()
         for s in spans:
@@ -318,4 +327,5 @@ def _read_export(
         secrets[task] = tuple(apart)
         cut = [at for s in apart for at in (s.start, s.end) if 0 < at < len(text)]
         inside += sum(text[at - 1].isalnum() and text[at].isalnum() for at in cut)
-    return secrets, {"offsets": way, "merged": merged, "inside_words": inside}
+    notes = {"offsets": way, "merged": merged, "inside_words": inside}
+    return secrets, notes | {"undecided": undecided}

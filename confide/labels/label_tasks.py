@@ -80,6 +80,7 @@ class LabelFacts(BaseModel, strict=True):
     decides: str = ""
     drawn: str = ""
     readers: dict[str, dict[str, Any]] = {}
+    rules: list[str] = []
     again: RereadTurns | None = None
 
 

@@ -5,8 +5,10 @@ and JSON, without a word of the text.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from confide.labels import label_tasks
 from confide.reports import html
 from confide.screening import corpus as screening
 from crtlib import outputs
@@ -54,11 +56,16 @@ def write_detector_card(
         facts: dict[str, Any] = {"schema": "crtlib/card/1", "policy": strip_paths(policy)}
         facts |= {"rates": found.to_json() | {"by_kind": {}}, "by": by}
         facts |= {"labels": found.labels_json() | {"drawn": about["drawn"]}}
-        facts["labels"] |= {"unread": about["unread"]} if "unread" in about else {}
+        facts["labels"] |= {k: about[k] for k in ("unread", "read_twice") if k in about}
+        told = label_tasks.read_label_facts(labels)
+        facts["labels"]["readers"] = sum(role in told for role in label_tasks.READER_ROLES)
         (part / "card.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         said = f"traces {str(found.trace).rpartition(', ')[2]}"
         wide = [7 * len(text) + 14 for text in (facts["policy"], said)]
-        badge = html.render_template("badge.svg.j2", name=facts["policy"], said=said, wide=wide)
+        readers = describe_readers(facts["labels"])
+        badge = html.render_template(
+            "badge.svg.j2", name=facts["policy"], said=said, wide=wide, readers=readers
+        )
         (part / "badge.svg").write_text(badge, encoding="utf-8")
         page = html.render_template(
             "card.html.j2",
@@ -67,13 +74,34 @@ def write_detector_card(
             groups=groups,
             least=LEAST_PEOPLE,
             notes=screening.describe_all_secrets(found),
+            readers=readers,
         )
         (part / "card.html").write_text(page, encoding="utf-8")
     return facts
+
+
+def describe_readers(labels: Mapping[str, Any]) -> str:
+    """How many people read the turns of a card, and what their slips do to its rates.
+
+    >>> describe_readers({"readers": 1})
+    'One person read them; what that reader overlooked, or marked by mistake, is not allowed for.'
+    """
+    if (twice := labels.get("read_twice")) is None:
+        return (
+            "One person read them; what that reader overlooked, or marked by mistake, is not "
+            "allowed for."
+        )
+    people = {2: "Two people", 3: "Three people"}[labels["readers"]]
+    return (
+        f"{people} read them: a second one {twice['turns']:,} of them again, without seeing what "
+        "was marked. What one of the two alone marked counts where the detector fails on it, and "
+        "nowhere else; what the first overlooked is in the bounds."
+    )
 
 
 def format_card(facts: dict[str, Any]) -> str:
     """What ``crtlib card`` prints."""
     found = rates.rates_from_json(facts["rates"], judged=facts["labels"]["judged"])
     notes = screening.describe_all_secrets(found)
+    notes = [describe_readers(facts["labels"]), *notes]
     return "\n".join([found.table(), *(f"note: {note}" for note in notes)])

@@ -57,3 +57,7 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
     values = {p.text[s.start : s.end] for p in points for s in p.secrets}
     assert values and not any(v in page or v in badge for v in values if len(v) > 4)
     assert f"at most {rates.percent_rounded_up(found.trace.upper)}" in badge
+    alone = (
+        "One person read them; what that reader overlooked, or marked by mistake, is not allowed"
+    )
+    assert alone in page and alone in badge and alone in told and facts["labels"]["readers"] == 1

@@ -21,7 +21,9 @@ from confide.labels import (
     label_tasks,
     registry,
 )
+from confide.screening import corpus as screening
 from crtlib import intervals
+from crtlib.screening.policy_names import policy_by_name
 from crtlib.text import jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
@@ -439,6 +441,42 @@ def test_two_readers_are_compared_and_both_kept(home):
     )
 
 
+def test_what_a_reader_cannot_decide_counts_as_a_failure(home):
+    """Without a key for it a reader guessed, and a guess may make a rate better than it is."""
+    tasks = draw(home)
+    name, content = from_page(home, tasks)
+    export = json.loads(content)
+    export["tasks"][0] |= {"done": False, "undecided": True}
+    export["tasks"][1] |= {"done": False}
+    (home / name).write_text(json.dumps(export))
+    with pytest.raises(ValueError, match=r"2 of 8 tasks to judge are unread \(1 undecided\)"):
+        take(home, home / name)
+    export["tasks"][1] |= {"done": True}
+    (home / name).write_text(json.dumps(export))
+    summary = take(home, home / name)  # nobody has to say --partial
+    assert (summary["undecided"], summary["unread"], summary["read"]) == (1, 1, 7)
+    said = judged_turns.format_import_summary(summary)
+    assert "1 of 8 turns to judge were drawn and not read (1 undecided): each counts as" in said
+    pair = screening.PolicyPair((policy_by_name("none"),) * 2, ("none",) * 2)
+    counter, _ = screening.judge_policies(home / "c.jsonl", home / "labels", pair, texts=None)
+    failing = 1 + sum(bool(spans(t.text)) for t in tasks[1:])
+    assert counter.rates().trace.count == counter.rates().trace.of == failing
+
+
+def test_rules_for_readers_stand_beside_the_page(home):
+    draw(home)
+    page = (home / "labels/page.html").read_text()
+    assert "A part of one is one: the last four digits" in page and "stays undecided counts" in page
+    (home / "rules.txt").write_text("A ward is none.\n\n  A <room> is one.\n")
+    how = {"turns": 8, "seed": 0, "force": True, "rules": (home / "rules.txt").read_text()}
+    drawing.draw_label_tasks(home / "c.jsonl", home / "labels", **how)
+    page = (home / "labels/page.html").read_text()
+    assert "<li>A ward is none.</li>\n<li>A &lt;room&gt; is one.</li>" in page
+    assert "A part of one is one" not in page
+    with pytest.raises(ValueError, match="--rules: must be 40 lines of 400 letters at most"):
+        drawing.draw_label_tasks(home / "c.jsonl", home / "x", **how | {"rules": "a\n" * 41})
+
+
 def test_labels_of_another_corpus_do_not_judge(home):
     draw(home)
     jsonl.write_jsonl(everybody(9), home / "c.jsonl")
@@ -465,6 +503,11 @@ KEYS = """
 const press = (key, more) => document.dispatchEvent(
   new KeyboardEvent("keydown", { key: key, bubbles: true, cancelable: true, ...more }));
 const seen = [];
+press("d"); press("g"); // the third one, as the second is not read either
+seen.push(document.getElementById("where").textContent);
+seen.push(document.getElementById("count").textContent);
+seen.push(exported().tasks.map((t) => t.undecided).indexOf(true));
+press("k"); press("k");
 for (const t of data.tasks) {
   if (t.text.startsWith("I am")) {
     press("w"); press("w"); press("w"); press("W"); press("W"); press("B");
@@ -477,6 +520,8 @@ for (const t of data.tasks) {
   } else { press("n"); }
 }
 press("?");
+press("g");
+seen.push(document.getElementById("status").textContent);
 const out = document.createElement("pre");
 out.id = "result";
 out.textContent = encodeURIComponent(JSON.stringify({ ...exported(), seen: seen,
@@ -509,8 +554,9 @@ def test_the_page_is_worked_by_keys_in_a_browser(home):
     assert run.stdout, run.stderr[-500:]
     found = re.search(r'<pre id="result">(.*?)</pre>', run.stdout, re.S)
     result = json.loads(unquote(found[1]))
-    assert result["seen"] == ["Ann Ó'Neill", "Ann"] * 2
-    assert all(t["done"] for t in result["tasks"]) and result["help"]
+    doubted = ["Turn 3 of 8", "0 of 8 read, 1 undecided", 0]
+    assert result["seen"] == [*doubted, *["Ann Ó'Neill", "Ann"] * 2, "All turns are read."]
+    assert all(t["done"] and not t["undecided"] for t in result["tasks"]) and result["help"]
     assert result["injected"] == 0
     (key,) = result["stored"]
     assert (

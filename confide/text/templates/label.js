@@ -4,7 +4,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const key = "crtlib:" + data.labels;
 const one = (id) => document.getElementById(id);
 const points = data.tasks.map((t) => Array.from(t.text));
-let answers = data.tasks.map((t) => ({ done: false, secrets: t.secrets.slice() }));
+let answers = data.tasks.map((t) => ({ done: false, undecided: false, secrets: t.secrets.slice() }));
 let at = 0;
 let chosen = null; // [start, end), or null
 let past = []; // [task, its answer before]
@@ -77,8 +77,10 @@ function show() {
   const done = answers.filter((a) => a.done).length;
   one("progress").max = data.tasks.length;
   one("progress").value = done;
-  one("count").textContent = done + " of " + data.tasks.length + " read";
-  one("where").textContent = "Turn " + (at + 1) + " of " + data.tasks.length + (answer.done ? ", read" : "");
+  const doubted = answers.filter((a) => a.undecided).length;
+  one("count").textContent = done + " of " + data.tasks.length + " read" + (doubted ? ", " + doubted + " undecided" : "");
+  const state = answer.done ? ", read" : answer.undecided ? ", undecided" : "";
+  one("where").textContent = "Turn " + (at + 1) + " of " + data.tasks.length + state;
   document.body.dataset.task = task.task;
 }
 
@@ -91,8 +93,13 @@ function change(edit) {
   show();
 }
 
+function settle() { // a turn with a mark counts as read, unless somebody said that it is undecided
+  const a = answers[at];
+  if (a.secrets.length && !a.done && !a.undecided) change((b) => { b.done = true; });
+}
+
 function go(step) {
-  if (step > 0 && answers[at].secrets.length && !answers[at].done) change((a) => { a.done = true; });
+  if (step > 0) settle();
   const next = at + step;
   if (next < 0 || next >= data.tasks.length) { show(); say("This is the " + (step < 0 ? "first" : "last") + " turn."); return; }
   at = next;
@@ -138,6 +145,7 @@ function mark(kind) {
     a.secrets = a.secrets.filter((s) => s.end <= start || end <= s.start);
     a.secrets.push({ kind: kind, start: start, end: end });
     a.secrets.sort((x, y) => x.start - y.start);
+    a.undecided = false;
   });
   say("marked as " + kind);
 }
@@ -148,8 +156,24 @@ function remove() {
 }
 
 function none() {
-  change((a) => { a.secrets = []; a.done = true; });
+  change((a) => { a.secrets = []; a.done = true; a.undecided = false; });
   go(1);
+}
+
+function doubt() {
+  change((a) => { a.done = false; a.undecided = true; });
+  go(1);
+}
+
+function open() { // the next turn that is not read
+  settle();
+  const order = answers.map((_, i) => (at + 1 + i) % answers.length);
+  const next = order.find((i) => !answers[i].done);
+  if (next === undefined) { say("All turns are read."); return; }
+  at = next;
+  chosen = null;
+  say("");
+  show();
 }
 
 function undo() {
@@ -172,12 +196,12 @@ function exported() {
     schema: "crtlib/labels/1",
     labels: data.labels,
     annotator: one("annotator").value,
-    tasks: data.tasks.map((t, i) => ({ task: t.task, done: answers[i].done, secrets: answers[i].secrets })),
+    tasks: data.tasks.map((t, i) => ({ task: t.task, done: answers[i].done, undecided: answers[i].undecided === true, secrets: answers[i].secrets })),
   };
 }
 
 function download() {
-  if (answers[at].secrets.length && !answers[at].done) change((a) => { a.done = true; });
+  settle();
   const name = one("annotator").value.replace(/[^\p{L}\p{N}_-]/gu, "_") || "a";
   const date = new Date().toISOString().slice(0, 10).replaceAll("-", "");
   const link = document.createElement("a");
@@ -210,7 +234,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "INPUT") return;
   const kind = data.kinds[Number(event.key) - 1];
   const actions = {
-    w: word, W: longer, B: shorter, n: none, u: undo, "?": help, Backspace: remove,
+    w: word, W: longer, B: shorter, n: none, d: doubt, g: open, u: undo, "?": help, Backspace: remove,
     j: () => go(1), ArrowRight: () => go(1), k: () => go(-1), ArrowLeft: () => go(-1),
   };
   const action = kind ? () => mark(kind) : actions[event.key];
@@ -220,7 +244,7 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   if (button.dataset.kind) mark(button.dataset.kind);
-  const actions = { remove: remove, back: () => go(-1), none: none, next: () => go(1), undo: undo };
+  const actions = { remove: remove, back: () => go(-1), none: none, doubt: doubt, open: open, next: () => go(1), undo: undo };
   if (button.dataset.do) actions[button.dataset.do]();
 });
 one("text").addEventListener("mouseup", dragged);
