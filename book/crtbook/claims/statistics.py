@@ -274,9 +274,21 @@ INTERVAL = ("value", "low", "high")
 
 
 def span(value: float, low: float | None, high: float | None, unit: str = "") -> str:
-    """A number with its interval, as it is printed."""
-    ends = "" if low is None else f" [{low:.3g}, {high:.3g}]"
-    return f"{value:.3g}{ends} {unit}".strip()
+    """A number with its interval, as it is printed: to two digits of the interval's half, and to no
+    more than three of the largest.
+
+    >>> span(0.00824, -0.0274, 0.0439), span(1.0577, 1.0506, 1.0649), span(1234.5, 1100.0, 1369.0)
+    ('0.008 [-0.027, 0.044]', '1.06 [1.05, 1.06]', '1,230 [1,100, 1,370]')
+    """
+    if low is None or high is None or not 0 < high - low < math.inf:
+        known = "" if low is None else f" [{low:.3g}, {high:.3g}]"
+        return f"{value:.3g}{known} {unit}".strip()
+    of_half, of_largest = (
+        math.floor(math.log10(x)) for x in ((high - low) / 2, max(-low, high, abs(value)))
+    )
+    digits = min(1 - of_half, 2 - of_largest)
+    shown, *ends = (f"{round(x, digits) + 0:,.{max(0, digits)}f}" for x in (value, low, high))
+    return f"{shown} [{', '.join(ends)}] {unit}".strip()
 
 
 def mean(
