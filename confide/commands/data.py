@@ -66,8 +66,8 @@ def ingest(
         --speaker: Who speaks. [guessed]
         --text: What is said. [guessed]
         --time: When it was said. [guessed]
-        --no-users: No person is known, or not in all rows of --user: a thread is one.
-        --agents A,...: Who answers, so that threads stay whole: names, addresses, @domains.
+        --no-users: No person is known, or not in all rows of --user: a conversation is one.
+        --agents A,...: Who answers, so that conversations stay whole: names, addresses, @domains.
         --dates: 3/4/2026 is dmy or mdy. [as other dates say, else refused]
         --rename N=B,...: Names for columns by number: 5=sent.
         --yes: Take the guessed columns without a question.

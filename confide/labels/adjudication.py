@@ -151,7 +151,7 @@ def _disputed_turns(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
 
 
 def compare_second_reader(folder: str | os.PathLike) -> dict[str, str]:
-    """What the second reader found in the turns that were drawn at random, by user (or thread):
+    """What the second reader found in the turns that were drawn at random, by user (or dialogue):
     "new" where the first had marked nothing, "found" where he marked a secret that stands."""
     about, (first, second, _) = _read_marks_by_role(folder)
     stands = {t.task: (t, spans) for t, spans in read_labelled_turns(folder, sure=True)}

@@ -49,7 +49,7 @@ from crtlib.text.jsonl import canonical_line
 from crtlib.text.records import Point
 
 TurnPlace = tuple[str, int]
-"""Thread and number of a turn."""
+"""Id of the dialogue, and number of the turn in it."""
 
 MAX_RULES, MAX_RULE_LENGTH = 40, 400
 """Of rules for readers, which stand beside each turn."""
@@ -208,7 +208,7 @@ def policy_disagreement(
 def _draw_turn_per_user(
     corpus: str | os.PathLike, by: str, rng: np.random.Generator
 ) -> tuple[list, str]:
-    """One turn of each user (or thread; one of nobody is a user), uniform among his, in one pass;
+    """One turn of each user (or dialogue; one of nobody is a user), uniform among his, in one pass;
     and the corpus hash."""
     chosen: dict[str, TurnPlace] = {}
     seen: dict[str, int] = {}
@@ -220,7 +220,7 @@ def _draw_turn_per_user(
         if not turns:
             continue
         seen[who] = seen.get(who, 0) + len(turns)
-        if rng.random() * seen[who] < len(turns):  # this thread's share of his turns so far
+        if rng.random() * seen[who] < len(turns):  # this dialogue's share of his turns so far
             chosen[who] = (d.id, turns[int(rng.random() * len(turns))])
     if not chosen:
         raise ValueError(f"{corpus}: holds no turn with text")
@@ -232,8 +232,8 @@ def _tasks_at_places(
 ) -> list[LabelTask]:
     """The turns at ``places``, in that order, with their surroundings."""
     wanted: dict[str, list[int]] = {}
-    for thread, turn in places:
-        wanted.setdefault(thread, []).append(turn)
+    for dialogue_id, turn in places:
+        wanted.setdefault(dialogue_id, []).append(turn)
     found: dict[TurnPlace, LabelTask] = {}
     for d in corpora.read_dialogues(corpus):
         for turn in wanted.get(d.id, ()):

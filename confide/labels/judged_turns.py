@@ -63,24 +63,24 @@ def read_labelled_points(
         raise ValueError(
             f"--labels: the {empty} part is empty; draw one with 'crtlib label sample {size}'"
         )
-    read_threads = {thread for thread, _ in done}
+    read_dialogues = {dialogue_id for dialogue_id, _ in done}
     here = {
         (d.id, i): (t.text.replace("\r", " "), d.user)  # as it was drawn
         for d in corpora.read_dialogues(corpus)
-        if d.id in read_threads
+        if d.id in read_dialogues
         for i, t in enumerate(d.turns)
     }
     secrets = {
         turn: spans for turn, (text, spans) in done.items() if here.get(turn, ("",))[0] == text
     }
-    threads = {thread for thread, _ in secrets}
+    labelled_dialogues = {dialogue_id for dialogue_id, _ in secrets}
     owners = {here[turn][1] for turn in secrets}
     found: list[Dialogue] = []
     for d in corpora.read_dialogues(corpus):
-        if d.id in threads or (unit == "user" and d.user in owners):
+        if d.id in labelled_dialogues or (unit == "user" and d.user in owners):
             turns = [replace(t, secrets=secrets.get((d.id, i), ())) for i, t in enumerate(d.turns)]
             found.append(replace(d, turns=tuple(turns)))
-    read_turns = {f"{thread}/{turn}" for thread, turn in secrets}
+    read_turns = {f"{dialogue_id}/{turn}" for dialogue_id, turn in secrets}
     cut = data_points.make_points(Corpus("", tuple(found)), unit, write)
     return tuple(p for p in cut if unit != "turn" or p.id in read_turns)
 

@@ -43,8 +43,8 @@ READER_ROLES = ("first", "second", "decides")
 
 @dataclass(frozen=True, slots=True)
 class LabelTask:
-    """One turn to be read: its name, thread, user and number there, ``part`` ("judge" or "teach"),
-    its text and what was said ``before`` and ``after``, a line a turn."""
+    """One turn to be read: its name, dialogue, user and number there, ``part`` ("judge" or
+    "teach"), its text and what was said ``before`` and ``after``, a line a turn."""
 
     task: str
     id: str

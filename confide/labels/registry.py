@@ -137,10 +137,10 @@ def register_judged_pairs(
     return sum(bool(pi) or name not in judging for name, pi, _ in found)
 
 
-def hash_asked_people(corpus: str, user: str, thread: str) -> list[str]:
+def hash_asked_people(corpus: str, user: str, dialogue_id: str) -> list[str]:
     """What is kept of whose turn was drawn: of the person, where one is named, and of the
     conversation, in the text with the hash ``corpus`` and in no other."""
-    names = [f"{corpus}\x1fuser\x1f{user}"] * bool(user) + [f"{corpus}\x1fthread\x1f{thread}"]
+    names = [f"{corpus}\x1fuser\x1f{user}"] * bool(user) + [f"{corpus}\x1fthread\x1f{dialogue_id}"]
     return list(map(hash_text, names))
 
 
@@ -268,7 +268,7 @@ def format_drawn_summary(summary: Mapping[str, Any]) -> str:
     }
     few = total >= summary["users"] and expected < 0.9 * summary["secrets"]
     hours = total * SECONDS_PER_TURN / 3600
-    who = "users" if summary["by"] == "user" else "threads"
+    who = "users" if summary["by"] == "user" else "conversations"
     return fill_page(
         "drawn.txt",
         LABEL_TEMPLATES,

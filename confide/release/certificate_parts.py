@@ -32,8 +32,8 @@ COPY_COUNTS = (5, 20)
 
 
 FLOATING_POINT_NOTE = "noise in floating point; attacks on its gaps are outside of the proof"
-CUT_THREADS_NOTE = (
-    "a thread of several people as a whole, where it was cut into what each of them said"
+CUT_CONVERSATIONS_NOTE = (
+    "a conversation of several people as a whole, where it was cut into what each of them said"
 )
 NOT_PROMISED = (
     "that a secret stays unknown which the rest of the text, or the world, gives away",
@@ -133,7 +133,7 @@ def collect_certificate_parts(
         "spent_before": _describe_spending(trained, spent, promise, key),
         "not_promised": [
             *NOT_PROMISED,
-            *([CUT_THREADS_NOTE] if record["unit"] == "dialogue" else []),
+            *([CUT_CONVERSATIONS_NOTE] if record["unit"] == "dialogue" else []),
             *([REMOVAL_RELATION_NOTE] if trained.files_promise.relation == "add_or_remove" else []),
         ],
         "evidence": dict(evidence or {}),

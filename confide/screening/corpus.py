@@ -1,4 +1,4 @@
-"""A corpus on disk, screened a batch of threads after another: Algorithm 1 in bounded memory.
+"""A corpus on disk, screened a batch of dialogues after another: Algorithm 1 in bounded memory.
 
 >>> import pathlib, tempfile
 >>> from crtlib.text import customersim, jsonl
@@ -70,7 +70,7 @@ from crtlib.text.shards import Shards
 TURNS_PER_BATCH = 10_000
 """Turns in a batch."""
 MAP_COLUMNS = 12
-"""Columns of the map: a thread's first turns, one each, and the rest."""
+"""Columns of the map: a dialogue's first turns, one each, and the rest."""
 TWO_READERS_NOTE = (
     "no number of all secrets: a second reader read some of the messages, and how many secrets "
     "both overlook in the others is not known; the table is of one secret of each message"
@@ -412,10 +412,10 @@ def judge_policies(
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 
-def _is_asked(user: str, thread: str, about: Mapping[str, Any], asked: frozenset[str]) -> bool:
+def _is_asked(user: str, dialogue_id: str, about: Mapping[str, Any], asked: frozenset[str]) -> bool:
     """Whether a person (or conversation, where these are drawn) is among those who were
     ``asked``, as :func:`confide.labels.registry.hash_asked_people` names them."""
-    names = registry.hash_asked_people(about["corpus"], user, thread)
+    names = registry.hash_asked_people(about["corpus"], user, dialogue_id)
     return names[0 if about["by"] == "user" else -1] in asked
 
 
@@ -466,7 +466,7 @@ def without_bounds_if_from_file(
 def batch_dialogues(
     dialogues: Iterator[Dialogue], *, whole: bool = False
 ) -> Iterator[list[Dialogue]]:
-    """Threads by about 10,000 turns at a time, or all at once."""
+    """Dialogues by about 10,000 turns at a time, or all at once."""
     batch: list[Dialogue] = []
     turns = 0
     for d in dialogues:

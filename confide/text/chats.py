@@ -96,8 +96,9 @@ def is_slack_export(names: Iterable[str]) -> bool:
 def read_slack_export(path: Path) -> Iterator[NumberedRow]:
     """The messages of a workspace, channel by channel and day by day, numbered as they come.
 
-    A thread is that of Slack, else the day of a channel; the person is the id of who wrote, a bot
-    answers. Names of attached files are no text, and a mention is the name that people see.
+    A conversation is a thread of Slack, else the day of a channel; the person is the id of who
+    wrote, a bot answers. Names of attached files are no text, and a mention is the name that people
+    see.
     """
     names = list_export_files(path)
     people = _names_of_people(path, names)
@@ -233,8 +234,8 @@ def _finished(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def read_whatsapp_chats(paths: list[Path]) -> Iterator[NumberedRow]:
-    """The messages of exported chats, numbered as they come; the talk of a day is a thread. Chats
-    are told apart by a number: what their files are called names a person."""
+    """The messages of exported chats, numbered as they come; the talk of a day is one
+    conversation. Chats are told apart by a number: what their files are called names a person."""
     number = 0
     for chat, path in enumerate(paths, 1):
         names = [one for one in list_export_files(path) if one.endswith(".txt")] \

@@ -52,7 +52,7 @@ from crtlib.text.jsonl import BadRow, read_record
 from crtlib.text.package_data import fill_page
 from crtlib.text.sorted_rows import RowSorter
 
-# Messages of nobody are those of the person of their thread, where one alone is named there: else
+# Messages of nobody are of the person of their conversation, where one alone is named there: else
 # whose they are would follow from whether others are in the text.
 _FILL_PERSONS_SQL = """
 UPDATE messages SET person = one.person
@@ -109,8 +109,8 @@ REMEDIES = {
 # --------------------------------------------------------------------------- the corpus
 @dataclass(frozen=True)
 class IngestSummary:
-    """What ``ingest_sources`` did. ``rejected`` counts rows left out by reason, ``cut`` the threads
-    in which several people speak, ``quoted`` lines that were left out as quotations,
+    """What ``ingest_sources`` did. ``rejected`` counts rows left out by reason, ``cut`` the
+    conversations in which several people speak, ``quoted`` lines that were left out as quotations,
     ``look_quoted`` messages that still look as if they quoted another, ``rewritten`` those whose
     accents or unseen marks are written in another way now; ``notes`` say what was guessed beside
     the columns; ``form`` is what the records were. ``up_to_date``: the folder was there already,
@@ -232,17 +232,17 @@ def ingest_sources(
 def _write_corpus(
     part: Path, plans: list[IngestSource], how: How, progress: bool
 ) -> tuple[CorpusSummary, dict[str, Any]]:
-    """Read all rows; put the threads together, in the order in which they began, one person each:
-    who else speaks in a thread gets one of his own (``id~2``); and write them. What nobody says
-    who is named belongs to the person of its thread, where one alone is named there, else to
-    nobody, which is one more.
+    """Read all rows; put conversations together, in the order in which they began, one person each:
+    who else speaks in one gets one of his own (``id~2``); and write them. What nobody says
+    who is named belongs to the person of its conversation, where one alone is named there, else
+    to nobody, which is one more.
 
     Guarantee:
         In a folder in which somebody is a conversation, a person is one if and only if it is called
         like its conversation. Test: ``tests/text/test_ingest.py::
         test_a_person_is_called_like_a_conversation_only_where_nobody_is_known``.
     """
-    unique = any(plan.shape != "table" for plan in plans)  # of a record its id, of a row its thread
+    unique = any(plan.shape != "table" for plan in plans)  # of a record or a conversation
     ids: set[str | None] = set()
     total: Counter[str] = Counter()
     left = sys.maxsize if how.limit is None else how.limit

@@ -49,9 +49,9 @@ FIRST_MILLISECOND, LAST_MILLISECOND = (
 )
 """The years 1 to 9999 in UTC, in milliseconds since 1970."""
 TurnMessage = tuple[str | None, str | None, str, str, int | None, str | None]
-"""One turn on its way in: thread, user, speaker, text, time in milliseconds since 1970, secrets as
-JSON. Without a thread those of one row are a thread of their own, without a user the thread is the
-user; secrets are None where nobody looked."""
+"""One turn on its way in: conversation, user, speaker, text, time in milliseconds since 1970,
+secrets as JSON. Without a conversation those of one row are one, without a user the conversation is
+the user; secrets are None where nobody looked."""
 
 
 MESSAGE_SCHEMA = pa.schema(
@@ -64,7 +64,7 @@ MESSAGE_SCHEMA = pa.schema(
     ]
 )
 """A message as it is sorted: ``thread_as_person`` is what a person would be called who is called
-like the thread."""
+like the conversation."""
 
 
 @dataclass

@@ -86,9 +86,9 @@ more than a few of them is of another code."""
 @checked_dataclass
 class How:
     """How sources are read. ``format`` is one of ``SOURCE_FORMATS``; ``columns`` names those of a
-    table that are not to be guessed. ``no_users``: each thread is a user, or where ``columns``
-    names the user, each thread in which nobody is named. ``agents``: people, addresses or
-    @domains that answer others, in whose threads they are no person of their own. ``dates``:
+    table that are not to be guessed. ``no_users``: each conversation is a user, or where
+    ``columns`` names the user, each one in which nobody is named. ``agents``: people, addresses or
+    @domains that answer others, in whose conversations they are no person of their own. ``dates``:
     whether 3/4/2026 is "dmy" or "mdy". ``rename``: new names of columns of a CSV file by their
     numbers. ``drop_quotes``: what a message quotes is left out of tables and chats, too, not of
     mail alone. ``split`` is that of the hub or of a folder of Parquet files. ``max_bad`` is a share

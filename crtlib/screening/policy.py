@@ -103,8 +103,8 @@ class Policy:
     ``batched``: ``flag`` takes many points at once, for speed, and answers each as if it stood
     alone; otherwise it is asked for one point at a time, as a guarantee needs that a secret decides
     nothing about other points. ``reads_ids``: it is shown whose a point is and what it is called;
-    every other policy gets points without id, user and thread, so that of two points with one text
-    it says the same. Deduplication needs that (:func:`check_text_alone`).
+    every other policy gets points without id, user and dialogue_id, so that of two points with one
+    text it says the same. Deduplication needs that (:func:`check_text_alone`).
     """
 
     name: str
@@ -190,7 +190,7 @@ class Policy:
 
 
 def _anonymous_point(point: Point) -> Point:
-    """The point as its text alone, with its labels: without id, user and thread."""
+    """The point as its text alone, with its labels: without id, user and dialogue_id."""
     if not (point.id or point.user or point.dialogue_id):
         return point
     return Point("", "", point.text, point.secrets, point.spoken_spans)
@@ -339,9 +339,9 @@ def _secret_turn_digests(point: Point) -> Iterator[str]:
         yield _digest_of_teaching(f"turn\x1f{normalise_text(point.text[turn.start : turn.end])}")
 
 
-def digest_teaching_person(user: str, thread: str) -> str:
+def digest_teaching_person(user: str, dialogue_id: str) -> str:
     """Of who says a turn: of the person, or of the conversation where no name is known."""
-    return _digest_of_teaching(f"person\x1f{user}" if user else f"thread\x1f{thread}")
+    return _digest_of_teaching(f"person\x1f{user}" if user else f"thread\x1f{dialogue_id}")
 
 
 def _digest_of_teaching(said: str) -> str:

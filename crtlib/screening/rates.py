@@ -375,7 +375,7 @@ def cluster_of(point: Point, cluster: ClusterUnit) -> str:
     ``ValueError`` for a point of neither: two of one dialogue would be taken for independent."""
     name = (point.user if cluster == "user" else "") or point.dialogue_id
     if not name:
-        raise ValueError(f"cluster={cluster!r}: a point has no thread, which is its cluster")
+        raise ValueError(f"cluster={cluster!r}: a point has no dialogue_id, which is its cluster")
     return name
 
 

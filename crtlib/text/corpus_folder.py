@@ -53,7 +53,7 @@ TURN_TYPE = pa.struct(
 CORPUS_SCHEMA = pa.schema(
     [("id", pa.string()), ("user", pa.string()), ("turns", pa.list_(TURN_TYPE))]
 )
-"""The columns of a corpus: one row a thread."""
+"""The columns of a corpus: one row a dialogue."""
 ROWS_PER_GROUP = 1_000
 """Dialogues that are written at a time."""
 
@@ -62,7 +62,7 @@ ROWS_PER_GROUP = 1_000
 class CorpusSummary:
     """What a corpus folder holds. ``sha256`` is the corpus hash: over ``records.canonical`` of its
     dialogues in order, so the same for Parquet and JSONL and any labels. ``users_are``: "thread"
-    where each thread counts as a user, else "column". ``policy``: one that fits the text, if one
+    where each dialogue counts as a user, else "column". ``policy``: one that fits the text, if one
     is known. ``first`` and ``last`` are dates, None where no turn has a time."""
 
     turns: int
@@ -98,7 +98,7 @@ class CorpusWriter:
         self.dates: list[datetime.datetime] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Take some threads."""
+        """Take some dialogues."""
         lists = rows["turns"].combine_chunks()
         turns = lists.flatten()
         ends = lists.offsets.to_pylist()

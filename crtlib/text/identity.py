@@ -32,7 +32,7 @@ def without_unseen_marks(text: str) -> str:
 
 
 def normalise_unit_name(name: str | float) -> str:
-    """A person or a thread as every form of file calls it: one person is one unit.
+    """A person or a conversation as every form of file calls it: one person is one unit.
 
     >>> {normalise_unit_name(name) for name in (7, 7.0, " 7", "7.00", '"7"', "\uff17")}
     {'7'}

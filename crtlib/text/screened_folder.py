@@ -173,7 +173,7 @@ class ScreenedWriter:
         """Take points of one of the ``SCREENED_PARTS``."""
         named = ((self.name("id", p.id), self.name("user", p.user), p.text) for p in points)
         self.sorter.add("points", ((part, *row) for row in named))
-        numbers = (p.id[len(p.dialogue_id) + 1 :] for p in points)  # none where a point is a thread
+        numbers = (p.id[len(p.dialogue_id) + 1 :] for p in points)  # none of a dialogue
         turns = (int(number) if number else None for number in numbers)
         self.note(
             "ids", ((p.id, p.dialogue_id, p.user, n) for p, n in zip(points, turns, strict=True))

@@ -214,7 +214,7 @@ def test_dialogues_are_the_clusters_where_they_were_drawn_or_no_user_is_known():
         rates.measure_rates(nobody, regex_policies.none_policy, regex_policies.none_policy).miss.of
         == 2
     )
-    with pytest.raises(ValueError, match="a point has no thread"):
+    with pytest.raises(ValueError, match="a point has no dialogue_id"):
         rates.measure_rates(
             [replace(p, dialogue_id="") for p in nobody],
             regex_policies.none_policy,

@@ -98,7 +98,7 @@ def test_a_mailbox_with_agents(tmp_path, take, references):
         "--agents",
         "help@shop.example,@desk.shop.example",
     )
-    assert code == 0 and f"threads {len(TALK):,}" in said and "cut" not in said
+    assert code == 0 and f"conversations {len(TALK):,}" in said and "cut" not in said
     got = [(user.removesuffix("@mail.example"), turns) for user, turns in read(tmp_path / "o")]
     assert sorted(got) == sorted((user.lower(), turns) for user, turns in WHOLE)
     assert corpus_folder.read_corpus_summary(tmp_path / "o").users_are == "column"

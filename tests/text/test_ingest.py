@@ -133,7 +133,7 @@ def test_text_without_people(tmp_path):
     assert [s[3] for s in say(tmp_path / "o")] == [["file a"], ["file b"], ["a line"]]
     assert summary.facts.users_are == "thread" and summary.facts.users == 3
     assert all(row["user"] == row["id"] for row in stored(tmp_path / "o"))
-    assert "each thread counts as a user" in ingest.format_ingest_summary(summary)
+    assert "each conversation counts as a user" in ingest.format_ingest_summary(summary)
 
 
 @pytest.mark.parametrize("form", ["mbox", "eml"])
