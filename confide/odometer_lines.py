@@ -223,8 +223,9 @@ def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
     that is not what was written, ``ValueError`` for one that cannot be used.
     """
     for beside in (path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm")):
-        if os.path.lexists(beside):  # SQLite opens it, too
-            files.check_regular_file(beside)
+        told = files.why_not_regular(beside)  # SQLite opens it, too, if it is there
+        if told not in ("", files.NO_SUCH_FILE):
+            raise ValueError(f"{beside}: {told}")
     try:
         base = sqlite3.connect(files.check_regular_file(path), timeout=120, isolation_level=None)
         try:

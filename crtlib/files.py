@@ -28,6 +28,7 @@ from typing import IO, Any, AnyStr, BinaryIO, cast
 
 StrPath = str | os.PathLike[str]
 """A file or folder, as a caller names it."""
+NO_SUCH_FILE = "no such file"
 
 DISK_FULL_PROBE_BYTES = 1 << 20
 """Bytes: with less than this to write, an error while something is written is a full disk."""
@@ -187,13 +188,21 @@ def open_plain_or_gzip(path: StrPath) -> Iterator[BinaryIO]:
 
 
 def why_not_regular(path: StrPath) -> str:
-    """Why a path is no regular file, in words; empty for one that is."""
-    path = Path(path)
-    if path.is_dir():
+    """Why a path is no regular file, in words; empty for one that is. It is looked at once: another
+    process may remove it meanwhile."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        return NO_SUCH_FILE
+    except ValueError:  # of a name that no file has
+        return NO_SUCH_FILE
+    if stat.S_ISREG(mode):
+        return ""
+    if stat.S_ISDIR(mode):
         return "is a folder, a file is needed"
-    if path.exists() and not path.is_file():
-        return "is a pipe or a device, no regular file"
-    return "" if path.exists() else "no such file"
+    return "is a pipe or a device, no regular file"
 
 
 def check_regular_file(path: StrPath) -> Path:

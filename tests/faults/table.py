@@ -1963,7 +1963,7 @@ MACHINE = rows(
     ("a device is read", "crtlib.files:open_regular_file", "if not stat.S_ISREG", "if False and",
      "test_regular_files.py::test_a_pipe_is_not_waited_for"),
     ("a pipe beside a ledger is waited for", "confide.odometer_lines:_open_connection",
-     "if os.path.lexists(beside)", "if False",
+     'if told not in ("", files.NO_SUCH_FILE)', "if False",
      "test_regular_files.py::test_what_sqlite_opens_beside_a_ledger_is_a_regular_file"),
     ("a screening's summary of any form is read",
      "crtlib.text.screened_folder:read_screening_summary",
