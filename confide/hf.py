@@ -200,7 +200,7 @@ class SessionTrainer(_TrainerBehind):
                 data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
                 **others,
             )
-            self.session.training.try_again()  # TRL gives the model another forward
+            self.session.training.try_model_again()  # TRL gives the model another forward
         except BaseException:
             self.session.__exit__()
             _remove_rows(aside)

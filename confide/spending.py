@@ -52,7 +52,7 @@ def read_history(
     if registry is None:
         return SpendingHistory(tuple(own), corpus=corpus)
     every = registry.entries()
-    related = registry.related(corpus)
+    related = registry.find_related_texts(corpus)
     earlier = {e.run for e in every[: _last_start(every, run)] if e.corpus in related} - {run}
 
     lines_here, lines_there = Counter(e.run for e in own), Counter(e.run for e in every)

@@ -73,8 +73,8 @@ def register_text(corpus: str | os.PathLike[str]) -> str:
 def count_shared_units(corpus: StrPath, other: StrPath) -> Counter[str]:
     """How many conversations ("talk"), people ("user"), messages and the like two texts share, of
     each kind of unit by which a registry would know one of them as the other
-    (:meth:`Registry.related`); and how many of the conversations of ``other`` are said in
-    ``corpus`` too, by anybody ("words"), where that is more than half. Empty where there is none.
+    (:meth:`Registry.find_related_texts`); and how many of the conversations of ``other`` are said
+    in ``corpus`` too, by anybody ("words"), where that is more than half. Empty where none is.
 
     Guarantee:
         Two texts that a registry takes for related share something here, and so does a text with
@@ -90,14 +90,14 @@ def count_shared_units(corpus: StrPath, other: StrPath) -> Counter[str]:
     shared = Counter({
         kind: n
         for kind, n in both.items()
-        if kind not in OWNERSHIP_KINDS and n and _makes_related(kind, n, fewer[kind])
+        if kind not in OWNERSHIP_KINDS and n and _share_enough_units(kind, n, fewer[kind])
     })  # fmt: skip
     said = set(corpora.hash_conversations(other))
     same = len(said.intersection(corpora.hash_conversations(corpus)))
     return shared + Counter(words=same if 2 * same > len(said) else 0)
 
 
-def _makes_related(kind: str, both: int, fewer: int) -> bool:
+def _share_enough_units(kind: str, both: int, fewer: int) -> bool:
     """Whether ``both`` units of a kind, which two texts share, make them related; ``fewer`` are
     those of the text that has fewer of them."""
     share = LEAST_SHARE.get(kind)
@@ -212,7 +212,7 @@ class Registry:
                     known |= {row[0] for row in base.execute("SELECT corpus FROM texts")}
         return len({e.corpus for e in self.entries()} - known)
 
-    def related(self, corpus: str) -> dict[str, Counter[str]]:
+    def find_related_texts(self, corpus: str) -> dict[str, Counter[str]]:
         """The hashes of all corpora with a conversation, a person or messages of this one, and its
         own; of each how many units of a kind they share."""
         shared: dict[str, Counter[str]] = {corpus: Counter()}
@@ -221,7 +221,7 @@ class Registry:
                 found = _has_lines(base, self.path) and base.execute(RELATED_TEXTS_SQL, (corpus,))
                 for text, kind, both, fewer in found or ():
                     owned = kind in OWNERSHIP_KINDS
-                    if text in shared if owned else _makes_related(kind, both, fewer):
+                    if text in shared if owned else _share_enough_units(kind, both, fewer):
                         shared.setdefault(text, Counter())[kind] = both
         return shared
 
@@ -231,7 +231,7 @@ class Registry:
         """How many other reports of a model there are on this text, or on one with some of the
         same conversations or people; ``enter``: this one is written now. Of a report, of the
         numbers in a model and of a corpus the hash is given."""
-        related = self.related(corpus)
+        related = self.find_related_texts(corpus)
         with _open_transaction(self.path) as base:
             rows = base.execute("SELECT text, name FROM reports WHERE model = ?", (model,))
             known = {row[0] for row in base.execute("SELECT corpus FROM texts")}

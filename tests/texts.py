@@ -46,7 +46,7 @@ def related_texts(*paths):
     )
     for path in paths:
         text_registry.register_text(path)
-    return [name in registry.related(names[0]) for name in names[1:]]
+    return [name in registry.find_related_texts(names[0]) for name in names[1:]]
 
 
 def write_coded_messages(path, ids="d", labelled=0, people=24):

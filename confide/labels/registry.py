@@ -118,8 +118,8 @@ def register_judged_pairs(
     Returns:
         How many pairs have been judged so far: by these labels, by others that share a turn with
         them, and by all sets of this corpus, or of one with the same conversations, people or
-        messages (:meth:`confide.text_registry.Registry.related`). Who draws many may choose, so a
-        set that was drawn (:func:`register_draw`) and judges nothing counts as one.
+        messages (:meth:`confide.text_registry.Registry.find_related_texts`). Who draws many may
+        choose, so a set that was drawn (:func:`register_draw`) and judges nothing counts as one.
 
     Raises:
         DamagedError: As :func:`open_label_registry`.
@@ -128,7 +128,7 @@ def register_judged_pairs(
         A text with other ids and other names of people is the same text. Test:
         ``tests/release/test_text_registry.py::test_draws_from_one_text_under_other_names_count``.
     """
-    texts = text_registry.Registry(text_registry.registry_home()).related(corpus)
+    texts = text_registry.Registry(text_registry.registry_home()).find_related_texts(corpus)
     with open_label_registry(told, drawn) as base:
         every = [(told["labels"], *row, corpus) for row in rows]
         base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", every)
@@ -194,7 +194,7 @@ def has_forgotten_draws(corpus: str) -> bool:
 def count_other_sets(labels: str, corpus: str) -> int:
     """How many other sets of labels of this corpus, or of one related to it, the registry knows:
     who was left out of one may have been read for another."""
-    texts = text_registry.Registry(text_registry.registry_home()).related(corpus)
+    texts = text_registry.Registry(text_registry.registry_home()).find_related_texts(corpus)
     with open_label_registry({"labels": labels}, ()) as base:
         (found,) = base.execute(OTHER_SETS_SQL, (json.dumps([*texts]), labels)).fetchone()
     return int(found)

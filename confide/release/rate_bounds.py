@@ -45,15 +45,15 @@ def with_current_label_counts(
     if not told or told["judged"] == trained.record["labels"]["judged"]:
         return replace(trained, record={**trained.record, "labels": told})
 
-    def again(rows: Mapping[str, Any]) -> dict[str, Any]:
+    def with_bounds_of_today(rows: Mapping[str, Any]) -> dict[str, Any]:
         """A share of all secrets does not follow from counts, so its bound is left out."""
         kept = {
             name: {n: v for n, v in row.items() if n != "all_secrets"} for name, row in rows.items()
         }
         return {name: {**row, "upper": recompute_bound(row, told)} for name, row in kept.items()}
 
-    kinds = {kind: again(rows) for kind, rows in rates.pop("by_kind").items()}
-    rates, own = again(rates), trained.files_promise
+    kinds = {kind: with_bounds_of_today(rows) for kind, rows in rates.pop("by_kind").items()}
+    rates, own = with_bounds_of_today(rates), trained.files_promise
     trace, public = (rates[name]["upper"] for name in ("trace", "public"))
     own = replace(own, gamma=max(own.gamma, trace), delta2=own.delta2 and max(own.delta2, public))
     record = {**trained.record, "labels": told, "rates": {**rates, "by_kind": kinds}}

@@ -103,7 +103,7 @@ def make_duplicate_filter(
         _import_dedup_package("rbloom").Bloom(max(size, 1), error_rate, int) if bloom else set()
     )
 
-    def again(points: Sequence[Point]) -> list[bool]:
+    def mark_batch(points: Sequence[Point]) -> list[bool]:
         repeated = []
         for point in points:
             digest = hashlib.sha1(_policy_input_bytes(point)).digest()
@@ -112,7 +112,7 @@ def make_duplicate_filter(
             met.add(key)
         return repeated
 
-    return again
+    return mark_batch
 
 
 class TextCounts:

@@ -212,8 +212,8 @@ class Training:
         Where somebody else's code runs between two steps, what it changes in a parameter is
         refused, at the latest when the phase is over (:class:`WeightSeal`): the weights that are
         left are those that the phases made; so is a hook, or another layer or forward, since the
-        model was tried (:meth:`try_again`). What a script learns elsewhere from the same text is
-        not seen. Tests: ``tests/training/test_own_loop.py::test_a_changed_weight_is_refused``,
+        model was tried (:meth:`try_model_again`). What a script learns elsewhere from the same text
+        is not seen. Tests: ``tests/training/test_own_loop.py::test_a_changed_weight_is_refused``,
         ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``.
     """
 
@@ -322,7 +322,7 @@ class Training:
             refuse_mixing(model, longest=self._longest)
         self._reading_seal = ReadingSeal.of(model)
 
-    def try_again(self) -> None:
+    def try_model_again(self) -> None:
         """Try the model again, with what was hooked to it since the training was made, as a Trainer
         or a logger does. Raises ValueError where the texts of a batch change what one of them adds
         now (:func:`crtlib.training.probe.refuse_mixing`), and after the first step."""

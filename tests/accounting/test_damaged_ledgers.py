@@ -190,7 +190,7 @@ def test_a_registry_whose_maker_died_before_its_first_line_is_none(tmp_path):
     registry.folder.mkdir(mode=0o700)
     registry.path.touch(mode=0o600)
     assert registry.entries() == [] and registry.count_forgotten_texts("a") == 0
-    assert list(registry.related("a")) == ["a"]
+    assert list(registry.find_related_texts("a")) == ["a"]
     (registry.folder / odometer_lines.REGISTRY_KEY_FILE).touch(mode=0o600)
     with pytest.raises(DamagedError):
         registry.entries()

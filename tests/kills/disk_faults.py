@@ -131,7 +131,7 @@ def again(library, name, home, whole):
             entries = odometer.read_entries(home / "c.jsonl.odometer")
             registry = text_registry.Registry(home / "registry")
             assert len(entries) == len(registry.entries()) == 2
-            assert registry.related(entries[0].corpus).keys() == {entries[0].corpus}
+            assert registry.find_related_texts(entries[0].corpus).keys() == {entries[0].corpus}
     except (AssertionError, ValueError) as error:
         print(f"ledger: {error!r}", flush=True)
         return "ledger"

@@ -31,7 +31,9 @@ def test_the_registry_and_the_odometer_are_found(old):
     registry = text_registry.Registry(text_registry.registry_home())
     entries = odometer.read_entries(old / "talk.jsonl.odometer")
     assert [e.method for e in entries if e.state == "finished"] == ["crt", "dpsgd"]
-    assert registry.entries() and registry.related(corpora.hash_corpus(old / "talk.jsonl"))
+    assert registry.entries() and registry.find_related_texts(
+        corpora.hash_corpus(old / "talk.jsonl")
+    )
     (old / "moved").mkdir()
     (old / "talk.jsonl").rename(old / "moved" / "talk.jsonl")
     trained = train_on_corpus.train(

@@ -42,7 +42,7 @@ def related(*paths):
     )
     for path in paths:
         text_registry.register_text(path)
-    found = registry.related(names[0])
+    found = registry.find_related_texts(names[0])
     return [dict(found[name]) if name in found else None for name in names[1:]]
 
 
@@ -120,21 +120,27 @@ def test_a_text_that_0_3_entered_is_known_as_it_was_until_it_is_read_again(tmp_p
     units = [u for u in corpora.hash_registry_units(january) if u[0] not in newer]
     registry.register(name, units, form="older")  # as 0.3 did
     assert related(february, threads(tmp_path / "far.jsonl", [messages("far", 60)])) == [None]
-    assert name not in registry.related(corpora.hash_corpus(february))
+    assert name not in registry.find_related_texts(corpora.hash_corpus(february))
     same = threads(tmp_path / "same.jsonl", [messages(f"jan{k}", 6)[:5] for k in range(100)])
     assert related(same, february)[0]
-    assert name in registry.related(corpora.hash_corpus(same))  # half of it, as before
+    assert name in registry.find_related_texts(corpora.hash_corpus(same))  # half of it, as before
     assert related(february, january)[0]
 
 
 def test_the_registry_of_0_3_knows_which_messages_are_rare_once_it_is_read_again(old):  # noqa: F811
     registry, text = text_registry.Registry(text_registry.registry_home()), old / "talk.jsonl"
-    before = registry.related(corpora.hash_corpus(text))
+    before = registry.find_related_texts(corpora.hash_corpus(text))
     grown = old / "grown.jsonl"
     grown.write_text(text.read_text().replace('"d', '"x'))
     registry.register(corpora.hash_corpus(grown), corpora.hash_registry_units(grown))
     assert corpora.hash_corpus(text) in before
-    assert corpora.hash_corpus(text) in registry.related(corpora.hash_corpus(grown))
-    assert "rare" not in registry.related(corpora.hash_corpus(grown))[corpora.hash_corpus(text)]
+    assert corpora.hash_corpus(text) in registry.find_related_texts(corpora.hash_corpus(grown))
+    assert (
+        "rare"
+        not in registry.find_related_texts(corpora.hash_corpus(grown))[corpora.hash_corpus(text)]
+    )
     registry.register(corpora.hash_corpus(text), corpora.hash_registry_units(text))
-    assert registry.related(corpora.hash_corpus(grown))[corpora.hash_corpus(text)]["rare"] >= 16
+    assert (
+        registry.find_related_texts(corpora.hash_corpus(grown))[corpora.hash_corpus(text)]["rare"]
+        >= 16
+    )

@@ -37,7 +37,7 @@ def shared_units(*paths):
     names = [corpora.hash_corpus(path) for path in paths]
     for path in paths:
         text_registry.register_text(path)
-    return registry.related(names[1])[names[0]]
+    return registry.find_related_texts(names[1])[names[0]]
 
 
 def have_same_people(*paths):
@@ -121,7 +121,9 @@ def test_what_an_older_crtlib_entered_is_not_compared(tmp_path):
     name = corpora.hash_corpus(first)
     registry.register(name, [*units, ("named", "")], form="older")
     registry.register(corpora.hash_corpus(second), corpora.hash_registry_units(second))
-    assert not spending._has_same_people(registry.related(corpora.hash_corpus(second))[name])
+    assert not spending._has_same_people(
+        registry.find_related_texts(corpora.hash_corpus(second))[name]
+    )
     assert have_same_people(first, second)  # now that it is read again
 
 

@@ -66,7 +66,7 @@ def related(*paths):
     names = [corpora.hash_corpus(path) for path in paths]
     for path in paths:
         text_registry.register_text(path)
-    found = registry.related(names[0])
+    found = registry.find_related_texts(names[0])
     return [found.get(name) for name in names[1:]]
 
 
@@ -117,7 +117,7 @@ def test_what_screening_left_is_known_though_the_text_was_entered_before(tmp_pat
     left = [[d.turns[0].text] for d in corpora.read_dialogues(tmp_path / "s")]
     assert not any("555-010" in text for (text,) in left)
     again = text_registry.register_text(write(tmp_path / "again.jsonl", left))
-    found = text_registry.Registry(text_registry.registry_home()).related(again)
+    found = text_registry.Registry(text_registry.registry_home()).find_related_texts(again)
     assert corpora.hash_corpus(raw) in found
 
 
@@ -193,7 +193,9 @@ def test_two_texts_share_what_makes_them_related(tmp_path):
         registry_ = text_registry.Registry(tmp_path / f"registry-{name}")
         for path in (first, second):
             registry_.register(corpora.hash_corpus(path), corpora.hash_registry_units(path))
-        known = registry_.related(corpora.hash_corpus(first)).get(corpora.hash_corpus(second), {})
+        known = registry_.find_related_texts(corpora.hash_corpus(first)).get(
+            corpora.hash_corpus(second), {}
+        )
         assert shared.pop("words", 0) == (name == "b")
         assert kinds <= set(shared) == set(known) - {*text_registry.OWNERSHIP_KINDS}
         assert all(known[kind] == n for kind, n in shared.items())

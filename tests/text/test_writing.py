@@ -72,7 +72,7 @@ def test_an_export_of_before_is_known_again(tmp_path, monkeypatch):
         units = list(corpora.hash_registry_units(made_.out))
         by_words = [(kind, unit) for kind, unit in units if kind not in ("user", "dialogue")]
         registry.register(made_.facts.sha256, by_words)
-    assert old.facts.sha256 in registry.related(new.facts.sha256)
+    assert old.facts.sha256 in registry.find_related_texts(new.facts.sha256)
 
 
 def test_labels_of_a_corpus_follow_their_text(tmp_path):

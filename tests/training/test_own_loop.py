@@ -206,16 +206,16 @@ def test_a_hook_that_mixes_nothing_is_let_through_when_it_is_tried_before_the_fi
     training = begin(model)
     seen = []
     model.transformer.h[0].register_forward_hook(lambda layer, x, y: seen.append(1) and None)
-    training.try_again()
+    training.try_model_again()
     for step in training:
         step()
     with pytest.raises(ValueError, match="training: has begun"):
-        training.try_again()
+        training.try_model_again()
     assert seen and training.finish().updates["private"] == 3
     other = begin(build_model(GPT2, 0))
     other.model.transformer.h[0].register_forward_hook(mix)
     with pytest.raises(ValueError, match="lets the texts of a batch change"):
-        other.try_again()
+        other.try_model_again()
 
 
 def test_a_frozen_weight_is_watched_as_well():
