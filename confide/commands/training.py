@@ -20,7 +20,7 @@ from typing import Any
 from confide import recipe as recipes
 from confide.commands import COMMANDS
 from crtlib import cli, files, outputs
-from crtlib.checks import check_choice
+from crtlib.checks import check_choice, printable
 from crtlib.options import CommandResult, InvalidOption
 from crtlib.text.package_data import read_package_file
 
@@ -55,7 +55,15 @@ def train(recipe: recipes.Recipe) -> CommandResult:
         trained = train_on_corpus.train(recipe, card=model_card.render_model_card, progress=True)
         if not parallel.process_group().is_leader:
             return CommandResult({})
-    return CommandResult(trained.facts, [*trained.lines, NEXT_COMMAND_HINT.format(recipe.out)])
+    lines = [*trained.lines]
+    if trained.facts["kind"]:  # one without noise may say what somebody wrote
+        from crtlib.models import generation
+
+        with contextlib.suppress(ValueError):  # a training that diverged has its lines
+            prompt = "USR: " if trained.facts.get("recurrent") else "Hello"
+            (said,) = generation.generate_text(recipe.out, prompt, max_tokens=40)
+            lines.append(f"it writes: {printable(prompt + said)}")
+    return CommandResult(trained.facts, [*lines, NEXT_COMMAND_HINT.format(recipe.out)])
 
 
 train.choose = recipes.choose_recipe  # type: ignore[attr-defined]

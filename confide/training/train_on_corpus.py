@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -52,7 +53,7 @@ from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.attacks import run_audit
 from crtlib.files import StrPath
 from crtlib.models import folder as model_folder
-from crtlib.models import interface, pretrained, smollm2
+from crtlib.models import interface, pretrained, smollm2, word_counts
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policy_names
@@ -63,7 +64,7 @@ from crtlib.studies.crt_study import CrtStudy, StudyRow
 from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy
 from crtlib.text import corpora, screened_folder, templates
-from crtlib.text.records import Corpus
+from crtlib.text.records import Corpus, Point
 from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
 from crtlib.training import methods, parallel, schedules
 from crtlib.training.devices import device_by_name
@@ -696,6 +697,13 @@ def _study_facts(study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow]
     }
 
 
+def _spoken(points: Iterable[Point], times: Mapping[Point, int] | None = None) -> Iterator[str]:
+    """The turns' own words in points, each so often as its point counts."""
+    for p in points:
+        for a, b in spoken_spans(p):
+            yield from [p.text[a:b]] * (times[p] if times else 1)
+
+
 def _bits_per_character(study: CrtStudy, d: PreparedData, perplexity: float) -> float:
     """Of the text that is measured on, with this perplexity per token."""
     sequences, _ = d.tokenizer.encode_marked(d.test)
@@ -712,7 +720,7 @@ def _summary_lines(
     study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow], facts: TrainingFacts
 ) -> list[str]:
     """Sizes, noise, perplexity, the attack."""
-    run, lines = fitted.run, []
+    run, d, lines = fitted.run, fitted.data, []
     n = {name: value for name, _, _, value in rows}
     if run.events:
         steps = sum(event.steps for event in run.events)
@@ -735,8 +743,13 @@ def _summary_lines(
             f"{facts['vocabulary']:,} tokens: {facts['bits_per_character']:.3g} bits a character, "
             "which alone compares vocabularies"
         )
+        counted = word_counts.word_count_bits(_spoken(d.read), Counter(_spoken(d.test, d.test)))
+        others = [f"counts of the words that it read {counted:.3g}"]
+        if before is not None:
+            others.insert(0, f"the untuned model {_bits_per_character(study, d, before):.3g}")
+        measured += f"; on the same text {', '.join(others)}"
     lines += [public, measured]
-    prepared = fitted.data.prepared
+    prepared = d.prepared
     if study.repeats_are_hidden and study.duplicates != "drop":
         lines += describe_bare_masks(prepared.bare_masks, len(prepared.all), study.duplicates)
     for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):

