@@ -308,6 +308,16 @@ def test_no_code_no_formula_and_no_table_is_cut_on_a_desk(book, browser):
     assert cut == {}
 
 
+def test_a_chapter_opens_with_one_bar_of_code(book, browser):
+    """Parameters, settings and imports were three; the first shows the others."""
+    seen = """[...document.querySelectorAll(".cell.tag_hide-input")].slice(0, 3)
+      .map(e => e.checkVisibility())"""
+    browser.open(book / "chapters" / "canary.html")
+    assert browser.evaluate(seen) == [True, False, False]
+    browser.evaluate('document.querySelector(".tag_parameters details").open = true')
+    assert browser.evaluate(seen) == [True, True, True]
+
+
 def press(browser, *keys):
     """Press these keys one after the other."""
     codes = {"Tab": 9, "Enter": 13, "ArrowRight": 39}
