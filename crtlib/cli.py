@@ -18,6 +18,7 @@ out/a.json: no space left on device; free some, then run the same command again
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import inspect
 import io
@@ -97,6 +98,8 @@ class Failure:
 
 def describe_failure(error: BaseException) -> Failure | None:
     """What an error means to the user; None for a defect of ours."""
+    if isinstance(error, RuntimeError) and getattr(error.__context__, "errno", 0) == errno.ELOOP:
+        error = error.__context__ or error  # pathlib's word for links in a circle
     if isinstance(error, InvalidOption):
         what, _, hint = error.what.partition("; ")
         return Failure(EXIT_USER_MISTAKE, f"{error.flag} {error.given}".strip(), what, hint)

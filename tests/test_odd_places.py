@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from crtlib import files
+from crtlib import cli, files
 
 TOML = {
     "source = 5": "must be a list of names", "source = 'a'": "must be a list of names",
@@ -40,6 +40,15 @@ def test_an_output_that_cannot_be_is_one_line(run, tmp_path, name):
     (tmp_path / "in.csv").write_text("user,text\nann,hello\n")
     code, _, err = run("ingest", tmp_path / "in.csv", "--yes", "--out", f"{tmp_path}/{name}")
     assert code == 2 and err.count("\n") == 1 and "--out" in err
+
+
+def test_links_in_a_circle_are_one_line_wherever_they_are_followed(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises((RuntimeError, OSError)) as circle:
+        (tmp_path / "loop").resolve(strict=True)
+    told = cli.describe_failure(circle.value)
+    assert told is not None and told.code == 2
+    assert str(told) == f"{tmp_path}/loop: too many levels of symbolic links"
 
 
 def test_a_command_without_standard_input_answers(tmp_path):
