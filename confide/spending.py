@@ -344,13 +344,13 @@ def ancestor_runs(
     return ancestors
 
 
-def report_spending(known: SpendingHistory, *, delta: float) -> dict[str, Any]:
+def report_spending(history: SpendingHistory, *, delta: float) -> dict[str, Any]:
     """What is known of a text, as JSON: each run with its own epsilon at ``delta``, and all that
     count together, for the largest unit among them. Infinite is "inf", no protection null, as of
     a run that is void."""
     check_delta(delta)
-    last = {e.run: e for e in known.entries}
-    whole = known.spent()
+    last = {e.run: e for e in history.entries}
+    whole = history.spent()
     unit = max((e.unit for e in whole.private), key=PRIVACY_UNITS.index, default=PRIVACY_UNITS[0])
 
     def epsilon(events: Sequence[SampledGaussian], groups: events.GroupSizes) -> float | str:

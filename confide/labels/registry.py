@@ -61,7 +61,7 @@ SELECT DISTINCT labels, pi, pi_c FROM judged WHERE corpus IN texts OR labels IN
 
 @contextlib.contextmanager
 def open_label_registry(
-    told: dict[str, Any], drawn: Iterable[str], asked: Iterable[str] = ()
+    facts: dict[str, Any], drawn: Iterable[str], asked: Iterable[str] = ()
 ) -> Iterator[sqlite3.Connection]:
     """The registry of labels, in which what was ``drawn`` is entered once: first the policies that
     the facts of the labels say are sealed, then the turns, by the hash of their text, and whose
@@ -86,14 +86,14 @@ def open_label_registry(
         if made and not base.execute(HAS_DRAWN_SQL).fetchone():
             raise registry.lost(path.name)
         base.executescript(f"BEGIN EXCLUSIVE;{LABEL_TABLES_SQL}")
-        before = base.execute("SELECT 1 FROM drawn WHERE labels = ?", (told["labels"],))
+        before = base.execute("SELECT 1 FROM drawn WHERE labels = ?", (facts["labels"],))
         if not before.fetchone():
             (n,) = base.execute("SELECT count(*) FROM drawn").fetchone()  # grows with each set
-            seals = ((policy, n) for policy in told.get("sealed", ()))
+            seals = ((policy, n) for policy in facts.get("sealed", ()))
             base.executemany("INSERT OR IGNORE INTO sealed VALUES (?, ?)", seals)
-            turns = ((t, told["labels"], n + 1) for t in drawn)
+            turns = ((t, facts["labels"], n + 1) for t in drawn)
             base.executemany("INSERT OR IGNORE INTO drawn VALUES (?, ?, ?)", turns)
-            people = ((person, told["labels"]) for person in asked)
+            people = ((person, facts["labels"]) for person in asked)
             base.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?)", people)
         yield base
         base.execute("COMMIT")  # else it is as it was when the connection is closed
@@ -102,7 +102,7 @@ def open_label_registry(
 
 
 def register_judged_pairs(
-    told: dict[str, Any],
+    facts: dict[str, Any],
     corpus: str,
     rows: Iterable[Sequence[str]] = (),
     drawn: Iterable[str] = (),
@@ -110,7 +110,7 @@ def register_judged_pairs(
     """Note in the registry which pairs of policies some labels judge, and count all so far.
 
     Args:
-        told: The facts of the labels.
+        facts: The facts of the labels.
         corpus: The hash of the text that they judge the pairs on.
         rows: The pairs, each policy by its hash.
         drawn: The hashes of the turns of these labels.
@@ -129,11 +129,11 @@ def register_judged_pairs(
         ``tests/release/test_text_registry.py::test_draws_from_one_text_under_other_names_count``.
     """
     texts = text_registry.Registry(text_registry.registry_home()).find_related_texts(corpus)
-    with open_label_registry(told, drawn) as base:
-        every = [(told["labels"], *row, corpus) for row in rows]
+    with open_label_registry(facts, drawn) as base:
+        every = [(facts["labels"], *row, corpus) for row in rows]
         base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", every)
-        found = base.execute(JUDGED_PAIRS_SQL, (json.dumps([*texts]), told["labels"])).fetchall()
-    judging = {name for name, pi, _ in found if pi} | {told["labels"]}
+        found = base.execute(JUDGED_PAIRS_SQL, (json.dumps([*texts]), facts["labels"])).fetchall()
+    judging = {name for name, pi, _ in found if pi} | {facts["labels"]}
     return sum(bool(pi) or name not in judging for name, pi, _ in found)
 
 
@@ -145,7 +145,7 @@ def hash_asked_people(corpus: str, user: str, dialogue_id: str) -> list[str]:
 
 
 def register_draw(
-    told: dict[str, Any], corpus: str, drawn: Iterable[str], asked: Iterable[str] = ()
+    facts: dict[str, Any], corpus: str, drawn: Iterable[str], asked: Iterable[str] = ()
 ) -> None:
     """Note in the registry that the turns ``drawn`` of a corpus can be read from now on, and whose
     they are, ``asked``. The set counts as one judgement, though nobody brings its labels in: who
@@ -156,8 +156,8 @@ def register_draw(
         its seed and its options is the same one. Test:
         ``tests/release/test_drawn_turns.py::test_each_set_counts_from_when_its_page_is_written``.
     """
-    with open_label_registry(told, drawn, asked) as base:
-        line = (told["labels"], "", "", corpus)
+    with open_label_registry(facts, drawn, asked) as base:
+        line = (facts["labels"], "", "", corpus)
         base.execute("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", line)
 
 

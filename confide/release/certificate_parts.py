@@ -201,7 +201,7 @@ def list_known_of_earlier_models(
     ))  # fmt: skip
 
 
-def average_rates(own: ComposedPromise, record: Mapping[str, Any]) -> FloatPair | None:
+def average_rates(promise: ComposedPromise, record: Mapping[str, Any]) -> FloatPair | None:
     """The trace and the public rate on average over the draw of the labels
     (:func:`crtlib.intervals.exchangeable_rate`); None where nobody drew them, all were read or
     chosen from, an earlier search adds to the rates of this one, its bounds are not of its counts,
@@ -210,8 +210,8 @@ def average_rates(own: ComposedPromise, record: Mapping[str, Any]) -> FloatPair 
     labels = record["labels"] or {}
     trace, public = (record["rates"][name] for name in ("trace", "public"))
     alone = (
-        own.gamma == own.files_promise.gamma == trace["upper"]
-        and own.delta2 == own.files_promise.delta2
+        promise.gamma == promise.files_promise.gamma == trace["upper"]
+        and promise.delta2 == promise.files_promise.delta2
     )
     counted = all(recompute_bound(row, labels) == row["upper"] for row in (trace, public))
     alone &= counted and "again" not in trace  # no turn was read twice
@@ -221,5 +221,5 @@ def average_rates(own: ComposedPromise, record: Mapping[str, Any]) -> FloatPair 
         exchangeable_rate(row["count"], row["of"], judged=labels["judged"])
         for row in (trace, public)
     ]
-    pair = means[0], means[1] if own.delta2 else 0.0
+    pair = means[0], means[1] if promise.delta2 else 0.0
     return None if 1.0 in pair else pair

@@ -177,7 +177,7 @@ class ComposedPromise:
 
 
 def compose_promise(
-    own: FilesPromise,
+    files_promise: FilesPromise,
     spent: spending.SpentBudget | None,
     *,
     delta: float,
@@ -189,21 +189,26 @@ def compose_promise(
     was chosen is charged as it is, as for a search of a fixed size. ``law``: of the labels that
     bound its rates (:func:`confide.odometer_lines.draw_law`)."""
     before = spent or spending.SpentBudget(())
-    events = tuple(replace(e, steps=e.steps * trials) for e in own.events)
+    events = tuple(replace(e, steps=e.steps * trials) for e in files_promise.events)
     gamma, delta2 = before.rates(
-        own.screening, own.gamma, own.delta2, law, unit=own.unit, holds=own.holds
+        files_promise.screening,
+        files_promise.gamma,
+        files_promise.delta2,
+        law,
+        unit=files_promise.unit,
+        holds=files_promise.holds,
     )
-    groups = (1,) * len(events) + before.groups(own.unit, own.holds)
+    groups = (1,) * len(events) + before.groups(files_promise.unit, files_promise.holds)
     exact = accountant if max(groups, default=1) == 1 else "pld"
     return ComposedPromise(
-        own,
+        files_promise,
         events=events + before.events,
         groups=groups,
         gamma=gamma,
         delta2=delta2,
         accountant=exact,
         delta=delta,
-        moves_copies=own.hides_copies or any(e.moves_copies for e in before.private),
+        moves_copies=files_promise.hides_copies or any(e.moves_copies for e in before.private),
     )
 
 
@@ -215,17 +220,19 @@ def pair_as_json(pair: FloatPair) -> dict[str, Any]:
     return {"epsilon": round_bound_up(pair[0]), "delta": round_chance_up(pair[1])}
 
 
-def tabulate_privacy_profile(own: ComposedPromise) -> dict[str, Any]:
+def tabulate_privacy_profile(promise: ComposedPromise) -> dict[str, Any]:
     """What stands on the engineer's page beyond the certificate: delta at some epsilons and back,
     under both relations, and the trade-off curves (type I, type II) of a secret."""
     relations = ("add_or_remove", "replace")
-    curves = {r: ledger.privacy_profile(own.events, "pld", r, own.groups) for r in relations}
+    curves = {
+        r: ledger.privacy_profile(promise.events, "pld", r, promise.groups) for r in relations
+    }
     grid = [i / 80 for i in range(81)]
     rates = {"missed": (1.0, 0.0)}
-    rates |= {"secret": (own.gamma, own.delta2)} if own.kind == BAYESIAN_KIND else {}
+    rates |= {"secret": (promise.gamma, promise.delta2)} if promise.kind == BAYESIAN_KIND else {}
     drawn = {
         name: guess_bounds.tradeoff_curve(
-            own.events, grid, neighbouring_relation="replace", group=own.groups,
+            promise.events, grid, neighbouring_relation="replace", group=promise.groups,
             trace_rate=gamma, public_rate=delta2,
         ).tolist()
         for name, (gamma, delta2) in rates.items()

@@ -44,13 +44,15 @@ def reason_before_training(corpus: StrPath, text: str) -> str | None:
     return next(_reasons_in_the_ledger(spent), None)
 
 
-def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: float) -> list[str]:
+def list_void_reasons(
+    trained: CertifiableRun, promise: ComposedPromise, epsilon: float
+) -> list[str]:
     """Why the certificate of a training is void.
 
     Args:
         trained: The training, its record and the promise of its files alone.
-        own: What it promises together with the runs before it.
-        epsilon: Of a secret that the search passed over, as ``own`` has it.
+        promise: What it promises together with the runs before it.
+        epsilon: Of a secret that the search passed over, as ``promise`` has it.
 
     Returns:
         A sentence for each reason, in the order in which a reader would ask; none for a method
@@ -71,7 +73,7 @@ def list_void_reasons(trained: CertifiableRun, own: ComposedPromise, epsilon: fl
         *(
             _reasons_of_a_plan(trained, spent)
             if trained.files_promise.plan
-            else _reasons_of_noise(trained, spent, own, epsilon)
+            else _reasons_of_noise(trained, spent, promise, epsilon)
         ),
     ]
 
@@ -116,7 +118,7 @@ def _reasons_of_a_plan(trained: CertifiableRun, spent: spending.SpentBudget) -> 
 
 
 def _reasons_of_noise(
-    trained: CertifiableRun, spent: spending.SpentBudget, own: ComposedPromise, epsilon: float
+    trained: CertifiableRun, spent: spending.SpentBudget, promise: ComposedPromise, epsilon: float
 ) -> Iterator[str]:
     """Of a promise with one epsilon and one delta for all."""
     if trained.files_promise.relation == "add_or_remove":
@@ -127,7 +129,7 @@ def _reasons_of_noise(
     if math.isinf(epsilon):
         yield "The accountant shows no epsilon."
     rate_is_known = trained.record["rates"]["public"]["how"] != "unknown"
-    if rate_is_known and own.delta + own.delta2 >= 1:
+    if rate_is_known and promise.delta + promise.delta2 >= 1:
         yield from _reasons_for_a_delta_of_one(trained, spent)
 
 
