@@ -21,6 +21,11 @@ FOUND = [
     *("４１５－５５５－０１３４", "415 555\u00a00134", "415‑555‑0134", "415\u0300 5550134"),
     *("four one five five zero one", "vier eins fünf", "cuatro, uno, cinco", "quatre-un-cinq"),
     *("ann@example.com", "ｖｉｃｔｉｍ．ｆｗ@example.com", "123-45678-9"),
+    *("1BoatSLRHtKNngkdXEeobR76b53LETtpyT", "3J98t1WpEZ73CNmQviecrnyiWrnqRhWNLy"),
+    *(
+        "bc1qar0srrr7xfkvy5l643lydnw9re59gtzzwf5mdq",
+        "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb",
+    ),
 ]
 SENTENCES = ["{}", "my number is {}.", "It is {}, thanks", "({})", "{} and no other\nso"]
 
