@@ -2,6 +2,7 @@
 
 import json
 
+from confide.commands import training
 from crtlib.text import customersim, jsonl
 from tests import trainings
 from tests.texts import write_simulated_text
@@ -38,3 +39,31 @@ def test_a_project_is_not_up_to_date_after_its_policy_was_edited(tmp_path, run):
     (tmp_path / "p" / "list.txt").write_text("Ada Lovelace\nKurt Goedel\n")
     _, said, _ = run("run", tmp_path / "p")
     assert "train: up to date" not in said
+
+
+def test_a_training_that_was_killed_before_its_stamp_is_not_asked_for_again(
+    tmp_path, run, monkeypatch
+):
+    """Its model was finished, and the next run refused the folder."""
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 3, "paper"), tmp_path / "t.jsonl")
+    settings = {"source": ["t.jsonl"], "yes": True}
+    train = {"method": "dpsgd", "epochs": 1, "width": 4}
+    write_project(tmp_path, ingest=settings, train=train)
+    real = training._write_stamps
+
+    def killed(stamps):
+        if "train" in stamps:
+            raise KeyboardInterrupt
+        real(stamps)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_write_stamps", killed)
+        assert run("run", tmp_path)[0] != 0
+    model = (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert [run("run", tmp_path)[0] for _ in range(2)] == [0, 0]
+    assert "train: up to date" in run("run", tmp_path)[1]
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == model
+    write_project(tmp_path, ingest=settings, train=train | {"epochs": 2})
+    for _ in range(2):  # nor is it taken for the model of other settings
+        code, _, error = run("run", tmp_path)
+        assert code == 2 and "model is a finished model" in error

@@ -273,9 +273,20 @@ def _run_step(
     if stamps.get(step) == stamp:
         yield f"{step}: up to date"
         return STEP_UP_TO_DATE
-    facts["ok"] &= yield from _run_command(line)
-    files.write_text(STAMPS_FILE, json.dumps(stamps | {step: stamp}) + "\n", mode=0o600)
+    finished, begun = (
+        outputs.find_marker(line[line.index("--out") + 1]) is not None,
+        f"{step} begun",
+    )
+    if not (step == "train" and finished and stamps.get(begun) == stamp):  # killed when it was done
+        if not finished:
+            _write_stamps(stamps | {begun: stamp})
+        facts["ok"] &= yield from _run_command(line)
+    _write_stamps(stamps | {step: stamp})
     return STEP_DONE
+
+
+def _write_stamps(stamps: dict[str, str]) -> None:
+    files.write_text(STAMPS_FILE, json.dumps(stamps) + "\n", mode=0o600)
 
 
 def _hash_step_inputs(line: list[str]) -> str:

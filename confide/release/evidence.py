@@ -29,7 +29,7 @@ def read_evidence(
 ) -> dict[str, Any]:
     """What ``audit.json`` and the folder of a leakage report say of the model in ``run``, for the
     certificate. Raises ``ValueError`` where they are of another one, or name none, or the report is
-    of another corpus than that with the hash ``text``.
+    of another text than that with the hash ``text``, as of what screening left of it.
 
     The numbers of an audit are functions of the model, of the noise that was accounted and of
     canaries that were invented, so they tell nothing of the text that the model does not. Those of
@@ -64,7 +64,10 @@ def read_evidence(
         if read.get("model") != outputs.hash_tree(run):
             raise ValueError(f"--report: {report} {other}")
         if read.get("text") != outputs.with_keyed_hashes(text, key):
-            raise ValueError(f"--report: {report} is of another text than the model was trained on")
+            raise ValueError(
+                f"--report: {report} is not of the text that the certificate is of; make it of "
+                "that, as it was before it was screened"
+            )
         if marked["options"]["min_length"] > 1:
             raise ValueError(f"--report: {report} leaves short passages out (--min-length)")
         r = read_json_object(Path(report) / "report.json")["summary"]

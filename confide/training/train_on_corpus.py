@@ -533,6 +533,13 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
     r: Any = recipe
     read = dict(recipe).get
     is_audited = r.canaries == "auto" or (r.canaries > 0 and r.copies == 1)
+    if is_audited and r.canaries != "auto" and r.canaries < run_audit.MIN_AUDIT_CANARIES:
+        raise recipes.InvalidOption(
+            "canaries",
+            f"must be auto, or at least {run_audit.MIN_AUDIT_CANARIES} of one copy, which an audit "
+            "alone reads",
+            str(r.canaries),
+        )
     dtype_of_device = "float32" if device == "cpu" else "bfloat16"
     values = {
         "method": r.method,

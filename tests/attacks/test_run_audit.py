@@ -327,7 +327,8 @@ def test_canaries_auto_are_as_many_as_power_needs(tmp_path, registry, monkeypatc
     one = {"canaries": "auto", "epsilon": 1.0, "delta": 1e-6}
     assert planted(power=0.1, **one) == run_audit.MIN_AUDIT_CANARIES < planted(**one) <= 600
     assert planted(canaries="auto", method="sgd") == run_audit.MIN_AUDIT_CANARIES
-    assert planted(canaries=30, copies=1) == 30
+    with pytest.raises(ValueError, match="canaries=60: must be auto, or at least 200 of one copy"):
+        planted(canaries=60, copies=1)
     with pytest.raises(ValueError, match="needs more than 600 canaries"):
         planted(canaries="auto", power=0.9, epsilon=8.0)
 

@@ -353,6 +353,14 @@ LOOP = rows(
      "torch.randn(p.shape, generator=generator).to(weight).requires_grad_()",
      "p.detach().clone().requires_grad_()",
      "training/test_architectures.py::test_a_layer_that_computes_otherwise_has_no_rule"),
+    ("a training that was killed before its stamp is asked for again",
+     "confide.commands.training:_run_step", "stamps.get(begun) == stamp", "False",
+     "test_project.py::"
+     "test_a_training_that_was_killed_before_its_stamp_is_not_asked_for_again"),
+    ("a finished model is taken for one of other settings",
+     "confide.commands.training:_run_step", "if not finished:", "if True:",
+     "test_project.py::"
+     "test_a_training_that_was_killed_before_its_stamp_is_not_asked_for_again"),
     ("what a loss may keep is not assumed", "confide.release.file_sources:script_assumption",
      "{TOOK_STEPS}{NOTHING_KEPT}", "{TOOK_STEPS}",
      "test_session.py::test_a_script_is_named_and_what_is_assumed_of_it"),

@@ -59,7 +59,7 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
         == 0
     )
     code, _, error = run(*words, "--force", "--report", tmp_path / "elsewhere")
-    assert code == 2 and "elsewhere is of another text than the model was trained on" in error
+    assert code == 2 and "elsewhere is not of the text that the certificate is of" in error
     edit_json(tmp_path / "report" / "report.json", lambda c: c["summary"].update(runs=0))
     code, _, error = run(*words, "--force", "--report", tmp_path / "report")
     assert code == 3 and "report.json: does not match its SHA-256" in error
