@@ -89,6 +89,7 @@ NIGHTLY = {
     "tests/release/test_secret_plans.py::test_every_plan": "trains, 15 s",
     "tests/release/test_evidence.py::test_an_audit_of_a_training": "trains and audits",
     "tests/release/test_odometer_run.py::test_two_trainings_at_once": "two processes",
+    "tests/release/test_odometer_run.py::test_a_run_that_was_killed_after_its_last_step": "trains",
     "tests/release/test_certify.py::test_what_may_be_shown": "makes everything twice",
     "tests/test_reliability.py::test_a_sweep_on_a_full_disk": "trains",
     "tests/accounting/test_ledger.py::test_one_step_equals_the_integral": "5 s",

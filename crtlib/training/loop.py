@@ -196,8 +196,8 @@ class Training:
             from there and the result is bit-identical to an uninterrupted run. A checkpoint of
             another run is refused.
         on_start: Called when the first step is taken, before it reads a text, when nothing can be
-            refused any more: with all events that the run will have, and whether a checkpoint was
-            found.
+            refused any more, or at once where none is left to be taken: with all events that the
+            run will have, and whether a checkpoint was found.
         progress: Show a bar on a terminal: steps, the time left, and the loss of public steps.
 
     Of several processes (:mod:`crtlib.training.parallel`) all make it with the same arguments; the
@@ -396,6 +396,8 @@ class Training:
 
     def _run_phases(self) -> Generator[Step]:
         run, state, file = self.run, self.state, self._file
+        if not any(self._steps_of_phase[self.phases_done :]):  # killed when all were taken
+            self._enter_run()
         run.model.train()
         self._frozen_seal = WeightSeal.of(run.model, bits_of="frozen" if self._watched else None)
         self._seal_model()
@@ -434,15 +436,19 @@ class Training:
         the whole run."""
         if self._entered == self.phases_done:
             return
-        run, first = self.run, self._entered < 0
-        if first and self.on_start and process_group().is_leader:
-            ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]
-            self.on_start([*run.events, *ahead], bool(self.phases_done or run.events))
+        if self._entered < 0:
+            self._enter_run()
         self._entered = self.phases_done
         if (event := self.phases[self.phases_done].event()) is not None:
-            run.events.append(event)
+            self.run.events.append(event)
             if self.secure and self._file:  # charged before it runs: see ``secure``
                 self._file.save(self.state, self.phases_done)
+
+    def _enter_run(self) -> None:
+        """Say what the whole run may cost, whether or not any of its steps are left to be taken."""
+        if self.on_start and process_group().is_leader:
+            ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]
+            self.on_start([*self.run.events, *ahead], bool(self.phases_done or self.run.events))
 
     def _batches(self, phase: Phase) -> Iterator[LogicalBatch]:
         """All batches of a phase, cut into micro-batches."""

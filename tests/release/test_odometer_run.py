@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from confide import odometer, spending
-from confide.training import train_on_corpus
+from confide.training import odometer_run, train_on_corpus
 from crtlib.studies import study_run
 from tests import trainings
 from tests.texts import write_simulated_text
@@ -45,6 +45,23 @@ def stop_after_one_epoch(monkeypatch, text, out, then=None):
 
 
 TWO_EPOCHS = CRT | {"epochs": 2}
+
+
+def test_a_run_that_was_killed_after_its_last_step_is_finished(tmp_path, monkeypatch):
+    """It had no step left before which it could enter itself, and ended with a traceback."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(odometer_run.OdometerRun, "finish", stop)
+        trainings.train(text, out=tmp_path / "m", **CRT)
+    trainings.train(text, out=tmp_path / "m", **CRT)
+    (home,) = tmp_path.glob("*.odometer")
+    entries = odometer.read_entries(home)
+    assert len({e.run for e in entries}) == 1 and entries[-1].state == "finished"
+    assert (tmp_path / "m" / "model.safetensors").is_file()
 
 
 def test_a_run_that_begins_anew_counts_what_was_trained_in_between(tmp_path, monkeypatch):

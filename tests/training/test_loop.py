@@ -168,10 +168,16 @@ def test_secure_noise_alone_does_not_repeat():
 
 
 def test_secure_runs_resume(tmp_path):
-    file = tmp_path / "state.pt"
-    train(build_model(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
-    run = train(build_model(SPEC, 0), schedule(2), PARTS, seed=0, secure=True, checkpoint=file)
-    assert sum(e.steps for e in run.events) == schedules.combine_phase_events(schedule(2)).steps
+    """One that was killed after its last step enters itself, too: it is not over."""
+    options = {"seed": 0, "secure": True, "checkpoint": tmp_path / "state.pt"}
+    entered, expected = [], []
+    for resumed in (False, True):
+        run = train(build_model(SPEC, 0), schedule(2), PARTS, **options,
+                    on_start=lambda *told: entered.append(told))  # fmt: skip
+        expected.append((run.events, resumed))
+        assert entered == expected
+        steps = schedules.combine_phase_events(schedule(2)).steps
+        assert sum(e.steps for e in run.events) == steps
 
 
 def test_a_secure_phase_that_is_run_again_is_counted_again(tmp_path):
