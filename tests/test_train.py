@@ -76,6 +76,10 @@ def test_hours_that_suffice_start_from_a_model_that_has_read(monkeypatch):
         == train_on_corpus.model_for_budget(1, 500_000, "cuda:0")
         == pretrained_model
     )
+    for turns, device in ((1, "cpu"), (999, "cpu"), (41_442, "cpu"), (10**6, "cuda:0")):
+        hours = train_on_corpus.hours_of_smollm2(turns, device)
+        assert train_on_corpus.model_for_budget(hours, turns, device) == pretrained_model
+        assert train_on_corpus.model_for_budget(0.9 * hours, turns, device) != pretrained_model
 
 
 def test_a_corpus_is_no_start_of_a_training_on_ones_own(tmp_path):

@@ -49,20 +49,31 @@ def train(recipe: recipes.Recipe) -> CommandResult:
         raise InvalidOption("out", "is missing")
     from confide.reports import model_card
     from confide.training import train_on_corpus
-    from crtlib.training import parallel
+    from crtlib.models import smollm2
+    from crtlib.training import devices, parallel
 
     with parallel.join_process_group():
         trained = train_on_corpus.train(recipe, card=model_card.render_model_card, progress=True)
         if not parallel.process_group().is_leader:
             return CommandResult({})
     lines = [*trained.lines]
-    if trained.facts["kind"]:  # one without noise may say what somebody wrote
+    if trained.facts.get("kind"):  # one without noise may say what somebody wrote
         from crtlib.models import generation
 
         with contextlib.suppress(ValueError):  # a training that diverged has its lines
             prompt = "USR: " if trained.facts.get("recurrent") else "Hello"
             (said,) = generation.generate_text(recipe.out, prompt, max_tokens=40)
             lines.append(f"it writes: {printable(prompt + said)}")
+    chose_model = train_on_corpus.MODEL_OPTIONS & recipe.model_fields_set
+    if trained.facts.get("recurrent") and not chose_model:
+        device = devices.device_by_name(recipe.device)
+        hours = train_on_corpus.hours_of_smollm2(trained.facts["corpus"]["points"], device)
+        lacks = smollm2.missing_smollm2_packages()
+        of_a_core = " of a core" if device == "cpu" else ""
+        lines.append(
+            f"SmolLM2 with adapters, which has read before, takes about {hours:g} hours{of_a_core} "
+            f"on this text: --core-hours {hours:g}" + (f" ({lacks})" if lacks else "")
+        )
     return CommandResult(trained.facts, [*lines, NEXT_COMMAND_HINT.format(recipe.out)])
 
 

@@ -52,6 +52,7 @@ from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.attacks import run_audit
 from crtlib.files import StrPath
+from crtlib.intervals import round_up_to_figures
 from crtlib.models import folder as model_folder
 from crtlib.models import interface, pretrained, smollm2, word_counts
 from crtlib.models.construction import build_model
@@ -175,12 +176,7 @@ def model_for_budget(
     >>> [model_for_budget(hours, 10**6, "cpu")["width"] for hours in (0.01, 5, 50)]
     [64, 128, 1024]
     """
-    most = (
-        hours
-        * 3600
-        * OPERATIONS_PER_SECOND[device.partition(":")[0]]
-        / (6 * 30 * file_sources.round_down_points(turns))
-    )
+    most = hours / _hours_per_parameter(turns, device)
 
     def fits(parameters: int, *, adapters: bool = False) -> bool:
         return (
@@ -192,6 +188,24 @@ def model_for_budget(
     if not smollm2.missing_smollm2_packages() and fits(smollm2.SMOLLM2_PARAMETERS, adapters=True):
         return {"init": smollm2.SMOLLM2_NAME, "lora": 8}
     return {"width": max((w for w in (128, 256, 512, 1024) if fits(8 * w * (w + 128))), default=64)}
+
+
+def hours_of_smollm2(turns: int, device: str, epochs: int | None = None) -> float:
+    """Hours with which :func:`model_for_budget` takes SmolLM2 with adapters for so many turns,
+    where it can be read; two figures, rounded up.
+
+    >>> hours_of_smollm2(10_000, "cpu"), hours_of_smollm2(10_000, "cuda")
+    (5.6, 0.012)
+    """
+    passes = epochs or default_hyperparameters(smollm2.SMOLLM2_PARAMETERS, adapters=True)["epochs"]
+    hours = smollm2.SMOLLM2_PARAMETERS * passes * _hours_per_parameter(turns, device)
+    return float(round_up_to_figures(hours, 2))
+
+
+def _hours_per_parameter(turns: int, device: str) -> float:
+    """Of a pass over so many turns of 30 tokens: six operations a token."""
+    seconds = 6 * 30 * file_sources.round_down_points(turns)
+    return seconds / OPERATIONS_PER_SECOND[device.partition(":")[0]] / 3600
 
 
 def fill_defaults_from_sizes(
