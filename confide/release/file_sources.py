@@ -211,6 +211,18 @@ def teaching_assumption(source: TaughtSource) -> str:
     )
 
 
+def says_people_taught(sentence: str) -> bool:
+    """Whether an assumption of a model is that people of its text taught a policy: nothing is
+    proved of these, and no line says who they are.
+
+    >>> says_people_taught(teaching_assumption(TaughtSource(3)))
+    True
+    >>> says_people_taught(teaching_assumption(TaughtSource(0)))
+    False
+    """
+    return TAUGHT_A_POLICY in sentence and not sentence.startswith("nobody ")
+
+
 def script_source() -> ScriptSource:
     """The program that runs, by its file; a notebook has none."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)

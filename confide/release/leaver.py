@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from confide import spending, text_registry
 from confide.odometer_lines import OdometerEntry
-from confide.release import rate_bounds
+from confide.release import assumptions, certificate_parts, file_sources, rate_bounds
 from confide.release.composed_promise import round_bound_up, round_chance_up
 from confide.reports import html
 from crtlib.accounting import guess_bounds, ledger
@@ -23,7 +24,9 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     Who guesses knows the models and all else, and guesses whether they had read all that this
     person says, or as many other messages in their place. Of this text the points of the person are
     counted; of another one that has conversations, people or messages of it, as many are taken as
-    anybody has there.
+    anybody has there. Where people of a text taught the search of a model, or of one that it
+    started from, a message of theirs may have decided about any other, and nobody knows here who
+    they are: of such a model nothing is promised.
 
     Args:
         corpus: Corpus folder or JSONL, not screened.
@@ -33,17 +36,23 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     Returns:
         ``crtlib/leaver/1``: ``turns`` and ``dialogues`` of the person; ``models``, a row each;
         ``whole`` and ``message``, epsilon and right guesses (in [0, 1]) about all that the person
-        said and about one message, by all models that learned with noise; ``unprotected`` and
-        ``plain``, how many models promise nothing, and how many learned what a search left plain
-        without noise; ``again``: the epsilon of one message after the last training once more.
+        said and about one message, by all models that learned with noise; ``unprotected``,
+        ``taught`` and ``plain``, how many models promise nothing, how many more were screened by a
+        search that people taught, and how many learned what a search left plain without noise;
+        ``again``: the epsilon of one message after the last training once more; ``assumed``,
+        ``treated_as_public`` and ``declared``: the conditions of the numbers, as the certificates
+        say them; ``forgotten``: texts of which no training is known any more.
 
     Raises:
         ValueError: For a screened folder, and where the text has nobody who is called so.
 
     Guarantee:
         Of all that the person says no guess is right more often, as far as it was learned with
-        noise. Tests: ``tests/release/test_leaver.py::test_all_points_of_a_person_are_counted``,
-        ``tests/release/test_leaver.py::test_what_was_learned_without_noise_is_said``.
+        noise, and on the conditions that are said. Tests:
+        ``tests/release/test_leaver.py::test_all_points_of_a_person_are_counted``,
+        ``tests/release/test_leaver.py::test_what_was_learned_without_noise_is_said``,
+        ``tests/release/test_leaver.py::test_a_number_stands_with_its_conditions``,
+        ``tests/release/test_leaver.py::test_who_may_have_taught_a_search_is_promised_nothing``.
     """
     check_delta(delta)
     if screened_folder.is_screened_folder(corpus):
@@ -56,13 +65,15 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     text = text_registry.register_text(corpus)
     registry = text_registry.Registry(text_registry.registry_home())
     history = spending.read_history_of(corpus, text, registry)
-    spent = rate_bounds.with_current_bounds(history).spent()
+    every = rate_bounds.with_current_bounds(history).spent()
+    taught = _taught_by_people(every.private)
+    spent = replace(every, entries=tuple(e for e in every.entries if e not in taught))
     longest = corpora.max_points_per_unit(corpus)["user"]
 
     sizes = _points_of(spent, spent.groups("user", longest), held)
     one = spent.groups("turn", {"turn": 1})
     rows, place = [], 0
-    for e in spent.entries:
+    for e in every.entries:
         protects = e in spent.private
         mine: Sequence[int] = ()
         if protects:
@@ -83,14 +94,30 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         "whole": _guess(spent.events, sizes, delta),
         "message": _guess(spent.events, one, delta),
         "unprotected": spent.unprotected,
+        "taught": len(taught),
         "plain": sum(e.delta2 > 0 for e in spent.private),
         "again": {
             "steps": sum(event.steps for event in again),
             "epsilon": _epsilon((*spent.events, *again), (*one, *(1 for _ in again)), delta),
         },
         "forgotten": registry.count_forgotten_texts(text),
-        "assumed": list(dict.fromkeys(said for e in spent.private for said in e.assumed)),
+        "assumed": [
+            *assumptions.assume_of_earlier_models(spent, text),
+            *assumptions.assume_of_earlier_texts(spent.private, text),
+        ],
+        "treated_as_public": certificate_parts.list_known_of_earlier_models(spent, (), text),
+        "declared": certificate_parts.declare_of_earlier_models(spent),
     }
+
+
+def _taught_by_people(entries: Sequence[OdometerEntry]) -> list[OdometerEntry]:
+    """Those whose search people of their text had taught, and those that started from one."""
+    taught = [e for e in entries if any(map(file_sources.says_people_taught, e.assumed))]
+    for e in entries:  # in their order: a model is there before one starts from it
+        weights = {x for made in taught for x in (made.model, made.tensors)} - {None}
+        if e not in taught and {e.base, e.base_tensors} & weights:
+            taught.append(e)
+    return taught
 
 
 def _points_of(
@@ -131,11 +158,11 @@ def render_leaver_page(facts: Mapping[str, Any]) -> str:
 
 def format_leaver(facts: Mapping[str, Any]) -> list[str]:
     """What ``crtlib leaver`` prints."""
-    models, bare = facts["models"], facts["unprotected"]
-    noisy = len(models) - bare
+    models, bare, taught = facts["models"], facts["unprotected"], facts["taught"]
+    noisy = len(models) - bare - taught
     lines = [f"{facts['turns']:,} messages in {facts['dialogues']:,} conversations"]
     if not models:
-        return [*lines, "no model is known here that has read this text, or another of its people"]
+        lines.append("no model is known here that has read this text, or another of its people")
     if noisy:
         whole, one = facts["whole"], facts["message"]
         lines.append(
@@ -150,10 +177,25 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
         )
     if bare:
         lines.append(f"{bare} trained without protection, or void: nothing is promised")
+    if taught:
+        lines.append(
+            f"{taught} screened by a search that people of the text taught: whether this person is "
+            "one of them is not known here, and nothing is promised of who is"
+        )
     if noisy:
         lines.append(
             f"trained once more without this person: {facts['again']['steps']:,} steps as the last "
             f"time; of one message of everybody else epsilon {one['epsilon']} becomes "
             f"{facts['again']['epsilon']}"
+        )
+    if facts["assumed"]:
+        lines.append(f"assumed: {'; '.join(facts['assumed'])}")
+    known = facts["treated_as_public"] + [f"{d['of']}: {d['value']}" for d in facts["declared"]]
+    if known:
+        lines.append(f"treated as known: {'; '.join(known)}")
+    if facts["forgotten"]:
+        lines.append(
+            f"not counted: models of {facts['forgotten']:,} texts that were forgotten, of which "
+            "nobody knows whether they were of the same people"
         )
     return lines

@@ -4,6 +4,7 @@ import pytest
 
 from confide import odometer, text_registry
 from confide.release import leaver
+from confide.release.file_sources import TaughtSource, teaching_assumption
 from crtlib.accounting import ledger
 from crtlib.accounting.events import SampledGaussian
 from crtlib.text import jsonl
@@ -81,8 +82,49 @@ def test_what_was_learned_without_noise_is_said(texts):
 
 def test_a_text_that_no_model_has_read_and_a_name_that_is_not_there(texts, run):
     told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
-    assert told["models"] == [] and "nothing to take back" in leaver.render_leaver_page(told)
+    page = leaver.render_leaver_page(told)
+    assert told["models"] == [] and "None is known here" in page and "there is none" not in page
     assert not (texts / "corpus.jsonl.odometer").exists()
     code, _, error = run("leaver", texts / "corpus.jsonl", "--user", "Bob", "--out", texts / "x")
     assert code == 2 and "--user: nobody in the corpus is called so" in error and "Bob" not in error
     assert not (texts / "x").exists()
+
+
+def test_a_number_stands_with_its_conditions(texts):
+    """ "Of one message 62.6 of 100" was said without one: the message stood six times in the earlier
+    text, where 94.6 is true."""
+    known = "what the script was given"
+    train(
+        texts / "earlier.jsonl", assumed=("rules.txt was not made from this text",),
+        treated_as_public=(known,), declared=({"of": "its length", "value": "7", "bits": 3.0},),
+    )  # fmt: skip
+    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    page, said = leaver.render_leaver_page(told), "\n".join(leaver.format_leaver(told))
+    for words in (page, said):
+        assert "a message of this text was one message of each earlier text" in words
+        assert "rules.txt was not made from the text of an earlier model" in words
+        assert f"of an earlier model: {known}" in words and "its length" in words
+
+
+def test_who_may_have_taught_a_search_is_promised_nothing(texts):
+    """Of one who had taught the tagger 14 points of others changed with one message."""
+    people = teaching_assumption(TaughtSource(3))
+    train(texts / "corpus.jsonl", assumed=(people,), model="a" * 64)
+    train(texts / "corpus.jsonl", "b", base="a" * 64)  # it starts from the other
+    train(texts / "corpus.jsonl", "c", assumed=(teaching_assumption(TaughtSource(0)),))
+    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    assert told["taught"] == 2 and told["unprotected"] == 0
+    assert [m["epsilon"] is None for m in told["models"]] == [True, True, False]
+    assert told["message"]["epsilon"] == pytest.approx(epsilon(1), rel=0.01)
+    page, said = leaver.render_leaver_page(told), "\n".join(leaver.format_leaver(told))
+    assert "2 models read the text as a search left it" in page
+    assert "2 screened by a search that people of the text taught" in said and "1 trained" in said
+
+
+def test_what_was_forgotten_is_said_where_no_model_is_known(texts):
+    train(texts / "earlier.jsonl")
+    registry = text_registry.Registry(text_registry.registry_home())
+    registry.forget(text_registry.register_text(texts / "earlier.jsonl"))
+    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    assert told["forgotten"] == 1 and not told["models"]
+    assert "texts that were forgotten" in "\n".join(leaver.format_leaver(told))
