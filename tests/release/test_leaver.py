@@ -91,8 +91,8 @@ def test_a_text_that_no_model_has_read_and_a_name_that_is_not_there(texts, run):
 
 
 def test_a_number_stands_with_its_conditions(texts):
-    """ "Of one message 62.6 of 100" was said without one: the message stood six times in the earlier
-    text, where 94.6 is true."""
+    """A message stood six times in the earlier text, of which "one message" was said: 62.6 of 100
+    right guesses, where 94.6 is true."""
     known = "what the script was given"
     train(
         texts / "earlier.jsonl", assumed=("rules.txt was not made from this text",),
