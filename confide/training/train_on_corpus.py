@@ -220,8 +220,8 @@ def fill_defaults_from_sizes(
     leaves, so of the number of private points it may know the rounded one alone.
     """
     if study.brings_vocabulary:
-        parameters = pretrained.count_config_parameters(
-            pretrained.load_model_config(pretrained.resolve_model_path(study.init))
+        parameters = pretrained.count_pretrained_parameters(
+            pretrained.resolve_model_path(study.init)
         )
     else:
         parameters = sum(p.numel() for p in build_model(study.shape(), 0).parameters())

@@ -37,6 +37,8 @@ from crtlib.text.tokenizer import BpeTokenizer, load_pretrained_tokenizer
 
 ALL_LINEAR = "all-linear"
 
+NO_MODEL_DESCRIBED = "its config.json describes no model that can be built"
+
 
 def resolve_model_path(name: StrPath) -> str:
     """Where a model lies: "smollm2" in the cache (:func:`smollm2_folder`), all others where
@@ -74,7 +76,7 @@ def load_model_config(name: StrPath, *, masked: bool = False) -> Any:
     if not list(folder.glob("*.safetensors")) and list(folder.glob("*.bin")):
         raise ValueError(f"{said}: holds pickled weights; save it as safetensors")
     config = load_foreign_config(name, said)
-    with foreign_model(name, said, "its config.json describes no model that can be built"):
+    with foreign_model(name, said, NO_MODEL_DESCRIBED):
         kinds = config.architectures or [""]
         if masked and (config.model_type != "bert" or not any("ForMaskedLM" in k for k in kinds)):
             raise ForeignFileError(f"is a {kinds[0]}; a BertForMaskedLM is needed")
@@ -95,6 +97,16 @@ def count_config_parameters(config: Any, kind: Any = None) -> int:
     with torch.device("meta"):
         model = kind.from_config(config, trust_remote_code=False)
     return sum(p.numel() for p in model.parameters())
+
+
+def count_pretrained_parameters(name: StrPath) -> int:
+    """How many a causal model of the hub, or of a local folder, has by its ``config.json``.
+
+    Raises ``ValueError`` in one line where none can be built from it.
+    """
+    config = load_model_config(name)
+    with foreign_model(name, f"init={str(name)!r}", NO_MODEL_DESCRIBED):
+        return count_config_parameters(config)
 
 
 @contextlib.contextmanager

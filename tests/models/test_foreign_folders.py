@@ -134,6 +134,12 @@ def test_a_bad_configuration_is_one_line(good, tmp_path, keys):
     place = changed(good, tmp_path / "m", **keys)
     said = ends_in_one_line(pretrained.load_pretrained, str(place))
     assert said is not None or "rope_scaling" in keys or "T5Model" in str(keys)
+    defect = None
+    try:  # before a training, when its sizes are asked for
+        ends_in_one_line(pretrained.count_pretrained_parameters, str(place))
+    except Exception as error:
+        defect = error
+    assert defect is None
 
 
 @pytest.mark.parametrize("content", ["[]", "7", "{", "[" * 100_000, "\x00"])
