@@ -108,7 +108,7 @@ def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus:
     included. Raises ``ValueError`` where another reading of them came after this one."""
     told = read_label_facts(folder)
     reading = hash_reading(folder)
-    register_reading(told["labels"], reading)  # that of an older crtlib is not known yet
+    register_reading(told["labels"], reading, is_last=False)  # an older crtlib's is not known yet
     refuse_earlier_reading(told["labels"], reading)
     pi += f" by {reading}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}

@@ -200,21 +200,30 @@ def count_other_sets(labels: str, corpus: str) -> int:
     return int(found)
 
 
-def register_reading(labels: str, reading: str) -> None:
-    """Note in the registry what readers said of a set of labels, by its hash."""
+def register_reading(labels: str, reading: str, *, is_last: bool = True) -> None:
+    """Note in the registry what readers said of a set of labels, by its hash.
+
+    Args:
+        labels: Which set.
+        reading: The hash of what readers say of it.
+        is_last: It was just brought in, so it is the last one, also where it was one before;
+            False: it is noted where it is not known, as one that an older crtlib brought in.
+    """
+    conflict = "REPLACE" if is_last else "IGNORE"
     with open_label_registry({"labels": labels}, ()) as base:
-        base.execute("INSERT OR IGNORE INTO readings (labels, reading) VALUES (?, ?)",
+        base.execute(f"INSERT OR {conflict} INTO readings (labels, reading) VALUES (?, ?)",
                      (labels, reading))  # fmt: skip
 
 
 def were_read_since(labels: str, reading: str | None) -> bool:
-    """Whether labels were read in another way after the ``reading``, a hash, was first brought in:
-    a second reader found more, or the first one was corrected. One that is brought back is none
-    that is new. None: no reading that is known here.
+    """Whether labels were read in another way after the ``reading``, a hash, was last brought in: a
+    second reader found more, the first one was corrected, or went back to what had been said. None:
+    no reading that is known here.
 
     Guarantee:
-        A certificate that says "nobody read them again", and bounds, are of the last reading.
-        Test: ``tests/release/test_drawn_turns.py::test_labels_that_were_read_again_bound_nothing``.
+        Bounds are of the last reading that was brought in. Tests:
+        ``tests/release/test_drawn_turns.py::test_labels_that_were_read_again_bound_nothing``,
+        ``tests/release/test_drawn_turns.py::test_a_reading_that_is_brought_back_is_the_last``.
     """
     with open_label_registry({"labels": labels}, ()) as base:
         last = base.execute(LAST_READING_SQL, (labels,)).fetchone()

@@ -4,6 +4,7 @@ for who says it and for nothing else."""
 import contextlib
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from confide.commands import training as commands
 from confide.labels import drawing, imports, label_tasks, registry
-from confide.labels.judged_turns import hash_reading
+from confide.labels.judged_turns import hash_reading, record_judged_pair
 from confide.release import certify, rate_bounds
 from confide.release.certifiable_run import read_certifiable_run
 from confide.reports.screening_page import screen_into_folder
@@ -210,21 +211,39 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     tasks = (home / "tasks.jsonl").read_text().splitlines()
     corrected = [json.dumps(json.loads(line) | {"done": True, "secrets": []}) for line in tasks]
     (tmp_path / "again.jsonl").write_text("\n".join(corrected))
-    first = home.with_suffix(".jsonl")
     imports.import_labels(path, tmp_path / "again.jsonl", home)
     with pytest.raises(ValueError, match="labels: were read again since"):
         train_on_corpus.train(tmp_path / "s", out=tmp_path / "n", **SMALL)
     again = certify.write_certificate(tmp_path / "m", tmp_path / "m2.html", copies=())
     assert again["verdict"] == "void" and "read again since" in " ".join(again["void_because"])
-    imports.import_labels(path, first, home)  # what is brought back is no new reading
-    with pytest.raises(ValueError, match="labels: were read again since"):
-        screen_into_folder(path, tmp_path / "t", how, labels=home)
     run = read_certifiable_run(tmp_path / "m")
     assert run.spent is not None and run.record["labels"]["reading_sha256"]
     line = next(e for e in Registry(registry_home()).entries() if e.counted)
     few = replace(line, gamma=0.05, counted=line.counted | {"trace": [0, 100]})
     spent = rate_bounds.with_current_bounds(replace(run.spent, entries=(few,)))
     assert spent.entries[0].gamma == 1.0
+
+
+def test_a_reading_that_is_brought_back_is_the_last(tmp_path):
+    """A certificate said "3 of 76" and held by a reading that had been replaced by the one before
+    it, whose labels in the folder said 77 of 150; and that one could not be screened with."""
+    path = write(tmp_path / "c.jsonl", family(30, answers=()))
+    home = read(path, tmp_path / "l", turns=20, seed=1)
+    labels, first = label_tasks.read_label_facts(home)["labels"], hash_reading(home)
+    tasks = (home / "tasks.jsonl").read_text().splitlines()
+    others = [json.dumps(json.loads(line) | {"done": True, "secrets": []}) for line in tasks]
+    (tmp_path / "again.jsonl").write_text("\n".join(others))
+    imports.import_labels(path, tmp_path / "again.jsonl", home)
+    second = hash_reading(home)
+    assert registry.were_read_since(labels, first) and not registry.were_read_since(labels, second)
+    imports.import_labels(path, home.with_suffix(".jsonl"), home)
+    assert hash_reading(home) == first
+    assert registry.were_read_since(labels, second) and not registry.were_read_since(labels, first)
+    corpus = label_tasks.read_label_facts(home)["corpus"]
+    shutil.copytree(home, tmp_path / "copy")
+    imports.import_labels(path, tmp_path / "again.jsonl", home)
+    with pytest.raises(ValueError, match="labels: were read again since"):  # nor by judging with it
+        record_judged_pair(tmp_path / "copy", pi="a", pi_c="b", corpus=corpus)
 
 
 def test_a_reading_is_known_before_its_folder_holds_it(tmp_path, monkeypatch):
