@@ -37,8 +37,9 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         ``crtlib/leaver/1``: ``turns`` and ``dialogues`` of the person; ``models``, a row each;
         ``whole`` and ``message``, epsilon and right guesses (in [0, 1]) about all that the person
         said and about one message, by all models that learned with noise; ``unprotected``,
-        ``taught`` and ``plain``, how many models promise nothing, how many more were screened by a
-        search that people taught, and how many learned what a search left plain without noise;
+        ``planned``, ``taught`` and ``plain``, how many models promise nothing, how many more a
+        plan gave a promise for each secret instead, how many more were screened by a search that
+        people taught, and how many learned what a search left plain without noise;
         ``again``: the epsilon of one message after the last training once more; ``assumed``,
         ``treated_as_public`` and ``declared``: the conditions of the numbers, as the certificates
         say them; ``forgotten``: texts of which no training is known any more.
@@ -67,6 +68,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     history = spending.read_history_of(corpus, text, registry)
     every = rate_bounds.with_current_bounds(history).spent()
     taught = _taught_by_people(every.private)
+    planned = [e for e in every.entries if e.method == "plan" and e.void == ()]
     spent = replace(every, entries=tuple(e for e in every.entries if e not in taught))
     longest = corpora.max_points_per_unit(corpus)["user"]
 
@@ -93,7 +95,8 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         "models": rows,
         "whole": _guess(spent.events, sizes, delta),
         "message": _guess(spent.events, one, delta),
-        "unprotected": spent.unprotected,
+        "unprotected": spent.unprotected - len(planned),
+        "planned": len(planned),
         "taught": len(taught),
         "plain": sum(e.delta2 > 0 for e in spent.private),
         "again": {
@@ -159,7 +162,8 @@ def render_leaver_page(facts: Mapping[str, Any]) -> str:
 def format_leaver(facts: Mapping[str, Any]) -> list[str]:
     """What ``crtlib leaver`` prints."""
     models, bare, taught = facts["models"], facts["unprotected"], facts["taught"]
-    noisy = len(models) - bare - taught
+    planned = facts["planned"]
+    noisy = len(models) - bare - taught - planned
     lines = [f"{facts['turns']:,} messages in {facts['dialogues']:,} conversations"]
     if not models:
         lines.append("no model is known here that has read this text, or another of its people")
@@ -177,6 +181,11 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
         )
     if bare:
         lines.append(f"{bare} trained without protection, or void: nothing is promised")
+    if planned:
+        lines.append(
+            f"{planned} trained by a plan: of each secret in it the certificate promises "
+            "something, of a person nothing"
+        )
     if taught:
         lines.append(
             f"{taught} screened by a search that people of the text taught: whether this person is "

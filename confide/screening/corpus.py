@@ -555,7 +555,12 @@ def _screening_notes(
         )
     elif found.trace.how == "unknown":
         notes.append(
-            "without --labels nothing is known of what was missed, and a certificate will be void"
+            "without --labels nothing is known of what was missed, "
+            + (
+                "so of each secret a certificate promises what it does of one that was missed"
+                if found.public.how == "policy"  # and then no secret is learned without noise
+                else "and a certificate will be void"
+            )
         )
     elif found.trace.count and found.trace.how == "one_per_cluster":
         twice = (summary["labels"] or {}).get("read_twice")

@@ -90,6 +90,16 @@ def test_a_text_that_no_model_has_read_and_a_name_that_is_not_there(texts, run):
     assert not (texts / "x").exists()
 
 
+def test_a_plan_promises_of_secrets_and_not_of_people(texts):
+    """Of a model whose certificate held the page said "without noise, or void"."""
+    train(texts / "corpus.jsonl", events=None, method="plan")
+    train(texts / "corpus.jsonl", "b", events=None, method="plan", void=("The plan is another.",))
+    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    assert (told["planned"], told["unprotected"]) == (1, 1)
+    for words in (leaver.render_leaver_page(told), "\n".join(leaver.format_leaver(told))):
+        assert "trained by a plan" in words and "of each secret in it" in words
+
+
 def test_a_number_stands_with_its_conditions(texts):
     """A message stood six times in the earlier text, of which "one message" was said: 62.6 of 100
     right guesses, where 94.6 is true."""

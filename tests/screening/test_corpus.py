@@ -222,7 +222,7 @@ def test_without_labels_rates_are_unknown_and_that_is_said(home):
     assert outcome.summary["rates"]["trace"]["how"] == "unknown"
     assert outcome.summary["missed_secrets"] is outcome.summary["labels"] is None
     notes = "; ".join(outcome.notes)
-    assert "nothing is known of what was missed, and a certificate will be void" in notes
+    assert "of each secret a certificate promises what it does of one that was missed" in notes
     assert "pi flagged nothing" in notes and "CRT is DP-SGD on redacted text" in notes
 
 
