@@ -136,3 +136,23 @@ def test_two_months_are_certified_together(project, run):
     assert both["guarantee"]["missed"]["epsilon"] > alone["guarantee"]["missed"]["epsilon"]
     earlier = run("certify", project / "earlier" / "1" / "model", "--out", project / "1.html")
     assert earlier[0] == 0  # it stands where it was put
+
+
+def test_a_month_without_labels_begins_anew_as_well(project, run):
+    """--new-text was heard by the step of labels alone: the run stopped at "model is a finished
+    model", beside a corpus that it had replaced."""
+    ingested = PROJECT.partition("[label]")[0]
+    trained = '[train]\nmethod = "dpsgd"\nepsilon = 3.0\nepochs = 1\nwidth = 8\n[certify]\n'
+    (project / "crtlib.toml").write_text(ingested + trained)
+    code, _, error = run("run", project)
+    assert (code, error) == (0, "")
+    assert run("run", project, "--new-text")[0] == 0 and not (project / "earlier").exists()
+    first = json.loads((project / "certificate.json").read_text())
+    write_messages(project, TALKS)
+    code, _, error = run("run", project)
+    assert code == 2 and "corpus is another text than model has read; say --new-text" in error
+    code, said, _ = run("run", project, "--new-text")
+    assert code == 0 and "what was made of the earlier text is in earlier/1\n" in said
+    second = json.loads((project / "certificate.json").read_text())
+    assert (first["spent_before"]["runs"], second["spent_before"]["runs"]) == (0, 1)
+    assert json.loads((project / "earlier" / "1" / "certificate.json").read_text()) == first

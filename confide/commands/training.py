@@ -33,6 +33,10 @@ MADE_OF_A_TEXT = (
     "tagger", "screened", "model", "model.work", "report", "certificate*", "labels-*.json",
 )  # fmt: skip
 """What the steps of a project make of its text beside its labels, and what people export."""
+ANEW = (
+    "say --new-text, which puts what was made of the earlier one into "
+    f"{EARLIER_FOLDER}/N, and begins anew"
+)
 STEP_DONE, STEP_UP_TO_DATE, STEP_WAITS = "done", "up to date", "people must label"
 NEXT_COMMAND_HINT = "what it may give away, on one sheet: crtlib certify {} --out certificate.html"
 
@@ -270,6 +274,8 @@ def _run_step(
     step: str, settings: dict[str, dict[str, Any]], facts: dict[str, Any], new_text: bool = False
 ) -> Generator[str, None, str]:
     """Run a step; returns what became of it. ``facts`` keep whether its answer is no."""
+    if step not in ("ingest", "label") and "label" not in settings:
+        yield from _put_model_aside(new_text)
     line = _step_words(step, settings)
     if step == "label":
         return (
@@ -327,25 +333,14 @@ def _run_label_step(
     drawn = outputs.find_marker("labels") is not None
     if drawn and text != label_tasks.read_label_facts("labels")["corpus"]:
         if not new_text:
-            raise ValueError(
-                "label: corpus is another text than labels was drawn from; say --new-text, which "
-                f"puts what was made of the earlier one into {EARLIER_FOLDER}/N, and begins anew"
-            )
+            raise ValueError(f"label: corpus is another text than labels was drawn from; {ANEW}")
         drawn = False
     if not drawn and certifies and (void := void_reasons.reason_before_training("corpus", text)):
         raise ValueError(
             f"label: a certificate would be void: {void} Without [certify] the steps go on"
         )
     if not drawn and outputs.find_marker("labels") is not None:
-        number = 1
-        while (EARLIER_FOLDER / str(number) / "labels").exists():
-            number += 1
-        aside = EARLIER_FOLDER / str(number)
-        aside.mkdir(parents=True, exist_ok=True)
-        made = [path for name in MADE_OF_A_TEXT for path in sorted(Path().glob(name))]
-        for path in [*made, Path("labels")]:  # last: who is killed goes on here
-            path.rename(aside / path.name)
-        yield f"what was made of the earlier text is in {aside}; its labels teach"
+        yield f"what was made of the earlier text is in {_put_aside('labels')}; its labels teach"
     if not drawn:
         yield from _run_command(line)
     about = label_tasks.read_label_facts("labels")
@@ -360,6 +355,38 @@ def _run_label_step(
         return STEP_WAITS
     yield from _run_command(["label", "import", "corpus", str(exported[-1]), "--labels", "labels"])
     return STEP_DONE
+
+
+def _put_model_aside(new_text: bool) -> Iterator[str]:
+    """In a project without labels the model says which text it is of: one of an earlier text is put
+    aside, with all that was made of that, before anything is made of this one."""
+    from confide import text_registry
+    from confide.release.evidence import read_json_object
+    from confide.training.training_record import SIGNED_RECORD_FILE, work_folder
+
+    if outputs.find_marker("model") is None:
+        return
+    text = read_json_object(work_folder("model") / SIGNED_RECORD_FILE)["corpus"]["sha256"]
+    if text_registry.register_text("corpus") == text:
+        return
+    if not new_text:
+        raise ValueError(f"train: corpus is another text than model has read; {ANEW}")
+    yield f"what was made of the earlier text is in {_put_aside('model')}"
+
+
+def _put_aside(last: str) -> Path:
+    """Move all that was made of the earlier text into a folder of its own, which is returned;
+    ``last`` what tells of which text it is, so that who is killed goes on."""
+    number = 1
+    while (EARLIER_FOLDER / str(number) / last).exists():
+        number += 1
+    aside = EARLIER_FOLDER / str(number)
+    aside.mkdir(parents=True, exist_ok=True)
+    made = {path: None for name in MADE_OF_A_TEXT for path in sorted(Path().glob(name))}
+    made.pop(Path(last), None)
+    for path in [*made, Path(last)]:
+        path.rename(aside / path.name)
+    return aside
 
 
 def _run_command(line: list[str]) -> Generator[str, None, bool]:
