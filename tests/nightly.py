@@ -11,6 +11,7 @@ NIGHTLY = {
     "tests/accounting/test_accountants.py::test_many_unsampled_steps_are_one_gaussian[1000": "5 s",
     "tests/attacks/test_leakage_of_a_foreign_model.py": "trains by transformers",
     "tests/test_months.py::test_two_months_are_certified": "trains and certifies, twice",
+    "tests/test_months.py::test_a_month_without_labels": "trains and certifies, twice",
     "tests/attacks/test_run_audit.py::test_a_model_of_a_screened_text_is": "trains and audits",
     "tests/book/experiments/test_audits.py": "trains and audits each method, twice",
     "tests/book/experiments/test_axis.py::test_every_method_is_a_run_like_the_others": "trains",
