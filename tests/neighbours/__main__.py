@@ -6,7 +6,9 @@ secret, at all its places there: it may be short, and stand several times, befor
 it is marked, in several turns, written so that no policy finds it. Others may say what it says, as
 it was, as it becomes, masked, or what is like it in one respect (:data:`LIKE`), before it or after
 it, next to it, the same person or another. Labels are none, those that the text brings, or of turns
-that were drawn, where a reader marks each place of a value or one. Both corpora are trained on by
+that were drawn, where a reader marks each place of a value or one. In half of the pairs of crt a
+value that pi finds stands once more where nobody finds it, and a reader marks one of its places: it
+leaves a trace, and nothing else is drawn that would count as one. Both corpora are trained on by
 the functions of ``crtlib train``, some of those of ``crt`` after ``crtlib screen``, with the same
 batches, and the second training is led: after each private step it is given the noisy sum of the
 first. So all that follows is a function of what may follow, and is compared:
@@ -274,11 +276,11 @@ def long_message(coin):
     return " ".join(coin.choices(WORDS, k=coin.randint(24, 28)))
 
 
-def changed(coin, rows, method, given, labelled):
+def changed(coin, rows, method, given, labelled, *, hides=False):
     """Two neighbouring corpora: a unit of the rows is another, or a secret of it."""
     if method in ("dpsgd", "user_dpsgd"):
         return replaced(coin, rows, "user" if method == "user_dpsgd" else unit_of(given), given)
-    return another_secret(coin, rows, method, given, labelled)
+    return another_secret(coin, rows, method, given, labelled, hides=hides)
 
 
 def unit_of(given):
@@ -304,13 +306,15 @@ def replaced(coin, rows, unit, given):
     return Neighbours(rows, other, f"{unit} of {row['id']}")
 
 
-def another_secret(coin, rows, method, given, labelled):
+def another_secret(coin, rows, method, given, labelled, *, hides=False):
     """A secret of one point is another, or masked, wherever it stands there; of a plan, wherever it
-    stands at all. What the point says, in either corpus or masked, may be what others say too."""
+    stands at all. What the point says, in either corpus or masked, may be what others say too.
+    ``hides``: it stands there once more as nobody finds it, and others say at most what is like
+    it."""
     kinds = [FOUND]
-    if method == "crt" and coin.random() < 0.5 and given.get("conservative"):
+    if method == "crt" and not hides and coin.random() < 0.5 and given.get("conservative"):
         kinds.append(MISSED)  # pi_c finds it
-    if method == "crt" and labelled and coin.random() < 0.15:
+    if method == "crt" and not hides and labelled and coin.random() < 0.15:
         kinds = [UNSEEN]
     rows, unit = copy.deepcopy(rows), unit_of(given)
     each = [
@@ -324,6 +328,8 @@ def another_secret(coin, rows, method, given, labelled):
     kind = next(k for k in KINDS if k[-1] in m.groups())
     while new in (old, "<MASK>"):
         new = value(coin, kind, given, 1, 12)
+        if hides and len(old) == 2:
+            new = short_value(coin, kind)
         if method == "selective":  # as many tokens, or the rows of its states are others
             new = value(coin, kind, given, len(old) - 3, len(old) - 3, of=DIGITS)
     if method == "crt" and coin.random() < 0.4:
@@ -331,7 +337,9 @@ def another_secret(coin, rows, method, given, labelled):
     own = point_of(rows, row, turn, unit)
     mine = [turn] if unit == "turn" else [t for one in own for t in one["turns"]]
     often = 0.9 if drawn else 0.3
-    if method != "selective" and coin.random() < often:
+    if hides:
+        say_again(coin, mine, f"{old}{UNNOTICED}", coin.choice([1, 1, 2]), unnoticed=False)
+    elif method != "selective" and coin.random() < often:
         times = 1 if method == "plan" else coin.choice([1, 1, 2, 3])  # it refuses long messages
         say_again(coin, mine, old, times, unnoticed=method in ("crt", "plan"))
     swap = partial(swapped, old=old, new=new)
@@ -340,11 +348,13 @@ def another_secret(coin, rows, method, given, labelled):
         "the same": str, "as it becomes": swap, "masked": partial(swapped, old=old, new="<MASK>"),
         "with another secret": partial(swapped, old=old, new=others[0]), **LIKE,
     }.items()} | {"in one message": in_one_message}  # fmt: skip
-    told = []
-    for _ in range(coin.choice([0, 0, 0, 1, 2] if drawn else [0, 0, 1, 2, 2, 3, 3])):
+    told, times = [], [0, 0, 0, 1, 2] if drawn else [0, 0, 1, 2, 2, 3, 3]
+    for _ in range(coin.choice([1, 2, 2, 3] if hides else times)):
         form = coin.choice([*forms, *["the same", "masked"] * 2])
         if method == "plan":
             form = "the same"
+        elif hides:
+            form = coin.choice([*LIKE])
         elif by_likeness(given):
             form = "nearly the same"
         told.append(form)
@@ -963,16 +973,21 @@ def pair(number, seed, home, say=print):
     coin = coin_of(number, seed)
     method, given = settings(coin, home)
     labelled = coin.choice([None, "as the text brings them", "drawn"])
+    if hides := method == "crt" and random.Random(f"{seed} {number} hides").random() < 0.5:
+        labelled, given["gamma"] = "drawn", 0.0
+        given["policy"] = CHOICES["policy"][0].format(home=home)  # a list knows what is hidden
+        if is_long(given):
+            given["init"] = str(home / "base")
     if method == "crt" and labelled == "drawn" and not is_long(given):
         given["unit"] = coin.choice(["turn", "dialogue", "user"])
     if method == "crt" and coin.random() < 0.4:
         for name in ("canaries", "copies", "template"):
             given.pop(name, None)  # a screened text has none, and is text already
-        likeness = coin.choice(["exact"] * 7 + ["near", "near", "bloom"])
+        likeness = "exact" if hides else coin.choice(["exact"] * 7 + ["near", "near", "bloom"])
         given["screened"] = ScreeningOptions(
             "none", dedup_by=likeness, keep_ids=coin.random() < 0.3
         )
-    made = changed(coin, corpus(coin, method, given), method, given, labelled)
+    made = changed(coin, corpus(coin, method, given), method, given, labelled, hides=hides)
     runs, watches = [], []
     with tempfile.TemporaryDirectory(dir=home) as place:
         for name, rows in (("one", made.rows), ("other", made.other)):
@@ -988,6 +1003,7 @@ def pair(number, seed, home, say=print):
                     file.write(json.dumps(told) + "\n")
             if not runs and labelled == "drawn" and method in ("crt", "sgd"):
                 places = coin.choice(["all", "first", "last"]) if method == "crt" else "all"
+                places = coin.choice(["first", "first", "last"]) if hides else places
                 given["labels"] = seed_that_draws(text, made.picked), places
             exact = given.get("dtype") != "bfloat16"
             watch = Watch(*watches, removed=made.removed, pair=made, exact=exact)
