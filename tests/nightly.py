@@ -119,8 +119,6 @@ NIGHTLY = {
     "tests/release/test_advise.py::test_what_labels_would_do": "2 s",
     "tests/attacks/test_attack.py::test_rows_are_those_of_the_attacks_own_functions": "2 s",
     "tests/attacks/test_inference.py::test_a_memoriser_names_what_it_read": "3 s",
-    "tests/attacks/test_leakage.py::"
-    "test_the_report_lists_every_secret_that_prompting_completes": "2 s",
     "tests/book/experiments/test_crt.py::"
     "test_the_table_holds_every_measurement_with_its_provenance": "4 s",
     "tests/book/experiments/test_settings.py::test_dotted_names_reach_everything": "4 s",

@@ -157,6 +157,11 @@ def test_with_an_evaluation_no_text_is_held_out(talk, tmp_path):
         with confide.Session(talk, evaluation=evaluation, **options) as session:
             sizes.append(sum(len(d.turns) for d in session._made.data.corpus.dialogues))
             heard = {p.text for p in session._made.data.test}
+            rows = [("test_ppl", 1, 0, 2.0)]
+            facts = train_on_corpus._study_facts(
+                session._job.conditions.args[0], session._made, rows
+            )
+            assert facts["held_out"] == (evaluation is None)
     every = sum(len(d.turns) for d in jsonl.read_jsonl(talk))
     assert sizes[0] < 0.9 * every and sizes[1] == every
     mine = {turn.text for d in jsonl.read_jsonl(other) for turn in d.turns}

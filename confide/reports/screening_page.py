@@ -77,8 +77,9 @@ def screen_into_folder(
     Guarantee:
         The parts that may be shown are ``summary.json``, ``screening.html`` and ``public/``, all
         else is readable by its owner alone; no hash in them can be computed from a text that
-        somebody guesses. Test: ``tests/release/test_certify.py::
-        test_what_may_be_shown_tells_no_hash_of_the_text``.
+        somebody guesses. Tests: ``tests/screening/test_corpus.py::
+        test_a_summary_that_may_be_shown_has_no_plain_hash_of_the_text``,
+        ``tests/release/test_certify.py::test_what_may_be_shown_tells_no_hash_of_the_text``.
     """
     if screened_folder.is_screened_folder(corpus):
         raise ValueError(f"{corpus}: is screened already")

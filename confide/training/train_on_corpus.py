@@ -697,7 +697,7 @@ def _study_facts(study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow]
 
     Guarantee:
         An evaluation is not called held out. Tests:
-        ``tests/test_hf.py::test_a_script_of_trl_changes_two_lines``,
+        ``tests/test_session.py::test_with_an_evaluation_no_text_is_held_out``,
         ``tests/reports/test_certificate_pages.py::test_a_card_says_on_what_text_it_was_measured``.
     """
     d = fitted.data

@@ -380,7 +380,7 @@ LOOP = rows(
      "test_session.py::test_an_evaluation_is_of_nobody_who_is_trained_on"),
     ("an evaluation is called held out", "confide.training.train_on_corpus:_study_facts",
      '"held_out": study.heldout > 0', '"held_out": True',
-     "test_hf.py::test_a_script_of_trl_changes_two_lines"),
+     "test_session.py::test_with_an_evaluation_no_text_is_held_out"),
     ("short texts of an evaluation may all be trained on",
      "confide.text_registry:count_shared_units", "if 2 * same > len(said) else 0", "* 0",
      "release/test_text_registry.py::test_two_texts_share_what_makes_them_related"),
@@ -2154,7 +2154,8 @@ PROMISED = rows(
     ("a summary that may be shown has the plain hash of the text",
      "confide.reports.screening_page:screen_into_folder",
      "outputs.with_keyed_hashes(outcome.summary, key)", "outcome.summary",
-     "test_what_may_be_shown_tells_no_hash_of_the_text"),
+     "screening/test_corpus.py::"
+     "test_a_summary_that_may_be_shown_has_no_plain_hash_of_the_text"),
 ) + rows(
     "confide.text.ingest",
     "text/test_ingest.py",

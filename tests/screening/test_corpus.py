@@ -105,6 +105,12 @@ def test_shards_of_another_policy_are_done_anew(home, monkeypatch):
     assert made["redacted_spans"] == 0
 
 
+def test_a_summary_that_may_be_shown_has_no_plain_hash_of_the_text(home):
+    pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
+    shown = (home / "s" / "summary.json").read_text()
+    assert "hmac" in shown and corpora.hash_corpus(home / "c.jsonl") not in shown
+
+
 def test_a_policy_that_changes_meanwhile_is_refused_and_what_was_finished_kept(home):
     (home / "names.txt").write_text("Ann\n")
     how = ScreeningOptions(f"list:{home}/names.txt")
