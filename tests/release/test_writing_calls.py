@@ -23,7 +23,7 @@ MADE = {
 }
 """The files of a model before they are released."""
 ASIDE = {
-    "commands.training": "new _run_step",
+    "commands.training": "new _write_stamps _put_aside",
     "labels.judged_turns": "record_judged_pair",
     "labels.registry": "open_label_registry",
     "odometer": "prepare_odometer",
@@ -38,7 +38,7 @@ ASIDE = {
 """What stays with its owner (0600): registry, odometer, records, checkpoints."""
 OWN = {
     "attacks.run_audit": "audit_training",
-    "commands.release": "advise",
+    "commands.release": "advise leaver",
     "labels.adjudication": "write_adjudication",
     "labels.drawing": "draw_label_tasks",
     "labels.forms": "write_forms",
