@@ -80,6 +80,11 @@ ONLY_VALUE_OF_ARGUMENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "fsdp": ((None, "", [], {}, False), "processes are those of torchrun, each with all of it"),
     "fp16": ((False,), "sums would overflow; give bf16"),
     "push_to_hub": ((False,), "push the folder that was written, once its certificate holds"),
+    "lr_scheduler_type": (
+        ("linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
+         "constant_with_warmup", "inverse_sqrt", "cosine_with_min_lr",
+         "cosine_warmup_with_min_lr", "warmup_stable_decay"),
+        "a rate would follow text that no noise protects"),
     "optim": (("adamw_torch", "adamw_torch_fused"), "the optimizer is Adam"),
 }  # fmt: skip
 """Arguments of a Trainer that cannot be honoured: what they may be, and why nothing else."""
@@ -361,7 +366,8 @@ def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
         value = getattr(args, name, allowed[0])
         value = getattr(value, "value", value)  # of an enumeration
         if value not in allowed:
-            raise ValueError(f"{name}={value!r}: must be {allowed[0]!r}; {why}")
+            words = [repr(a) for a in allowed if isinstance(a, str) and a] or [repr(allowed[0])]
+            raise ValueError(f"{name}={value!r}: must be {' or '.join(words)}; {why}")
     for name in UNREAD_PARAMETERS:
         if others.get(name) not in (None, (None, None)):
             raise ValueError(f"{name}: must be left out; what a step does is the session's to say")

@@ -229,6 +229,8 @@ def test_what_a_callback_stops_is_charged_in_full(base, tmp_path):
         ({"push_to_hub": True}, "push_to_hub=True: must be False; push the folder"),
         ({"max_steps": 5}, "max_steps=5: must be -1"),
         ({"optim": "sgd"}, "optim='sgd': must be 'adamw_torch'"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"},
+         "lr_scheduler_type='reduce_lr_on_plateau': must be 'linear' or 'cosine' or"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True: must be False"),
         ({"num_train_epochs": 1.5}, "num_train_epochs=1.5: must be a whole number"),
     ],

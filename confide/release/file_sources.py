@@ -23,7 +23,9 @@ NOT_READ = " had not read this text"
 NOT_MADE_FROM = " was not made from this text"
 TAUGHT_A_POLICY = " taught a policy"
 TOOK_STEPS = ", which took the steps, taught the model nothing of this text beside them"
-NOTHING_KEPT = ", and kept nothing of one text for the loss of another"
+NOTHING_KEPT = (
+    ", kept nothing of one text for the loss of another, and let no text choose a learning rate"
+)
 """The end of what is assumed of a script. Lines of before November 2026 have none."""
 
 
@@ -233,10 +235,11 @@ def script_source() -> ScriptSource:
 
 def script_assumption(script: ScriptSource) -> str:
     """What is assumed of who took the steps. A loss of its own is tried before the first step; that
-    it keeps nothing at a later one, as a number or a tensor that learns does, nobody can try.
+    it keeps nothing at a later one, as a number or a tensor that learns does, nobody can try, nor
+    that a rate is no function of what a model says of text that is held out.
 
     >>> script_assumption(ScriptSource("run.py", "")).partition(" beside them, ")[2]
-    'and kept nothing of one text for the loss of another'
+    'kept nothing of one text for the loss of another, and let no text choose a learning rate'
     """
     known = f" (SHA-256 {script.sha256})" if script.sha256 else ""
     return f"{script.name}{known}{TOOK_STEPS}{NOTHING_KEPT}"
