@@ -1,6 +1,7 @@
 """A screened folder and its page: how often the policies are wrong, and what would be public.
 
-The page is public and holds no text, only counts; what ``reveal`` shows is a private page.
+The page holds no text, only counts, but these are exact: one message changes them, so it is for
+those who decide; what ``reveal`` shows is a page of its own.
 
 >>> import pathlib, tempfile
 >>> from crtlib.text import customersim, jsonl
@@ -35,7 +36,7 @@ from crtlib.files import StrPath
 from crtlib.screening import rates
 from crtlib.text import screened_folder, shards
 
-PUBLIC_SCREENING_FILES = ("summary.json", "screening.html", "public/*")
+PUBLIC_SCREENING_FILES = ("public/*",)
 LEAST_SHOWN_COUNT = 5
 """A count below it is not shown on the page."""
 
@@ -69,15 +70,15 @@ def screen_into_folder(
         names: Fields of the options; the policy is the corpus' own if it is not among them.
 
     Returns:
-        What was found, as it may be shown; None where the folder is there, made of the same.
+        What was found, without text; None where the folder is there, made of the same.
 
     Raises:
         ValueError: For what does not fit; then nothing is written.
 
     Guarantee:
-        The parts that may be shown are ``summary.json``, ``screening.html`` and ``public/``, all
-        else is readable by its owner alone; no hash in them can be computed from a text that
-        somebody guesses. Tests: ``tests/screening/test_corpus.py::
+        ``public/`` may be shown, all else is readable by its owner alone: what the policies found
+        is counted exactly in ``summary.json`` and on the page. No hash there can be computed from a
+        text that somebody guesses. Tests: ``tests/screening/test_corpus.py::
         test_a_summary_that_may_be_shown_has_no_plain_hash_of_the_text``,
         ``tests/release/test_certify.py::test_what_may_be_shown_tells_no_hash_of_the_text``.
     """

@@ -2151,6 +2151,11 @@ PROMISED = rows(
      "test_a_changed_number_is_noticed"),
     ("what was read voids nothing", "confide.release.void_reasons:list_void_reasons",
      "*_reasons_in_what_was_read(trained.record),", "", "test_each_reason_makes_it_void"),
+    ("exact counts of a screening can be read by all",
+     "confide.reports.screening_page:screen_into_folder",
+     "public=PUBLIC_SCREENING_FILES", 'public=("summary.json", *PUBLIC_SCREENING_FILES)',
+     "screening/test_corpus.py::"
+     "test_a_summary_that_may_be_shown_has_no_plain_hash_of_the_text"),
     ("a summary that may be shown has the plain hash of the text",
      "confide.reports.screening_page:screen_into_folder",
      "outputs.with_keyed_hashes(outcome.summary, key)", "outcome.summary",
