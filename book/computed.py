@@ -41,6 +41,7 @@ from crtbook.claims.statistics import (
     REMARK,
     UNDECIDABLE,
 )
+from crtbook.figures import crt as crt_figures
 from crtbook.figures import theme
 from crtlib.attacks.exposure import exposure_chance_band
 from crtlib.options import options_of
@@ -248,6 +249,26 @@ def what_we_know(table: pd.DataFrame) -> dict[Path, str]:
         count=standings(table),
     )
     return out
+
+
+FIGURE_3 = BOOK / "_assets" / "figure3.svg"
+README = BOOK.parent / "README.md"
+
+
+def figure_3() -> tuple[str, str]:
+    """The picture of the README, and how it was made: the recorded runs of CRT's Figure 3."""
+    runs = tables.recorded("crt_laptop")
+    runs = runs[runs.corpus == "customersim"]
+    points = runs.groupby(crt_figures.CELL_COLUMNS).ngroups
+    band = exposure_chance_band(canaries=10, seeds=runs.seed.nunique(), points=points)
+    drawn = crt_figures.figure_3(crt_figures.exposures(runs), band, runs=runs)
+    light = _alone(theme.svg(drawn)).replace('style="', 'style="background: #fff; ', 1)
+    return light, tables.caption(runs)  # a README may be dark
+
+
+def with_figure_3(readme: str, made: str) -> str:
+    """The README, whose caption says how its picture was made."""
+    return re.sub(r"(Our own runs of CRT's Figure 3)[^*]*\*", rf"\1: {made}.*", readme)
 
 
 def _alone(drawn: str) -> str:
@@ -484,8 +505,10 @@ if __name__ == "__main__":
     tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
     made = what_we_know(table) | {BOOK / "map.md": map_page(), BOOK / "options.md": options()}
     made |= {PANEL: panel(), LOOKS: looks(), FIGURES: renewed(FIGURES.read_text("utf-8"))}
+    made[FIGURE_3], told = figure_3()
+    made[README] = with_figure_3(README.read_text("utf-8"), told)
     for path in COUNTING:
-        made[path] = with_counts(path.read_text("utf-8"))
+        made[path] = with_counts(made.get(path) or path.read_text("utf-8"))
     notebooks = [*BOOK.parent.glob("notebooks/*.ipynb"), *BOOK.glob("chapters/*.ipynb")]
     made |= {path: with_parameters(path.read_text("utf-8")) for path in notebooks}
     for path, text in made.items():

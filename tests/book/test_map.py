@@ -68,6 +68,14 @@ def test_the_page_is_todays():
     assert text == computed.map_page(), "python book/computed.py"
 
 
+def test_the_picture_of_the_readme_is_of_recorded_runs():
+    """It was drawn by hand, and nothing said of which runs."""
+    drawn, made = computed.figure_3()
+    assert computed.FIGURE_3.read_text("utf-8") == drawn
+    readme = computed.README.read_text("utf-8")
+    assert f"Figure 3: {made}.*" in readme and computed.with_figure_3(readme, made) == readme
+
+
 def test_what_we_know_is_what_the_ledger_says():
     for path, text in computed.what_we_know(computed.ledger.ledger()).items():
         assert path.read_text(encoding="utf-8") == text, "python book/computed.py"
