@@ -166,11 +166,11 @@ def answer(finding: dict[str, Any], found: pd.DataFrame) -> tuple[str, str]:
     for group, rows in found.groupby("group", sort=False):
         kinds = collections.Counter("open" if v in UNDECIDED else v for v in rows.verdict)
         told = ", ".join(
-            f"“{finding['says'].get(v, v if v == PART else 'not decided')}” in {n}"
+            f"{finding['says'].get(v, v if v == PART else 'not decided')} in {n} of {len(rows)}"
             for v, n in kinds.items()
         )
-        counts.append(f"{GROUPS[str(group)].partition(':')[0]}: {told} of {len(rows)}")
-    return finding["answers"][outcome], "; ".join(counts)
+        counts.append(f"{GROUPS[str(group)].partition(':')[0]}: {told}")
+    return finding["answers"][outcome], ". ".join(counts)
 
 
 def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
@@ -182,9 +182,11 @@ def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
     for words, of in found.groupby("words", sort=False):
         agree, open_ = int((of.verdict == AGREES).sum()), int(of.verdict.isin(UNDECIDED).sum())
         differ = len(of) - agree - open_
-        parts = [f"{agree} of {len(of)} settings confirm it"]
-        parts += [f"{differ} refute it"] * bool(differ) + [f"{open_} open"] * bool(open_)
-        tallies.append((words, "; ".join(parts)))
+        parts = [f"{agree} of {len(of)} settings confirm{'s' * (agree == 1)} it"]
+        parts += [f"{differ} refute{'s' * (differ == 1)} it"] * bool(differ) + [
+            f"{open_} leave{'s' * (open_ == 1)} it open"
+        ] * bool(open_)
+        tallies.append((words, ", ".join(parts)))
     said = {"alt": theme.alt(figure(finding, found)), "recorded": [*map(tables.caption, each)]}
     title, counts = answer(finding, found)
     said |= {"title": title, "counts": counts, "tallies": tallies}
