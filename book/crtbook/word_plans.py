@@ -26,6 +26,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas import DataFrame
 from scipy import sparse
 
 from crtbook.secrets import TextStudy, split
@@ -185,6 +186,17 @@ class WordPlanStudy(TextStudy):
             "as_frequent_as_in_the_paper": ((at_paper >= least) & (at_paper <= most)).mean(),
         }
         return rows(facts)
+
+
+def plans_by_constant(table: DataFrame, words: str, band: str) -> DataFrame:
+    """The plans of a recorded table, one row a plan and seed, with the share of the weight that is
+    ``kept`` and the noise multiplier that is ``needed``. An infinite ``scale`` is no preprocessing.
+    """
+    some = table[(table.words == words) & (table.band == band)]
+    some = some[some.metric.isin(["kept", "needed"])].assign(scale=some.scale.fillna(math.inf))
+    return some.pivot(
+        index=["targets", "scale", "seed"], columns="metric", values="value"
+    ).reset_index()
 
 
 @functools.lru_cache(maxsize=1)

@@ -252,11 +252,14 @@ def shown(figure: Mapping[str, Any]) -> DataFrame:
 
 
 def largest(figure: Mapping[str, Any], runs: DataFrame) -> tuple[dict[str, float], DataFrame]:
-    """The largest runs of a figure, and their share of the paper's dialogues, width and epochs."""
+    """The largest runs of a figure, and their share of the paper's dialogues, width and epochs.
+    Of what no model is trained for, the width is the paper's."""
     top = runs[runs.dialogues == runs.dialogues.max()]
-    top = top[top.hidden == top.hidden.max()]
+    shares = {"dialogues": float(top.dialogues.iloc[0]) / figure["dialogues"], "hidden": 1.0}
+    if "hidden" in figure:
+        top = top[top.hidden == top.hidden.max()]
+        shares["hidden"] = float(top.hidden.iloc[0]) / figure["hidden"]
     share = (top.epochs / top.method.map(figure["epochs"]).fillna(1)).min()
-    shares = {n: float(top[n].iloc[0]) / figure[n] for n in ("dialogues", "hidden")}
     return {n: min(1.0, v) for n, v in (shares | {"epochs": float(share)}).items()}, top
 
 

@@ -57,6 +57,30 @@ def figure_1(cells: DataFrame, plans: DataFrame | None = None) -> Figure:
     return fig
 
 
+def figure_1_of_plans(plans: DataFrame) -> Figure:
+    """The two panels of Hush!'s Figure 1 that need no training, of a whole corpus.
+
+    ``plans`` is :func:`crtbook.word_plans.plans_by_constant`, one row a plan and seed; an infinite
+    ``scale`` is no preprocessing.
+    """
+    shown = [(title, value) for title, value, _ in LOOKS["panels"] if value != "test"]
+    with panels([title for title, _ in shown], columns=2, height=2.6, room=0.7) as (fig, axes):
+        for ax, (_, value) in zip(axes, shown, strict=True):
+            _against_scale(ax, plans, value)
+            ax.title.set_fontsize(11.3)
+            ax.set_xlabel("constant C")
+        shared_legend(fig, columns=1)
+        mean = plans[plans.targets == "linear"].groupby("scale")[["kept", "needed"]].mean()
+        least, whole = mean.iloc[0], mean.iloc[-1]
+        describe(
+            fig,
+            f"Weight kept and noise against the constant C. At C = {mean.index[0]:g} the rule of "
+            f"the paper keeps {100 * least.kept:.0f} % of the weight and needs a noise of "
+            f"{least.needed:.3g}, {whole.needed:.3g} without it.",
+        )
+    return fig
+
+
 def _against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
     whole = rows[~np.isfinite(rows.scale)][value]
     ax.axhline(whole.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing")
