@@ -19,7 +19,7 @@ from confide.odometer import (
 )
 from confide.odometer_lines import PRIVACY_UNITS, OdometerEntry
 from confide.text_registry import Registry
-from crtlib.accounting import events, ledger
+from crtlib.accounting import events, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_delta
 
@@ -354,7 +354,9 @@ def report_spending(history: SpendingHistory, *, delta: float) -> dict[str, Any]
     unit = max((e.unit for e in whole.private), key=PRIVACY_UNITS.index, default=PRIVACY_UNITS[0])
 
     def epsilon(events: Sequence[SampledGaussian], groups: events.GroupSizes) -> float | str:
-        value = ledger.epsilon(events, delta=delta, neighbouring_relation="replace", group=groups)
+        value = privacy_cost.epsilon(
+            events, delta=delta, neighbouring_relation="replace", group=groups
+        )
         return "inf" if math.isinf(value) else math.ceil(value * 1000) / 1000
 
     names = ("entry", "time", "state", "method", "unit", "model", "because")

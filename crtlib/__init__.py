@@ -20,7 +20,7 @@ from typing import Any
 from crtlib.accounting.confidentiality import account_training as account
 from crtlib.accounting.confidentiality import confidentiality_epsilon as confidentiality
 from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.ledger import epsilon, noise_multiplier
+from crtlib.accounting.privacy_cost import epsilon, noise_multiplier
 from crtlib.accounting.secret_protection import plan_protection as protect
 from crtlib.screening.policy import Policy, register_policy
 from crtlib.screening.policy_names import policy_by_name as policy

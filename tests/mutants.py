@@ -22,7 +22,7 @@ from crtlib.intervals import clopper_pearson
 ROOT = Path(__file__).parents[1]
 MODULES = {
     "odometer": ("confide/odometer", "accounting/test_odometer"),
-    "ledger": ("crtlib/accounting/ledger", "accounting/test_ledger"),
+    "privacy_cost": ("crtlib/accounting/privacy_cost", "accounting/test_privacy_cost"),
     "guarantees": (
         "crtlib/accounting/guarantees",
         "accounting/test_confidentiality",

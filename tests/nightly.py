@@ -76,7 +76,7 @@ NIGHTLY = {
     "tests/accounting/test_accountants.py::test_every_epsilon_falls": "3 s",
     "tests/accounting/test_confidentiality.py::test_groups_at_a_fixed_delta[setting0": "3 s",
     "tests/accounting/test_confidentiality.py::test_replacing_a_group_is_tight": "4 s",
-    "tests/accounting/test_ledger.py::test_calibrate_then_account[autodp-replace": "4 s",
+    "tests/accounting/test_privacy_cost.py::test_calibrate_then_account[autodp-replace": "4 s",
     "tests/book/experiments/test_leakage.py::test_a_snapshot_has_spent": "trains",
     "tests/book/experiments/test_runner.py::test_workers_have": "starts processes",
     "tests/book/test_first_page.py": "runs a browser's JavaScript 200 times",
@@ -93,7 +93,7 @@ NIGHTLY = {
     "tests/release/test_odometer_run.py::test_a_run_that_was_killed_after_its_last_step": "trains",
     "tests/release/test_certify.py::test_what_may_be_shown": "makes everything twice",
     "tests/test_reliability.py::test_a_sweep_on_a_full_disk": "trains",
-    "tests/accounting/test_ledger.py::test_one_step_equals_the_integral": "5 s",
+    "tests/accounting/test_privacy_cost.py::test_one_step_equals_the_integral": "5 s",
     "tests/accounting/test_group_mixtures.py::test_divergences_against_thirty_digits": "3 s",
     "tests/accounting/test_accountants.py::"
     "test_noise_is_found_with_few_evaluations[replace-1.0-1e-08": "2 s",
@@ -268,10 +268,11 @@ NIGHTLY = {
     "tests/accounting/test_confidentiality.py::test_groups_at_a_fixed_delta[setting1": "4 s",
     "tests/accounting/test_confidentiality.py::"
     "test_a_group_in_one_step_equals_the_integral[8-0.05": "2 s",
-    "tests/accounting/test_ledger.py::test_epsilon_and_delta_are_inverse[prv": "3 s",
-    "tests/accounting/test_ledger.py::test_calibrated_noise[setting1": "2 s",
-    "tests/accounting/test_ledger.py::test_a_tighter_accountant_is_never_above": "2 s",
-    "tests/accounting/test_ledger.py::test_a_sigma_rounded_up_keeps_the_promise[pld-0.05": "2 s",
+    "tests/accounting/test_privacy_cost.py::test_epsilon_and_delta_are_inverse[prv": "3 s",
+    "tests/accounting/test_privacy_cost.py::test_calibrated_noise[setting1": "2 s",
+    "tests/accounting/test_privacy_cost.py::test_a_tighter_accountant_is_never_above": "2 s",
+    "tests/accounting/test_privacy_cost.py::"
+    "test_a_sigma_rounded_up_keeps_the_promise[pld-0.05": "2 s",
     "tests/book/test_tight.py::"
     "test_dp_accountings_mixture_without_dots_is_below_the_truth": "of another library",
     "tests/book/test_tight.py::test_a_tilted_sum_is_not_one_in_dp_accounting": "of another library",

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from confide import odometer, text_registry
-from crtlib.accounting import confidentiality, ledger
+from crtlib.accounting import confidentiality, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.models import folder
 from crtlib.studies.study_run import measure_utility
@@ -145,7 +145,7 @@ def test_account_adds_what_was_spent_before(run, tmp_path):
     _, out, _ = run(*BEFORE, "--unit", "turn", "--before", folder, "--json")
     told = json.loads(out)
     both, own = told["together"], SampledGaussian(0.01, 2.0, 100)
-    exact = ledger.epsilon((own, *events), delta=1e-5, neighbouring_relation="replace")
+    exact = privacy_cost.epsilon((own, *events), delta=1e-5, neighbouring_relation="replace")
     assert told["epsilon"] < exact <= both["epsilon"] <= 1.01 * exact
     assert (both["runs"], both["unprotected"]) == (1, 1)
     assert (both["gamma"], both["delta2"]) == pytest.approx((0.15, 0.012))
@@ -153,7 +153,7 @@ def test_account_adds_what_was_spent_before(run, tmp_path):
         (own, *events), gamma=both["gamma"], delta=1e-5, neighbouring_relation="replace"
     )
     assert bayes <= both["confidentiality_epsilon"] <= 1.01 * bayes
-    far = ledger.delta((own, *events), epsilon=0.0, neighbouring_relation="replace")
+    far = privacy_cost.delta((own, *events), epsilon=0.0, neighbouring_relation="replace")
     assert both["by_copies"][0]["right_guesses"] == pytest.approx(50 + 50 * far)
     said = run(*BEFORE, "--unit", "turn", "--before", folder)[1]
     assert "together with 1 earlier run on this text, and 1 without protection:" in said

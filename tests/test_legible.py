@@ -295,5 +295,7 @@ def test_every_dotted_name_of_a_page_is_something():
 
 
 def test_a_name_that_is_gone_is_seen():
-    assert resolves("crtlib.accounting.ledger.epsilon") and resolves("crtlib.text.records.Point.id")
+    assert resolves("crtlib.accounting.privacy_cost.epsilon") and resolves(
+        "crtlib.text.records.Point.id"
+    )
     assert not resolves("crtlib.accounting.searches.fixed")

@@ -13,8 +13,8 @@ from tests.test_legible import GUARANTEE, ROOT, TEST, is_a_test, parse
 NONE = ""
 PROMISES = {
     # function: the source that it names; none where it is our own
-    "crtlib.accounting.ledger:epsilon": "CRT, Definition 3",
-    "crtlib.accounting.ledger:noise_multiplier": NONE,
+    "crtlib.accounting.privacy_cost:epsilon": "CRT, Definition 3",
+    "crtlib.accounting.privacy_cost:noise_multiplier": NONE,
     "crtlib.accounting.confidentiality:account_training": "CRT, footnote 3",
     "crtlib.accounting.confidentiality:confidentiality_epsilon": "Theorem 8.3",
     "crtlib.accounting.confidentiality:crt_guarantee": "Theorem 8.3",

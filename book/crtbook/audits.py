@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from crtbook.auditing import Law, log_ratio
 from crtbook.tight import compose
-from crtlib.accounting import confidentiality, group_mixtures, ledger, secret_protection
+from crtlib.accounting import confidentiality, group_mixtures, privacy_cost, secret_protection
 from crtlib.checks import check_allowed, check_choice
 from crtlib.intervals import clopper_pearson
 from crtlib.models.interface import RecurrentLM
@@ -165,7 +165,9 @@ def _proof(
         epsilon = confidentiality.confidentiality_epsilon(
             declared, gamma=gamma, delta=DELTA, neighbouring_relation=relation
         )
-        return epsilon, gamma * ledger.delta(declared, epsilon=0.0, neighbouring_relation=relation)
+        return epsilon, gamma * privacy_cost.delta(
+            declared, epsilon=0.0, neighbouring_relation=relation
+        )
 
     return proof
 

@@ -25,7 +25,7 @@ from crtbook.mitigations import report_recall
 from crtbook.secrets import of_values
 from crtbook.study import Desk, Row, Study
 from crtbook.tables import STUDIES
-from crtlib.accounting import ledger, secret_protection
+from crtlib.accounting import privacy_cost, secret_protection
 from crtlib.attacks import leakage
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
@@ -56,7 +56,7 @@ PARTS = ("public", "private")
 THRESHOLDS = (8.0, 3.0)
 """Perplexities above which the paper's interface makes no suggestion (Section 6.1)."""
 PUNCTUATION = re.compile(r"[^\w\s]")
-epsilon = functools.lru_cache(ledger.epsilon)
+epsilon = functools.lru_cache(privacy_cost.epsilon)
 
 
 @checked_dataclass

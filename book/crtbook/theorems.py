@@ -17,7 +17,7 @@ from crtbook.tight import Composed, compose
 from crtlib.accounting import group_mixtures, renyi, secret_protection
 from crtlib.accounting.accountants import NEIGHBOURING_RELATIONS
 from crtlib.accounting.events import SampledGaussian
-from crtlib.accounting.ledger import privacy_profile
+from crtlib.accounting.privacy_cost import privacy_profile
 from crtlib.accounting.privacy_loss import Array, GaussianMixturePair
 from crtlib.accounting.secret_guesses import check_array
 from crtlib.checks import check_allowed, check_choice, check_delta, check_whole_number
@@ -89,8 +89,8 @@ def group_delta(
     Binomial(group, q) of them, so it shows at most N(count, sigma^2) against N(0, sigma^2), or for
     "replace" against N(-count, sigma^2), which is composed for all steps
     (:mod:`crtbook.tight`): far less than :func:`group_naive`. Both are tight: the
-    lower bound is that of an actual test. Several events: :func:`crtlib.accounting.ledger.delta`
-    with its ``group``.
+    lower bound is that of an actual test. Several events:
+    :func:`crtlib.accounting.privacy_cost.delta` with its ``group``.
     """
     check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
     return _group_bracket(event, group, neighbouring_relation, "delta", epsilon)

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from crtcourse import labs
 from crtcourse.labs import Marks, clipped, number
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.attacks import exposure, membership, membership_measures
 from crtlib.screening import policy_changes, regex_policies
@@ -149,7 +149,7 @@ def people(seed: int) -> labs.People:
 def noise(plan: Plan) -> float:
     """The least noise multiplier that keeps the plan's epsilon, adding or removing a turn."""
     steps = plan.epochs * max(1, round(1 / plan.sampling_probability))
-    return ledger.noise_multiplier(
+    return privacy_cost.noise_multiplier(
         epsilon=plan.epsilon,
         delta=DELTA,
         sampling_probability=plan.sampling_probability,

@@ -12,7 +12,7 @@ from typing import Any
 from confide import spending
 from confide.release import source_fold
 from confide.release.source_fold import FilesPromise
-from crtlib.accounting import confidentiality, guess_bounds, ledger
+from crtlib.accounting import confidentiality, guess_bounds, privacy_cost
 from crtlib.accounting.accountants import PrivacyProfile
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import round_up_to_figures
@@ -67,7 +67,7 @@ class ComposedPromise:
     @property
     def privacy_profile(self) -> PrivacyProfile:
         """The profile of a secret that is in clear."""
-        return ledger.privacy_profile(
+        return privacy_cost.privacy_profile(
             self.events, self.accountant, self.files_promise.relation, self.groups
         )
 
@@ -137,9 +137,9 @@ class ComposedPromise:
         """
         if plan := self.files_promise.plan:
             return list(plan.guesses)
-        epsilon = ledger.privacy_profile(self.events, self.accountant, "replace", self.groups)(
-            self.delta
-        )
+        epsilon = privacy_cost.privacy_profile(
+            self.events, self.accountant, "replace", self.groups
+        )(self.delta)
         return [
             (p, guess_bounds.value_guess_rate(epsilon, delta=self.delta, prior=p))
             for p in GUESS_PRIORS
@@ -225,7 +225,7 @@ def tabulate_privacy_profile(promise: ComposedPromise) -> dict[str, Any]:
     under both relations, and the trade-off curves (type I, type II) of a secret."""
     relations = ("add_or_remove", "replace")
     curves = {
-        r: ledger.privacy_profile(promise.events, "pld", r, promise.groups) for r in relations
+        r: privacy_cost.privacy_profile(promise.events, "pld", r, promise.groups) for r in relations
     }
     grid = [i / 80 for i in range(81)]
     rates = {"missed": (1.0, 0.0)}

@@ -11,7 +11,7 @@ from confide.odometer_lines import OdometerEntry
 from confide.release import assumptions, certificate_parts, file_sources, rate_bounds
 from confide.release.composed_promise import round_bound_up, round_chance_up
 from confide.reports import html
-from crtlib.accounting import guess_bounds, ledger
+from crtlib.accounting import guess_bounds, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_delta
 from crtlib.files import StrPath
@@ -140,7 +140,9 @@ def _epsilon(events: Sequence[SampledGaussian], sizes: Sequence[int], delta: flo
     if not events:
         return 0.0
     return round_bound_up(
-        ledger.epsilon(events, delta=delta, neighbouring_relation="replace", group=tuple(sizes))
+        privacy_cost.epsilon(
+            events, delta=delta, neighbouring_relation="replace", group=tuple(sizes)
+        )
     )
 
 

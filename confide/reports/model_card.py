@@ -8,7 +8,7 @@ from typing import Any
 from confide.reports.html import render_template
 from confide.reports.sentences import Certificate
 from crtlib.accounting.guarantees import BoundedRate
-from crtlib.accounting.ledger import describe_relation
+from crtlib.accounting.privacy_cost import describe_relation
 from crtlib.intervals import at_most, round_up_to_figures
 
 PROMISE_NAMES = {

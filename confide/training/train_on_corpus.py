@@ -48,7 +48,7 @@ from confide.training.odometer_run import OdometerRun
 from confide.training.training_facts import CardWriter, TrainingFacts
 from confide.training.training_record import TrainingResult, make_work_folder, work_folder
 from crtlib import files, outputs
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.attacks import run_audit
 from crtlib.files import StrPath
@@ -786,7 +786,7 @@ def _canaries_for_power(study: CrtStudy, power: float) -> int:
     if event is None or not event.noise_multiplier:
         return run_audit.MIN_AUDIT_CANARIES
     spent = partial(
-        ledger.epsilon, delta=study.delta, accountant=study.accountant,
+        privacy_cost.epsilon, delta=study.delta, accountant=study.accountant,
         neighbouring_relation="replace",
     )  # fmt: skip
     half = replace(event, noise_multiplier=event.noise_multiplier / 2)

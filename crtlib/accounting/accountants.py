@@ -1,4 +1,4 @@
-"""The accountants behind the ledger: what composed, Poisson-sampled Gaussians cost.
+"""The accountants: what composed, Poisson-sampled Gaussians cost.
 
 A profile maps delta in (0, 1) to the least epsilon that its accountant can show: never below the
 truth. Where an accountant has no answer, the least of the looser bounds in
@@ -27,7 +27,7 @@ import numpy as np
 from scipy import special
 from scipy.optimize import brentq
 
-from crtlib.accounting.composition import MAX_FINE_PARTS, Composition
+from crtlib.accounting.pld_composition import MAX_FINE_PARTS, Composition
 from crtlib.accounting.privacy_loss import Array, GaussianMixturePair
 from crtlib.accounting.renyi import RenyiCurve
 

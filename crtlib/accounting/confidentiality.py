@@ -8,7 +8,7 @@ costs more: pass ``neighbouring_relation="replace"``. What a person with several
 who weighs guesses, wants to know is in :mod:`crtlib.accounting.guarantees`.
 
 >>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
->>> round(ledger.epsilon(phase, delta=1e-5), 4)
+>>> round(privacy_cost.epsilon(phase, delta=1e-5), 4)
 2.0
 >>> round(confidentiality_epsilon(phase, gamma=0.1, delta=1e-5), 4)
 0.3619
@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.accounting.accountants import PrivacyProfile
 from crtlib.accounting.events import SampledGaussian, SampledGaussians
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
-from crtlib.accounting.ledger import describe_relation, privacy_profile
+from crtlib.accounting.privacy_cost import describe_relation, privacy_profile
 from crtlib.checks import check_allowed, check_delta, check_probabilities
 
 
@@ -63,8 +63,8 @@ def confidentiality_epsilon(
         gamma: An upper bound of the rate at which a secret leaves a trace, in [0, 1].
         delta: The total delta, in (0, 1); ``delta2`` is a part of it.
         delta2: An upper bound of the rate at which a secret is trained on without noise.
-        accountant: As of :func:`crtlib.accounting.ledger.epsilon`.
-        neighbouring_relation: As of :func:`crtlib.accounting.ledger.epsilon`.
+        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
 
     Returns:
         Zero where gamma is 0 or where delta' is 1 or more; infinite where delta2 alone spends
@@ -106,8 +106,8 @@ def crt_guarantee(
         delta2: The public rate; its bound enters. What both policies miss is learned without noise.
         delta: Of the noise alone; the printed delta is this plus ``delta2``.
         unit: The data point: "turn", "dialogue", "user".
-        accountant: As of :func:`crtlib.accounting.ledger.epsilon`.
-        neighbouring_relation: As of :func:`crtlib.accounting.ledger.epsilon`.
+        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
         public: What is treated as known, in words.
 
     Returns:
@@ -127,7 +127,7 @@ def crt_guarantee(
     }
     rate = gamma.bound
     spent = confidentiality_epsilon(events, gamma=rate, delta=delta, **options)
-    read = ledger.epsilon_and_accountant(
+    read = privacy_cost.epsilon_and_accountant(
         events, delta=min(delta / rate, 0.5) if rate else delta, **options
     )
     return Guarantee(
@@ -179,13 +179,13 @@ def account_training(
         noise_multiplier: The noise, instead of a target: its deviation over the clip norm.
         gamma: An upper bound of the rate at which a secret leaves a trace, in [0, 1].
         delta2: An upper bound of the rate at which a secret is trained on without noise.
-        accountant: As of :func:`crtlib.accounting.ledger.epsilon`.
-        neighbouring_relation: As of :func:`crtlib.accounting.ledger.epsilon`.
+        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
 
     Returns:
         "epsilon" is of one data point, "confidentiality_epsilon" of one random secret, each with
         its delta; "accountant" is the one whose bound "epsilon" is: a looser one than asked for
-        where that has no answer (:func:`crtlib.accounting.ledger.epsilon_and_accountant`).
+        where that has no answer (:func:`crtlib.accounting.privacy_cost.epsilon_and_accountant`).
 
     Raises:
         ValueError: For arguments outside their range, for neither a target nor noise, and where
@@ -214,12 +214,12 @@ def account_training(
     if sigma is None:
         if epsilon is None:
             raise ValueError("epsilon, noise_multiplier: give one of the two")
-        sigma = ledger.noise_multiplier(
+        sigma = privacy_cost.noise_multiplier(
             epsilon=epsilon, delta=delta, sampling_probability=q, steps=steps, **options
         )
     check_allowed("noise_multiplier", sigma, 0 < sigma <= 1e100, "positive and at most 1e100")
     event = SampledGaussian(q, sigma, steps)
-    spent = ledger.epsilon_and_accountant(event, delta=delta, **options)
+    spent = privacy_cost.epsilon_and_accountant(event, delta=delta, **options)
     check_allowed("noise_multiplier", sigma, spent.value < math.inf, "larger: nothing is shown")
     return {
         "noise_multiplier": sigma,

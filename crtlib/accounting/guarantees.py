@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from crtlib.accounting.ledger import describe_relation
+from crtlib.accounting.privacy_cost import describe_relation
 from crtlib.checks import check_allowed, check_probabilities
 from crtlib.intervals import at_most, clopper_pearson_upper, round_up_to_figures
 

@@ -22,7 +22,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from crtlib.accounting import accountants, ledger
+from crtlib.accounting import accountants, privacy_cost
 from crtlib.accounting.events import GroupSizes, SampledGaussian, SampledGaussians
 from crtlib.accounting.privacy_loss import Array
 from crtlib.checks import check_allowed, check_probabilities, check_whole_number
@@ -57,7 +57,7 @@ def guess_advantage(
         copies: In how many points the value stands, or how many secrets the person has.
         trace_rate: The probability, at most, with which each leaves a trace.
         public_rate: The probability, at most, with which each is trained on without noise.
-        neighbouring_relation: As of :func:`crtlib.accounting.ledger.epsilon`.
+        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
         group: How many points one value stands for in all events or in each, as there.
 
     Returns:
@@ -93,7 +93,7 @@ def _total_variation_distance(
     events: tuple[SampledGaussian, ...], group: tuple[int, ...], relation: str
 ) -> float:
     """A bound on the total variation distance of a group in clear; of a large one, to 1e-3."""
-    curve = ledger.privacy_profile(
+    curve = privacy_cost.privacy_profile(
         events, "pld", relation, group, coarse=max(group, default=0) > MAX_FINE_GROUP_SIZE
     )
     return curve.delta(0.0)
@@ -186,7 +186,7 @@ def tradeoff_curve(
     for worst in (at.min(), at.max()) if at.size else ():
         check_probabilities(type_i=float(worst))
     check_probabilities(trace_rate=trace_rate, public_rate=public_rate)
-    curve = ledger.privacy_profile(events, "pld", neighbouring_relation, group)
+    curve = privacy_cost.privacy_profile(events, "pld", neighbouring_relation, group)
     epsilons, deltas = _sample_profile(curve)
     deltas = trace_rate * deltas[:, None] + public_rate
     grown = 1 + trace_rate * np.expm1(epsilons)[:, None]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussians
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.checks import check_choice
@@ -43,8 +43,8 @@ def selective_guarantee(
         gamma: The policy's miss rate; its bound decides.
         delta: The total delta, in (0, 1).
         unit: The data point: "turn", "dialogue", "user".
-        accountant: As of :func:`crtlib.accounting.ledger.epsilon`.
-        neighbouring_relation: As of :func:`crtlib.accounting.ledger.epsilon`.
+        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
 
     Returns:
         The guarantee, of the private tokens of one ``unit``.
@@ -58,7 +58,7 @@ def selective_guarantee(
         ``tests/training/test_selective.py::test_a_guarantee_needs_a_perfect_policy``.
     """
     check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATION_DESCRIPTIONS))
-    spent = ledger.epsilon(
+    spent = privacy_cost.epsilon(
         events, delta=delta, accountant=accountant, neighbouring_relation=neighbouring_relation
     )
     return Guarantee(

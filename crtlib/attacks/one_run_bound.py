@@ -1,8 +1,8 @@
 """What an attack on one training proves: a lower bound of epsilon, with confidence.
 
-A ledger says what a model can leak at the most; an audit, what it leaks at the least. The coin must
-flip what the guarantee is about: for CRT the canary against ``<MASK>`` in its place, not against
-its absence, or another claim is tested.
+An accountant says what a model can leak at the most; an audit, what it leaks at the least. The coin
+must flip what the guarantee is about: for CRT the canary against ``<MASK>`` in its place, not
+against its absence, or another claim is tested.
 
 >>> round(one_run_lower_bound(1000, guesses=100, correct=100), 4)
 3.493

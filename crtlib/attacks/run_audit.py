@@ -33,7 +33,7 @@ import numpy as np
 from torch import nn
 
 from crtlib import files, outputs
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks.leakage import tokenise_documents
 from crtlib.attacks.one_run_bound import (
@@ -340,7 +340,7 @@ def _proved_epsilon(record: dict[str, Any], share: float = 1.0) -> float:
         )
         for p in private
     ]
-    return ledger.epsilon(
+    return privacy_cost.epsilon(
         events, delta=record["delta"], accountant=record["accountant"],
         neighbouring_relation="replace",
     )  # fmt: skip

@@ -31,7 +31,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policy_names
 from crtlib.text import corpora, screened_folder, templates
@@ -257,7 +257,7 @@ def _noise_multiplier_of(study: CrtStudy) -> float:
         return noise
     event = schedules.combine_phase_events(schedule_phases(replace(study, noise_multiplier=1.0)))
     assert event is not None
-    sigma = ledger.noise_multiplier(
+    sigma = privacy_cost.noise_multiplier(
         epsilon=study.epsilon,
         delta=study.delta,
         sampling_probability=study.sampling_probability,

@@ -1,7 +1,7 @@
 """A training step by step, and the loop that takes all of its steps.
 
 A phase holds public constants only, and is the one object that makes both the batches and the
-ledger entry: the sampler that ran is the one that is accounted.
+event that is accounted: the sampler that ran is the one that is paid for.
 
 >>> import torch
 >>> from crtlib.models.construction import build_model

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from importlib import metadata
 from typing import Any, Literal
 
-from crtlib.accounting import confidentiality, ledger, selective_privacy
+from crtlib.accounting import confidentiality, privacy_cost, selective_privacy
 from crtlib.accounting.events import SampledGaussians
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.accounting.secret_protection import ProtectionPlan
@@ -171,7 +171,7 @@ def _promise_per_point(events: SampledGaussians, terms: GuaranteeTerms) -> Guara
     """Differential privacy of one data point."""
     relation = terms.neighbouring_relation
     return Guarantee(
-        ledger.epsilon(
+        privacy_cost.epsilon(
             events,
             delta=terms.delta,
             accountant=terms.accountant,

@@ -1,4 +1,4 @@
-"""Phases: each makes both its batches and its ledger entry, from public constants only.
+"""Phases: each makes both its batches and the event that is accounted, from public constants only.
 
 >>> phase = PrivatePhase(
 ...     epoch=1, sampling_probability=(0.0, 0.5, 1.0), steps=3, noise_multiplier=3.8,
@@ -221,7 +221,7 @@ class PrivatePhase(Phase):
 
         Guarantee:
             Sampling probability, noise and steps are those of :meth:`batches` and :meth:`step`: one
-            object makes the batches and the entry of the ledger. Tests:
+            object makes the batches and the event that is accounted. Tests:
             ``tests/training/test_phases.py::test_the_count_of_a_group_has_the_accounted_law``,
             ``tests/training/test_loop.py::
             test_the_sampler_is_poisson_with_the_probability_of_the_event``,

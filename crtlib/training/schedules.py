@@ -117,7 +117,7 @@ def weighted_phases(
 
 
 def combine_phase_events(phases: Sequence[Phase]) -> SampledGaussian | None:
-    """The one ledger entry of a schedule whose private phases share their constants, or None."""
+    """The one event of a schedule whose private phases share their constants, or None."""
     made = [event for event in (p.event() for p in phases) if event is not None]
     if not made:
         return None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from crtbook.tight import compose
-from crtlib.accounting import accountants, composition, ledger, privacy_loss, renyi
+from crtlib.accounting import accountants, pld_composition, privacy_cost, privacy_loss, renyi
 from crtlib.accounting.events import SampledGaussian
 
 # q, sigma, steps, relation, delta: the bracket of epsilon from two-sided tilted transforms, and
@@ -30,7 +30,7 @@ TRUE = [
 @pytest.mark.parametrize("q, sigma, steps, relation, delta, bracket, printed", TRUE)
 def test_small_deltas_after_many_steps(q, sigma, steps, relation, delta, bracket, printed):
     event = SampledGaussian(q, sigma, steps)
-    found = ledger.epsilon_and_accountant(event, delta=delta, neighbouring_relation=relation)
+    found = privacy_cost.epsilon_and_accountant(event, delta=delta, neighbouring_relation=relation)
     assert found.accountant == "pld"
     assert printed < bracket[0] <= found.value <= bracket[1] + 2e-4
 
@@ -74,7 +74,7 @@ def tail(q, sigma, steps, epsilon, replace, *, draws=3000, seed=0):
 )
 def test_delta_agrees_with_importance_sampling(q, sigma, steps, relation, delta):
     event = SampledGaussian(q, sigma, steps)
-    epsilon = ledger.epsilon(event, delta=delta, neighbouring_relation=relation)
+    epsilon = privacy_cost.epsilon(event, delta=delta, neighbouring_relation=relation)
     mean, error = tail(q, sigma, steps, epsilon, relation == "replace")
     assert error < 0.1 * mean
     assert mean - 4 * error <= delta <= (mean + 4 * error) * 1.002
@@ -94,7 +94,7 @@ def test_delta_agrees_with_importance_sampling(q, sigma, steps, relation, delta)
 def test_never_below_a_test_that_exists(q, sigma, steps, log_delta, relation):
     """The lower end of `secrets.compose` is the power of an actual test."""
     delta = 10**log_delta
-    found = ledger.epsilon(
+    found = privacy_cost.epsilon(
         SampledGaussian(q, sigma, steps), delta=delta, neighbouring_relation=relation
     )
     ways = accountants.RELATION_DIRECTIONS[relation]
@@ -107,14 +107,14 @@ def test_never_below_a_test_that_exists(q, sigma, steps, log_delta, relation):
 
 @pytest.mark.parametrize("delta", [0.1, 1e-6, 1e-15, 1e-25])
 def test_a_transform_of_unsampled_steps_is_one_gaussian(delta):
-    """q = 1 has a closed form, which the ledger uses; the transform must not be below it."""
+    """q = 1 has a closed form, which is used; the transform must not be below it."""
     sigma, steps = 30.0, 400
     exact = accountants.gaussian_epsilon(math.sqrt(steps) / sigma, delta)
     pair = privacy_loss.GaussianMixturePair.of(1.0, group=1, sigma=sigma, direction="forward")
-    by_transform = composition.Composition([(pair, steps)]).epsilon(delta)
+    by_transform = pld_composition.Composition([(pair, steps)]).epsilon(delta)
     assert exact <= by_transform <= exact * (1 + 1e-4) + 1e-6
     event = SampledGaussian(1.0, sigma, steps)
-    assert ledger.epsilon(event, delta=delta) == exact
+    assert privacy_cost.epsilon(event, delta=delta) == exact
 
 
 def different(parts, q, steps=10):
@@ -131,11 +131,11 @@ def different(parts, q, steps=10):
 
 
 def test_many_different_steps_are_at_most_a_little_above_a_finer_lattice(monkeypatch):
-    few = composition.MAX_FINE_PARTS - 1
+    few = pld_composition.MAX_FINE_PARTS - 1
     parts = different(few + 2, 0.05)
-    quick = composition.Composition(parts).epsilon(1e-6)
-    monkeypatch.setattr(composition, "MAX_FINE_PARTS", 10**6)
-    exact = composition.Composition(parts).epsilon(1e-6)
+    quick = pld_composition.Composition(parts).epsilon(1e-6)
+    monkeypatch.setattr(pld_composition, "MAX_FINE_PARTS", 10**6)
+    exact = pld_composition.Composition(parts).epsilon(1e-6)
     assert exact <= quick <= exact * 1.002
 
 
@@ -147,7 +147,7 @@ def test_many_unsampled_steps_are_one_gaussian(parts):
         privacy_loss.GaussianMixturePair.of(1.0, group=1, sigma=s, direction="forward")
         for s in sigmas
     ]
-    found = composition.Composition([(pair, 1) for pair in pairs]).epsilon(1e-6)
+    found = pld_composition.Composition([(pair, 1) for pair in pairs]).epsilon(1e-6)
     assert exact <= found <= exact * 1.002
 
 
@@ -156,7 +156,7 @@ def test_a_thousand_different_steps_take_ten_times_as_long_as_a_hundred():
     for n in (100, 1000):
         events = [SampledGaussian(0.01 + k / n / 1000, 1 + k / n, 10_000 // n) for k in range(n)]
         started = time.process_time()
-        assert 3.5 < ledger.epsilon(events, delta=1e-5) < 4
+        assert 3.5 < privacy_cost.epsilon(events, delta=1e-5) < 4
         seconds[n] = time.process_time() - started
     assert seconds[1000] < 20 * seconds[100]
 
@@ -248,7 +248,7 @@ def test_the_renyi_bound_is_above_the_tight_one():
             for delta in (1e-3, 1e-9, 1e-20):
                 options = {"delta": delta, "neighbouring_relation": relation, "group": group}
                 tight, loose = (
-                    ledger.epsilon(SampledGaussian(0.02, 1.5, 400), accountant=a, **options)
+                    privacy_cost.epsilon(SampledGaussian(0.02, 1.5, 400), accountant=a, **options)
                     for a in ("pld", "rdp")
                 )
                 assert tight < loose < 2.5 * tight
@@ -278,7 +278,7 @@ def test_noise_is_found_with_few_evaluations(epsilon, delta, q, steps, relation,
 
     monkeypatch.setattr(accountants, "cached_profile", counted)
     accountants.calibrate_noise.cache_clear()
-    sigma = ledger.noise_multiplier(
+    sigma = privacy_cost.noise_multiplier(
         epsilon=epsilon,
         delta=delta,
         sampling_probability=q,
@@ -286,13 +286,13 @@ def test_noise_is_found_with_few_evaluations(epsilon, delta, q, steps, relation,
         neighbouring_relation=relation,
     )
     assert 0 < calls.count(False) <= 40 and calls.count(True) <= 60
-    found = ledger.epsilon_and_accountant(
+    found = privacy_cost.epsilon_and_accountant(
         SampledGaussian(q, sigma, steps), delta=delta, neighbouring_relation=relation
     )
     assert 0 < sigma < math.inf and found.value <= epsilon
     assert found.accountant in ("pld", *accountants.FALLBACK_ACCOUNTANTS)
     if sigma > accountants.MIN_NOISE_MULTIPLIER:  # and not much more noise than that is needed
-        less = ledger.epsilon(
+        less = privacy_cost.epsilon(
             SampledGaussian(q, 0.9 * sigma, steps), delta=delta, neighbouring_relation=relation
         )
         assert less > epsilon
@@ -300,24 +300,29 @@ def test_noise_is_found_with_few_evaluations(epsilon, delta, q, steps, relation,
 
 def test_the_bound_that_answered_is_named():
     event = SampledGaussian(0.01, 1.0, 1000)
-    assert ledger.epsilon_and_accountant(event, delta=1e-6).accountant == "pld"
-    assert ledger.epsilon_and_accountant(event, delta=1e-100).accountant == "rdp"
+    assert privacy_cost.epsilon_and_accountant(event, delta=1e-6).accountant == "pld"
+    assert privacy_cost.epsilon_and_accountant(event, delta=1e-100).accountant == "rdp"
     whisper = SampledGaussian(0.3, 1e-4, 3)  # hardly any noise: one Gaussian answers
-    assert ledger.epsilon_and_accountant(whisper, delta=1e-6).accountant == "gaussian"
+    assert privacy_cost.epsilon_and_accountant(whisper, delta=1e-6).accountant == "gaussian"
     many = SampledGaussian(1e-3, 900.0, 10**12)
-    assert ledger.epsilon_and_accountant(many, delta=1e-6, accountant="prv").accountant == "rdp"
-    assert ledger.epsilon_and_accountant(SampledGaussian(0.1, 0.0, 1), delta=1e-6).value == math.inf
+    assert (
+        privacy_cost.epsilon_and_accountant(many, delta=1e-6, accountant="prv").accountant == "rdp"
+    )
+    assert (
+        privacy_cost.epsilon_and_accountant(SampledGaussian(0.1, 0.0, 1), delta=1e-6).value
+        == math.inf
+    )
 
 
 @pytest.mark.parametrize("accountant", ["prv", "autodp"])
 def test_a_borrowed_accountant_that_errs_is_corrected(accountant, monkeypatch):
     """Another library's numerics may fail either way; too small an epsilon never comes through."""
     event = SampledGaussian(0.013, 1.1, 700)
-    tight = ledger.epsilon(event, delta=1e-6)
+    tight = privacy_cost.epsilon(event, delta=1e-6)
     for wrong, expected in ((0.5 * tight, tight), (2 * tight, 2 * tight)):
         accountants.cached_profile.cache_clear()
         monkeypatch.setattr(accountants, f"_{accountant}_curve", lambda _, w=wrong: lambda d: w)
-        assert ledger.epsilon(event, delta=1e-6, accountant=accountant) == expected
+        assert privacy_cost.epsilon(event, delta=1e-6, accountant=accountant) == expected
     accountants.cached_profile.cache_clear()
 
 
@@ -325,7 +330,9 @@ def test_every_epsilon_falls_as_delta_grows():
     deltas = np.logspace(-24, -0.2, 30)
     for relation in accountants.NEIGHBOURING_RELATIONS:
         spent = [
-            ledger.epsilon(SampledGaussian(0.02, 1.1, 500), delta=d, neighbouring_relation=relation)
+            privacy_cost.epsilon(
+                SampledGaussian(0.02, 1.1, 500), delta=d, neighbouring_relation=relation
+            )
             for d in deltas
         ]
         assert all(b <= a * (1 + 1e-5) + 1e-9 for a, b in pairwise(spent))
@@ -344,33 +351,40 @@ RUNS = [
 @pytest.mark.parametrize("group", [1, 3])
 def test_runs_of_different_shapes_compose(relation, group):
     options = {"delta": 1e-5, "neighbouring_relation": relation, "group": group}
-    together = ledger.epsilon(RUNS, **options)
-    alone = [ledger.epsilon(run, **options) for run in RUNS]
-    assert max(alone) < together < sum(ledger.epsilon(r, **options | {"delta": 1e-6}) for r in RUNS)
-    assert ledger.epsilon(RUNS[::-1], **options) == together
-    assert ledger.epsilon([*RUNS, RUNS[0]], **options) > together
+    together = privacy_cost.epsilon(RUNS, **options)
+    alone = [privacy_cost.epsilon(run, **options) for run in RUNS]
+    assert (
+        max(alone)
+        < together
+        < sum(privacy_cost.epsilon(r, **options | {"delta": 1e-6}) for r in RUNS)
+    )
+    assert privacy_cost.epsilon(RUNS[::-1], **options) == together
+    assert privacy_cost.epsilon([*RUNS, RUNS[0]], **options) > together
     split = [SampledGaussian(0.01, 1.1, 100), *RUNS[1:], SampledGaussian(0.01, 1.1, 200)]
-    assert ledger.epsilon(split, **options) == together
+    assert privacy_cost.epsilon(split, **options) == together
 
 
 def test_runs_with_data_points_of_different_sizes_compose():
     """An odometer: a run on turns counts as a group where the next one is on dialogues."""
     turns, dialogues = SampledGaussian(0.02, 4.0, 200), SampledGaussian(0.05, 2.0, 100)
     options = {"delta": 1e-5, "neighbouring_relation": "replace"}
-    found = ledger.epsilon([turns, dialogues], group=[6, 1], **options)
-    alone = ledger.epsilon(turns, group=6, **options), ledger.epsilon(dialogues, **options)
-    assert max(alone) < found < ledger.epsilon([turns, dialogues], group=6, **options)
-    assert ledger.epsilon([dialogues, turns], group=[1, 6], **options) == found
-    assert ledger.epsilon([turns, dialogues], group=[0, 1], **options) == alone[1]
+    found = privacy_cost.epsilon([turns, dialogues], group=[6, 1], **options)
+    alone = (
+        privacy_cost.epsilon(turns, group=6, **options),
+        privacy_cost.epsilon(dialogues, **options),
+    )
+    assert max(alone) < found < privacy_cost.epsilon([turns, dialogues], group=6, **options)
+    assert privacy_cost.epsilon([dialogues, turns], group=[1, 6], **options) == found
+    assert privacy_cost.epsilon([turns, dialogues], group=[0, 1], **options) == alone[1]
     halves = [SampledGaussian(0.02, 4.0, 100), dialogues, SampledGaussian(0.02, 4.0, 100)]
-    assert ledger.epsilon(halves, group=[6, 1, 6], **options) == found
+    assert privacy_cost.epsilon(halves, group=[6, 1, 6], **options) == found
     # second route: certain points are Gaussians, whose squared shifts add up
     certain = [SampledGaussian(1.0, 40.0, 20), SampledGaussian(1.0, 30.0, 5)]
     shift = 2 * math.sqrt(20 * (3 / 40) ** 2 + 5 * (1 / 30) ** 2)
     exact = accountants.gaussian_epsilon(shift, 1e-5)
-    assert ledger.epsilon(certain, group=[3, 1], **options) == exact
+    assert privacy_cost.epsilon(certain, group=[3, 1], **options) == exact
     with pytest.raises(ValueError, match="groups=1: must be as many as events, 2"):
-        ledger.epsilon(certain, group=[3], **options)
+        privacy_cost.epsilon(certain, group=[3], **options)
 
 
 def test_mixed_runs_against_dp_accounting():
@@ -387,16 +401,16 @@ def test_mixed_runs_against_dp_accounting():
             ).self_compose(run.steps)
             whole = one if whole is None else whole.compose(one)
         for delta in (1e-3, 1e-6):
-            ours = ledger.epsilon(RUNS, delta=delta, neighbouring_relation=relation)
+            ours = privacy_cost.epsilon(RUNS, delta=delta, neighbouring_relation=relation)
             assert ours == pytest.approx(whole.get_epsilon_for_delta(delta), rel=2e-4)
 
 
 def test_a_group_needs_an_accountant_for_groups():
     with pytest.raises(ValueError, match="accountant='prv': must be pld or rdp for a group of 2"):
-        ledger.epsilon(RUNS[0], delta=1e-5, accountant="prv", group=2)
+        privacy_cost.epsilon(RUNS[0], delta=1e-5, accountant="prv", group=2)
     with pytest.raises(ValueError, match=r"group=1\.5: must be a whole number"):
-        ledger.epsilon(RUNS[0], delta=1e-5, group=1.5)
-    assert ledger.epsilon(RUNS[0], delta=1e-5, group=0) == 0
+        privacy_cost.epsilon(RUNS[0], delta=1e-5, group=1.5)
+    assert privacy_cost.epsilon(RUNS[0], delta=1e-5, group=0) == 0
 
 
 @pytest.mark.parametrize(("accountant", "package"), [("prv", "opacus"), ("autodp", "autodp")])
@@ -415,9 +429,9 @@ def test_noise_that_takes_autodp_too_long_has_the_bound_of_renyi_divergences():
     """One of its bounds takes seconds there, and a search asks for a hundred."""
     most = accountants.MAX_AUTODP_NOISE_MULTIPLIER
     run = SampledGaussian(0.01, most + 1, 100)
-    found = ledger.epsilon_and_accountant(run, delta=1e-5, accountant="autodp")
-    assert found == ledger.epsilon_and_accountant(run, delta=1e-5, accountant="rdp")
+    found = privacy_cost.epsilon_and_accountant(run, delta=1e-5, accountant="autodp")
+    assert found == privacy_cost.epsilon_and_accountant(run, delta=1e-5, accountant="rdp")
     with pytest.raises(ValueError, match="epsilon=1e-09: out of reach of 'autodp'"):
-        ledger.noise_multiplier(
+        privacy_cost.noise_multiplier(
             epsilon=1e-9, delta=1e-5, sampling_probability=0.01, steps=100, accountant="autodp"
         )

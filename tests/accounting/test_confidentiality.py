@@ -18,7 +18,7 @@ from scipy import integrate, stats
 from confide import __main__ as cli
 from crtbook import theorems
 from crtbook.theorems import hockey_stick, indistinguishability
-from crtlib.accounting import accountants, confidentiality, ledger
+from crtlib.accounting import accountants, confidentiality, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.screening import deduplication, policy_changes, regex_policies
@@ -200,7 +200,7 @@ GROUPS = {
 
 
 def sigma_for(q, steps, epsilon, accountant, delta=DELTA):
-    return ledger.noise_multiplier(
+    return privacy_cost.noise_multiplier(
         epsilon=epsilon, delta=delta, sampling_probability=q, steps=steps, accountant=accountant
     )
 
@@ -241,7 +241,10 @@ def test_the_papers_two_versions_read_the_profile_at_different_deltas(q, steps, 
     """0.12 in one version and 0.2 in the other, of one mechanism: at delta / gamma, and the
     wrong way at gamma delta. A profile read at delta itself says 0.16, whatever it is."""
     event = SampledGaussian(q, sigma_for(q, steps, 1.0, "rdp"), steps)
-    read = {d: ledger.epsilon(event, delta=d, accountant="rdp") for d in (DELTA / 0.1, DELTA * 0.1)}
+    read = {
+        d: privacy_cost.epsilon(event, delta=d, accountant="rdp")
+        for d in (DELTA / 0.1, DELTA * 0.1)
+    }
     found = [
         confidentiality.amplify_by_miss_rate(e, delta=d, gamma=0.1)[0] for d, e in read.items()
     ]
@@ -257,7 +260,7 @@ def test_replacement(setting):
     q, steps, sigma = setting
     event = SampledGaussian(q, sigma, steps)
     replace = {"delta": DELTA, "neighbouring_relation": "replace"}
-    assert ledger.epsilon(event, **replace) == pytest.approx(tight, abs=2e-5)
+    assert privacy_cost.epsilon(event, **replace) == pytest.approx(tight, abs=2e-5)
     curve = accountants.cached_profile(((q, sigma, steps),), "pld", "add_or_remove")
     assert accountants.replacement_epsilon(curve, DELTA) == pytest.approx(generic, rel=4e-5)
     found = confidentiality.confidentiality_epsilon(event, gamma=0.1, **replace)
@@ -291,7 +294,7 @@ def test_groups_at_a_fixed_delta(setting):
 def test_a_group_of_one_is_a_data_point():
     event = SampledGaussian(0.02, 1.1, 300)
     low, high = theorems.group_epsilon(event, group=1, delta=1e-4)
-    point = ledger.epsilon(event, delta=1e-4)
+    point = privacy_cost.epsilon(event, delta=1e-4)
     assert low <= point * (1 + 1e-4) and high == pytest.approx(point, rel=1e-3)
 
 
@@ -547,19 +550,19 @@ def test_monotone_in_gamma(event, accountant):
     event, options = SampledGaussian(*event), {"delta": DELTA, "accountant": accountant}
     gammas = (0.0, 1e-4, 0.01, 0.02, 0.5, 1.0)
     spent = [confidentiality.confidentiality_epsilon(event, gamma=g, **options) for g in gammas]
-    assert spent[0] == 0 and spent[-1] == ledger.epsilon(event, **options)
+    assert spent[0] == 0 and spent[-1] == privacy_cost.epsilon(event, **options)
     assert all(a <= b * (1 + 1e-9) for a, b in pairwise(spent))
 
 
 def test_edges_of_gamma():
     event = SampledGaussian(0.1, 2.0, 100)
     assert confidentiality.confidentiality_epsilon(event, gamma=0, delta=DELTA) == 0
-    full = ledger.epsilon(event, delta=DELTA)
+    full = privacy_cost.epsilon(event, delta=DELTA)
     assert confidentiality.confidentiality_epsilon(event, gamma=1, delta=DELTA) == full
     assert (
         confidentiality.confidentiality_epsilon(event, gamma=DELTA, delta=DELTA) == 0
     )  # delta / gamma = 1
-    total_variation = ledger.delta(event, epsilon=0)
+    total_variation = privacy_cost.delta(event, epsilon=0)
     assert (
         confidentiality.confidentiality_epsilon(
             event, gamma=0.999 * DELTA / total_variation, delta=DELTA
@@ -642,7 +645,7 @@ def account(**changes):
 
 def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
     event, replaced = SampledGaussian(1, 40.0, 3), {"neighbouring_relation": "replace"}
-    epsilon = ledger.epsilon(event, delta=1e-5, **replaced)
+    epsilon = privacy_cost.epsilon(event, delta=1e-5, **replaced)
     plain = {
         "noise_multiplier": 40.0, "epsilon": epsilon, "delta": 1e-5, "gamma": 1.0, "delta2": 0.0,
         "confidentiality_epsilon": epsilon, "confidentiality_delta": 1e-5, **replaced,
@@ -657,12 +660,12 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
         batch_size=300, epochs=2.5, noise_multiplier=4.0, gamma=0.1, delta2=0.02, **paper
     )
     assert told == plain | paper | {
-        "noise_multiplier": 4.0, "epsilon": ledger.epsilon(event, delta=1e-5, **paper),
+        "noise_multiplier": 4.0, "epsilon": privacy_cost.epsilon(event, delta=1e-5, **paper),
         "gamma": 0.1, "delta2": 0.02, "confidentiality_epsilon": amplified,
         "confidentiality_delta": 0.02001, "neighbours": "one data point added or removed",
         "sampling_probability": 0.3, "steps": 9,
     }  # fmt: skip
-    sigma = ledger.noise_multiplier(
+    sigma = privacy_cost.noise_multiplier(
         epsilon=0.5, delta=1e-5, sampling_probability=1, steps=3, **replaced
     )
     found = account(noise_multiplier=None, epsilon=0.5)

@@ -9,7 +9,7 @@ from scipy import stats
 
 from crtbook.theorems import hockey_stick, indistinguishability
 from crtbook.tight import compose
-from crtlib.accounting import confidentiality, group_mixtures, guess_bounds, ledger
+from crtlib.accounting import confidentiality, group_mixtures, guess_bounds, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import clopper_pearson_upper
 
@@ -24,7 +24,7 @@ ADD = {"neighbouring_relation": "add_or_remove"}
 def example():
     """46,080 points, batches of 512, 360 steps, calibrated to epsilon 3 for replacement."""
     shape = {"sampling_probability": 512 / 46_080, "steps": 360}
-    sigma = ledger.noise_multiplier(epsilon=3, delta=1e-6, **shape, **REPLACE)
+    sigma = privacy_cost.noise_multiplier(epsilon=3, delta=1e-6, **shape, **REPLACE)
     traces = clopper_pearson_upper(13, 400, confidence=0.975)
     public = clopper_pearson_upper(0, 400, confidence=0.975)
     return SampledGaussian(noise_multiplier=sigma, **shape), traces, public
@@ -41,12 +41,12 @@ def test_the_worked_example(example):
     event, traces, public = example
     assert event.noise_multiplier == pytest.approx(0.844316, abs=1e-6)
     assert (traces, public) == pytest.approx((0.054935, 0.009180), abs=1e-6)
-    assert ledger.epsilon(event, delta=1e-6, **REPLACE) == pytest.approx(3, abs=1e-6)
+    assert privacy_cost.epsilon(event, delta=1e-6, **REPLACE) == pytest.approx(3, abs=1e-6)
     secret = confidentiality.confidentiality_epsilon(event, gamma=traces, delta=1e-6, **REPLACE)
     assert secret == pytest.approx(0.4516, abs=1e-4)
     paper = confidentiality.confidentiality_epsilon(event, gamma=traces, delta=1e-6)
     assert paper == pytest.approx(0.2709, abs=1e-4)
-    distances = [ledger.delta(event, epsilon=0, group=k, **REPLACE) for k in range(1, 7)]
+    distances = [privacy_cost.delta(event, epsilon=0, group=k, **REPLACE) for k in range(1, 7)]
     assert distances == pytest.approx([0.2208, 0.4185, 0.5845, 0.7157, 0.8137, 0.8829], abs=1e-4)
     assert guesses(event, 1, traces, public) == pytest.approx(51.07, abs=0.01)
     assert guesses(event, 1, 1.0, 0.0) == pytest.approx(61.04, abs=0.01)  # it was missed
@@ -57,7 +57,7 @@ def test_the_worked_example(example):
         value = guess_bounds.value_guess_rate(3.0, delta=1e-6, prior=prior)
         assert value / prior == pytest.approx(most, abs=0.05)
     twice = [event, event]
-    assert ledger.epsilon(twice, delta=1e-6, **REPLACE) == pytest.approx(4.0953, abs=1e-3)
+    assert privacy_cost.epsilon(twice, delta=1e-6, **REPLACE) == pytest.approx(4.0953, abs=1e-3)
     secret = confidentiality.confidentiality_epsilon(twice, gamma=traces, delta=1e-6, **REPLACE)
     assert secret == pytest.approx(0.9806, abs=1e-3)
     assert guesses(twice, 1, traces, public) == pytest.approx(51.31, abs=0.01)
@@ -174,7 +174,7 @@ def test_advantage_is_one_where_a_secret_is_public():
 def test_a_statement_is_about_replaced_points_unless_told_otherwise():
     event, other = SampledGaussian(1, 20, 4), SampledGaussian(1, 30, 2)
     for way, told in ((REPLACE, {}), (REPLACE, REPLACE), (ADD, ADD)):
-        far = [ledger.delta(event, epsilon=0, group=k, **way) for k in (1, 2, 4)]
+        far = [privacy_cost.delta(event, epsilon=0, group=k, **way) for k in (1, 2, 4)]
         rates = {"copies": 2, "trace_rate": 0.1, **told}
         bound = guess_bounds.concave_majorant([0, *far[:2]], 0.2)
         assert guess_bounds.guess_advantage(event, **rates) == pytest.approx(bound, rel=1e-9)

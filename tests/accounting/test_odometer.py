@@ -1,4 +1,4 @@
-"""The odometer: nothing is lost from it unseen, and what it holds composes as the ledger says."""
+"""The odometer: nothing is lost from it unseen, and what it holds composes as accounted."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 from confide import odometer, odometer_lines, spending, text_registry
 from confide.training import odometer_run
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.text import corpora, customersim, jsonl
 
@@ -119,7 +119,7 @@ def test_rates_add_over_screenings_and_count_once_for_the_same(tmp_path):
 
 
 def test_an_earlier_run_of_a_smaller_unit_counts_as_a_group(tmp_path):
-    """Composed by the ledger, so equal to the group's epsilon where nothing else was spent."""
+    """Composed, so equal to the group's epsilon where nothing else was spent."""
     add(tmp_path)
     before = spending.sum_spending(odometer.read_entries(tmp_path))
     assert before.groups("dialogue", {"turn": 3}) == (3,)
@@ -131,9 +131,14 @@ def test_an_earlier_run_of_a_smaller_unit_counts_as_a_group(tmp_path):
     assert later.groups("turn", {}) == (1, 1)  # one turn changes one dialogue
     assert later.groups("dialogue", {"turn": 3}) == (3, 1)
     bill = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)
-    exact = ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(3, 1))
+    exact = privacy_cost.epsilon(
+        (STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(3, 1)
+    )
     assert bill["unit"] == "dialogue" and exact <= bill["together"]["epsilon"] <= exact + 2e-3
-    assert ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace") < exact - 0.1
+    assert (
+        privacy_cost.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace")
+        < exact - 0.1
+    )
     json.dumps(bill, allow_nan=False)
 
 
@@ -149,7 +154,7 @@ def test_the_bill_lists_each_run_and_all_together(tmp_path):
     ]
     assert set(one) == {"entry", "time", "state", "method", "unit", "model", "because", "epsilon",
                         "void_because"}  # fmt: skip
-    exact = ledger.epsilon(STEP, delta=1e-5, neighbouring_relation="replace")
+    exact = privacy_cost.epsilon(STEP, delta=1e-5, neighbouring_relation="replace")
     assert exact <= one["epsilon"] <= exact + 1e-3 and one["model"] == "a" * 64
     assert (one["state"], two["epsilon"], two["method"]) == ("finished", None, "sgd")
     assert (three["epsilon"], three["because"], three["state"]) == ("inf", "deleted", "struck")
@@ -175,7 +180,7 @@ def test_the_trials_of_a_search_are_spent_too(tmp_path):
     )
     ((event,),) = [spending.sum_spending(odometer.read_entries(tmp_path)).events]
     assert (event.steps, event.noise_multiplier) == (3 * STEP.steps, STEP.noise_multiplier)
-    exact = ledger.epsilon((STEP,) * 3, delta=1e-5, neighbouring_relation="replace")
+    exact = privacy_cost.epsilon((STEP,) * 3, delta=1e-5, neighbouring_relation="replace")
     (row,) = spending.report_spending(spending.read_history(tmp_path, None), delta=1e-5)["runs"]
     assert exact <= row["epsilon"] <= exact + 1e-3
     for wrong in (0, -1, 1.5, True):

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from crtbook.tight import compose
-from crtlib.accounting import group_mixtures, guess_bounds, ledger
+from crtlib.accounting import group_mixtures, guess_bounds, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 
 AT = np.array([0.0, 1e-3, 0.01, 0.1, 0.3, 0.7, 1.0])
@@ -32,7 +32,7 @@ def test_unsampled_steps_have_the_gaussian_curve(relation, far):
     np.testing.assert_allclose(found, exact, atol=2e-4)
 
 
-@pytest.mark.parametrize("relation", ledger.NEIGHBOURING_RELATIONS)
+@pytest.mark.parametrize("relation", privacy_cost.NEIGHBOURING_RELATIONS)
 @pytest.mark.parametrize("group", [1, 3])
 def test_no_curve_is_above_a_test_that_exists(relation, group):
     event = SampledGaussian(0.02, 1.2, 300)
@@ -41,7 +41,7 @@ def test_no_curve_is_above_a_test_that_exists(relation, group):
     assert (found <= upper).all() and (upper - found < 5e-3).all()
     assert (found <= 1 - AT + 1e-12).all() and (np.diff(found) <= 0).all()
     # the largest gap to a coin is the total variation distance
-    far = ledger.delta(event, epsilon=0, group=group, neighbouring_relation=relation)
+    far = privacy_cost.delta(event, epsilon=0, group=group, neighbouring_relation=relation)
     grid = np.linspace(0, 1, 401)
     fine = guess_bounds.tradeoff_curve([event], grid, neighbouring_relation=relation, group=group)
     assert (1 - grid - fine).max() == pytest.approx(far, abs=1e-3)

@@ -20,7 +20,7 @@ import psutil
 import pytest
 import yaml
 
-from crtlib.accounting import confidentiality, ledger
+from crtlib.accounting import confidentiality, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import BoundedRate
 from crtlib.intervals import clopper_pearson_upper, labels_needed
@@ -136,13 +136,15 @@ def test_published_chapter_names_no_folder_of_the_machine(notebook):
 def test_printed_guarantee_in_the_book_is_what_the_library_prints():
     """The worked example of guarantees.md, recomputed: q = 0.01, T = 1000, epsilon' = 1."""
     page = (ROOT / "book" / "guarantees.md").read_text(encoding="utf-8")
-    sigma = ledger.noise_multiplier(epsilon=1, delta=8e-5, sampling_probability=0.01, steps=1000)
+    sigma = privacy_cost.noise_multiplier(
+        epsilon=1, delta=8e-5, sampling_probability=0.01, steps=1000
+    )
     phase = SampledGaussian(sampling_probability=0.01, noise_multiplier=sigma, steps=1000)
     amplified = {
         relation: confidentiality.confidentiality_epsilon(
             phase, gamma=0.1, delta=8e-5, neighbouring_relation=relation
         )
-        for relation in ledger.NEIGHBOURING_RELATIONS
+        for relation in privacy_cost.NEIGHBOURING_RELATIONS
     }
     guarantee = confidentiality.crt_guarantee(
         phase,
@@ -153,7 +155,7 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
         public="the rounded number of private points",
     )
     assert str(guarantee) in page
-    replaced = ledger.epsilon(phase, delta=8e-5, neighbouring_relation="replace")
+    replaced = privacy_cost.epsilon(phase, delta=8e-5, neighbouring_relation="replace")
     assert f"an $\\epsilon'$ of 1 is really {replaced:.2f}" in page
     assert f"of {amplified['add_or_remove']:.3f} is really {amplified['replace']:.3f}" in page
     assert f"{labels_needed(8e-5):,} labels" in page

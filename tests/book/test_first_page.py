@@ -15,7 +15,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from crtbook.figures.diagrams import diagram
-from crtlib.accounting import confidentiality, ledger
+from crtlib.accounting import confidentiality, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.models.interface import RecurrentLM
 from crtlib.models.specs import ModelSpec
@@ -178,7 +178,7 @@ def test_the_panels_noise_keeps_what_it_is_asked_for(epsilon, delta, q, steps, r
         f"[{json.dumps(asked)}].flatMap(a => {{ const sigma = panel.noise(a); return"
         " [sigma, panel.profile({...a, sigma})(a.delta)]; })",
     )
-    truth = ledger.epsilon(
+    truth = privacy_cost.epsilon(
         SampledGaussian(q, sigma, steps), delta=delta, neighbouring_relation=relation
     )
     assert truth <= shown <= epsilon and truth > 0.97 * epsilon

@@ -60,7 +60,7 @@ def test_a_status_is_counted_from_runs_tests_and_the_ledger(row, status):
 
 def test_a_name_that_is_gone_fails():
     with pytest.raises((AttributeError, ModuleNotFoundError)):
-        computed.resolved("crtlib.accounting.ledger.nowhere")
+        computed.resolved("crtlib.accounting.privacy_cost.nowhere")
 
 
 def test_the_page_is_todays():

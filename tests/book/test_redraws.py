@@ -7,7 +7,7 @@ from scipy.interpolate import RegularGridInterpolator
 from scipy.stats import binom, hypergeom
 
 from crtbook import exchangeable, redraws, tables
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
 
 TERMS = {"epsilon": 0.5, "delta": 8e-5}
@@ -63,7 +63,8 @@ def test_the_factor_of_gaussian_noise_is_enough_for_the_training_of_the_chapter(
     noises, shares = np.geomspace(0.36, 4.2, 14), np.geomspace(2e-5, 1, 50)
     at = np.log1p(np.expm1(0.5) / shares)
     curves = (
-        ledger.privacy_profile([SampledGaussian(0.01, s, 1000)], "pld", "replace") for s in noises
+        privacy_cost.privacy_profile([SampledGaussian(0.01, s, 1000)], "pld", "replace")
+        for s in noises
     )
     known = np.log(np.maximum([shares * c.deltas(at) for c in curves], 1e-300))
     between = RegularGridInterpolator((np.log(noises), np.log(shares)), known)

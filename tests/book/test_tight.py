@@ -10,7 +10,7 @@ from scipy import optimize, sparse, stats
 from crtbook import tight
 from crtbook.theorems import renyi_posterior
 from crtbook.tight import SecretGuarantee, noise_multiplier, tight_posterior
-from crtlib.accounting import group_mixtures, ledger, secret_guesses
+from crtlib.accounting import group_mixtures, privacy_cost, secret_guesses
 from crtlib.accounting.events import SampledGaussian
 
 PRIORS = (1e-3, 1e-2, 0.1, 0.5)
@@ -103,7 +103,7 @@ def test_single_points_agree_with_the_ledger():
     q, sigma, steps = 0.01, 1.27053328, 1000
     sides = [composed([q], sigma, steps, direction=d) for d in ("forward", "backward")]
     low, high = (max(s.epsilon(8e-5)[end] for s in sides) for end in (0, 1))
-    theirs = ledger.epsilon(SampledGaussian(q, sigma, steps), delta=8e-5)
+    theirs = privacy_cost.epsilon(SampledGaussian(q, sigma, steps), delta=8e-5)
     assert low <= high < low + 1e-5 and low <= theirs <= high + 1e-4 and high <= theirs + 1e-6
 
 

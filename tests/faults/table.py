@@ -485,8 +485,8 @@ ACCOUNTING = rows(
     ("delta2 forgotten", "confidentiality_epsilon", "delta=delta - delta2",
      "delta=delta", "test_edges_of_gamma"),
 ) + rows(
-    "accounting.ledger",
-    "accounting/test_ledger.py",
+    "accounting.privacy_cost",
+    "accounting/test_privacy_cost.py",
     ("equal phases are accounted once", "privacy_profile", "total.get(key, 0) + int(e.steps)",
      "int(e.steps)", "test_composition_of_phases"),
 ) + rows(
@@ -537,7 +537,7 @@ ACCOUNTING = rows(
      "test_a_guarantee_needs_a_perfect_policy"),
 ) + rows(
     "intervals",
-    "accounting/test_ledger.py",
+    "accounting/test_privacy_cost.py",
     ("a two-sided bound sold as one-sided", "clopper_pearson_upper",
      "of - count, confidence)", "of - count, confidence - (1 - confidence))", "test_recall_bounds"),
 )
@@ -2027,8 +2027,8 @@ STANDARD = rows(
 )
 
 PROMISED = rows(
-    "accounting.ledger",
-    "accounting/test_ledger.py",
+    "accounting.privacy_cost",
+    "accounting/test_privacy_cost.py",
     ("a person of several points is one point", "epsilon",
      "neighbouring_relation, group)(delta)", "neighbouring_relation)(delta)",
      "test_each_event_may_have_a_group_of_its_own"),

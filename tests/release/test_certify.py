@@ -30,7 +30,7 @@ from confide.reports import certificate_pages, sentences
 from confide.screening import corpus as screening
 from confide.training import odometer_run, train_on_corpus, training_facts, training_record
 from crtlib import outputs
-from crtlib.accounting import confidentiality, ledger
+from crtlib.accounting import confidentiality, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening import policy_names
@@ -96,7 +96,7 @@ def test_a_real_run_has_a_certificate_that_the_schema_allows(runs):
     assert one["verdict"] == "holds" and one["spent_before"]["runs"] == 0
     made = json.loads((runs / "one.work" / training_record.SIGNED_RECORD_FILE).read_text())
     events = events_of(runs / "one")
-    exact = ledger.epsilon(events, delta=8e-5, **REPLACE)
+    exact = privacy_cost.epsilon(events, delta=8e-5, **REPLACE)
     assert exact <= one["guarantee"]["missed"]["epsilon"] <= 1.01 * exact
     assert one["guarantee"]["secret"] == one["spent_before"]["alone"]
     gamma = one["rates"]["trace"]["upper"]
@@ -115,7 +115,7 @@ def test_the_second_run_adds_the_first(runs):
     assert two["spent_before"]["runs"] == 1
     assert two["spent_before"]["entries"] == [outputs.with_keyed_hashes(first.entry, key)]
     events = list(first.events) * 2  # the settings are the same
-    exact = ledger.epsilon(events, delta=8e-5, **REPLACE)
+    exact = privacy_cost.epsilon(events, delta=8e-5, **REPLACE)
     assert exact <= two["guarantee"]["missed"]["epsilon"] <= 1.01 * exact
     assert two["guarantee"]["missed"]["epsilon"] > 1.2 * one["guarantee"]["missed"]["epsilon"]
     # One screening: a secret passed over in one run was passed over in both.
@@ -509,7 +509,9 @@ def test_the_worked_example():
     one = promised(alone())
     assert one.missed_bound()[0] == pytest.approx(1.93, abs=0.01)
     assert one.random_secret_bound() == pytest.approx((0.20, 0.009181), abs=5e-3)
-    far = ledger.delta(one.events, epsilon=0.0, **REPLACE)  # 0.165: the total variation distance
+    far = privacy_cost.delta(
+        one.events, epsilon=0.0, **REPLACE
+    )  # 0.165: the total variation distance
     assert one.right_guess_chance(1, 1.0, 0.0) == pytest.approx((1 + far) / 2)
     mixed = 0.05494 * far + 0.00918
     assert one.right_guess_chance(1, one.gamma, one.delta2) == pytest.approx((1 + mixed) / 2)
@@ -522,7 +524,7 @@ def test_the_worked_example():
 
 def test_a_search_costs_what_its_trainings_cost_together():
     """F8: "somewhat larger" was printed of a price of 3.6 times, or of 77."""
-    own, price = alone(), ledger.epsilon([STEP] * 10, delta=1e-6, **REPLACE)
+    own, price = alone(), privacy_cost.epsilon([STEP] * 10, delta=1e-6, **REPLACE)
     ten = composed_promise.compose_promise(own, None, delta=1e-6, trials=10).missed_bound()[0]
     assert ten == pytest.approx(price, rel=1e-3) and ten > 3 * promised(own).missed_bound()[0]
 

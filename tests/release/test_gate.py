@@ -24,7 +24,7 @@ from confide.release import (
 )
 from confide.reports import certificate_pages
 from crtlib import outputs
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
 
 STEP = SampledGaussian(0.01, 1.0, 500)
@@ -308,7 +308,9 @@ def test_earlier_runs_compose_by_their_groups_and_rates():
     added = composed_promise.compose_promise(own, theirs, delta=1e-5)
     assert added.gamma == pytest.approx(S.trace + T.trace)
     assert added.delta2 == pytest.approx(S.public + T.public)
-    exact = ledger.epsilon((STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(1, 3))
+    exact = privacy_cost.epsilon(
+        (STEP, STEP), delta=1e-5, neighbouring_relation="replace", group=(1, 3)
+    )
     assert both.missed_bound()[0] == pytest.approx(exact, rel=1e-6)
 
 

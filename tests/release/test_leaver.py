@@ -5,7 +5,7 @@ import pytest
 from confide import odometer, text_registry
 from confide.release import leaver
 from confide.release.file_sources import TaughtSource, teaching_assumption
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.text import jsonl
 from crtlib.text.records import Corpus, Dialogue, Turn
@@ -45,7 +45,7 @@ def train(text, run="a", **changes):
 
 def epsilon(*sizes):
     events = (EVENT,) * len(sizes)
-    return ledger.epsilon(events, delta=1e-6, neighbouring_relation="replace", group=sizes)
+    return privacy_cost.epsilon(events, delta=1e-6, neighbouring_relation="replace", group=sizes)
 
 
 def test_all_points_of_a_person_are_counted(texts):

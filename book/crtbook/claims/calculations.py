@@ -23,7 +23,7 @@ from crtbook.tight import tight_posterior
 from crtlib.accounting import (
     confidentiality,
     group_mixtures,
-    ledger,
+    privacy_cost,
     renyi,
     secret_guesses,
     secret_protection,
@@ -47,7 +47,7 @@ WORD = re.compile(r"[^\W_]+")
 @functools.cache
 def _event(epsilon: float = 1.0, accountant: str = "pld") -> SampledGaussian:
     """Batches of a tenth of the points, 100 steps, calibrated for a point added or removed."""
-    sigma = ledger.noise_multiplier(
+    sigma = privacy_cost.noise_multiplier(
         epsilon=epsilon, delta=DELTA, sampling_probability=0.1, steps=100, accountant=accountant
     )
     return SampledGaussian(0.1, sigma, 100)
@@ -93,7 +93,7 @@ def improvement() -> Number:
 
 def dp_implies() -> Number:
     """Epsilon of a secret replaced, where that of a point added or removed is 1."""
-    value = ledger.epsilon(_event(), delta=DELTA, neighbouring_relation="replace")
+    value = privacy_cost.epsilon(_event(), delta=DELTA, neighbouring_relation="replace")
     return value, f"ε = 1 for a point added or removed is {value:.2f} for a secret replaced"
 
 
@@ -410,7 +410,7 @@ def unequal_protection() -> Number:
     """The ratio of best guesses under two trainings with the same (epsilon, delta)."""
     values = []
     for q, steps in ((1.0, 1), (0.01, 1000)):
-        sigma = ledger.noise_multiplier(
+        sigma = privacy_cost.noise_multiplier(
             epsilon=4.0, delta=DELTA, sampling_probability=q, steps=steps
         )
         law = group_mixtures.poisson_binomial([q])

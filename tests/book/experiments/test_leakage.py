@@ -19,7 +19,7 @@ from crtbook.leakage import (
     without_owners,
 )
 from crtbook.study import Desk, Store
-from crtlib.accounting import ledger
+from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.text import canaries
 
@@ -67,7 +67,7 @@ def test_a_snapshot_has_spent_its_own_epsilon_and_finished_runs_stay(tmp_path):
     spent = table[table.metric == "epsilon"].set_index("epoch").value
     for epoch in (1, 2):
         event = SampledGaussian(0.5, 1.0, 2 * epoch)
-        assert spent[epoch] == pytest.approx(ledger.epsilon(event, delta=TINY.delta))
+        assert spent[epoch] == pytest.approx(privacy_cost.epsilon(event, delta=TINY.delta))
     before = store.path(TINY.key).stat().st_mtime_ns
     assert len(runner.sweep([TINY], store, workers=1, progress=False)) == len(table)
     assert store.path(TINY.key).stat().st_mtime_ns == before

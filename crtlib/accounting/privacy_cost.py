@@ -1,4 +1,4 @@
-"""The ledger: from what was done to private points to what it costs.
+"""Privacy cost: the epsilon of what was done to private points, the noise an epsilon takes.
 
 What this differential privacy makes of a secret that a policy may redact is
 :mod:`crtlib.accounting.guarantees`.
@@ -68,7 +68,7 @@ def epsilon(
         Never below the truth, for these events, this unit (a data point) and this relation: pld and
         rdp charge their numerical errors, and an answer of the other two that lies below pld's is
         replaced by it. Tests:
-        ``tests/accounting/test_ledger.py::test_each_event_may_have_a_group_of_its_own``,
+        ``tests/accounting/test_privacy_cost.py::test_each_event_may_have_a_group_of_its_own``,
         ``tests/accounting/test_accountants.py::test_never_below_a_test_that_exists``,
         ``tests/accounting/test_accountants.py::test_a_borrowed_accountant_that_errs_is_corrected``.
     """
@@ -137,7 +137,7 @@ def noise_multiplier(
 
     Guarantee:
         Steps with this noise, or more, cost at most ``epsilon``. Test:
-        ``tests/accounting/test_ledger.py::test_calibrate_then_account``.
+        ``tests/accounting/test_privacy_cost.py::test_calibrate_then_account``.
     """
     check_allowed("epsilon", epsilon, 0 < epsilon <= 10_000, "positive, at most 10000")
     check_delta(delta)

@@ -1,4 +1,4 @@
-"""The ledger against golden numbers, second routes, and the properties a guarantee must have."""
+"""Privacy cost against golden numbers, second routes, and the properties a guarantee must have."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from crtbook.tight import compose
-from crtlib.accounting import accountants, ledger
+from crtlib.accounting import accountants, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.intervals import clopper_pearson_upper, labels_needed
@@ -25,7 +25,7 @@ SIGMA = {
 
 
 def sigma_for(q, steps, epsilon, accountant="pld", delta=DELTA, relation="add_or_remove"):
-    return ledger.noise_multiplier(
+    return privacy_cost.noise_multiplier(
         epsilon=epsilon,
         delta=delta,
         sampling_probability=q,
@@ -86,9 +86,9 @@ def hockey_stick(epsilon, q, sigma, replace=False):
 def test_one_step_equals_the_integral(q, sigma, epsilon, replace):
     relation = "replace" if replace else "add_or_remove"
     event = SampledGaussian(q, sigma, 1)
-    found = ledger.delta(event, epsilon=epsilon, neighbouring_relation=relation)
+    found = privacy_cost.delta(event, epsilon=epsilon, neighbouring_relation=relation)
     assert found == pytest.approx(hockey_stick(epsilon, q, sigma, replace), rel=1e-4)
-    back = ledger.epsilon(event, delta=found, neighbouring_relation=relation)
+    back = privacy_cost.epsilon(event, delta=found, neighbouring_relation=relation)
     assert back == pytest.approx(epsilon, rel=1e-4)
 
 
@@ -97,16 +97,17 @@ def test_composition_of_phases():
         parts = [SampledGaussian(0.01, 1.0, 300), SampledGaussian(0.01, 1.0, 700)]
         whole = SampledGaussian(0.01, 1.0, 1000)
         two, one = (
-            ledger.epsilon(events, delta=DELTA, accountant=accountant) for events in (parts, whole)
+            privacy_cost.epsilon(events, delta=DELTA, accountant=accountant)
+            for events in (parts, whole)
         )
         assert two == one
         mixed = [SampledGaussian(0.01, 1.0, 500), SampledGaussian(0.02, 2.0, 500)]
-        more = ledger.epsilon(mixed, delta=DELTA, accountant=accountant)
-        assert more > ledger.epsilon(mixed[0], delta=DELTA, accountant=accountant)
+        more = privacy_cost.epsilon(mixed, delta=DELTA, accountant=accountant)
+        assert more > privacy_cost.epsilon(mixed[0], delta=DELTA, accountant=accountant)
     gaussians = [SampledGaussian(1, 10, 50), SampledGaussian(1, 20, 100)]
     together = SampledGaussian(1, (50 / 100 + 100 / 400) ** -0.5, 1)  # exact for Gaussians
-    assert ledger.epsilon(gaussians, delta=DELTA) == pytest.approx(
-        ledger.epsilon(together, delta=DELTA), rel=1e-4
+    assert privacy_cost.epsilon(gaussians, delta=DELTA) == pytest.approx(
+        privacy_cost.epsilon(together, delta=DELTA), rel=1e-4
     )
 
 
@@ -115,10 +116,10 @@ def test_each_event_may_have_a_group_of_its_own():
     events = [SampledGaussian(1, 10, 50), SampledGaussian(1, 20, 100)]
 
     def spent(events, **options):
-        return ledger.epsilon(events, delta=DELTA, **options)
+        return privacy_cost.epsilon(events, delta=DELTA, **options)
 
     shifted = [SampledGaussian(1, 5, 50), SampledGaussian(1, 20, 100)]
-    for relation in ledger.NEIGHBOURING_RELATIONS:
+    for relation in privacy_cost.NEIGHBOURING_RELATIONS:
         way = {"neighbouring_relation": relation}
         assert spent(events, group=(2, 1), **way) == pytest.approx(spent(shifted, **way), rel=1e-9)
     assert spent(events, group=(1, 0)) == spent(events[0]) > 0
@@ -131,35 +132,41 @@ def test_each_event_may_have_a_group_of_its_own():
 def test_what_a_question_leaves_open_is_the_tight_bound_for_one_point_left_out():
     event = SampledGaussian(1, 10, 5)
     said = {"accountant": "pld", "neighbouring_relation": "add_or_remove", "group": 1}
-    found = ledger.epsilon(event, delta=DELTA)
-    assert found == ledger.epsilon(event, delta=DELTA, **said)
-    assert ledger.epsilon_and_accountant(event, delta=DELTA) == accountants.AccountantBound(
+    found = privacy_cost.epsilon(event, delta=DELTA)
+    assert found == privacy_cost.epsilon(event, delta=DELTA, **said)
+    assert privacy_cost.epsilon_and_accountant(event, delta=DELTA) == accountants.AccountantBound(
         found, "pld"
     )
-    assert ledger.delta(event, epsilon=0.5) == ledger.delta(event, epsilon=0.5, **said)
+    assert privacy_cost.delta(event, epsilon=0.5) == privacy_cost.delta(event, epsilon=0.5, **said)
     other = {"accountant": "rdp", "neighbouring_relation": "replace", "group": 3}
     sampled = SampledGaussian(0.1, 4.0, 10)
-    much = ledger.epsilon_and_accountant(sampled, delta=DELTA, **other)
-    assert much == accountants.AccountantBound(ledger.epsilon(sampled, delta=DELTA, **other), "rdp")
-    assert ledger.delta(sampled, epsilon=much.value, **other) == pytest.approx(DELTA, rel=1e-6)
+    much = privacy_cost.epsilon_and_accountant(sampled, delta=DELTA, **other)
+    assert much == accountants.AccountantBound(
+        privacy_cost.epsilon(sampled, delta=DELTA, **other), "rdp"
+    )
+    assert privacy_cost.delta(sampled, epsilon=much.value, **other) == pytest.approx(
+        DELTA, rel=1e-6
+    )
     for name, value in said.items():  # each of the three was heard
-        assert ledger.epsilon(sampled, delta=DELTA, **(other | {name: value})) < much.value
-    assert 0 < ledger.delta(event, epsilon=0) < 1
-    sigma = ledger.noise_multiplier(epsilon=1, delta=DELTA, sampling_probability=1, steps=5)
+        assert privacy_cost.epsilon(sampled, delta=DELTA, **(other | {name: value})) < much.value
+    assert 0 < privacy_cost.delta(event, epsilon=0) < 1
+    sigma = privacy_cost.noise_multiplier(epsilon=1, delta=DELTA, sampling_probability=1, steps=5)
     event = SampledGaussian(1, sigma, 5)
-    assert 1 - 1e-6 < ledger.epsilon(event, delta=DELTA) <= 1
+    assert 1 - 1e-6 < privacy_cost.epsilon(event, delta=DELTA) <= 1
 
 
 def test_a_relation_is_said_in_words():
     said = {
-        (r, a): ledger.describe_relation(r, a) for r in ("replace", "x") for a in ("pld", "prv")
+        (r, a): privacy_cost.describe_relation(r, a)
+        for r in ("replace", "x")
+        for a in ("pld", "prv")
     }
     assert said["x", "pld"] == "x" == said["x", "prv"]
     assert said["replace", "pld"] == "one data point replaced (antipodal pair, proved the worst)"
     assert said["replace", "prv"] == "one data point replaced (as a removal and an addition)"
-    assert ledger.describe_relation("replace", "rdp") == said["replace", "pld"]
-    assert ledger.describe_relation("replace", "autodp") == said["replace", "prv"]
-    assert ledger.describe_relation("add_or_remove", "x") == "one data point added or removed"
+    assert privacy_cost.describe_relation("replace", "rdp") == said["replace", "pld"]
+    assert privacy_cost.describe_relation("replace", "autodp") == said["replace", "prv"]
+    assert privacy_cost.describe_relation("add_or_remove", "x") == "one data point added or removed"
 
 
 # --- Accountants among themselves -----------------------------------------------------------------
@@ -168,12 +175,12 @@ def test_a_relation_is_said_in_words():
 @pytest.mark.parametrize("q, sigma, steps", [(0.01, 1.2705333, 1000), (0.1, 2.0027528, 100)])
 def test_a_tighter_accountant_is_never_above_a_looser_one(q, sigma, steps):
     event = SampledGaussian(q, sigma, steps)
-    for relation in ledger.NEIGHBOURING_RELATIONS:
+    for relation in privacy_cost.NEIGHBOURING_RELATIONS:
         eps = {
-            name: ledger.epsilon(
+            name: privacy_cost.epsilon(
                 event, delta=DELTA, accountant=name, neighbouring_relation=relation
             )
-            for name in ledger.ACCOUNTANTS
+            for name in privacy_cost.ACCOUNTANTS
         }
         assert eps["pld"] < min(eps["prv"], eps["rdp"], eps["autodp"])
         if relation == "replace":  # the worst pair, by Renyi too; the others' bound is generic
@@ -184,16 +191,16 @@ def test_a_tighter_accountant_is_never_above_a_looser_one(q, sigma, steps):
             assert eps["rdp"] == pytest.approx(eps["autodp"], rel=5e-3)
 
 
-@pytest.mark.parametrize("relation", ledger.NEIGHBOURING_RELATIONS)
+@pytest.mark.parametrize("relation", privacy_cost.NEIGHBOURING_RELATIONS)
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "autodp"])
 def test_calibrate_then_account(accountant, relation):
     sigma = sigma_for(0.1, 100, 1.5, accountant, relation=relation)
     options = {"delta": DELTA, "accountant": accountant, "neighbouring_relation": relation}
-    spent = ledger.epsilon(SampledGaussian(0.1, sigma, 100), **options)
+    spent = privacy_cost.epsilon(SampledGaussian(0.1, sigma, 100), **options)
     assert spent <= 1.5 and spent == pytest.approx(1.5, rel=1e-6)
 
 
-@pytest.mark.parametrize("relation", ledger.NEIGHBOURING_RELATIONS)
+@pytest.mark.parametrize("relation", privacy_cost.NEIGHBOURING_RELATIONS)
 @pytest.mark.parametrize(
     "accountant, q, steps, epsilon",
     [
@@ -210,23 +217,25 @@ def test_a_sigma_rounded_up_keeps_the_promise(accountant, q, steps, epsilon, rel
         rounded = math.ceil(sigma * 10**digits) / 10**digits
         event = SampledGaussian(q, rounded, steps)
         options = {"accountant": accountant, "neighbouring_relation": relation}
-        assert sigma <= rounded and ledger.epsilon(event, delta=DELTA, **options) <= epsilon
+        assert sigma <= rounded and privacy_cost.epsilon(event, delta=DELTA, **options) <= epsilon
     less = SampledGaussian(q, math.floor(sigma * 1e3) / 1e3, steps)
-    assert ledger.epsilon(less, delta=DELTA, **options) > epsilon  # rounding down breaks it
+    assert privacy_cost.epsilon(less, delta=DELTA, **options) > epsilon  # rounding down breaks it
 
 
-@pytest.mark.parametrize("accountant", ledger.ACCOUNTANTS)
+@pytest.mark.parametrize("accountant", privacy_cost.ACCOUNTANTS)
 def test_epsilon_and_delta_are_inverse(accountant):
     event = SampledGaussian(0.1, 3.0, 50)
-    eps = ledger.epsilon(event, delta=1e-4, accountant=accountant)
-    assert ledger.delta(event, epsilon=eps, accountant=accountant) == pytest.approx(1e-4, rel=2e-3)
+    eps = privacy_cost.epsilon(event, delta=1e-4, accountant=accountant)
+    assert privacy_cost.delta(event, epsilon=eps, accountant=accountant) == pytest.approx(
+        1e-4, rel=2e-3
+    )
 
 
 def check_monotone(event, accountant):
     q, sigma, steps = event.sampling_probability, event.noise_multiplier, event.steps
 
     def spent(*changed, relation="add_or_remove"):
-        return ledger.epsilon(
+        return privacy_cost.epsilon(
             SampledGaussian(*changed),
             delta=DELTA,
             accountant=accountant,
@@ -254,15 +263,15 @@ def test_monotone_by_pld(event):
 # --- Edges ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accountant", ledger.ACCOUNTANTS)
+@pytest.mark.parametrize("accountant", privacy_cost.ACCOUNTANTS)
 def test_edges_of_the_event(accountant):
     def spent(*event):
-        return ledger.epsilon(SampledGaussian(*event), delta=DELTA, accountant=accountant)
+        return privacy_cost.epsilon(SampledGaussian(*event), delta=DELTA, accountant=accountant)
 
     assert spent(0.1, 1.0, 0) == 0 == spent(0.0, 1.0, 100)
     assert spent(0.1, 0.0, 1) == math.inf
     assert 0 < spent(1.0, 30.0, 10) < 1
-    assert ledger.noise_multiplier(
+    assert privacy_cost.noise_multiplier(
         epsilon=1, delta=DELTA, sampling_probability=0, steps=10, accountant=accountant
     ) == pytest.approx(0)
 
@@ -277,14 +286,14 @@ NONE = SampledGaussian(1, 1, 0)
         (lambda: SampledGaussian(0.1, -1, 1), "noise_multiplier=-1: must be finite"),
         (lambda: SampledGaussian(0.1, math.nan, 1), "noise_multiplier=nan"),
         (lambda: SampledGaussian(0.1, 1, 2.5), "steps=2.5: must be a whole number"),
-        (lambda: ledger.epsilon([], delta=0), "delta=0: must be in (0, 1)"),
-        (lambda: ledger.epsilon([], delta=1.0), "delta=1.0: must be in (0, 1)"),
+        (lambda: privacy_cost.epsilon([], delta=0), "delta=0: must be in (0, 1)"),
+        (lambda: privacy_cost.epsilon([], delta=1.0), "delta=1.0: must be in (0, 1)"),
         (
-            lambda: ledger.epsilon([], delta=0.1, accountant="gdp"),
+            lambda: privacy_cost.epsilon([], delta=0.1, accountant="gdp"),
             "accountant='gdp': must be one of pld",
         ),
         (
-            lambda: ledger.epsilon([], delta=0.1, neighbouring_relation="swap"),
+            lambda: privacy_cost.epsilon([], delta=0.1, neighbouring_relation="swap"),
             "neighbouring_relation='swap': must be one of add_or_remove, replace",
         ),
         (lambda: sigma_for(0.1, 10, 0), "epsilon=0: must be positive, at most 10000"),
@@ -293,11 +302,17 @@ NONE = SampledGaussian(1, 1, 0)
         (lambda: sigma_for(1.1, 0, 1), "sampling_probability=1.1: must be in [0, 1]"),
         (lambda: sigma_for(0.1, 10, 1, "gdp"), "accountant='gdp': must be one of pld, rdp"),
         (lambda: sigma_for(0.1, 10, 1, relation="swap"), "neighbouring_relation='swap': must be"),
-        (lambda: ledger.delta([], epsilon=-1), "epsilon=-1: must be at least 0"),
-        (lambda: ledger.epsilon_and_accountant([], delta=2), "delta=2: must be in (0, 1)"),
-        (lambda: ledger.epsilon([NONE], delta=0.1, group=-1), "group=-1: must be a whole number,"),
-        (lambda: ledger.epsilon([NONE], delta=0.1, group=1.5), "group=1.5: must be a whole"),
-        (lambda: ledger.epsilon([NONE], delta=0.1, group=(1, 2)), "groups=2: must be as many as"),
+        (lambda: privacy_cost.delta([], epsilon=-1), "epsilon=-1: must be at least 0"),
+        (lambda: privacy_cost.epsilon_and_accountant([], delta=2), "delta=2: must be in (0, 1)"),
+        (
+            lambda: privacy_cost.epsilon([NONE], delta=0.1, group=-1),
+            "group=-1: must be a whole number,",
+        ),
+        (lambda: privacy_cost.epsilon([NONE], delta=0.1, group=1.5), "group=1.5: must be a whole"),
+        (
+            lambda: privacy_cost.epsilon([NONE], delta=0.1, group=(1, 2)),
+            "groups=2: must be as many as",
+        ),
         (lambda: clopper_pearson_upper(3, 2), "count=3: must be in [0, 2]"),
         (lambda: BoundedRate(1.2), "rate=1.2: must be in [0, 1]"),
     ],
@@ -348,7 +363,7 @@ def test_steps_that_cannot_be_counted_are_refused(steps, shown):
     with pytest.raises(ValueError, match=re.escape(whole)):
         SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=steps)
     with pytest.raises(ValueError, match=re.escape(whole)):
-        ledger.noise_multiplier(epsilon=1, delta=1e-5, sampling_probability=0.1, steps=steps)
+        privacy_cost.noise_multiplier(epsilon=1, delta=1e-5, sampling_probability=0.1, steps=steps)
 
 
 @pytest.mark.parametrize("field", ["sampling_probability", "noise_multiplier", "steps"])
@@ -363,4 +378,4 @@ def test_true_is_no_number(field, true):
 def test_a_budget_is_a_number(name):
     budget = {"epsilon": 1.0, "delta": 1e-5} | {name: True}
     with pytest.raises(ValueError, match=f"{name}=True: must be"):
-        ledger.noise_multiplier(**budget, sampling_probability=0.1, steps=3)
+        privacy_cost.noise_multiplier(**budget, sampling_probability=0.1, steps=3)
