@@ -40,7 +40,7 @@ from typing import Any
 
 from confide.odometer_lines import (
     LEDGER_FILE,
-    ODOMETER_SCHEMA,
+    ODOMETER_FORMAT,
     ODOMETER_SUFFIX,
     OLD_LEDGER_FILE,
     OdometerEntry,
@@ -186,7 +186,7 @@ def _append_line(path: Path, values: Mapping[str, Any]) -> OdometerEntry:
         previous = entries[-1].entry if entries else None
         now = datetime.now(UTC).isoformat(timespec="seconds")
         content = asdict(OdometerEntry(entry="", previous=previous, time=now, **values))
-        content["schema"] = ODOMETER_SCHEMA
+        content["schema"] = ODOMETER_FORMAT
         content["entry"] = _hash_line(content)
         entry = _parse_entry(content)  # refuses what could not be read back
         line = json.dumps(content, sort_keys=True, allow_nan=False)

@@ -17,7 +17,7 @@ from crtlib import files
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import DamagedError, check_choice, check_whole_number
 
-ODOMETER_SCHEMA = "crtlib/odometer/1"
+ODOMETER_FORMAT = "crtlib/odometer/1"
 ODOMETER_SUFFIX = ".odometer"
 LEDGER_FILE = "ledger.sqlite"
 OLD_LEDGER_FILE = "ledger.jsonl"
@@ -322,7 +322,7 @@ def _parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:
         last = entries[-1].entry if entries else None
         try:
             content = json.loads(line)
-            whole = content["schema"] == ODOMETER_SCHEMA and content["entry"] == _hash_line(content)
+            whole = content["schema"] == ODOMETER_FORMAT and content["entry"] == _hash_line(content)
             entry = _parse_entry(content)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(f"odometer: entry {number} is damaged") from None

@@ -48,7 +48,7 @@ from crtlib.version import __version__
 MARKER_FILE = "crtlib.json"
 SEAL_FILE = "release.json"
 """What lists and signs a release, the marker included."""
-MARKER_SCHEMA = "crtlib/output/2"
+MARKER_FORMAT = "crtlib/output/2"
 PRIVATE_FILE_MODE, PUBLIC_FILE_MODE = 0o600, 0o644
 SHA256_PATTERN = "[0-9a-f]{64}"
 KEYED_HASH_PREFIX = "hmac:"
@@ -150,7 +150,7 @@ def find_marker(folder: StrPath) -> dict[str, Any] | None:
         raise_machine_fault(error)
         return None
     keys = {"command": str, "options": dict, "inputs": dict, "files": dict}
-    ours = isinstance(content, dict) and content.get("schema") == MARKER_SCHEMA
+    ours = isinstance(content, dict) and content.get("schema") == MARKER_FORMAT
     ours = ours and content.pop("sum", None) == _marker_checksum(content)
     return content if ours and all(type(content.get(k)) is t for k, t in keys.items()) else None
 
@@ -416,7 +416,7 @@ def staged_folder(
                     n: f if n in shown else _keyed_file_hash(f, secret) for n, f in files.items()
                 }
                 recipe = with_keyed_hashes(recipe, secret) | {"key": key}
-            content = {"schema": MARKER_SCHEMA, "version": __version__, **recipe, "files": files}
+            content = {"schema": MARKER_FORMAT, "version": __version__, **recipe, "files": files}
             content |= {"facts": facts} if facts else {}
             content["sum"] = _marker_checksum(content)
             text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False)

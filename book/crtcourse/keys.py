@@ -14,7 +14,7 @@ from typing import Any
 
 from crtlib import files
 
-SCHEMA = "crtcourse/key/1"
+KEY_FORMAT = "crtcourse/key/1"
 NAME = re.compile(r"\w[\w .'@-]{0,63}")
 """A name that may be a file's or a folder's."""
 
@@ -32,14 +32,14 @@ def read(path: Path) -> dict[str, Any]:
             key = json.loads(file.read())
         except (ValueError, RecursionError):
             key = None
-    if not isinstance(key, dict) or key.get("schema") != SCHEMA:
+    if not isinstance(key, dict) or key.get("schema") != KEY_FORMAT:
         raise ValueError(f"{path}: is no key file of 'crtbook lab'")
     return key
 
 
 def new() -> dict[str, Any]:
     """The key of a new class."""
-    return {"schema": SCHEMA, "secret": secrets.token_hex(32), "students": {}}
+    return {"schema": KEY_FORMAT, "secret": secrets.token_hex(32), "students": {}}
 
 
 def write(key: dict[str, Any], path: Path) -> None:

@@ -39,7 +39,7 @@ from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 
 from confide.release.file_sources import _SOURCES_ADAPTER, FileSource, SourcedContent
-from confide.release.seal import RELEASE_FILE, RELEASE_SCHEMA, read_signed, sign_value
+from confide.release.seal import RELEASE_FILE, RELEASE_FORMAT, read_signed, sign_value
 from crtlib import files, outputs
 from crtlib.files import StrPath
 
@@ -111,7 +111,7 @@ class Release:
             )
             for name in sorted(present)
         }
-        content = {"schema": RELEASE_SCHEMA, "run": run, "files": listed}
+        content = {"schema": RELEASE_FORMAT, "run": run, "files": listed}
         content["sources"] = _SOURCES_ADAPTER.dump_python(every, mode="json")
         _write_file_list(self.folder, content, key)
 
@@ -181,7 +181,7 @@ def read_release(folder: StrPath) -> Manifest:
         listed = {str(n): str(one["sha256"]) for n, one in content["files"].items()}
         known = {k for one in content["files"].values() for k in one["sources"]}
         run, key = str(content["run"]), str(content["public_key"])
-        whole = content["schema"] == RELEASE_SCHEMA and known == set(range(len(every)))
+        whole = content["schema"] == RELEASE_FORMAT and known == set(range(len(every)))
     except (ValidationError, ValueError, KeyError, TypeError, AttributeError):
         whole = False
     if not whole:

@@ -36,7 +36,7 @@ from crtlib.text import jsonl
 MAX_SIGNED_BYTES = 1 << 26
 """Bytes of a signed file, at most."""
 
-RELEASE_SCHEMA = "crtlib/release/1"
+RELEASE_FORMAT = "crtlib/release/1"
 RELEASE_FILE = outputs.SEAL_FILE
 
 

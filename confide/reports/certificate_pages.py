@@ -28,7 +28,7 @@ from confide.reports.model_card import flatten_fields
 from confide.reports.sentences import Certificate, select_sentences
 from crtlib.text.package_data import read_package_file
 
-CERTIFICATE_SCHEMA = "crtlib/certificate/1"
+CERTIFICATE_FORMAT = "crtlib/certificate/1"
 UNSEALED_FIELDS = ("id", "issued", "public_key", "signature", "page_sha256")
 PAGE_TITLES = (b"<title>What this model may give away", b"<title>Certificate, every part")
 """What a page of ours has, and by which half of a certificate is known again."""
@@ -61,7 +61,7 @@ def assemble_certificate(parts: Mapping[str, Any], *, issued: str) -> dict[str, 
 
     Raises ``ValueError`` for a number that is not finite: infinite is written "inf".
     """
-    value = {**parts, "schema": CERTIFICATE_SCHEMA, "issued": issued}
+    value = {**parts, "schema": CERTIFICATE_FORMAT, "issued": issued}
     try:
         return value | {"id": hash_certificate(value)}
     except ValueError:

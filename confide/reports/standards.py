@@ -27,7 +27,7 @@ from confide.reports.sentences import Certificate
 from crtlib.checks import check_choice
 from crtlib.text.package_data import read_package_file
 
-EVIDENCE_SCHEMA = "crtlib/evidence/1"
+EVIDENCE_FORMAT = "crtlib/evidence/1"
 STANDARDS = ("aisvs",)
 MET, NOT_MET, NOT_OURS = "met", "not met", "not ours"
 
@@ -126,7 +126,7 @@ def assemble_evidence(certificate: Certificate, name: str) -> dict[str, Any]:
     standard = load_standard(name)
     rows = judge_requirements(certificate, name)
     value = {
-        "schema": EVIDENCE_SCHEMA,
+        "schema": EVIDENCE_FORMAT,
         "standard": {
             "name": standard["name"],
             "edition": standard["edition"],

@@ -502,7 +502,7 @@ def _screening_summary(
     how = tally.how
     pi, pi_c = how.pair().policies
     return {
-        "schema": screened_folder.SCREENED_SUMMARY_SCHEMA,
+        "schema": screened_folder.SCREENED_SUMMARY_FORMAT,
         "corpus": Path(corpus).name,
         "corpus_sha256": corpora.hash_corpus(corpus),
         "about": _describe_text(corpus, tally),

@@ -69,7 +69,7 @@ from crtlib.text.records import Corpus, Point
 from crtlib.training.phases import PublicPhase
 from crtlib.training.run_state import TrainingRun
 
-RECORD_SCHEMA = "crtlib/run/2"
+RECORD_FORMAT = "crtlib/run/2"
 SIGNED_RECORD_FILE = "record.json"
 PERPLEXITY_BOUNDS = tuple(2.0**k for k in range(1, 13))
 """Bounds between which a model card says that a perplexity lies."""
@@ -211,7 +211,7 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
     facts, entered = trained.facts, meter.facts
     known = meter.init != "random"
     return {
-        "schema": RECORD_SCHEMA,
+        "schema": RECORD_FORMAT,
         "key": meter.hash_key.hex(),
         "software": {"crtlib": crtlib.__version__, "python": platform.python_version(),
                      "torch": torch.__version__},

@@ -46,7 +46,7 @@ PRIVATE_TABLE_SCHEMAS = {
 }
 """What lies beside the private part: whose a pseudonym is, what was flagged in raw texts, by what a
 registry knows the text again, and how many messages a point has."""
-SCREENED_SUMMARY_SCHEMA = "crtlib/screen/2"
+SCREENED_SUMMARY_FORMAT = "crtlib/screen/2"
 """Schema of the summary of a screened folder. In that of 0.3, "crtlib/screen/1", a secret in a
 repeated message left no trace, and copies might be dropped."""
 KEY_FILE = "private/key"
@@ -240,7 +240,7 @@ def read_screening_summary(folder: StrPath) -> dict[str, Any]:
     known = {name, TURN_COUNTS_FILE} <= outputs.require_marker(folder, names=[name])["files"].keys()
     with refuse_whatever_fails(f"{folder}/{name}", NOT_AS_WRITTEN):
         content = dict(json.loads(files.read_bytes(Path(folder) / name))) if known else {}
-    if content.get("schema") != SCREENED_SUMMARY_SCHEMA or "decided" not in content:
+    if content.get("schema") != SCREENED_SUMMARY_FORMAT or "decided" not in content:
         raise ValueError(
             f"{folder}: was screened by another version of crtlib, whose trace rate may leave out "
             "repeated messages; screen the corpus anew"
