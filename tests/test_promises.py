@@ -61,7 +61,7 @@ PROMISES = {
     "confide.odometer:prepare_odometer": NONE,
     "confide.odometer:strike_run": NONE,
     "confide.release.certificate_parts:collect_certificate_parts": NONE,
-    "confide.release.certify:verify_certificate": NONE,
+    "confide.release.certify:compare_certificate_with_run": NONE,
     "confide.release.certify:write_certificate": NONE,
     "confide.release.gate:Release.close": NONE,
     "confide.release.gate:Release.write": NONE,

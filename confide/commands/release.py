@@ -115,7 +115,9 @@ def certify(
     from confide.reports import standards
 
     if verify:
-        difference, value = certify.verify_certificate(run, out, place=odometer, standard=evidence)
+        difference, value = certify.compare_certificate_with_run(
+            run, out, place=odometer, standard=evidence
+        )
         if require:  # other limits than those that were set when it was written
             value = value | {"limits": limits.judge_limits(value, require)}
     else:
@@ -331,7 +333,7 @@ def account(
     counts = parse_whole_numbers("copies", copies)
     told["by_copies"] = _guesses_by_copies(counts, (run,), 1, told["gamma"], told["delta2"])
     if before is not None:
-        told["together"] = _compose_with_earlier(told, run, before, counts)
+        told["together"] = _account_with_earlier_runs(told, run, before, counts)
     lines = _account_lines(told)
     if told["accountant"] != accountant:
         other = told["accountant"]
@@ -431,7 +433,7 @@ def leaver(
     return CommandResult(facts, lines)
 
 
-def _compose_with_earlier(
+def _account_with_earlier_runs(
     told: dict, event: SampledGaussian, folder: Path, counts: list[int]
 ) -> dict[str, Any]:
     """What a certificate of this run adds: all that was spent on the text, for one of its unit."""

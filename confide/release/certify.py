@@ -217,7 +217,7 @@ def _say_promises_little(value: Mapping[str, Any]) -> str:
     return f"promises little, as delta is above one in {people:,} people; "
 
 
-def verify_certificate(
+def compare_certificate_with_run(
     run: StrPath,
     out: StrPath,
     *,

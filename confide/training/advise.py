@@ -164,7 +164,7 @@ def advise_on_limits(
         prepared = study_data.prepare_data(study, known=stored_rates(study.corpus))
         tried.append(
             (
-                train_on_corpus.fill_defaults_from_sizes(study, prepared, given),
+                train_on_corpus.choose_hyperparameters_by_size(study, prepared, given),
                 train_on_corpus._attach_label_rates(study, prepared, labels),
             )
         )

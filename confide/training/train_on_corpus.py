@@ -208,7 +208,7 @@ def _hours_per_parameter(turns: int, device: str) -> float:
     return seconds / OPERATIONS_PER_SECOND[device.partition(":")[0]] / 3600
 
 
-def fill_defaults_from_sizes(
+def choose_hyperparameters_by_size(
     study: CrtStudy, prepared: PreparedData, given: TrainingFacts
 ) -> CrtStudy:
     """The study with what was not ``given`` chosen by the sizes of its model and of
@@ -538,7 +538,7 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
 
     Args:
         recipe: Of a method that trains on points. What it leaves open is None there, and left out
-            here: :func:`build_study` and :func:`fill_defaults_from_sizes` choose it.
+            here: :func:`build_study` and :func:`choose_hyperparameters_by_size` choose it.
         device: Where it runs; the data type ``auto`` is bfloat16 on a GPU.
 
     Returns:
@@ -628,11 +628,11 @@ def _prepare_study(
         name: policy_names.policy_digest(name) for name in (study.policy, study.conservative)
     }
     prepared = _prepare_data(study, measured)  # refuses before anything is written
-    study = fill_defaults_from_sizes(study, prepared, named)
+    study = choose_hyperparameters_by_size(study, prepared, named)
     if r.canaries == "auto":
         study = replace(study, canaries=_canaries_for_power(study.ready(), r.power))
         prepared = _prepare_data(study, measured)
-        study = fill_defaults_from_sizes(study, prepared, named)
+        study = choose_hyperparameters_by_size(study, prepared, named)
     prepared = _attach_label_rates(study, prepared, getattr(r, "labels", None))
 
     def finish(fitted: TrainedStudy, meter: OdometerRun) -> TrainingResult:

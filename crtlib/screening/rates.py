@@ -322,7 +322,7 @@ class JudgedSecret:
         )
 
 
-def _judge_traces(rows: Sequence[NeighbourCase], pi: Policy) -> Iterator[tuple[bool, int]]:
+def _find_traces(rows: Sequence[NeighbourCase], pi: Policy) -> Iterator[tuple[bool, int]]:
     """Of each secret: whether the redacted point differs from the redacted neighbour, and the hash
     of the neighbour's text. Neighbours are made and read so many characters at a time."""
     sizes = itertools.accumulate(len(p.text) for p, *_ in rows)
@@ -647,7 +647,7 @@ class RateCounter:
             each = attrgetter("cluster"), attrgetter("cluster", "kind")
             first = {id(j) for one in each for j in first_per_cluster(judged, one)}
             take = [k for k, j in enumerate(judged) if id(j) in first]
-        traces = _judge_traces([where[k] for k in take], self.pi)
+        traces = _find_traces([where[k] for k in take], self.pi)
         for k, (trace, masked) in zip(take, traces, strict=True):
             judged[k] = replace(judged[k], trace=trace, masked=masked)
         self._judged += judged

@@ -1015,7 +1015,7 @@ UNITS = rows(
 ) + rows(
     "confide.training.train_on_corpus",
     "release/test_declared_counts.py",
-    ("what leaves follows from the exact n", "fill_defaults_from_sizes",
+    ("what leaves follows from the exact n", "choose_hyperparameters_by_size",
      "file_sources.round_down_points(exact)",
      "max(1, exact)",
      "test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_declared"),
@@ -2021,7 +2021,7 @@ STANDARD = rows(
      "kept.get(about, True) and limit[\"met\"]", "True",
      "test_each_condition_alone_makes_a_requirement_not_met[12.1.1-4]"),
     ("an edited evidence page is as the certificate gives it",
-     "confide.release.certify:verify_certificate",
+     "confide.release.certify:compare_certificate_with_run",
      "files.read_bytes(path) != text.encode()", "False",
      "test_it_is_written_beside_the_certificate_and_verified_with_it"),
 )
@@ -2146,7 +2146,7 @@ PROMISED = rows(
 ) + rows(
     "confide.release.certify",
     "release/test_certify.py",
-    ("what was changed is not named", "verify_certificate",
+    ("what was changed is not named", "compare_certificate_with_run",
      "return found, value", "return found and str(), value",
      "test_a_changed_number_is_noticed"),
     ("what was read voids nothing", "confide.release.void_reasons:list_void_reasons",

@@ -164,7 +164,10 @@ def test_who_dies_before_any_call_to_the_disk_goes_on(tmp_path, warm, model, nam
         if name == "train":
             ledger(home, die)
         if name == "certify":
-            assert certify.verify_certificate(home / "m", home / "m" / "page.html")[0] is None, die
+            assert (
+                certify.compare_certificate_with_run(home / "m", home / "m" / "page.html")[0]
+                is None
+            ), die
         shutil.rmtree(home)
 
 

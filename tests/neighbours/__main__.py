@@ -496,8 +496,8 @@ class Watch:
                 (steps, "clipping", self.asking()),
                 (
                     train_on_corpus,
-                    "fill_defaults_from_sizes",
-                    partial(self.size, train_on_corpus.fill_defaults_from_sizes),
+                    "choose_hyperparameters_by_size",
+                    partial(self.size, train_on_corpus.choose_hyperparameters_by_size),
                 ),
                 (study_run, "Training", partial(self.train, loop.Training)),
                 (crt_study.ledger, "noise_multiplier", sigma),

@@ -58,7 +58,7 @@ NOT_COVERED = (
     ),
     (
         "a private n as divisor",
-        "confide.training.train_on_corpus:fill_defaults_from_sizes",
+        "confide.training.train_on_corpus:choose_hyperparameters_by_size",
         "normaliser=max(1.0, q * count)",
         "normaliser=sum(len(p.text) for p in prepared.prepared.private)",
     ),

@@ -103,7 +103,7 @@ def test_a_real_run_has_a_certificate_that_the_schema_allows(runs):
     assert one["guarantee"]["secret"]["epsilon"] < one["guarantee"]["missed"]["epsilon"]
     assert one["guarantee"]["secret"]["delta"] >= 8e-5 + one["rates"]["public"]["upper"]
     assert one["rates"]["trace"]["of"] == made["corpus"]["users"] and 0 < gamma < 0.1
-    assert certify.verify_certificate(runs / "one", runs / "one.html")[0] is None
+    assert certify.compare_certificate_with_run(runs / "one", runs / "one.html")[0] is None
 
 
 def test_the_second_run_adds_the_first(runs):
@@ -134,7 +134,7 @@ def test_known_noise_makes_it_void_and_the_next_run_says_so(runs, tmp_path):
     assert (runs / "open.json").stat().st_mode & 0o077 == 0
     last = entry(runs)[-1]
     assert last.events is None and spending.sum_spending(entry(runs)).unprotected == 1
-    assert certify.verify_certificate(runs / "open", runs / "open.html")[0] is None
+    assert certify.compare_certificate_with_run(runs / "open", runs / "open.html")[0] is None
 
 
 def test_it_says_how_many_processes_trained_together(runs, tmp_path):
@@ -194,7 +194,7 @@ def changed(runs, tmp_path, change, again=True):
         content = seal.sign_value(content, seal.ensure_signing_key(runs / "talk.jsonl.odometer"))
     file = tmp_path / "c.json"
     file.write_text(json.dumps(content))
-    return certify.verify_certificate(runs / "one", file)[0]
+    return certify.compare_certificate_with_run(runs / "one", file)[0]
 
 
 def put(path, new):
@@ -229,7 +229,7 @@ def test_another_model_and_a_changed_page_are_noticed(runs, tmp_path, monkeypatc
     content = weights.read_bytes()
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     try:
-        assert "model" in certify.verify_certificate(runs / "one", runs / "one.html")[0]
+        assert "model" in certify.compare_certificate_with_run(runs / "one", runs / "one.html")[0]
     finally:
         weights.write_bytes(content)
 
@@ -291,7 +291,7 @@ def test_labels_that_two_people_read_judge_a_training(tmp_path):
         said = sentences.select_sentences(made)["labels_drawn_at_random"][0]
         assert f"of {people - 1} secrets that the second found" in said
         assert {row["who"] for row in made["right_guess"]}.isdisjoint({"other"})
-        assert certify.verify_certificate(tmp_path / "m", page)[0] is None
+        assert certify.compare_certificate_with_run(tmp_path / "m", page)[0] is None
         assert verify.find_certificate_fault(tmp_path / "m", made, made["public_key"]) is None
         judged_turns.record_judged_pair(
             tmp_path / "labels",
@@ -325,7 +325,7 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
             "people who read 30 messages"
             in sentences.select_sentences(made)["labels_drawn_at_random"][0]
         )
-        assert certify.verify_certificate(tmp_path / name, page)[0] is None
+        assert certify.compare_certificate_with_run(tmp_path / name, page)[0] is None
         assert odometer.read_entries(f"{corpus}.odometer")[-1].gamma == bound
         rows = {row["who"]: row["at_most"] for row in made["right_guess"]}
         assert ("other" in rows) == (name == "one"), "two adds the search of one"
@@ -415,7 +415,10 @@ def test_without_its_odometer_nothing_is_promised(runs, tmp_path):
         )
         assert made["verdict"] == "void" and says in made["void_because"][0]
         assert "/" not in made["void_because"][0]
-    assert certify.verify_certificate(runs / "two", runs / "two.html", place=moved)[0] is not None
+    assert (
+        certify.compare_certificate_with_run(runs / "two", runs / "two.html", place=moved)[0]
+        is not None
+    )
 
 
 def test_the_command_ends_with_4_where_the_answer_is_no(runs, monkeypatch, capsys, tmp_path):

@@ -53,7 +53,7 @@ def test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_decla
 
     def sized(count, **named):
         some = replace(data, prepared=replace(data.prepared, private=private[:count]))
-        return train_on_corpus.fill_defaults_from_sizes(study, some, named)
+        return train_on_corpus.choose_hyperparameters_by_size(study, some, named)
 
     for named in ({}, {"batch_size": 16}, {"sampling_probability": 0.2}):
         assert sized(96, **named) == sized(97, **named) == sized(111, **named)

@@ -159,7 +159,7 @@ def test_a_model_without_labels_counts_what_those_of_earlier_ones_judged(tmp_pat
     other = make_certificate(tmp_path / "crt", tmp_path / "c.html")
     public = other["rates"]["public"]["upper"]
     assert made["spent_before"]["delta2"] == public
-    assert certify.verify_certificate(tmp_path / "dpsgd", page)[0] is None
+    assert certify.compare_certificate_with_run(tmp_path / "dpsgd", page)[0] is None
     assert verify.find_certificate_fault(tmp_path / "dpsgd", made) is None
     bill = ["--odometer", f"{text}.odometer"]
     more = ["--before", f"{text}.odometer", "--unit", "turn", "--epsilon", 3, "--delta", 1e-4,

@@ -99,7 +99,7 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
     assert made.promise in (tmp_path / "m" / "guarantee.txt").read_text()
     assert str(tmp_path) not in json.dumps(value) + page + made.promise
     assert verify.find_certificate_fault(tmp_path / "m", value) is None
-    assert certify.verify_certificate(tmp_path / "m", tmp_path / "m.html")[0] is None
+    assert certify.compare_certificate_with_run(tmp_path / "m", tmp_path / "m.html")[0] is None
 
     words = ["--policy", f"list:{rules}", "--conservative", "everything", "--out", tmp_path / "s"]
     code, out, error = run("screen", text, *words)
@@ -215,7 +215,7 @@ def test_counts_of_a_report_are_declared_with_their_bits(tmp_path, run):
     )
     assert f"{evidence.REPORT_COUNTS['completed']}, {told['completed']}" in page
     assert verify.find_certificate_fault(tmp_path / "m", value) is None
-    assert certify.verify_certificate(tmp_path / "m", tmp_path / "c.html")[0] is None
+    assert certify.compare_certificate_with_run(tmp_path / "m", tmp_path / "c.html")[0] is None
     hidden = {n: v for n, v in value.items() if n not in certificate_pages.UNSEALED_FIELDS}
     hidden = certificate_pages.assemble_certificate(
         hidden | {"declared": bare["declared"]}, issued=value["issued"]
