@@ -58,12 +58,12 @@ from torch import nn
 from crtbook import grids, runner, settings, tables
 from crtbook.study import Store, Study
 from crtlib import files
-from crtlib.draws import seeded_torch_rng
 from crtlib.models.construction import build_model
 from crtlib.models.interface import unwrap_model
 from crtlib.models.pretrained import with_lora
 from crtlib.models.specs import ModelSpec
 from crtlib.studies.crt_study import TUNING_SEED
+from crtlib.torch_random import seeded_torch_rng
 from crtlib.training import clipping, loop, phases
 from crtlib.training.noise import box_muller, chacha20_words
 
@@ -226,7 +226,7 @@ def sized(section: str, size: Size, init: str | None) -> settings.Settings:
     return settings.load(section, PROFILE).but(**changes)
 
 
-def draws(size: Size, init: str | None) -> list[list[Study]]:
+def drawn_studies(size: Size, init: str | None) -> list[list[Study]]:
     """The runs of each draw of the search: every method, with few epochs and with many."""
     many = sized("tuning", size, init)
     epochs = {
@@ -275,7 +275,7 @@ def alone(part: str, args: argparse.Namespace, device: str, size: Size) -> None:
         code = "from crtlib.models.smollm2 import smollm2_folder; smollm2_folder()"
         convert = subprocess.Popen([sys.executable, "-c", code])
     if part == "search":
-        ready = [[study.ready() for study in draw] for draw in draws(size, args.init)]
+        ready = [[study.ready() for study in draw] for draw in drawn_studies(size, args.init)]
         runs = [study for draw in ready for study in draw]
         keys = [[study.key for study in draw] for draw in ready]
         files.write_text(store.folder / "gpu" / "draws.json", json.dumps(keys))

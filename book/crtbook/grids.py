@@ -122,7 +122,7 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
     for corpus, model, names, trials, start in cells:
         # learning rates as a share of those that random weights are searched with
         rates = search.GENTLY if start or model == "pretrained" else 1.0
-        drawn = search.draws(trials, settings.data[corpus].pub_passes, rates=rates)
+        drawn = search.draw_hyperparameters(trials, settings.data[corpus].pub_passes, rates=rates)
         for method, draw in itertools.product(names, drawn):
             chosen = {name: draw[name] for name in methods.method_by_name(method).searched}
             studies.append(_run(settings, corpus, method, model, **chosen | start))

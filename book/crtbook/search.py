@@ -1,6 +1,6 @@
 """The search for hyperparameters: the same number of draws for every method, recorded.
 
->>> [sorted(draw) == sorted(SEARCHED) for draw in draws(2, (1, 3))]
+>>> [sorted(draw) == sorted(SEARCHED) for draw in draw_hyperparameters(2, (1, 3))]
 [True, True]
 >>> tuned("sgd", "lstm")["batch_size"] in (16, 32, 64)
 True
@@ -32,7 +32,9 @@ GENTLY = 0.2
 """Learning rates from a public start, as a share of those that are drawn for random weights."""
 
 
-def draws(trials: int, passes: Sequence[int], *, rates: float = 1.0) -> list[dict[str, Number]]:
+def draw_hyperparameters(
+    trials: int, passes: Sequence[int], *, rates: float = 1.0
+) -> list[dict[str, Number]]:
     """Draws of a Latin hypercube, six at a time, so that a longer search holds the shorter one;
     learning rates times ``rates``. ``passes`` over the public part are drawn from those given."""
     cubes = [

@@ -55,14 +55,14 @@ class TrainingRecord(BaseModel):
 @dataclass(frozen=True)
 class CertifiableRun:
     """The folder of a training, its record, the promise of its files alone, and what was spent
-    before it on the same text. ``problems``: what voids it. ``spent`` is None where the odometer
-    cannot be read; ``key`` is that beside it."""
+    before it on the same text. ``void_reasons``: what voids it. ``spent`` is None where the
+    odometer cannot be read; ``key`` is that beside it."""
 
     folder: Path
     record: Mapping[str, Any]
     files_promise: FilesPromise
     spent: spending.SpentBudget | None
-    problems: tuple[str, ...] = ()
+    void_reasons: tuple[str, ...] = ()
     key: Ed25519PrivateKey | None = None
 
     def promise(self) -> ComposedPromise:
@@ -110,7 +110,7 @@ def read_certifiable_run(
     except (ValidationError, ValueError):
         raise ValueError(f"{path}: is damaged, or of another version of crtlib") from None
     ours, public = record["odometer"], str(record["public_key"])
-    own, problems = FilesPromise("none"), []
+    own, void_reasons = FilesPromise("none"), []
     mine = {p.resolve() for p in replaced}
     for written in mine:
         files.remove_stale_parts(written)
@@ -123,9 +123,9 @@ def read_certifiable_run(
         ):
             own = replace(own, screening=ours["screening"])  # as the odometer calls it
         if (released.run, released.key) != (ours["run"], public):
-            problems.append("The files are of another run than the record.")
+            void_reasons.append("The files are of another run than the record.")
     except ValueError as error:
-        problems.append(f"What was released is not known ({str(error).rpartition('/')[2]}).")
+        void_reasons.append(f"What was released is not known ({str(error).rpartition('/')[2]}).")
     home = Path(place) if place is not None else Path(ours["folder"])
     corpus, registry = (
         record["corpus"]["sha256"],
@@ -140,17 +140,19 @@ def read_certifiable_run(
         known = spending.read_history(home, registry, ours["run"])
         spent = known.spent(ours["run"])
         if set(ours.get("before", "").split()) - {e.run for e in known.entries}:
-            problems.append("Earlier runs that were known when it was trained are not known here.")
+            void_reasons.append(
+                "Earlier runs that were known when it was trained are not known here."
+            )
         lines = [e for e in (*registry.entries(), *entries) if e.run == ours["run"]]
-        problems += _check_odometer_lines(lines, own, record)
+        void_reasons += _check_odometer_lines(lines, own, record)
         key = seal.ensure_signing_key(home) if (home / seal.SIGNING_KEY_FILE).is_file() else None
         if key is None or key.public_key().public_bytes_raw().hex() != public:
-            problems.append("The record is not signed by the key beside the odometer.")
+            void_reasons.append("The record is not signed by the key beside the odometer.")
     except (ValueError, OSError) as error:
         raise_machine_fault(error)
         text = str(error) if isinstance(error, ValueError) else "odometer: cannot be read"
-        problems.append(f"What was spent before is not known ({text.replace(f'{home} ', '')}).")
-    return CertifiableRun(folder, record, own, spent, tuple(problems), key)
+        void_reasons.append(f"What was spent before is not known ({text.replace(f'{home} ', '')}).")
+    return CertifiableRun(folder, record, own, spent, tuple(void_reasons), key)
 
 
 def _check_odometer_lines(

@@ -35,7 +35,7 @@ def with_current_label_counts(
         told |= {"others": others} if "others" in told else {}
     elif told:
         if registry.were_read_since(told["sha256"], told.get("reading_sha256")):
-            trained = replace(trained, problems=(*trained.problems, READ_SINCE_REASON))
+            trained = replace(trained, void_reasons=(*trained.void_reasons, READ_SINCE_REASON))
         judged = registry.register_judged_pairs({"labels": told["sha256"]}, sha)
         told = {**told, "judged": max(judged, told["judged"])}
         if told.get("others") and registry.count_other_sets(told["sha256"], sha):

@@ -62,11 +62,11 @@ def list_void_reasons(
         A certificate holds only where none of these applies. Test: ``tests/release/
         test_certify.py::test_each_reason_makes_it_void``.
     """
-    if trained.files_promise.kind == "none" and not trained.problems:
+    if trained.files_promise.kind == "none" and not trained.void_reasons:
         return []
     spent = trained.spent or spending.SpentBudget(())
     return [
-        *trained.problems,
+        *trained.void_reasons,
         *trained.files_promise.void,
         *_reasons_in_the_ledger(spent),
         *_reasons_in_what_was_read(trained.record),

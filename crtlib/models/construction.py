@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from crtlib.draws import seeded_torch_rng
 from crtlib.models.interface import RecurrentLM
 from crtlib.models.specs import ModelSpec
+from crtlib.torch_random import seeded_torch_rng
 
 
 # --------------------------------------------------------------------------- building

@@ -22,7 +22,6 @@ import torch
 from torch import nn
 
 from crtlib import files
-from crtlib.draws import seeded_torch_rng
 from crtlib.files import StrPath
 from crtlib.foreign_files import ForeignFileError, foreign_model, load_foreign_config
 from crtlib.models.interface import hidden_states, layers_below_head, output_head, unwrap_model
@@ -34,6 +33,7 @@ from crtlib.models.smollm2 import (
     smollm2_folder,
 )
 from crtlib.text.tokenizer import BpeTokenizer, load_pretrained_tokenizer
+from crtlib.torch_random import seeded_torch_rng
 
 ALL_LINEAR = "all-linear"
 

@@ -34,7 +34,6 @@ from tqdm import tqdm
 
 from crtlib import files, foreign_files
 from crtlib.checks import check_allowed
-from crtlib.draws import seeded_torch_rng
 from crtlib.files import StrPath
 from crtlib.progress import bar_options
 from crtlib.screening.detectors import (
@@ -54,6 +53,7 @@ from crtlib.screening.word_scorers import (
     load_encoder,
 )
 from crtlib.text.records import Point, Secret
+from crtlib.torch_random import seeded_torch_rng
 
 _BATCH_SENTENCES = 32
 

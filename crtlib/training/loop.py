@@ -458,7 +458,7 @@ class Training:
         cut = partial(
             collate_micro_batches,
             at_once=self._tokens_at_once,
-            whole=phase.draws or phase.reads_flags,
+            whole=phase.draws_numbers or phase.reads_flags,
         )
         counted = self._counted.get(phase.part)
 

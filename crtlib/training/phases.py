@@ -60,7 +60,7 @@ class Phase(Protocol):
     """The generator of its batches: "public order", or "poisson" where they are secret."""
     reads_flags: ClassVar[bool] = False
     """Whether its points come with a flag for each token."""
-    draws: ClassVar[bool] = False
+    draws_numbers: ClassVar[bool] = False
     """Whether it draws numbers in each pass: then how a batch is cut decides what they are."""
 
     def check(self, model: nn.Module, points: TokenSequences, flags: TokenFlags) -> None:

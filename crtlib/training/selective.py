@@ -97,7 +97,7 @@ class SelectivePhase(Phase):
     part: PartName = "all"
 
     reads_flags: ClassVar[bool] = True
-    draws: ClassVar[bool] = True
+    draws_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("private_segments", "noise_multiplier"):

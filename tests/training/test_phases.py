@@ -283,8 +283,8 @@ def test_padding_is_cut_where_another_pass_costs_less():
 
 
 def test_batches_of_phases_that_draw_in_each_pass_are_not_cut():
-    assert MaskedPhase.draws and SelectivePhase.draws
-    assert not (phases.PublicPhase.draws or phases.PrivatePhase.draws)
+    assert MaskedPhase.draws_numbers and SelectivePhase.draws_numbers
+    assert not (phases.PublicPhase.draws_numbers or phases.PrivatePhase.draws_numbers)
     points, seen = {"private": [[5] * n for n in (2, 600, 2, 600, 2, 600)]}, []
 
     class Watching(phases.PrivatePhase):

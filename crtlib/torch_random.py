@@ -1,4 +1,4 @@
-"""Torch's own generator, which all threads share: one of them draws at a time."""
+"""The random generator of PyTorch, which all threads share: one of them draws at a time."""
 
 from __future__ import annotations
 
