@@ -232,7 +232,7 @@ def validate_options(
                 raise InvalidOption(name, f"is no option of {whose}")
             near = difflib.get_close_matches(name, {*known, *others}, 1)
             raise InvalidOption(
-                name, "is no option" + (f"; did you mean {near[0]}?" if near else "")
+                name, "no such option" + (f"; did you mean {near[0]}?" if near else "")
             )
         if isinstance(one, float) and math.isnan(one):
             raise InvalidOption(name, "must be a number", "nan")
@@ -243,7 +243,7 @@ def validate_options(
 
 
 def first_mistake(
-    error: ValidationError, show: Callable[[Any], str] = str, unknown: str = "is no option"
+    error: ValidationError, show: Callable[[Any], str] = str, unknown: str = "no such option"
 ) -> ParameterError:
     """The first mistake that pydantic found, in one line; a rule of ours names it itself."""
     first = error.errors(include_url=False)[0]

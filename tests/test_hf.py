@@ -295,7 +295,7 @@ def test_a_model_in_memory_is_that_of_its_folder(base, tmp_path):
         model.model.norm.weight[0] += 1
     with pytest.raises(ValueError, match=r"model: model.norm.weight is not that of .*base; save"):
         hf.Trainer(model, arguments(tmp_path / "b"), **options)
-    with pytest.raises(ValueError, match="epsilom: is no option; did you mean epsilon"):
+    with pytest.raises(ValueError, match="epsilom: no such option; did you mean epsilon"):
         hf.Trainer(str(base), arguments(tmp_path / "b"), train_dataset=rows(15),
                    confide={"epsilom": 3})  # fmt: skip
     left = [path.name for path in (tmp_path / "b.work").rglob("*")]
