@@ -192,7 +192,7 @@ def phases_on(device: str) -> Iterator[Row]:
     trained = []
     for _ in range(2):
         model = build_model(spec, seed=0).to(device)
-        loop.train(model, [phase], {"public": [], "private": points}, seed=0)
+        loop.train_model(model, [phase], {"public": [], "private": points}, seed=0)
         trained.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     yield {"check": "two trainings", "equal": torch.equal(*trained)}
 

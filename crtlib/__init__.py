@@ -78,9 +78,9 @@ def __getattr__(name: str) -> Any:
 
             return leakage
         case "load_model":
-            from crtlib.models.folder import load
+            from crtlib.models.folder import load_model
 
-            return load
+            return load_model
     raise AttributeError(f"module 'crtlib' has no attribute {name!r}")
 
 

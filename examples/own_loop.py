@@ -33,6 +33,6 @@ phases = [
     PublicPhase(epoch=2, part="public", passes=1, batch_size=16, learning_rate=1e-3),
 ]  # fmt: skip
 model = construction.build_model(specs.ModelSpec("lstm", bpe.vocab_size, hidden=64), seed=0)
-run = loop.train(model, phases, parts, seed=0, secure=True)
+run = loop.train_model(model, phases, parts, seed=0, secure=True)
 for event in run.events:
     print(event, f"epsilon {crtlib.epsilon(event, **terms):.3f}")

@@ -96,7 +96,7 @@ def test_train_writes_model_guarantee_and_attack(run, dialogues, tmp_path):
     assert said.strip() in out
     result = json.loads((tmp_path / "model.work" / "results.json").read_text())
     assert sum(row[0] == "exposure" for row in result["rows"]) == 2
-    model, tokenizer = folder.load(tmp_path / "model")
+    model, tokenizer = folder.load_model(tmp_path / "model")
     assert measure_utility(model, tokenizer, {Point("0", "u", "USR: hello"): 1})["ppl"] > 1
     assert sorted(p.name for p in (tmp_path / "model.work").iterdir()) == [
         "record.json",

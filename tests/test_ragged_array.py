@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.ragged_array import RaggedArray
-from crtlib.training.loop import Training, train
+from crtlib.training.loop import Training, train_model
 from crtlib.training.phases import PrivatePhase, PublicPhase
 
 ROWS = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=6), max_size=9)
@@ -81,5 +81,5 @@ def test_weights_are_those_of_lists(tmp_path):
     weights = []
     for parts in (rows, mapped):
         model = build_model(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
-        weights.append(train(model, phases, parts, seed=0).model.state_dict())
+        weights.append(train_model(model, phases, parts, seed=0).model.state_dict())
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())

@@ -205,7 +205,7 @@ def test_no_folder_runs_code_or_breaks_the_reader(home, tmp_path):
     for folder in folders:
         if folder.name.startswith("experiment.json"):
             continue
-        for load in (model_folder.load, tagger.load_tagger):
+        for load in (model_folder.load_model, tagger.load_tagger):
             with pytest.raises(ValueError) as refused:
                 load(folder)
             assert "\n" not in str(runner.describe_failure(refused.value))

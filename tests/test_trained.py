@@ -12,13 +12,13 @@ def same(a, b):
 
 
 def test_the_same_is_trained_once_and_anything_else_anew(tmp_path, monkeypatch):
-    calls, honest = [], trained.train
+    calls, honest = [], trained.train_model
 
     def train(*args, **options):
         calls.append(options)
         return honest(*args, **options)
 
-    monkeypatch.setattr(trained, "train", train)
+    monkeypatch.setattr(trained, "train_model", train)
     fresh = honest(build_model(SPEC, 0), [private()], PARTS, seed=0).model
     for _ in range(2):
         assert same(

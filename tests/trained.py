@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import crtlib
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 
 
 @lru_cache
@@ -26,8 +26,8 @@ def source() -> str:
 
 
 def learned(folder, model, phases, parts, *, seed):
-    """``model`` after ``train(model, phases, parts, seed=seed)``: from ``folder`` where the same
-    library has trained the same before. Models of another source are removed from there."""
+    """``model`` after ``train_model(model, phases, parts, seed=seed)``: from ``folder`` where the
+    same library has trained the same before. Models of another source are removed from there."""
     digest = hashlib.sha256((repr(phases) + json.dumps([parts, seed])).encode())
     for name, value in model.state_dict().items():
         digest.update(name.encode() + value.numpy().tobytes())
@@ -40,7 +40,7 @@ def learned(folder, model, phases, parts, *, seed):
     if path.exists():
         model.load_state_dict(torch.load(path))
         return model.train()
-    train(model, phases, parts, seed=seed)
+    train_model(model, phases, parts, seed=seed)
     part = path.with_suffix(f".{uuid.uuid4().hex}")  # other processes may be as far
     torch.save(model.state_dict(), part)
     os.replace(part, path)

@@ -46,7 +46,7 @@ from crtlib.screening import policy_changes, regex_policies
 from crtlib.screening.preparation import prepare_points
 from crtlib.text.records import MASK, Point, Secret
 from crtlib.training import schedules
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.noise import RandomSource
 from crtlib.training.selective import SelectivePhase
 
@@ -133,7 +133,7 @@ def _pushes(
         return {}
 
     look(0, model)
-    done = train(model, phases, parts, flags=flags, seed=seed, optimizer="sgd", on_epoch=look)
+    done = train_model(model, phases, parts, flags=flags, seed=seed, optimizer="sgd", on_epoch=look)
     return torch.stack(places).diff(dim=0).double().numpy() / CLIP, done.events
 
 

@@ -38,7 +38,7 @@ from crtlib.models.construction import build_model
 from crtlib.studies import study_data, study_run
 from crtlib.studies.study_run import TrainedStudy
 from crtlib.text.tokenizer import BpeTokenizer
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.methods import PublicConstants
 from crtlib.values import OpenProbability, PositiveFloat, checked_dataclass
 
@@ -137,7 +137,7 @@ def _weighted(
     plan = secret_plan(study, d.points, study.scale)
     phases = study.how.phases(PublicConstants.of(study, plan=plan))
     spec = replace(study.shape(), vocab_size=d.tokenizer.vocab_size)
-    run = train(
+    run = train_model(
         build_model(spec, study.seed).to(desk.device),
         phases,
         {"private": d.tokenizer.encode(p.text for p in d.points)},

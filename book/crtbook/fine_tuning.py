@@ -40,7 +40,7 @@ from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.text import corpora
 from crtlib.text.tokenizer import BpeTokenizer, train_bpe
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.values import NonNegativeInt, PositiveFloat, PositiveInt, checked_dataclass
 
 CutDocuments = namedtuple("CutDocuments", ["before", "valid", "test", "train"])
@@ -122,7 +122,9 @@ class FineTunedStudy(WordPlanStudy):
             vocab_size=bpe.vocab_size,
         )
         learned.to(desk.device)
-        run = train(learned, [phase], {"private": read}, seed=self.seed, checkpoint=desk.checkpoint)
+        run = train_model(
+            learned, [phase], {"private": read}, seed=self.seed, checkpoint=desk.checkpoint
+        )
         rounds = [event for event in run.events if isinstance(event, WeightedGaussian)]
         accounted = secret_protection.secret_guess_bounds(
             rounds, holders.matrix, prior=holders.prior
@@ -229,7 +231,7 @@ def _first_weights(study: FineTunedStudy) -> tuple[nn.Module, dict[str, float]]:
             mask=bpe.mask,
             vocab_size=bpe.vocab_size,
         )
-        model = train(model, [phase], {"public": tokens.before}, seed=0).model
+        model = train_model(model, [phase], {"public": tokens.before}, seed=0).model
     parts = (("valid", tokens.valid), ("test", tokens.test))
     return model, {name: loss(model, part, mask=bpe.mask, seed=0) for name, part in parts}
 

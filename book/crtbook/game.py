@@ -23,7 +23,7 @@ from crtlib.models.construction import build_model
 from crtlib.models.scoring import token_logprobs
 from crtlib.models.specs import ModelSpec
 from crtlib.training import schedules
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.values import (
     NonNegativeFloat,
     OpenProbability,
@@ -85,7 +85,7 @@ class GameStudy(Study):
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(self.learns == "lstm" or name == "head.bias")
         before = self.scores(model)
-        run = train(model, [phase], {"private": texts}, seed=self.seed, optimizer="sgd")
+        run = train_model(model, [phase], {"private": texts}, seed=self.seed, optimizer="sgd")
         guess = int((self.scores(model) - before).argmax())
         (event,) = run.events
         sigma = event.noise_multiplier

@@ -37,7 +37,7 @@ from crtlib.text import canaries, corpora, customersim, data_points
 from crtlib.text.records import Corpus, Dialogue, Point, Turn
 from crtlib.text.tokenizer import BpeTokenizer, train_bpe
 from crtlib.training import methods, schedules
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.methods import Method, PublicConstants
 from crtlib.training.phases import Phase
 from crtlib.training.run_state import TrainingRun
@@ -223,14 +223,14 @@ def trainer(
     model from other text in one call (Inan et al. 2021, Section 5)."""
     part = "private" if any(p.part == "private" for p in phases) else "public"
 
-    def train_model(points: Sequence[Point]) -> nn.Module:
+    def train_on(points: Sequence[Point]) -> nn.Module:
         parts = {"public": [], "private": []} | {part: tokenizer.encode(p.text for p in points)}
-        return train(build_model(shape, seed).to(device), phases, parts, seed=seed).model
+        return train_model(build_model(shape, seed).to(device), phases, parts, seed=seed).model
 
-    return train_model
+    return train_on
 
 
-def leave_users_out(train_model: TrainModel, points: Sequence[Point], users: set[str]) -> nn.Module:
+def leave_users_out(train_on: TrainModel, points: Sequence[Point], users: set[str]) -> nn.Module:
     """The paper's second kind of public model: trained anew without all data of these users
     (as a rule :meth:`crtlib.attacks.leakage.LeakageReport.owners`), so public to them alone.
 
@@ -241,7 +241,7 @@ def leave_users_out(train_model: TrainModel, points: Sequence[Point], users: set
         raise ValueError(f"users: {len(unknown)} of {len(users)} have no point in the corpus")
     if not (rest := [p for p in points if p.user not in users]):
         raise ValueError(f"users: all {len(users)} are left out, nobody remains to train on")
-    return train_model(rest)
+    return train_on(rest)
 
 
 @functools.lru_cache(maxsize=4)
@@ -320,7 +320,7 @@ def fit(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
     start = public_model(study, d) if study.init == "public" else None
     model = (start or build_model(study.shape(d.tokenizer), study.seed)).to(desk.device)
     options: dict[str, Any] = {"on_epoch": look, "checkpoint": desk.checkpoint}
-    return d, train(model, phases, parts, seed=study.seed, **options)
+    return d, train_model(model, phases, parts, seed=study.seed, **options)
 
 
 # --- recorded runs --------------------------------------------------------------------------------

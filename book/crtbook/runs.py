@@ -167,7 +167,7 @@ def save(
     folder = Path(folder)
     record = folder / "run.json"
     record.unlink(missing_ok=True)  # of an earlier model: not whole any more
-    names = model_folder.save(run.model, tokenizer, spec, folder)
+    names = model_folder.save_model(run.model, tokenizer, spec, folder)
     summary = {
         **run.facts(),
         "sha256": {name: outputs.hash_file(folder / name) for name in names},
@@ -182,7 +182,7 @@ def kept(folder: StrPath) -> tuple[TrainingRun, BpeTokenizer, ModelSpec | None] 
         summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         if any(outputs.hash_file(folder / name) != sha for name, sha in summary["sha256"].items()):
             return None
-        model, tokenizer, spec = model_folder.load_saved_model(folder)
+        model, tokenizer, spec = model_folder.load_crtlib_folder(folder)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     events = [EVENT_CLASSES[event.pop("type")](**event) for event in summary["events"]]

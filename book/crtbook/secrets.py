@@ -67,7 +67,7 @@ from crtlib.text import corpora, data_points
 from crtlib.text.records import MASK, Point, Secret
 from crtlib.text.tokenizer import BpeTokenizer, train_bpe
 from crtlib.training.devices import send_to_device
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.micro_batch import IGNORE_INDEX
 from crtlib.training.noise import RandomSource
 from crtlib.training.phases import Phase, PrivatePhase, collate_micro_batches
@@ -174,7 +174,7 @@ class MaskedPhase(PrivatePhase):
     mask: int = 2
     vocab_size: int = 512
 
-    draws: ClassVar[bool] = True
+    draws_numbers: ClassVar[bool] = True
 
     def examples(self, batch: LogicalBatch, noise: RandomSource) -> Iterator[tuple[Tensor, ...]]:
         """``(inputs, lengths, targets)``: see :func:`hide`."""
@@ -487,7 +487,7 @@ class MaskedStudy(TextStudy):
             parts["public"] = cut(without(line, holders.secrets.tolist()) for line in read)
             phases.insert(0, invariant(phases[0], len(read)))
         model.to(desk.device)
-        run = train(model, phases, parts, seed=self.seed, checkpoint=desk.checkpoint)
+        run = train_model(model, phases, parts, seed=self.seed, checkpoint=desk.checkpoint)
         accounted = secret_protection.secret_guess_bounds(
             run.events, holders.matrix, prior=holders.prior
         )[0]
@@ -655,7 +655,7 @@ class ExtractionStudy(TextStudy):
         shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads")}
         spec = ModelSpec(self.model, bpe.vocab_size, context=length, **shape)
         both = [
-            train(
+            train_model(
                 build_model(spec, self.seed).to(desk.device), self.phases(), {"private": part},
                 seed=self.seed, checkpoint=desk.part(name),
             )

@@ -284,7 +284,8 @@ def open_folder(folder: str | Path) -> Given:
     with files.open_plain_or_gzip(folder / "given.json") as file:
         asked = json.load(file)
     loaded = {
-        path.name: folders.load_saved_model(path) for path in sorted((folder / "models").iterdir())
+        path.name: folders.load_crtlib_folder(path)
+        for path in sorted((folder / "models").iterdir())
     }
     models = {letter: model for letter, (model, _, _) in loaded.items()}
     return Given(models, next(iter(loaded.values()))[1], *(asked[name] for name in ASKED))

@@ -37,7 +37,7 @@ from crtlib.text import customersim, data_points
 from crtlib.text.records import Point
 from crtlib.text.tokenizer import BpeTokenizer, train_bpe
 from crtlib.training import methods
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.methods import PublicConstants
 
 COPIES = 20
@@ -134,7 +134,7 @@ def fit(
     model = build_model(spec, seed)
     if not phases:  # all of it is private, and that part is left out
         return Fitted(model, spec, tokens, prepared, [])
-    run = train(model, phases, parts, seed=seed)
+    run = train_model(model, phases, parts, seed=seed)
     return Fitted(run.model, spec, tokens, prepared, run.events)
 
 

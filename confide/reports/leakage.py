@@ -56,7 +56,7 @@ from crtlib.attacks.leakage import LeakageReport
 from crtlib.checks import MachineError
 from crtlib.files import StrPath
 from crtlib.models import scoring
-from crtlib.models.folder import hash_tensors, load
+from crtlib.models.folder import hash_tensors, load_model
 from crtlib.screening.rates import SHOWN_KINDS
 from crtlib.text import corpora, data_points, templates
 from crtlib.text.ordered_map import map_in_order
@@ -485,7 +485,7 @@ def make_leakage_report(
     how = {"reveal": reveal, "template": shown, "prefix_scan": prefix_scan, **asdict(cover)}
     every = {"model": model, "public": public, "template": ours}
     folders = {name: path for name, path in every.items() if path is not None}
-    dialogues, loaded = read_corpus(corpus), load(model)
+    dialogues, loaded = read_corpus(corpus), load_model(model)
     beside = outputs.key_path_beside(Path(folder))
     if beside.is_file():
         files.check_private_key(beside)
@@ -514,7 +514,7 @@ def make_leakage_report(
     lines = [*(e for place in meters for e in odometer.read_entries(place)), *registry.entries()]
     read = {e.corpus for e in lines if e.tensors == numbers}  # what this model has read
     note = "" if text in read else OTHER_TEXT_NOTE if read else NO_RUN_NOTE
-    other, its_tokenizer = (None, None) if public is None else load(public)
+    other, its_tokenizer = (None, None) if public is None else load_model(public)
     leakage.check_leakage_models(*loaded, k=top_k)
     with (
         _key_beside(beside, key) as write_key,
@@ -675,7 +675,7 @@ def _load_unchanged_model(where: str, sha: str) -> nn.Module:
     """The model that lies there, read once by each worker; it must be the one of that hash."""
     if outputs.hash_tree(where) != sha:
         raise MachineError(f"{where}: is another model now, or where a worker reads it")
-    return load(where)[0]
+    return load_model(where)[0]
 
 
 def _score_in_worker(where: str, sha: str, texts: TokenLists) -> list[Any]:

@@ -402,7 +402,7 @@ def write_training(
         made, release = part / ".made", gate.Release(part)
         spec = trained.model_files["spec"]
         saved = {**trained.model_files, "spec": spec if spec and spec.recurrent else None}
-        model_folder.save(run.model, folder=made, base=base_model_name(meter.init), **saved)
+        model_folder.save_model(run.model, folder=made, base=base_model_name(meter.init), **saved)
         told = _public_texts(trained.settings, trained.facts, card) if trained.study else {}
         conditions = conditions_of_result(trained, meter, told.values())
         meter.finish(made / "model.safetensors", conditions)

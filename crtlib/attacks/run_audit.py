@@ -46,7 +46,7 @@ from crtlib.checks import check_allowed
 from crtlib.files import StrPath
 from crtlib.intervals import at_most
 from crtlib.models import scoring
-from crtlib.models.folder import load
+from crtlib.models.folder import load_model
 from crtlib.text import canaries, corpora, templates
 from crtlib.text.canaries import CANARY_USER_PREFIX
 from crtlib.text.records import Corpus
@@ -197,7 +197,7 @@ def audit_training(
     if claim is None:
         known = {k: pair for k, pair in known.items() if k not in planted["in_public"]}
     form = record.get("settings", {}).get("template", "speaker")
-    own, *others = [load(Path(folder)) for folder in (run, *references)]
+    own, *others = [load_model(Path(folder)) for folder in (run, *references)]
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
     found = judge_gaps(
         canary_control_gaps(own, known, references=others, form=form),

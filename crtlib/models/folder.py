@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_model, save_model
+import safetensors.torch
 from tokenizers import Tokenizer, processors
 from torch import nn
 
@@ -33,8 +33,8 @@ MAX_GENERATED_TOKENS = 256
 """Tokens that ``generate`` writes at most where nobody says how many."""
 
 
-def load(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
-    """Model and tokenizer of a local folder: one that :func:`save` wrote, or a transformers
+def load_model(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
+    """Model and tokenizer of a local folder: one that :func:`save_model` wrote, or a transformers
     causal model with its fast tokenizer, as safetensors.
 
     Args:
@@ -62,7 +62,7 @@ def load(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
     what = "holds no model with its tokenizer that can be read"
     with foreign_model(folder, str(folder), what):
         if (folder / "model.json").is_file():
-            model, tokenizer, _ = load_saved_model(folder)
+            model, tokenizer, _ = load_crtlib_folder(folder)
         else:
             from transformers import AutoTokenizer
 
@@ -74,7 +74,7 @@ def load(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
     return model, tokenizer
 
 
-def save(
+def save_model(
     model: nn.Module,
     tokenizer: BpeTokenizer,
     spec: ModelSpec | None,
@@ -115,7 +115,7 @@ def save(
                 (folder / "adapter" / "README.md").unlink(missing_ok=True)  # nobody has filled it
         return ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
     with files.replace_atomically(folder / "model.safetensors") as part:
-        save_model(model, str(part))
+        safetensors.torch.save_model(model, str(part))
     tokenizer.save(folder / "tokenizer.json")
     files.write_text(folder / "model.json", json.dumps(asdict(spec), indent=1) + "\n")
     return ("model.safetensors", "tokenizer.json", "model.json")
@@ -146,8 +146,8 @@ def save_fast_tokenizer(
     fast.save_pretrained(folder)
 
 
-def load_saved_model(folder: Path) -> tuple[nn.Module, BpeTokenizer, ModelSpec | None]:
-    """The model, tokenizer and shape that :func:`save` wrote to ``folder``."""
+def load_crtlib_folder(folder: Path) -> tuple[nn.Module, BpeTokenizer, ModelSpec | None]:
+    """The model, tokenizer and shape that :func:`save_model` wrote to ``folder``."""
     if not (folder / "model.json").is_file():
         names = json.loads(files.read_text(folder / "tokenizer_config.json"))
         raw = Tokenizer.from_str(files.read_text(folder / "tokenizer.json"))
@@ -159,7 +159,7 @@ def load_saved_model(folder: Path) -> tuple[nn.Module, BpeTokenizer, ModelSpec |
         what = "its weights are fewer than model.json says"
         raise ForeignFileError(f"holds no model with its tokenizer that can be read; {what}")
     model = construction.build_model(spec, 0)
-    load_model(model, files.check_regular_file(folder / "model.safetensors"))
+    safetensors.torch.load_model(model, files.check_regular_file(folder / "model.safetensors"))
     return model, tokenizers.load_tokenizer(folder / "tokenizer.json"), spec
 
 

@@ -8,7 +8,7 @@
 >>> bpe = train_bpe(["hello"], vocab_size=270)
 >>> spec = ModelSpec("lstm", bpe.vocab_size, embedding=4, hidden=4)
 >>> folder = tempfile.mkdtemp()
->>> _ = model_folder.save(build_model(spec, 0), bpe, spec, folder)
+>>> _ = model_folder.save_model(build_model(spec, 0), bpe, spec, folder)
 >>> len(generate_text(folder, "hello", max_tokens=3, n=2, seed=0))
 2
 """
@@ -128,7 +128,7 @@ def generate_text(
     check_allowed("n", n, 1 <= n <= MAX_CONTINUATIONS, f"1 to {MAX_CONTINUATIONS}")
     if prompt != prompt.encode("utf-8", "ignore").decode():
         raise ValueError("prompt: holds bytes that are not UTF-8")
-    model, tokenizer = model_folder.load(os.fspath(folder))
+    model, tokenizer = model_folder.load_model(os.fspath(folder))
     if isinstance(tokenizer, BpeTokenizer):
         prefix, ends = tokenizer.encode_prefix(prompt), {tokenizer.eos}
     else:

@@ -36,7 +36,7 @@ from crtlib.text.records import Point
 from crtlib.text.tokenizer import BpeTokenizer
 from crtlib.training import schedules
 from crtlib.training.layer_rules import refuse_unfit_layers
-from crtlib.training.loop import Training, train
+from crtlib.training.loop import Training, train_model
 from crtlib.training.methods import GuaranteeTerms
 from crtlib.training.phases import Phase
 from crtlib.training.run_state import TrainingRun
@@ -289,7 +289,7 @@ def _pretrain_on_public_corpus(
     sequences = [ids[: spec.context] for ids in tokenizer.encode(texts)]
     rate = {"gpt2": 3e-3}.get(spec.kind, 1e-2)
     phases = schedules.sgd_phases(epochs=epochs, batch_size=32, learning_rate=rate)
-    return train(
+    return train_model(
         build_model(spec, seed), phases, {"public": sequences}, seed=seed
     ).model.state_dict()
 

@@ -15,7 +15,7 @@ event that is accounted: the sampler that ran is the one that is paid for.
 >>> [len(batch) for batch in phase.batches(torch.ones(3), generator)]  # an empty one counts
 [1, 0, 2]
 >>> model = build_model(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
->>> train(model, [phase], {"private": [[1, 2], [3, 4, 5], [6]]}, seed=0).events
+>>> train_model(model, [phase], {"private": [[1, 2], [3, 4, 5], [6]]}, seed=0).events
 [SampledGaussian(sampling_probability=0.5, noise_multiplier=1.0, steps=3)]
 """
 
@@ -159,7 +159,7 @@ class Training:
 
     Iterating gives each :class:`Step` once; the next one comes when the last was taken. A phase is
     over, and written to the checkpoint, when what follows its last step is asked for: the next
-    step, or :meth:`finish`. :func:`train` is the loop of two lines over it.
+    step, or :meth:`finish`. :func:`train_model` is the loop of two lines over it.
 
     Args:
         model: The model.
@@ -537,7 +537,7 @@ class Training:
         self.state.non_finite = 0
 
 
-def train(
+def train_model(
     model: nn.Module,
     phases: Sequence[Phase],
     parts: Mapping[str, TokenSequences],

@@ -13,7 +13,7 @@ from crtlib.screening import policy_changes, preparation, regex_policies
 from crtlib.text import customersim, data_points, tokenizer
 from crtlib.text.records import Point, Secret
 from crtlib.training import schedules
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,9 @@ def test_reconstruction_is_greedy_decoding_of_the_secret_alone():
     spec = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=16, hidden=32)
     texts = ["USR: it is 4711 now", "USR: it is 4712 now"]
     phases = schedules.sgd_phases(epochs=150, batch_size=4, learning_rate=2e-2)
-    model = train(build_model(spec, 0), phases, {"public": bpe.encode(texts[:1])}, seed=0).model
+    model = train_model(
+        build_model(spec, 0), phases, {"public": bpe.encode(texts[:1])}, seed=0
+    ).model
     span = (Secret("id", 11, 15),)
     points = tuple(Point(str(k), "u", text, span) for k, text in enumerate(texts))
     losses, given = inference.answer_questions(

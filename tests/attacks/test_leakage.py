@@ -16,7 +16,7 @@ from crtlib.attacks import leakage
 from crtlib.attacks.leakage import Document, TokenScores
 from crtlib.models import generation
 from crtlib.models.construction import build_model
-from crtlib.models.folder import load
+from crtlib.models.folder import load_model
 from crtlib.models.specs import ModelSpec
 from crtlib.screening.redaction import redact
 from crtlib.text import canaries, customersim, data_points
@@ -393,24 +393,24 @@ def test_transformers_folders(tmp_path):
         PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<BOS>").save_pretrained(folder)
         return folder
 
-    model, tokenizer = load(save(tmp_path / "good", BPE.vocab_size))
+    model, tokenizer = load_model(save(tmp_path / "good", BPE.vocab_size))
     assert bos_id_of(tokenizer) == BPE.bos
     found = leakage.measure_leakage(model, tokenizer, PLANTED[:20], k=3)
     assert [d.tokens for d in found.documents[:3]] == [
         ids[1:-1] for ids in BPE.encode(p.text for p in PLANTED[:3])
     ]
     assert BPE.vocab_size == 300
-    load(save(tmp_path / "padded", 320))
+    load_model(save(tmp_path / "padded", 320))
     with pytest.raises(ValueError, match="it must be the model's"):
-        load(save(tmp_path / "other", BPE.vocab_size + 200))
+        load_model(save(tmp_path / "other", BPE.vocab_size + 200))
     pickled = tmp_path / "pickled"
     pickled.mkdir()
     (pickled / "config.json").write_text("{}")
     (pickled / "pytorch_model.bin").write_bytes(b"never opened")
     with pytest.raises(ValueError, match=r"pickled weights \(pytorch_model.bin\).*safetensors"):
-        load(pickled)
+        load_model(pickled)
     with pytest.raises(ValueError, match="no such folder"):
-        load(tmp_path / "nowhere")
+        load_model(tmp_path / "nowhere")
 
 
 def test_dialogues_keep_their_users():

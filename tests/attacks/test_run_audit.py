@@ -47,7 +47,7 @@ def trained(home, epochs, learned=None):
         phases = schedules.sgd_phases(epochs=epochs, batch_size=50, learning_rate=1e-2)
         learned(model, phases, {"public": bpe.encode(texts)}, seed=0)
     run = home / f"run{epochs}"
-    folder.save(model, bpe, spec, run)
+    folder.save_model(model, bpe, spec, run)
     record = {
         "key": "0" * 64,
         "randomness": "operating_system", "protects_all": True, "delta": 1e-5,

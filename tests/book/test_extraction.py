@@ -8,7 +8,7 @@ from crtlib.models import scoring
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.training import schedules
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 
 SPECS = {
     "lstm": ModelSpec("lstm", vocab_size=24, embedding=24, hidden=24),
@@ -39,7 +39,7 @@ def test_what_was_read_is_memorised_and_what_follows_from_a_rule_is_not():
     probes, rest = [*rule[:4], *secrets], rule * 3
     phases = schedules.sgd_phases(epochs=30, batch_size=16, learning_rate=2e-2)
     ours, theirs = (
-        train(build_model(SPECS["lstm"], 0), phases, {"public": part}, seed=0).model
+        train_model(build_model(SPECS["lstm"], 0), phases, {"public": part}, seed=0).model
         for part in (rest + secrets * 4, rest)
     )
     found = extraction.kinds(ours, theirs, probes, prefix=4, suffix=4)

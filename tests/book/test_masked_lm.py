@@ -8,7 +8,7 @@ from crtbook import secrets as masked_lm
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.training import micro_batch
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 
 SPEC = ModelSpec("bert", vocab_size=30, hidden=8, heads=2, context=16)
 GENERATOR = torch.Generator()
@@ -39,7 +39,7 @@ def phase(**changes):
 def moved(made, sequences):
     model = build_model(SPEC, 0)
     before = [p.detach().clone() for p in model.parameters()]
-    train(model, [made], {"private": sequences}, seed=0, optimizer="sgd")
+    train_model(model, [made], {"private": sequences}, seed=0, optimizer="sgd")
     both = zip(model.parameters(), before, strict=True)
     return torch.cat([(p.detach() - b).flatten() for p, b in both])
 
@@ -66,7 +66,7 @@ def test_training_lowers_the_loss_of_what_can_be_predicted():
         normaliser=16.0,
         learning_rate=0.02,
     )
-    train(model, [steps], {"private": sequences}, seed=0)
+    train_model(model, [steps], {"private": sequences}, seed=0)
     after = masked_lm.loss(model, sequences, mask=2, seed=1)
     assert abs(before - np.log(30)) < 0.2 and after < 1.6
     assert masked_lm.loss(model, sequences, mask=2, seed=1) == after

@@ -2074,7 +2074,7 @@ PROMISED = rows(
 ) + rows(
     "models.folder",
     "attacks/test_leakage.py",
-    ("pickled weights are handed on", "load",
+    ("pickled weights are handed on", "load_model",
      'if not list(folder.glob("*.safetensors")):', "if False:", "test_transformers_folders"),
 ) + rows(
     "screening.deduplication",

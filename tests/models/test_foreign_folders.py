@@ -87,7 +87,7 @@ REFUSED = "asks for code of another place"
 )
 def test_a_folder_can_fetch_nothing(good, tmp_path, asked, keys, says):
     place = changed(good, tmp_path / "m", **keys)
-    for read in (pretrained.load_pretrained, folder.load, word_scorers.load_encoder):
+    for read in (pretrained.load_pretrained, folder.load_model, word_scorers.load_encoder):
         said = ends_in_one_line(read, str(place))
         if says:
             assert says in (said or "it was read")
@@ -109,7 +109,7 @@ def test_an_adapter_brings_no_other_model(good, tmp_path, asked):
     place = changed(good, tmp_path / "m")
     adapter = {"base_model_name_or_path": "evil-org/base", "peft_type": "LORA"}
     (place / "adapter_config.json").write_text(json.dumps(adapter))
-    for read in (pretrained.load_pretrained, folder.load, word_scorers.load_encoder):
+    for read in (pretrained.load_pretrained, folder.load_model, word_scorers.load_encoder):
         assert "holds an adapter" in ends_in_one_line(read, str(place))
     assert not asked
 
@@ -147,7 +147,9 @@ def test_a_bad_configuration_is_one_line(good, tmp_path, keys):
 def test_a_file_that_is_no_object_is_one_line(good, tmp_path, name, content):
     place = changed(good, tmp_path / "m")
     (place / name).write_text(content)
-    assert [read for read in (folder.load, adapt_tokenizer) if ends_in_one_line(read, str(place))]
+    assert [
+        read for read in (folder.load_model, adapt_tokenizer) if ends_in_one_line(read, str(place))
+    ]
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
@@ -156,7 +158,7 @@ def test_a_pipe_and_a_folder_instead_of_a_file_are_one_line(good, tmp_path, make
     place = changed(good, tmp_path / "m")
     (place / "tokenizer_config.json").unlink()
     make(place / "tokenizer_config.json")
-    for read in (pretrained.load_pretrained, folder.load, adapt_tokenizer):
+    for read in (pretrained.load_pretrained, folder.load_model, adapt_tokenizer):
         with pytest.raises(ValueError, match=r"its tokenizer_config\.json is a ") as refused:
             read(str(place))
         assert "\n" not in str(refused.value)
@@ -166,7 +168,7 @@ def test_a_pipe_and_a_folder_instead_of_a_file_are_one_line(good, tmp_path, make
 def test_a_header_of_any_length_is_one_line(good, tmp_path, size):
     place = changed(good, tmp_path / "m")
     (place / "model.safetensors").write_bytes(struct.pack("<Q", size) + b"{}")
-    for read in (folder.load, folder.hash_tensors):
+    for read in (folder.load_model, folder.hash_tensors):
         assert ends_in_one_line(read, place)
 
 
@@ -174,7 +176,7 @@ def test_weights_that_are_no_numbers_are_refused(good, tmp_path):
     place = changed(good, tmp_path / "m")
     weights = {name: w * math.nan for name, w in load_file(place / "model.safetensors").items()}
     save_file(weights, place / "model.safetensors", metadata={"format": "pt"})
-    assert "no finite numbers" in ends_in_one_line(folder.load, place)
+    assert "no finite numbers" in ends_in_one_line(folder.load_model, place)
     with pytest.raises(ValueError, match="no finite numbers"):
         generation.generate_text(place, "hello")
 

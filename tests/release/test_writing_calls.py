@@ -18,7 +18,7 @@ GATE = {
 """What leaves with a model: each file with its sources."""
 MADE = {
     # in a private folder, of which the gate adopts each file
-    "models.folder": "save save_fast_tokenizer",
+    "models.folder": "save_fast_tokenizer save_model",
     "text.tokenizer": "BpeTokenizer.save",
 }
 """The files of a model before they are released."""

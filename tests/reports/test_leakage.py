@@ -401,7 +401,7 @@ def test_what_is_read_is_not_held(home):
 def test_a_redacted_report_is_no_oracle(home, tmp_path):
     """Whoever has the model and three thousand candidates for a number gets no further than the
     prior: the number need not be memorised for the perplexity of the words after it to name it."""
-    network, bpe = model_folder.load(home / "model")
+    network, bpe = model_folder.load_model(home / "model")
     rng = np.random.default_rng(0)
     candidates = [f"{v:06d}" for v in rng.choice(10**6, CANDIDATES, replace=False)]
     turns = [Turn("USR", CARRIER.format(c)) for c in candidates]
@@ -433,7 +433,7 @@ def test_a_redacted_report_is_no_oracle(home, tmp_path):
 def test_even_one_who_knows_every_other_text_learns_little(home):
     """She can rebuild the report for each candidate: most of them give the same report, byte for
     byte, as the true number."""
-    network, bpe = model_folder.load(home / "model")
+    network, bpe = model_folder.load_model(home / "model")
     others, cover = (
         customersim.simulate_corpus(60, 5, "paper").dialogues,
         ReportCover("m", "c", "turn"),

@@ -24,7 +24,7 @@ from crtlib.training import (
     phases,
     steps,
 )
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.noise import add_noise
 from tests.training.test_clipping import SMALL, batch_of, clip_at, distance, grads_of, model_of
 from tests.training.test_loop import PARTS, SPEC, private
@@ -100,7 +100,7 @@ def test_a_step_reads_nothing(spec, stacked, gpu):
     model = build_model(spec, 0)
     run = [phases.PublicPhase(1, "public", 1, 4, 0.01), private(sampling_probability=1.0)]
     with Far(list(model.parameters()), gpu) as far:
-        train(model, run, PARTS, seed=0, optimizer="sgd")
+        train_model(model, run, PARTS, seed=0, optimizer="sgd")
     once = {} if stacked else {"add_clipped": run[1].steps}
     assert far.readers == {"_end_phase": 1} | once
 

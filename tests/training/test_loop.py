@@ -13,7 +13,7 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.training import loop, memory, phases, run_state, schedules
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.noise import draw_uniforms
 
 SPEC = ModelSpec("lstm", vocab_size=20, embedding=6, hidden=8)
@@ -90,7 +90,7 @@ def test_an_empty_batch_still_adds_noise_and_counts():
     model = build_model(SPEC, 0)
     before = flat(model)
     phase = private(sampling_probability=1e-12, steps=3, clip_norm=0.5, learning_rate=1.0)
-    run = train(model, [phase], PARTS, seed=0, optimizer="sgd")
+    run = train_model(model, [phase], PARTS, seed=0, optimizer="sgd")
     noise = (flat(model) - before) * phase.normaliser
     assert run.events == [SampledGaussian(1e-12, 1.0, 3)]
     expected = phase.noise_multiplier * phase.clip_norm * np.sqrt(3)
@@ -105,7 +105,7 @@ def test_the_normaliser_does_not_depend_on_the_data():
         model = build_model(SPEC, 0)
         before = flat(model)
         parts = {"private": PARTS["private"] * copies}
-        train(model, [phase], parts, seed=0, optimizer="sgd")
+        train_model(model, [phase], parts, seed=0, optimizer="sgd")
         moved.append(flat(model) - before)
     torch.testing.assert_close(moved[1], 2 * moved[0], rtol=1e-4, atol=1e-7)
 
@@ -116,7 +116,7 @@ def test_sensitivity_of_a_step_is_one_clip_norm():
     ends = []
     for points in (PARTS["private"], PARTS["private"][1:]):
         model = build_model(SPEC, 0)
-        train(model, [phase], {"private": points}, seed=0, optimizer="sgd")
+        train_model(model, [phase], {"private": points}, seed=0, optimizer="sgd")
         ends.append(flat(model))
     assert (ends[0] - ends[1]).norm() <= phase.clip_norm / phase.normaliser * (1 + 1e-4)
 
@@ -134,7 +134,7 @@ def batches_of(monkeypatch, **options):
     )
     changes = {k: options.pop(k) for k in ("noise_multiplier",) if k in options}
     model = build_model(SPEC, 0)
-    train(model, [private(**changes)], PARTS, seed=1, **options)
+    train_model(model, [private(**changes)], PARTS, seed=1, **options)
     monkeypatch.setattr(loop, "collate_micro_batches", honest)
     return seen, flat(model)
 
@@ -162,7 +162,7 @@ def test_secure_noise_alone_does_not_repeat():
     ends = []
     for _ in range(2):
         model = build_model(SPEC, 0)
-        train(model, [private(sampling_probability=1.0)], PARTS, seed=1, secure=True)
+        train_model(model, [private(sampling_probability=1.0)], PARTS, seed=1, secure=True)
         ends.append(flat(model))
     assert (ends[0] != ends[1]).float().mean() > 0.99
 
@@ -172,7 +172,7 @@ def test_secure_runs_resume(tmp_path):
     options = {"seed": 0, "secure": True, "checkpoint": tmp_path / "state.pt"}
     entered, expected = [], []
     for resumed in (False, True):
-        run = train(build_model(SPEC, 0), schedule(2), PARTS, **options,
+        run = train_model(build_model(SPEC, 0), schedule(2), PARTS, **options,
                     on_start=lambda *told: entered.append(told))  # fmt: skip
         expected.append((run.events, resumed))
         assert entered == expected
@@ -191,14 +191,14 @@ def test_a_secure_phase_that_is_run_again_is_counted_again(tmp_path):
     for secure, times in ((True, 2), (False, 1)):
         options = {"seed": 0, "secure": secure, "checkpoint": tmp_path / f"{secure}.pt"}
         with pytest.raises(KeyboardInterrupt):
-            train(build_model(SPEC, 0), schedule(2), PARTS, on_epoch=dies, **options)
-        run = train(build_model(SPEC, 0), schedule(2), PARTS, **options)
+            train_model(build_model(SPEC, 0), schedule(2), PARTS, on_epoch=dies, **options)
+        run = train_model(build_model(SPEC, 0), schedule(2), PARTS, **options)
         one = schedule(1)[1].event()
         assert run.events == [one] * (1 + times)
 
 
 def test_updates_are_counted_by_kind():
-    run = train(build_model(SPEC, 0), schedule(2), PARTS, seed=0)
+    run = train_model(build_model(SPEC, 0), schedule(2), PARTS, seed=0)
     assert run.updates == {
         "public": 2 * 2 * 3,
         "private": schedules.combine_phase_events(schedule(2)).steps,
@@ -208,7 +208,7 @@ def test_updates_are_counted_by_kind():
 def test_points_beyond_the_context_are_refused_before_the_first_step():
     spec = ModelSpec("gpt2", vocab_size=20, hidden=8, layers=1, heads=2, context=6)
     with pytest.raises(ValueError, match="context=6: the longest point has 9 tokens"):
-        train(build_model(spec, 0), [private()], {"private": [[1] * 9, [2, 3]]}, seed=0)
+        train_model(build_model(spec, 0), [private()], {"private": [[1] * 9, [2, 3]]}, seed=0)
 
 
 @pytest.mark.parametrize("stop_at", [1, 2])
@@ -226,14 +226,14 @@ def test_resume_is_bit_identical(tmp_path, stop_at):
 
     straight = build_model(SPEC, 0)
     options = {"seed": 5, "optimizer": "adam"}
-    want = train(straight, schedule(), PARTS, on_epoch=whole_epoch, **options)
+    want = train_model(straight, schedule(), PARTS, on_epoch=whole_epoch, **options)
     file = tmp_path / "state.pt"
     broken = build_model(SPEC, 0)
     with pytest.raises(KeyboardInterrupt):
-        train(broken, schedule(), PARTS, on_epoch=dies, checkpoint=file, **options)
+        train_model(broken, schedule(), PARTS, on_epoch=dies, checkpoint=file, **options)
     again = build_model(SPEC, 0)
     seen.clear()
-    have = train(again, schedule(), PARTS, on_epoch=whole_epoch, checkpoint=file, **options)
+    have = train_model(again, schedule(), PARTS, on_epoch=whole_epoch, checkpoint=file, **options)
     assert torch.equal(flat(straight), flat(again))
     assert (have.events, have.history) == (want.events, want.history)
     assert sum(e.steps for e in have.events) == schedules.combine_phase_events(schedule()).steps
@@ -242,29 +242,29 @@ def test_resume_is_bit_identical(tmp_path, stop_at):
 @pytest.mark.parametrize("kept", [0, 100, 0.5])
 def test_a_damaged_checkpoint_is_named(tmp_path, kept):
     file = tmp_path / "state.pt"
-    train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    train_model(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     whole = file.read_bytes()
     file.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
     with pytest.raises(ValueError, match=f"checkpoint='{file}': is damaged"):
-        train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+        train_model(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     file = tmp_path / "state.pt"
-    train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+    train_model(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     with pytest.raises(ValueError, match="belongs to another run"):
-        train(build_model(SPEC, 0), schedule(1), PARTS, seed=1, checkpoint=file)
+        train_model(build_model(SPEC, 0), schedule(1), PARTS, seed=1, checkpoint=file)
     shapes = [
         ModelSpec("gpt2", vocab_size=20, hidden=8, layers=1, heads=h, context=16) for h in (2, 4)
     ]
     heads = tmp_path / "heads.pt"
-    train(build_model(shapes[0], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
+    train_model(build_model(shapes[0], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
     with pytest.raises(ValueError, match="belongs to another run"):
-        train(build_model(shapes[1], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
+        train_model(build_model(shapes[1], 0), schedule(1), PARTS, seed=0, checkpoint=heads)
     other = copy.deepcopy(PARTS)
     other["private"][0][1] += 1
     with pytest.raises(ValueError, match="belongs to another run"):
-        train(build_model(SPEC, 0), schedule(1), other, seed=0, checkpoint=file)
+        train_model(build_model(SPEC, 0), schedule(1), other, seed=0, checkpoint=file)
 
 
 @pytest.mark.parametrize("content", [{"weights": [1.0]}, [1, 2], torch.zeros(3)])
@@ -274,7 +274,7 @@ def test_a_file_that_is_no_checkpoint_is_named(tmp_path, content):
     torch.save(content, file)
     before = file.read_bytes()
     with pytest.raises(ValueError, match=f"checkpoint='{file}': is no checkpoint of this version"):
-        train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+        train_model(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     assert file.read_bytes() == before
 
 
@@ -286,7 +286,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
     file = tmp_path / "state.pt"
     torch.save({"identity": Evil()}, file)
     with pytest.raises(ValueError, match="is damaged"):
-        train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+        train_model(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     assert not (tmp_path / "ran").exists()
 
 
@@ -297,7 +297,7 @@ def test_a_checkpoint_is_readable_by_its_owner_alone(tmp_path):
     file.unlink()
     umask = os.umask(0)
     try:
-        train(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
+        train_model(build_model(SPEC, 0), schedule(1), PARTS, seed=0, checkpoint=file)
     finally:
         os.umask(umask)
     assert file.stat().st_mode & 0o777 == 0o600
@@ -312,10 +312,10 @@ def test_gradients_that_are_not_finite_move_nothing_and_are_counted():
         model = build_model(SPEC, 0)
         with torch.no_grad():
             model.embedding.weight[19] = torch.inf
-        run = train(model, [phase], {"private": points}, seed=0, optimizer="sgd")
+        run = train_model(model, [phase], {"private": points}, seed=0, optimizer="sgd")
         ends.append(flat(model))
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-6, atol=0)
-    again = train(model, [phase], parts, seed=0)
+    again = train_model(model, [phase], parts, seed=0)
     assert (run.non_finite, again.non_finite) == (0, 4)
 
 
@@ -323,7 +323,7 @@ def test_a_model_on_two_devices_is_refused():
     model = build_model(SPEC, 0)
     model.head.to("meta")
     with pytest.raises(ValueError, match="model: is on cpu and meta: must be on one device"):
-        train(model, [private()], PARTS, seed=0)
+        train_model(model, [private()], PARTS, seed=0)
 
 
 def first_draws(generator):
@@ -361,7 +361,7 @@ def test_each_stream_is_used_for_its_own_purpose(monkeypatch):
     spy(phases.PublicPhase, "batches", "public order", 2)
     spy(phases.PrivatePhase, "batches", "poisson", 2)
     spy(phases.PrivatePhase, "updates", "noise", 3)
-    train(build_model(SPEC, 0), schedule(2), PARTS, seed=3)
+    train_model(build_model(SPEC, 0), schedule(2), PARTS, seed=3)
     generators = run_state.make_random_streams(3, torch.device("cpu"))
     assert used == {name: {g.initial_seed()} for name, g in generators.items()}
 
@@ -371,7 +371,7 @@ def test_micro_batches_change_no_result(monkeypatch):
     for tokens in (4096, 6):
         monkeypatch.setattr(memory, "tokens_at_once", lambda *_, n=tokens: n)
         model = build_model(SPEC, 0)
-        train(model, schedule(2), PARTS, seed=3, optimizer="sgd")
+        train_model(model, schedule(2), PARTS, seed=3, optimizer="sgd")
         ends.append(flat(model))
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
 
@@ -393,7 +393,7 @@ def test_bad_constants_are_named(changes, message):
 
 def test_an_empty_part_is_refused():
     with pytest.raises(ValueError, match="part='private': PrivatePhase has no points"):
-        train(build_model(SPEC, 0), [private()], {"public": [[1, 2]]}, seed=0)
+        train_model(build_model(SPEC, 0), [private()], {"public": [[1, 2]]}, seed=0)
 
 
 @pytest.mark.parametrize("part", ["public", "private"])
@@ -412,7 +412,7 @@ def test_counted_tokens_alone_are_learned(part):
         else private(sampling_probability=1.0, steps=1, **still)
     )
     options = {"seed": 0, "optimizer": "sgd"}
-    train(model, [phase], {part: rows}, counted={part: marks}, **options)
+    train_model(model, [phase], {part: rows}, counted={part: marks}, **options)
     total, targets = 0, 0
     for row, mark in zip(rows, marks, strict=True):
         if any(mark):
@@ -424,4 +424,4 @@ def test_counted_tokens_alone_are_learned(part):
     for p, q in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(p.detach(), (q - q.grad).detach(), rtol=1e-5, atol=1e-7)
     with pytest.raises(ValueError, match=r"^counted: must have a mark for each token of the part"):
-        train(model, [phase], {part: rows}, counted={part: marks[:2]}, **options)
+        train_model(model, [phase], {part: rows}, counted={part: marks[:2]}, **options)

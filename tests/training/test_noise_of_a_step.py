@@ -14,7 +14,7 @@ import torch
 from crtbook.secrets import MaskedPhase
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.noise import add_noise
 from crtlib.training.phases import PrivatePhase
 from crtlib.training.selective import SelectivePhase
@@ -69,7 +69,7 @@ def moves(phase, model, *, secure=False, repeats=REPEATS):
             before[n].copy_(p.detach())
         return {}
 
-    train(
+    train_model(
         model,
         [replace(phase, epoch=k) for k in range(repeats)],
         {"private": POINTS},

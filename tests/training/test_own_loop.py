@@ -8,7 +8,7 @@ from torch import nn
 
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
-from crtlib.training.loop import Training, train
+from crtlib.training.loop import Training, train_model
 from crtlib.training.phases import PrivatePhase, PublicPhase
 from crtlib.training.run_state import TrainingState
 from tests.training.test_loop import PARTS, SPEC, flat, schedule
@@ -31,7 +31,7 @@ def begin(model=None, phases=PHASES, **how):
 def end():
     """The weights that ``train`` leaves."""
     model = build_model(GPT2, 0)
-    train(model, PHASES, PARTS, seed=0)
+    train_model(model, PHASES, PARTS, seed=0)
     return flat(model)
 
 
@@ -290,7 +290,7 @@ def test_a_schedule_of_the_step_number_goes_on_where_it_was(tmp_path):
             step(rate_factor=linear(step, rest))
         assert torch.equal(flat(again), flat(model)) and rest.finish().events == whole.run.events
     constant = build_model(SPEC, 0)
-    train(constant, schedule(), PARTS, seed=0, optimizer=adamw)
+    train_model(constant, schedule(), PARTS, seed=0, optimizer=adamw)
     assert not torch.equal(flat(constant), flat(model))
     other = {"seed": 0, "checkpoint": name, "optimizer": torch.optim.AdamW}
     with pytest.raises(ValueError, match="belongs to another run"):
@@ -308,7 +308,7 @@ def test_a_step_in_bfloat16_reads_the_weights_that_it_finds():
     ):
         model = build_model(GPT2, 0)
         with around:
-            train(model, phases, PARTS, seed=0, precision="bfloat16")
+            train_model(model, phases, PARTS, seed=0, precision="bfloat16")
         ends.append(flat(model))
     assert torch.equal(ends[0], ends[1]) and torch.equal(ends[0], ends[2])
 

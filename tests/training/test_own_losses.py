@@ -10,7 +10,7 @@ from torch import nn
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.training import own_losses
-from crtlib.training.loop import Training, train
+from crtlib.training.loop import Training, train_model
 from crtlib.training.phases import PrivatePhase, PublicPhase
 from tests.training.test_loop import PARTS, SPEC, flat
 from tests.training.test_own_loop import GPT2, NOISE, PHASES, RARE
@@ -46,7 +46,7 @@ def test_the_engines_own_loss_gives_the_same_private_steps(spec, owners):
     # A unit's loss is the mean over its texts, and not over all of their tokens.
     parts = {"private": [row[:3] for row in PARTS["private"]]} if owners else PARTS
     one, two = (build_model(spec, 0).double() for _ in range(2))
-    train(one, phases, parts, seed=0, owners=owners)
+    train_model(one, phases, parts, seed=0, owners=owners)
     for step in Training(two, phases, parts, seed=0, owners=owners):
         step(cross_entropy)
     torch.testing.assert_close(flat(one), flat(two), rtol=0, atol=1e-9)

@@ -11,7 +11,7 @@ import torch
 
 from crtlib.models.construction import build_model
 from crtlib.training import parallel
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.parallel import ProcessGroup, join_process_group
 from tests.training.test_loop import PARTS, SPEC, flat, private, schedule
 from tests.training.test_noise_of_a_step import PHASES, SPECS, moves
@@ -25,7 +25,7 @@ def trained(file=None, **options):
     """A run of public and private phases, the last with users who own several points."""
     model = build_model(SPEC, 0)
     phases = [*schedule(2), private(epoch=3)]
-    return train(model, phases, PARTS, seed=3, optimizer="sgd", checkpoint=file, **options)
+    return train_model(model, phases, PARTS, seed=3, optimizer="sgd", checkpoint=file, **options)
 
 
 def work(rank, folder):
@@ -44,7 +44,9 @@ def work(rank, folder):
         lstm = build_model(SPECS["lstm"], 0)
         noise = moves(PHASES["one probability"], lstm, secure=True, repeats=STEPS)
         with pytest.raises(ValueError, match="processes=2: must be given the same model, points"):
-            train(build_model(SPEC, 0), [private()], PARTS if crew.is_leader else OTHER, seed=0)
+            train_model(
+                build_model(SPEC, 0), [private()], PARTS if crew.is_leader else OTHER, seed=0
+            )
         torch.save([flat(run.model) for run in runs], folder / f"{rank}.pt")
     return runs, again, noise, begun
 
@@ -110,4 +112,4 @@ def test_what_cannot_be_shared_is_refused(monkeypatch):
     for name in ("masked", "selective"):
         phase = replace(PHASES[name], epoch=1)
         with pytest.raises(ValueError, match="processes=2: must be 1 for a "):
-            train(build_model(SPEC, 0), [phase], PARTS, flags=flags, seed=0)
+            train_model(build_model(SPEC, 0), [phase], PARTS, flags=flags, seed=0)

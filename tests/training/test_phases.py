@@ -14,7 +14,7 @@ from crtbook.secrets import MaskedPhase
 from crtlib.accounting import secret_protection
 from crtlib.models.construction import build_model
 from crtlib.training import phases, schedules
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.phases import PrivatePhase
 from crtlib.training.selective import SelectivePhase
 from crtlib.training.steps import set_private_gradient
@@ -83,7 +83,7 @@ def noise_has_the_accounted_deviation():
         )
         model = build_model(SPEC, 0)
         before = flat(model)
-        run = train(model, [made], PARTS, seed=0, optimizer="sgd")
+        run = train_model(model, [made], PARTS, seed=0, optimizer="sgd")
         ends.append(flat(model) - before)
     assert run.events == [made.event()] and run.updates == {"private": 1}
     noise = (ends[1] - ends[0]) * made.normaliser
@@ -228,7 +228,7 @@ def test_refusals():
         phase(noise_multiplier=-1.0)
     with pytest.raises(ValueError, match="sampling_probability: 2 for 15 points"):
         short = phase(sampling_probability=(0.1, 0.2))
-        train(build_model(SPEC, 0), [short], PARTS, seed=0)
+        train_model(build_model(SPEC, 0), [short], PARTS, seed=0)
     with pytest.raises(ValueError, match="incidence: has 4 points, the phase 15"):
         secret_protection.secret_guess_bounds(phase().event(), HELD, prior=0.01)
     with pytest.raises(ValueError, match="epochs=0: must be in 1 to 100"):
@@ -246,7 +246,7 @@ def test_a_weighted_run_goes_on_from_its_checkpoint(tmp_path):
         learning_rate=1e-3,
     )
     schedule = [replace(phase, epoch=e) for e in (1, 2)]
-    whole = train(build_model(SPEC, 0), schedule, PARTS, seed=0)
+    whole = train_model(build_model(SPEC, 0), schedule, PARTS, seed=0)
     file = tmp_path / "run.pt"
 
     def dies(epoch, _):
@@ -255,8 +255,8 @@ def test_a_weighted_run_goes_on_from_its_checkpoint(tmp_path):
         return {}
 
     with pytest.raises(KeyboardInterrupt):
-        train(build_model(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file, on_epoch=dies)
-    again = train(build_model(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file)
+        train_model(build_model(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file, on_epoch=dies)
+    again = train_model(build_model(SPEC, 0), schedule, PARTS, seed=0, checkpoint=file)
     assert again.events == whole.events and len(again.events) == 2
     assert torch.equal(flat(again.model), flat(whole.model))
 
@@ -297,7 +297,7 @@ def test_batches_of_phases_that_draw_in_each_pass_are_not_cut():
 
     for kind in (Watching, Drawing):
         made = kind(**{**phase().__dict__, "sampling_probability": 1.0, "steps": 1})
-        train(build_model(SPEC, 0), [made], points, seed=0)
+        train_model(build_model(SPEC, 0), [made], points, seed=0)
     assert seen == [2, 1]
 
 

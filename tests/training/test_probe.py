@@ -284,7 +284,7 @@ def test_a_training_is_refused_before_its_first_step():
     started = []
     phases = schedules.dpsgd_phases(epochs=1, private=PRIVATE)
     with pytest.raises(ValueError, match="beside one of 48 tokens"):
-        loop.train(
+        loop.train_model(
             longrope(), phases, {"private": [[5, 6, 7]] * 8}, seed=0, longest=48,
             on_start=lambda *_: started.append(1),
         )  # fmt: skip
@@ -309,7 +309,7 @@ def test_weights_of_a_training_are_those_without_a_probe(monkeypatch):
     def trained():
         model = build_model(ModelSpec("gpt2", VOCABULARY, hidden=8, heads=2, context=16), seed=0)
         phases = schedules.dpsgd_phases(epochs=1, private=PRIVATE)
-        loop.train(model, phases, {"private": [[5, 6, 7]] * 8}, seed=0)
+        loop.train_model(model, phases, {"private": [[5, 6, 7]] * 8}, seed=0)
         return model.state_dict()
 
     with_probe = trained()

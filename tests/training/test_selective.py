@@ -15,7 +15,7 @@ from crtlib.accounting.selective_privacy import selective_guarantee
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.training import clipping, memory, schedules, selective, steps
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 from crtlib.training.noise import draw_normals
 from crtlib.training.phases import PublicPhase
 from tests.training import by_loop
@@ -59,7 +59,7 @@ def flat(model):
 def trained(*phases, parts=PARTS, flags=FLAGS, **options):
     model = build_model(SPEC, 0)
     options = {"seed": 0, "optimizer": "sgd"} | options
-    run = train(model, phases, parts, flags=flags, **options)
+    run = train_model(model, phases, parts, flags=flags, **options)
     return flat(model), run
 
 
@@ -385,4 +385,4 @@ def test_bad_input_is_refused_before_the_first_step():
     for kind, layers in (("gru", 1), ("lstm", 2), ("gpt2", 1)):
         spec = ModelSpec(kind, vocab_size=20, hidden=8, layers=layers, heads=2, context=16)
         with pytest.raises(ValueError, match="model: must be an lstm of one layer"):
-            train(build_model(spec, 0), [phase()], PARTS, flags=FLAGS, seed=0)
+            train_model(build_model(spec, 0), [phase()], PARTS, flags=FLAGS, seed=0)

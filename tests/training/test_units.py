@@ -88,7 +88,7 @@ def test_poisson_draws_units_and_an_overflow_of_one_text_leaves_its_whole_unit_o
         PrivatePhase, "batches", lambda self, lengths, g: seen.append(lengths) or [lengths[:0]] * 3
     )
     phase = PrivatePhase(1, 0.5, 3, 1.0, 0.1, 2.0, 1e-3)
-    loop.train(
+    loop.train_model(
         build_model(SPEC, 0),
         [phase],
         {"private": TEXTS},
@@ -97,7 +97,7 @@ def test_poisson_draws_units_and_an_overflow_of_one_text_leaves_its_whole_unit_o
     )
     assert seen[0].tolist() == [2, 2, 1]  # three units, with so many texts
     with pytest.raises(ValueError, match="owners: must say 0, 1"):
-        loop.train(
+        loop.train_model(
             build_model(SPEC, 0), [phase], {"private": TEXTS}, owners={"private": [0, 2]}, seed=0
         )
     model = build_model(SPEC, 0)

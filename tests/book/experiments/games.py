@@ -13,7 +13,7 @@ from crtlib.models.interface import RecurrentLM
 from crtlib.models.recurrent import Lstm
 from crtlib.models.specs import ModelSpec
 from crtlib.training import schedules
-from crtlib.training.loop import train
+from crtlib.training.loop import train_model
 
 
 def pushed(model, phases, rows, place, seed, **options):
@@ -24,7 +24,7 @@ def pushed(model, phases, rows, place, seed, **options):
         places.append(place())
         return {}
 
-    done = train(
+    done = train_model(
         model, phases, {"private": rows}, seed=seed, optimizer="sgd", on_epoch=look, **options
     )
     return torch.stack(places).diff(dim=0).double().numpy() / CLIP, done.events

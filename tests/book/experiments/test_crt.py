@@ -263,7 +263,7 @@ def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_no
 def test_a_saved_model_scores_as_before(tmp_path):
     fitted = study_run.fit_study(TINY)
     runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
-    model, tokenizer = folder.load(tmp_path)
+    model, tokenizer = folder.load_model(tmp_path)
     texts = fitted.data.test
     assert study_run.measure_utility(model, tokenizer, texts) == study_run.measure_utility(
         fitted.run.model, fitted.data.tokenizer, texts
@@ -307,7 +307,7 @@ def test_a_new_measurement_scores_the_kept_model_and_trains_nothing(tmp_path, mo
     with ThreadPoolExecutor(1) as executor:
         first = runner.sweep(GRID[2:3], store, executor=executor, progress=False)
         monkeypatch.setattr(store_module, "MEASUREMENTS", store_module.MEASUREMENTS + 1)
-        monkeypatch.setattr(study_run, "train", lambda *_, **__: pytest.fail("trained again"))
+        monkeypatch.setattr(study_run, "train_model", lambda *_, **__: pytest.fail("trained again"))
         assert not store.has(first.run[0])
         again = runner.sweep(GRID[2:3], store, executor=executor, progress=False)
         assert store.has(first.run[0])
