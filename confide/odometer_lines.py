@@ -77,7 +77,7 @@ others."""
 class OdometerEntry:
     """One line. ``entry`` is the SHA-256 of the others, ``previous`` that of the line before.
 
-    ``events`` is None for a training without secret noise. ``screening`` names what decided which
+    ``events`` is None for a training without secure noise. ``screening`` names what decided which
     secrets stay in the text, ``gamma`` and ``delta2`` bound how many. ``holds``: how many data
     points of a smaller unit one of this unit holds at the most; ``about`` says that of every unit
     of its text. ``model`` is the SHA-256 of the weights that were made, ``base`` that of those it

@@ -43,7 +43,7 @@ class OdometerRun:
     """Enters one training into the odometer of its corpus and the registry: :meth:`start` before
     its first step, :meth:`finish` after. ``mark`` is a file beside the checkpoint that names the
     run and its place, so that one that goes on there is not counted twice. ``init``: what the model
-    starts from. ``secret``: nobody knows the noise; ``has_bound_for_missed``: there is some.
+    starts from. ``secure``: no seed repeats the noise; ``has_bound_for_missed``: there is some.
     ``hash_key``: the key of hashes in what is shown. ``conditions``: of the run and its events,
     what its lines say of the conditions of its promise (:func:`confide.training.training_record
     .describe_conditions`); without it they say nothing, and it counts as void. ``script``: who took
@@ -52,7 +52,7 @@ class OdometerRun:
     folder: Path
     facts: dict[str, Any]
     init: str
-    secret: bool
+    secure: bool
     protects: bool
     script: file_sources.ScriptSource | None = None
     stopped: file_sources.StoppedSource | None = None
@@ -115,7 +115,7 @@ class OdometerRun:
         """
         told = self.script, self.stopped
         known: list[file_sources.FileSource] = [source for source in told if source is not None]
-        known += [] if self.secret else [file_sources.RawSource(SEEDED_NOISE_REASON)]
+        known += [] if self.secure else [file_sources.RawSource(SEEDED_NOISE_REASON)]
         if not Path(self.init).is_dir():
             return (
                 known
@@ -169,13 +169,13 @@ def open_odometer(
     init: str,
     protects: bool,
     place: StrPath | None = None,
-    secret: bool = True,
+    secure: bool = True,
     trials: int = 1,
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], Mapping[str, Any]] | None = None,
 ) -> OdometerRun:
     """The odometer of a training, in ``place`` or beside its corpus, made where there is none; the
     registry knows the corpus then, and the runs of all its odometers that lie beside it. ``facts``
-    go into every line. Noise that is not ``secret``, as it follows from a known seed, protects
+    go into every line. Noise that is not ``secure``, as it follows from a known seed, protects
     nobody.
 
     Raises ``ValueError`` for the odometer of another corpus or a broken one, and where it cannot be
@@ -197,7 +197,7 @@ def open_odometer(
         **facts,
     }
     odometer_lines.refuse_no_folder(home)
-    meter = OdometerRun(home, ours, init, secret, protects and secret, conditions=conditions)
+    meter = OdometerRun(home, ours, init, secure, protects and secure, conditions=conditions)
     try:
         odometer.enter_other_odometers(others, sha, meter.registry)
         if home.is_dir():

@@ -408,7 +408,7 @@ class Session:
         """Take the place of the model, open the odometer, and make the training."""
         recipe, job = self.recipe, self._job
         aside = None if recipe.out is None else make_work_folder(recipe.out)
-        secret = not getattr(recipe, "repeatable_noise", False)
+        secure = not getattr(recipe, "repeatable_noise", False)
         checkpoint, mark = (aside / name if aside else None for name in UNFINISHED_FILES)
         self.odometer: OdometerRun | None = None
         if parallel.process_group().is_leader:
@@ -418,13 +418,13 @@ class Session:
                 self._held.enter_context(files.lock_folder(aside, taken))
             self.odometer = odometer_run.open_odometer(
                 recipe.corpus, job.odometer_fields, init=recipe.init, protects=job.protects,
-                place=recipe.odometer, secret=secret, trials=getattr(recipe, "trials", 1),
+                place=recipe.odometer, secure=secure, trials=getattr(recipe, "trials", 1),
                 conditions=job.conditions,
             )  # fmt: skip
             self.odometer.mark = mark
             outputs.check_inputs_unchanged(self._inputs, self._hashes)  # while nothing is spent
         self.training, self._made = job.begin(
-            checkpoint=checkpoint, secure=secret, memory=recipe.memory, progress=progress,
+            checkpoint=checkpoint, secure=secure, memory=recipe.memory, progress=progress,
             on_start=self.odometer.start if self.odometer else None, **options,
         )  # fmt: skip
 

@@ -221,7 +221,7 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
                   if known else None},
         "unit": entered["unit"],
         "method": facts["method"],
-        "randomness": "operating_system" if meter.secret else "seed",
+        "randomness": "operating_system" if meter.secure else "seed",
         "searched": {"trials": entered["trials"], "charged": "plan" not in trained.record},
         "odometer": meter.record_fields(),
         **({"processes": n} if (n := trained.run.processes) > 1 else {}),  # that trained together

@@ -48,8 +48,8 @@ TOKENS_AT_ONCE = 4096
 
 
 class Phase(Protocol):
-    """What :func:`crtlib.training.loop.train_model` asks of a phase, and what those are like that say
-    nothing else; here public and private ones, and
+    """What :func:`crtlib.training.loop.train_model` asks of a phase, and what those are like that
+    say nothing else; here public and private ones, and
     :class:`crtlib.training.selective.SelectivePhase`."""
 
     epoch: int
