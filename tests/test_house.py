@@ -179,7 +179,7 @@ def test_no_string_of_the_library_names_a_module():
     [
         'HOME = {"tagger": ("tagger:by_folder", ":FOLDER")}',
         'resolve_name(f"crtlib.screening.{where}")',
-        'import_module("confide.release.gate")',
+        'import_module("confide.release.released_folder")',
         'x = "crtlib.text.data_points:make_points"',
     ],
 )

@@ -12,7 +12,7 @@ import torch
 
 import confide
 from confide import odometer
-from confide.release import certify, file_sources, gate, seal, verify
+from confide.release import certify, file_sources, released_folder, seal, verify
 from confide.reports import certificate_pages
 from confide.training import train_on_corpus
 from crtlib.text import customersim, jsonl
@@ -239,7 +239,7 @@ def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path, monkeypatch
     )
     fault = verify.find_certificate_fault(tmp_path / "first", less)
     assert fault == "certificate: does not say what is assumed"
-    assert script in gate.read_release(tmp_path / "first").sources
+    assert script in released_folder.read_release(tmp_path / "first").sources
 
 
 def test_a_training_of_the_command_watches_no_bits(talk, monkeypatch):

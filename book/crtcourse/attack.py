@@ -271,7 +271,9 @@ def hand_out(seed: int, folder: Path) -> Key:
     asked = {name: getattr(given, name) for name in ASKED}
     with outputs.staged_folder(folder, command="lab", options={}, public=("*",)) as part:
         for letter, fitted in made.fitted.items():
-            folders.save_model(fitted.model, fitted.tokenizer, fitted.spec, part / "models" / letter)
+            folders.save_model(
+                fitted.model, fitted.tokenizer, fitted.spec, part / "models" / letter
+            )
         files.write_text(part / "given.json", json.dumps(asked, indent=1) + "\n")
         empty = json.dumps(form(given.models), indent=1)
         files.write_text(part / "submission.json", empty + "\n")

@@ -1,1 +1,1 @@
-"""What leaves: the one gate, the certificate, its seal, and a verifier for who receives it."""
+"""What leaves: released folders, the certificate, its seal, and a verifier for who receives it."""

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from confide import odometer, odometer_lines, spending, text_registry
-from confide.release import gate, seal, source_fold
+from confide.release import released_folder, seal, source_fold
 from confide.release.composed_promise import ComposedPromise, compose_promise
 from confide.release.source_fold import FilesPromise
 from crtlib import files, outputs
@@ -115,7 +115,7 @@ def read_certifiable_run(
     for written in mine:
         files.remove_stale_parts(written)
     try:
-        released = gate.read_release(folder)
+        released = released_folder.read_release(folder)
         altered = [n for n in released.altered if folder.resolve() / n not in mine]
         own = source_fold.combine_sources(released.sources, altered)
         if own.screening == outputs.with_keyed_hashes(

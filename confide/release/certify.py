@@ -16,7 +16,7 @@ from typing import Any
 
 from jsonschema.exceptions import best_match
 
-from confide.release import gate, seal
+from confide.release import released_folder, seal
 from confide.release.certifiable_run import CertifiableRun, read_certifiable_run
 from confide.release.certificate_parts import COPY_COUNTS, collect_certificate_parts
 from confide.release.composed_promise import (
@@ -116,7 +116,7 @@ def write_certificate(
     listed = None
     if Path(run).resolve() in page.resolve().parents and trained.key and sealed.is_file():
         inside = {path.resolve(): text.encode() for path, text in texts.items()}
-        listed = gate.list_more_files(Path(run), inside, trained.key)
+        listed = released_folder.list_more_files(Path(run), inside, trained.key)
     if listed is not None:  # what the list says of them is true as soon as the JSON is there
         first = dict.fromkeys((page, *shows), mode)
         modes = {**first, sealed: outputs.PUBLIC_FILE_MODE, page.with_suffix(".json"): mode}

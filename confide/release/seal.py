@@ -91,7 +91,7 @@ def check_signature(
 
     Guarantee:
         No other content, and none of another key, passes. Test:
-        ``tests/release/test_gate.py::test_a_signature_is_of_this_content_by_this_key``.
+        ``tests/release/test_released_folder.py::test_a_signature_is_of_this_content_by_this_key``.
     """
     try:
         key, signature = str(value["public_key"]), bytes.fromhex(value["signature"])

@@ -67,8 +67,8 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     Guarantee:
         The weakest of all files: what one of them knows without protection, or what two of them say
         against each other, leaves no promise. Tests:
-        ``tests/release/test_gate.py::test_what_a_file_may_know_decides_what_is_promised``,
-        ``tests/release/test_gate.py::test_what_contradicts_itself_is_void``.
+        ``tests/release/test_released_folder.py::test_what_a_file_may_know_decides_what_is_promised``,
+        ``tests/release/test_released_folder.py::test_what_contradicts_itself_is_void``.
     """
     every = list(dict.fromkeys(sources))
 

@@ -24,8 +24,8 @@ from confide.release import (
     certificate_parts,
     composed_promise,
     evidence,
-    gate,
     limits,
+    released_folder,
     seal,
     source_fold,
 )
@@ -102,16 +102,16 @@ def find_certificate_fault(
 
     Guarantee:
         What it promises is no more than what the listed sources of the files that are there keep.
-        Tests: ``tests/release/test_gate.py::
+        Tests: ``tests/release/test_released_folder.py::
         test_a_certificate_that_promises_more_than_its_files_keep_is_refused``,
-        ``tests/release/test_gate.py::
+        ``tests/release/test_released_folder.py::
         test_a_certificate_of_another_key_or_of_void_files_is_refused``.
     """
     if public is not None and not re.fullmatch("[0-9a-f]{64}", public := public.strip().lower()):
         return "--key: must be 64 hexadecimal digits"
     try:
         seal.check_signature(value, "certificate", public)
-        released = gate.read_release(model)
+        released = released_folder.read_release(model)
     except ValueError as error:
         return str(error)
     key = value["public_key"]

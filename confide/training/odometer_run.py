@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from confide import odometer, odometer_lines, spending, text_registry
-from confide.release import file_sources, gate, seal
+from confide.release import file_sources, released_folder, seal
 from confide.training.training_facts import (
     PROTECTING_KINDS,
     RAW_TEXT_RATES,
@@ -131,7 +131,7 @@ class OdometerRun:
             return [*known, file_sources.BaseSource(name, "unknown" if ours else "outside")]
         before = [file_sources.BaseSource(f"what {name} started from", "outside")]
         with contextlib.suppress(ValueError):  # of weights that were copied nothing else is here
-            if not (released := gate.read_release(self.init)).altered:
+            if not (released := released_folder.read_release(self.init)).altered:
                 before = [s for s in released.sources if isinstance(s, file_sources.BaseSource)]
         above = spending.ancestor_runs(lines, set(), hashes) - runs
         counted = {e.run for e in self.spent.entries}

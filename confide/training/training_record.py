@@ -30,8 +30,8 @@ from confide.release import (
     certificate_parts,
     composed_promise,
     file_sources,
-    gate,
     rate_bounds,
+    released_folder,
     seal,
     source_fold,
     void_reasons,
@@ -399,7 +399,7 @@ def write_training(
         public=("*",) if trained.holds else (),
         seal=lambda _: release.close(key, meter.run),
     ) as part:
-        made, release = part / ".made", gate.Release(part)
+        made, release = part / ".made", released_folder.Release(part)
         spec = trained.model_files["spec"]
         saved = {**trained.model_files, "spec": spec if spec and spec.recurrent else None}
         model_folder.save_model(run.model, folder=made, base=base_model_name(meter.init), **saved)

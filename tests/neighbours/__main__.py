@@ -66,7 +66,7 @@ import transformers
 from confide import odometer
 from confide import recipe as recipes
 from confide.labels import drawing, imports, label_tasks
-from confide.release import certify, gate, source_fold
+from confide.release import certify, released_folder, source_fold
 from confide.reports import model_card, screening_page
 from confide.screening.corpus import ScreeningOptions
 from confide.training import secret_plans, train_on_corpus, training_record
@@ -789,7 +789,7 @@ def ran(given, method, home, watch, certified):
     kept = json.loads((home / "model.work" / training_record.SIGNED_RECORD_FILE).read_text())
     del kept["odometer"]
     kept = json.loads(json.dumps(kept).replace(str(home), "HOME"))
-    sources = gate.read_release(home / "model").sources
+    sources = released_folder.read_release(home / "model").sources
     return Ran(
         events, {name: content(p) for name, p in shown.items()},
         {"odometer": plain(told), "record": plain(kept)},

@@ -19,8 +19,8 @@ from confide.release import (
     certify,
     composed_promise,
     file_sources,
-    gate,
     rate_bounds,
+    released_folder,
     seal,
     source_fold,
     verify,
@@ -80,7 +80,7 @@ def events_of(run):
     """The private steps that the files of a release say they know."""
     return [
         e
-        for s in gate.read_release(run).sources
+        for s in released_folder.read_release(run).sources
         if isinstance(s, file_sources.NoisedSource)
         for e in s.events
     ]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from confide.release import gate
+from confide.release import released_folder
 from crtlib.text import corpora, customersim, jsonl, templates
 from tests import trainings
 from tests.texts import write_simulated_text
@@ -85,6 +85,6 @@ def test_a_speakers_name_is_in_no_point_and_no_vocabulary(tmp_path):
 def test_a_vocabulary_of_what_policies_let_pass_has_no_rate_of_zero(tmp_path, method):
     text = write_simulated_text(tmp_path / "c.jsonl")
     trainings.train(text, out=tmp_path / "m", **CRT | {"method": method})
-    sources = gate.read_release(tmp_path / "m").sources
+    sources = released_folder.read_release(tmp_path / "m").sources
     assert not any(s.kind == "screened" and not s.screening.public for s in sources)
     assert any(s.kind == "raw" and "vocabulary" in s.of for s in sources)

@@ -13,8 +13,8 @@ from confide.release import (
     certify,
     evidence,
     file_sources,
-    gate,
     limits,
+    released_folder,
     seal,
     source_fold,
     verify,
@@ -163,7 +163,7 @@ def test_a_certificate_that_says_less_than_its_files_is_refused(tmp_path):
                 text, out=tmp_path / "m", policy=name, conservative="everything", **SMALL
             )
     value, _ = certified(tmp_path / "m", tmp_path / "m.html")
-    sources = gate.read_release(tmp_path / "m").sources
+    sources = released_folder.read_release(tmp_path / "m").sources
     assert file_sources.BroughtSource("regex:r.toml") in sources
     key = certifiable_run.read_certifiable_run(tmp_path / "m").key
     less = {n: v for n, v in value.items() if n not in certificate_pages.UNSEALED_FIELDS} | {

@@ -1,8 +1,8 @@
 """Every call of library and application that writes to the disk, by function, and what becomes of
 its file.
 
-Only the gate writes into a folder that a certificate covers. A new call must be entered here: a
-file that others may see is given to :class:`confide.release.gate.Release` as a value.
+Only ``Release`` writes into a folder that a certificate covers. A new call must be entered here: a
+file that others may see is given to :class:`confide.release.released_folder.Release` as a value.
 """
 
 import ast
@@ -13,11 +13,11 @@ import crtlib
 
 GATE = {
     "release.certify": "write_certificate",  # the certificate, which `extend` enters
-    "release.gate": "Release.write _write_file_list",
+    "release.released_folder": "Release.write _write_file_list",
 }
 """What leaves with a model: each file with its sources."""
 MADE = {
-    # in a private folder, of which the gate adopts each file
+    # in a private folder, of which a release adopts each file
     "models.folder": "save_fast_tokenizer save_model",
     "text.tokenizer": "BpeTokenizer.save",
 }
@@ -32,8 +32,8 @@ ASIDE = {
     "text.shards": "Shards.write",
     "text_registry": "Registry._key",
     "training.checkpoints": "Checkpoint.save",
-    "training.odometer_run": "OdometerRun.start",  # its model's files are the gate's
-    "training.training_record": "write_training",  # its model's files are the gate's
+    "training.odometer_run": "OdometerRun.start",  # a release writes its model's files
+    "training.training_record": "write_training",  # a release writes its model's files
 }
 """What stays with its owner (0600): registry, odometer, records, checkpoints."""
 OWN = {
@@ -131,7 +131,9 @@ def test_every_call_that_writes_is_in_the_list():
         for name in names.split()
     ]
     assert len(set(listed)) == len(listed)
-    assert found - set(listed) == set(), "a new call writes: give the file to the gate, or enter it"
+    assert found - set(listed) == set(), (
+        "a new call writes: give the file to a release, or enter it"
+    )
     assert set(listed) - found == set(), "these write no more"
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from confide import commands
-from confide.release import gate
+from confide.release import released_folder
 from crtlib.text import corpora, corpus_folder, jsonl
 from crtlib.text.customersim import simulate_corpus
 
@@ -199,7 +199,9 @@ def test_a_person_is_the_unit_from_screening_to_the_certificate(run, tmp_path):
     made = json.loads((tmp_path / "c.json").read_text())
     assert (code, made["unit"], made["verdict"]) == (0, "user", "holds"), err
     (held,) = (
-        dict(s.holds) for s in gate.read_release(tmp_path / "m").sources if s.kind == "noised"
+        dict(s.holds)
+        for s in released_folder.read_release(tmp_path / "m").sources
+        if s.kind == "noised"
     )
     assert held == {"turn": longest, "dialogue": 3}
     words = ["report", tmp_path / "m", "--corpus", tmp_path / "s", "--out", tmp_path / "r"]

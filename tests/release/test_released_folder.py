@@ -1,4 +1,4 @@
-"""The gate by itself: what may leave, what follows from it, and who notices a change."""
+"""A released folder by itself: what may leave, what follows from it, and who notices a change."""
 
 import ast
 import contextlib
@@ -17,7 +17,7 @@ from confide.release import (
     certifiable_run,
     composed_promise,
     file_sources,
-    gate,
+    released_folder,
     seal,
     source_fold,
     verify,
@@ -31,12 +31,12 @@ STEP = SampledGaussian(0.01, 1.0, 500)
 S, T = file_sources.Screening("5" * 64, 0.05, 0.002), file_sources.Screening("6" * 64, 0.03, 0.001)
 RUN = file_sources.NoisedSource("a", "turn", "replace", (STEP,), S)
 RAW_RUN = file_sources.NoisedSource("a", "turn", "replace", (STEP,), None)
-KEY = gate.Ed25519PrivateKey.generate()
+KEY = released_folder.Ed25519PrivateKey.generate()
 
 
 def released(folder, *sources, key=KEY, texts=("README.md", "model.safetensors")):
     folder.mkdir()
-    out = gate.Release(folder)
+    out = released_folder.Release(folder)
     (folder / "crtlib.json").write_text("{}")
     for name in texts:
         out.write(name, file_sources.SourcedContent.text(name, *sources))
@@ -97,7 +97,7 @@ def test_bases_from_outside_are_assumed_and_known_ones_are_not():
 
 
 def test_nothing_leaves_that_does_not_say_what_it_knows(tmp_path):
-    out = gate.Release(tmp_path)
+    out = released_folder.Release(tmp_path)
     with pytest.raises(ValueError, match="does not say what it may know"):
         out.write("a.txt", file_sources.SourcedContent(b"", frozenset()))
     for name in ("../a.txt", "/a.txt", ".a", "a b.txt", "müller.txt", "a/../b", ""):
@@ -105,7 +105,7 @@ def test_nothing_leaves_that_does_not_say_what_it_knows(tmp_path):
             out.write(name, file_sources.SourcedContent.text("", RUN))
     (tmp_path / "notes.txt").write_text("Ada Lovelace")
     (tmp_path / "crtlib.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"notes\.txt: did not come through the gate"):
+    with pytest.raises(ValueError, match=r"notes\.txt: was not written as a part of the release"):
         out.close(KEY, "a")
     assert not (tmp_path / seal.RELEASE_FILE).exists()
 
@@ -119,7 +119,7 @@ def test_a_text_knows_what_all_its_parts_know():
 
 def test_a_release_is_read_as_it_was_written(tmp_path):
     folder = released(tmp_path / "m", RUN, file_sources.ScreenedSource("vocabulary", S))
-    known = gate.read_release(folder)
+    known = released_folder.read_release(folder)
     assert (
         set(known.sources) == {RUN, file_sources.ScreenedSource("vocabulary", S)}
         and known.altered == ()
@@ -128,13 +128,13 @@ def test_a_release_is_read_as_it_was_written(tmp_path):
     (folder / "README.md").write_text("other  .m")
     (folder / "b").mkdir()
     (folder / "b" / "c").write_text("")
-    assert gate.read_release(folder).altered == ("README.md", "b/c")
+    assert released_folder.read_release(folder).altered == ("README.md", "b/c")
 
 
 def test_a_change_of_the_marker_is_a_change(tmp_path):
     folder = released(tmp_path / "m", RUN)
     (folder / "crtlib.json").write_text("[]")
-    assert gate.read_release(folder).altered == ("crtlib.json",)
+    assert released_folder.read_release(folder).altered == ("crtlib.json",)
 
 
 def test_a_declared_value_is_one_of_a_finite_set():
@@ -151,7 +151,7 @@ def test_a_signature_is_of_this_content_by_this_key():
     for other in ({"a": 2}, {"b": 1}, {"signature": "00" * 64}, {"public_key": "00" * 32}):
         with pytest.raises(ValueError, match="changed after it was signed"):
             seal.check_signature(value | other, "x")
-    stranger = seal.sign_value({"a": 1}, gate.Ed25519PrivateKey.generate())
+    stranger = seal.sign_value({"a": 1}, released_folder.Ed25519PrivateKey.generate())
     with pytest.raises(ValueError, match="signed with another key"):
         seal.check_signature(stranger, "x", value["public_key"])
 
@@ -168,7 +168,7 @@ def test_the_key_is_private_and_stays(tmp_path):
 # --------------------------------------------------------------------------- who receives it
 def certified(folder, key=KEY, **changes):
     """A certificate of a release, of what its sources alone promise, signed."""
-    own = source_fold.combine_sources(gate.read_release(folder).sources)
+    own = source_fold.combine_sources(released_folder.read_release(folder).sources)
     promise = composed_promise.compose_promise(own, None, delta=1e-5)
     value = {
         "verdict": "holds", "unit": own.unit,
@@ -260,7 +260,7 @@ def test_a_plan_that_promises_more_than_it_keeps_is_refused(tmp_path):
 
 def test_a_certificate_of_another_key_or_of_void_files_is_refused(tmp_path):
     folder = released(tmp_path / "m", RUN, file_sources.ScreenedSource("public steps", S))
-    other = certified(folder, key=gate.Ed25519PrivateKey.generate())
+    other = certified(folder, key=released_folder.Ed25519PrivateKey.generate())
     assert "another key than the certificate" in (
         verify.find_certificate_fault(folder, other) or ""
     )
@@ -324,14 +324,14 @@ PLACES = {
 
 def test_few_places_say_what_something_may_know():
     """Who adds one decides what a certificate promises: read it twice."""
-    home = Path(gate.__file__).parents[1]
+    home = Path(released_folder.__file__).parents[1]
     found = {
         str(p.relative_to(home)) for p in home.rglob("*.py")
         if re.search(rf"\b({KINDS})\(", p.read_text())
     }  # fmt: skip
-    assert found - {"release/gate.py", "release/file_sources.py"} == PLACES
+    assert found - {"release/released_folder.py", "release/file_sources.py"} == PLACES
     writers = {str(p.relative_to(home)) for p in home.rglob("*.py") if "Release(" in p.read_text()}
-    assert writers == {"release/gate.py", "training/training_record.py"}
+    assert writers == {"release/released_folder.py", "training/training_record.py"}
 
 
 def test_the_verifier_is_short_and_needs_no_torch():

@@ -1,5 +1,5 @@
-"""The gate: every file that others may see is written here, or listed (certificates), and says what
-it may know of private text; what is promised is computed from that.
+"""A released folder: every file that others may see is written here, or listed (certificates), and
+says what it may know of private text; what is promised is computed from that.
 
 >>> from confide.release.file_sources import NoisedSource
 >>> from confide.release.file_sources import ScreenedSource
@@ -63,7 +63,7 @@ class Release:
 
         Guarantee:
             No byte leaves without a source. Test:
-            ``tests/release/test_gate.py::test_nothing_leaves_that_does_not_say_what_it_knows``.
+            ``tests/release/test_released_folder.py::test_nothing_leaves_that_does_not_say_what_it_knows``.
         """
         if not value.sources:
             raise ValueError(f"{name}: does not say what it may know of private text")
@@ -97,13 +97,13 @@ class Release:
 
         Guarantee:
             The signed list names every file of the folder, with its hash and its sources. Tests:
-            ``tests/release/test_gate.py::test_nothing_leaves_that_does_not_say_what_it_knows``,
-            ``tests/release/test_gate.py::test_a_release_is_read_as_it_was_written``.
+            ``tests/release/test_released_folder.py::test_nothing_leaves_that_does_not_say_what_it_knows``,
+            ``tests/release/test_released_folder.py::test_a_release_is_read_as_it_was_written``.
         """
         self.sources[outputs.MARKER_FILE] = frozenset[FileSource]().union(*self.sources.values())
         present = set(list_contents(self.folder)) - {RELEASE_FILE}
         if strangers := present ^ set(self.sources):
-            raise ValueError(f"{min(strangers)}: did not come through the gate")
+            raise ValueError(f"{min(strangers)}: was not written as a part of the release")
         every = sorted(self.sources[outputs.MARKER_FILE], key=repr)
         listed = {
             name: _file_row(
