@@ -257,13 +257,13 @@ FIGURE_3 = BOOK / "_assets" / "figure3.svg"
 README = BOOK.parent / "README.md"
 
 
-def figure_3() -> tuple[str, str]:
+def draw_readme_picture() -> tuple[str, str]:
     """The picture of the README, and how it was made: the recorded runs of CRT's Figure 3."""
     runs = tables.recorded("crt_laptop")
     runs = runs[runs.corpus == "customersim"]
     points = runs.groupby(crt_figures.CELL_COLUMNS).ngroups
     band = exposure_chance_band(canaries=10, seeds=runs.seed.nunique(), points=points)
-    drawn = crt_figures.figure_3(crt_figures.exposures(runs), band, runs=runs)
+    drawn = crt_figures.plot_exposure_by_gamma(crt_figures.exposures(runs), band, runs=runs)
     light = _alone(theme.svg(drawn)).replace('style="', 'style="background: #fff; ', 1)
     return light, tables.caption(runs)  # a README may be dark
 
@@ -507,7 +507,7 @@ if __name__ == "__main__":
     tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
     made = what_we_know(table) | {BOOK / "map.md": map_page(), BOOK / "options.md": options()}
     made |= {PANEL: panel(), LOOKS: looks(), FIGURES: renewed(FIGURES.read_text("utf-8"))}
-    made[FIGURE_3], told = figure_3()
+    made[FIGURE_3], told = draw_readme_picture()
     made[README] = with_figure_3(README.read_text("utf-8"), told)
     for path in COUNTING:
         made[path] = with_counts(made.get(path) or path.read_text("utf-8"))

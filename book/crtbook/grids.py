@@ -205,7 +205,7 @@ def _report(settings: Settings, shape: str, *, last: bool = False, **changes: An
     return LeakageStudy(**_known(LeakageStudy, {**settings, **there, **sizes, **ends, **changes}))
 
 
-def table_2(settings: Settings, corpus: str, seed: int) -> list[LeakageStudy]:
+def runs_by_model(settings: Settings, corpus: str, seed: int) -> list[LeakageStudy]:
     """Rows of Table 2: private, DP from two starts, public; a point is all that a user said."""
     where = {"corpus": corpus, "unit": "user", "seed": seed, "gamma": 0.0}
     return [
@@ -222,7 +222,7 @@ def one_table(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
     }
 
 
-def figure_5(settings: Settings, seed: int, corpus: str) -> dict[str, LeakageStudy]:
+def runs_by_text(settings: Settings, seed: int, corpus: str) -> dict[str, LeakageStudy]:
     """The run of Figure 5, and the same with one thing done to its text."""
     what = {"corpus": corpus, "unit": "turn", "seed": seed, "method": "sgd", "detail": True}
     return {
@@ -236,10 +236,10 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
     runs = []
     for seed in range(report.seeds):
         for corpus in report.corpora:
-            runs += table_2(report, corpus, seed)
+            runs += runs_by_model(report, corpus, seed)
         runs += one_table(report, seed).values()
     for seed, corpus in itertools.product(range(training.seeds), training.corpora):
-        every = list(figure_5(training, seed, corpus).values())
+        every = list(runs_by_text(training, seed, corpus).values())
         runs += every if corpora.find_source(corpus).draw else every[:1]
     return runs
 

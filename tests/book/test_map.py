@@ -70,7 +70,7 @@ def test_the_page_is_todays():
 
 def test_the_picture_of_the_readme_is_of_recorded_runs():
     """It was drawn by hand, and nothing said of which runs."""
-    drawn, made = computed.figure_3()
+    drawn, made = computed.draw_readme_picture()
     assert computed.FIGURE_3.read_text("utf-8") == drawn
     readme = computed.README.read_text("utf-8")
     assert f"Figure 3: {made}.*" in readme and computed.with_figure_3(readme, made) == readme

@@ -158,7 +158,7 @@ def _finding(summary: DataFrame) -> str:
 
 
 # --------------------------------------------------------------------------- the paper's figures
-def figure_2(curves: DataFrame, *, value: str = "ppl") -> Figure:
+def plot_utility_by_epsilon(curves: DataFrame, *, value: str = "ppl") -> Figure:
     """CRT, Figure 2: utility against epsilon, one point an epoch, one panel a corpus and model.
 
     ``curves`` is :func:`crtbook.utility.curve` at one gamma for each method; ``value``
@@ -184,7 +184,7 @@ def figure_2(curves: DataFrame, *, value: str = "ppl") -> Figure:
     return fig
 
 
-def figure_2_test(ends: DataFrame) -> Figure:
+def plot_final_perplexity(ends: DataFrame) -> Figure:
     """CRT, Figure 2 on test perplexity: every method and model of a corpus in one panel, at the end
     of training. ``ends`` is :func:`crtbook.utility.ends`: under both neighbouring
     relations, joined by a line. A method without a finite epsilon is a line across. Of the first
@@ -268,7 +268,9 @@ def exposures(table: DataFrame) -> DataFrame:
     return repeat_at_every_gamma(out.assign(seeds=each.groupby(CELL_COLUMNS).size()).reset_index())
 
 
-def figure_3(summary: DataFrame, band: ChanceBand, runs: DataFrame | None = None) -> Figure:
+def plot_exposure_by_gamma(
+    summary: DataFrame, band: ChanceBand, runs: DataFrame | None = None
+) -> Figure:
     """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel a model.
 
     ``summary`` is :func:`exposures`; ``band`` is where a model that knows
@@ -325,7 +327,7 @@ def with_seeds(summary: DataFrame, runs: DataFrame) -> DataFrame:
     return summary.merge(repeat_at_every_gamma(each), on=CELL_COLUMNS, how="left")
 
 
-def figure_6(table: DataFrame) -> Figure:
+def plot_epsilon_by_gamma(table: DataFrame) -> Figure:
     """CRT, Figure 6: Bayesian confidentiality against gamma, one line for each epsilon' of DP-SGD.
 
     Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and ``relation``: one panel each. The

@@ -3,7 +3,7 @@
 >>> rows = [("ppl", 1, 0, 9.0), ("train_ppl", 1, 0, 8.0),
 ...         ("unique_length", 1, 0, 4.0), ("unique_perplexity", 1, 0, 2.5)]
 >>> table = pd.DataFrame(rows, columns=["metric", "epoch", "item", "value"]).assign(seed=0)
->>> [ax.get_title("left")[:3] for ax in figure_5(table).axes]
+>>> [ax.get_title("left")[:3] for ax in plot_leakage_by_epoch(table).axes]
 ['(a)', '(b)', '(c)', '']
 """
 
@@ -30,7 +30,7 @@ SHADES = sns.color_palette("YlOrBr", as_cmap=True)
 """Epochs, from light to dark; from a quarter of the range on, for the lightest is hard to see."""
 
 
-def figure_5(table: DataFrame) -> Figure:
+def plot_leakage_by_epoch(table: DataFrame) -> Figure:
     """Inan et al., Figure 5: a model through training, from the long table of a run with details.
 
     (a) perplexity on training and validation text; (b) how many unique sequences have at least so
@@ -136,7 +136,7 @@ def means(table: DataFrame, names: Mapping[str, str], by: Sequence[str]) -> Data
     return DataFrame(rows).T.rename_axis(list(by)).reset_index()
 
 
-def table_2(table: DataFrame) -> DataFrame:
+def tabulate_leakage_by_model(table: DataFrame) -> DataFrame:
     """Inan et al., Table 2, from the runs of the leakage study: a row
     a model; a DP row is a snapshot, named by the start of its weights and its epsilon."""
     spent = table[table.metric == "epsilon"].groupby("epoch").value.max()

@@ -3,10 +3,12 @@
 >>> from crtlib.screening import regex_policies
 >>> from crtlib.text.records import Point
 >>> point = Point("0", "u", "USR: I am Ada Lovelace.", (Secret("name", 10, 22),))
->>> html = figure_7([point, point], regex_policies.oracle_policy, regex_policies.oracle_policy)
+>>> truth = regex_policies.oracle_policy
+>>> html = render_screening_steps([point, point], truth, truth)
 >>> html.count('class="rd-m rd-secret"'), html.count('class="rd-m rd-repeat"')
 (3, 2)
->>> html = figure_1(Dialogue("0", "u", (Turn("USR", "I am Ada.", (Secret("name", 5, 8),)),)), [()])
+>>> said = Turn("USR", "I am Ada.", (Secret("name", 5, 8),))
+>>> html = render_redacted_dialogue(Dialogue("0", "u", (said,)), [()])
 >>> html.count('class="rd-m rd-missed"')  # in the panel of the imperfect policy, and in the key
 2
 """
@@ -85,7 +87,9 @@ def _secrets(turn: Turn, flags: Sequence[Secret] | None) -> list[Piece]:
     return pieces(turn.text, marks)
 
 
-def figure_1(dialogue: Dialogue, flagged: Sequence[Sequence[Secret]], *, caption: str = "") -> str:
+def render_redacted_dialogue(
+    dialogue: Dialogue, flagged: Sequence[Sequence[Secret]], *, caption: str = ""
+) -> str:
     """Figure 1 of CRT as HTML: a dialogue, redacted, and redacted by an imperfect policy.
 
     ``flagged`` holds the imperfect policy's spans in each turn's text. The dialogue is shown in
@@ -116,7 +120,9 @@ def _masks(point: Point, secret: str, mask: str) -> list[Piece]:
     return pieces(point.text, [(a, b, Piece(point.text[a:b], style)) for a, b, style in places])
 
 
-def figure_7(points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str = "") -> str:
+def render_screening_steps(
+    points: Sequence[Point], pi: Policy, pi_c: Policy, *, caption: str = ""
+) -> str:
     """Figure 7 of CRT as HTML: what each line of Algorithm 1 does to each data point.
 
     The points are shown in clear: give simulated ones only, or ones that may be shown. Duplicates

@@ -2,7 +2,7 @@
 
 >>> cell = {"targets": "sqrt", "noisy": True, "seed": 0, "learning_rate": 0.001}
 >>> rows = [{**cell, "scale": s, "kept": 0.5, "test": 5.0, "needed": 2.0} for s in (2.0, np.inf)]
->>> fig = figure_1(pd.DataFrame(rows + [{**row, "noisy": False} for row in rows]))
+>>> fig = plot_plans_by_constant(pd.DataFrame(rows + [{**row, "noisy": False} for row in rows]))
 >>> [ax.get_title("left") for ax in fig.axes]
 ['weight that is kept', 'test loss without noise', 'noise multiplier', 'test loss with noise']
 """
@@ -33,7 +33,7 @@ from crtbook.figures.theme import (
 RULE_STYLE = LOOKS["rules"]
 
 
-def figure_1(cells: DataFrame, plans: DataFrame | None = None) -> Figure:
+def plot_plans_by_constant(cells: DataFrame, plans: DataFrame | None = None) -> Figure:
     """Hush!, Figure 1: four panels against the constant C, and no preprocessing as a line across.
 
     ``cells`` is :func:`crtbook.secrets.chosen`, one row a plan and seed; an infinite
@@ -57,7 +57,7 @@ def figure_1(cells: DataFrame, plans: DataFrame | None = None) -> Figure:
     return fig
 
 
-def figure_1_of_plans(plans: DataFrame) -> Figure:
+def plot_weight_and_noise(plans: DataFrame) -> Figure:
     """The two panels of Hush!'s Figure 1 that need no training, of a whole corpus.
 
     ``plans`` is :func:`crtbook.word_plans.plans_by_constant`, one row a plan and seed; an infinite

@@ -117,7 +117,7 @@ def test_the_recorded_table_is_that_of_the_sweep():
 def test_a_shape_called_like_a_corpus_says_what_is_different_there():
     section = settings.load("leakage_training", "laptop")
     here, there = (
-        grids.figure_5(section, 0, corpus)["as it is"]
+        grids.runs_by_text(section, 0, corpus)["as it is"]
         for corpus in ("schema_guided", "customersim")
     )
     assert here.dialogues == section.data["schema_guided"].dialogues != section.dialogues

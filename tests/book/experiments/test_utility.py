@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from crtbook import utility
-from crtbook.figures.crt import figure_2
+from crtbook.figures.crt import plot_utility_by_epsilon
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.studies.crt_study import CrtStudy
 
@@ -66,4 +66,7 @@ def test_one_seed_has_a_mean_and_no_spread():
     table = results()
     curve = utility.curve(table[table.seed == 0])
     assert curve.ppl_std.isna().all() and curve.ppl_mean.notna().all()
-    assert set(figure_2(curve).axes[0].get_title("left").split(", ")) == {"CustomerSim", "LSTM"}
+    assert set(plot_utility_by_epsilon(curve).axes[0].get_title("left").split(", ")) == {
+        "CustomerSim",
+        "LSTM",
+    }

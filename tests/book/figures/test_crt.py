@@ -78,7 +78,7 @@ def test_each_seed_is_a_dot_and_no_bar_passes_the_ceiling():
     )  # fmt: skip
     words = runs.assign(metric="test_ppl_words", value=2.0)
     table = crt.exposures(pd.concat([runs, words]))
-    fig = crt.figure_3(table, ChanceBand(4.2, 2.0, 7.6, 0.95), runs)
+    fig = crt.plot_exposure_by_gamma(table, ChanceBand(4.2, 2.0, 7.6, 0.95), runs)
     ax = fig.axes[0]
     marks = [c for c in ax.collections if isinstance(c, PathCollection)]
     dots = np.concatenate([c.get_offsets()[:, 1] for c in marks])
@@ -86,7 +86,7 @@ def test_each_seed_is_a_dot_and_no_bar_passes_the_ceiling():
     expected = [v - g for v in values for g in (0.0, 0.1, 0.5)]
     assert sorted(dots) == pytest.approx(sorted(expected))
     assert not ax.containers, "no error bars where the seeds are shown"
-    plain = crt.figure_3(table, ChanceBand(4.2, 2.0, 7.6, 0.95))
+    plain = crt.plot_exposure_by_gamma(table, ChanceBand(4.2, 2.0, 7.6, 0.95))
     assert plain.axes[0].containers, "bars where they are not"
 
 
@@ -104,7 +104,7 @@ def test_figure_2_keeps_apart_what_is_promised_and_what_is_not():
         for m in ("sgd", "crt") for e in (1, 2, 3)
     )  # fmt: skip
     for value in ("ppl", "acc"):
-        fig = crt.figure_2(curves, value=value)
+        fig = crt.plot_utility_by_epsilon(curves, value=value)
         assert named(fig.axes[0]) == {"non-private, masked (no ε)", "CRT"}
         assert "CRT 3 at ε = 1.5" in alt(fig) or "CRT 0.3 at ε = 1.5" in alt(fig)
 
@@ -116,7 +116,7 @@ def amplified():
 
 
 def test_figure_6_has_a_panel_for_each_relation():
-    fig = crt.figure_6(amplified())
+    fig = crt.plot_epsilon_by_gamma(amplified())
     assert [ax.get_title("left") for ax in fig.axes] == ["add or remove", "replace"]
     assert all(named(ax) == {"ε′ = 1", "ε′ = 2"} for ax in fig.axes)
     assert "_" not in alt(fig)
@@ -131,7 +131,7 @@ def of_crt(**chosen):
 
 
 DRAWS = {
-    "2": lambda runs: crt.figure_2_test(utility.ends(runs)),
+    "2": lambda runs: crt.plot_final_perplexity(utility.ends(runs)),
     "3": lambda runs: crt.attack_figure(exposure.summarise_luckiest_canary(runs), ylabel="bits"),
     "4": lambda runs: crt.membership_figure(
         membership.summarise_membership(runs), "mia_accuracy", ylabel="accuracy", runs=runs

@@ -29,7 +29,7 @@ def marks(html, style):
 
 def test_marks_count_the_errors():
     flags = [(Secret("name", 8, 12),), (Secret("name", 0, 12),)]
-    html = screening.figure_1(DIALOGUE, flags, caption="a < b")
+    html = screening.render_redacted_dialogue(DIALOGUE, flags, caption="a < b")
     # One of each is the key below the panels.
     assert marks(html, "secret") == ["Ada Lovelace", "555-123-4567", "secret"]
     assert marks(html, "caught") == ["&lt;MASK&gt;"] * 4
@@ -42,23 +42,25 @@ def test_marks_count_the_errors():
 
 def test_a_perfect_policy_makes_no_error():
     dialogue = customersim.simulate_corpus(1, 0).dialogues[0]
-    html = screening.figure_1(dialogue, [t.secrets for t in dialogue.turns])
+    html = screening.render_redacted_dialogue(dialogue, [t.secrets for t in dialogue.turns])
     assert len(marks(html, "missed")) == len(marks(html, "wrong")) == 1
     with pytest.raises(ValueError, match="zip"):
-        screening.figure_1(dialogue, [()])
+        screening.render_redacted_dialogue(dialogue, [()])
 
 
 def test_a_hostile_kind_or_speaker_is_text():
     """Kinds and speakers of a foreign file reach attributes and text only when escaped."""
     bad = '"><script>alert(1)</script>'
     dialogue = Dialogue("d", "u", (Turn(bad, "Ada", (Secret(bad, 0, 3),)),))
-    html = screening.figure_1(dialogue, [()], caption=bad)
+    html = screening.render_redacted_dialogue(dialogue, [()], caption=bad)
     assert "<script>" not in html and html.count("&#34;&gt;&lt;script&gt;") >= 3
 
 
 def test_figure_7_says_where_each_point_goes():
     points = data_points.make_points(customersim.simulate_corpus(4, 0, "paper"), unit="turn")[:20]
-    html = screening.figure_7(points, regex_policies.oracle_policy, regex_policies.oracle_policy)
+    html = screening.render_screening_steps(
+        points, regex_policies.oracle_policy, regex_policies.oracle_policy
+    )
     public, private = (len(re.findall(rf'<p class="rd-{s}">', html)) for s in ("public", "private"))
     assert public + private == 20 and f"{public} become public, {private} private" in html
     repeats = len(points) - len({p.text for p in points})

@@ -49,12 +49,14 @@ def utility():
          "seeds": 3}
         for i, k in enumerate(METHOD_STYLE) for e in (1, 2, 3)
     ]  # fmt: skip
-    return crt.figure_2(pd.DataFrame(rows))
+    return crt.plot_utility_by_epsilon(pd.DataFrame(rows))
 
 
 def amplified():
     rows = [(r, t, g, t * g) for r in ("replace", "x") for t in (1, 2, 4) for g in (0.1, 0.4)]
-    return crt.figure_6(pd.DataFrame(rows, columns=["relation", "target", "gamma", "epsilon"]))
+    return crt.plot_epsilon_by_gamma(
+        pd.DataFrame(rows, columns=["relation", "target", "gamma", "epsilon"])
+    )
 
 
 def through_training():
@@ -63,7 +65,7 @@ def through_training():
     rows += [("unique_length", e, v) for e in (5, 20) for v in rng.integers(1, 40, 9)]
     rows += [("unique_perplexity", e, v) for e in (5, 20) for v in rng.uniform(1, 9, 9)]
     table = pd.DataFrame(rows, columns=["metric", "epoch", "value"]).assign(seed=0)
-    return leakage.figure_5(table)
+    return leakage.plot_leakage_by_epoch(table)
 
 
 def hardening():
@@ -89,7 +91,7 @@ def protected():
     ]  # fmt: skip
     plans = [{"targets": t, "noisy": True, "seed": s, "scale": c, "kept": 0.4, "needed": 3.0}
              for t in secrets.RULE_STYLE for s in (0, 1) for c in (1.0, 2.0, 9.0)]  # fmt: skip
-    return secrets.figure_1(pd.DataFrame(rows), pd.DataFrame(plans))
+    return secrets.plot_plans_by_constant(pd.DataFrame(rows), pd.DataFrame(plans))
 
 
 def game():
