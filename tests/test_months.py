@@ -119,6 +119,20 @@ def test_nobody_reads_where_an_earlier_model_voids_all(project, run):
     assert "turns wait in labels/page.html" in run("run", project)[1]
 
 
+def test_who_will_go_on_next_month_is_told_before_anybody_reads(project, run):
+    """A new project's own setting, "cautious": the second month then could only say that its
+    certificate would be void."""
+    file, said = project / "crtlib.toml", "no certificate of a text with further messages can hold"
+    file.write_text(PROJECT + CERTIFIED.format(conservative="cautious"))
+    lines = run("run", project)[1]
+    assert said in lines and lines.index(said) < lines.index("turns wait in labels/page.html")
+    screened = CERTIFIED.format(conservative="everything")
+    plain = '[train]\npolicy = "regex:customersim"\n[certify]\n'
+    for steps in (screened, plain, plain.replace("policy", 'method = "dpsgd"\n#'), ""):
+        file.write_text(PROJECT + steps)
+        assert (said in run("run", project, "--until", "ingest")[1]) == (steps == plain)
+
+
 def test_two_months_are_certified_together(project, run):
     file = project / "crtlib.toml"
     file.write_text(PROJECT + CERTIFIED.format(conservative="everything"))

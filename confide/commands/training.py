@@ -168,6 +168,8 @@ def run(
 
     def lines() -> Iterator[str]:
         with contextlib.chdir(dir):
+            if "certify" in settings and not dry_run and outputs.find_marker("model") is None:
+                yield from _describe_later_months(settings)
             for step in steps:
                 if dry_run:
                     states[step] = "crtlib " + " ".join(_step_words(step, settings))
@@ -268,6 +270,29 @@ def _step_words(step: str, settings: dict[str, dict[str, Any]]) -> list[str]:
         "certify": ["model", "--out", "certificate.html", "--force"],
     }
     return command_words("label sample" if step == "label" else step, table, places[step])
+
+
+def _describe_later_months(settings: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """A line where the model that is about to be trained learns something without noise: once it is
+    out, no certificate of a text with further messages can hold
+    (:data:`confide.release.void_reasons.OTHER_TEXT_REASON`), which is too late to learn then."""
+    from crtlib.screening import policy_names
+
+    step, table = "screen", settings.get("screen")
+    if table is not None:
+        careful = table.get("conservative", "everything")
+    else:
+        step, table = "train", settings.get("train", {})
+        (recipe, *_), _ = recipes.choose_recipe(dict(table))
+        if "conservative" not in recipe.model_fields:
+            return
+        careful = table.get("conservative") or table.get("policy", "")
+    if "everything" not in (kind for kind, _ in policy_names.parse_policy_name(careful)):
+        yield (
+            "later months: what the policies pass over is learned without noise, so no certificate "
+            "of a text with further messages can hold once somebody has this model; where another "
+            f'month follows, say conservative = "everything" under [{step}] before it is trained'
+        )
 
 
 def _run_step(
