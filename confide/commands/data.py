@@ -433,9 +433,10 @@ def screen(
 ) -> CommandResult:
     """Deduplicate, redact and split a corpus into public and private points (Algorithm 1).
 
-    Policies: list:FILE, regex:FILE.toml, regex:CORPUS, tagger:FOLDER (from crtlib tagger),
-    presidio, ner:MODEL, cautious, everything, none, oracle; tagger and ner also as
-    tagger_conservative:FOLDER, which flags all that is not surely plain. Without --labels (from
+    Policies: names (of people, streets and companies, by lists of eight languages), list:FILE,
+    regex:FILE.toml, regex:CORPUS, tagger:FOLDER (from crtlib tagger), presidio, ner:MODEL,
+    cautious, everything, none, oracle; tagger and ner also as tagger_conservative:FOLDER, which
+    flags all that is not surely plain. Without --labels (from
     crtlib label) nothing is known of what was missed. The folder can be given to train, tagger and
     report in place of a corpus.
 

@@ -78,8 +78,8 @@ TWO_READERS_NOTE = (
 EXAMPLE_MARGIN = 60
 """Characters that an example shows on either side."""
 NO_POLICY_MESSAGE = (
-    "--policy: none fits this text; choose one (list:FILE, regex:FILE.toml, tagger:DIR, presidio) "
-    "or join them with +"
+    "--policy: none fits this text; choose one (list:FILE, names, regex:FILE.toml, tagger:DIR, "
+    "presidio) or join them with +"
 )
 
 ExamplesByKind = dict[str, list[tuple[str, str, str]]]

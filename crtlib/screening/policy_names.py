@@ -20,6 +20,7 @@ from typing import Any
 from crtlib.checks import MachineError
 from crtlib.screening.cautious import cautious_policy
 from crtlib.screening.expression_files import regex_policy
+from crtlib.screening.listed_names import names_policy
 from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker, as_policy
 from crtlib.screening.policy_changes import union_policy, whole_turns_policy
 from crtlib.screening.presidio import SPACY_MODELS, presidio_policy
@@ -94,6 +95,7 @@ _BUILTIN_MAKERS = {
         PolicyMaker("regex", ":CORPUS or :FILE.toml", regex_policy),
         PolicyMaker("list", ":FILE", list_policy),
         PolicyMaker("cautious", "[:WORDS]", cautious_policy),
+        PolicyMaker("names", "", lambda _: names_policy),
         PolicyMaker("screened", ":FOLDER", screened_folder_policy),
         PolicyMaker("tagger", ":FOLDER", _make_tagger_policy, learned=True),
         PolicyMaker(

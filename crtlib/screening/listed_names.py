@@ -1,0 +1,479 @@
+"""Names, addresses and organisations by lists of eight languages, and by what stands before them:
+what a search can find before anybody has read anything.
+
+The lists are files beside this module, ``names/LANGUAGE.toml``, from general knowledge. Words are
+compared without case and accents. A name that is a word, too ("ambiguous"), counts beside a title
+or another name; behind a name without a capital one word that is in no list goes on with it. All
+lists are read together: a help desk answers in several languages.
+
+>>> text = "Hi, my name is josé núñez, 12 Mill Road. Frau Anna Lindner, Lange Straße 5. Nova GmbH"
+>>> [text[s.start : s.end] for s in names_policy([Point("0", "u", text)])[0]]
+['josé núñez', '12 Mill Road', 'Anna Lindner', 'Lange Straße 5', 'Nova GmbH']
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib import resources
+
+from crtlib.screening.cautious import common_words
+from crtlib.screening.policy import Policy
+from crtlib.screening.redaction import merge_spans
+from crtlib.text.package_data import read_package_file
+from crtlib.text.records import Point, Secret
+
+LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt")
+_LIST_FOLDER = resources.files("crtlib.screening") / "names"
+_TOKEN = re.compile(r"\d[\w/-]*|[^\W\d_]+(?:[.'’-]+[^\W\d_]+)*|[^\w\s]|_")
+_LETTERS_WITHOUT_PARTS = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "’": "'"}
+)
+_PARTICLES = frozenset((
+    "al", "d", "da", "das", "de", "dei", "del", "della", "den", "der", "di", "do", "dos", "du", "e",
+    "el", "la", "las", "le", "los", "of", "san", "sankt", "santa", "st", "te", "ten", "ter", "van",
+    "vom", "von", "y", "zu",
+))  # fmt: skip
+_POSTCODE = re.compile(r"\d{5}|\d{2}-\d{3}|\d{4}-\d{3}|\d{4}|\d{4}[A-Z]{2}")
+_BRITISH_CODE = re.compile(r"\b[A-Z]{1,2}\d[A-Z\d]? ?\d[ABD-HJLNP-UW-Z]{2}\b", re.IGNORECASE)
+_ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)")
+_MAX_NAME_WORDS, _MAX_STREET_WORDS = 5, 5
+_NO_CITY = frozenset(("eur", "euro", "euros", "usd", "dollar", "dollars", "pln"))
+
+
+def _fold(text: str) -> str:
+    """A word as it is compared.
+
+    >>> _fold("Łukasz"), _fold("Straße")
+    ('lukasz', 'strasse')
+    """
+    parts = unicodedata.normalize("NFKD", text.casefold().translate(_LETTERS_WITHOUT_PARTS))
+    return "".join(c for c in parts if not unicodedata.combining(c))
+
+
+@dataclass(frozen=True)
+class _Word:
+    """A word, number or sign of a turn; ``is_first``: it begins a sentence."""
+
+    start: int
+    end: int
+    text: str
+    fold: str
+    is_first: bool
+
+    @property
+    def is_capital(self) -> bool:
+        return self.text[:1].isupper()
+
+    @property
+    def is_number(self) -> bool:
+        return self.text[:1].isdecimal()
+
+    @property
+    def is_word(self) -> bool:
+        return self.text[:1].isalpha()
+
+
+def _split_into_words(text: str) -> list[_Word]:
+    words: list[_Word] = []
+    first = True
+    for m in _TOKEN.finditer(text):
+        words.append(_Word(*m.span(), m[0], _fold(m[0]), first))
+        first = m[0] in ".!?:" or "\n" in text[m.end() : m.end() + 2]
+    return words
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """The lists of several languages, joined. ``sure`` are names that are nothing else, or, with a
+    capital, ``common`` words; ``plain`` are words of which no name is made. ``phrases``: by their
+    last word what stands before a name, of which kind, and its words."""
+
+    plain: frozenset[str]
+    common: frozenset[str]
+    sure: frozenset[str]
+    ambiguous: frozenset[str]
+    endings: tuple[str, ...]
+    titles: frozenset[str]
+    phrases: dict[str, list[tuple[str, tuple[str, ...]]]]
+    streets: dict[str, frozenset[str]]
+    street_endings: tuple[str, ...]
+    units: frozenset[str]
+    organisations: dict[str, frozenset[str]]
+
+
+@lru_cache(maxsize=1)
+def _read_lists() -> _Lists:
+    tables = [tomllib.loads(read_package_file(f"{x}.toml", _LIST_FOLDER)) for x in LANGUAGES]
+
+    def words(part: str, key: str) -> frozenset[str]:
+        every = (table[part].get(key, "").split() for table in tables)
+        return frozenset(_fold(word) for some in every for word in some)
+
+    phrases: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    for kind in ("introductions", "closings", "openings"):
+        every = {x for table in tables for x in re.split(r"[|\n]+", table["name"][kind].strip())}
+        for phrase in sorted((tuple(_fold(x).split()) for x in every), key=len, reverse=True):
+            phrases.setdefault(phrase[-1], []).append((kind, phrase))
+
+    plain = frozenset(_fold(word) for table in tables for word in table["plain"].split())
+    given, family = words("name", "given"), words("name", "family")
+    ambiguous = words("name", "ambiguous") | (family & common_words()) | ((given | family) & plain)
+    return _Lists(
+        plain=plain,
+        common=plain | common_words(),
+        sure=(given | family) - ambiguous,
+        ambiguous=ambiguous,
+        endings=tuple(words("name", "family_endings")),
+        titles=words("name", "titles"),
+        phrases=phrases,
+        streets={k: words("address", k) for k in (
+            "street_first", "street_first_numbered", "street_last", "street_last_numbered"
+        )},
+        street_endings=tuple(words("address", "street_endings")),
+        units=words("address", "unit"),
+        organisations={k: words("organisation", k) for k in ("before", "first", "last", "forms")},
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- one turn
+class _Turn:
+    """What the lists find in a turn: each search gives (first word, word after the last)."""
+
+    def __init__(self, text: str, lists: _Lists) -> None:
+        self.text, self.lists, self.words = text, lists, _split_into_words(text)
+
+    def _word(self, k: int) -> _Word | None:
+        return self.words[k] if 0 <= k < len(self.words) else None
+
+    def _is_apart(self, k: int) -> bool:
+        """Whether a line ends, or more than white space stands, before word ``k``."""
+        gap = self.text[self.words[k - 1].end : self.words[k].start] if k else ""
+        return "\n" in gap or len(gap) > 2
+
+    def _is_sure(self, w: _Word) -> bool:
+        pieces = re.split("['-]", w.fold)
+        if len(pieces) > 1:
+            return all(piece in self.lists.sure for piece in pieces)
+        if w.fold in self.lists.sure:
+            return w.is_capital or w.fold not in self.lists.common
+        is_long = len(w.fold) > 5 and w.fold.endswith(self.lists.endings)
+        return is_long and w.is_capital and not w.is_first and w.fold not in self.lists.common
+
+    def _is_possible(self, w: _Word) -> bool:
+        """Whether a word may be a name in company."""
+        if not w.is_word or w.fold in self.lists.plain:
+            return False
+        is_listed = w.fold in self.lists.ambiguous or w.fold in self.lists.sure
+        return w.is_capital or is_listed or self._is_sure(w)
+
+    def find_names(self) -> Iterator[tuple[int, int]]:
+        for k, w in enumerate(self.words):
+            if self._is_sure(w) or self._has_company(k, w):
+                yield self._begin_of_name(k), self._end_of_name(k)
+            elif (at := self._after_title(k)) or (at := self._after_words(k)):
+                yield at, self._end_of_name(at)
+
+    def _has_company(self, k: int, w: _Word) -> bool:
+        """Whether an ambiguous name stands beside a name, with capitals where there are any."""
+        if w.fold not in self.lists.ambiguous or not w.is_capital:
+            return False
+        beside = [self._word(k + 1)] if not self._ends_before(k + 1) else []
+        beside += [self._word(k - 1)] if not self._ends_before(k) else []
+        return any(
+            n is not None and n.is_capital and (self._is_sure(n) or n.fold in self.lists.ambiguous)
+            for n in beside
+        )
+
+    def _ends_before(self, k: int) -> bool:
+        return not 0 < k < len(self.words) or self._is_apart(k)
+
+    def _after_title(self, k: int) -> int | None:
+        """The first word after a title that stands at ``k``, if it can be a name."""
+        if self.words[k].fold not in self.lists.titles:
+            return None
+        k += 1
+        while (w := self._word(k)) and (w.text == "." or w.fold in self.lists.titles):
+            k += 1
+        at = self._after_particles(k) if w is not None else k
+        w = self._word(at)
+        if w is None or not w.is_word or self._is_apart(k) or w.fold in self.lists.plain:
+            return None
+        known = self._is_sure(w) or w.fold in self.lists.ambiguous
+        return k if w.is_capital or known else None
+
+    def _after_words(self, k: int) -> int | None:
+        """The first word of a name after what introduces one, or may, and ends with word ``k``."""
+        for kind, phrase in self.lists.phrases.get(self.words[k].fold, ()):
+            first = k + 1 - len(phrase)
+            if first >= 0 and phrase == tuple(w.fold for w in self.words[first : k + 1]):
+                at = k + 1
+                while (w := self._word(at)) and w.text in (":", ",", "-", "é", "è"):
+                    at += 1
+                return at if w is not None and self._may_follow(at, w, kind) else None
+        return None
+
+    def _may_follow(self, at: int, w: _Word, kind: str) -> bool:
+        """Whether a word is a name after such words: any that is not common after "my name is", a
+        capital after "dear", capitals in a row, or what may be a name, after "this is"."""
+        second = self._word(at + 1)
+        if w.fold in _PARTICLES and second is not None:
+            is_name = second.fold in _PARTICLES or second.is_capital
+            return is_name and self._may_follow(at + 1, second, kind)
+        if not w.is_word or w.fold in self.lists.plain:
+            return False
+        if kind == "introductions":
+            return w.is_capital or w.fold not in self.lists.common or self._is_possible(w)
+        if kind == "closings":
+            return w.is_capital
+        in_a_row = second is not None and second.is_capital and self._is_possible(second)
+        return w.is_capital and (w.fold in self.lists.ambiguous or in_a_row)
+
+    def _begin_of_name(self, k: int) -> int:
+        """Where a name begins of which word ``k`` is sure."""
+        while k and not self._is_apart(k) and (w := self.words[k - 1]).is_word:
+            is_name = w.fold in self.lists.ambiguous or (w.is_capital and not w.is_first)
+            if not w.is_capital or not is_name or w.fold in self.lists.plain:
+                break
+            if w.fold in self.lists.titles or w.fold in self.lists.organisations["first"]:
+                break
+            k -= 1
+        return k
+
+    def _end_of_name(self, k: int) -> int:
+        """Where a name ends that begins with word ``k``. Who writes that one without a capital
+        writes the next one so, too."""
+        most, guessed = k + _MAX_NAME_WORDS, self.words[k].is_capital
+        k = self._after_particles(k) + 1
+        while k < most and (w := self._word(k)) and not self._is_apart(k):
+            after = self._word(k + 1)
+            behind = self._after_particles(k)
+            if behind > k and self._is_possible(self.words[behind]):
+                k = behind + 1
+            elif self._is_possible(w):
+                k += 2 if len(w.text) == 1 and after and after.text == "." else 1
+            elif guessed or len(w.text) < 3 or not w.is_word or w.fold in self.lists.common:
+                break
+            else:
+                k, guessed = k + 1, True
+        return k
+
+    def _after_particles(self, k: int) -> int:
+        """The first word from ``k`` on that is no particle; ``k`` where none follows."""
+        at = k
+        while (w := self._word(at)) and w.fold in _PARTICLES and not self._ends_before(at + 1):
+            at += 1
+        return at
+
+    def _is_capital(self, k: int) -> bool:
+        w = self._word(k)
+        return w is not None and w.is_capital
+
+    def find_addresses(self) -> Iterator[tuple[int, int]]:
+        streets = self.lists.streets
+        for k, w in enumerate(self.words):
+            if w.fold in streets["street_last"] | streets["street_last_numbered"]:
+                yield from self._end_with_street(k, w.fold in streets["street_last_numbered"])
+            elif w.fold in streets["street_first"] | streets["street_first_numbered"]:
+                if w.fold in self.lists.plain and not w.is_capital:
+                    continue
+                if end := self._end_of_street(k, w.fold in streets["street_first_numbered"]):
+                    yield self._house_number_before(k), self._end_of_address(end)
+            elif w.is_word and len(w.fold) > 6 and w.fold.endswith(self.lists.street_endings):
+                house = k + 1 + (self._sign(k + 1) == ".")
+                if w.fold not in self.lists.plain and self._is_number(house):
+                    yield k, self._end_of_address(house + 1)
+            elif w.is_number and (end := self._end_of_place(k)):
+                yield k, end
+            elif w.fold in self.lists.units and (number := self._number_of_flat(k)):
+                yield self._begin_of_flat(k), self._end_of_address(number + 1)
+        for m in _BRITISH_CODE.finditer(self.text):
+            at = [k for k, w in enumerate(self.words) if w.start < m.end() and m.start() < w.end]
+            yield at[0], at[-1] + 1
+
+    def _sign(self, k: int) -> str:
+        w = self._word(k)
+        return w.text if w is not None and not w.is_word else ""
+
+    def _is_number(self, k: int) -> bool:
+        w = self._word(k)
+        return w is not None and w.is_number
+
+    def _end_with_street(self, k: int, asks_for_number: bool) -> Iterator[tuple[int, int]]:
+        """The address whose street ends with word ``k``: with a number before it, or a capital."""
+        first = self._begin_of_street(k)
+        has_number = self.words[first].is_number
+        is_behind = not has_number and self._is_number(k + 1)
+        is_named = first < k and self._is_capital(k) and not asks_for_number
+        if (has_number and (self._is_capital(k) or not asks_for_number)) or (
+            first < k and (is_behind or is_named)
+        ):
+            yield first, self._end_of_address(k + 1 + is_behind)
+
+    def _number_of_flat(self, k: int) -> int | None:
+        """The number behind "Apt." and the like."""
+        at = k + 1
+        while (w := self._word(at)) and w.text in ".#":
+            at += 1
+        return at if self._is_number(at) else None
+
+    def _begin_of_flat(self, k: int) -> int:
+        """What stands before a flat, from its number on: a street of whatever name."""
+        first = k
+        while first and k - first <= _MAX_STREET_WORDS and not self._is_apart(first):
+            w = self.words[first - 1]
+            if w.is_number:
+                return first - 1
+            if not (w.text == "," or (w.is_word and w.fold not in self.lists.plain)):
+                break
+            first -= 1
+        return k
+
+    def _begin_of_street(self, k: int) -> int:
+        """Where the street begins whose last word is ``k``: with its number, or a capital."""
+        first = k
+        while first and k - first < _MAX_STREET_WORDS and not self._is_apart(first):
+            w = self.words[first - 1]
+            if w.is_number and not _ORDINAL.fullmatch(w.fold):
+                return first - 1 if first < k else k
+            is_name = self._is_of_a_title(first - 1) or w.fold not in self.lists.plain
+            if not w.is_number and not (w.is_word and is_name):
+                break
+            first -= 1
+        while first < k and self.words[first].is_word and not self._is_capital(first):
+            first += 1
+        return first
+
+    def _end_of_street(self, k: int, asks_for_number: bool) -> int | None:
+        """Where a street ends that begins with word ``k``: after its number, or its capitals."""
+        at = k + 1
+        while (w := self._word(at)) and at - k <= _MAX_STREET_WORDS + 1 and not self._is_apart(at):
+            if w.is_number and at - k > 1:
+                return at + 1
+            is_sign = w.text in ".,/º°" or w.fold in ("n", "no", "nº", "num", "numero")
+            if not (is_sign or w.fold in _PARTICLES or (w.is_word and w.is_capital)):
+                break
+            at += 1
+        while at > k + 1 and not self.words[at - 1].is_capital:
+            at -= 1
+        return at if at > k + 1 and not asks_for_number else None
+
+    def _house_number_before(self, k: int) -> int:
+        first = k - 1 if k > 1 and self.words[k - 1].text == "," else k
+        return first - 1 if first and self.words[first - 1].is_number else k
+
+    def _end_of_address(self, k: int) -> int:
+        """With the flat, the postcode and the place behind a street."""
+        last, is_flat = k, False
+        while w := self._word(k):
+            if w.text in ",.#-" or w.fold in self.lists.units:
+                is_flat |= w.text == "#" or w.fold in self.lists.units
+                k += 1
+            elif w.is_number and is_flat:
+                k = last = k + 1
+                is_flat = False
+            elif w.is_number and (end := self._end_of_place(k)):
+                return end
+            elif _POSTCODE.fullmatch(w.text) or self._is_place_before_code(k):
+                k = last = k + 1
+            else:
+                break
+        return last
+
+    def _is_place_before_code(self, k: int) -> bool:
+        """Whether a place follows a comma: capitals before a number, or at the end of the line."""
+        if self.words[k - 1].text != "," or not self._is_capital(k):
+            return False
+        while (w := self._word(k)) and w.is_word and w.is_capital:
+            k += 1
+        return w is None or w.is_number or w.text in ",." or self._is_apart(k)
+
+    def _end_of_place(self, k: int) -> int | None:
+        """Where a place ends whose postcode is word ``k``."""
+        code = self.words[k].text
+        if not _POSTCODE.fullmatch(code):
+            return None
+        is_dutch, at = code[:4].isdecimal() and len(code) in (4, 6), k + 1
+        if len(code) == 4:
+            if not (w := self._word(at)) or not re.fullmatch("[A-Z]{2}", w.text):
+                return None
+            at += 1
+        first = at + (is_dutch and at < len(self.words) and self.words[at].text == ",")
+        end = first
+        while (w := self._word(end)) and end - first < 5 and not self._is_apart(end):
+            is_name = w.is_word and w.is_capital and w.fold not in self.lists.plain | _NO_CITY
+            if not (is_name or (w.fold in _PARTICLES and end > first)):
+                break
+            end += 1
+        while end > first and not self.words[end - 1].is_capital:
+            end -= 1
+        return end if end > first else at if is_dutch else None
+
+    def find_organisations(self) -> Iterator[tuple[int, int]]:
+        kinds = self.lists.organisations
+        for k, w in enumerate(self.words):
+            end = self._end_of_title(k + 1)
+            if w.fold in kinds["before"] and end > k + 1 and not self._is_apart(k + 1):
+                yield k + 1, end
+            if w.is_capital and w.fold in kinds["forms"] | kinds["last"]:
+                first = k
+                while (
+                    first
+                    and not self._is_apart(first)
+                    and (self._is_of_a_title(first - 1) or self._sign(first - 1) == "&")
+                ):
+                    first -= 1
+                if first < k:
+                    yield first, self._end_of_form(k)
+            if w.is_capital and w.fold in kinds["first"] and end > k + 1:
+                yield k, end
+
+    def _end_of_form(self, k: int) -> int:
+        """Where a legal form ends that begins with word ``k``, as "GmbH & Co. KG", "Sp. z o.o."."""
+        end = k + 1
+        while (w := self._word(end)) and not self._is_apart(end):
+            if w.text not in ".&/" and w.fold not in self.lists.organisations["forms"] | {"z", "a"}:
+                break
+            end += 1
+        return end if self._sign(end - 1) in ("", ".") else end - 1
+
+    def _end_of_title(self, k: int) -> int:
+        """Where capitals end that begin with word ``k``, with what joins them."""
+        at = k
+        while (w := self._word(at)) and not self._is_apart(at):
+            if not (w.fold in _PARTICLES or w.text == "&" or self._is_of_a_title(at)):
+                break
+            at += 1
+        while at > k and not self.words[at - 1].is_capital:
+            at -= 1
+        return at
+
+    def _is_of_a_title(self, k: int) -> bool:
+        w = self.words[k]
+        is_other = w.fold in self.lists.organisations["before"] | self.lists.titles
+        return w.is_word and w.is_capital and not is_other and w.fold not in self.lists.plain
+
+
+def _flag_listed_names(lists: _Lists, p: Point) -> Iterable[Secret]:
+    turn = _Turn(p.text, lists)
+    searches = (
+        ("address", turn.find_addresses), ("organisation", turn.find_organisations),
+        ("name", turn.find_names),
+    )  # fmt: skip
+    return merge_spans([
+        [Secret(kind, turn.words[a].start, turn.words[b - 1].end)]
+        for kind, search in searches
+        for a, b in search()
+    ])  # fmt: skip
+
+
+def _flag_points(points: Sequence[Point]) -> Iterator[Iterable[Secret]]:
+    return map(partial(_flag_listed_names, _read_lists()), points)
+
+
+names_policy = Policy("names", _flag_points, own_words=True)
+"""Flags names, addresses and organisations of eight languages; it reads one turn, nothing else."""
