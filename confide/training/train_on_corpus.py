@@ -302,6 +302,8 @@ def train(
         ``tests/test_session.py::test_a_session_is_the_training_of_the_command``.
     """
     with Session(what, card=card, progress=progress, study=study, **names) as session:
+        if session.odometer and card in (None, model_card.render_model_card):
+            session.odometer.script = None  # no line of it runs from here to the end
         session.take_all()
         return session.close()
 
@@ -344,11 +346,13 @@ class Session:
         ValueError: For what cannot be trained on; nothing is written then, and nothing spent.
 
     Guarantee:
-        The odometer holds the run before its first step. A certificate of steps that a script took
-        says that it is assumed that the script learned from nothing else, with the script's
-        SHA-256; one that it ended early declares the step. Tests:
+        The odometer holds the run before its first step. A certificate of a session that a script
+        opened says that it is assumed that the script learned from nothing else, with the script's
+        SHA-256, whoever took the steps: it may have brought an optimizer, or reached the model
+        before them. One that it ended early declares the step. Tests:
         ``tests/test_session.py::test_the_odometer_knows_of_a_step_before_it``,
         ``tests/test_session.py::test_a_script_is_named_and_what_is_assumed_of_it``,
+        ``tests/test_session.py::test_a_script_is_named_whoever_takes_the_steps``,
         ``tests/test_session.py::test_what_is_left_early_is_charged_in_full``.
     """
 
@@ -422,6 +426,7 @@ class Session:
                 conditions=job.conditions,
             )  # fmt: skip
             self.odometer.mark = mark
+            self.odometer.script = file_sources.script_source()
             outputs.check_inputs_unchanged(self._inputs, self._hashes)  # while nothing is spent
         self.training, self._made = job.begin(
             checkpoint=checkpoint, secure=secure, memory=recipe.memory, progress=progress,
@@ -453,12 +458,11 @@ class Session:
 
     def __iter__(self) -> Iterator[Step]:
         """The steps, each of which is to be called: :class:`crtlib.training.loop.Training`."""
-        if self.odometer:
-            self.odometer.script = file_sources.script_source()
         return iter(self.training)
 
     def take_all(self) -> None:
-        """Take all steps, without a line of anybody else's between them."""
+        """Take all steps, without a line of anybody else's between them but that of an optimizer of
+        one's own."""
         self.training.take_all()
 
     def __enter__(self) -> Self:

@@ -209,11 +209,13 @@ class Training:
             for a step that was passed over, and for a model that was changed between two steps.
 
     Guarantee:
-        Where somebody else's code runs between two steps, what it changes in a parameter is
-        refused, at the latest when the phase is over (:class:`WeightSeal`): the weights that are
-        left are those that the phases made; so is a hook, or another layer or forward, since the
-        model was tried (:meth:`try_model_again`). What a script learns elsewhere from the same text
-        is not seen. Tests: ``tests/training/test_own_loop.py::test_a_changed_weight_is_refused``,
+        Where somebody else's code runs before the first step or between two, what it changes in a
+        parameter is refused, at the latest when the phase is over (:class:`WeightSeal`): the
+        weights that are left are those that the phases made; so is a hook, or another layer or
+        forward, since the model was tried (:meth:`try_model_again`). What a script learns elsewhere
+        from the same text is not seen. Tests: ``tests/training/test_own_loop.py::
+        test_a_changed_weight_is_refused``, ``tests/training/test_own_loop.py::
+        test_a_weight_that_was_changed_before_the_first_step_is_refused``,
         ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``.
     """
 
@@ -278,6 +280,8 @@ class Training:
         self._changed: Tensor | int = 0
         self._tried_losses: list[Losses] = []
         self._entered = -1  # the last phase of which a step has begun
+        self._frozen_seal = WeightSeal.of(model, bits_of="frozen")
+        self._seal_model()
 
     @property
     def run(self) -> TrainingRun:
@@ -328,7 +332,9 @@ class Training:
         now (:func:`crtlib.training.probe.refuse_mixing`), and after the first step."""
         if self._steps is not None:
             raise ValueError("training: has begun; hook the model before its first step")
+        self._refuse_changed_weights()
         self._try_reading(self.model)
+        self._seal_model()  # it was moved a little, and back
 
     def try_losses(self, losses: Losses, phase: Phase | None = None) -> None:
         """Try losses of one's own on random tokens, and the model again, which they may have hooked
@@ -354,6 +360,7 @@ class Training:
             raise ValueError("losses: must be left out where some tokens alone are counted")
         if not self._adds_noise or losses in self._tried_losses:
             return
+        self._refuse_changed_weights()
         try:
             with self._step_settings():
                 refuse_mixing_losses(self.model, losses, longest=self._longest)
@@ -366,6 +373,7 @@ class Training:
     def take_all(self) -> TrainingRun:
         """Take all steps. As no code but that of the training runs between them, the bits of the
         weights are not watched."""
+        self._refuse_changed_weights()
         self._watched = False
         for step in self:
             step()
@@ -398,9 +406,8 @@ class Training:
         run, state, file = self.run, self.state, self._file
         if not any(self._steps_of_phase[self.phases_done :]):  # killed when all were taken
             self._enter_run()
+        self._refuse_changed_weights()
         run.model.train()
-        self._frozen_seal = WeightSeal.of(run.model, bits_of="frozen" if self._watched else None)
-        self._seal_model()
         number = sum(self._steps_of_phase[: self.phases_done])
         bar = tqdm(
             initial=number, desc="training", unit="step",
@@ -515,9 +522,13 @@ class Training:
 
     def _refuse_disturbed_model(self) -> None:
         """Before each step, and after the last of a phase."""
-        self._seal.refuse_disturbed_model()
+        self._refuse_changed_weights()
         if self._adds_noise:
             self._reading_seal.refuse_changed_reading(self.model)
+
+    def _refuse_changed_weights(self) -> None:
+        """Before whatever reads the model, or moves it and takes its seal anew."""
+        self._seal.refuse_disturbed_model()
         if self._watched:
             self._changed = self._changed + self._seal.count_changed()
             if is_host(self._device):

@@ -9,7 +9,7 @@ import pytest
 
 from confide import odometer, odometer_lines, spending, text_registry
 from confide.release import assumptions, certificate_parts, certify, verify
-from confide.reports import screening_page, sentences
+from confide.reports import model_card, screening_page, sentences
 from confide.screening.corpus import ScreeningOptions
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
@@ -174,7 +174,7 @@ def test_the_conditions_of_earlier_runs_are_conditions_of_all(tmp_path, monkeypa
     """
     text = write(tmp_path / "c.jsonl", messages("a", 60))
     go_on(text, from_outside(tmp_path, monkeypatch, text), tmp_path / "m1",
-          card=lambda facts: "a card", trials=2)  # fmt: skip
+          card=model_card.render_model_card, trials=2)  # fmt: skip
     trainings.train(text, out=tmp_path / "m2", **CRT | {"conservative": "everything"})
     (first, _, _), (second, said, words) = (certified(tmp_path / name) for name in ("m1", "m2"))
     assert first["verdict"] == second["verdict"] == "holds"

@@ -169,6 +169,21 @@ def test_a_changed_weight_is_refused(misuse, said, last):
     assert training.phases_done < 2
 
 
+@pytest.mark.parametrize("way", ["take_all", "its own loop", "try_model_again"])
+def test_a_weight_that_was_changed_before_the_first_step_is_refused(way):
+    """A script wrote a message into the weights between making a training and taking its steps, and
+    the certificate held, without a word of a script."""
+    model = build_model(GPT2, 0)
+    training = begin(model)
+    next(model.parameters()).data.view(-1)[:3] = torch.tensor([109.0, 121.0, 32.0])
+    with pytest.raises(ValueError, match=r"^model: a weight was changed outside of a step"):
+        if way == "its own loop":
+            next(iter(training))()
+        else:
+            getattr(training, way)()
+    assert not training.run.events
+
+
 def mix(layer, inputs, out):
     return out + out.sum(0, keepdim=True)
 
