@@ -11,6 +11,7 @@ from confide.release import file_sources
 from confide.release.composed_promise import round_bound_up
 from confide.reports import bands
 from crtlib import files, outputs
+from crtlib.attacks.one_run_bound import AUDIT_CONFIDENCE
 from crtlib.files import StrPath
 from crtlib.text import jsonl
 
@@ -29,7 +30,8 @@ def read_evidence(
 ) -> dict[str, Any]:
     """What ``audit.json`` and the folder of a leakage report say of the model in ``run``, for the
     certificate. Raises ``ValueError`` where they are of another one, or name none, or the report is
-    of another text than that with the hash ``text``, as of what screening left of it.
+    of another text than that with the hash ``text``, as of what screening left of it; or options
+    were chosen with which an attack finds more or less than it does by itself.
 
     The numbers of an audit are functions of the model, of the noise that was accounted and of
     canaries that were invented, so they tell nothing of the text that the model does not. Those of
@@ -38,7 +40,7 @@ def read_evidence(
     other = "is of another model, or names none; make it again"
     if audit is not None:
         a = read_json_object(Path(audit))
-        outputs.require_marker(Path(audit).parent, [Path(audit).name])
+        made = outputs.require_marker(Path(audit).parent, [Path(audit).name])
         if a.get("model") != outputs.hash_file(Path(run) / "model.safetensors"):
             raise ValueError(f"--audit: {audit} {other}")
         if "strongest_attacker_power" not in a:
@@ -47,6 +49,15 @@ def read_evidence(
             )
         if a.get("claimed"):
             raise ValueError(f"--audit: {audit} tests a claim; audit without --claim")
+        if a["confidence"] != AUDIT_CONFIDENCE:
+            raise ValueError(
+                f"--audit: {audit} tests at confidence {a['confidence']:g}, must be "
+                f"{AUDIT_CONFIDENCE:g}; audit without --confidence"
+            )
+        if made["options"].get("guesses") is not None:
+            raise ValueError(
+                f"--audit: {audit} guesses on a chosen number of canaries; audit without --guesses"
+            )
         proved = a["proved"] if a["proved"] == "inf" else round_bound_up(a["proved"])
         lower = math.floor(1000 * a["epsilon_lower"]) / 1000
         attached["audit"] = {"lower": lower, "epsilon": proved} | {
@@ -68,8 +79,17 @@ def read_evidence(
                 f"--report: {report} is not of the text that the certificate is of; make it of "
                 "that, as it was before it was screened"
             )
-        if marked["options"]["min_length"] > 1:
-            raise ValueError(f"--report: {report} leaves short passages out (--min-length)")
+        for left_out, how in (
+            ("short passages", marked["options"]["min_length"] > 1 and "--min-length"),
+            ("the ends of texts", not marked["options"].get("flush", True) and "--verbatim"),
+        ):
+            if how:
+                raise ValueError(f"--report: {report} leaves {left_out} out ({how})")
+        if (form := marked["options"].get("template")) is not None:
+            raise ValueError(
+                f"--report: {report} reads texts as template {form!r} has them; report without "
+                "--template, as the model was trained"
+            )
         r = read_json_object(Path(report) / "report.json")["summary"]
         attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
     return attached

@@ -18,9 +18,17 @@ from scipy import optimize, special
 
 from crtlib.checks import check_allowed
 
+AUDIT_CONFIDENCE = 0.95
+"""Of the lower bound of an audit, where nobody says another."""
+
 
 def one_run_lower_bound(
-    examples: int, *, guesses: int, correct: int, delta: float = 0.0, confidence: float = 0.95
+    examples: int,
+    *,
+    guesses: int,
+    correct: int,
+    delta: float = 0.0,
+    confidence: float = AUDIT_CONFIDENCE,
 ) -> float:
     """Lower bound of epsilon from a single run (Steinke, Nasr and Jagielski 2023).
 
@@ -98,7 +106,7 @@ def audit_one_run(
     included: np.ndarray,
     *,
     delta: float,
-    confidence: float = 0.95,
+    confidence: float = AUDIT_CONFIDENCE,
     guesses: int | None = None,
 ) -> RefutedEpsilon:
     """Audit of one training with many single-copy canaries (:func:`one_run_lower_bound`).

@@ -37,6 +37,7 @@ from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.attacks.leakage import tokenise_documents
 from crtlib.attacks.one_run_bound import (
+    AUDIT_CONFIDENCE,
     audit_one_run,
     bound_guess_chance,
     guess_counts,
@@ -46,7 +47,7 @@ from crtlib.checks import check_allowed
 from crtlib.files import StrPath
 from crtlib.intervals import at_most
 from crtlib.models import scoring
-from crtlib.models.folder import load_model
+from crtlib.models.folder import hash_tensors, load_model
 from crtlib.text import canaries, corpora, templates
 from crtlib.text.canaries import CANARY_USER_PREFIX
 from crtlib.text.records import Corpus
@@ -55,6 +56,8 @@ from crtlib.text.tokenizer import AnyTokenizer, bos_id_of
 MIN_AUDIT_CANARIES, MAX_AUDIT_CANARIES = 200, 8_000
 """Canaries of an audit."""
 AUDITED_RECORD_FILE = "record.json"
+SETTINGS_FILE = "experiment.json"
+"""Settings of a training, which are released with its model."""
 ModelAndTokenizer = tuple[nn.Module, AnyTokenizer]
 
 
@@ -134,7 +137,7 @@ def audit_training(
     references: Sequence[StrPath] = (),
     claim: float | None = None,
     guesses: int | None = None,
-    confidence: float = 0.95,
+    confidence: float = AUDIT_CONFIDENCE,
     seed: int | None = None,
     force: bool = False,
 ) -> RunAudit:
@@ -173,11 +176,10 @@ def audit_training(
     check_allowed("claim", claim or 1.0, (claim or 1.0) > 0, "positive")
     outputs.check_output_folder(out, force=force)
     record = _read_record(Path(run))
+    weights = hash_tensors(run) if references else None
     for folder in references:
-        theirs = (
-            _read_record(Path(folder))["canaries"] if find_record(Path(folder)) else {"planted": 0}
-        )
-        if theirs["planted"] and theirs["seed"] == record["canaries"]["seed"]:
+        has_read = record["canaries"]["seed"] in _seeds_of_canaries_read(Path(folder))
+        if has_read or (weights is not None and hash_tensors(folder) == weights):
             raise ValueError(f"--reference: {folder} has read the canaries of {run}")
 
     if corpora.hash_corpus(corpus) != record["corpus"]["sha256"]:
@@ -253,7 +255,7 @@ def judge_gaps(
     delta: float,
     proved: float,
     half: float,
-    confidence: float = 0.95,
+    confidence: float = AUDIT_CONFIDENCE,
     guesses: int | None = None,
     seed: int,
     claimed: bool = False,
@@ -344,6 +346,23 @@ def _proved_epsilon(record: dict[str, Any], share: float = 1.0) -> float:
         events, delta=record["delta"], accountant=record["accountant"],
         neighbouring_relation="replace",
     )  # fmt: skip
+
+
+def _seeds_of_canaries_read(folder: Path) -> set[int]:
+    """Seeds of the canaries that a model had read, as far as its record says, or, where somebody
+    has the released folder alone, its settings."""
+    if find_record(folder) is not None:
+        planted = _read_record(folder)["canaries"]
+        own = {planted["seed"]} if planted["planted"] else set()
+        return own.union(planted.get("read_before") or ())
+    settings = folder / SETTINGS_FILE
+    if not settings.is_file():
+        return set()
+    try:
+        said = dict(json.loads(files.read_text(settings)))
+        return {said["seed"]} if said.get("canaries") else set()
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError(f"--reference: {settings} is no record of a training") from None
 
 
 def find_record(run: Path) -> Path | None:

@@ -274,6 +274,22 @@ def test_references_show_more_of_what_was_learned(memorised, tmp_path):
         run_audit.audit_training(run, corpus, tmp_path / "none", references=[blank])
 
 
+@pytest.mark.parametrize("known", ["weights", "settings"])
+def test_a_released_folder_that_read_the_canaries_is_no_reference(known, memorised, tmp_path):
+    """Of the folder of a model without its private record nobody looked what it had read, so that
+    "its attacker did no better than a coin", of a model that had learned each canary."""
+    run, corpus = memorised
+    other = tmp_path / "released"
+    shutil.copytree(run if known == "weights" else trained(run.parent, 0)[0], other)
+    (other / run_audit.AUDITED_RECORD_FILE).unlink()
+    if known == "settings":
+        settings = {"canaries": PLANTED, "seed": 5}
+        (other / run_audit.SETTINGS_FILE).write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match="released has read the canaries of"):
+        run_audit.audit_training(run, corpus, tmp_path / "a", references=[other], seed=0)
+    assert not (tmp_path / "a").exists()
+
+
 def test_a_claim_is_refuted_of_canaries_that_noise_never_touched(memorised, tmp_path):
     """As of S-DP and JFT, whose epsilon is for a policy that misses nothing."""
     run, corpus = memorised

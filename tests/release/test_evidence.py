@@ -1,8 +1,12 @@
 """A report or an audit is evidence of the model that it names, on the text that it read."""
 
 import json
+import re
 from unittest import mock
 
+import pytest
+
+from confide.release import evidence
 from confide.reports import sentences
 from crtlib import outputs
 from crtlib.text import customersim, jsonl
@@ -45,8 +49,7 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
         tmp_path / "report",
     ]
     assert run(*report)[0] == 0
-    evidence = ["--audit", audit, "--report", tmp_path / "report"]
-    assert run(*words, *evidence)[0] == 0
+    assert run(*words, "--audit", audit, "--report", tmp_path / "report")[0] == 0
     made = json.loads((tmp_path / "c.json").read_text())["evidence"]
     assert made["audit"]["lower"] == 0.1 and "completed" in made["report"]
     assert run(*words, "--verify")[0] == 0
@@ -67,6 +70,41 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
     edit_json(tmp_path / "report" / "crtlib.json", lambda c: c["files"].clear())
     code, _, error = run(*words, "--force", "--report", tmp_path / "report")
     assert code == 2 and "report: holds no crtlib.json as it was written" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "confidence", "said"),
+    [
+        ({}, 0.01, "tests at confidence 0.01, must be 0.95; audit without --confidence"),
+        ({}, 0.9999, "tests at confidence 0.9999, must be 0.95"),
+        ({"guesses": 2}, 0.95, "guesses on a chosen number of canaries; audit without --guesses"),
+    ],
+)
+def test_no_option_of_an_audit_makes_it_another(
+    options, confidence, said, certified_model, tmp_path
+):
+    """ "An audit showed at least 3.46", at a confidence of 1 %; and "its attacker did no better
+    than a coin", who guessed twice."""
+    model = outputs.hash_file(certified_model / "m" / "model.safetensors")
+    found = {"epsilon_lower": 0.1, "proved": 3.0, "confidence": confidence, "canaries": 300,
+             "guessed": 100, "right": 60, "strongest_attacker_power": 0.2,
+             "says_nothing": None, "model": model}  # fmt: skip
+    with outputs.staged_folder(tmp_path / "a", command="audit", options=options, inputs={}) as part:
+        (part / "audit.json").write_text(json.dumps(found))
+    audit = tmp_path / "a" / "audit.json"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        evidence.read_evidence(certified_model / "m", "", audit, None)
+
+
+@pytest.mark.parametrize("option", ["--verbatim", "--template"])
+def test_a_report_that_leaves_something_out_is_no_evidence(option, certified_model, tmp_path, run):
+    """A passage at the end of its text counted as not completed, and stood so in a certificate."""
+    words = ["report", certified_model / "m", "--corpus", certified_model / "c.jsonl", option]
+    words += ["plain"] * (option == "--template")
+    assert run(*words, "--out", tmp_path / "r", "--force")[0] == 0
+    words = ["certify", certified_model / "m", "--out", tmp_path / "c.html"]
+    code, _, error = run(*words, "--report", tmp_path / "r")
+    assert code == 2 and option in error and not (tmp_path / "c.html").exists()
 
 
 def test_a_report_on_redacted_text_is_no_evidence_of_a_model_of_the_raw_text(tmp_path, run):

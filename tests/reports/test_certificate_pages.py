@@ -406,12 +406,17 @@ def test_words_that_depend_on_the_case():
         "several times larger" in said(("searched", {"trials": 3, "charged": False}))["trials"][0]
     )
     assert (
-        "0.4 against a proof of 3.0, and the strongest attacker would notice half"
-        in said(*AUDIT)["attacks"][0]
+        "0.4 (95 % confidence) against the 3.0 that was proved of this training alone, and the "
+        "strongest attacker would notice half" in said(*AUDIT)["attacks"][0]
     )
+    # What earlier trainings add to the promise is no proof of the one that was audited.
+    both = said(*AUDIT, ("guarantee.missed.epsilon", 9.0), ("evidence.audit.lower", 4.0))
+    assert "the 3.0 that was proved" in both["attacks"][0]
+    assert "**which is more than was proved**" in both["attacks"][0]
     assert "at most 61.3 of 100 trainings" in said(*AUDIT)["attacks"][0]
-    blind = (("evidence.audit", {"lower": 0.0, "epsilon": 3.0, "strongest_attacker_power": 0.613}),)
-    assert "audit says nothing" in said(*blind)["attacks"][0]
+    blind = {"lower": 0.0, "epsilon": 3.0, "guessed": 10, "right": 8}
+    (text,) = said(("evidence.audit", blind | {"strongest_attacker_power": 0.613}))["attacks"]
+    assert "an audit says nothing, as 8 of 10 guesses of its attacker were right, which a" in text
     assert said(*LIMITS)["limits"] == [
         "**This model does not meet the limits that were set**: guess <= 55 (52.4 is certified); "
         "public <= 1% (3.77 % is certified)."
