@@ -39,17 +39,18 @@ class RaggedArray(Sequence[Any]):
     def of(
         cls, rows: Iterable[Sequence[int]], kind: Literal["int32", "bool"] = "int32"
     ) -> "RaggedArray":
-        """The rows in one array; one that is none yet is read once, and no row of it is kept.
+        """The rows in one array; what is no array of this kind yet is read once, and no row of it
+        is kept.
 
         Raises OverflowError for a number beyond 32 bits.
         """
-        if isinstance(rows, RaggedArray):
+        dtype = np.int32 if kind == "int32" else np.bool_
+        if isinstance(rows, RaggedArray) and rows.values.dtype == dtype:
             return rows
         values, starts = array(_TYPE_CODES[kind]), array("q", [0])
         for row in rows:
             values.extend(row.tolist() if isinstance(row, np.ndarray) else row)
             starts.append(len(values))
-        dtype = np.int32 if kind == "int32" else np.bool_
         return cls(np.frombuffer(values, dtype), np.frombuffer(starts, np.int64))
 
     @classmethod

@@ -41,6 +41,13 @@ def test_marks_take_a_byte_and_no_row_can_be_written():
         marks[0][0] = False
 
 
+def test_an_array_of_another_kind_is_written_anew():
+    marks = RaggedArray.of([[True], [], [False, True]], "bool")
+    numbers = RaggedArray.of(marks)
+    assert numbers.values.dtype == np.int32 and numbers.tolist() == [[1], [], [0, 1]]
+    assert RaggedArray.of(numbers) is numbers and RaggedArray.of(marks, "bool") is marks
+
+
 @pytest.mark.parametrize("number", [2**31, np.array([2**31])])
 def test_a_number_beyond_32_bits_is_refused(number):
     with pytest.raises(OverflowError):
@@ -60,6 +67,7 @@ def test_what_is_saved_is_mapped_for_its_owner_alone(tmp_path):
 def test_a_training_keeps_at_most_eight_bytes_a_token():
     model = build_model(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
     phase = PublicPhase(epoch=1, passes=1, batch_size=50_000, learning_rate=1e-3, part="public")
+    Training(model, [phase], {"public": [[0, 1]]}, seed=0)  # what it imports is not counted
     tracemalloc.start()
     texts = ([k % 9] * 30 for k in range(50_000))
     from_lots = RaggedArray.of(texts)
