@@ -317,6 +317,7 @@ def _counted_lines(base: sqlite3.Connection, path: Path) -> list[str]:
 
 
 def _parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:
+    """Raises ``DamagedError`` for a line that is not what was written, or is not in its place."""
     entries: list[OdometerEntry] = []
     for number, line in enumerate(lines, 1):
         last = entries[-1].entry if entries else None
@@ -325,11 +326,11 @@ def _parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:
             whole = content["schema"] == ODOMETER_FORMAT and content["entry"] == _hash_line(content)
             entry = _parse_entry(content)
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError(f"odometer: entry {number} is damaged") from None
+            raise DamagedError(f"odometer: entry {number} is damaged") from None
         if not whole:
-            raise ValueError(f"odometer: entry {number} was changed")
+            raise DamagedError(f"odometer: entry {number} was changed")
         if entry.previous != last:
-            raise ValueError(f"odometer: entry {number} does not follow entry {number - 1}")
+            raise DamagedError(f"odometer: entry {number} does not follow entry {number - 1}")
         entries.append(entry)
     return entries
 

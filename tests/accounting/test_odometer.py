@@ -12,6 +12,7 @@ from confide import odometer, odometer_lines, spending, text_registry
 from confide.training import odometer_run
 from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
+from crtlib.checks import DamagedError
 from crtlib.text import corpora, customersim, jsonl
 
 STEP = SampledGaussian(0.02, 1.5, 200)
@@ -62,9 +63,9 @@ def test_a_line_that_is_lost_or_changed_shows(tmp_path, harm, says):
     for run in "abc":
         add(tmp_path, run)
     write(tmp_path, harm(lines(tmp_path)))
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(DamagedError, match=says):
         odometer.read_entries(tmp_path)
-    with pytest.raises(ValueError, match=says):  # nor is anything added to it
+    with pytest.raises(DamagedError, match=says):  # nor is anything added to it
         add(tmp_path, "d")
 
 
