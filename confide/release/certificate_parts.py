@@ -131,14 +131,19 @@ def collect_certificate_parts(
         "searched": {"trials": record["searched"]["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
         "spent_before": _describe_spending(trained, spent, promise, key),
-        "not_promised": [
-            *NOT_PROMISED,
-            *([CUT_CONVERSATIONS_NOTE] if record["unit"] == "dialogue" else []),
-            *([REMOVAL_RELATION_NOTE] if trained.files_promise.relation == "add_or_remove" else []),
-        ],
+        "not_promised": list_not_promised(record["unit"], trained.files_promise.relation),
         "evidence": dict(evidence or {}),
     }
     return content | ({"limits": judge_limits(content, require)} if require else {})
+
+
+def list_not_promised(unit: str, relation: str) -> list[str]:
+    """What no promise of this unit and this relation of neighbours covers, a sentence each."""
+    return [
+        *NOT_PROMISED,
+        *([CUT_CONVERSATIONS_NOTE] if unit == "dialogue" else []),
+        *([REMOVAL_RELATION_NOTE] if relation == "add_or_remove" else []),
+    ]
 
 
 def _list_treated_as_public(

@@ -148,14 +148,8 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
         for name, least in (("trace", own.gamma), ("public", own.delta2)):
             if value["rates"][name]["upper"] < least * LEAST_NUMBER_RATIO:
                 return f"certificate: the {name} rate is smaller than that of the files"
-    declared = (*own.declared, *evidence.declare_report_counts(value.get("evidence")))
-    named = [(d.of, d.value) for d in declared]
-    earlier = certificate_parts.OF_AN_EARLIER_MODEL
-    told = [(d["of"], d["value"]) for d in value["declared"] if not d["of"].endswith(earlier)]
-    if sorted(told) != sorted(named):
-        return "certificate: does not name what was declared public"
-    if not set(own.assumed) <= set(value.get("assumed", ())):
-        return "certificate: does not say what is assumed"
+    if wrong := _find_condition_fault(value, own):
+        return wrong
     delta = float(given["missed"]["delta"])
     promise = composed_promise.compose_promise(own, None, delta=delta)
     guesses = promise.value_guesses()
@@ -203,6 +197,26 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
         or alone["delta"] < least * LEAST_DELTA_RATIO
     ):
         return "certificate: what it says of this model alone is smaller than it can be"
+    return None
+
+
+def _find_condition_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) -> str | None:
+    """Where the certificate leaves out on what its promise rests, or what it does not cover."""
+    declared = (*own.declared, *evidence.declare_report_counts(value.get("evidence")))
+    named = {(d["of"], d["value"]): d for d in certificate_parts.declarations_as_json(declared)}
+    earlier = certificate_parts.OF_AN_EARLIER_MODEL
+    told = [d for d in value["declared"] if not d["of"].endswith(earlier)]
+    if sorted((d["of"], d["value"]) for d in told) != sorted((d.of, d.value) for d in declared):
+        return "certificate: does not name what was declared public"
+    if any(d["bits"] < named[d["of"], d["value"]]["bits"] * LEAST_DELTA_RATIO for d in told):
+        return "certificate: what was declared public tells more bits than it says"
+    if not set(own.assumed) <= set(value.get("assumed", ())):
+        return "certificate: does not say what is assumed"
+    if certificate_parts.EXACT_COUNTS_NOTE not in value.get("treated_as_public", ()):
+        return "certificate: does not say what is treated as public"
+    needed = certificate_parts.list_not_promised(value["unit"], own.relation)
+    if not {*needed} <= {*value.get("not_promised", ())}:
+        return "certificate: does not say what is not promised"
     return None
 
 

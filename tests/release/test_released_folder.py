@@ -15,6 +15,7 @@ import pytest
 from confide import odometer_lines, spending
 from confide.release import (
     certifiable_run,
+    certificate_parts,
     composed_promise,
     file_sources,
     released_folder,
@@ -183,6 +184,8 @@ def certified(folder, key=KEY, **changes):
         ],
         "spent_before": {"alone": composed_promise.pair_as_json(promise.random_secret_bound())},
         "declared": [{"of": d.of, "value": d.value, "bits": d.bits} for d in own.declared],
+        "treated_as_public": [certificate_parts.EXACT_COUNTS_NOTE],
+        "not_promised": certificate_parts.list_not_promised(own.unit, own.relation),
     }  # fmt: skip
     value = json.loads(json.dumps(value))
     for path, new in changes.items():
@@ -220,6 +223,9 @@ def test_who_receives_an_honest_release_is_told_so(tmp_path, sources):
     ({"guarantee__relation": "add_or_remove"}, "another kind"),
     ({"unit": "user"}, "another unit"),
     ({"declared": []}, "declared public"),
+    ({"declared": [{"of": HEARD.of, "value": HEARD.value, "bits": 0.1}]}, "tells more bits"),
+    ({"treated_as_public": ["nothing"]}, "treated as public"),
+    ({"not_promised": certificate_parts.NOT_PROMISED[1:]}, "what is not promised"),
     ({"verdict": "void"}, "no promise"),
     ({"model__sha256": "0" * 64}, "another model"),
     ({"model__sha256": None}, "another model"),
