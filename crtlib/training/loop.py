@@ -385,6 +385,8 @@ class Training:
             raise ValueError(f"training: {self.steps_left} steps are left; take them first")
         for step in self._steps or self:
             raise ValueError(f"{step!r}: is left; take it first")
+        self._refuse_changed_weights()  # its phase may have been over before somebody changed one
+        self._refuse_changed_bits()
         return self.run
 
     def stop(self) -> TrainingRun:

@@ -184,6 +184,17 @@ def test_a_weight_that_was_changed_before_the_first_step_is_refused(way):
     assert not training.run.events
 
 
+def test_a_weight_that_was_changed_after_the_loop_is_refused():
+    """The last phase had been compared when the loop ended; what was written then was released."""
+    model = build_model(GPT2, 0)
+    training = begin(model)
+    for step in training:
+        step()
+    next(model.parameters()).data.view(-1)[:3] = torch.tensor([109.0, 121.0, 32.0])
+    with pytest.raises(ValueError, match=r"^model: a weight was changed outside of a step"):
+        training.finish()
+
+
 def mix(layer, inputs, out):
     return out + out.sum(0, keepdim=True)
 
