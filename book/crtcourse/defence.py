@@ -93,7 +93,7 @@ def parse(plan: Mapping[str, Any]) -> Plan:
 
 # --------------------------------------------------------------------------- screening
 def pattern_policy(name: str, patterns: Mapping[str, str]) -> Policy:
-    """A policy of regular expressions by kind; each point gets a tenth of a second at most."""
+    """A policy of regular expressions by kind; each point gets two seconds at most."""
     try:
         compiled = {kind: regex.compile(text) for kind, text in patterns.items()}
     except (regex.error, TypeError) as error:
@@ -106,7 +106,7 @@ def _flag(compiled: Mapping[str, Any], points: Sequence[Point]) -> FlaggedSpans:
     for point in points:
         spans: list[Secret] = []
         for kind, pattern in compiled.items():
-            for match in pattern.finditer(point.text, timeout=0.1):
+            for match in pattern.finditer(point.text, timeout=2.0):
                 start, end = match.span(kind) if kind in pattern.groupindex else match.span()
                 if start < end and all(end <= s.start or s.end <= start for s in spans):
                     spans.append(Secret(kind, start, end))

@@ -384,12 +384,13 @@ def _run_label_step(
 
 def _put_model_aside(new_text: bool) -> Iterator[str]:
     """In a project without labels the model says which text it is of: one of an earlier text is put
-    aside, with all that was made of that, before anything is made of this one."""
+    aside, with all that was made of that, before anything is made of this one. Without a corpus nothing
+    is."""
     from confide import text_registry
     from confide.release.evidence import read_json_object
     from confide.training.training_record import SIGNED_RECORD_FILE, work_folder
 
-    if outputs.find_marker("model") is None:
+    if outputs.find_marker("model") is None or not Path("corpus").exists():
         return
     text = read_json_object(work_folder("model") / SIGNED_RECORD_FILE)["corpus"]["sha256"]
     if text_registry.register_text("corpus") == text:
