@@ -346,6 +346,9 @@ def __getattr__(name: str) -> Any:
         def _default_arguments() -> Any:
             return trl.SFTConfig("trainer_output")
 
+        def _send_telemetry(self) -> None:
+            """Nothing: TRL tells the hub of each trainer which model it has, on how many devices."""
+
     globals()[name] = SFTTrainer
     return SFTTrainer
 

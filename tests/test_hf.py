@@ -157,6 +157,18 @@ def test_nothing_private_is_logged(talk, base, tmp_path):
 
 
 @needs_trl
+def test_a_trainer_of_trl_reports_to_nobody(base, tmp_path, monkeypatch):
+    """TRL sends a message to the hub for each trainer, unless a variable forbids it."""
+    base_trainer = pytest.importorskip("trl.trainer.base_trainer")
+    sent = []
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(base_trainer, "send_telemetry", lambda *a, **k: sent.append(k), raising=False)
+    hf.SFTTrainer(str(base), arguments(tmp_path / "m", "SFTTrainer"), train_dataset=rows(),
+                  confide={"epsilon": 8.0})  # fmt: skip
+    assert sent == []
+
+
+@needs_trl
 def test_a_script_of_trl_changes_two_lines(base, tmp_path):
     """Rows without a label: differential privacy, which holds; evaluated on other rows."""
     spy = Spy()
