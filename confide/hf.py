@@ -347,7 +347,7 @@ def __getattr__(name: str) -> Any:
             return trl.SFTConfig("trainer_output")
 
         def _send_telemetry(self) -> None:
-            """Nothing: TRL tells the hub of each trainer which model it has, on how many devices."""
+            """Nothing: TRL tells the hub which kind of model each trainer has, and where."""
 
     globals()[name] = SFTTrainer
     return SFTTrainer

@@ -162,7 +162,7 @@ def test_a_trainer_of_trl_reports_to_nobody(base, tmp_path, monkeypatch):
     base_trainer = pytest.importorskip("trl.trainer.base_trainer")
     sent = []
     monkeypatch.delenv("CI", raising=False)
-    monkeypatch.setattr(base_trainer, "send_telemetry", lambda *a, **k: sent.append(k), raising=False)
+    monkeypatch.setattr(base_trainer, "send_telemetry", lambda *_, **k: sent.append(k))
     hf.SFTTrainer(str(base), arguments(tmp_path / "m", "SFTTrainer"), train_dataset=rows(),
                   confide={"epsilon": 8.0})  # fmt: skip
     assert sent == []

@@ -384,8 +384,8 @@ def _run_label_step(
 
 def _put_model_aside(new_text: bool) -> Iterator[str]:
     """In a project without labels the model says which text it is of: one of an earlier text is put
-    aside, with all that was made of that, before anything is made of this one. Without a corpus nothing
-    is."""
+    aside, with all that was made of that, before anything is made of this one. Without a corpus
+    nothing is."""
     from confide import text_registry
     from confide.release.evidence import read_json_object
     from confide.training.training_record import SIGNED_RECORD_FILE, work_folder
