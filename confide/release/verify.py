@@ -151,6 +151,8 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     if wrong := _find_condition_fault(value, own):
         return wrong
     delta = float(given["missed"]["delta"])
+    if not 0 <= delta <= 1:
+        return "certificate: its delta is no chance"
     promise = composed_promise.compose_promise(own, None, delta=delta)
     guesses = promise.value_guesses()
     for row, (prior, chance) in zip(value["value_guess"], guesses, strict=False):

@@ -321,7 +321,7 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
     low, high = 0.0, 1.0
     if gaussian_delta(shift, low) <= delta:
         return 0.0
-    while gaussian_delta(shift, high) > delta:
+    while high < math.inf and gaussian_delta(shift, high) > delta:
         low, high = high, 2 * high
     while high - low > 1e-12 * (1 + high):
         middle = (low + high) / 2

@@ -172,6 +172,11 @@ def test_one_gaussian_against_fifty_digits(shift, epsilon):
     assert back == pytest.approx(epsilon, rel=1e-9)
 
 
+@pytest.mark.parametrize(("shift", "delta"), [(1e308, 1e-4), (0.4, -1.0)])
+def test_where_no_epsilon_is_enough_the_search_ends(shift, delta):
+    assert accountants.gaussian_epsilon(shift, delta) == math.inf
+
+
 def test_the_tails_of_the_library_are_as_exact_as_is_charged():
     """`losses` charges (16 + 4 z^2) ulp for a tail, half of it for the function itself."""
     mpmath.mp.dps = 40

@@ -219,6 +219,8 @@ def test_who_receives_an_honest_release_is_told_so(tmp_path, sources):
     ({"guarantee__missed__epsilon": 0.5}, "smaller than the noise allows"),
     ({"guarantee__secret__epsilon": 0.001}, "can be"),
     ({"guarantee__secret__delta": 1e-5}, "leaves out what was learned without noise"),
+    ({"guarantee__missed__delta": -1}, "delta is no chance"),
+    ({"guarantee__missed__delta": 1e308}, "delta is no chance"),
     ({"guarantee__kind": "dp"}, "another kind"),
     ({"guarantee__relation": "add_or_remove"}, "another kind"),
     ({"unit": "user"}, "another unit"),
