@@ -341,6 +341,8 @@ NIGHTLY = {
     "tests/test_reliability.py::test_the_mode_of_every_file_that_is_written_is_that_of_the_table"
     "[18": "by day with another mask",
     "tests/book/experiments/test_runner.py::test_a_sweep_that_was_killed": "1 s",
+    "tests/book/experiments/test_runner.py::test_of_a_pool_that_breaks": "5 s",
+    "tests/test_nightly.py::test_the_quick_tests_of_a_file_with_both_kinds": "4 s",
     "tests/book/experiments/test_axis.py::test_every_method_of_the_papers": "1 s",
     "tests/models/test_pretrained.py::test_a_text_beyond": "1 s",
     "tests/release/test_drawn_turns.py::"

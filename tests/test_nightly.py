@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,17 @@ def test_what_is_left_to_the_night_exists(name):
 def test_no_guard_of_a_planted_fault_is_left_to_the_night():
     guards = {fault.guard for fault in FAULTS}
     assert guards and not [g for g in guards if g.startswith(tuple(NIGHTLY))]
+
+
+def test_a_file_that_the_night_has_as_a_whole_is_not_read_by_day(request):
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "tests/conftest.py"))
+    for expression, file, ignored in (
+        ("not nightly", "tests/screening/test_scaling.py", True),
+        ("not nightly", "tests/kills/test_kills.py", None),
+        ("", "tests/screening/test_scaling.py", None),
+    ):
+        config = SimpleNamespace(getoption={"markexpr": expression}.get)
+        assert conftest.pytest_ignore_collect(ROOT / file, config) is ignored
 
 
 def test_the_quick_tests_of_a_file_with_both_kinds_and_of_one_that_is_left_out():
