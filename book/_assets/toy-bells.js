@@ -34,6 +34,6 @@ if (typeof document !== "undefined") addEventListener("DOMContentLoaded", () => 
     place.querySelector(".toy-said").textContent = `A search that misses ${Math.round(100 * gamma)} % leaves the best attacker ${found} right guesses of 100 (a coin: 50). Without the search it would be ${bare}.`;
   };
   place.addEventListener("input", draw);
-  addEventListener("resize", draw);
+  new ResizeObserver(draw).observe(place.querySelector(".toy-drawn"));  // the page may find its width late
   draw();
 });

@@ -11,7 +11,7 @@ const guessing = (() => {
 
 if (typeof document !== "undefined") addEventListener("DOMContentLoaded", () => {
   const place = document.getElementById("toy-guess"), {rows, made} = TOY_GUESS, list = place.querySelector("ol");
-  const first = place.querySelector(".toy-said").textContent;
+  const first = `A model has read five of these ten sentences. Its scores are right about ${guessing.right(rows, guessing.calls(rows))} of the ten, and luck about 5. Say which you think it has read, then look.`;
   let said = [];
   const show = revealed => {
     const model = guessing.calls(rows);

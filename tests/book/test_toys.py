@@ -91,3 +91,27 @@ def test_a_page_judges_an_answer_as_the_notebook_does():
 def test_what_the_model_goes_on_with_gives_somebody_away():
     rows = held("toy-tab")["rows"]
     assert rows[0]["people"] == 1 and all(row["words"] for row in rows)
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("toy-guess", "right about 8 of the ten"),
+        ("toy-tab", "which one person alone has said"),
+    ],
+)
+def test_the_first_frame_of_a_toy_says_what_it_shows(name, says):
+    """The page is run as a browser runs it, up to the first click, on elements that keep text."""
+    page = """
+      const made = {}, element = () => ({textContent: "", innerHTML: "", addEventListener() {}});
+      const place = {querySelector: name => made[name] ??= element()};
+      globalThis.document = {getElementById: () => place};
+      globalThis.addEventListener = (_, begin) => begin();
+    """
+    scripts = [(ASSETS / f"{name}{part}.js").read_text("utf-8") for part in ("", "-page")]
+    run = subprocess.run(
+        ["node"], input="\n".join([page, *scripts, 'console.log(made[".toy-said"].textContent);']),
+        text=True, capture_output=True, check=True,
+    )  # fmt: skip
+    assert says in run.stdout
