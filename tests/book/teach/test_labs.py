@@ -16,13 +16,14 @@ from crtcourse import attack, defence, grading, keys
 from crtlib.attacks import exposure, one_run_bound
 from crtlib.models import scoring
 from crtlib.text import canaries
+from crtlib.text.records import Point
 from crtlib.training.methods import PublicConstants
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = keys.new() | {"secret": "03" * 32}
 PATTERNS = {
     "name": r"(?:[A-Z][\w'-]+ ){1,2}[A-Z][\w'-]+",
-    "number": r"[\d(+][\d().x -]{5,}\d|\b(?=\w*\d)[A-Z\d]{6,}",
+    "number": r"[\d(+][\d().x -]{5,}\d|\b[A-Z\d]{6,}",
     "address": r"\d+ [A-Z].*",
     "id": r"(?<=ID is: )\d+",
 }
@@ -322,3 +323,14 @@ def test_of_ten_plans_the_best_promise_with_good_use_is_first_and_plain_sgd_last
     assert totals["best"].earned["epsilon"] >= 100 / 3 and totals["plain"].earned["leakage"] == 0
     assert totals["no private text"].total <= 50 and totals["no private text"].earned["epsilon"] < 1
     defence.people.cache_clear()
+
+
+def test_the_defence_labs_solution_finds_numbers_without_a_digit():
+    """It asked for one, so in two classes of eight its whole delta was above what earns marks."""
+    text = (ROOT / "book" / "teaching" / "solutions.txt").read_text(encoding="utf-8")
+    given = {}
+    exec(re.search(r"policy = \{.*?\n\}", text, re.DOTALL)[0], given)
+    assert given["policy"] == PATTERNS
+    pi, _ = defence.pair(defence.parse(defence.form()["plan"] | {"policy": PATTERNS}))
+    said = Point("0", "u", "SYS: The carrier's number is GKOFTFGDNZ. More questions?")
+    assert [said.text[s.start : s.end] for s in pi([said])[0]] == ["GKOFTFGDNZ"]
