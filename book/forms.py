@@ -170,7 +170,7 @@ body{background:#1d2733;overflow:hidden;font-size:max(22px,min(2.3vw,4.1vh))}
 section{display:none;position:fixed;inset:0;background:#fff;padding:3.2vh 6vw 6vh;overflow:auto}
 section.on{display:flex;flex-direction:column}section>div{margin:auto 0;width:100%}
 h2{margin:.1em 0 .4em;color:var(--accent);font-size:1.35em}.title>div{margin:0}
-.math.block{font-size:.9em}li,p{overflow-wrap:anywhere}
+.math.block{font-size:1.15em}li,p{overflow-wrap:anywhere}
 section.figure>div{flex:1;min-height:0;margin:0;display:flex;gap:3vw;align-items:center}
 section.figure>div>:is(img,svg){flex:1 1 60%;min-width:0;height:100%;max-height:none}
 section.figure:not(.tall)>div>div{display:none}
@@ -225,7 +225,7 @@ def _boxes(text: str, section: str) -> list[str]:
     for head, quoted in QUOTED.findall(text):
         if not head.startswith(SKIP):
             body = "\n".join(line.removeprefix(">").strip() for line in quoted.splitlines())
-            out.append(slide(head, markdown(body)))
+            out.append(slide(section if head in ("Warning", "Note") else head, markdown(body)))
     return out + [slide(head, markdown(body)) for head, body in FOLDED.findall(text)]
 
 
@@ -279,8 +279,10 @@ def deck(number: int, hour: dict[str, Any]) -> str:
         slide("After this hour you can", f"<ul>{goals}</ul>", notes),
     ]  # fmt: skip
     body = [x for name in hour["read"] for x in of_chapter(name, hour.get("sections"))]
-    last = [slide(title, markdown(text)) for title, text in hour.get("derivation", ())]
-    last += _closing(hour)
+    if proof := hour.get("derivation"):  # before the slide that states what it derives
+        states = next(k for k, (_, s) in enumerate(body) if f"<h2>{proof['before']}" in s)
+        body[states:states] = [(0, slide(title, markdown(text))) for title, text in proof["steps"]]
+    last = _closing(hour)
     room = MOST - len(first) - len(last)
     while len(body) > room:  # the last box goes first, then the last figure
         worst = max(range(len(body)), key=lambda k: (body[k][0], k))

@@ -76,6 +76,13 @@ def test_pages_for_lecturers_follow_from_their_data():
     assert stale == [], "run: make teaching"
 
 
+def test_no_question_leans_on_the_one_before():
+    """A quiz and an exam draw them singly: "the same with one coin" was asked of nobody's coin."""
+    asked = [question for rows in BANK.values() for _, question, *_ in rows]
+    leaning = ("The same", "And ", "Then ", "Again", "What if it", "It ", "They ")
+    assert len(asked) > 200 and [q for q in asked if q.startswith(leaning)] == []
+
+
 def test_every_chapter_has_ten_questions_with_answers():
     assert set(CHAPTERS) - set(BANK) <= LABS | {"cases"}
     assert [name for name, rows in BANK.items() if len(rows) < 10] == []
@@ -248,8 +255,11 @@ def test_an_exercise_stands_on_its_slide_and_a_goal_to_derive_is_derived():
             first = forms.markdown(text).split("</p>")[0]
             assert len(text) > 40 and title and first in deck, label
         derived = any(goal.startswith("derive ") for goal in hour["objectives"])
-        assert len(hour.get("derivation", ())) == (4 if derived else 0)
-        assert all(f"<h2>{title}</h2>" in deck for title, _ in hour.get("derivation", ()))
+        proof = hour.get("derivation", {"steps": []})
+        assert len(proof["steps"]) == (4 if derived else 0)
+        heads = [deck.index(f"<h2>{title}</h2>") for title, _ in proof["steps"]]
+        heads += [deck.index(f"<h2>{proof['before']}")] if derived else []
+        assert heads == sorted(heads)  # a formula is derived before it is stated
 
 
 # --------------------------------------------------------------------------- launch buttons
