@@ -285,8 +285,8 @@ def label_import(
         FILE: What the page or the tool exported.
         --labels: Folder of crtlib label sample.
     Options:
-        --annotator: Who read them: a short name. [a; b; c]
-        --role: Reader: first, second or decides; see crtlib label adjudicate.
+        --annotator: Who read them: a short name. [a; of later readers b, c, d]
+        --role: Reader: first, undecided, second or decides; see crtlib label adjudicate.
         --partial: Accept unread turns; each counts as a secret on which a policy fails.
     """
     from confide.labels import imports, judged_turns
@@ -305,12 +305,13 @@ def adjudicate(
     for_: tuple[str, ...] = ("page",),
     force: bool = False,
 ) -> CommandResult:
-    """Write what is read again, so that no reader alone decides what is a secret.
+    """Write what is read next, so that no reader alone decides what is a secret.
 
-    First for a second reader: all turns with a mark and a random share of all, the marks not shown;
-    bring them in with --role second. A mark of one reader alone then counts where a policy fails on
-    it, and nowhere else, and what the first overlooked enters the bounds. Then, for --role decides,
-    the turns on which the two differ, with all marks.
+    If the first reader left turns undecided, or unread, these for somebody else; bring them in with
+    --role undecided. Then for a second reader: all turns with a mark and a random share of all, the
+    marks not shown; bring them in with --role second. A mark of one reader alone then counts where
+    a policy fails on it, and nowhere else, and what the first overlooked enters the bounds. Then,
+    for --role decides, the turns on which the two differ, with all marks.
 
     Example: crtlib label adjudicate corpus --labels labels --out again
 

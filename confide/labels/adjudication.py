@@ -81,7 +81,8 @@ def _read_label_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list[MarkedSpans]]:
-    """What labels say of themselves, and what the reader of each of the ``READER_ROLES`` marked."""
+    """What labels say of themselves, and what was marked: by the first reader and by who read what
+    he left undecided, by the second, and by who decides."""
     about = read_label_facts(folder)
     if "first" not in about:
         raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
@@ -90,7 +91,8 @@ def _read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list
     for row in _read_label_rows(Path(folder)):
         spans = tuple(Secret(**s) for s in row["secrets"])
         marked.setdefault(row["annotator"], {})[row["task"]] = spans
-    return about, [marked.get(about.get(role, ""), {}) for role in READER_ROLES]
+    first, undecided, *others = (marked.get(about.get(role, ""), {}) for role in READER_ROLES)
+    return about, [first | undecided, *others]
 
 
 def _merge_marks(
@@ -176,30 +178,28 @@ def write_adjudication(
 ) -> dict[str, Any]:
     """Write to ``out`` what is to be read next of the judging part of the labels ``folder``.
 
-    After the first reader: each turn with a mark, and a random ``share`` of all turns, in one
-    order, without the marks, for the second; which they are is noted in ``folder``, and of a larger
-    share those of a smaller one are a part, so that nobody can choose. After the second: where they
-    differ, with all marks, for who decides.
+    Where the first reader left turns undecided, or unread: these, for somebody else, and nothing
+    is read again before. After that: each turn with a mark, and a random ``share`` of all turns, in
+    one order, without the marks, for the second; which they are is noted in ``folder``, and of a
+    larger share those of a smaller one are a part, so that nobody can choose. After the second:
+    where they differ, with all marks, for who decides.
     Raises ``ValueError`` where nothing is left, and where ``out`` may not be written."""
     if not 0 < share <= 1:
         raise ValueError(f"--share: {share!r} must be in (0, 1]")
     about = read_label_facts(folder)
     check_label_corpus(corpus, about)
-    if left := list_unread_tasks(folder):
-        raise ValueError(
-            f"--labels: {folder} has {len(left):,} turns to judge that the first reader left "
-            "unread; a second one begins when all are read"
-        )
     marked = read_labelled_turns(folder, part="judge")
     role, flags = "second", dict[str, tuple[Secret, ...]]()
-    if "second" in about:
+    if left := list_unread_tasks(folder):
+        role, some = "undecided", left
+    elif "second" in about:
         role, flags = "decides", _disputed_turns(folder)
         some = [t for t, _ in marked if t.task in flags]
     else:
         drawn = _draw_again(marked, about, share)
         some = [t for t, spans in marked if spans or t.task in drawn]
         about["again"] = {"read": [t.task for t in some], "random": sorted(drawn)}
-    reach = [] if role == "decides" else _bounds_in_reach(marked, about, share)
+    reach = _bounds_in_reach(marked, about, share) if role == "second" else []
     if not some:
         raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
     shown = about | {"labels": name_label_page(about, role), "role": role}

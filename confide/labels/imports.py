@@ -98,12 +98,12 @@ def import_labels(
         file: An export of the page or of a tool.
         folder: The labels, as :func:`confide.labels.drawing.draw_label_tasks` wrote them.
         annotator: A short name of the reader; None: "a", "b" or "c".
-        role: One of ``READER_ROLES``. The first reader reads all that was drawn; the second and who
-            decides read what :func:`confide.labels.adjudication.write_adjudication` gives them.
-        partial: Accept turns that the first left unread in the judging part: they were drawn, so
-            each, as one that the first could not decide, counts as a secret on which a policy fails
-            (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and nobody reads them a second
-            time.
+        role: One of ``READER_ROLES``. The first reader reads all that was drawn; the others read
+            what :func:`confide.labels.adjudication.write_adjudication` gives them.
+        partial: Accept turns that are left unread in the judging part: they were drawn, so each, as
+            one that nobody could decide, counts as a secret on which a policy fails
+            (:meth:`crtlib.screening.rates.RateCounter.add_unread`), and while there is one nobody
+            reads a second time.
 
     Returns:
         What was ``read`` of its ``tasks``, in all and in the judging part, secrets by kind, what
@@ -118,27 +118,34 @@ def import_labels(
     Guarantee:
         What somebody marked in the turns of one set is not taken for marks in those of another.
         The registry knows a reading before the folder holds it, so nobody certifies by the one
-        before, whenever this is killed; the same import, run again, mends it. Turns that were left
-        unread are read by nobody later. Tests:
+        before, whenever this is killed; the same import, run again, mends it. A turn that was left
+        unread counts as a failure until somebody has read it. Tests:
         ``tests/release/test_drawn_turns.py::test_an_export_of_other_labels_is_refused``,
         ``tests/release/test_drawn_turns.py::test_a_reading_is_known_before_its_folder_holds_it``,
         ``tests/release/test_unread_turns.py::
-        test_nobody_reads_a_second_time_what_was_not_read_whole``.
+        test_nobody_reads_a_second_time_what_was_not_read_whole``,
+        ``tests/text/test_labels.py::test_somebody_else_reads_what_the_first_left_undecided``.
     """
     about, tasks = read_label_facts(folder), {t.task: t for t in read_tasks(folder)}
     check_label_corpus(corpus, about)
     if role not in READER_ROLES:
         raise ValueError(f"--role: {role!r} must be one of {', '.join(READER_ROLES)}")
     place = READER_ROLES.index(role)
-    for later in (*READER_ROLES[place + 1 :], *(["agreement", "again"] if role == "first" else [])):
+    reads_anew = role in ("first", "undecided")
+    for later in (*READER_ROLES[place + 1 :], *(["agreement", "again"] if reads_anew else [])):
         about.pop(later, None)
-    others = [about.get(other) for other in READER_ROLES[:place]]
-    if None in others or (role == "second" and "again" not in about):
+    others = [about[other] for other in READER_ROLES[:place] if other in about]
+    needed = {"decides": "second"}.get(role, "first")
+    if (place and needed not in about) or (role == "second" and "again" not in about):
         raise ValueError(f"--role: {role!r} reads what 'crtlib label adjudicate' wrote for it")
-    annotator = annotator or "abc"[place]
+    annotator = annotator or {"second": "b", "decides": "c", "undecided": "d"}.get(role, "a")
     if not 0 < len(annotator) <= 40 or annotator in others:
         raise ValueError(f"--annotator: {annotator!r} must be a short name of no other reader")
-    if role != "first":
+    if role == "undecided":
+        rows = _read_label_rows(Path(folder))
+        read = {row["task"] for row in rows if row["annotator"] == about["first"]}
+        tasks = {k: t for k, t in tasks.items() if t.part == "judge" and k not in read}
+    elif role != "first":
         asked = about["again"]["read"] if role == "second" else _disputed_turns(folder)
         tasks = {name: tasks[name] for name in asked}
     found, notes = _read_export(
@@ -147,7 +154,7 @@ def import_labels(
     judge = [t for t in tasks.values() if t.part == "judge"]
     left = sum(t.task not in found for t in judge) if role != "decides" else 0
     undecided = sum(t.task in notes["undecided"] for t in judge)
-    if left > (undecided if role == "first" else 0) and not (partial and role == "first"):
+    if left > (undecided if reads_anew else 0) and not (partial and reads_anew):
         most = "--partial counts each as a secret on which a policy fails"
         if role == "second":
             most = "a second reader reads all that he is given"

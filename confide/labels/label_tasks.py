@@ -37,8 +37,9 @@ PrefilledSpans = Mapping[str, Sequence[Secret]]
 
 MarkedSpans = dict[str, tuple[Secret, ...]]
 """The secrets of each task that was read."""
-READER_ROLES = ("first", "second", "decides")
-"""In which order turns are read: all of them; again, blind; where the first two differ."""
+READER_ROLES = ("first", "undecided", "second", "decides")
+"""In which order turns are read: all of them; by somebody else what the first left undecided, or
+unread; again, blind; where the first two differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class LabelFacts(BaseModel, strict=True):
     teach: int
     seed: int
     first: str = ""
+    undecided: str = ""
     second: str = ""
     decides: str = ""
     drawn: str = ""

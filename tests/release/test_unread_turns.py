@@ -136,8 +136,9 @@ def test_nobody_reads_a_second_time_what_was_not_read_whole(tmp_path):
     path, known = people(tmp_path / "c.jsonl", 30, 20)
     home = tmp_path / "labels"
     read(path, home, known, hard)
-    with pytest.raises(ValueError, match=r"10 turns to judge that the first reader left unread"):
-        adjudication.write_adjudication(path, home, tmp_path / "again")
+    said = adjudication.write_adjudication(path, home, tmp_path / "again")
+    assert (said["role"], said["turns"], said["reach"]) == ("undecided", 10, [])
+    assert "again" not in label_tasks.read_label_facts(home)
     (tmp_path / "two").mkdir()
     read(path, tmp_path / "two/labels", known, partial=False)
     adjudication.write_adjudication(

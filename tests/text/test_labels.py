@@ -463,6 +463,36 @@ def test_what_a_reader_cannot_decide_counts_as_a_failure(home):
     assert counter.rates().trace.count == counter.rates().trace.of == failing
 
 
+def test_somebody_else_reads_what_the_first_left_undecided(home):
+    """Each counted as a failure, and nobody could read it but the first reader, in his browser."""
+    tasks = draw(home)
+    name, content = from_page(home, tasks)
+    export = json.loads(content)
+    export["tasks"][0] |= {"done": False, "undecided": True}
+    (home / name).write_text(json.dumps(export))
+    take(home, home / name)
+    labels = home / "labels"
+    said = adjudication.write_adjudication(home / "c.jsonl", labels, home / "rest")
+    assert (said["role"], said["turns"]) == ("undecided", 1)
+    page = (home / "rest/page.html").read_text()
+    assert f'"{tasks[0].task}"' in page and f'"{tasks[1].task}"' not in page
+    about = label_tasks.read_label_facts(labels)
+    answer = json.loads(content)["tasks"][:1]
+    rest = {"labels": label_tasks.name_label_page(about, "undecided"), "tasks": answer}
+    (home / "rest.json").write_text(json.dumps(export | rest))
+    with pytest.raises(ValueError, match="page of other labels"):
+        take(home, home / "rest.json")
+    with pytest.raises(ValueError, match="must be a short name of no other reader"):
+        take(home, home / "rest.json", role="undecided", annotator=about["first"])
+    for _ in range(2):  # a slip is mended
+        summary = take(home, home / "rest.json", role="undecided")
+        assert (summary["read"], summary["tasks"], summary["unread"]) == (1, 1, 0)
+    assert not adjudication.list_unread_tasks(labels)
+    marked = dict(adjudication.read_labelled_turns(labels, part="judge"))
+    assert len(marked) == len(tasks) and bool(marked[tasks[0]]) == bool(spans(tasks[0].text))
+    assert adjudication.write_adjudication(home / "c.jsonl", labels, home / "b")["role"] == "second"
+
+
 def test_rules_for_readers_stand_beside_the_page(home):
     draw(home)
     page = (home / "labels/page.html").read_text()
@@ -668,7 +698,7 @@ def test_a_page_that_is_read_again_remembers_nothing_of_the_first(home):
         reading(home, "c", lambda t: (), tasks, role="decides")
     with pytest.raises(ValueError, match="must be a short name of no other reader"):
         reading(home, "b", lambda t: (), tasks, role="second", annotator="a")
-    with pytest.raises(ValueError, match="must be one of first, second, decides"):
+    with pytest.raises(ValueError, match="must be one of first, undecided, second, decides"):
         reading(home, "b", lambda t: (), tasks, role="third")
 
 
