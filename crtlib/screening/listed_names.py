@@ -29,7 +29,8 @@ from crtlib.text.records import Point, Secret
 
 LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pl", "pt")
 _LIST_FOLDER = resources.files("crtlib.screening") / "names"
-_TOKEN = re.compile(r"\d[\w/-]*|[^\W\d_]+(?:[.'’-]+[^\W\d_]+)*|[^\w\s]|_")
+_LETTERS = r"(?:[^\W\d_][\u0300-\u036f]*)+"  # accents may be characters of their own
+_TOKEN = re.compile(rf"\d[\w/-]*|{_LETTERS}(?:[.'’-]+{_LETTERS})*|[^\w\s]|_")
 _LETTERS_WITHOUT_PARTS = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "’": "'"}
 )

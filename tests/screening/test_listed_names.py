@@ -1,6 +1,7 @@
 """Names, addresses and organisations of eight languages, found before anybody has read anything."""
 
 import tomllib
+import unicodedata
 
 import pytest
 
@@ -57,6 +58,11 @@ def found_in(text):
 @pytest.mark.parametrize(("text", "values"), FOUND)
 def test_a_value_is_found_whole_before_the_first_label(text, values):
     assert found_in(text) == values
+
+
+def test_accents_that_are_characters_of_their_own_change_nothing():
+    text = unicodedata.normalize("NFD", "my name is josé núñez, thanks")
+    assert found_in(text) == [unicodedata.normalize("NFD", "josé núñez")]
 
 
 def test_messages_without_a_name_stay_as_they_are():
