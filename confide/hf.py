@@ -465,9 +465,12 @@ def _recipe_of_rows(rows: datasets.Dataset, aside: Path) -> dict[str, Any]:
 
 
 def _learns_completions_alone(rows: Any, args: Any) -> bool:
-    """What TRL's ``completion_only_loss`` means: by default, of rows that have a completion."""
+    """What TRL's ``completion_only_loss`` means: by default, of rows that have a completion. Of a
+    corpus that is one in each conversation, its last turn, where it is asked for."""
     asked = getattr(args, "completion_only_loss", False)
-    pairs = isinstance(rows, datasets.Dataset) and "completion" in rows.column_names
+    if not isinstance(rows, datasets.Dataset):
+        return bool(asked)
+    pairs = "completion" in rows.column_names
     if asked and not pairs:
         raise ValueError(
             "completion_only_loss=True: must be None; rows have no prompt and completion"

@@ -15,9 +15,11 @@ import confide  # noqa: E402
 from confide import hf  # noqa: E402
 from confide.release import certify  # noqa: E402
 from crtlib.text import customersim, jsonl  # noqa: E402
+from crtlib.text.records import MASK  # noqa: E402
 from crtlib.training import parallel  # noqa: E402
 from tests.models.test_pretrained import tiny  # noqa: E402
 from tests.test_session import home_of, unsalted  # noqa: E402
+from tests.text.test_roles import screened, without_roles  # noqa: E402
 from tests.training.test_loop import flat  # noqa: E402
 
 needs_trl = pytest.mark.skipif(
@@ -60,7 +62,7 @@ def arguments(out, kind="Trainer", **more):
     return Arguments(str(out), **own | common | more)
 
 
-def made_by(door, text, out, base, **options):
+def made_by(door, text, out, base, *, alone=False, **options):
     """The weights that a door leaves, and its result."""
     same = {"init": str(base), "lora": 2, "lora_alpha": 4.0, "batch_size": 8, "epochs": 2,
             "learning_rate": RATE, "private_learning_rate": RATE, "dtype": "float32", "seed": 3,
@@ -70,13 +72,15 @@ def made_by(door, text, out, base, **options):
     if door == "command":
         return confide.train(text, **same)
     if door == "Session":
-        with confide.Session(text, **same) as session:
+        with confide.Session(text, completions_alone=alone, **same) as session:
             for step in session:
                 step()
             return session.close()
+    more = {"completion_only_loss": True} if alone else {}
     trainer = getattr(hf, door)(
-        str(base), arguments(out, door), train_dataset=text, peft_config=LORA, confide=options
-    )
+        str(base), arguments(out, door, **more), train_dataset=text, peft_config=LORA,
+        confide=options,
+    )  # fmt: skip
     trainer.train()
     trainer.save_model()
     return trainer.result
@@ -386,6 +390,52 @@ def test_tokens_and_labels_are_those_of_trl(form, base, tmp_path):
         got = [bool(x) for x in mark[len(before) : len(before) + len(ids)]]
         want = [label != -100 for label in labels][: len(got)]
         assert got[1:] == want[1:]  # nothing predicts the first
+
+
+BRIEF = "{% for m in messages %}{{ m['role'][0] + '>' + m['content'] + '\n' }}{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def chat(base, tmp_path_factory):
+    """The model with a short chat template: it reads 64 tokens."""
+    folder = tmp_path_factory.mktemp("models") / "chat"
+    shutil.copytree(base, folder)
+    own = transformers.AutoTokenizer.from_pretrained(folder)
+    own.chat_template = BRIEF
+    own.save_pretrained(folder)
+    return folder
+
+
+READ = {"method": "crt", "epsilon": 8.0, "delta": 1e-4, "context": 64, "long": "cut",
+            "repeatable_noise": True, "batch_size": 4, "epochs": 2}  # fmt: skip
+
+
+@pytest.mark.nightly
+def test_completions_of_a_screened_folder_are_learned_alone(chat, tmp_path):
+    """As a chat, each message with its role; of a folder of before both are refused."""
+    folder = screened(tmp_path)
+    with confide.Session(folder, init=str(chat), completions_alone=True, **READ) as session:
+        training, tokenizer = session.training, session.tokenizer
+        rows = [row for part in training._parts.values() for row in part.tolist()]
+        marks = [mark for part in training._counted.values() for mark in part.tolist()]
+    text = f"u>I am {MASK}\na>your number?\nu>it is {MASK}\na>yes\n"
+    assert {tuple(row) for row in rows} == {tuple(*tokenizer.encode([text]))}
+    learned = [t for t, m in zip(rows[0], marks[0], strict=True) if m]
+    assert tokenizer.decode(learned) == "yes\n" and marks == marks[:1] * len(rows)
+    with_trl = importlib.util.find_spec("trl") is not None
+    ends = [
+        flat(made_by(door, folder, tmp_path / door, chat, alone=True, **READ).run.model)
+        for door in (("Session", "SFTTrainer") if with_trl else ("Session",))
+    ]
+    assert all(torch.equal(ends[0], end) for end in ends)
+    assert certify.write_certificate(tmp_path / "Session", tmp_path / "c.html", copies=())
+    without_roles(folder)
+    for given, name in (
+        ({"completions_alone": True}, "completions_alone"),
+        ({"template": "chat"}, "template='chat'"),
+    ):
+        with pytest.raises(ValueError, match=f"^{name}: .* does not say who spoke, as it was"):
+            confide.Session(folder, init=str(chat), **given, **READ)
 
 
 def test_rows_become_conversations():

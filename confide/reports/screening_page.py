@@ -96,7 +96,13 @@ def screen_into_folder(
         "options": how.recorded() | {"reveal": reveal},
     }
     if outputs.is_up_to_date(out, **recipe):
-        return None
+        if screened_folder.holds_roles(out):
+            return None
+        if not force:
+            raise ValueError(
+                f"--out: {out} was screened by an earlier version and does not say who spoke; "
+                "choose another folder or --force"
+            )
     flagged = {"corpus": outputs.hash_tree(corpus), **how.recorded()}
     with (
         outputs.staged_folder(out, **recipe, public=PUBLIC_SCREENING_FILES, force=force) as part,

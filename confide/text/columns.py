@@ -30,7 +30,7 @@ COLUMN_ROLES: dict[str, list[str]] = {
 }
 """What a column is called, in lower case, without accents, "_", "-", "." and spaces, that is
 guessed to be it; some also with a word such as "id" before or after it."""
-RECORD_NAMES = {"id", "userid", "turns", "messages", "metadata"}
+RECORD_NAMES = {"id", "userid", "turns", "messages", "prompt", "completion", "metadata"}
 """What parts of a record of our own form, or of a chat, are called beside these."""
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_WITHOUT_ZONE = datetime(1970, 1, 1)

@@ -105,7 +105,8 @@ class IngestSource:
         good = (cells for _, cells in self.read() if not isinstance(cells, BadRow))
         first = list(itertools.islice(good, GUESS_ROWS))
         if first:
-            self.shape = record_shape(first[0])
+            text = self.how.columns.get("text")
+            self.shape = record_shape({n: x for n, x in first[0].items() if n != text})
         if self.shape == "table" and first:
             given = {role: name for role, name in self.how.columns.items() if name}
             names = list(dict.fromkeys(itertools.chain(*first)))
@@ -182,10 +183,13 @@ class IngestSource:
 
 # --------------------------------------------------------------------------- cells
 def record_shape(cells: Mapping[str, Any]) -> str:
-    """What the records of a file are: "turns" (our own), "messages" or "table"."""
+    """What the records of a file are: "turns" (our own), "messages" (also a prompt with its
+    completion) or "table"."""
     if isinstance(cells.get("turns"), list) and "id" in cells:
         return "turns"
-    return "messages" if isinstance(cells.get("messages"), list) else "table"
+    pair = cells.get("prompt"), cells.get("completion")
+    listed = isinstance(cells.get("messages"), list) or all(isinstance(x, str | list) for x in pair)
+    return "messages" if listed else "table"
 
 
 def _clean_name(value: Any, column: str, reason: str, *, empty: bool = False) -> str | None:
@@ -346,15 +350,29 @@ def messages_of_dialogue(cells: Mapping[str, Any], source: IngestSource) -> list
     ]
 
 
+def _messages_of_pair(prompt: Any, completion: Any) -> list[Any] | None:
+    """A prompt and its completion, each a text or messages, as the messages of one chat."""
+    sides = (("user", prompt), ("assistant", completion))
+    both = [
+        [{"role": role, "content": side}] if isinstance(side, str) else side for role, side in sides
+    ]
+    return [*itertools.chain(*both)] if all(isinstance(side, list) for side in both) else None
+
+
 def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[TurnMessage]:
-    """A chat of ``{"role", "content"}`` messages; the person is ``user``, beside them or in
-    ``metadata``. Messages without text, such as the calls of tools, are passed over.
+    """A chat of ``{"role", "content"}`` messages, or a prompt and its completion, each a text or
+    messages; the person is ``user``, beside them or in ``metadata``. Messages without text, such as
+    the calls of tools, are passed over.
 
     >>> file = IngestSource("c.jsonl", "c.jsonl", "jsonl", How())
     >>> messages_of_chat({"messages": [{"role": "user", "content": "Hi"}], "user": "ann"}, file)
     [(None, 'ann', 'user', 'Hi', None, None)]
+    >>> [m[2:4] for m in messages_of_chat({"prompt": "Hi", "completion": "Hello"}, file)]
+    [('user', 'Hi'), ('assistant', 'Hello')]
     """
     about, listed = (cells.get(name) for name in ("metadata", "messages"))
+    if listed is None:
+        listed = _messages_of_pair(cells.get("prompt"), cells.get("completion"))
     every = {comparable_name(k): v for k, v in (about.items() if isinstance(about, dict) else ())}
     every |= {comparable_name(k): v for k, v in cells.items()}
     named = [every.get(name) for name in ("user", "userid", "id", *COLUMN_ROLES["thread"])]

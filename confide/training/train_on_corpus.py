@@ -134,8 +134,9 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
     if init != "random":
         if crt_study.is_corpus(init):  # which may be this very text
             raise ValueError(f"init={init!r}: must be random or a model, and is a corpus")
-        plain = screened_folder.is_screened_folder(corpus) or not templates.read_chat_template(
-            pretrained.resolve_model_path(init)
+        plain = not (
+            _says_who_spoke(corpus)
+            and templates.read_chat_template(pretrained.resolve_model_path(init))
         )
         chosen |= {"context": MAX_CONTEXT_TOKENS, "template": "speaker" if plain else "chat"}
         settings["model"] = "pretrained"
@@ -145,6 +146,11 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
         heldout=heldout,
         **chosen | settings,
     )
+
+
+def _says_who_spoke(corpus: StrPath) -> bool:
+    """Whether its text has turns, and is no text already, as what an earlier version screened."""
+    return not screened_folder.is_screened_folder(corpus) or screened_folder.holds_roles(corpus)
 
 
 def default_hyperparameters(parameters: int, *, adapters: bool) -> dict[str, Any]:
@@ -336,8 +342,8 @@ class Session:
         study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
         evaluation: A corpus to measure perplexity on; then none of the text is held out for it. It
             may share no conversation, person or message by which a text is known again.
-        completions_alone: The loss counts the last turn of each conversation alone, of a text that
-            is not screened. The promise is of the whole of it: the rest is read.
+        completions_alone: The loss counts the last turn of each conversation alone. The promise is
+            of the whole of it: the rest is read.
         optimizer: Makes an optimizer of the list of parameters that learn; one is made for public
             and one for private steps, and the phases set their learning rates. Default: Adam.
         names: Fields of the recipe.
@@ -397,10 +403,10 @@ class Session:
         try:
             options: dict[str, Any] = {"optimizer": optimizer} if optimizer else {}
             if completions_alone:
-                if screened_folder.is_screened_folder(recipe.corpus):
+                if not _says_who_spoke(recipe.corpus):
                     raise ValueError(
-                        "completions_alone: a screened folder does not say who spoke; screen with "
-                        "the training, from the corpus"
+                        f"completions_alone: {recipe.corpus} does not say who spoke, as it was "
+                        "screened by an earlier version; screen the corpus anew"
                     )
                 options["completions_alone"] = True
             self._open(progress, options)

@@ -130,7 +130,8 @@ def prepare_points(
         by its text alone, and let the pattern be exact. With ``"mask_private"`` and ``"mask"`` the
         public part stays as it is, and there are as many private points as before, of which, in
         whatever order, at most one differs. Nothing differs at all where ``x`` and ``y`` read the
-        same when redacted and neither is the text of another point. With ``"drop"``, or a pattern
+        same when redacted, in the same turns (:func:`crtlib.text.data_points.find_turns`), and
+        neither is the text of another point. With ``"drop"``, or a pattern
         by likeness, none of this is so: one private point may come or go with a copy of it, and one
         message may decide whether any number of others is read. Test:
         ``tests/screening/test_repeats.py::test_one_message_decides_about_no_other``.

@@ -79,6 +79,7 @@ from crtlib.screening.value_lists import (
 )
 from crtlib.text import customersim, identity, multiwoz, records
 from crtlib.text.canaries import CANARY_USER_PREFIX
+from crtlib.text.data_points import find_turns
 from crtlib.text.records import MASK, Point, Secret
 
 RATE_NAMES = ("miss", "trace", "public")
@@ -106,8 +107,8 @@ alone, and says nothing of the policy."""
 SECRET_TRAITS = ("kind", "length", "position", "script")
 """By what a detector's rates are told apart: kind, characters, third of the text, alphabet."""
 
-NeighbourCase = tuple[Point, str, Sequence[Secret]]
-"""A point with a secret, its text as redacted, and all places of the secret's value in it."""
+NeighbourCase = tuple[Point, Point, Sequence[Secret]]
+"""A point with a secret, the point as redacted, and all places of the secret's value in it."""
 
 
 def _traits_of_secret(text: str, s: Secret) -> tuple[str, str, str]:
@@ -323,13 +324,16 @@ class JudgedSecret:
 
 
 def _find_traces(rows: Sequence[NeighbourCase], pi: Policy) -> Iterator[tuple[bool, int]]:
-    """Of each secret: whether the redacted point differs from the redacted neighbour, and the hash
-    of the neighbour's text. Neighbours are made and read so many characters at a time."""
+    """Of each secret: whether the redacted point differs from the redacted neighbour, in its text
+    or in the turns that are found in it, and the hash of the neighbour's text. Neighbours are made
+    and read so many characters at a time."""
     sizes = itertools.accumulate(len(p.text) for p, *_ in rows)
     for _, lot in itertools.groupby(zip(rows, sizes, strict=True), lambda row: row[1] // 2**24):
-        some = [(text, redact(p, places)) for (p, text, places), _ in lot]
-        for (text, masked), spans in zip(some, pi([p for _, p in some]), strict=True):
-            yield text != redact(masked, spans).text, hash_point_text(masked)
+        some = [(left, redact(p, places)) for (p, left, places), _ in lot]
+        for (left, masked), spans in zip(some, pi([p for _, p in some]), strict=True):
+            other = redact(masked, spans)
+            same = left.text == other.text and find_turns(left) == find_turns(other)
+            yield not same, hash_point_text(masked)
 
 
 def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
@@ -618,7 +622,7 @@ class RateCounter:
                 continue
             self.judged_turns.add((identity.hash_turn_text(p.text), f"{p.id} {p.user} {p.secrets}"))
             size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
-            redacted, public = redact(p, spans).text, not (spans or more or MASK in p.text)
+            redacted, public = redact(p, spans), not (spans or more or MASK in p.text)
             pieces, hashed = unmasked_pieces(p.text, spans), hash_point_text(p)
             places = self._places_of_values(p)
             passed_over = {

@@ -185,8 +185,15 @@ class CrtStudy:
         template = self.template
         if self.recurrent and template not in templates.CANDIDATE_TEMPLATES:
             raise ValueError(f"template={template!r}: is kept with a transformer only")
-        if template != "speaker" and screened_folder.is_screened_folder(self.corpus):
-            raise ValueError(f"template={template!r}: {self.corpus} is text already")
+        if (
+            template != "speaker"
+            and screened_folder.is_screened_folder(self.corpus)
+            and not screened_folder.holds_roles(self.corpus)
+        ):
+            raise ValueError(
+                f"template={template!r}: {self.corpus} does not say who spoke, as it was screened "
+                "by an earlier version; screen the corpus anew"
+            )
 
     @property
     def recurrent(self) -> bool:

@@ -345,8 +345,8 @@ def study_policies(study: CrtStudy) -> tuple[Policy, Policy]:
         else policy_names.policy_by_name(name, named)
         for k, name in enumerate((study.policy, study.conservative))
     ]
-    if study.template != "speaker":
-        made = [replace(policy, own_words=True) for policy in made]
+    if study.template != "speaker":  # one of a screened folder knows points, not words
+        made = [p if p.name.startswith("screened:") else replace(p, own_words=True) for p in made]
     return made[0], made[1]
 
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from crtlib.text.records import Corpus, Dialogue, Point, Secret, Turn
+from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 
 POINT_UNITS = ("turn", "dialogue", "user")
 
@@ -26,6 +26,12 @@ ROLE_PATTERN = re.compile(
     re.IGNORECASE,
 )
 """What a speaker is called in the text of a point; no policy screens what stands there."""
+
+
+SpokenTurn = tuple[int, int, str]
+"""Where a turn's own words begin and end in the text of a point, and who speaks."""
+_LEAD = re.compile(rf"(?P<line>\n)?((?P<speaker>S1|{ROLE_PATTERN.pattern[1:]}): )?", re.IGNORECASE)
+"""What :func:`join_with_speakers` writes before a turn."""
 
 
 def with_role_speakers(d: Dialogue) -> Dialogue:
@@ -77,6 +83,45 @@ def join_with_speakers(d: Dialogue, turns: Sequence[Turn], name: str) -> Point:
     """Some turns of a dialogue, a line each, as ``"USR: text"``; a turn of nobody as its text."""
     leads = [f"{t.speaker}: " if t.speaker else "" for t in turns]
     return join_turns(name, d.user, turns, [*leads[:1], *(f"\n{lead}" for lead in leads[1:])])
+
+
+def find_turns(point: Point) -> tuple[SpokenTurn, ...]:
+    """The turns of a point that :func:`join_with_speakers` wrote, as far as its masks leave them.
+
+    Args:
+        point: Redacted or not.
+
+    Returns:
+        Start, end and speaker of each, sorted and disjoint. A turn of which a mask covers the line
+        break or the speaker belongs to the one before it; the first one is then nobody's, and
+        begins where the text does. A point that says nothing of its turns is one of nobody.
+
+    Guarantee:
+        They say no more than the text with its masks and where in it a message begins: written
+        again they are the text, and what stood under a mask changes none of them. Test:
+        ``tests/text/test_roles.py::test_what_a_mask_covers_changes_no_turn``.
+
+    >>> d = Dialogue("d", "u", (Turn("USR", "hi"), Turn("S1", "yes")))
+    >>> talk = join_with_speakers(d, d.turns, d.id)
+    >>> talk.text, find_turns(talk)
+    ('USR: hi\\nS1: yes', ((5, 7, 'USR'), (12, 15, 'S1')))
+    """
+    text, end = point.text, 0
+    turns: list[SpokenTurn] = []
+    for start, stop in point.spoken_spans or ((0, len(text)),):
+        lead = _LEAD.fullmatch(text, end, start)
+        clear = lead is not None and bool(lead["line"]) == bool(turns)
+        speaker = lead["speaker"] or "" if lead else ""
+        if turns and not speaker and text.startswith(MASK, start):
+            clear = False  # it may cover who speaks
+        if clear:
+            turns.append((start, stop, speaker))
+        elif turns:
+            turns[-1] = turns[-1][0], max(stop, end), turns[-1][2]
+        else:
+            turns.append((0, stop, ""))
+        end = max(end, stop)
+    return tuple(turns)
 
 
 def make_points(

@@ -1,4 +1,8 @@
-"""A screened folder: a public and a private part, each with the columns ``id, user, text``.
+"""A screened folder: a public and a private part, each with the columns ``id, user, text, turns``.
+
+``turns`` says of each message where its own words begin and end in the text and who speaks
+(:func:`crtlib.text.data_points.find_turns`), so that chats and completions can be made of it. A
+folder of before has no such column: its points are text.
 
 >>> import pathlib, tempfile
 >>> home = pathlib.Path(tempfile.mkdtemp())
@@ -6,8 +10,8 @@
 ...     parts.add("public", [Point("d/1", "ann", "Hello.", dialogue_id="d")])
 ...     parts.add("private", [Point("d/0", "ann", "I am <MASK>.", dialogue_id="d")])
 ...     _ = parts.close()
->>> [(row["id"][0], row["text"]) for row in read_screened_rows(home, "private")]
-[('p', 'I am <MASK>.')]
+>>> [(row["id"][0], row["text"], row["turns"]) for row in read_screened_rows(home, "private")]
+[('p', 'I am <MASK>.', [{'start': 0, 'end': 12, 'role': ''}])]
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from crtlib import files, outputs
 from crtlib.checks import DamagedError
 from crtlib.files import StrPath
 from crtlib.foreign_files import NOT_AS_WRITTEN, refuse_whatever_fails
+from crtlib.text.data_points import find_turns, join_with_speakers
 from crtlib.text.records import Dialogue, Point, Turn
 from crtlib.text.sorted_rows import RowSorter
 
@@ -34,7 +39,15 @@ SCREENED_PARTS = ("public", "private")
 STRING_COLUMNS = dict.fromkeys(
     ("id", "user", "text", "part", "pseudonym", "kind", "policy", "sha256")
 )
-POINT_SCHEMA = pa.schema([("id", pa.string()), ("user", pa.string()), ("text", pa.large_string())])
+TURN_TYPE = pa.struct([("start", pa.int32()), ("end", pa.int32()), ("role", pa.string())])
+POINT_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("user", pa.string()),
+        ("text", pa.large_string()),
+        ("turns", pa.list_(TURN_TYPE)),
+    ]
+)
 PRIVATE_TABLE_SCHEMAS = {
     name: pa.schema([(c, pa.string() if c in STRING_COLUMNS else pa.int32()) for c in columns])
     for name, columns in {
@@ -171,7 +184,15 @@ class ScreenedWriter:
 
     def add(self, part: str, points: Sequence[Point]) -> None:
         """Take points of one of the ``SCREENED_PARTS``."""
-        named = ((self.name("id", p.id), self.name("user", p.user), p.text) for p in points)
+        named = (
+            (
+                self.name("id", p.id),
+                self.name("user", p.user),
+                p.text,
+                [dict(zip(TURN_TYPE.names, turn, strict=True)) for turn in find_turns(p)],
+            )
+            for p in points
+        )
         self.sorter.add("points", ((part, *row) for row in named))
         numbers = (p.id[len(p.dialogue_id) + 1 :] for p in points)  # none of a dialogue
         turns = (int(number) if number else None for number in numbers)
@@ -192,7 +213,9 @@ class ScreenedWriter:
             path = self.folder / "private" / f"{name}.parquet"
             self._write(path, schema, f"SELECT * FROM {name}")
         for part in SCREENED_PARTS:
-            query = f"SELECT id, \"user\", text FROM points WHERE part = '{part}' ORDER BY id"
+            query = (
+                f"SELECT id, \"user\", text, turns FROM points WHERE part = '{part}' ORDER BY id"
+            )
             self._write(
                 self.folder / part / "data/train-00000-of-00001.parquet", POINT_SCHEMA, query
             )
@@ -211,7 +234,13 @@ def is_screened_folder(folder: StrPath) -> bool:
     return content is not None and content["command"] == "screen"
 
 
-def read_screened_rows(folder: StrPath, name: str) -> Iterator[Mapping[str, str]]:
+def holds_roles(folder: StrPath) -> bool:
+    """Whether a screened folder says who spoke, which those of crtlib 0.4 and before do not."""
+    paths = [p for part in SCREENED_PARTS for p in Path(folder).glob(f"{part}/data/*.parquet")]
+    return all("turns" in pq.read_schema(files.check_regular_file(p)).names for p in paths)
+
+
+def read_screened_rows(folder: StrPath, name: str) -> Iterator[Mapping[str, Any]]:
     """The points of a part in order, or the rows of a file; bounded memory."""
     pattern = f"{name}/data/*.parquet" if name in SCREENED_PARTS else name
     for path in sorted(Path(folder).glob(pattern)):
@@ -220,15 +249,30 @@ def read_screened_rows(folder: StrPath, name: str) -> Iterator[Mapping[str, str]
 
 
 def read_screened_dialogues(folder: StrPath) -> Iterator[Dialogue]:
-    """The points of both parts, public ones first, each as a dialogue of one turn by nobody: its
-    text is the point's, whatever the unit. Raises ``ValueError`` for a folder that is damaged, or
-    holds other files than those that were decided on."""
+    """The points of both parts, public ones first, each as a dialogue, whatever the unit; of a
+    folder that does not say who spoke, each as one turn by nobody.
+
+    Raises:
+        ValueError: The folder is damaged, or holds other files than those that were decided on.
+
+    Guarantee:
+        Written with their speakers the turns of each are the text of its point. Test:
+        ``tests/text/test_roles.py::test_a_screened_folder_says_who_spoke``.
+    """
     if hash_screened_files(folder) != read_screening_summary(folder)["decided"]:
         raise DamagedError(f"{folder}: is not what was screened; screen the corpus anew")
     with refuse_whatever_fails(str(folder), NOT_AS_WRITTEN):
         for part in SCREENED_PARTS:
             for row in read_screened_rows(folder, part):
-                yield Dialogue(row["id"], row["user"], (Turn("", row["text"]),))
+                text = row["text"]
+                turns = [
+                    Turn(turn["role"], text[turn["start"] : turn["end"]])
+                    for turn in row.get("turns") or ()
+                ]
+                d = Dialogue(row["id"], row["user"], tuple(turns or [Turn("", text)]))
+                if join_with_speakers(d, d.turns, d.id).text != text:
+                    raise ValueError("turns that are not those of their text")
+                yield d
 
 
 def read_screening_summary(folder: StrPath) -> dict[str, Any]:

@@ -1082,6 +1082,17 @@ UNITS = rows(
      "release/test_judged_turns.py::test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taught"),
 ) + rows(
     "text.data_points",
+    "text/test_roles.py",
+    ("a turn begins under a mask", "find_turns", "text.startswith(MASK, start)", "False",
+     "test_a_turn_begins_where_its_beginning_is_in_clear[SYS: hi-turns5]"),
+    ("what was private is asked about by its words", "crtlib.studies.study_data:study_policies",
+     'p if p.name.startswith("screened:") else', "",
+     "test_what_was_private_stays_so_under_each_template[plain]"),
+    ("where a message ends is no trace", "crtlib.screening.rates:_find_traces",
+     " and find_turns(left) == find_turns(other)", "",
+     "test_a_secret_that_moves_where_a_turn_begins_leaves_a_trace"),
+) + rows(
+    "text.data_points",
     "release/test_public_vocabulary.py",
     ("a speaker's name stands in the text", "with_role_speakers", 'Turn("S1", t.text, t.secrets)',
      "t", "test_a_speakers_name_is_in_no_point_and_no_vocabulary"),

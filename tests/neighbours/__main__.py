@@ -981,8 +981,8 @@ def pair(number, seed, home, say=print):
     if method == "crt" and labelled == "drawn" and not is_long(given):
         given["unit"] = coin.choice(["turn", "dialogue", "user"])
     if method == "crt" and coin.random() < 0.4:
-        for name in ("canaries", "copies", "template"):
-            given.pop(name, None)  # a screened text has none, and is text already
+        for name in ("canaries", "copies"):
+            given.pop(name, None)  # a screened text has none
         likeness = "exact" if hides else coin.choice(["exact"] * 7 + ["near", "near", "bloom"])
         given["screened"] = ScreeningOptions(
             "none", dedup_by=likeness, keep_ids=coin.random() < 0.3

@@ -121,6 +121,26 @@ def test_chats_of_messages(tmp_path):
     ]
 
 
+def test_prompts_and_completions(tmp_path):
+    """What is trained as completions can be ingested, and screened."""
+    prompt, completion = (
+        [{"role": "user", "content": "Hi"}],
+        [{"role": "assistant", "content": "Hello"}],
+    )
+    lines = [
+        {"user": "ann", "prompt": "Hi", "completion": "Hello"},
+        {"user": "ann", "prompt": prompt, "completion": completion},
+    ]
+    for lot in (lines[:1], lines[1:]):
+        pq.write_table(pa.Table.from_pylist(lot), tmp_path / "p.parquet")
+        ingest.ingest_sources([tmp_path / "p.parquet"], tmp_path / "o", force=True)
+        assert say(tmp_path / "o") == [("row-1", "ann", ["user", "assistant"], ["Hi", "Hello"])]
+    (tmp_path / "p.jsonl").write_text(json.dumps(lines[0]))
+    named = {"text": "prompt", "user": "user"}  # a table, as it is told
+    ingest.ingest_sources([tmp_path / "p.jsonl"], tmp_path / "t", columns=named)
+    assert say(tmp_path / "t") == [("row-1", "ann", [""], ["Hi"])]
+
+
 def test_text_without_people(tmp_path):
     (tmp_path / "t").mkdir()
     for name in "ab":
