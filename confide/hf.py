@@ -193,7 +193,9 @@ class SessionTrainer(_TrainerBehind):
             args.output_dir, args.save_strategy = str(aside / "trainer"), "no"
             args.gradient_accumulation_steps, args.max_grad_norm, args.weight_decay = 1, 0.0, 0.0
             args.bf16 = args.activation_checkpointing = args.gradient_checkpointing = False
-            self.session.save_tokenizer(aside / "tokenizer")
+            if parallel.process_group().is_leader:
+                self.session.save_tokenizer(aside / "tokenizer")
+            parallel.process_group().wait()
             tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(aside / "tokenizer")
             measured = None if evaluation is None else _as_dataset(self.session.evaluation_tokens())
             super().__init__(
@@ -205,6 +207,9 @@ class SessionTrainer(_TrainerBehind):
                 data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
                 **others,
             )
+            if parallel.process_group().size > 1:  # accelerate would wrap it, in what nobody calls
+                trained: Any = self.session.model
+                trained._is_accelerate_prepared = True
             self.session.training.try_model_again()  # TRL gives the model another forward
         except BaseException:
             self.session.__exit__()
@@ -295,13 +300,18 @@ class SessionTrainer(_TrainerBehind):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Nothing more: :meth:`train` has written the release, as a whole."""
         out = Path(self.session.recipe.out or "")
+        if not parallel.process_group().is_leader:
+            return
         if self.result is None:
             raise ValueError("save_model: the training is not over; there is no release yet")
         if output_dir is not None and Path(output_dir).resolve() != out.resolve():
             raise ValueError(f"save_model: the release is {out}; copy that folder as it is")
 
     def certify(self, page: str | Path, **options: Any) -> dict[str, Any]:
-        """The certificate of the release (:func:`confide.release.certify.write_certificate`)."""
+        """The certificate of the release (:func:`confide.release.certify.write_certificate`);
+        nothing in a process that does not lead."""
+        if not parallel.process_group().is_leader:
+            return {}
         return certify.write_certificate(self.session.recipe.out or "", page, **options)
 
 
@@ -360,10 +370,12 @@ def _as_dataset(tokens: Sequence[Sequence[int]]) -> datasets.Dataset:
 
 
 def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
-    if (processes := parallel.count_launched_processes()) > 1:
+    processes = parallel.count_launched_processes()
+    if processes > parallel.process_group().size:
         raise ValueError(
-            f"torchrun: started {processes} processes, must be one for a Trainer; a session takes "
-            "several"
+            f"torchrun: started {processes} processes, which must train together: make the "
+            "arguments and the Trainer inside of "
+            "'with crtlib.training.parallel.join_process_group():'"
         )
     for name, (allowed, why) in ONLY_VALUE_OF_ARGUMENT.items():
         value = getattr(args, name, allowed[0])
@@ -457,7 +469,8 @@ def _recipe_of_rows(rows: datasets.Dataset, aside: Path) -> dict[str, Any]:
     if "messages" not in rows.column_names:
         options["template"] = "plain"
         if "prompt" in rows.column_names and isinstance(rows[0]["prompt"], str):
-            (aside / TEMPLATE_FILE).write_text(JOINED_TEMPLATE, encoding="utf-8")
+            if parallel.process_group().is_leader:
+                (aside / TEMPLATE_FILE).write_text(JOINED_TEMPLATE, encoding="utf-8")
             options["template"] = str(aside / TEMPLATE_FILE)
         elif "prompt" in rows.column_names:
             del options["template"]
@@ -484,8 +497,10 @@ def _learns_completions_alone(rows: Any, args: Any) -> bool:
 
 def _write_rows(rows: datasets.Dataset, path: Path) -> Path:
     """A Dataset as a corpus, a row a conversation. It is the same file of the same rows."""
-    jsonl.write_jsonl(map(_dialogue_of_row, itertools.count(), rows), path)
-    path.chmod(0o600)
+    if parallel.process_group().is_leader:
+        jsonl.write_jsonl(map(_dialogue_of_row, itertools.count(), rows), path)
+        path.chmod(0o600)
+    parallel.process_group().wait()
     return path
 
 

@@ -2,7 +2,11 @@
 
 import importlib.util
 import json
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -296,10 +300,53 @@ def test_parameters_that_cannot_be_honoured(given, said, tmp_path):
         hf.Trainer("base", arguments(tmp_path / "m"), train_dataset=rows(5), **given)
 
 
-def test_a_trainer_takes_one_process(tmp_path, monkeypatch):
+def test_processes_of_a_trainer_are_joined(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "count_launched_processes", lambda: 2)
-    with pytest.raises(ValueError, match=r"^torchrun: started 2 processes, must be one"):
+    with pytest.raises(ValueError, match=r"^torchrun: started 2 processes, which must train tog"):
         hf.Trainer("base", arguments(tmp_path / "m"), train_dataset=rows(5))
+
+
+def take_part(door, text, base, folder):
+    """What each process that torchrun starts does: rows, or a corpus, with a linear schedule."""
+    with parallel.join_process_group() as group:
+        trainer = getattr(hf, door)(
+            str(base),
+            arguments(folder / "m", door, lr_scheduler_type="linear", weight_decay=0.1,
+                      per_device_train_batch_size=8 // group.size, gradient_accumulation_steps=1),
+            train_dataset=rows() if text is None else text,
+            eval_dataset=rows(5, prefix="Of another text: "), peft_config=LORA,
+            confide={"repeatable_noise": True, "epsilon": 8.0} if text is None else CRT,
+        )  # fmt: skip
+        trainer.train()
+        trainer.save_model()
+        assert bool(trainer.certify(folder / "c.html", force=True)) == group.is_leader
+        if group.is_leader:
+            run = trainer.result.run
+            torch.save((flat(run.model), run.updates, run.processes), folder / "end.pt")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("door", ["Trainer", pytest.param("SFTTrainer", marks=needs_trl)])
+def test_two_processes_train_what_one_does(door, talk, base, tmp_path):
+    """Through the Trainers' doors, but for rounding: of a corpus (CRT), and of rows (DP-SGD)."""
+    ends = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        text = home_of(talk, folder) if door == "Trainer" else None
+        call = f"{door!r}, {text and str(text)!r}, {str(base)!r}, pathlib.Path({str(folder)!r})"
+        folder.mkdir(exist_ok=True)
+        (folder / "script.py").write_text(
+            f"import pathlib, tests.test_hf as t\nt.take_part({call})\n"
+        )
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        launch += [f"--nproc-per-node={processes}", str(folder / "script.py")]
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1",
+                            "CRTLIB_REGISTRY": str(folder / "registry")}  # fmt: skip
+        subprocess.run(launch, cwd=Path(__file__).parents[1], env=env, check=True)
+        ends.append(torch.load(folder / "end.pt"))
+    (one, steps, _), (two, same, number) = ends
+    assert (steps, 2) == (same, number)
+    torch.testing.assert_close(two, one, rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_in_memory_is_that_of_its_folder(base, tmp_path):

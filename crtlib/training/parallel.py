@@ -82,6 +82,10 @@ class ProcessGroup:
         dist.all_reduce(numbers)
         return int(numbers)
 
+    def wait(self) -> None:
+        """Until all processes are here."""
+        self.total(0)
+
     def check_agreement(self, digest: str) -> None:
         """Raise ValueError, in all processes, where the ``digest`` (hexadecimal) of what they are
         about to do is not the same: where points differed, one could be read twice in a batch."""
