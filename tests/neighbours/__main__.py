@@ -500,7 +500,7 @@ class Watch:
                     partial(self.size, train_on_corpus.choose_hyperparameters_by_size),
                 ),
                 (study_run, "Training", partial(self.train, loop.Training)),
-                (crt_study.ledger, "noise_multiplier", sigma),
+                (crt_study.privacy_cost, "noise_multiplier", sigma),
                 (train_on_corpus, "Training", partial(self.train, loop.Training)),
                 (phases, "draw_uniforms", self.uniform),
                 (selective, "draw_normals", self.normals),
