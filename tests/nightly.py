@@ -343,7 +343,7 @@ NIGHTLY = {
     "tests/book/experiments/test_runner.py::test_a_sweep_that_was_killed": "1 s",
     "tests/book/experiments/test_runner.py::test_of_a_pool_that_breaks": "5 s",
     "tests/book/experiments/test_crt.py::test_the_guarantee_says_what_it_rests_on": "2 s",
-    "tests/test_cli.py::test_train_writes_model_guarantee_and_attack": "2 s, as the golden path does",
+    "tests/test_cli.py::test_train_writes_model_guarantee_and_attack": "2 s",
     "tests/test_nightly.py::test_the_quick_tests_of_a_file_with_both_kinds": "4 s",
     "tests/book/experiments/test_axis.py::test_every_method_of_the_papers": "1 s",
     "tests/models/test_pretrained.py::test_a_text_beyond": "1 s",
