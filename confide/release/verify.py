@@ -21,6 +21,7 @@ from typing import Any
 from jsonschema.exceptions import best_match
 
 from confide.release import (
+    assumptions,
     certificate_parts,
     composed_promise,
     evidence,
@@ -55,11 +56,20 @@ def find_fault_of_sheet(value: Mapping[str, Any], page: bytes | None) -> str | N
         return f"certificate: {error.json_path} is not what the schema allows"
     if value["model"]["trained_parameters"] > value["model"]["parameters"]:
         return "certificate: more parameters were trained than there are"
+    rows = [row for name, row in value["rates"].items() if name != "by_kind"]
+    counted = any(row["how"] == "one_per_cluster" for row in rows)
+    if counted and _rests_on_labels(value) and value["labels"] is None:
+        return "certificate: does not name the labels of its rates"
     if wrong := _find_rate_fault(value.get("rates", {}), value.get("labels")):
         return wrong
     if page is not None and hashlib.sha256(page).hexdigest() != value.get("page_sha256"):
         return "the page beside the certificate is not the one that was signed with it"
     return None
+
+
+def _rests_on_labels(value: Mapping[str, Any]) -> bool:
+    """Whether what is promised is of a secret drawn at random, as the labels count it."""
+    return bool(value["guarantee"]["kind"] == composed_promise.BAYESIAN_KIND)
 
 
 def _find_rate_fault(rates: Mapping[str, Any], labels: Mapping[str, Any] | None) -> str | None:
@@ -212,7 +222,9 @@ def _find_condition_fault(value: Mapping[str, Any], own: source_fold.FilesPromis
         return "certificate: does not name what was declared public"
     if any(d["bits"] < named[d["of"], d["value"]]["bits"] * LEAST_DELTA_RATIO for d in told):
         return "certificate: what was declared public tells more bits than it says"
-    if not set(own.assumed) <= set(value.get("assumed", ())):
+    rests_on_labels = "rates" in value and _rests_on_labels(value)
+    of_labels = assumptions.assume_of_labels(value) if rests_on_labels else []
+    if not {*own.assumed, *of_labels} <= set(value.get("assumed", ())):
         return "certificate: does not say what is assumed"
     if certificate_parts.EXACT_COUNTS_NOTE not in value.get("treated_as_public", ()):
         return "certificate: does not say what is treated as public"

@@ -114,6 +114,7 @@ def test_a_name_of_a_file_cannot_change_the_answer(home, told, name):
         ("rates__trace__upper", 7), ("guarantee__missed__delta", 10**400), ("searched", {}),
         ("guarantee__missed__epsilon", "nan"), ("right_guess__0__prior", 1e308),
         ("not_promised__1", True), ("issued", 5), ("unit", "word"),
+        ("assumed__0", "nothing"), ("labels", None), ("rates__miss__all", []),
         ("rates__miss__all__1", 0), ("rates__miss__rate", 1), ("labels__secrets", 0),
         ("rates__by_kind__tracking__trace__upper", 1e-9),
         pytest.param("rates__miss__count", 10**400, id="more missed"),
