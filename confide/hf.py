@@ -207,9 +207,8 @@ class SessionTrainer(_TrainerBehind):
                 data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
                 **others,
             )
-            if parallel.process_group().size > 1:  # accelerate would wrap it, in what nobody calls
-                trained: Any = self.session.model
-                trained._is_accelerate_prepared = True
+            trained: Any = self.session.model  # accelerate shall wrap it in nothing, nor touch it
+            trained._is_accelerate_prepared = True
             self.session.training.try_model_again()  # TRL gives the model another forward
         except BaseException:
             self.session.__exit__()
