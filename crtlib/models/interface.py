@@ -164,7 +164,9 @@ def context_length(model: nn.Module) -> int | None:
     """The longest sequence that the model reads; ``None``: no limit (also BLOOM's)."""
     if isinstance(model, RecurrentLM):
         return None
-    return getattr(unwrap_model(model).config, "max_position_embeddings", None)
+    config = unwrap_model(model).config
+    # MPT's slopes for attention are made for that many tokens, under another name.
+    return getattr(config, "max_position_embeddings", getattr(config, "max_seq_len", None))
 
 
 def is_causal(model: nn.Module) -> bool:

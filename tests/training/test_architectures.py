@@ -179,6 +179,11 @@ def test_hidden_states_and_head_give_the_models_own_logits(name):
     assert interface.context_length(model) == limit and interface.is_causal(model)
 
 
+def test_the_length_that_mpt_reads_has_another_name():
+    config = transformers.MptConfig(d_model=8, n_heads=2, n_layers=1, vocab_size=23, max_seq_len=16)
+    assert interface.context_length(transformers.MptForCausalLM(config)) == 16
+
+
 @pytest.mark.parametrize("name", ["llama", "bloom", "gemma3"])
 def test_a_model_with_adapters_is_scored_token_by_token_as_in_one_piece(name):
     model = model_of(name, lora=targets_of(name)).eval()
