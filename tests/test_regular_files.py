@@ -14,10 +14,16 @@ from crtlib.screening import cautious, expression_files, value_lists
 from crtlib.text import templates
 from tests.test_legible import parse, sources
 
-OPENERS = {"ParquetFile", "read_table", "read_schema", "read_parquet", "load_file", "load_model",
+OPENERS = {"ParquetFile", "read_table", "read_schema", "read_parquet", "load_file",
            "from_file", "safe_open", "ZipFile"}  # fmt: skip
 """Functions of libraries that open a path which they are given."""
-OPENERS_OF = {("torch", "load"), ("np", "load"), ("sqlite3", "connect"), ("gzip", "open")}
+OPENERS_OF = {
+    ("torch", "load"),
+    ("torch", "load_model"),
+    ("np", "load"),
+    ("sqlite3", "connect"),
+    ("gzip", "open"),
+}
 OF_THE_PACKAGE = {"crtlib/files.py", "crtlib/text/package_data.py"}
 """Where files are opened for all others, and where those that come with the package are."""
 NO_PATHS = {"packed", "RaggedArray"}
@@ -27,7 +33,7 @@ NO_PATHS = {"packed", "RaggedArray"}
 def name_of(node):
     """The last part of a dotted name, and the one before it."""
     if isinstance(node, ast.Attribute):
-        return node.attr, getattr(node.value, "id", "")
+        return node.attr, getattr(node.value, "id", getattr(node.value, "attr", ""))
     return getattr(node, "id", ""), ""
 
 

@@ -185,7 +185,12 @@ class IngestSource:
 def record_shape(cells: Mapping[str, Any]) -> str:
     """What the records of a file are: "turns" (our own), "messages" (also a prompt with its
     completion) or "table"."""
-    if isinstance(cells.get("turns"), list) and "id" in cells:
+    turns = cells.get("turns")
+    # A row of a screened folder is a text, and says beside it where each of its turns starts.
+    places = isinstance(turns, list) and [
+        t for t in turns if isinstance(t, Mapping) and "start" in t
+    ]
+    if isinstance(turns, list) and "id" in cells and not places:
         return "turns"
     pair = cells.get("prompt"), cells.get("completion")
     listed = isinstance(cells.get("messages"), list) or all(isinstance(x, str | list) for x in pair)
@@ -367,7 +372,8 @@ def messages_of_chat(cells: Mapping[str, Any], source: IngestSource) -> list[Tur
     >>> file = IngestSource("c.jsonl", "c.jsonl", "jsonl", How())
     >>> messages_of_chat({"messages": [{"role": "user", "content": "Hi"}], "user": "ann"}, file)
     [(None, 'ann', 'user', 'Hi', None, None)]
-    >>> [m[2:4] for m in messages_of_chat({"prompt": "Hi", "completion": "Hello"}, file)]
+    >>> row = {"prompt": "Hi", "completion": "Hello", "user": "ann"}
+    >>> [message[2:4] for message in messages_of_chat(row, file)]
     [('user', 'Hi'), ('assistant', 'Hello')]
     """
     about, listed = (cells.get(name) for name in ("metadata", "messages"))

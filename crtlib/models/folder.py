@@ -2,7 +2,7 @@
 
 >>> import tempfile
 >>> try:
-...     load(tempfile.mkdtemp() + "/none")
+...     load_model(tempfile.mkdtemp() + "/none")
 ... except ValueError as error:
 ...     print(str(error).rpartition(": ")[2])
 no such folder (hf download NAME --local-dir makes one)

@@ -123,7 +123,7 @@ def test_the_report_finds_all_that_the_model_completes_in_its_own_template(train
 
 def test_own_words_alone_are_counted_and_text_of_another_kind_is_named(trained, tmp_path):
     home, corpus, _ = trained
-    model, tokenizer = reports.load(home / "model")
+    model, tokenizer = reports.load_model(home / "model")
     points = templates.render_points(corpus, "turn", templates.MARKUP_TEMPLATE)[:20]
     texts, scores, masks, *_ = leakage.score_points(model, tokenizer, points, own_words=True)
     for point, text, mask in zip(points, texts, masks, strict=True):

@@ -123,7 +123,7 @@ def test_the_name_of_a_speaker_decides_nothing_that_is_shown(tmp_path, run):
         assert run("screen", path, *words)[0] == 0
         parts = (tmp_path / name / "public").rglob("*.parquet")
         rows = pd.concat(map(pd.read_parquet, parts))
-        shown.append({str(value) for value in rows.get("turns", rows.get("text"))})
+        shown.append({f"{row.text} {row.turns}" for row in rows.itertuples()})
     assert "hello there" in min(shown[0]) and shown[0] == shown[1]
 
 

@@ -293,7 +293,7 @@ def test_batches_of_phases_that_draw_in_each_pass_are_not_cut():
             return iter(batch)
 
     class Drawing(Watching):
-        draws = True
+        draws_numbers = True
 
     for kind in (Watching, Drawing):
         made = kind(**{**phase().__dict__, "sampling_probability": 1.0, "steps": 1})
