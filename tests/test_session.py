@@ -250,20 +250,24 @@ class CopyingSGD(torch.optim.SGD):
         self.param_groups[0]["params"][0].detach().view(-1)[:2] = torch.tensor([109.0, 121.0])
 
 
-@pytest.mark.parametrize("way", ["with an optimizer", "of the training"])
+@pytest.mark.parametrize("way", ["with an optimizer", "by train", "of the training"])
 def test_a_script_is_named_whoever_takes_the_steps(way, talk, tmp_path):
     """`optimizer=` or `session.training` of a script wrote what it liked into the weights, and the
     certificate held and assumed nothing."""
     options = CRT | {"epochs": 1, "out": tmp_path / "m"}
-    if way == "with an optimizer":
+    text = home_of(talk, tmp_path / "home")
+    if way != "of the training":
         options["optimizer"] = lambda learning: CopyingSGD(learning, lr=0.1)
-    with confide.Session(home_of(talk, tmp_path / "home"), **options) as session:
-        if way == "with an optimizer":
-            session.take_all()
-        else:
-            for step in session.training:
-                step()
-        session.close()
+    if way == "by train":
+        confide.train(text, **options)
+    else:
+        with confide.Session(text, **options) as session:
+            if way == "with an optimizer":
+                session.take_all()
+            else:
+                for step in session.training:
+                    step()
+            session.close()
     said = file_sources.script_assumption(file_sources.script_source())
     assert said in certified(tmp_path / "m")["assumed"]
 

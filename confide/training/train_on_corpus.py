@@ -308,7 +308,8 @@ def train(
         ``tests/test_session.py::test_a_session_is_the_training_of_the_command``.
     """
     with Session(what, card=card, progress=progress, study=study, **names) as session:
-        if session.odometer and card in (None, model_card.render_model_card):
+        own_code = "optimizer" in names or card not in (None, model_card.render_model_card)
+        if session.odometer and not own_code:
             session.odometer.script = None  # no line of it runs from here to the end
         session.take_all()
         return session.close()

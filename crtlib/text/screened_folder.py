@@ -235,7 +235,7 @@ def is_screened_folder(folder: StrPath) -> bool:
 
 
 def holds_roles(folder: StrPath) -> bool:
-    """Whether a screened folder says who spoke, which those of crtlib 0.4 and before do not."""
+    """Whether a screened folder says who spoke, which those of crtlib 0.3 and before do not."""
     paths = [p for part in SCREENED_PARTS for p in Path(folder).glob(f"{part}/data/*.parquet")]
     return all("turns" in pq.read_schema(files.check_regular_file(p)).names for p in paths)
 
