@@ -23,8 +23,19 @@ from torch import nn
 
 from crtlib import files
 from crtlib.files import StrPath
-from crtlib.foreign_files import ForeignFileError, foreign_model, load_foreign_config
-from crtlib.models.interface import hidden_states, layers_below_head, output_head, unwrap_model
+from crtlib.foreign_files import (
+    ForeignFileError,
+    foreign_model,
+    load_foreign_config,
+    refuse_whatever_fails,
+)
+from crtlib.models.interface import (
+    device_of,
+    hidden_states,
+    layers_below_head,
+    output_head,
+    unwrap_model,
+)
 from crtlib.models.smollm2 import (
     SMOLLM2_HUB_ID,
     SMOLLM2_NAME,
@@ -211,26 +222,30 @@ def with_lora(
     """The model with adapters of this rank (LoRA, Hu et al. 2022) on the layers ``targets``
     ("all-linear", or names joined by commas); they alone learn. ``alpha``: twice the rank.
 
-    The output layer gets none. Raises ``ValueError`` without the package ``peft``, and for targets
-    that are not there.
+    The output layer gets none. Raises ``ValueError`` without the package ``peft``, for targets that
+    are not there, and for those that take no adapter or cannot be read with one: a router of
+    experts, of which ``peft`` takes the two results for one.
     """
     try:
         import peft
     except ImportError:
         raise ValueError("lora: needs pip install 'crtlib[train]'") from None
     names: str | list[str] = targets if targets == ALL_LINEAR else targets.split(",")
+    whole, where = unwrap_model(model), f"lora_targets={targets!r}"
+    layers, ends = [f".{name}" for name, _ in whole.named_modules()], [f".{name}" for name in names]
+    if names != ALL_LINEAR and not any(layer.endswith(tuple(ends)) for layer in layers):
+        raise ValueError(f"{where}: the model has no such layers")
     scale: Any = alpha or 2 * rank  # declared an int there, though only divided by the rank
     config = peft.LoraConfig(
         r=rank, lora_alpha=scale, target_modules=names, lora_dropout=0.0,
-        fan_in_fan_out=unwrap_model(model).config.model_type == "gpt2", task_type="CAUSAL_LM",
+        fan_in_fan_out=whole.config.model_type == "gpt2", task_type="CAUSAL_LM",
     )  # fmt: skip
-    with seeded_torch_rng(seed):
-        try:
-            with warnings.catch_warnings():  # peft asks transformers for an attribute's old name
-                warnings.simplefilter("ignore", FutureWarning)
-                wrapped: nn.Module = peft.get_peft_model(model, config)
-        except ValueError:
-            raise ValueError(f"lora_targets={targets!r}: the model has no such layers") from None
+    refused = f"not all of these layers of a {type(whole).__name__} take an adapter; name others"
+    with seeded_torch_rng(seed), refuse_whatever_fails(where, refused), torch.no_grad():
+        with warnings.catch_warnings():  # peft asks transformers for an attribute's old name
+            warnings.simplefilter("ignore", FutureWarning)
+            wrapped: nn.Module = peft.get_peft_model(model, config)
+        wrapped(input_ids=torch.arange(4, device=device_of(whole))[None], use_cache=False)
     output_head(wrapped)  # refuses an adapter on the output layer
     return wrapped
 

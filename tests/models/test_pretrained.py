@@ -248,6 +248,28 @@ def test_what_cannot_be_right_is_refused_by_name(tmp_path):
         pretrained.with_lora(model, 2, targets="nothing", seed=0)
 
 
+SMALL = {"vocab_size": 23, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+         "num_attention_heads": 2, "num_key_value_heads": 2}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "targets", "said"),
+    [
+        ("phimoe", SMALL, "all-linear", "AttributeError"),  # a router, which returns two tensors
+        ("llama", SMALL, "mlp", "ValueError"),  # no linear layer
+        ("mamba", {"vocab_size": 23, "hidden_size": 8, "num_hidden_layers": 1}, "all-linear",
+         "ValueError"),
+    ],
+)  # fmt: skip
+def test_layers_that_take_no_adapter_are_refused_in_one_line(kind, more, targets, said):
+    """LoRA on a PhiMoE ended in a traceback at the first text."""
+    config = transformers.AutoConfig.for_model(kind, **more)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    line = f"^lora_targets='{targets}': not all of these layers of a {type(model).__name__} take an"
+    with pytest.raises(ValueError, match=line + rf" adapter; name others \({said}\)$"):
+        pretrained.with_lora(model, 2, targets=targets, seed=0)
+
+
 def test_a_model_whose_layers_transformers_does_not_name_is_refused_in_one_line(
     corpus, run, tmp_path
 ):
