@@ -1,8 +1,9 @@
 """The one door for model folders that others made, and for what else they wrote for us to read.
 
 Whatever such a file makes a library raise becomes one line of our own, and no advice of other tools
-is quoted. A configuration keeps what describes a model; what asks for code of another place (a
-kernel of a hub, a package of a quantiser) is refused. A local folder is read without a network.
+is quoted. A configuration keeps what describes a model. The code that it brings or names
+(``auto_map``, which ``trust_remote_code`` would run) is left out, never run; a kernel of a hub and
+a package of a quantiser are refused. A local folder is read without a network.
 
 >>> keep_model_settings({"model_type": "gpt2", "_attn_implementation": "owner/kernel"}, ())
 Traceback (most recent call last):
@@ -42,7 +43,8 @@ POSITIVE_SETTINGS = ("num_attention_heads", "hidden_size", "vocab_size")
 LABEL_SETTINGS = ("id2label", "label2id")
 """Settings whose names are labels of others."""
 UNREAD_SETTINGS = ("auto_map", "_name_or_path", "dtype", "torch_dtype")
-"""What a configuration says of itself and we decide."""
+"""What a configuration says of itself and is not read: the code that it brings (``auto_map``), its
+name, its number format."""
 OFFLINE_VARIABLES = {"HF_HUB_OFFLINE": "1", "USE_HUB_KERNELS": "0"}
 """Environment in which ``transformers`` and what it starts ask no hub for anything."""
 _IMPLEMENTATION_KEY = re.compile("_implementation(_internal)?$")

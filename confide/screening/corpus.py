@@ -278,7 +278,7 @@ def screen_corpus(
     pair = how.pair()
     pi, pi_c = pair.policies
     texts = TextCounts() if how.dedup != "none" else None
-    counter = rates.RateCounter(pi, pi_c, texts=texts, find_values=True)
+    counter = rates.RateCounter(pi, pi_c, texts=texts, find_values_in_whole_point=True)
     about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
     if judges:
         if texts is not None:
@@ -373,7 +373,7 @@ def judge_policies(
     late = before.tasks - apart
     drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
     counter = rates.RateCounter(
-        *pair.policies, **drawn, texts=texts, find_values=True, one_message=True
+        *pair.policies, **drawn, texts=texts, find_values_in_whole_point=True, one_message=True
     )
     read = partial(
         judged_turns.read_labelled_points,

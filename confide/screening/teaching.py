@@ -164,7 +164,7 @@ def teach_tagger(
         flags = policy(others)
         drawn_labels = bool(folders)
         counter = rates.RateCounter(
-            policy, policy, cluster=by, texts=texts, find_values=drawn_labels
+            policy, policy, cluster=by, texts=texts, find_values_in_whole_point=drawn_labels
         )
         counter.add(others, flags=flags, cautious_flags=flags)
         counter.add_unread(points_of_tasks(left))

@@ -12,16 +12,12 @@ import re
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from crtlib import files
 from crtlib.checks import check_allowed, raise_machine_fault
 from crtlib.screening.policy import Policy
 from crtlib.text.package_data import read_package_file
 from crtlib.text.records import MASK, Point, Secret
-
-if TYPE_CHECKING:
-    pass
 
 # --------------------------------------------------------------------------- whatever is not plain
 COMMON_WORD_RANKS = 5_000

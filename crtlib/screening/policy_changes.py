@@ -1,19 +1,16 @@
-"""A policy made from others: with misses by a dial, the union of several, and whole turns."""
+"""A policy made from others: with misses by gamma's dial, the union of several, and whole turns."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from crtlib.checks import check_allowed, check_choice
 from crtlib.screening.policy import FlagFunction, Policy, as_policy, spoken_spans
 from crtlib.screening.redaction import Spans, find_masks, merge_spans, overlapping_pairs, redact
 from crtlib.text.records import Point, Secret
-
-if TYPE_CHECKING:
-    pass
 
 MissScope = Literal["occurrence", "value"]
 CoinBasis = Literal["text", "point"]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from importlib import import_module, util
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crtlib.screening.detectors import FLAG_THRESHOLD, word_spans
 from crtlib.screening.policy import Policy
 from crtlib.screening.redaction import Spans, merge_spans
 from crtlib.text.records import Point, Secret
-
-if TYPE_CHECKING:
-    pass
 
 # --------------------------------------------------------------------------- Presidio
 SPACY_MODELS = tuple(f"en_core_web_{size}" for size in ("trf", "lg", "md", "sm"))

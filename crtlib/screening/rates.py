@@ -551,8 +551,8 @@ class RateCounter:
             "other", as a label's kind may be any text.
         texts: How often each text stands in the whole text, where that is deduplicated; it may
             still grow until rates are asked for. None: it is not deduplicated.
-        find_values: A labelled value is looked for in its whole point, as labels of one's own text
-            need not say of each place that it is one. Those of a known corpus do.
+        find_values_in_whole_point: A labelled value is looked for in its whole point, as labels of
+            one's own text need not say of each place that it is one. Those of a known corpus do.
         one_message: One message of each cluster was drawn at random, so that the share of all
             secrets (:meth:`all_secrets`) has a bound too.
     """
@@ -566,13 +566,14 @@ class RateCounter:
         seed: int = 0,
         kinds: Iterable[str] = (),
         texts: TextCounts | None = None,
-        find_values: bool = False,
+        find_values_in_whole_point: bool = False,
         one_message: bool = False,
     ) -> None:
         check_choice("cluster", cluster, ("user", "dialogue"))
         self.kinds = SHOWN_KINDS.union(kinds)
         self.pi, self.pi_c, self.cluster, self.seed = as_policy(pi), as_policy(pi_c), cluster, seed
-        self.texts, self.find_values, self.one_message = texts, find_values, one_message
+        self.texts, self.one_message = texts, one_message
+        self.find_values_in_whole_point = find_values_in_whole_point
         self.points = self.left_out = 0
         self.apart: set[str] = set()
         """Clusters of whom the rates do not speak, of those that were drawn."""
@@ -716,7 +717,7 @@ class RateCounter:
         places: dict[str, list[Secret]] = {}
         for s in point.secrets:
             places.setdefault(_comparable_value(point, s), []).append(s)
-        if self.find_values:
+        if self.find_values_in_whole_point:
             values = [point.text[some[0].start : some[0].end] for some in places.values()]
             for some, more in zip(places.values(), _find_value_places(point, values), strict=True):
                 some += more

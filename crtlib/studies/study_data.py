@@ -171,7 +171,7 @@ class PreparedData:
     others: tuple[Point, ...]
     template: Template = SPEAKER_TEMPLATE
     texts: TextCounts | None = None  # of all that may repeat; None: it is not deduplicated
-    find_values: bool = False  # that are labelled, in the whole of their points
+    find_values_in_whole_point: bool = False  # that are labelled, in the whole of their points
     known: PolicyRates | None = None  # as screening counted them, or labels that people made
     labels: Mapping[str, Any] | None = None  # which those labels are, for whoever prints the rates
 
@@ -180,7 +180,11 @@ class PreparedData:
         """What befell each labelled secret, on the training points or, for a policy that learned
         from labels, on held-out ones."""
         points, flags, cautious = self.checked
-        counter = RateCounter(*self.policies, texts=self.texts, find_values=self.find_values)
+        counter = RateCounter(
+            *self.policies,
+            texts=self.texts,
+            find_values_in_whole_point=self.find_values_in_whole_point,
+        )
         counter.add(points, flags=flags, cautious_flags=cautious)
         return counter
 
@@ -305,7 +309,7 @@ def prepare_data(
         others=templates.render_points(split.others, study.unit, form),
         template=form,
         texts=counts,
-        find_values=not is_corpus(study.corpus),
+        find_values_in_whole_point=not is_corpus(study.corpus),
         known=known,
     )
 

@@ -590,7 +590,7 @@ REPEATS = rows(
      "digest_teaching_person(p.user, p.dialogue_id) for p in points if p.secrets",
      "release/test_drawn_turns.py::test_people_who_taught_are_left_out_whatever_they_said"),
     ("a value is looked for in the marked turn alone", "RateCounter._places_of_values",
-     "if self.find_values:", "if False:",
+     "if self.find_values_in_whole_point:", "if False:",
      "release/test_repeated_messages.py::"
      "test_a_value_is_masked_wherever_it_stands_in_the_point_of_a_drawn_turn"),
 ) + rows(
@@ -609,7 +609,7 @@ REPEATS = rows(
     "confide.screening.corpus",
     "release/test_repeated_messages.py",
     ("drawn labels are judged as if nothing stood twice", "judge_policies",
-     "texts=texts, find_values=True", "texts=None, find_values=True",
+     "texts=texts, find_values_in_whole_point=True", "texts=None, find_values_in_whole_point=True",
      "test_a_found_secret_in_a_repeated_message_is_a_trace"),
     ("labels of the text are judged as if nothing stood twice", "screen_corpus",
      'TextCounts() if how.dedup != "none" else None', "None",
@@ -1336,8 +1336,8 @@ UNITS = rows(
      "judged = registry.register_judged_pairs(", "judged = 1 or registry.register_judged_pairs(",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
     ("a caller's seed draws the secrets that count", "screen_corpus",
-     "texts=texts, find_values=True)",
-     "texts=texts, find_values=True, seed=how.seed)",
+     "texts=texts, find_values_in_whole_point=True)",
+     "texts=texts, find_values_in_whole_point=True, seed=how.seed)",
      "test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses"),
 ) + rows(
     "screening.rates",

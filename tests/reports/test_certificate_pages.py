@@ -87,7 +87,7 @@ def made(*changes):
             place = place[int(name)] if name.isdigit() else place[name]
         place[int(last) if last.isdigit() else last] = value
     value = certificate_pages.assemble_certificate(parts, issued="2026-03-01T12:00:00Z")
-    jsonschema.validate(value, certificate_pages.read_certificate_schema())
+    certificate_pages.certificate_validator().validate(value)
     return value
 
 

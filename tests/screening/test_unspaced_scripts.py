@@ -40,7 +40,7 @@ def test_a_value_beside_a_script_without_spaces_is_found(said):
 
     start = text.index(value)
     point = Point("d", "u", text, (Secret("id", start, start + len(value)),), dialogue_id="d")
-    counter = RateCounter(Policy("first", flag), everything_policy, find_values=True)
+    counter = RateCounter(Policy("first", flag), everything_policy, find_values_in_whole_point=True)
     (judged,) = counter.add([point])
     assert (judged.miss, judged.trace) == (True, True)
 
