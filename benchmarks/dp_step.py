@@ -1,6 +1,7 @@
 """Price of one step of DP-SGD: this library and Opacus, against the ordinary step.
 
     python benchmarks/dp_step.py [--quick] [--json FILE] [--models lstm-2k ...] [--device cuda]
+    python benchmarks/dp_step.py --models llama-lora-256 --engines ours --turns-only
 
 A step is forward, backward, clipping, noise and SGD update on one batch. All engines of a model run
 in one process, in turn; a ratio compares steps of the same round. On one CPU thread the clock is
@@ -13,7 +14,9 @@ writes it who watches memory), ``natural-bf16`` (``natural`` under autocast), ``
 without privacy), ``ours`` (noise of a secret key, as ``crtlib train`` draws it), ``ours-seeded``
 (noise that repeats, as the sweeps draw it), and Opacus' two modes: ``hooks`` keeps every example's
 gradient, ``ghost`` runs two backward passes and refuses tied weights, so there the GPT-2 models are
-untied.
+untied. ``fast-dp`` is fast-differential-privacy (Bu et al. 2023), where it is installed; a layer
+that it does not know keeps its weights there, without a word. An engine that cannot take a step of
+a model has no row; a line of stderr says why.
 Those that end in ``-malloc`` take turns in a fresh process whose allocator keeps what is freed;
 their ratio is over ``natural`` in another fresh one. ``over_best`` is over the faster one of
 ``natural`` and ``natural-chunked`` of the same process and round. ``share`` is that of the
@@ -40,7 +43,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -53,36 +56,88 @@ from crtbook.runner import MALLOC
 from crtlib import files
 from crtlib.models import interface
 from crtlib.models.construction import build_model
+from crtlib.models.pretrained import with_lora
 from crtlib.models.recurrent import Lstm
 from crtlib.models.specs import ModelSpec
+from crtlib.torch_random import seeded_torch_rng
 from crtlib.training import clipping
 from crtlib.training.noise import SECURE, add_noise
 from crtlib.version import __version__
 
-MODELS = {  # shape, tokens of an example, examples
-    "lstm-10k": (ModelSpec("lstm", 10_000, embedding=200, hidden=200), 64, 64),
-    "lstm-2k": (ModelSpec("lstm", 2_000, embedding=200, hidden=200), 64, 64),
-    "gpt2-4x256": (ModelSpec("gpt2", 4_000, hidden=256, layers=4, heads=4, context=128), 128, 32),
-    "book-32": (ModelSpec("lstm", 512, embedding=64, hidden=64), 30, 32),
-    "book-8": (ModelSpec("lstm", 512, embedding=64, hidden=64), 30, 8),
-    "distilgpt2": (
-        ModelSpec("gpt2", 50_257, hidden=768, layers=6, heads=12, context=1024),
-        64,
-        4,
-    ),
-} | {  # by vocabulary and length, of as many tokens each
-    f"gpt2-{vocabulary}-{length}": (
-        ModelSpec("gpt2", vocabulary, hidden=256, layers=4, heads=4, context=length),
-        length,
-        2048 // length,
-    )
-    for vocabulary in (4_000, 50_257)
-    for length in (128, 512, 1024)
-}
+
+@dataclass(frozen=True)
+class LlamaShape:
+    """A Llama of random weights; with adapters of a rank on all linear layers, which alone learn
+    then."""
+
+    context: int
+    rank: int = 0
+    vocab_size: int = 4_000
+    hidden: int = 256
+    layers: int = 4
+    heads: int = 4
+    key_value_heads: int = 2
+    intermediate: int = 688
+    recurrent = False
+
+    def build(self) -> nn.Module:
+        import transformers
+
+        ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+        config = transformers.LlamaConfig(
+            vocab_size=self.vocab_size, hidden_size=self.hidden, num_hidden_layers=self.layers,
+            intermediate_size=self.intermediate, num_attention_heads=self.heads,
+            num_key_value_heads=self.key_value_heads, max_position_embeddings=self.context,
+            tie_word_embeddings=False, use_cache=False, **ids,
+        )  # fmt: skip
+        with seeded_torch_rng(0):
+            model = transformers.LlamaForCausalLM(config)
+        return with_lora(model, self.rank, seed=0) if self.rank else model
+
+
+Shape = ModelSpec | LlamaShape
+MODELS: dict[str, tuple[Shape, int, int]] = (
+    {  # shape, tokens of an example, examples
+        "lstm-10k": (ModelSpec("lstm", 10_000, embedding=200, hidden=200), 64, 64),
+        "lstm-2k": (ModelSpec("lstm", 2_000, embedding=200, hidden=200), 64, 64),
+        "gpt2-4x256": (
+            ModelSpec("gpt2", 4_000, hidden=256, layers=4, heads=4, context=128),
+            128,
+            32,
+        ),
+        "book-32": (ModelSpec("lstm", 512, embedding=64, hidden=64), 30, 32),
+        "book-8": (ModelSpec("lstm", 512, embedding=64, hidden=64), 30, 8),
+        "distilgpt2": (
+            ModelSpec("gpt2", 50_257, hidden=768, layers=6, heads=12, context=1024),
+            64,
+            4,
+        ),
+    }
+    | {  # by vocabulary and length, of as many tokens each
+        f"gpt2-{vocabulary}-{length}": (
+            ModelSpec("gpt2", vocabulary, hidden=256, layers=4, heads=4, context=length),
+            length,
+            2048 // length,
+        )
+        for vocabulary in (4_000, 50_257)
+        for length in (128, 512, 1024)
+    }
+    | {
+        f"llama-{'lora-' if rank else ''}{length}": (
+            LlamaShape(length, rank),
+            length,
+            2048 // length,
+        )
+        for rank in (0, 8)
+        for length in (256, 1024)
+    }
+)
 ENGINES = (
     "natural", "natural-chunked", "natural-bf16", "kernels", "ours", "ours-seeded", "opacus-hooks",
-    "opacus-ghost",
+    "opacus-ghost", "fast-dp",
 )  # fmt: skip
+OTHERS = ("opacus-hooks", "opacus-ghost", "fast-dp")
+"""Those of other packages, which take fewer turns."""
 KEPT = ("natural", "natural-chunked", "kernels", "ours")
 """What also runs where the allocator keeps what is freed."""
 ORDINARY = ("natural", "natural-chunked")
@@ -113,12 +168,17 @@ class Recurrent(nn.Module):
 class Transformer(nn.Module):
     """A transformer with position ids of the batch's own size, which Opacus needs."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: Shape) -> None:
         super().__init__()
-        self.model = build_model(spec, seed=0)
+        self.model = build(spec)
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.model.lm_head(interface.hidden_states(self.model, ids))
+
+
+def build(spec: Shape) -> nn.Module:
+    """A model of random weights, always the same ones."""
+    return build_model(spec, seed=0) if isinstance(spec, ModelSpec) else spec.build()
 
 
 def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None]:
@@ -129,10 +189,10 @@ def stepper(name: str, engine: str, device: str, low: bool) -> Callable[[], None
     low = low or engine == "natural-bf16"
     if engine.startswith("opacus"):
         return opacus_stepper(spec, engine, tokens, low)
+    if engine == "fast-dp":
+        return fast_dp_stepper(spec, tokens, low)
     torchs = engine.startswith("natural") and spec.recurrent
-    return step_of(
-        Recurrent(spec, nn.LSTM) if torchs else build_model(spec, seed=0), engine, tokens, low
-    )
+    return step_of(Recurrent(spec, nn.LSTM) if torchs else build(spec), engine, tokens, low)
 
 
 def mixed(device: torch.device, low: bool) -> torch.autocast:
@@ -196,12 +256,20 @@ def chunked(model: nn.Module, ids: Tensor, targets: Tensor, products: torch.auto
 
 
 def multiplications(name: str) -> float:
-    """Of the matrix products of an ordinary step: forward, and twice that backward. Attention's
-    own products are left out: below 2 % at these lengths."""
+    """Of the matrix products of an ordinary step: forward, and twice that backward, or once where
+    adapters alone learn, whose own products are left out. So are those of attention: below 2 % of
+    GPT-2 at these lengths, 8 % of a Llama's at 1,024 tokens."""
     spec, time_, batch = MODELS[name]
-    n = spec.hidden
-    inner = 4 * n * (spec.embedding + n) if spec.recurrent else 12 * n * n * spec.layers
-    return 3.0 * batch * time_ * (inner + n * spec.vocab_size)
+    n, passes = spec.hidden, 3.0
+    if isinstance(spec, LlamaShape):
+        keys = n * spec.key_value_heads // spec.heads
+        inner = (2 * n * (n + keys) + 3 * n * spec.intermediate) * spec.layers
+        passes = 2.0 if spec.rank else 3.0
+    elif spec.recurrent:
+        inner = 4 * n * (spec.embedding + n)
+    else:
+        inner = 12 * n * n * spec.layers
+    return passes * batch * time_ * (inner + n * spec.vocab_size)
 
 
 def speed(device: str, low: bool) -> float:
@@ -211,7 +279,33 @@ def speed(device: str, low: bool) -> float:
     return 1024.0**3 / min(timed(lambda: torch.mm(a, a), device) for _ in range(10))
 
 
-def opacus_stepper(spec: ModelSpec, engine: str, tokens: Tensor, low: bool) -> Callable[[], None]:
+def fast_dp_stepper(spec: Shape, tokens: Tensor, low: bool) -> Callable[[], None]:
+    """fast-differential-privacy as its manual says, with the clipping of Abadi et al."""
+    from fastDP import PrivacyEngine
+
+    products = mixed(tokens.device, low)
+    ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    model = Recurrent(spec, nn.LSTM) if spec.recurrent else Transformer(spec)
+    model.to(ids.device).train()
+    sgd = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
+    with contextlib.redirect_stdout(sys.stderr):  # it prints what it does
+        PrivacyEngine(
+            model, batch_size=len(ids), sample_size=1000 * len(ids), epochs=1,
+            noise_multiplier=NOISE, max_grad_norm=CLIP_NORM, clipping_mode="MixOpt",
+            clipping_fn="Abadi", clipping_style="all-layer",
+        ).attach(sgd)  # fmt: skip
+
+    def step() -> None:
+        with products:
+            loss = F.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
+        loss.backward()
+        sgd.step()
+        sgd.zero_grad()
+
+    return step
+
+
+def opacus_stepper(spec: Shape, engine: str, tokens: Tensor, low: bool) -> Callable[[], None]:
     """Opacus as its manual says, in either mode."""
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
     from opacus.layers import DPLSTM
@@ -223,9 +317,10 @@ def opacus_stepper(spec: ModelSpec, engine: str, tokens: Tensor, low: bool) -> C
     if spec.recurrent:
         model = Recurrent(spec, DPLSTM)
     else:
-        model = Transformer(replace(spec, tied=False) if ghost else spec)
+        untied = ghost and isinstance(spec, ModelSpec)
+        model = Transformer(replace(spec, tied=False) if untied else spec)
     model.to(ids.device).train()
-    sgd = torch.optim.SGD(model.parameters(), lr=RATE)
+    sgd = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
     options = {
         "noise_multiplier": NOISE,
         "max_grad_norm": CLIP_NORM,
@@ -299,15 +394,22 @@ def peak(name: str, engine: str, device: str, low: bool) -> float:
 
 def turns(name: str, engines: Sequence[str], device: str, low: bool, rounds: int) -> Turns:
     """Seconds of each step, engines in turn, for ``rounds`` rounds and at least a second; those of
-    Opacus in every eighth, from the end."""
-    steps = {engine: stepper(name, engine, device, low) for engine in engines}
-    for step in steps.values():  # warm up
-        step()
+    other packages in every eighth, from the end."""
+    steps = {}
+    for engine in engines:
+        try:
+            steps[engine] = stepper(name, engine, device, low)
+            steps[engine]()  # warm up
+        except Exception as error:
+            if engine not in OTHERS:
+                raise
+            steps.pop(engine, None)
+            print(f"{name} {engine}: {type(error).__name__}: {error}", file=sys.stderr)
     natural = timed(steps["natural"], device)
     rounds = max(rounds, min(MOST_ROUNDS, math.ceil(1 / natural)))
-    seconds: Turns = {engine: [] for engine in engines}
+    seconds: Turns = {engine: [] for engine in steps}
     for r in reversed(range(rounds)):
-        here = [e for e in engines if not e.startswith("opacus") or r % 8 == 0]
+        here = [e for e in steps if e not in OTHERS or r % 8 == 0]
         taken = {}
         for engine in here:
             steps[engine]()  # not timed: in training, a step finds what one of its own kind left
@@ -363,7 +465,9 @@ def resident(field: str) -> float:
 def machine(device: str) -> dict:
     """Where this was measured, with what, and of which code."""
     threads = torch.get_num_threads()
-    packages = ("torch", "transformers", "peft", "triton", "opacus", "numpy")
+    packages = (
+        "torch", "transformers", "peft", "triton", "opacus", "fast-differential-privacy", "numpy",
+    )  # fmt: skip
     versions = {}
     for name in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -395,6 +499,11 @@ def main() -> None:
         "--engines", nargs="+", choices=ENGINES, default=[*ENGINES],
         help="beside natural; natural-bf16 takes 20 times as long where a CPU emulates it",
     )  # fmt: skip
+    parser.add_argument(
+        "--turns-only", action="store_true",
+        help="no rows of fresh processes: neither those that end in -malloc nor memory",
+    )  # fmt: skip
+    parser.add_argument("--rounds", type=int, help="of a model; 16 by default, 5 with --quick")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--bf16", action="store_true", help="products in bfloat16 (autocast)")
     parser.add_argument("--threads", type=int, default=1, help="threads of a CPU")
@@ -414,13 +523,15 @@ def main() -> None:
     options = ["--device", args.device, "--threads", str(args.threads)]
     options += ["--bf16"] if args.bf16 else []
     for name in args.models:
-        rounds = 5 if args.quick else 16
+        rounds = args.rounds or (5 if args.quick else 16)
         engines = [each for each in ENGINES if each in {"natural", *args.engines}]
         table = measure(name, engines, rounds, args.device, args.bf16)
-        if platform.libc_ver()[0] == "glibc" and args.device == "cpu":
+        alone = platform.libc_ver()[0] == "glibc" and args.device == "cpu"
+        if alone and not args.turns_only:
             table += kept_memory(name, rounds, options)
         for line in table:
-            if line["engine"] in (("natural", "ours") if args.quick else ENGINES):
+            peaks = ("natural", "ours") if args.quick else ENGINES
+            if line["engine"] in peaks and not args.turns_only:
                 peaked = again("--peak", f"{name}:{line['engine']}", *options)
                 line["peak_mb"] = round(float(peaked))
             rows.append(line)
