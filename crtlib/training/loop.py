@@ -64,7 +64,7 @@ from crtlib.training.run_state import (
     TrainingState,
 )
 from crtlib.training.steps import LogicalBatch, MultiTextUnit
-from crtlib.training.weight_seal import ReadingSeal, WeightSeal
+from crtlib.training.weight_seal import ReadingSeal, SettingsSeal, WeightSeal
 
 
 # --------------------------------------------------------------------------- a step
@@ -281,6 +281,7 @@ class Training:
         self._tried_losses: list[Losses] = []
         self._entered = -1  # the last phase of which a step has begun
         self._frozen_seal = WeightSeal.of(model, bits_of="frozen")
+        self._settings_seal = SettingsSeal.of(model)
         self._seal_model()
 
     @property
@@ -372,11 +373,18 @@ class Training:
 
     def take_all(self) -> TrainingRun:
         """Take all steps. As no code but that of the training runs between them, the bits of the
-        weights are not watched."""
+        weights are not watched, but from the last one on.
+
+        Guarantee:
+            Test: ``tests/training/test_own_loop.py::
+            test_a_weight_that_was_changed_after_all_steps_is_refused``.
+        """
         self._refuse_changed_weights()
         self._watched = False
         for step in self:
             step()
+        self._watched = True
+        self._seal_model()
         return self.run
 
     def finish(self) -> TrainingRun:
@@ -385,8 +393,8 @@ class Training:
             raise ValueError(f"training: {self.steps_left} steps are left; take them first")
         for step in self._steps or self:
             raise ValueError(f"{step!r}: is left; take it first")
-        self._refuse_changed_weights()  # its phase may have been over before somebody changed one
-        self._refuse_changed_bits()
+        self._refuse_whatever_changed()  # its phase may have been over before somebody did so
+        self._settings_seal.restore()
         return self.run
 
     def stop(self) -> TrainingRun:
@@ -402,6 +410,8 @@ class Training:
         left = self.phases[max(self.phases_done, self._entered + 1) :]
         self.run.events.extend(event for p in left if (event := p.event()) is not None)
         self.phases_done = len(self.phases)
+        self._refuse_whatever_changed()
+        self._settings_seal.restore()
         return self.run
 
     def _run_phases(self) -> Generator[Step]:
@@ -523,7 +533,7 @@ class Training:
         self._seal = WeightSeal.of(self.model, bits_of="learning" if self._watched else None)
 
     def _refuse_disturbed_model(self) -> None:
-        """Before each step, and after the last of a phase."""
+        """Before each step, and whenever all is compared."""
         self._refuse_changed_weights()
         if self._adds_noise:
             self._reading_seal.refuse_changed_reading(self.model)
@@ -540,12 +550,17 @@ class Training:
         if int(self._changed):
             raise ValueError("model: a weight was changed outside of a step")
 
-    def _end_phase(self) -> None:
-        """Read what the phase has left on the device: the one time that it is waited for."""
+    def _refuse_whatever_changed(self) -> None:
+        """After the last step of a phase, and before the model is handed over."""
         self._refuse_disturbed_model()
         if self._watched:
-            self._changed = self._changed + self._frozen_seal.count_changed()
+            if self._adds_noise:  # else a layer may keep averages of what it reads
+                self._changed = self._changed + self._frozen_seal.count_changed()
             self._refuse_changed_bits()
+
+    def _end_phase(self) -> None:
+        """Read what the phase has left on the device: the one time that it is waited for."""
+        self._refuse_whatever_changed()
         self.run.non_finite += process_group().total(int(self.state.non_finite))
         self.state.non_finite = 0
 

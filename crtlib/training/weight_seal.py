@@ -13,25 +13,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-HOOKS_OF_A_MODULE = (
+HOOKS_OF_ALL_MODULES = (
     "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks",
 )  # fmt: skip
+HOOKS_OF_A_MODULE = (*HOOKS_OF_ALL_MODULES, "_state_dict_hooks", "_state_dict_pre_hooks")
+"""What reads with a module, and what decides which of its tensors are saved."""
 HOOKS_OF_A_PARAMETER = "_backward_hooks", "_post_accumulate_grad_hooks"
+PLACES = 1021
+"""Numbers of a tensor that a sum of bits tells apart by their place: a prime, so that no row of a
+matrix is taken for another one."""
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
 class WeightSeal:
-    """The parameters of a model as a step left them: which of them learn, how often torch has
-    counted each as changed, and a sum of the bits of some, which ``.data`` does not escape. Sums
-    stay on the device, where nothing waits for them."""
+    """The tensors of a model (:func:`_tensors_by_name`) as a step left them: which of them learn,
+    how often torch has counted each as changed, and a sum of the bits of some, which ``.data`` does
+    not escape. Sums stay on the device, where nothing waits for them.
+
+    What is saved with a model and does not learn is "frozen": no step changes it. What is not
+    saved, as a table of positions, may be made anew while a step reads, and is compared from one
+    step to the next, as what is "learning" is.
+
+    Guarantee:
+        No tensor is added, replaced or changed between two steps, and none that is saved and does
+        not learn from the first step to the last. Test: ``tests/training/test_own_loop.py::
+        test_a_tensor_that_is_no_weight_is_refused``.
+    """
 
     model: nn.Module
     marks: Mapping[str, tuple[int, int, bool]]
@@ -41,46 +57,49 @@ class WeightSeal:
     def of(
         cls, model: nn.Module, *, bits_of: Literal["learning", "frozen"] | None = None
     ) -> WeightSeal:
-        """The model as it is now. ``bits_of``: of which parameters the bits are summed up, a pass
-        over their memory."""
-        named = [*model.named_parameters()]
+        """The model as it is now. ``bits_of``: of which tensors the bits are summed up, a pass over
+        their memory."""
+        named = _tensors_by_name(model)
+        saved = model.state_dict(keep_vars=True).keys() if bits_of else ()
         return cls(
             model,
-            {name: (id(p), p._version, p.requires_grad) for name, p in named},
+            {name: _mark_tensor(x) for name, x in named.items()},
             {
-                name: _sum_of_bits(p)
-                for name, p in named
-                if bits_of is not None and p.requires_grad == (bits_of == "learning")
+                name: _sum_of_bits(x)
+                for name, x in named.items()
+                if bits_of is not None
+                and (x.requires_grad or name not in saved) == (bits_of == "learning")
             },
         )
 
     def refuse_disturbed_model(self) -> None:
-        """Raise ValueError, by name, for what the host can see: a parameter that was frozen, set
-        free, replaced or changed in place, or that has a gradient."""
-        now = dict(self.model.named_parameters())
+        """Raise ValueError, by name, for what the host can see: a tensor that was added, taken
+        away, frozen, set free, replaced or changed in place, or that has a gradient."""
+        now = _tensors_by_name(self.model)
         if moved := sorted(self.marks.keys() ^ now.keys()):
             raise ValueError(f"model: {moved[0]!r} was added or taken away between two steps")
         for name, p in now.items():
-            same, version, learns = self.marks[name]
-            if learns != p.requires_grad:
+            mark = _mark_tensor(p)
+            if mark[-1] != self.marks[name][-1]:
                 raise ValueError(f"model: {name!r} was frozen or set free between two steps")
-            if p.grad is not None:
+            if p.is_leaf and p.grad is not None:
                 raise ValueError(f"model: {name!r} has a gradient that no step made")
-            if (same, version) != (id(p), p._version):
+            if mark != self.marks[name]:
                 raise ValueError(f"model: {name!r} was changed outside of a step")
 
     def count_changed(self) -> Tensor:
-        """Of how many parameters the bits have another sum: a scalar, on their device."""
-        now = dict(self.model.named_parameters())
+        """Of how many tensors the bits have another sum: a scalar, on their device."""
+        now = _tensors_by_name(self.model)
         changed = [_sum_of_bits(now[name]) != before for name, before in self.sums.items()]
         return torch.stack(changed).sum() if changed else torch.zeros((), dtype=torch.int64)
 
 
 @dataclass(frozen=True)
 class ReadingSeal:
-    """How a model read texts when it was tried (:mod:`crtlib.training.probe`): its modules, what
-    each does, and what is hooked to it. A hook that is added later may let the texts of a batch
-    change what one of them adds, though no weight is another.
+    """How a model read texts when it was tried (:mod:`crtlib.training.probe`), and what it saves:
+    its modules, the functions that each has of its own, and what is hooked to it. A hook that is
+    added later may let the texts of a batch change what one of them adds, or a text be saved,
+    though no weight is another.
 
     >>> model = torch.nn.Linear(2, 1)
     >>> seal = ReadingSeal.of(model)
@@ -99,11 +118,13 @@ class ReadingSeal:
         """The model as it is now."""
         every = vars(nn.modules.module)
         marks: dict[str, tuple[object, ...]] = {
-            "of all": tuple(tuple(every[f"_global{kind}"].values()) for kind in HOOKS_OF_A_MODULE)
+            "of all": tuple(
+                tuple(every[f"_global{kind}"].values()) for kind in HOOKS_OF_ALL_MODULES
+            )
         }
         for name, module in model.named_modules():
             hooks = (tuple(getattr(module, kind).values()) for kind in HOOKS_OF_A_MODULE)
-            own = vars(module).get("forward")
+            own = tuple((key, value) for key, value in vars(module).items() if callable(value))
             marks[f"module {name}"] = (module, type(module), type(module).forward, own, *hooks)
         for name, p in model.named_parameters():
             every_hook = (getattr(p, kind, None) or {} for kind in HOOKS_OF_A_PARAMETER)
@@ -127,7 +148,78 @@ class ReadingSeal:
                 )
 
 
+@dataclass(frozen=True)
+class SettingsSeal:
+    """The settings of a model that are released with it: ``config`` of ``transformers``, of each
+    module that has one, and those of its adapters. A script may write anything there.
+
+    >>> from types import SimpleNamespace
+    >>> model = torch.nn.Linear(2, 1)
+    >>> model.config = SimpleNamespace(layers=2)
+    >>> seal = SettingsSeal.of(model)
+    >>> model.config.layers, model.config.note = 3, "a message"
+    >>> seal.restore()
+    >>> model.config
+    namespace(layers=2)
+    """
+
+    settings: tuple[tuple[nn.Module, str, Any, dict[str, Any]], ...]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> SettingsSeal:
+        """Those that the model has now."""
+        return cls(tuple(
+            (module, name, held, copy.deepcopy(held if isinstance(held, dict) else vars(held)))
+            for module in model.modules()
+            for name in ("config", "peft_config")
+            if isinstance(held := vars(module).get(name), dict) or hasattr(held, "__dict__")
+        ))  # fmt: skip
+
+    def restore(self) -> None:
+        """Give the model these settings again, whatever has become of them."""
+        for module, name, held, values in self.settings:
+            setattr(module, name, held)
+            own = held if isinstance(held, dict) else vars(held)
+            own.clear()
+            own.update(copy.deepcopy(values))
+
+
+def _tensors_by_name(model: nn.Module) -> dict[str, Tensor]:
+    """All tensors that a model may read with: its parameters and buffers, each once by the first of
+    its names, and those that a module holds as mere attributes."""
+    named: dict[str, Tensor] = dict(model.named_parameters())
+    named |= dict(model.named_buffers())
+    for place, module in model.named_modules():
+        for name, value in _plain_tensors(module):
+            named.setdefault(f"{place}.{name}".lstrip("."), value)
+    return named
+
+
+def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of a module that are neither parameters nor buffers: attributes, and what lists and
+    dicts among its attributes hold. A module keeps what is registered in dicts of its own, whose
+    names begin with an underscore."""
+    for name, value in vars(module).items():
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, list | tuple | dict) and not name.startswith("_"):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from ((f"{name}.{key}", x) for key, x in items if isinstance(x, Tensor))
+
+
+def _mark_tensor(x: Tensor) -> tuple[int, int, bool]:
+    """Which tensor ``x`` is, how often torch has counted it as changed, and whether it learns. Of
+    what is no parameter the bits alone are compared: ``to`` puts an equal one in its place."""
+    which = (id(x), x._version) if isinstance(x, nn.Parameter) else (0, 0)
+    return *which, x.requires_grad
+
+
 def _sum_of_bits(x: Tensor) -> Tensor:
-    """Another number where a bit of ``x`` is another, but for chance."""
+    """Another number where a bit of ``x`` is another, but for chance; also where two numbers have
+    changed places, unless by a multiple of ``PLACES`` places."""
     flat = x.detach().contiguous().view(-1)
-    return flat.view(_INTEGER_OF_SIZE[flat.element_size()]).sum(dtype=torch.int64)
+    numbers = flat.view(_INTEGER_OF_SIZE.get(flat.element_size(), torch.int64))
+    whole = len(numbers) - len(numbers) % PLACES
+    sums = numbers[:whole].view(-1, PLACES).sum(0, dtype=torch.int64)
+    sums[: len(numbers) - whole] += numbers[whole:]
+    return (sums * torch.arange(1, PLACES + 1, device=x.device)).sum()

@@ -142,6 +142,11 @@ def replace_weights(model):
     model.transformer.wpe.weight = nn.Parameter(model.transformer.wpe.weight.detach().clone())
 
 
+def move_to_other_places(weights):
+    """An order of rows can spell a message, too."""
+    weights.data.copy_(weights.detach().flip(0))
+
+
 @pytest.mark.parametrize(
     ("misuse", "said"),
     [
@@ -150,6 +155,7 @@ def replace_weights(model):
         (lambda m: m.load_state_dict(m.state_dict()), "was changed outside of a step"),
         (lambda m: next(m.parameters()).data.mul_(1.01), "a weight was changed outside of a step"),
         (lambda m: next(m.parameters()).detach().numpy().fill(1), "a weight was changed outside"),
+        (lambda m: move_to_other_places(next(m.parameters())), "a weight was changed outside"),
         (replace_weights, "was changed outside of a step"),
         (leave_a_gradient, "'transformer.wte.weight' has a gradient that no step made"),
         (lambda m: m.lm_head.requires_grad_(False), "was frozen or set free between two steps"),
@@ -193,6 +199,99 @@ def test_a_weight_that_was_changed_after_the_loop_is_refused():
     next(model.parameters()).data.view(-1)[:3] = torch.tensor([109.0, 121.0, 32.0])
     with pytest.raises(ValueError, match=r"^model: a weight was changed outside of a step"):
         training.finish()
+
+
+def test_a_weight_that_was_changed_after_all_steps_is_refused():
+    """``take_all`` had watched no bits, so nobody saw what was written after it."""
+    for frozen in (False, True):
+        model = build_model(GPT2, 0)
+        model.transformer.wpe.weight.requires_grad_(not frozen)
+        training = begin(model)
+        training.take_all()
+        model.transformer.wpe.weight.data.view(-1)[:3] = MESSAGE
+        with pytest.raises(ValueError, match=r"^model: a weight was changed outside of a step"):
+            training.finish()
+
+
+MESSAGE = torch.tensor([109.0, 121.0, 32.0])
+
+
+def model_with_tables():
+    """One that is saved with a table, reads with another, and has a third as a mere attribute."""
+    model = build_model(GPT2, 0)
+    for name, saved in (("saved", True), ("made", False)):
+        model.transformer.register_buffer(name, torch.zeros(3), persistent=saved)
+    model.transformer.plain, model.transformer.several = torch.zeros(3), [torch.zeros(3)]
+    return model
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["between", "after the last"])
+@pytest.mark.parametrize(
+    ("misuse", "said"),
+    [
+        (lambda m: m.register_buffer("new", MESSAGE), "'transformer.new' was added"),
+        (lambda m: setattr(m, "new", MESSAGE), "'transformer.new' was added"),
+        (lambda m: m.saved.data.copy_(MESSAGE), "a weight was changed outside of a step"),
+        (lambda m: setattr(m, "saved", MESSAGE), "a weight was changed outside of a step"),
+        (lambda m: m.made.data.copy_(MESSAGE), "a weight was changed outside of a step"),
+        (lambda m: m.plain.data.copy_(MESSAGE), "a weight was changed outside of a step"),
+        (lambda m: m.several[0].add_(1), "a weight was changed outside of a step"),
+    ],
+)
+def test_a_tensor_that_is_no_weight_is_refused(misuse, said, last):
+    """A script registered a message as a buffer between two steps: it was released in the file of
+    the weights, and the certificate held."""
+    model = model_with_tables()
+    training = begin(model)
+    with pytest.raises(ValueError, match=f"^model: .*{said}"):
+        for step in training:
+            step()
+            if not last and step.number == 1:
+                misuse(model.transformer)
+        misuse(model.transformer)
+        training.finish()
+
+
+def test_what_is_saved_and_does_not_learn_is_as_it_was_at_the_end(monkeypatch):
+    """Also where a step itself changes it: no noise is in it."""
+    model = model_with_tables()
+    taken = TrainingState.begin
+
+    def counting(*args, **named):
+        state = taken(*args, **named)
+        step = state.optimizers["private"].step
+        state.optimizers["private"].step = lambda: (step(), model.transformer.saved.add_(1))
+        return state
+
+    monkeypatch.setattr(TrainingState, "begin", counting)
+    with pytest.raises(ValueError, match="a weight was changed outside of a step"):
+        for step in begin(model):
+            step()
+
+
+def test_what_is_saved_is_what_was_tried():
+    """A hook of what is saved put a message into the file, after all steps."""
+    model = build_model(GPT2, 0)
+    training = begin(model)
+    for step in training:
+        step()
+    model.register_state_dict_post_hook(lambda m, state, *_: state.update(new=MESSAGE))
+    with pytest.raises(ValueError, match="was hooked, replaced or given another forward"):
+        training.finish()
+
+
+@pytest.mark.parametrize("end", ["finish", "stop"])
+def test_the_settings_of_a_model_are_those_of_the_beginning(end):
+    """A script wrote a message into ``config``, which is released beside the weights."""
+    model = build_model(GPT2, 0)
+    said = model.config.to_json_string()
+    training = begin(model)
+    for step in training:
+        step()
+        model.config.note = "my number is 17"
+    model.config.n_inner = 109121
+    getattr(training, end)()
+    assert model.config.to_json_string() == said
 
 
 def mix(layer, inputs, out):
