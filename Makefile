@@ -101,7 +101,7 @@ teaching: .venv/.installed ## (maintainers) write the glossary and the pages for
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test: .venv/.installed ## run the tests of the library and of its guarantees
-	@$(PYTEST) -m "not nightly" --durations 10
+	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m tests.shares --jobs $(JOBS) -m "not nightly" --durations 10
 
 quick: .venv/.installed ## call every command, with --json and without, and plant the quick faults
 	@$(PYTEST) tests/test_commands.py

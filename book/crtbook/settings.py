@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-import yaml
-
 import crtbook
 from crtlib import options
 from crtlib.checks import ParameterError, printable
@@ -155,7 +153,7 @@ def _profile(name: str) -> dict[str, Settings]:
 
 def _tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
     """What a profile's file holds, over what the profile that it names as its ``base`` holds."""
-    tree = dict(yaml.safe_load((FOLDER / f"{name}.yml").read_text("utf-8")))
+    tree = dict(crtbook.read_yaml((FOLDER / f"{name}.yml").read_text("utf-8")))
     base = tree.pop("base", None)
     if base is None:
         return tree
@@ -168,7 +166,7 @@ def bases(profile: str) -> tuple[str, ...]:
     """The profiles that one is based on, the nearest first; none of a profile by another name."""
     if profile not in profile_names():
         return ()
-    base = yaml.safe_load((FOLDER / f"{profile}.yml").read_text("utf-8")).get("base")
+    base = crtbook.read_yaml((FOLDER / f"{profile}.yml").read_text("utf-8")).get("base")
     return (base, *bases(base)) if base else ()
 
 
