@@ -14,7 +14,7 @@ import argparse
 import hashlib
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from confide.release import (
     certificate_parts,
     composed_promise,
     evidence,
+    file_sources,
     limits,
     released_folder,
     seal,
@@ -33,6 +34,7 @@ from confide.release import (
 from confide.release.rate_bounds import recompute_bound
 from confide.reports import certificate_pages
 from crtlib import files
+from crtlib.accounting.events import count_private_steps
 from crtlib.checks import MachineError, printable
 from crtlib.foreign_files import refuse_whatever_fails
 
@@ -142,7 +144,28 @@ def find_certificate_fault(
     own = source_fold.combine_sources(released.sources)
     if own.void or own.kind == "none":
         return f"release.json: {own.void[0] if own.void else 'nothing protects the text'}"
-    return _find_number_fault(value, own)
+    mechanism = value["mechanism"]
+    return _find_number_fault(value, own) or _find_mechanism_fault(mechanism, released.sources, own)
+
+
+def _find_mechanism_fault(
+    mechanism: Mapping[str, Any],
+    sources: Iterable[file_sources.FileSource],
+    own: source_fold.FilesPromise,
+) -> str | None:
+    """Where the private steps that a certificate tells are those of no training of the files. A
+    plan's are not told: they differ from point to point."""
+    if own.plan:
+        return None
+    noised = [s for s in sources if isinstance(s, file_sources.NoisedSource)]
+    told = {
+        (row["noise_multiplier"], row["sampling_probability"]): row["steps"]
+        for row in mechanism["phases"]
+        if row["kind"] == "private"
+    }
+    if any(told == count_private_steps(source.events) for source in noised):
+        return None
+    return "certificate: its private steps are not those of the files"
 
 
 def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) -> str | None:
@@ -197,7 +220,10 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     missed = promise.missed_bound()[0]
     if float(given["missed"]["epsilon"]) < missed * LEAST_NUMBER_RATIO:
         return "certificate: epsilon is smaller than the noise allows"
-    alone = value["spent_before"]["alone"]
+    before = value["spent_before"]
+    if before["gamma"] < own.gamma * LEAST_NUMBER_RATIO or before["delta2"] < own.delta2:
+        return "certificate: with what was spent before, a rate is smaller than that of the files"
+    alone = before["alone"]
     secret, least = promise.random_secret_bound() if bayes else (missed, delta)
     if given["secret"]["delta"] < least * LEAST_DELTA_RATIO:
         return "certificate: delta leaves out what was learned without noise"

@@ -14,7 +14,6 @@ import contextlib
 import json
 import platform
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -52,7 +51,7 @@ from confide.training.training_facts import (
     policy_hash,
 )
 from crtlib import files, outputs
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.events import SampledGaussian, count_private_steps
 from crtlib.accounting.guarantees import Guarantee
 from crtlib.attacks import run_audit
 from crtlib.files import StrPath
@@ -280,10 +279,7 @@ def _phase_rows(study: CrtStudy, fitted: TrainedStudy) -> list[dict[str, Any]]:
         parts = {phase.part for phase in fitted.schedule if isinstance(phase, PublicPhase)}
         read = prepared.public if parts == {"public"} else prepared.all
         phases.append({"kind": "public", "points": len(read), "steps": n})
-    steps = Counter[tuple[float, float]]()
-    for e in fitted.run.events:
-        if isinstance(e, SampledGaussian):
-            steps[e.noise_multiplier, e.sampling_probability] += e.steps
+    steps = count_private_steps(fitted.run.events)
     count = file_sources.round_down_points(count_private_points(study, fitted.data))
     return phases + [
         {"kind": "private", "points": count, "steps": n, "noise_multiplier": noise,

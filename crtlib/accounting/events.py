@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,19 @@ class SampledGaussian:
 
 
 SampledGaussians = SampledGaussian | Iterable[SampledGaussian]  # one phase, or several composed
+
+
+def count_private_steps(events: Iterable[object]) -> dict[tuple[float, float], int]:
+    """Steps by noise multiplier and sampling probability, over all sampled Gaussians of ``events``.
+
+    >>> count_private_steps([SampledGaussian(0.1, 1.0, 20), SampledGaussian(0.1, 1.0, 5)])
+    {(1.0, 0.1): 25}
+    """
+    steps = Counter[tuple[float, float]]()
+    for event in events:
+        if isinstance(event, SampledGaussian):
+            steps[event.noise_multiplier, event.sampling_probability] += event.steps
+    return dict(steps)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from confide.release import (
 from confide.reports import certificate_pages
 from crtlib import outputs
 from crtlib.accounting import privacy_cost
-from crtlib.accounting.events import SampledGaussian
+from crtlib.accounting.events import SampledGaussian, count_private_steps
 
 STEP = SampledGaussian(0.01, 1.0, 500)
 S, T = file_sources.Screening("5" * 64, 0.05, 0.002), file_sources.Screening("6" * 64, 0.03, 0.001)
@@ -182,7 +182,14 @@ def certified(folder, key=KEY, **changes):
             {"who": who, "copies": k, "at_most": p}
             for who, k, p in promise.right_guesses((2,))
         ],
-        "spent_before": {"alone": composed_promise.pair_as_json(promise.random_secret_bound())},
+        "spent_before": {
+            "alone": composed_promise.pair_as_json(promise.random_secret_bound()),
+            "gamma": promise.gamma, "delta2": promise.delta2,
+        },
+        "mechanism": {"phases": [
+            {"kind": "private", "noise_multiplier": noise, "sampling_probability": q, "steps": n}
+            for (noise, q), n in count_private_steps(own.events).items()
+        ]},
         "declared": [{"of": d.of, "value": d.value, "bits": d.bits} for d in own.declared],
         "treated_as_public": [certificate_parts.EXACT_COUNTS_NOTE],
         "not_promised": certificate_parts.list_not_promised(own.unit, own.relation),
@@ -192,8 +199,8 @@ def certified(folder, key=KEY, **changes):
         part, _, last = path.rpartition("__")
         place = value
         for name in part.split("__") if part else ():
-            place = place[name]
-        place[last] = new
+            place = place[int(name)] if name.isdigit() else place[name]
+        place[int(last) if last.isdigit() else last] = new
     sealed = certificate_pages.assemble_certificate(value, issued="2026-01-01T00:00:00Z")
     return seal.sign_value(sealed, key)
 
@@ -244,6 +251,11 @@ def test_who_receives_an_honest_release_is_told_so(tmp_path, sources):
      "a guess is right more often"),
     ({"spent_before__alone__epsilon": 0.001}, "this model alone"),
     ({"spent_before__alone__delta": 1e-9}, "this model alone"),
+    ({"spent_before__gamma": 1e-9}, "with what was spent before"),
+    ({"spent_before__delta2": 1e-9}, "with what was spent before"),
+    ({"mechanism__phases__0__noise_multiplier": 99.0}, "private steps are not those of the files"),
+    ({"mechanism__phases__0__steps": 1}, "private steps are not those of the files"),
+    ({"mechanism__phases": []}, "private steps are not those of the files"),
 ])  # fmt: skip
 def test_a_certificate_that_promises_more_than_its_files_keep_is_refused(tmp_path, changes, says):
     folder = released(tmp_path / "m", RUN, file_sources.ScreenedSource("public steps", S), HEARD)
