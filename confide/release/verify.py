@@ -177,6 +177,8 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     kinds += ["dp"] if own.kind == composed_promise.BAYESIAN_KIND and not own.delta2 else []
     if given["kind"] not in kinds or given["relation"] != own.relation:
         return "certificate: promises another kind of thing than the files can keep"
+    if given.get("plan") != (own.plan and own.plan.plan):
+        return "certificate: its plan is not that of the files"
     if own.kind == composed_promise.BAYESIAN_KIND and own.gamma < 1 and "rates" in value:
         for name, least in (("trace", own.gamma), ("public", own.delta2)):
             if value["rates"][name]["upper"] < least * LEAST_NUMBER_RATIO:
