@@ -171,7 +171,7 @@ def context_length(model: nn.Module) -> int | None:
 
 def is_causal(model: nn.Module) -> bool:
     """Whether it predicts the next token (and not a masked one)."""
-    return isinstance(model, RecurrentLM) or unwrap_model(model).config.model_type != "bert"
+    return not type(unwrap_model(model)).__name__.endswith("ForMaskedLM")
 
 
 def device_of(model: nn.Module) -> torch.device:

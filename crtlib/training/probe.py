@@ -77,7 +77,8 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
             model can read, at most ``MAX_TOKENS_IF_UNLIMITED``.
 
     Raises:
-        ValueError: One line that says what was seen, in clip norms.
+        ValueError: One line that says what was seen, in clip norms, or that the model raised
+            something.
 
     Guarantee:
         Of a model that is let through, these two batches of random texts add to the clipped sum
@@ -101,7 +102,7 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
             "be a causal model (config.json: is_decoder true)"
         )
     kept = {name: b.detach().clone() for name, b in _saved_buffers(model).items()}
-    with with_perturbed_weights(model):
+    with with_perturbed_weights(model), _whatever_fails_in_one_line(name):
         texts = random_texts(model, [min(n, longest) for n in SHORT_TEXT_TOKENS])
         first, clip_norm = _clipped_sum_of_batch(model, texts)
         again, _ = _clipped_sum_of_batch(model, texts, clip_norm)
@@ -131,6 +132,18 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None) -> None:
                 f"{by:.2g} clip norms: no noise would cover that; must be read with a smaller "
                 "context, or be another model"
             )
+
+
+@contextlib.contextmanager
+def _whatever_fails_in_one_line(name: str) -> Iterator[None]:
+    """What a model raises that cannot be clipped here becomes one line; a lack of memory passes."""
+    try:
+        yield
+    except (ValueError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+        raise ValueError(f"model: a {name} cannot be read and clipped here ({kind})") from error
 
 
 # --------------------------------------------------------------------------- what is compared

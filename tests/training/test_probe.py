@@ -104,6 +104,25 @@ def test_more_architectures_are_let_through(kind):
     test_an_architecture_that_keeps_texts_apart_is_let_through(kind)
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        pytest.param(
+            "ctrl",
+            r"^model: a CTRLLMHeadModel cannot be read and clipped here \(RuntimeError\)$",
+            marks=pytest.mark.nightly,
+        ),
+        ("bert", r"^model: a BertLMHeadModel looks ahead in layer 'bert\.encoder\.layer\.0'"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_in_one_line(kind, said):
+    """A CTRL changes its embeddings in place, and a BERT that predicts the next token was taken for
+    one that fills masks."""
+    more = {"n_embd": 16, "dff": 24, "n_layer": 1, "n_head": 2} if kind == "ctrl" else {}
+    with pytest.raises(ValueError, match=said):
+        refuse_mixing(tiny(kind, **more), longest=24)
+
+
 @pytest.mark.parametrize(("kind", "scale"), [("llama", 1.0), ("cohere", 0.25), ("granite", 0.125)])
 def test_a_head_has_the_scale_of_its_model(kind, scale):
     """To 0.3 Cohere and Granite were trained on the loss of a model without it."""
