@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS counted (lines INTEGER NOT NULL);
 INSERT OR IGNORE INTO counted (rowid, lines) SELECT 1, count(*) FROM lines;
 CREATE TRIGGER IF NOT EXISTS c AFTER INSERT ON lines BEGIN UPDATE counted SET lines=lines+1; END;
 CREATE TABLE IF NOT EXISTS reports (text TEXT, model TEXT, name TEXT, UNIQUE (text, model, name));
+CREATE TABLE IF NOT EXISTS attacks (kind, model, name, found, UNIQUE (kind, model, name));
 """
 HAS_LINES_SQL = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'lines'"
 HAS_COUNT_SQL = HAS_LINES_SQL.replace("'lines'", "'counted'")

@@ -172,19 +172,28 @@ def audit(
         --claim: Test this epsilon, of every secret, instead of what is proved.
         --guesses: Canaries to guess on. [five numbers are tried]
         --confidence: Confidence of the lower bound, in (0, 1).
-        --seed: Seed of coins. [drawn]
+        --seed: Seed of coins. [they follow from the run]
     """
+    from functools import partial
+
+    from confide import attacks_made
     from confide.release import seal
     from crtlib.attacks import run_audit
+    from crtlib.models.folder import hash_tensors
 
-    for folder in (run, *reference):
-        if place := run_audit.find_record(folder):
-            seal.read_signed(place)  # nobody has edited it
+    places = map(run_audit.find_record, (run, *reference))
+    record, *_ = [place and seal.read_signed(place) for place in places]  # nobody has edited them
+    ledgers, tensors = attacks_made.find_ledgers(record), str(hash_tensors(run))
     audited = run_audit.audit_training(
         run, corpus, out, references=reference, claim=claim, guesses=guesses,
         confidence=confidence, seed=seed, force=force,
+        enter=partial(attacks_made.enter_attack, ledgers, "audit", tensors),
     )  # fmt: skip
-    return CommandResult({"ok": not audited.refuted, **audited.to_json()}, audited.lines())
+    made = len(attacks_made.list_attacks(ledgers, "audit", tensors))
+    lines = audited.lines()
+    if made > 1:
+        lines.append(f"{made} audits of this model were made: a certificate says the largest bound")
+    return CommandResult({"ok": not audited.refuted, **audited.to_json(), "made": made}, lines)
 
 
 def report(

@@ -96,7 +96,7 @@ def write_certificate(
     with refuse_whatever_fails(str(run), DAMAGED_RECORD, ours=ValueError):
         trained = read_certifiable_run(run, place=place, replaced=replaced)
         trained = with_current_label_counts(trained)
-        attached = read_evidence(run, trained.record["corpus"]["sha256"], audit, report)
+        attached = read_evidence(run, trained.record, audit, report, place)
         content = collect_certificate_parts(
             trained, name=name, copies=copies, evidence=attached, require=require
         )

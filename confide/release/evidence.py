@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from confide import attacks_made
 from confide.release import file_sources
 from confide.release.composed_promise import round_bound_up
 from confide.reports import bands
 from crtlib import files, outputs
 from crtlib.attacks.one_run_bound import AUDIT_CONFIDENCE
 from crtlib.files import StrPath
+from crtlib.models.folder import hash_tensors
 from crtlib.text import jsonl
 
 REPORT_COUNTS = {
@@ -24,20 +26,30 @@ REPORT_COUNTS = {
 
 def read_evidence(
     run: StrPath,
-    text: str,
+    record: Mapping[str, Any],
     audit: StrPath | None,
     report: StrPath | None,
+    place: StrPath | None = None,
 ) -> dict[str, Any]:
     """What ``audit.json`` and the folder of a leakage report say of the model in ``run``, for the
     certificate. Raises ``ValueError`` where they are of another one, or name none, or the report is
-    of another text than that with the hash ``text``, as of what screening left of it; or options
-    were chosen with which an attack finds more or less than it does by itself.
+    of another text than that of the ``record``, as of what screening left of it; or options were
+    chosen with which an attack finds more or less than it does by itself, or another report found
+    more. ``place``: of the odometer; None: where the record says.
+
+    Guarantee:
+        All audits and reports of the model that its odometer, or the registry of this user, knows
+        are counted, and the largest bound of an audit is what is said. Tests:
+        ``tests/release/test_evidence.py::test_the_largest_of_all_audits_is_said``,
+        ``tests/release/test_evidence.py::test_all_reports_of_a_model_are_counted``.
 
     The numbers of an audit are functions of the model, of the noise that was accounted and of
     canaries that were invented, so they tell nothing of the text that the model does not. Those of
     a report are counts on the text itself: :func:`declare_report_counts` declares them."""
     attached: dict[str, Any] = {}
     other = "is of another model, or names none; make it again"
+    text, tensors = record["corpus"]["sha256"], str(hash_tensors(run))
+    ledgers = attacks_made.find_ledgers(record, None if place is None else Path(place))
     if audit is not None:
         a = read_json_object(Path(audit))
         made = outputs.require_marker(Path(audit).parent, [Path(audit).name])
@@ -58,15 +70,26 @@ def read_evidence(
             raise ValueError(
                 f"--audit: {audit} guesses on a chosen number of canaries; audit without --guesses"
             )
+        if made["options"].get("seed") is not None:
+            raise ValueError(f"--audit: {audit} has coins of a chosen seed; audit without --seed")
         proved = a["proved"] if a["proved"] == "inf" else round_bound_up(a["proved"])
-        lower = math.floor(1000 * a["epsilon_lower"]) / 1000
-        attached["audit"] = {"lower": lower, "epsilon": proved} | {
+        bounds = attacks_made.list_attacks(ledgers, "audit", tensors)
+        bounds[a.get("name") or outputs.hash_file(audit)] = a["epsilon_lower"]
+        largest = max(bound for bound in bounds.values() if bound is not None)
+        attached["audit"] = {
+            "lower": math.floor(1000 * largest) / 1000,
+            "epsilon": proved,
+            "made": len(bounds),
+            "stopped": sum(bound is None for bound in bounds.values()),
+        } | {
             name: a[name]
             for name in (
                 "confidence", "canaries", "guessed", "right", "strongest_attacker_power",
                 "says_nothing",
             )
         }  # fmt: skip
+        if largest > a["epsilon_lower"]:
+            attached["audit"]["says_nothing"] = None
     if report is not None:
         marked = outputs.require_marker(report)
         read, key = marked["inputs"], outputs.load_or_make_key(outputs.key_path_beside(report))
@@ -91,7 +114,19 @@ def read_evidence(
                 "--template, as the model was trained"
             )
         r = read_json_object(Path(report) / "report.json")["summary"]
+        every = attacks_made.list_attacks(ledgers, "report", tensors)
+        least = {name: n for name, n in every.items() if name.startswith(text)}
+        own = least.setdefault(
+            attacks_made.name_report(marked["options"], text), float(bands.least_of(r["runs"]))
+        )
+        most = max(n for n in least.values() if n is not None)
+        if own is None or own < most:
+            raise ValueError(
+                f"--report: {report} found fewer passages than another report of this model, of "
+                f"{len(least)}; attach the one that found most"
+            )
         attached["report"] = {"completed": r["runs"], "unique": r["unique"], "top_k": r["top_k"]}
+        attached["report"]["made"] = len(least)
     return attached
 
 
@@ -109,11 +144,15 @@ def declare_report_counts(
     [('5 to 9', 9.85)]
     """
     report = (evidence or {}).get("report") or {}
-    return tuple(
+    counts = [
         file_sources.DeclaredSource(of, report[name], bands.list_band_names())
         for name, of in REPORT_COUNTS.items()
         if name in report
-    )
+    ]
+    if (made := report.get("made", 1)) > 1:  # of several one was chosen by what it found
+        among = ("the one that found most", *(f"number {k}" for k in range(2, made + 1)))
+        counts.append(file_sources.DeclaredSource(f"which of {made} reports", among[0], among))
+    return tuple(counts)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

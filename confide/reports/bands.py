@@ -35,6 +35,15 @@ def band_in_words(ends: tuple[int, int]) -> str:
     )
 
 
+def least_of(band: str) -> int:
+    """The least count of a band in words.
+
+    >>> least_of("fewer than 5"), least_of("2,300 to 2,399")
+    (0, 2300)
+    """
+    return 0 if band.startswith("fewer") else int(band.split(" ")[0].replace(",", ""))
+
+
 @cache
 def list_band_names() -> tuple[str, ...]:
     """All bands of counts below :data:`MAX_PASSAGES`, in words: which there are depends on no

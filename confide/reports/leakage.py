@@ -47,7 +47,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from confide import odometer, text_registry
+from confide import attacks_made, odometer, text_registry
 from confide.reports import html
 from confide.reports.bands import LEAST_REPORTED_COUNT, band_in_words, count_band
 from crtlib import files, outputs
@@ -548,6 +548,10 @@ def make_leakage_report(
         fit |= {"warning": "; ".join(said)} if said else {}
         others = 0 if reveal else registry.count_other_reports(text, numbers, told, enter=True)
         cover = replace(cover, note=note, report=others + 1)
+        meter = attacks_made.find_ledgers(None, meters[0] if meters else None)
+        least = float(count_band(len(report.runs))[0])
+        name = attacks_made.name_report(recipe["options"], text)
+        attacks_made.enter_attack(meter, "report", numbers, name, least)
         write_report_files(report, part, cover, decode=decode, facts=fit)
         if outputs.with_keyed_hashes(outputs.hash_tree(corpus), key) != its["corpus"]:
             raise MachineError(f"{corpus}: changed while it was read; make the report again")

@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import bisect
 import functools
+import hashlib
+import hmac
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -140,6 +142,7 @@ def audit_training(
     confidence: float = AUDIT_CONFIDENCE,
     seed: int | None = None,
     force: bool = False,
+    enter: Callable[[str, float | None], None] = lambda name, bound: None,
 ) -> RunAudit:
     """Audit the training in the folder ``run`` and write ``audit.json`` into ``out``.
 
@@ -155,8 +158,11 @@ def audit_training(
             record proves.
         guesses: Canaries that are named in or out; None tries several and pays for it.
         confidence: Over the coins.
-        seed: Of the coins; None: drawn from the operating system.
+        seed: Of the coins; None: they follow from the key of the run and its weights, so that
+            nobody draws them anew.
         force: Replace what stands in ``out``.
+        enter: Called with a name of what is asked, and None, before anything is measured, and with
+            the lower bound at :data:`AUDIT_CONFIDENCE` before anything is written or told.
 
     Returns:
         The lower bound that was shown, what was proved or claimed, and the power of the audit.
@@ -167,8 +173,9 @@ def audit_training(
 
     Guarantee:
         An honest training is refuted with a chance of at most 1 - ``confidence``: what is proved of
-        a canary counts every training that read it. Tests: ``tests/attacks/test_run_audit.py::
-        test_what_is_proved_counts_all_that_read_the_canaries``,
+        a canary counts every training that read it; and who asks again gets the same answer. Tests:
+        ``tests/attacks/test_run_audit.py::test_what_is_proved_counts_all_that_read_the_canaries``,
+        ``tests/attacks/test_run_audit.py::test_no_audit_is_drawn_again``,
         ``tests/attacks/test_run_audit.py::
         test_a_fault_is_found_no_more_often_than_was_said_and_by_the_best_attacker_as_often``.
     """
@@ -199,26 +206,42 @@ def audit_training(
     if claim is None:
         known = {k: pair for k, pair in known.items() if k not in planted["in_public"]}
     form = record.get("settings", {}).get("template", "speaker")
+    options: dict[str, Any] = {"guesses": guesses, "confidence": confidence, "seed": seed}
+    asked = options | {"claim": claim, "references": sorted(map(hash_tensors, references))}
+    name = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    enter(name, None)
     own, *others = [load_model(Path(folder)) for folder in (run, *references)]
-    seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+    key, weights = bytes.fromhex(record["key"]), outputs.hash_file(Path(run) / "model.safetensors")
+    coins = seed
+    if coins is None:
+        drawn = hmac.digest(key, f"coins of an audit of {hash_tensors(run)}".encode(), "sha256")
+        coins = int.from_bytes(drawn[:8])
     found = judge_gaps(
         canary_control_gaps(own, known, references=others, form=form),
         delta=record["delta"], claimed=claim is not None,
         proved=_proved_epsilon(record) if claim is None else claim,
         half=_proved_epsilon(record, 0.5) if claim is None else math.inf,
-        confidence=confidence, guesses=guesses, seed=seed,
+        confidence=confidence, guesses=guesses, seed=coins,
     )  # fmt: skip
-    its = outputs.with_keyed_hashes(record["corpus"]["sha256"], bytes.fromhex(record["key"]))
-    weights = outputs.hash_file(Path(run) / "model.safetensors")  # what was read, not what is said
-    inputs = {"corpus": its, "model": weights}
-    options = {"guesses": guesses, "confidence": confidence, "seed": seed}
+    asks_more = claim is not None and bool(planted["in_public"])  # than what is promised
+    enter(name, 0.0 if asks_more else _bound_at_audit_confidence(found, record["delta"], guesses))
+    inputs = {"corpus": outputs.with_keyed_hashes(record["corpus"]["sha256"], key)}
+    inputs |= {"model": weights}  # what was read, not what is said
     with outputs.staged_folder(
         out, command="audit", options=options, inputs=inputs, public=("*",), force=force
     ) as part:
-        about = {"schema": "crtlib/audit/2", "model": weights}
+        about = {"schema": "crtlib/audit/2", "model": weights, "name": name}
         text = json.dumps(about | found.to_json(), indent=1)
         (part / "audit.json").write_text(text + "\n", encoding="utf-8")
     return found
+
+
+def _bound_at_audit_confidence(found: RunAudit, delta: float, guesses: int | None) -> float:
+    """The lower bound of an audit at :data:`AUDIT_CONFIDENCE`, whatever it was made at."""
+    return one_run_lower_bound(
+        found.canaries, guesses=found.guessed, correct=found.right, delta=delta,
+        confidence=1 - (1 - AUDIT_CONFIDENCE) / len(guess_counts(found.canaries, guesses)),
+    )  # fmt: skip
 
 
 def canary_control_gaps(

@@ -84,6 +84,23 @@ def test_a_model_that_learned_them_without_noise_is_above_its_proof(
     assert end.value.code == 4 and "MORE THAN PROVED" in capsys.readouterr().out
 
 
+def test_no_audit_is_drawn_again(memorised, tmp_path):
+    """Its coins follow from the run, so that nobody draws them until a small bound comes; each that
+    is another is told, before it measures anything and before its result is written."""
+    run, corpus = memorised
+    told = []
+    for k, options in enumerate(({}, {}, {"seed": 1}, {"guesses": 20}, {"confidence": 0.5})):
+        found = run_audit.audit_training(
+            run, corpus, tmp_path / f"{k}", enter=lambda *x: told.append(x), **options
+        )
+        told[-1] += (found.right, found.epsilon_lower)
+    (name, bound, *rest), again, *others = told[1::2]
+    assert (name, bound, *rest) == again and [*map(len, told)] == [2, 5 - 1] * 5
+    assert len({name, *(other[0] for other in others)}) == 4
+    assert bound == rest[1] and others[-1][1] < others[-1][3]  # told at 95 %, found at 50 %
+    assert told[::2] == [(each[0], None) for each in told[1::2]]
+
+
 def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path):
     run, corpus = trained(memorised[0].parent, 0)
     for seed in range(5):
@@ -304,8 +321,9 @@ def test_a_claim_is_refuted_of_canaries_that_noise_never_touched(memorised, tmp_
     assert found.refuted and found.lines()[1] == "MORE THAN CLAIMED"
     kept = run_audit.audit_training(open_, corpus, tmp_path / "high", claim=9.0, seed=0)
     assert not kept.refuted and kept.lines()[1].startswith("not refuted")
+    record = {"corpus": {"sha256": ""}}
     with pytest.raises(ValueError, match="tests a claim"):
-        evidence.read_evidence(open_, "", tmp_path / "audit" / "audit.json", None)
+        evidence.read_evidence(open_, record, tmp_path / "audit" / "audit.json", None)
 
 
 @pytest.mark.parametrize("method", ["crt", "jft", "selective", "dpsgd", "sgd"])

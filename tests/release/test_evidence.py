@@ -1,14 +1,17 @@
 """A report or an audit is evidence of the model that it names, on the text that it read."""
 
 import json
+import math
 import re
 from unittest import mock
 
 import pytest
 
+from confide import attacks_made
 from confide.release import evidence
 from confide.reports import sentences
 from crtlib import outputs
+from crtlib.models.folder import hash_tensors
 from crtlib.text import customersim, jsonl
 from crtlib.training import steps
 from tests import trainings
@@ -78,6 +81,7 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
         ({}, 0.01, "tests at confidence 0.01, must be 0.95; audit without --confidence"),
         ({}, 0.9999, "tests at confidence 0.9999, must be 0.95"),
         ({"guesses": 2}, 0.95, "guesses on a chosen number of canaries; audit without --guesses"),
+        ({"seed": 3}, 0.95, "has coins of a chosen seed; audit without --seed"),
     ],
 )
 def test_no_option_of_an_audit_makes_it_another(
@@ -93,7 +97,69 @@ def test_no_option_of_an_audit_makes_it_another(
         (part / "audit.json").write_text(json.dumps(found))
     audit = tmp_path / "a" / "audit.json"
     with pytest.raises(ValueError, match=re.escape(said)):
-        evidence.read_evidence(certified_model / "m", "", audit, None)
+        evidence.read_evidence(certified_model / "m", {"corpus": {"sha256": ""}}, audit, None)
+
+
+def write_audit(home, model, bound, name):
+    """What ``crtlib audit`` leaves, with this lower bound."""
+    found = {"epsilon_lower": bound, "proved": 3.0, "confidence": 0.95, "canaries": 300,
+             "guessed": 100, "right": 60, "strongest_attacker_power": 0.2, "says_nothing": None,
+             "name": name, "model": outputs.hash_file(model / "model.safetensors")}  # fmt: skip
+    with outputs.staged_folder(home, command="audit", options={}, inputs={}) as part:
+        (part / "audit.json").write_text(json.dumps(found))
+    return home / "audit.json"
+
+
+def test_the_largest_of_all_audits_is_said(certified_model, tmp_path, monkeypatch):
+    """Who audited again and again, and attached the audit with the smallest bound, had it alone on
+    the sheet."""
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "registry"))
+    model, record = certified_model / "m", {"corpus": {"sha256": ""}}
+    small = write_audit(tmp_path / "small", model, 0.1234, "small")
+    alone = evidence.read_evidence(model, record, small, None)["audit"]
+    assert (alone["lower"], alone["made"], alone["stopped"]) == (0.123, 1, 0)
+    ledgers, tensors = attacks_made.find_ledgers(record), str(hash_tensors(model))
+    for name, bound in (("small", 0.1234), ("large", 2.5), ("stopped", None)):
+        attacks_made.enter_attack(ledgers, "audit", tensors, name, bound)
+    attacks_made.enter_attack(ledgers, "audit", "0" * 64, "of another model", 9.0)
+    made = evidence.read_evidence(model, record, small, None)["audit"]
+    assert (made["lower"], made["made"], made["stopped"]) == (2.5, 3, 1)
+    certificate = json.loads((certified_model / "m.json").read_text()) | {
+        "evidence": {"audit": made}
+    }
+    (said,) = sentences.select_sentences(certificate)["attacks"]
+    assert "the largest of the 3 audits that were made showed at least 2.5" in said
+    assert "95 % confidence for each by itself" in said and "1 audit of these had no result" in said
+    beside = tmp_path / "odometer" / "ledger.sqlite"  # of another registry this one knows
+    attacks_made.enter_attack([beside], "audit", tensors, "elsewhere", 2.75)
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "another"))
+    made = evidence.read_evidence(model, record, small, None, beside.parent)["audit"]
+    assert (made["lower"], made["made"]) == (2.75, 2)
+
+
+def test_all_reports_of_a_model_are_counted(certified_model, tmp_path, run, monkeypatch):
+    """A report with fewer guesses finds less, and could stand on the sheet alone."""
+    monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / "registry"))
+    words = ["report", certified_model / "m", "--corpus", certified_model / "c.jsonl", "--force"]
+    record = json.loads((certified_model / "m.work" / "record.json").read_text())
+    ledgers, tensors = attacks_made.find_ledgers(record), str(hash_tensors(certified_model / "m"))
+    text = record["corpus"]["sha256"]
+    names = attacks_made.list_attacks(ledgers, "report", tensors)  # by other tests
+    before = sum(name.startswith(text) for name in names)
+    assert run(*words, "--top-k", 1, "--out", tmp_path / "few")[0] == 0
+    assert run(*words, "--top-k", 200, "--reveal", "--out", tmp_path / "many")[0] == 0
+    assert run(*words, "--top-k", 200, "--out", tmp_path / "most")[0] == 0
+
+    def read(name):
+        return evidence.read_evidence(certified_model / "m", record, None, tmp_path / name)
+
+    with pytest.raises(ValueError, match="found fewer passages than another report of this model"):
+        read("few")
+    made = read("most")
+    assert made["report"]["made"] == before + 3
+    declared = evidence.declare_report_counts(made)[-1]
+    assert declared.of == f"which of {before + 3} reports"
+    assert declared.bits == math.log2(before + 3)
 
 
 @pytest.mark.parametrize("option", ["--verbatim", "--template"])
