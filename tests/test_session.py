@@ -15,7 +15,8 @@ from confide import odometer
 from confide.release import certify, file_sources, released_folder, seal, verify
 from confide.reports import certificate_pages
 from confide.training import train_on_corpus
-from crtlib.text import customersim, jsonl
+from crtlib.text import corpora, customersim, jsonl
+from crtlib.text.records import Corpus, Dialogue, Turn
 from crtlib.training.loop import Training
 from tests.training.test_loop import flat
 
@@ -179,6 +180,36 @@ def test_an_evaluation_is_of_nobody_who_is_trained_on(talk, tmp_path):
     for evaluation in (talk, other):
         with pytest.raises(ValueError, match=r"evaluation='.*': must be text that is not trained"):
             confide.Session(talk, evaluation=evaluation, **CRT)
+
+
+@pytest.mark.parametrize("unit", ["turn", "dialogue"])
+def test_what_an_evaluation_has_in_common_is_left_out_and_said(unit, talk, tmp_path):
+    """Short conversations of which a text is not known again, fewer than half, were trained on, and
+    the perplexity was "of other text"."""
+    words = ["yes", "no", "thanks", "hello", "that is it", "good", "and you?", "I am", "well", "bye"]
+
+    def rows(name, k, n):
+        for i in range(n):
+            turns = (Turn("USR", f"{words[i]} {k + i}"), Turn("SYS", words[i]))
+            yield Dialogue(f"{name}{i}", f"{name}{i}", turns)
+
+    short, path = tmp_path / "short.jsonl", tmp_path / "evaluation.jsonl"
+    read, other = [*rows("a", 0, 10)], [*rows("b", 100, 10)]
+    jsonl.write_jsonl(Corpus("", (*jsonl.read_jsonl(talk), *read)), short)
+    mixed = [replace(d, id=f"c{d.id}", user=f"c{d.user}") for d in read[:4]]
+    jsonl.write_jsonl(Corpus("", (*mixed, *other)), path)
+    with confide.Session(short, evaluation=path, **CRT | {"unit": unit, "epochs": 1}) as session:
+        heard = [p.text for p in session._made.data.test]
+    assert len(heard) == 10 and not any(f"{d.turns[0].text}" in heard for d in mixed)
+    _, said = train_on_corpus._leave_out_what_is_read(corpora.load_corpus(path), short, unit)
+    assert said == {
+        "turn": "other text: 10 messages; 18 more are left out, as the corpus says them",
+        "dialogue": "other text: 20 messages; 8 more are left out, as the corpus says the whole of "
+        "their conversations; of the rest it says 10",
+    }[unit]
+    jsonl.write_jsonl(Corpus("", tuple(mixed)), path)
+    with pytest.raises(ValueError, match="must be text that is not trained on"):
+        confide.Session(short, evaluation=path, **CRT | {"unit": unit})
 
 
 @pytest.mark.parametrize("name", ["split", "dialogues", "nothing"])

@@ -65,7 +65,7 @@ from crtlib.studies.crt_study import CrtStudy, StudyRow
 from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy
 from crtlib.text import corpora, screened_folder, templates
-from crtlib.text.records import Corpus, Point
+from crtlib.text.records import Corpus, Dialogue, Point
 from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
 from crtlib.training import methods, parallel, schedules
 from crtlib.training.devices import device_by_name
@@ -342,7 +342,8 @@ class Session:
         progress: Show a bar on a terminal.
         study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
         evaluation: A corpus to measure perplexity on; then none of the text is held out for it. It
-            may share no conversation, person or message by which a text is known again.
+            may share no conversation, person or message by which a text is known again; messages,
+            or whole conversations, that the corpus says as well are left out, and counted.
         completions_alone: The loss counts the last turn of each conversation alone. The promise is
             of the whole of it: the rest is read.
         optimizer: Makes an optimizer of the list of parameters that learn; one is made for public
@@ -633,8 +634,11 @@ def _prepare_study(
                 f"evaluation={str(evaluation)!r}: must be text that is not trained on, and has "
                 f"conversations, people or messages of {recipe.corpus}; leave them out"
             )
-    study = build_study(recipe.corpus, **named)
-    measured = None if evaluation is None else corpora.load_corpus(evaluation)
+    study, measured, overlap = build_study(recipe.corpus, **named), None, list[str]()
+    if evaluation is not None:
+        text = corpora.load_corpus(evaluation)
+        measured, line = _leave_out_what_is_read(text, recipe.corpus, study.unit)
+        overlap = [line]
     digests = {
         name: policy_names.policy_digest(name) for name in (study.policy, study.conservative)
     }
@@ -654,7 +658,7 @@ def _prepare_study(
         return TrainingResult(
             run=fitted.run,
             facts=facts,
-            lines=_summary_lines(done, fitted, rows, facts),
+            lines=[*_summary_lines(done, fitted, rows, facts), *overlap],
             settings=settings,
             model_files={
                 "tokenizer": fitted.data.tokenizer,
@@ -682,6 +686,37 @@ def _prepare_study(
         prepared.template.source,
         partial(training_record.conditions_before_training, done, prepared),
     )
+
+
+def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[Corpus, str]:
+    """An evaluation without what is trained on, and a line that says how much of it that was: of
+    messages those that the corpus says, by whomever; of conversations those whose every message it
+    says. Raises ValueError where nothing is left.
+
+    Guarantee:
+        What is measured on the rest is of text that is not trained on, and what the rest has in
+        common with it is counted. Test:
+        ``tests/test_session.py::test_what_an_evaluation_has_in_common_is_left_out_and_said``.
+    """
+    every = sum(len(d.turns) for d in text.dialogues)
+    said = corpora.find_said_messages(corpus, {t.text for d in text.dialogues for t in d.turns})
+    kept: list[Dialogue] = []
+    for d in text.dialogues:
+        new = tuple(t for t in d.turns if t.text not in said)
+        kept += [replace(d, turns=new if unit == "turn" else d.turns)] * bool(new)
+    if not kept:
+        raise ValueError(
+            f"evaluation={text.name!r}: must be text that is not trained on, and each of its "
+            f"messages is said in {corpus}"
+        )
+    left = sum(len(d.turns) for d in kept)
+    common = sum(t.text in said for d in kept for t in d.turns)
+    line = f"other text: {left:,} messages; {every - left:,} more are left out, as the corpus"
+    if unit == "turn":
+        line += " says them"
+    else:
+        line += f" says the whole of their conversations; of the rest it says {common:,}"
+    return replace(text, dialogues=tuple(kept)), line
 
 
 def _portable_settings(study: CrtStudy) -> dict[str, Any]:

@@ -248,6 +248,15 @@ def hash_conversations(corpus: str | os.PathLike) -> Iterator[str]:
             yield hash_text(words)
 
 
+def find_said_messages(corpus: str | os.PathLike, messages: Iterable[str]) -> set[str]:
+    """Which of these ``messages`` are said in a text, as texts are compared, by anybody."""
+    words = {text: _compared_words(text) for text in messages}
+    asked = set(filter(None, words.values()))
+    told = (_compared_words(turn.text) for d in read_dialogues(corpus) for turn in d.turns)
+    said = asked.intersection(told)
+    return {text for text, its in words.items() if its in said}
+
+
 def describe_users(corpus: str | os.PathLike, dialogues: Iterable[Dialogue]) -> str:
     """What the people of a text are that was read from a file or a corpus folder.
 
