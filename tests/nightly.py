@@ -36,6 +36,7 @@ NIGHTLY = {
     "tests/book/teach/test_labs.py::test_hints": "trains six models",
     "tests/book/teach/test_labs.py::test_of_ten": "trains twenty models",
     "tests/book/teach/test_labs.py::test_the_defence_lab_is_solved": "solves a lab",
+    "tests/book/test_chapters.py::test_an_interval_in_a_sentence_is": "reads the ledger",
     "tests/book/test_course.py::test_slides_stand_alone": "makes all slides",
     "tests/book/test_notebooks.py": "runs each chapter with other parameters",
     "tests/book/test_pages.py": "builds the published edition and opens it in a browser",

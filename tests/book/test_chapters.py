@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from crtbook import tables
@@ -115,6 +116,41 @@ def test_a_value_that_was_not_measured_is_not_kept_for_a_sentence(monkeypatch):
     for value in (float("nan"), None, "", [], "0 of 0", "a recall of nan", "not defined"):
         with pytest.raises(ValueError, match=r"recall=.*must be something that was measured"):
             keep(recall=value)
+
+
+TYPED = re.compile(r"(?<!\w)\[\s*[-−]?[\d.,]*\d ?%?, [-−]?[\d.,]*\d ?%?\](?!\()")
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_no_interval_in_a_sentence_is_typed_by_hand(path):
+    """One chapter had 1.06 [1.03, 1.08] where What we know had 1.06 [1.05, 1.06], and one called
+    open what the ledger had decided."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "markdown":
+            words = re.sub(
+                r"```python.*?```|`[^`]*`|\$[^$]*\$", "", "".join(cell["source"]), flags=re.S
+            )
+            assert TYPED.findall(words) == []
+
+
+def test_an_interval_that_was_typed_is_seen():
+    assert TYPED.findall("it is 1.06 [1.03, 1.08], or 37 % [30 %, 45 %]; see [a page](x.md)") == [
+        "[1.03, 1.08]", "[30 %, 45 %]",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["canary", "membership", "utility"])
+def test_an_interval_in_a_sentence_is_the_ledgers_of_today(name):
+    chapter = json.loads((ROOT / "book" / "chapters" / f"{name}.ipynb").read_text("utf-8"))
+    (cell,) = [c for c in chapter["cells"] if "ledger.interval_of" in "".join(c["source"])]
+    shown = {
+        out["metadata"]["scrapbook"]["name"]: out["data"]["application/papermill.record/text/plain"]
+        for out in cell["outputs"]
+    }
+    now: dict[str, str] = {}
+    given = {"np": np, "tables": tables, "paper": tables.recorded("crt_paper")}
+    exec("".join(cell["source"]), given | {"keep": lambda **values: now.update(values)})
+    assert {key: repr(value) for key, value in now.items()} == shown
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)

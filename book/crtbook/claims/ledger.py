@@ -11,6 +11,7 @@ here.
 
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -193,6 +194,36 @@ def digest() -> str:
 def _ledger() -> DataFrame:
     table = pd.read_parquet(FOLDER / RECORDED)
     return table if table.attrs["of"] == digest() else computed()
+
+
+def row_of(claim: str, *, dialogues: int, model: str = "lstm", metric: str = "") -> pd.Series:
+    """The one row of a claim on CustomerSim for this model and number of ``dialogues``; of a claim
+    with several metrics, that of ``metric``.
+
+    >>> row_of("ours-policy", dialogues=300).verdict
+    'agrees'
+    """
+    table = ledger()
+    rows = table[
+        table.id.str.fullmatch(re.escape(claim) + r"(\.\d+)?")
+        & (table.corpus == "customersim")
+        & (table.model == model)
+        & table.edition.str.startswith(f"{dialogues} dialogues,")
+        & table.source.str.endswith(metric and f": {metric}")
+    ]
+    if len(rows) != 1:
+        raise ValueError(f"claim={claim!r}: has {len(rows)} such rows, must have one")
+    return rows.iloc[0]
+
+
+def interval_of(claim: str, **cell: Any) -> str:
+    """The number of :func:`row_of` with its interval, as *What we know* prints it, without unit.
+
+    >>> interval_of("crt-f2-dpsgd-lstm", dialogues=10_000, metric="valid_ppl_words")
+    '1.06 [1.05, 1.06]'
+    """
+    text = str(row_of(claim, **cell).ours)
+    return text[: text.index("]") + 1]
 
 
 def ledger() -> DataFrame:
