@@ -37,7 +37,9 @@ def link(name: str) -> str:
 def raised(text: str) -> str:
     """``text`` with its indices below and its exponents above: π_c, e^(−x)."""
     text = re.sub(r"_([a-z])\b", r"{sub}`\1`", text)
-    return re.sub(r"\^(?:\(([^)]*)\)|(\w))", lambda m: f"{{sup}}`{m[1] or m[2]}`", text)
+    return re.sub(
+        r"\^(?:\(([^)]*)\)|(\d+(?:\.\d+)?|\w))", lambda m: f"{{sup}}`{m[1] or m[2]}`", text
+    )
 
 
 def plainly(text: str) -> str:

@@ -308,6 +308,27 @@ def test_no_code_no_formula_and_no_table_is_cut_on_a_desk(book, browser):
     assert cut == {}
 
 
+def test_no_word_of_a_figure_is_cut_at_its_edge(book, browser):
+    """Nine labels of two figures began left of the drawing: a label had grown after it was laid
+    out."""
+    script = """[...document.querySelectorAll("main svg[role=img]")].flatMap(drawn => {
+      const edge = drawn.getBoundingClientRect();
+      return [...drawn.querySelectorAll("text")].filter(text => {
+        const r = text.getBoundingClientRect();
+        return r.width && (r.left < edge.left - 3 || r.right > edge.right + 3
+          || r.top < edge.top - 3 || r.bottom > edge.bottom + 3);
+      }).map(text => text.textContent);
+    })"""
+    opened = "for (const e of document.querySelectorAll('main details')) e.open = true"
+    cut = {}
+    for page in pages(book):
+        browser.open(page)
+        browser.evaluate(opened)
+        found = browser.evaluate(script)
+        cut |= {page.name: found} if found else {}
+    assert cut == {}
+
+
 def test_a_chapter_opens_with_one_bar_of_code(book, browser):
     """Parameters, settings and imports were three; the first shows the others."""
     seen = """[...document.querySelectorAll(".cell.tag_hide-input")].slice(0, 3)
@@ -362,3 +383,34 @@ def test_toys_and_exercises_are_worked_by_the_keyboard_alone(book, browser):
     browser.evaluate(f"document.querySelector('.answer{asked} input').value = ''")
     press(browser, "Tab", *"1.44", "Enter")
     assert told("output") == "✓ Right."
+
+
+TOYS = {
+    "amplification": ("#toy-bells", "misses 10 % leaves", "input[name=gamma]", "misses 50 %"),
+    "membership": ("#toy-guess", "right about 8 of the ten", ".toy-reveal", "of 10"),
+    "leakage_report": ("#toy-tab", "which one person alone has said", ".toy-next", "somebody's"),
+}
+"""Of each toy: what its first frame says, what a finger touches, and what it says then."""
+
+
+@pytest.mark.parametrize("chapter", TOYS)
+def test_a_toy_speaks_first_fits_a_telephone_and_is_worked_by_a_finger(book, browser, chapter):
+    place, first, touched, then = TOYS[chapter]
+    told = starting_before(browser, book / "chapters" / f"{chapter}.html", place)
+    assert first in told(".toy-said")
+    small = browser.evaluate(f"""(place => [...place.querySelectorAll("button, input")]
+      .filter(e => e.checkVisibility())
+      .map(e => e.getBoundingClientRect())
+      .filter(r => r.height < 24 || r.left < 0 || r.right > innerWidth).length
+    )(document.querySelector("{place}"))""")
+    assert small == 0, "a finger needs 24 pixels, and the whole of it is on the screen"
+    assert browser.evaluate(f"""(e => e.scrollWidth <= e.clientWidth)
+      (document.querySelector("{place}"))""")
+    at = browser.evaluate(f"""(e => {{ e.scrollIntoView({{block: "center"}});
+      const r = e.getBoundingClientRect(); return [r.right - 14, (r.top + r.bottom) / 2]; }})
+      (document.querySelector("{place} {touched}"))""")
+    point = [{"x": at[0], "y": at[1]}]
+    browser.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=point)
+    browser.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    browser.evaluate("new Promise(done => setTimeout(done, 400))")
+    assert then in told(".toy-said")

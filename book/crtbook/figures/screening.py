@@ -136,7 +136,7 @@ def render_screening_steps(
     for p, again, spans, careful in zip(points, repeated, flagged, cautious, strict=True):
         left = redact(p, spans)
         changed = (spans or left.secrets) and not again
-        why = "holds a mask" if again or MASK in left.text else "speaks" if careful else ""
+        why = "holds a mask" if again or MASK in left.text else "flagged" if careful else ""
         rows.append({
             "point": _masks(p, "secret", "caught"),
             "deduplicated": [Piece(MASK, "repeat")] if again else [],
