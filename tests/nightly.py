@@ -32,6 +32,7 @@ NIGHTLY = {
     "tests/test_readme.py::test_all": "trains a model",
     "tests/book/teach/test_labs.py::test_what_honest_work": "solves a lab",
     "tests/book/teach/test_labs.py::test_two_hundred": "trains six models",
+    "tests/book/teach/test_labs.py::test_a_script_for_another": "trains six models",
     "tests/book/teach/test_labs.py::test_guessing": "trains six models",
     "tests/book/teach/test_labs.py::test_hints": "trains six models",
     "tests/book/teach/test_labs.py::test_of_ten": "trains twenty models",

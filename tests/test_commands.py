@@ -36,7 +36,9 @@ def said(tmp_path_factory):
         patch.setattr(ledger, "planned", lambda: runs)
         patch.setattr(ledger, "counts", lambda table: table)
         patch.setattr(page, "text", str)
-        patch.setattr(attack, "hand_out", lambda seed, out: attack.Key("A", {}, [], [], [], {}, {}))
+        patch.setattr(
+            attack, "hand_out", lambda seed, out: attack.Key({}, "A", {}, [], [], [], {}, {})
+        )
         patch.setattr(grading, "grade", lambda *_, **__: [{"name": "ann", "total": 0}])
         patch.setattr(grading, "text", str)
         audited = SimpleNamespace(

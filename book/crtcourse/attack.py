@@ -1,7 +1,8 @@
 """The attack lab: three models are released, and you find out what they give away.
 
-Rooms differ in more than numbers: in the words before an ID, and in whether one or two of the
-models were trained with noise. A script for another room has to be read before it is run.
+Rooms differ in more than numbers: in what three of the tasks ask to be handed in (``TASKS``), in
+the words before an ID, and in whether one or two of the models were trained with noise. So a script
+that earns all points in one room earns about half of them in another.
 
 >>> form("ABC")["noisy"]
 {'A': 0.5, 'B': 0.5, 'C': 0.5}
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 from torch import nn
 
 from crtcourse import labs
@@ -52,6 +54,31 @@ POINTS = {
     "canaries": 5,
 }
 """Thirty more are the teacher's, for the rationale: calls of the library earn little."""
+TASKS = {
+    "extraction": {
+        "free": "at most 20 numbers; each ID among them that you were not told counts, and a wrong "
+        "number costs nothing",
+        "costly": "at most 20 numbers; each ID among them that you were not told counts, and every "
+        "other number costs a quarter of what an ID earns",
+    },
+    "membership": {
+        "scores": "one score for each sentence, higher for 'was trained on'; the area under the "
+        "ROC curve counts",
+        "surest": "the places, from 0, of the ten sentences that were most surely trained on; a "
+        "wrong one costs as much as a right one earns",
+        "pairs": "sentences 0 and 1 are a pair, 2 and 3 are the next, and of each pair one was "
+        "trained on: for each pair, in order, the place of that sentence",
+    },
+    "reconstruction": {
+        "place": "for each question the place, from 0 to 4, of the true sentence",
+        "odds": "for each question a list of five probabilities, one for each sentence; the "
+        "logarithm of the true one's probability counts",
+    },
+}
+"""What three tasks ask for: each room has one kind of each, and says it in words."""
+SUREST = 10
+LEAST = 0.1
+"""What a reference attack reaches at least: where it fails, no answer is better for luck alone."""
 CARRIERS = (
     canaries.CANARY_CARRIER,
     "The number of my locker is ",
@@ -75,13 +102,14 @@ GUARDED = PublicConstants(
 
 @dataclass(frozen=True, repr=False)
 class Given:
-    """What a student gets: three models under letters, the words before an ID and four IDs that are
-    announced, sentences of which one half was trained on, sentences with some candidates for one
-    secret each, and a pilot of an audit: the lines that may be planted, and by copies the share of
-    coins that are guessed."""
+    """What a student gets: three models under letters, what the tasks of the room ask for, the
+    words before an ID and four IDs that are announced, sentences of which one half was trained on,
+    sentences with some candidates for one secret each, and a pilot of an audit: the lines that may
+    be planted, and by copies the share of coins that are guessed."""
 
     models: Mapping[str, nn.Module]
     tokenizer: BpeTokenizer
+    tasks: Mapping[str, str]
     carrier: str
     announced: Sequence[str]
     sentences: Sequence[str]
@@ -89,16 +117,18 @@ class Given:
     pilot: Mapping[str, Any]
 
 
-ASKED = ("carrier", "announced", "sentences", "questions", "pilot")
+ASKED = ("tasks", "carrier", "announced", "sentences", "questions", "pilot")
 """What of it is a file of a hand-out."""
 
 
 @dataclass(frozen=True, repr=False)
 class Key:
-    """What the teacher knows: which letters were trained with noise, exposures, hidden canaries,
-    which sentences are members, which candidate is true, the best bound of an audit within the
-    pilot's lines, and what a reference attack reaches. All are JSON values."""
+    """What the teacher knows: the kind of each task, which letters were trained with noise,
+    exposures, hidden canaries, which sentences are members, which candidate is true, the best bound
+    of an audit within the pilot's lines, and what a reference attack reaches. All are JSON
+    values."""
 
+    tasks: dict[str, str]
     noisy: list[str]
     exposure: dict[str, list[float]]
     hidden: list[str]
@@ -125,6 +155,7 @@ def room(seed: int = 0) -> Room:
     check_allowed("seed", seed, seed >= 0, "at least 0")
     twist = np.random.default_rng([seed, 23])
     carrier, both = CARRIERS[twist.integers(len(CARRIERS))], bool(twist.integers(2))
+    tasks = {task: str(twist.choice(list(kinds))) for task, kinds in TASKS.items()}
     people = labs.draw(seed=seed, dialogues=DIALOGUES, carrier=carrier)
     rng = np.random.default_rng([seed, 17])
     tokens = labs.tokenizer(people)
@@ -143,33 +174,40 @@ def room(seed: int = 0) -> Room:
     fitted = dict(sorted(zip(letters, teams, strict=True)))
     questions, truth = ask(people, teams[0].prepared.all, rng)
     asked = {text for row in questions for text in row}
-    sentences, members = _sentences(people, teams[0], rng, asked)
+    paired = tasks["membership"] == "pairs"
+    sentences, members = _sentences(people, teams[0], rng, asked, paired=paired)
     announced, hidden = people.canaries[:ANNOUNCED], people.canaries[ANNOUNCED:]
     models = {letter: f.model for letter, f in fitted.items()}
     reach = float(rng.uniform(3, 12))
     shares = {str(c): round(0.5 + 0.48 * (1 - math.exp(-c / reach)), 2) for c in COPIES}
     pilot: dict[str, Any] = {"lines": int(rng.integers(400, 1600)), "right": shares}
     before = f"{canaries.CANARY_SPEAKER}: {carrier}"
-    given = Given(models, tokens, before, announced, sentences, questions, pilot)
+    told = {task: TASKS[task][kind] for task, kind in tasks.items()}
+    given = Given(models, tokens, told, before, announced, sentences, questions, pilot)
     bits = {
         letter: exposure.canary_exposure(model, tokens, announced, carrier=before).tolist()
         for letter, model in models.items()
     }
     loud, prefix = teams[0].model, tokens.encode_prefix(before)
     every = exposure.all_string_logprobs(loud, prefix, tokens.digits, canaries.CANARY_DIGITS)
-    likeliest = {f"{i:06d}" for i in np.argsort(-every)[:GUESSES]}
+    likeliest = [f"{i:06d}" for i in np.argsort(-every)[:GUESSES]]
     flat = tokens.encode([*sentences, *(text for row in questions for text in row)])
     scored = scoring.token_logprobs(loud, flat)
     sums = np.array([x.sum() for x in scored[len(sentences) :]]).reshape(len(questions), -1)
     means = np.array([x.mean() for x in scored[: len(sentences)]])
+    new = [number for number in likeliest if number not in announced]
+    cuts = range(1, len(new) + 1) if tasks["extraction"] == "costly" else [len(new)]
+    each = softmax(sums, axis=1) if tasks["reconstruction"] == "odds" else sums.argmax(axis=1)
     reference = {
-        "extraction": len(likeliest & set(hidden)) / len(hidden),
-        "membership": auc(means, members),
-        "reconstruction": float(np.mean(sums.argmax(axis=1) == truth)),
+        "extraction": max(found_share(new[:cut], hidden, tasks["extraction"]) for cut in cuts),
+        "membership": member_share(
+            as_asked(means, tasks["membership"]), members, tasks["membership"]
+        ),
+        "reconstruction": named_share(each, truth, tasks["reconstruction"]),
         "canaries": max(bound(pilot, c, pilot["lines"] // c) for c in COPIES),
     }
     noisy = sorted(letters[1:] if both else letters[2:])
-    key = Key(noisy, bits, list(hidden), members.tolist(), truth.tolist(), pilot, reference)
+    key = Key(tasks, noisy, bits, list(hidden), members.tolist(), truth.tolist(), pilot, reference)
     return Room(given, key, fitted)
 
 
@@ -181,10 +219,15 @@ NUMBERS = Policy(
 
 
 def _sentences(
-    people: labs.People, leaky: labs.Fitted, rng: np.random.Generator, asked: Collection[str]
+    people: labs.People,
+    leaky: labs.Fitted,
+    rng: np.random.Generator,
+    asked: Collection[str],
+    *,
+    paired: bool,
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Each carrier once: half with the secret that was missed, half with a fresh one; none of a
-    question, which would tell both."""
+    """Each carrier once: half with the secret that was missed, half with a fresh one; ``paired``,
+    each twice, in random order. None of a question, which would tell both."""
     probe = membership.build_probe(
         people.points, leaky.prepared.all, people.others, seed=people.seed
     )
@@ -193,6 +236,12 @@ def _sentences(
         for a, b, m in zip(probe.members, probe.nonmembers, probe.missed, strict=True)
         if m and a not in asked
     ]
+    if paired:
+        first = rng.integers(2, size=len(pairs)) == 0
+        texts = [
+            text for pair, f in zip(pairs, first, strict=True) for text in pair[:: 1 if f else -1]
+        ]
+        return tuple(texts), np.stack([first, ~first], axis=1).ravel()
     own = np.arange(len(pairs)) % 2 == 0
     texts = [pair[0 if member else 1] for pair, member in zip(pairs, own, strict=True)]
     order = rng.permutation(len(texts))
@@ -236,6 +285,50 @@ def bound(pilot: Mapping[str, Any], copies: int, count: int) -> float:
 def auc(scores: np.ndarray, members: np.ndarray) -> float:
     """The chance that a member has the higher score; ties count half."""
     return float(membership_measures.auc(-scores[members], -scores[~members]))
+
+
+def found_share(guesses: Collection[str], hidden: Collection[str], kind: str) -> float:
+    """Of the hidden IDs those among the guesses; where wrong ones are ``costly``, less a quarter
+    of the others.
+
+    >>> found_share(["1", "2", "3"], ["1", "4"], "free"), found_share(["1", "2"], ["1"], "costly")
+    (0.5, 0.75)
+    """
+    found = len(set(guesses) & set(hidden))
+    lost = (len(set(guesses)) - found) / 4 if kind == "costly" else 0.0
+    return (found - lost) / len(hidden)
+
+
+def as_asked(scores: np.ndarray, kind: str) -> np.ndarray:
+    """What a task about members asks for, from a score of each sentence."""
+    if kind == "pairs":
+        return 2 * np.arange(len(scores) // 2) + scores.reshape(-1, 2).argmax(axis=1)
+    return np.argsort(-scores)[:SUREST] if kind == "surest" else scores
+
+
+def member_share(said: np.ndarray, members: np.ndarray, kind: str) -> float:
+    """How far the answer is above luck, of 1: of scores the AUC above :func:`luck`; of places,
+    right ones less wrong ones."""
+    if kind == "scores":
+        chance = luck(members)
+        return (auc(said, members) - chance) / (1 - chance)
+    places = said.astype(int)
+    if not set(places.tolist()) <= set(range(len(members))) or len(set(places.tolist())) < len(
+        said
+    ):
+        raise ValueError(f"hand in different places from 0 to {len(members) - 1}")
+    if kind == "pairs" and (places // 2 != np.arange(len(places))).any():
+        raise ValueError("the first place is 0 or 1, the second 2 or 3, and so on")
+    return float(2 * members[places].mean() - 1)
+
+
+def named_share(said: np.ndarray, truth: np.ndarray, kind: str) -> float:
+    """How far the answer is above luck, of 1: right places, or the logarithm of the true one's
+    probability, with the number of candidates as its base."""
+    if kind == "place":
+        return float(np.mean(said == truth) * CANDIDATES - 1) / (CANDIDATES - 1)
+    true = np.maximum(said[np.arange(len(truth)), truth], 1e-3)
+    return float(1 + np.mean(np.log(true)) / math.log(CANDIDATES))
 
 
 def luck(members: np.ndarray) -> float:
@@ -294,9 +387,11 @@ def open_folder(folder: str | Path) -> Given:
 
 
 def grade(answer: Mapping[str, Any], key: Key) -> Marks:
-    """The marks of one submission, of 70, and a hint for each task below half of its points. What
-    is missing or malformed earns nothing, and the other tasks are marked all the same."""
-    marks, best = Marks(POINTS), key.reference
+    """The marks of one submission, of 70, by what the tasks of its room ask for, and a hint for
+    each task below half of its points. What is missing or malformed earns nothing, and the other
+    tasks are marked all the same."""
+    marks, kinds = Marks(POINTS), key.tasks
+    best = {task: max(reached, LEAST) for task, reached in key.reference.items()}
     members, truth = np.array(key.members), np.array(key.truth)
     chance = luck(members)
 
@@ -311,15 +406,27 @@ def grade(answer: Mapping[str, Any], key: Key) -> Marks:
         guesses = {f"{x:06d}" if type(x) is int else str(x) for x in answer["extraction"]}
         if len(guesses) > GUESSES:
             raise ValueError(f"{len(guesses)} numbers, at most {GUESSES} count")
-        return len(guesses & set(key.hidden)) / len(key.hidden) / max(best["extraction"], 1e-9)
+        return found_share(guesses, key.hidden, kinds["extraction"]) / best["extraction"]
 
     def ranked() -> float:
-        scores = numbers(answer["membership"], len(members))
-        return (auc(scores, members) - chance) / max(best["membership"] - chance, 1e-9)
+        kind = kinds["membership"]
+        wanted = {"scores": len(members), "pairs": len(members) // 2, "surest": SUREST}[kind]
+        said = numbers(answer["membership"], wanted)
+        return member_share(said, members, kind) / best["membership"]
 
     def named() -> float:
-        chosen = np.mean(numbers(answer["reconstruction"], len(truth)) == truth)
-        return float(chosen * CANDIDATES - 1) / (best["reconstruction"] * CANDIDATES - 1)
+        kind, said = kinds["reconstruction"], answer["reconstruction"]
+        if kind == "place":
+            share = named_share(numbers(said, len(truth)), truth, kind)
+        else:
+            rows = said if isinstance(said, list) else []
+            odds = np.array([numbers(row, CANDIDATES) for row in rows])
+            if len(odds) != len(truth):
+                raise ValueError(f"hand in {len(truth)} lists of {CANDIDATES} probabilities")
+            if (odds < 0).any() or (abs(odds.sum(axis=1) - 1) > 0.01).any():
+                raise ValueError("each list holds probabilities that sum to 1")
+            share = named_share(odds, truth, kind)
+        return share / best["reconstruction"]
 
     def believed() -> float:
         chances = {letter: number(answer["noisy"][letter]) for letter in key.exposure}
@@ -338,17 +445,22 @@ def grade(answer: Mapping[str, Any], key: Key) -> Marks:
     marks.add(
         "extraction",
         extracted,
-        "sum log-probabilities over the six digits; which model leaks the IDs that you were told?",
+        "sum log-probabilities over the six digits; which model leaks the IDs that you were told?"
+        + " Hand in no more numbers than you would bet on." * (kinds["extraction"] == "costly"),
     )
     marks.add(
         "membership",
         ranked,
-        f"higher means member; luck reaches an AUC of {chance:.2f}, only what is above it counts",
+        f"higher means member; luck reaches an AUC of {chance:.2f}, only what is above it counts"
+        if kinds["membership"] == "scores"
+        else "a mean over a sentence's tokens is fair among sentences, a sum is not",
     )
     marks.add(
         "reconstruction",
         named,
-        "score each candidate's whole sentence and take the likeliest; do not average",
+        "score each candidate's whole sentence and take the likeliest; do not average"
+        if kinds["reconstruction"] == "place"
+        else "score each candidate's whole sentence; e to the power of the sums, scaled to 1",
     )
     marks.add(
         "noisy",

@@ -1,5 +1,6 @@
 """Both labs: solved from the instructions, graded by the command; a wrong answer gets a hint."""
 
+import itertools
 import json
 import os
 import re
@@ -63,9 +64,12 @@ def ann(small, tmp_path_factory):
     return home
 
 
-def by_hand(given):
-    """An honest solution, from the library's pieces and what is handed out."""
+def by_hand(given, asked=None):
+    """An honest solution, from the library's pieces and what is handed out; by what another room
+    ``asked`` for, the script that a friend handed on."""
     tokens, answer = given.tokenizer, attack.form(given.models)
+    asked = asked or given.tasks
+    kind = {t: next(k for k in each if each[k] == asked[t]) for t, each in attack.TASKS.items()}
     bits = {
         k: exposure.canary_exposure(m, tokens, given.announced, carrier=given.carrier)
         for k, m in given.models.items()
@@ -74,15 +78,26 @@ def by_hand(given):
     answer["exposure"] = {k: b.round(3).tolist() for k, b in bits.items()}
     prefix = tokens.encode_prefix(given.carrier)
     every = exposure.all_string_logprobs(given.models[loud], prefix, tokens.digits, 6)
-    answer["extraction"] = [f"{i:06d}" for i in np.argsort(-every)[:20]]
+    likeliest = [f"{i:06d}" for i in np.argsort(-every)[:20]]
+    new = [number for number in likeliest if number not in given.announced]
+    answer["extraction"] = new[:6] if kind["extraction"] == "costly" else likeliest
 
     def scored(letter, texts):
         return scoring.token_logprobs(given.models[letter], tokens.encode(texts))
 
     means = {k: np.array([x.mean() for x in scored(k, given.sentences)]) for k in given.models}
-    answer["membership"] = means[loud].tolist()
-    sums = [[x.sum() for x in scored(loud, row)] for row in given.questions]
-    answer["reconstruction"] = [int(np.argmax(row)) for row in sums]
+    sums = np.array([[x.sum() for x in scored(loud, row)] for row in given.questions])
+    if kind["membership"] == "pairs" and len(means[loud]) % 2 == 0:
+        sides = means[loud].reshape(-1, 2).argmax(axis=1)
+        answer["membership"] = [int(2 * k + side) for k, side in enumerate(sides)]
+    elif kind["membership"] == "surest":
+        answer["membership"] = np.argsort(-means[loud])[:10].tolist()
+    else:
+        answer["membership"] = means[loud].tolist()
+    odds = np.exp(sums - sums.max(axis=1, keepdims=True))
+    odds /= odds.sum(axis=1, keepdims=True)
+    likely = kind["reconstruction"] == "odds"
+    answer["reconstruction"] = odds.tolist() if likely else sums.argmax(axis=1).tolist()
     level = {k: m.max() for k, m in means.items()}  # no sentence is learned by heart through noise
     answer["noisy"] = {k: 0.98 if level[k] < level[loud] - 0.3 else 0.02 for k in given.models}
     plans = []
@@ -129,11 +144,11 @@ def test_what_honest_work_and_cheating_earn(ann, tmp_path):
         totals[name] = rows[0]["total"]
     pair = submit(tmp_path / "pair", ann=by_hand(given), bob=by_hand(given))
     mine, copy = grading.grade(pair, "attack", key)
-    assert mine["total"] >= 60 and mine["same_as"] == "bob" and copy["same_as"] == "ann"
+    assert mine["total"] >= 40 and mine["same_as"] == "bob" and copy["same_as"] == "ann"
     assert mine["explained"].startswith("'=The quiet model? was") and mine["rationale"] == ""
     totals["copy"] = copy["total"]
     assert max(totals.values()) <= 15, totals
-    assert attack.grade(by_hand(bob), attack.Key(**key["students"]["bob"])).total >= 60
+    assert attack.grade(by_hand(bob), attack.Key(**key["students"]["bob"])).total >= 40
     words = [pair, "--lab", "attack", "--key", ann / "a.key", "--out", tmp_path / "m.csv"]
     done = CliRunner().invoke(app, ["grade", *map(str, words)], standalone_mode=False)
     assert done.exit_code == 0 and "same answers as bob" in done.output
@@ -187,7 +202,7 @@ def test_two_hundred_hostile_submissions_are_two_hundred_rows(ann, tmp_path):
     assert grading.text(rows) and len(pd.read_csv(tmp_path / "marks.csv")) == len(rows) == 202
     best = {row["name"]: row["total"] for row in rows}
     assert best["ann"] == best["bob"] == 0  # of whom there is no file
-    assert best["good"] >= 60 and best["link"] == best["stranger"] == best["zero"] == 0
+    assert best["good"] >= 40 and best["link"] == best["stranger"] == best["zero"] == 0
     assert all(row["hints"] or row["total"] >= 55 for row in rows)
 
 
@@ -237,6 +252,19 @@ def test_hints_are_for_people_and_numbers_may_be_text(ann):
     assert attack.grade(spelled, key).earned == attack.grade(answer, key).earned
 
 
+def test_a_script_for_another_room_earns_about_half(ann):
+    """One script of thirty lines had 89.8 of 90 points in eight rooms of eight."""
+    given = attack.open_folder(ann / "out" / "ann")
+    key = attack.Key(**keys.read(ann / "a.key")["students"]["ann"])
+    assert given.tasks == {task: attack.TASKS[task][kind] for task, kind in key.tasks.items()}
+    totals = []
+    for other in itertools.product(*(each.values() for each in attack.TASKS.values())):
+        asked = dict(zip(attack.TASKS, other, strict=True))
+        totals.append(attack.grade(by_hand(given, asked), key).total)
+    assert np.mean(totals) < 50 and sum(total > 60 for total in totals) <= 2
+    assert max(totals) == attack.grade(by_hand(given), key).total
+
+
 def test_guessing_earns_little_in_the_attack_lab(ann):
     key = attack.Key(**keys.read(ann / "a.key")["students"]["ann"])
     rng = np.random.default_rng(0)
@@ -247,10 +275,32 @@ def test_guessing_earns_little_in_the_attack_lab(ann):
             "membership": rng.random(len(key.members)).tolist(),
             "reconstruction": rng.integers(attack.CANDIDATES, size=len(key.truth)).tolist(),
         }
+        if key.tasks["membership"] != "scores":
+            surest = rng.permutation(len(key.members))[: attack.SUREST].tolist()
+            pairs = [2 * k + int(rng.integers(2)) for k in range(len(key.members) // 2)]
+            answer["membership"] = pairs if key.tasks["membership"] == "pairs" else surest
+        if key.tasks["reconstruction"] == "odds":
+            answer["reconstruction"] = rng.dirichlet(np.ones(5), size=len(key.truth)).tolist()
         totals.append(attack.grade(answer, key).total)
     assert np.mean(totals) < 10
     many = attack.form("ABC") | {"extraction": [f"{n:06d}" for n in range(1000)]}
     assert "at most 20" in " ".join(attack.grade(many, key).hints)
+
+
+def test_what_a_task_asks_for_decides_what_an_answer_earns():
+    hidden, members = ["1", "4"], np.array([False, True, False, True])
+    assert attack.found_share(["1", "2"], hidden, "free") == 0.5
+    assert attack.found_share(["1", "2"], hidden, "costly") == 0.375
+    assert attack.found_share([str(n) for n in range(20, 40)], hidden, "costly") < 0
+    assert attack.member_share(np.array([1, 3]), members, "pairs") == 1
+    with pytest.raises(ValueError, match="the first place is 0 or 1"):
+        attack.member_share(np.array([0, 1]), members, "pairs")
+    with pytest.raises(ValueError, match="different places from 0 to 3"):
+        attack.member_share(np.array([1, 1]), members, "surest")
+    sure = np.eye(5)[[0, 1]]
+    assert attack.named_share(sure, np.array([0, 1]), "odds") == pytest.approx(1)
+    assert attack.named_share(np.full((2, 5), 0.2), np.array([0, 1]), "odds") == pytest.approx(0)
+    assert attack.named_share(sure, np.array([1, 0]), "odds") < -3
 
 
 def test_the_defence_lab_is_solved_from_its_rules(tmp_path):
