@@ -9,7 +9,7 @@ import pytest
 
 import confide
 from confide import recipe
-from confide.training import train_on_corpus
+from confide.training import study_of_text
 from crtlib.studies.study_data import split_by_coins
 from crtlib.text import jsonl
 from crtlib.text.records import Corpus, Dialogue, Turn
@@ -62,7 +62,7 @@ def test_conversations_of_nobody_have_a_coin_each():
 def test_what_is_certified_is_split_by_coins(tmp_path):
     path = tmp_path / "c.jsonl"
     jsonl.write_jsonl(Corpus("c", tuple(talk(k, f"p{k}") for k in range(20))), path)
-    assert train_on_corpus.build_study(path, policy="none", conservative="none").split == "coin"
+    assert study_of_text.build_study(path, policy="none", conservative="none").split == "coin"
 
 
 def test_a_tenth_of_the_people_validates_and_a_tenth_tests():
@@ -109,7 +109,7 @@ def test_hours_choose_by_what_is_trained_on(tmp_path):
         asked = {"corpus": str(path), "method": "dpsgd", "epsilon": 1.0, "unit": "dialogue"}
         widths += [
             [
-                train_on_corpus._resolve_model(
+                study_of_text.resolve_model(
                     recipe.make_recipe(asked | {"core_hours": hours}), "cpu"
                 ).width
                 for hours in (2e-4 * 1.1**k for k in range(30))

@@ -11,7 +11,7 @@ import pytest
 
 from confide import __main__ as cli
 from confide import recipe
-from confide.training import train_on_corpus
+from confide.training import study_of_text
 from crtlib.options import options_of
 from crtlib.studies.crt_study import CrtStudy
 
@@ -97,5 +97,5 @@ def test_a_study_has_every_field_that_a_recipe_calls_the_same(method):
     shared = kind.model_fields.keys() & {f.name for f in fields(CrtStudy)} - {"corpus"}
     values = dict.fromkeys(shared, 2) | {"width": 2, "dtype": "float32"}
     made = kind.model_construct(**{"corpus": "c", "seed": 2} | values)
-    named = train_on_corpus.study_fields(made, "cpu")
+    named = study_of_text.study_fields(made, "cpu")
     assert {name for name in shared if named.get(name) != 2} <= {"method"}

@@ -14,7 +14,7 @@ import confide
 from confide import odometer
 from confide.release import certify, file_sources, released_folder, seal, verify
 from confide.reports import certificate_pages
-from confide.training import train_on_corpus
+from confide.training import train_on_corpus, training_summary
 from crtlib.text import corpora, customersim, jsonl
 from crtlib.text.records import Corpus, Dialogue, Turn
 from crtlib.training.loop import Training
@@ -159,7 +159,7 @@ def test_with_an_evaluation_no_text_is_held_out(talk, tmp_path):
             sizes.append(sum(len(d.turns) for d in session._made.data.corpus.dialogues))
             heard = {p.text for p in session._made.data.test}
             rows = [("test_ppl", 1, 0, 2.0)]
-            facts = train_on_corpus._study_facts(
+            facts = training_summary.describe_study(
                 session._job.conditions.args[0], session._made, rows
             )
             assert facts["held_out"] == (evaluation is None)
@@ -186,7 +186,7 @@ def test_an_evaluation_is_of_nobody_who_is_trained_on(talk, tmp_path):
 def test_what_an_evaluation_has_in_common_is_left_out_and_said(unit, talk, tmp_path):
     """Short conversations of which a text is not known again, fewer than half, were trained on, and
     the perplexity was "of other text"."""
-    words = ["yes", "no", "thanks", "hello", "that is it", "good", "and you?", "I am", "well", "bye"]
+    words = ["yes", "no", "thanks", "hello", "that is it", "good", "I am", "well", "bye", "hm"]
 
     def rows(name, k, n):
         for i in range(n):
@@ -202,11 +202,12 @@ def test_what_an_evaluation_has_in_common_is_left_out_and_said(unit, talk, tmp_p
         heard = [p.text for p in session._made.data.test]
     assert len(heard) == 10 and not any(f"{d.turns[0].text}" in heard for d in mixed)
     _, said = train_on_corpus._leave_out_what_is_read(corpora.load_corpus(path), short, unit)
-    assert said == {
+    lines = {
         "turn": "other text: 10 messages; 18 more are left out, as the corpus says them",
         "dialogue": "other text: 20 messages; 8 more are left out, as the corpus says the whole of "
         "their conversations; of the rest it says 10",
-    }[unit]
+    }
+    assert said == lines[unit]
     jsonl.write_jsonl(Corpus("", tuple(mixed)), path)
     with pytest.raises(ValueError, match="must be text that is not trained on"):
         confide.Session(short, evaluation=path, **CRT | {"unit": unit})

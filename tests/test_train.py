@@ -2,7 +2,7 @@
 
 import pytest
 
-from confide.training import secret_plans, train_on_corpus
+from confide.training import secret_plans, study_of_text, train_on_corpus
 from crtlib import options
 from crtlib.models import smollm2
 from crtlib.text import customersim, jsonl
@@ -67,19 +67,19 @@ def test_hours_that_suffice_start_from_a_model_that_has_read(monkeypatch):
     monkeypatch.setattr(smollm2, "missing_smollm2_packages", lambda: None)
     pretrained_model = {"init": "smollm2", "lora": 8}
     assert (
-        train_on_corpus.model_for_budget(1, 1000, "cpu")
+        study_of_text.model_for_budget(1, 1000, "cpu")
         == pretrained_model
-        != train_on_corpus.model_for_budget(1, 10_000, "cpu")
+        != study_of_text.model_for_budget(1, 10_000, "cpu")
     )
     assert (
-        train_on_corpus.model_for_budget(1, 5000, "cpu", epochs=1)
-        == train_on_corpus.model_for_budget(1, 500_000, "cuda:0")
+        study_of_text.model_for_budget(1, 5000, "cpu", epochs=1)
+        == study_of_text.model_for_budget(1, 500_000, "cuda:0")
         == pretrained_model
     )
     for turns, device in ((1, "cpu"), (999, "cpu"), (41_442, "cpu"), (10**6, "cuda:0")):
-        hours = train_on_corpus.hours_of_smollm2(turns, device)
-        assert train_on_corpus.model_for_budget(hours, turns, device) == pretrained_model
-        assert train_on_corpus.model_for_budget(0.9 * hours, turns, device) != pretrained_model
+        hours = study_of_text.hours_of_smollm2(turns, device)
+        assert study_of_text.model_for_budget(hours, turns, device) == pretrained_model
+        assert study_of_text.model_for_budget(0.9 * hours, turns, device) != pretrained_model
 
 
 def test_a_corpus_is_no_start_of_a_training_on_ones_own(tmp_path):

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from crtbook import read_yaml
+import yaml
+
 from crtcourse import recipes
 
 
@@ -72,7 +73,7 @@ class Result:
 @functools.cache
 def registry() -> dict[str, Exercise]:
     """All exercises by their label in the book."""
-    rows = read_yaml(resources.files("crtcourse").joinpath("exercises.yml").read_text("utf-8"))
+    rows = yaml.safe_load(resources.files("crtcourse").joinpath("exercises.yml").read_text("utf-8"))
     return {row["id"]: Exercise(**row) for row in rows}
 
 

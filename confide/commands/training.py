@@ -19,6 +19,7 @@ from typing import Any
 
 from confide import recipe as recipes
 from confide.commands import COMMANDS
+from confide.training import study_of_text
 from crtlib import cli, files, outputs
 from crtlib.checks import check_choice, printable
 from crtlib.options import CommandResult, InvalidOption
@@ -68,10 +69,10 @@ def train(recipe: recipes.Recipe) -> CommandResult:
             prompt = "USR: " if trained.facts.get("recurrent") else "Hello"
             (said,) = generation.generate_text(recipe.out, prompt, max_tokens=40)
             lines.append(f"it writes: {printable(prompt + said)}")
-    chose_model = train_on_corpus.MODEL_OPTIONS & recipe.model_fields_set
+    chose_model = study_of_text.MODEL_OPTIONS & recipe.model_fields_set
     if trained.facts.get("recurrent") and not chose_model:
         device = devices.device_by_name(recipe.device)
-        hours = train_on_corpus.hours_of_smollm2(trained.facts["corpus"]["points"], device)
+        hours = study_of_text.hours_of_smollm2(trained.facts["corpus"]["points"], device)
         lacks = smollm2.missing_smollm2_packages()
         of_a_core = " of a core" if device == "cpu" else ""
         lines.append(

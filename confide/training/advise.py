@@ -22,7 +22,13 @@ from confide.labels import label_tasks as labelled
 from confide.release import limits, rate_bounds
 from confide.reports import html
 from confide.screening.corpus import default_policy, stored_rates
-from confide.training import odometer_run, record_sources, train_on_corpus, training_record
+from confide.training import (
+    odometer_run,
+    record_sources,
+    study_of_text,
+    train_on_corpus,
+    training_record,
+)
 from crtlib.files import StrPath
 from crtlib.intervals import at_most, round_up_to_figures
 from crtlib.screening.rates import (
@@ -160,11 +166,11 @@ def advise_on_limits(
     tried: list[tuple[CrtStudy, PreparedData]] = []
     for policy, cautious, unit in dict.fromkeys(names):
         how = {**given, "policy": policy, "conservative": cautious, "unit": unit}
-        study = train_on_corpus.build_study(corpus, **how)
+        study = study_of_text.build_study(corpus, **how)
         prepared = study_data.prepare_data(study, known=stored_rates(study.corpus))
         tried.append(
             (
-                train_on_corpus.choose_hyperparameters_by_size(study, prepared, given),
+                study_of_text.choose_hyperparameters_by_size(study, prepared, given),
                 train_on_corpus._attach_label_rates(study, prepared, labels),
             )
         )

@@ -13,8 +13,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -32,7 +30,6 @@ from confide.reports import model_card
 from confide.screening.corpus import (
     PolicyPair,
     count_corpus_labels,
-    default_policy,
     judge_policies,
     stored_rates,
     without_bounds_if_from_file,
@@ -41,8 +38,10 @@ from confide.training import (
     odometer_run,
     record_sources,
     secret_plans,
+    study_of_text,
     training_facts,
     training_record,
+    training_summary,
 )
 from confide.training.odometer_run import OdometerRun
 from confide.training.training_facts import CardWriter, TrainingFacts
@@ -52,41 +51,26 @@ from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.attacks import run_audit
 from crtlib.files import StrPath
-from crtlib.intervals import round_up_to_figures
 from crtlib.models import folder as model_folder
-from crtlib.models import interface, pretrained, smollm2, word_counts
+from crtlib.models import interface, pretrained
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policy_names
-from crtlib.screening.policy import spoken_spans
-from crtlib.screening.preparation import describe_bare_masks
 from crtlib.studies import crt_study, study_data, study_run
-from crtlib.studies.crt_study import CrtStudy, StudyRow
+from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy
 from crtlib.text import corpora, screened_folder, templates
-from crtlib.text.records import Corpus, Dialogue, Point
+from crtlib.text.records import Corpus, Dialogue
 from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
 from crtlib.training import methods, parallel, schedules
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Step, Training
 from crtlib.training.run_state import OptimizerFactory, TrainingRun
 
-MIN_DIALOGUES = 12
-"""Dialogues that a corpus needs at least, so that some can be held out."""
-
-MAX_CONTEXT_TOKENS = 1024
-"""Tokens that a pre-trained model reads at once, at most, where nobody says how many."""
-
 PLAN_CLIP_NORM = 0.1
 """Largest norm of a point's gradient in a training with a plan."""
 
-OPERATIONS_PER_SECOND = {"cpu": 4e10, "cuda": 2e13}
-"""Operations a second that the hours of a training are reckoned with: those of one core, measured
-with SmolLM2 and with LSTMs of 64 and 512 units, and a cautious guess for a GPU."""
-
-MODEL_OPTIONS = {"init", "model", "width", "layers", "vocab_size", "lora"}
-"""Options that say which model is trained."""
 
 FIELDS_OF_THE_CORPUS = frozenset({"corpus", "dialogues", "split"})
 """Fields of a study that no experiment on a corpus of one's own sets."""
@@ -109,173 +93,6 @@ class PendingTraining:
     tokenizer: BpeTokenizer
     template: str | None = None
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], TrainingFacts] | None = None
-
-
-def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
-    """The study that trains on a corpus of one's own: of its people a tenth validates and a tenth
-    tests, each by a coin, and nobody where ``heldout`` is 0.
-
-    ``settings`` are fields of :class:`CrtStudy`; None is one that is not given. The policy is then
-    the corpus' own, and the conservative one the same. A screened folder is read as it was
-    screened. Raises ``ValueError`` for a corpus that is too small, and where no policy is known to
-    fit.
-    """
-    settings = _settings_from_corpus(corpus, {k: v for k, v in settings.items() if v is not None})
-    size = len(corpora.load_corpus(corpus))
-    heldout = settings.pop("heldout", max(1, size // 10))
-    if size < MIN_DIALOGUES and heldout:
-        raise ValueError(
-            f"{corpus}: has {size} dialogues, at least {MIN_DIALOGUES} are needed to hold some out"
-        )
-    chosen: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
-    chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
-    chosen |= {"duplicates": "mask_private", "coin": "text", "split": "coin"}
-    init = settings.get("init", "random")
-    if init != "random":
-        if crt_study.is_corpus(init):  # which may be this very text
-            raise ValueError(f"init={init!r}: must be random or a model, and is a corpus")
-        plain = not (
-            _says_who_spoke(corpus)
-            and templates.read_chat_template(pretrained.resolve_model_path(init))
-        )
-        chosen |= {"context": MAX_CONTEXT_TOKENS, "template": "speaker" if plain else "chat"}
-        settings["model"] = "pretrained"
-    return CrtStudy(
-        corpus=str(Path(corpus).resolve()),
-        dialogues=size,
-        heldout=heldout,
-        **chosen | settings,
-    )
-
-
-def _says_who_spoke(corpus: StrPath) -> bool:
-    """Whether its text has turns, and is no text already, as what an earlier version screened."""
-    return not screened_folder.is_screened_folder(corpus) or screened_folder.holds_roles(corpus)
-
-
-def default_hyperparameters(parameters: int, *, adapters: bool) -> dict[str, Any]:
-    """What nobody names, by the number of parameters, and whether adapters alone are trained: a
-    model that has read the internet is not trained at the rate of one that has read nothing.
-    Learning rates (Adam) of public and private steps, epochs, points of a batch.
-
-    >>> [default_hyperparameters(n, adapters=False)["learning_rate"] for n in (50_000, 135_000_000)]
-    [0.01, 2e-05]
-    """
-    names = ("learning_rate", "private_learning_rate", "epochs", "batch_size")
-    if adapters:
-        values = (2e-4, 5e-4, 4, 512)
-    elif parameters < 5_000_000:
-        values = (1e-2, 5e-3, 8, 64)
-    else:
-        values = (1e-3, 1e-3, 4, 256) if parameters < 50_000_000 else (2e-5, 1e-4, 4, 512)
-    return dict(zip(names, values, strict=True))
-
-
-def model_for_budget(
-    hours: float, turns: int, device: str, epochs: int | None = None
-) -> dict[str, Any]:
-    """The model that is trained on so many turns (30 tokens each) in so many hours: SmolLM2 with
-    adapters where it can be read here and they suffice, else the widest LSTM for which they do, of
-    64 units at least. No clock is read, so that a training can go on elsewhere. Of the turns
-    the rounded number counts alone: the choice leaves with the model.
-
-    >>> [model_for_budget(hours, 10**6, "cpu")["width"] for hours in (0.01, 5, 50)]
-    [64, 128, 1024]
-    """
-    most = hours / _hours_per_parameter(turns, device)
-
-    def fits(parameters: int, *, adapters: bool = False) -> bool:
-        return (
-            parameters
-            * (epochs or default_hyperparameters(parameters, adapters=adapters)["epochs"])
-            <= most
-        )
-
-    if not smollm2.missing_smollm2_packages() and fits(smollm2.SMOLLM2_PARAMETERS, adapters=True):
-        return {"init": smollm2.SMOLLM2_NAME, "lora": 8}
-    return {"width": max((w for w in (128, 256, 512, 1024) if fits(8 * w * (w + 128))), default=64)}
-
-
-def hours_of_smollm2(turns: int, device: str, epochs: int | None = None) -> float:
-    """Hours with which :func:`model_for_budget` takes SmolLM2 with adapters for so many turns,
-    where it can be read; two figures, rounded up.
-
-    >>> hours_of_smollm2(10_000, "cpu"), hours_of_smollm2(10_000, "cuda")
-    (5.6, 0.012)
-    """
-    passes = epochs or default_hyperparameters(smollm2.SMOLLM2_PARAMETERS, adapters=True)["epochs"]
-    hours = smollm2.SMOLLM2_PARAMETERS * passes * _hours_per_parameter(turns, device)
-    return float(round_up_to_figures(hours, 2))
-
-
-def _hours_per_parameter(turns: int, device: str) -> float:
-    """Of a pass over so many turns of 30 tokens: six operations a token."""
-    seconds = 6 * 30 * file_sources.round_down_points(turns)
-    return seconds / OPERATIONS_PER_SECOND[device.partition(":")[0]] / 3600
-
-
-def choose_hyperparameters_by_size(
-    study: CrtStudy, prepared: PreparedData, given: TrainingFacts
-) -> CrtStudy:
-    """The study with what was not ``given`` chosen by the sizes of its model and of
-    its text. A batch has a tenth of the points at most; delta is the largest power of ten that is
-    at most a tenth of one over the private points.
-
-    Private batches are Poisson samples of ``batch_size`` points in expectation, or up to a quarter
-    more, or of the share ``sampling_probability``; public ones have as many. All that is chosen
-    leaves, so of the number of private points it may know the rounded one alone.
-    """
-    if study.brings_vocabulary:
-        parameters = pretrained.count_pretrained_parameters(
-            pretrained.resolve_model_path(study.init)
-        )
-    else:
-        parameters = sum(p.numel() for p in build_model(study.shape(), 0).parameters())
-    rule = default_hyperparameters(parameters, adapters=study.lora > 0)
-    most = rule.pop("batch_size")
-    exact = training_facts.count_private_points(study, prepared)
-    count = file_sources.round_down_points(exact)
-    points = count if exact else len(prepared.prepared.all)
-    size = given.get("batch_size") or max(1, min(most, points // 10))
-    q = given.get("sampling_probability") or min(1.0, size / count)
-    bound = max(1, 5 * count // 4)  # the exact number is no larger
-    fixed = rule | {
-        "delta": float(f"1e-{math.ceil(math.log10(10 * bound))}"),
-        "clip_norm": 1.0,
-        "pub_passes": max(1, min(10, count // max(1, len(prepared.prepared.public)))),
-    }
-    chosen = fixed | {k: v for k, v in given.items() if k in fixed}
-    return replace(
-        study, **chosen, batch_size=size, sampling_probability=q, normaliser=max(1.0, q * count)
-    )
-
-
-def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str, Any]:
-    """``settings`` with what the corpus decides: its policy, or how it was screened."""
-    method = methods.method_by_name(settings.get("method", "crt"))
-    if not screened_folder.is_screened_folder(corpus):
-        settings.setdefault("unit", "turn")
-        if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
-            settings |= {"conservative": "everything"}
-        if "policy" not in settings and "policy" in method.reads:
-            settings["policy"] = default_policy(corpus, "none" if method.name == "sgd" else "")
-        return {"conservative": settings.get("policy", "everything")} | settings
-    if method.reads_raw or method.flags_tokens:
-        raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
-    before = screened_folder.read_screening_summary(corpus)
-    own: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
-    own |= {"unit": before["unit"], "dedup": "none", "gamma": 0.0}
-    own |= {"duplicates": "mask_private"}
-    if settings.get("canaries") and not settings.get("audited"):
-        raise ValueError(
-            f"canaries={settings['canaries']!r}: must be those of an audit (auto, or --copies 1) "
-            f"on {corpus}, which is screened already: copies of a canary are found by policies, or "
-            "not, on raw text alone"
-        )
-    for name, value in settings.items():
-        if name in own and value not in (own[name], 0, "all"):
-            raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")
-    return settings | own
 
 
 def train(
@@ -386,7 +203,9 @@ class Session:
         if ":" in device and parallel.process_group().size > 1:  # each takes that of its number
             raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
         if isinstance(recipe, LanguageRecipe) and not study:
-            recipe = _resolve_model(recipe, device, holds_people_out=evaluation is None)
+            recipe = study_of_text.resolve_model(
+                recipe, device, holds_people_out=evaluation is None
+            )
         self._inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
         if evaluation is not None:
             self._inputs["evaluation"] = Path(evaluation)
@@ -405,7 +224,7 @@ class Session:
         try:
             options: dict[str, Any] = {"optimizer": optimizer} if optimizer else {}
             if completions_alone:
-                if not _says_who_spoke(recipe.corpus):
+                if not study_of_text.says_who_spoke(recipe.corpus):
                     raise ValueError(
                         f"completions_alone: {recipe.corpus} does not say who spoke, as it was "
                         "screened by an earlier version; screen the corpus anew"
@@ -520,97 +339,6 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _resolve_model(recipe: LanguageRecipe, device: str, *, holds_people_out: bool = True) -> Recipe:
-    """The recipe with the model that its hours allow, where none is named.
-
-    Guarantee:
-        The choice leaves with the model. It depends on the messages that are trained on alone,
-        whose number a certificate treats as known. Test: ``tests/test_held_out.py::
-        test_hours_choose_by_what_is_trained_on``.
-    """
-    given = recipe.model_dump(exclude_unset=True)
-    hours = given.pop("core_hours", None)
-    if named := sorted(MODEL_OPTIONS & given.keys()):
-        if hours is not None:
-            raise recipes.InvalidOption(
-                "core_hours", f"chooses the model, and {named[0]} is given", str(hours)
-            )
-        return recipe
-    if hours is None and (device == "cpu" or smollm2.missing_smollm2_packages()):
-        return recipe
-    sizes = 1, int(holds_people_out), recipe.seed, 0
-    read = study_data.split_corpus(str(recipe.corpus.resolve()), "paper", *sizes, "coin").train
-    turns = sum(len(d.turns) for d in read.dialogues)
-    chosen = model_for_budget(hours or 1.0, turns, device, recipe.epochs)
-    return recipes.make_recipe({"method": recipe.method} | given | chosen)
-
-
-def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
-    """The fields of a :class:`CrtStudy` that a recipe sets, without the corpus.
-
-    Args:
-        recipe: Of a method that trains on points. What it leaves open is None there, and left out
-            here: :func:`build_study` and :func:`choose_hyperparameters_by_size` choose it.
-        device: Where it runs; the data type ``auto`` is bfloat16 on a GPU.
-
-    Returns:
-        Values by the study's names. A recipe has no field of what its method does not read.
-    """
-    r: Any = recipe
-    read = dict(recipe).get
-    is_audited = r.canaries == "auto" or (r.canaries > 0 and r.copies == 1)
-    if is_audited and r.canaries != "auto" and r.canaries < run_audit.MIN_AUDIT_CANARIES:
-        raise recipes.InvalidOption(
-            "canaries",
-            f"must be auto, or at least {run_audit.MIN_AUDIT_CANARIES} of one copy, which an audit "
-            "alone reads",
-            str(r.canaries),
-        )
-    dtype_of_device = "float32" if device == "cpu" else "bfloat16"
-    values = {
-        "method": r.method,
-        "seed": r.seed,
-        # text
-        "unit": r.unit,
-        "template": r.template,
-        "context": r.context,
-        "long": r.long,
-        "vocab_size": read("vocab_size"),
-        "canaries": run_audit.MIN_AUDIT_CANARIES if r.canaries == "auto" else r.canaries,
-        "copies": 1 if is_audited else r.copies,
-        "audited": True if is_audited else None,
-        # policies
-        "policy": read("policy"),
-        "conservative": read("conservative"),
-        "gamma": read("gamma"),
-        "dedup": read("dedup"),
-        "duplicates": read("duplicates"),
-        # model
-        "model": r.model,
-        "embedding": r.width,
-        "hidden": r.width,
-        "layers": r.layers,
-        "init": r.init,
-        "lora": r.lora,
-        "lora_alpha": r.lora_alpha,
-        "lora_targets": r.lora_targets,
-        "precision": dtype_of_device if r.dtype == "auto" else r.dtype,
-        # optimisation
-        "epochs": r.epochs,
-        "batch_size": r.batch_size,
-        "sampling_probability": read("sampling_probability"),
-        "learning_rate": read("learning_rate"),
-        "private_learning_rate": read("private_learning_rate"),
-        # guarantee
-        "clip_norm": read("clip_norm"),
-        "epsilon": read("epsilon"),
-        "delta": read("delta"),
-        "neighbouring_relation": read("neighbouring"),
-        "accountant": read("accountant"),
-    }
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _prepare_study(
     recipe: Recipe, device: str, fixed: TrainingFacts, evaluation: StrPath | None = None
 ) -> PendingTraining:
@@ -626,7 +354,7 @@ def _prepare_study(
             f"study={wrong[0]!r}: must be a field of CrtStudy, and none that the corpus decides "
             f"({', '.join(sorted(FIELDS_OF_THE_CORPUS))})"
         )
-    named = study_fields(recipe, device) | dict(fixed)
+    named = study_of_text.study_fields(recipe, device) | dict(fixed)
     if evaluation is not None:
         named["heldout"] = 0
         if text_registry.count_shared_units(recipe.corpus, evaluation):
@@ -634,7 +362,7 @@ def _prepare_study(
                 f"evaluation={str(evaluation)!r}: must be text that is not trained on, and has "
                 f"conversations, people or messages of {recipe.corpus}; leave them out"
             )
-    study, measured, overlap = build_study(recipe.corpus, **named), None, list[str]()
+    study, measured, overlap = study_of_text.build_study(recipe.corpus, **named), None, list[str]()
     if evaluation is not None:
         text = corpora.load_corpus(evaluation)
         measured, line = _leave_out_what_is_read(text, recipe.corpus, study.unit)
@@ -643,22 +371,22 @@ def _prepare_study(
         name: policy_names.policy_digest(name) for name in (study.policy, study.conservative)
     }
     prepared = _prepare_data(study, measured)  # refuses before anything is written
-    study = choose_hyperparameters_by_size(study, prepared, named)
+    study = study_of_text.choose_hyperparameters_by_size(study, prepared, named)
     if r.canaries == "auto":
         study = replace(study, canaries=_canaries_for_power(study.ready(), r.power))
         prepared = _prepare_data(study, measured)
-        study = choose_hyperparameters_by_size(study, prepared, named)
+        study = study_of_text.choose_hyperparameters_by_size(study, prepared, named)
     prepared = _attach_label_rates(study, prepared, getattr(r, "labels", None))
 
     def finish(fitted: TrainedStudy, meter: OdometerRun) -> TrainingResult:
         policy_names.check_policies_unchanged(digests, digests.values())
         rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(done)
         settings = _portable_settings(done)
-        facts = _study_facts(done, fitted, rows) | {"settings": settings}
+        facts = training_summary.describe_study(done, fitted, rows) | {"settings": settings}
         return TrainingResult(
             run=fitted.run,
             facts=facts,
-            lines=[*_summary_lines(done, fitted, rows, facts), *overlap],
+            lines=[*training_summary.summarise_training(done, fitted, rows, facts), *overlap],
             settings=settings,
             model_files={
                 "tokenizer": fitted.data.tokenizer,
@@ -727,103 +455,6 @@ def _portable_settings(study: CrtStudy) -> dict[str, Any]:
     if study.template not in templates.CANDIDATE_TEMPLATES:
         each["template"] = "chat"  # of the folder that is written
     return each | {n: policy_names.strip_paths(each[n]) for n in ("policy", "conservative")}
-
-
-def _count_parameters(model: nn.Module) -> dict[str, int]:
-    every = [*model.parameters()]
-    return {
-        "parameters": sum(p.numel() for p in every),
-        "trained_parameters": sum(p.numel() for p in every if p.requires_grad),
-    }
-
-
-def _study_facts(study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow]) -> dict[str, Any]:
-    """Sizes, and what was measured on text that was held out, or else on an evaluation: None where
-    there is no text to measure on.
-
-    Guarantee:
-        An evaluation is not called held out. Tests:
-        ``tests/test_session.py::test_with_an_evaluation_no_text_is_held_out``,
-        ``tests/reports/test_certificate_pages.py::test_a_card_says_on_what_text_it_was_measured``.
-    """
-    d = fitted.data
-    ppl, bits = None, None
-    if d.test:
-        ppl = next(x for name, _, _, x in rows if name == "test_ppl")
-        bits = _bits_per_character(study, d, ppl)
-    return {
-        **_count_parameters(fitted.run.model),
-        "base": pretrained.base_model_name(study.init) if study.brings_vocabulary else None,
-        "recurrent": fitted.spec is not None and fitted.spec.recurrent,
-        "adapters": bool(study.lora),
-        "corpus": {"name": Path(study.corpus).name, "points": len(d.points)},
-        "perplexity": ppl,
-        "held_out": study.heldout > 0,
-        "vocabulary": d.tokenizer.vocab_size,
-        "bits_per_character": bits,
-    }
-
-
-def _spoken(points: Iterable[Point], times: Mapping[Point, int] | None = None) -> Iterator[str]:
-    """The turns' own words in points, each so often as its point counts."""
-    for p in points:
-        for a, b in spoken_spans(p):
-            yield from [p.text[a:b]] * (times[p] if times else 1)
-
-
-def _bits_per_character(study: CrtStudy, d: PreparedData, perplexity: float) -> float:
-    """Of the text that is measured on, with this perplexity per token."""
-    sequences, _ = d.tokenizer.encode_marked(d.test)
-    own_words = study.template != "speaker"
-    counted = study_run.predicted_token_masks(
-        [*d.test], sequences, d.tokenizer, own_words=own_words
-    )
-    tokens = sum(w * int(n.sum()) for w, n in zip(d.test.values(), counted, strict=True))
-    letters = sum(w * (b - a) for p, w in d.test.items() for a, b in spoken_spans(p))
-    return math.log2(perplexity) * tokens / letters
-
-
-def _summary_lines(
-    study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow], facts: TrainingFacts
-) -> list[str]:
-    """Sizes, noise, perplexity, the attack."""
-    run, d, lines = fitted.run, fitted.data, []
-    n = {name: value for name, _, _, value in rows}
-    if run.events:
-        steps = sum(event.steps for event in run.events)
-        lines.append(
-            f"private {n['n_private']:,.0f} points · noise {study.noise_multiplier:.4g} · "
-            f"{steps:,} steps of about {study.normaliser:.0f} · q {study.sampling_probability:.4g}"
-        )
-    public = f"public  {n['n_public']:,.0f} points · {run.updates['public']:,} steps"
-    if study.lora:
-        public += (
-            f" · LoRA {study.lora}: {facts['trained_parameters']:,} of {facts['parameters']:,}"
-        )
-    before = fitted.before.get("ppl")
-    start = "" if before is None else f"{before:.4g} before, "
-    measured = f"nobody is held out by seed {study.seed}, so no perplexity is measured"
-    if facts["perplexity"] is not None:
-        measured = (
-            f"{training_facts.PERPLEXITY_NAMES[facts['held_out']]} {start}"
-            f"{facts['perplexity']:.4g} after, of "
-            f"{facts['vocabulary']:,} tokens: {facts['bits_per_character']:.3g} bits a character, "
-            "which alone compares vocabularies"
-        )
-        counted = word_counts.word_count_bits(_spoken(d.read), Counter(_spoken(d.test, d.test)))
-        others = [f"counts of the words that it read {counted:.3g}"]
-        if before is not None:
-            others.insert(0, f"the untuned model {_bits_per_character(study, d, before):.3g}")
-        measured += f"; on the same text {', '.join(others)}"
-    lines += [public, measured]
-    prepared = d.prepared
-    if study.repeats_are_hidden and study.duplicates != "drop":
-        lines += describe_bare_masks(prepared.bare_masks, len(prepared.all), study.duplicates)
-    for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
-        if bits := [value for name, _, _, value in rows if name == metric]:
-            each = " ".join(f"{x:.1f}" for x in bits)
-            lines.append(f"exposure of {len(bits)} canaries, in bits{how}: {each}")
-    return lines
 
 
 def _canaries_for_power(study: CrtStudy, power: float) -> int:
@@ -902,7 +533,11 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         }  # fmt: skip
         return TrainingResult(
             run=run,
-            facts={**_count_parameters(run.model), "secrets": len(table), "kept": kept},
+            facts={
+                **training_summary.count_parameters(run.model),
+                "secrets": len(table),
+                "kept": kept,
+            },
             settings={
                 "method": method,
                 "init": Path(recipe.init).name,

@@ -207,7 +207,10 @@ def audit_training(
         known = {k: pair for k, pair in known.items() if k not in planted["in_public"]}
     form = record.get("settings", {}).get("template", "speaker")
     options: dict[str, Any] = {"guesses": guesses, "confidence": confidence, "seed": seed}
-    asked = options | {"claim": claim, "references": sorted(map(hash_tensors, references))}
+    asked = options | {
+        "claim": claim,
+        "references": sorted(str(hash_tensors(folder)) for folder in references),
+    }
     name = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
     enter(name, None)
     own, *others = [load_model(Path(folder)) for folder in (run, *references)]

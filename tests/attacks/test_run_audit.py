@@ -13,7 +13,7 @@ from confide.release import evidence
 from confide.reports import screening_page
 from confide.screening import corpus
 from confide.screening.corpus import ScreeningOptions
-from confide.training import train_on_corpus
+from confide.training import study_of_text, train_on_corpus
 from crtlib import outputs
 from crtlib.attacks import one_run_bound, run_audit
 from crtlib.models import folder
@@ -168,7 +168,7 @@ def test_canaries_of_an_audit_stand_beside_what_was_screened(tmp_path, registry)
     how = ScreeningOptions("regex:customersim", "regex:customersim")
     screening_page.screen_into_folder(tmp_path / "talk.jsonl", tmp_path / "screened", how)
     named = {"corpus": tmp_path / "screened", "canaries": 5, "copies": 1, "method": "crt"}
-    study = train_on_corpus.build_study(**named, audited=True)
+    study = study_of_text.build_study(**named, audited=True)
     read, plain = (
         study_data.prepare_data(s.ready(), known=corpus.stored_rates(s.corpus), public_words=True)
         for s in (study, replace(study, canaries=0))
@@ -178,7 +178,7 @@ def test_canaries_of_an_audit_stand_beside_what_was_screened(tmp_path, registry)
     assert private - before == words and read.rates == plain.rates
     assert {p.text for p in read.prepared.public} == {p.text for p in plain.prepared.public}
     with pytest.raises(ValueError, match=r"canaries=5: must be those of an audit \(auto, or"):
-        train_on_corpus.build_study(**named | {"copies": 20})
+        study_of_text.build_study(**named | {"copies": 20})
 
 
 def test_a_model_of_a_screened_text_is_audited_and_certified(tmp_path, run, monkeypatch):

@@ -69,7 +69,7 @@ from confide.labels import drawing, imports, label_tasks
 from confide.release import certify, released_folder, source_fold
 from confide.reports import model_card, screening_page
 from confide.screening.corpus import ScreeningOptions
-from confide.training import secret_plans, train_on_corpus, training_record
+from confide.training import secret_plans, study_of_text, train_on_corpus, training_record
 from crtlib import outputs
 from crtlib.options import InvalidOption, options_of
 from crtlib.screening import policy_names
@@ -497,7 +497,7 @@ class Watch:
                 (
                     train_on_corpus,
                     "choose_hyperparameters_by_size",
-                    partial(self.size, train_on_corpus.choose_hyperparameters_by_size),
+                    partial(self.size, study_of_text.choose_hyperparameters_by_size),
                 ),
                 (study_run, "Training", partial(self.train, loop.Training)),
                 (crt_study.privacy_cost, "noise_multiplier", sigma),

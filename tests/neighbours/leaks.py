@@ -58,7 +58,7 @@ NOT_COVERED = (
     ),
     (
         "a private n as divisor",
-        "confide.training.train_on_corpus:choose_hyperparameters_by_size",
+        "confide.training.study_of_text:choose_hyperparameters_by_size",
         "normaliser=max(1.0, q * count)",
         "normaliser=sum(len(p.text) for p in prepared.prepared.private)",
     ),
@@ -109,7 +109,7 @@ REPEATED = (
     ),
     (
         "what is held out follows from the different messages",
-        "confide.training.train_on_corpus:build_study",
+        "confide.training.study_of_text:build_study",
         "size = len(corpora.load_corpus(corpus))",
         "size = len({tuple(t.text for t in d.turns) for d in "
         "corpora.load_corpus(corpus).dialogues})",
@@ -171,7 +171,7 @@ REPEATED = (
     ),
     (
         "the coin of the dial is drawn from the name of a message",
-        "confide.training.train_on_corpus:build_study",
+        "confide.training.study_of_text:build_study",
         '"coin": "text"',
         '"coin": "point"',
     ),

@@ -29,7 +29,12 @@ from confide.release import (
 )
 from confide.reports import certificate_pages, sentences
 from confide.screening import corpus as screening
-from confide.training import odometer_run, train_on_corpus, training_facts, training_record
+from confide.training import (
+    odometer_run,
+    study_of_text,
+    training_facts,
+    training_record,
+)
 from crtlib import outputs
 from crtlib.accounting import confidentiality, privacy_cost
 from crtlib.accounting.events import SampledGaussian
@@ -477,7 +482,7 @@ def test_only_a_method_that_bounds_what_is_passed_over_counts_as_protected(
     tmp_path, method, protects, unit, holds
 ):
     raw = RAW if "dpsgd" in method else {}
-    study = train_on_corpus.build_study(
+    study = study_of_text.build_study(
         corpus_in(tmp_path), **TINY | {"method": method} | raw
     ).ready()
     entered = odometer_run.odometer_fields(study, study_data.prepare_data(study, public_words=True))
@@ -596,7 +601,7 @@ MWZ = {"policy": "regex:multiwoz", "conservative": "regex:multiwoz", "unit": "tu
 def test_on_multiwoz_traces_and_misses_differ_and_so_do_the_epsilons(multiwoz):
     """Of the 51 secrets of the held-out dialogues none is missed and 4 leave a trace: counted by
     recall epsilon would be 0.48, by what the theorem asks it is 1.18."""
-    study = train_on_corpus.build_study(multiwoz, method="crt", **MWZ).ready()
+    study = study_of_text.build_study(multiwoz, method="crt", **MWZ).ready()
     parts = study_data.split_corpus(study.corpus, study.variety, 274, 34, study.seed)
     pi = policy_names.policy_by_name("regex:multiwoz")
     found = measure_rates(data_points.make_points(parts.valid, unit="turn"), pi, pi)

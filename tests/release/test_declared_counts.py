@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from confide.release import certificate_parts
-from confide.training import train_on_corpus
+from confide.training import study_of_text
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.studies import study_data
 from tests import trainings
@@ -45,7 +45,7 @@ def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexit
 def test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_declared(tmp_path):
     """Q = B / n, delta and the divisor stood in release.json and on the card with all their
     digits, and where duplicates are dropped n tells of one message."""
-    study = train_on_corpus.build_study(
+    study = study_of_text.build_study(
         write_simulated_text(tmp_path / "c.jsonl"), policy="regex:customersim", unit="turn"
     )
     data = study_data.prepare_data(study, public_words=True)
@@ -53,7 +53,7 @@ def test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_decla
 
     def sized(count, **named):
         some = replace(data, prepared=replace(data.prepared, private=private[:count]))
-        return train_on_corpus.choose_hyperparameters_by_size(study, some, named)
+        return study_of_text.choose_hyperparameters_by_size(study, some, named)
 
     for named in ({}, {"batch_size": 16}, {"sampling_probability": 0.2}):
         assert sized(96, **named) == sized(97, **named) == sized(111, **named)

@@ -12,7 +12,7 @@ from confide.release import certifiable_run, certify
 from confide.reports import screening_page as folders_of_screening
 from confide.screening import corpus as screening
 from confide.screening.corpus import ScreeningOptions
-from confide.training import train_on_corpus
+from confide.training import study_of_text, train_on_corpus
 from crtlib.screening import redaction
 from crtlib.screening.policy import Policy, Teaching
 from crtlib.screening.policy_names import policy_by_name, policy_digest
@@ -71,7 +71,7 @@ def test_dropping_copies_is_refused_wherever_something_is_certified(tmp_path, ru
 def test_a_training_of_ones_own_takes_no_form_of_the_studies(tmp_path):
     path = write(tmp_path / "c.jsonl", people(60, copies=1))
     for settings in ({}, {"method": "dedup"}, {"gamma": 0.1}):
-        study = train_on_corpus.build_study(path, policy=NUMBER, **settings)
+        study = study_of_text.build_study(path, policy=NUMBER, **settings)
         assert (study.duplicates, study.coin) == ("mask_private", "text")
     point = {"coin": "point"}
     given = SMALL | {"policy": NUMBER, "conservative": "everything", "gamma": 0.5}
@@ -89,7 +89,7 @@ def test_sizes_cuts_and_vocabulary_are_those_of_the_neighbour(tmp_path, form):
         path = write(tmp_path / f"{name}.jsonl", dialogues)
         how = ScreeningOptions(NUMBER, NUMBER, duplicates=form, keep_ids=True)
         folders_of_screening.screen_into_folder(path, tmp_path / name, how)
-        study = train_on_corpus.build_study(tmp_path / name, unit="turn")
+        study = study_of_text.build_study(tmp_path / name, unit="turn")
         out = tmp_path / f"{name}.model"
         train_on_corpus.train(tmp_path / name, out=out, repeatable_noise=True, **SMALL)
         public = [d.turns[0].text for d in corpora.read_dialogues(tmp_path / name) if "thanks" in

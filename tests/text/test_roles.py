@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from confide.reports import screening_page
 from confide.screening.corpus import ScreeningOptions
-from confide.training.train_on_corpus import build_study
+from confide.training.study_of_text import build_study
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import measure_rates
 from crtlib.screening.redaction import redact

@@ -16,7 +16,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as bpe
 
-from confide.training import train_on_corpus
+from confide.training import study_of_text
 from crtbook import grids, runner, runs, search, sweeps, tables
 from crtbook import settings as settings_studies
 from crtbook import study as store_module
@@ -255,7 +255,7 @@ def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_no
     for name, pattern in (("pi", "zyzzyva"), ("pi_c", "quagga")):
         (tmp_path / f"{name}.toml").write_text(f"[word]\npattern = '{pattern}'\n")
     found = {"policy": f"regex:{tmp_path}/pi.toml", "conservative": f"regex:{tmp_path}/pi_c.toml"}
-    study = train_on_corpus.build_study(tmp_path / "c.jsonl", method="crt", unit=unit, **found)
+    study = study_of_text.build_study(tmp_path / "c.jsonl", method="crt", unit=unit, **found)
     words = study_data.prepare_data(study, public_words=True).tokenizer.json
     assert "zyzz" not in words and ("xylo" in words) == (unit == "turn")
 

@@ -1,0 +1,304 @@
+"""A recipe and a text become a study: the corpus decides its policy and its people, the size of the
+model and of the text what nobody names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from confide import recipe as recipes
+from confide.recipe import LanguageRecipe, Recipe
+from confide.release import file_sources
+from confide.screening.corpus import (
+    default_policy,
+)
+from confide.training import (
+    training_facts,
+)
+from confide.training.training_facts import TrainingFacts
+from crtlib.attacks import run_audit
+from crtlib.files import StrPath
+from crtlib.intervals import round_up_to_figures
+from crtlib.models import pretrained, smollm2
+from crtlib.models.construction import build_model
+from crtlib.studies import crt_study, study_data
+from crtlib.studies.crt_study import CrtStudy
+from crtlib.studies.study_data import PreparedData
+from crtlib.text import corpora, screened_folder, templates
+from crtlib.training import methods
+
+MIN_DIALOGUES = 12
+"""Dialogues that a corpus needs at least, so that some can be held out."""
+
+
+MAX_CONTEXT_TOKENS = 1024
+"""Tokens that a pre-trained model reads at once, at most, where nobody says how many."""
+
+
+OPERATIONS_PER_SECOND = {"cpu": 4e10, "cuda": 2e13}
+"""Operations a second that the hours of a training are reckoned with: those of one core, measured
+with SmolLM2 and with LSTMs of 64 and 512 units, and a cautious guess for a GPU."""
+
+
+MODEL_OPTIONS = {"init", "model", "width", "layers", "vocab_size", "lora"}
+"""Options that say which model is trained."""
+
+
+def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
+    """The study that trains on a corpus of one's own: of its people a tenth validates and a tenth
+    tests, each by a coin, and nobody where ``heldout`` is 0.
+
+    ``settings`` are fields of :class:`CrtStudy`; None is one that is not given. The policy is then
+    the corpus' own, and the conservative one the same. A screened folder is read as it was
+    screened. Raises ``ValueError`` for a corpus that is too small, and where no policy is known to
+    fit.
+    """
+    settings = _settings_from_corpus(corpus, {k: v for k, v in settings.items() if v is not None})
+    size = len(corpora.load_corpus(corpus))
+    heldout = settings.pop("heldout", max(1, size // 10))
+    if size < MIN_DIALOGUES and heldout:
+        raise ValueError(
+            f"{corpus}: has {size} dialogues, at least {MIN_DIALOGUES} are needed to hold some out"
+        )
+    chosen: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
+    chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
+    chosen |= {"duplicates": "mask_private", "coin": "text", "split": "coin"}
+    init = settings.get("init", "random")
+    if init != "random":
+        if crt_study.is_corpus(init):  # which may be this very text
+            raise ValueError(f"init={init!r}: must be random or a model, and is a corpus")
+        plain = not (
+            says_who_spoke(corpus)
+            and templates.read_chat_template(pretrained.resolve_model_path(init))
+        )
+        chosen |= {"context": MAX_CONTEXT_TOKENS, "template": "speaker" if plain else "chat"}
+        settings["model"] = "pretrained"
+    return CrtStudy(
+        corpus=str(Path(corpus).resolve()),
+        dialogues=size,
+        heldout=heldout,
+        **chosen | settings,
+    )
+
+
+def says_who_spoke(corpus: StrPath) -> bool:
+    """Whether its text has turns, and is no text already, as what an earlier version screened."""
+    return not screened_folder.is_screened_folder(corpus) or screened_folder.holds_roles(corpus)
+
+
+def default_hyperparameters(parameters: int, *, adapters: bool) -> dict[str, Any]:
+    """What nobody names, by the number of parameters, and whether adapters alone are trained: a
+    model that has read the internet is not trained at the rate of one that has read nothing.
+    Learning rates (Adam) of public and private steps, epochs, points of a batch.
+
+    >>> [default_hyperparameters(n, adapters=False)["learning_rate"] for n in (50_000, 135_000_000)]
+    [0.01, 2e-05]
+    """
+    names = ("learning_rate", "private_learning_rate", "epochs", "batch_size")
+    if adapters:
+        values = (2e-4, 5e-4, 4, 512)
+    elif parameters < 5_000_000:
+        values = (1e-2, 5e-3, 8, 64)
+    else:
+        values = (1e-3, 1e-3, 4, 256) if parameters < 50_000_000 else (2e-5, 1e-4, 4, 512)
+    return dict(zip(names, values, strict=True))
+
+
+def model_for_budget(
+    hours: float, turns: int, device: str, epochs: int | None = None
+) -> dict[str, Any]:
+    """The model that is trained on so many turns (30 tokens each) in so many hours: SmolLM2 with
+    adapters where it can be read here and they suffice, else the widest LSTM for which they do, of
+    64 units at least. No clock is read, so that a training can go on elsewhere. Of the turns
+    the rounded number counts alone: the choice leaves with the model.
+
+    >>> [model_for_budget(hours, 10**6, "cpu")["width"] for hours in (0.01, 5, 50)]
+    [64, 128, 1024]
+    """
+    most = hours / _hours_per_parameter(turns, device)
+
+    def fits(parameters: int, *, adapters: bool = False) -> bool:
+        return (
+            parameters
+            * (epochs or default_hyperparameters(parameters, adapters=adapters)["epochs"])
+            <= most
+        )
+
+    if not smollm2.missing_smollm2_packages() and fits(smollm2.SMOLLM2_PARAMETERS, adapters=True):
+        return {"init": smollm2.SMOLLM2_NAME, "lora": 8}
+    return {"width": max((w for w in (128, 256, 512, 1024) if fits(8 * w * (w + 128))), default=64)}
+
+
+def hours_of_smollm2(turns: int, device: str, epochs: int | None = None) -> float:
+    """Hours with which :func:`model_for_budget` takes SmolLM2 with adapters for so many turns,
+    where it can be read; two figures, rounded up.
+
+    >>> hours_of_smollm2(10_000, "cpu"), hours_of_smollm2(10_000, "cuda")
+    (5.6, 0.012)
+    """
+    passes = epochs or default_hyperparameters(smollm2.SMOLLM2_PARAMETERS, adapters=True)["epochs"]
+    hours = smollm2.SMOLLM2_PARAMETERS * passes * _hours_per_parameter(turns, device)
+    return float(round_up_to_figures(hours, 2))
+
+
+def _hours_per_parameter(turns: int, device: str) -> float:
+    """Of a pass over so many turns of 30 tokens: six operations a token."""
+    seconds = 6 * 30 * file_sources.round_down_points(turns)
+    return seconds / OPERATIONS_PER_SECOND[device.partition(":")[0]] / 3600
+
+
+def choose_hyperparameters_by_size(
+    study: CrtStudy, prepared: PreparedData, given: TrainingFacts
+) -> CrtStudy:
+    """The study with what was not ``given`` chosen by the sizes of its model and of
+    its text. A batch has a tenth of the points at most; delta is the largest power of ten that is
+    at most a tenth of one over the private points.
+
+    Private batches are Poisson samples of ``batch_size`` points in expectation, or up to a quarter
+    more, or of the share ``sampling_probability``; public ones have as many. All that is chosen
+    leaves, so of the number of private points it may know the rounded one alone.
+    """
+    if study.brings_vocabulary:
+        parameters = pretrained.count_pretrained_parameters(
+            pretrained.resolve_model_path(study.init)
+        )
+    else:
+        parameters = sum(p.numel() for p in build_model(study.shape(), 0).parameters())
+    rule = default_hyperparameters(parameters, adapters=study.lora > 0)
+    most = rule.pop("batch_size")
+    exact = training_facts.count_private_points(study, prepared)
+    count = file_sources.round_down_points(exact)
+    points = count if exact else len(prepared.prepared.all)
+    size = given.get("batch_size") or max(1, min(most, points // 10))
+    q = given.get("sampling_probability") or min(1.0, size / count)
+    bound = max(1, 5 * count // 4)  # the exact number is no larger
+    fixed = rule | {
+        "delta": float(f"1e-{math.ceil(math.log10(10 * bound))}"),
+        "clip_norm": 1.0,
+        "pub_passes": max(1, min(10, count // max(1, len(prepared.prepared.public)))),
+    }
+    chosen = fixed | {k: v for k, v in given.items() if k in fixed}
+    return replace(
+        study, **chosen, batch_size=size, sampling_probability=q, normaliser=max(1.0, q * count)
+    )
+
+
+def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str, Any]:
+    """``settings`` with what the corpus decides: its policy, or how it was screened."""
+    method = methods.method_by_name(settings.get("method", "crt"))
+    if not screened_folder.is_screened_folder(corpus):
+        settings.setdefault("unit", "turn")
+        if method.reads_raw and "policy" not in method.reads:  # all of it is private, tokens too
+            settings |= {"conservative": "everything"}
+        if "policy" not in settings and "policy" in method.reads:
+            settings["policy"] = default_policy(corpus, "none" if method.name == "sgd" else "")
+        return {"conservative": settings.get("policy", "everything")} | settings
+    if method.reads_raw or method.flags_tokens:
+        raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
+    before = screened_folder.read_screening_summary(corpus)
+    own: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
+    own |= {"unit": before["unit"], "dedup": "none", "gamma": 0.0}
+    own |= {"duplicates": "mask_private"}
+    if settings.get("canaries") and not settings.get("audited"):
+        raise ValueError(
+            f"canaries={settings['canaries']!r}: must be those of an audit (auto, or --copies 1) "
+            f"on {corpus}, which is screened already: copies of a canary are found by policies, or "
+            "not, on raw text alone"
+        )
+    for name, value in settings.items():
+        if name in own and value not in (own[name], 0, "all"):
+            raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")
+    return settings | own
+
+
+def resolve_model(recipe: LanguageRecipe, device: str, *, holds_people_out: bool = True) -> Recipe:
+    """The recipe with the model that its hours allow, where none is named.
+
+    Guarantee:
+        The choice leaves with the model. It depends on the messages that are trained on alone,
+        whose number a certificate treats as known. Test: ``tests/test_held_out.py::
+        test_hours_choose_by_what_is_trained_on``.
+    """
+    given = recipe.model_dump(exclude_unset=True)
+    hours = given.pop("core_hours", None)
+    if named := sorted(MODEL_OPTIONS & given.keys()):
+        if hours is not None:
+            raise recipes.InvalidOption(
+                "core_hours", f"chooses the model, and {named[0]} is given", str(hours)
+            )
+        return recipe
+    if hours is None and (device == "cpu" or smollm2.missing_smollm2_packages()):
+        return recipe
+    sizes = 1, int(holds_people_out), recipe.seed, 0
+    read = study_data.split_corpus(str(recipe.corpus.resolve()), "paper", *sizes, "coin").train
+    turns = sum(len(d.turns) for d in read.dialogues)
+    chosen = model_for_budget(hours or 1.0, turns, device, recipe.epochs)
+    return recipes.make_recipe({"method": recipe.method} | given | chosen)
+
+
+def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
+    """The fields of a :class:`CrtStudy` that a recipe sets, without the corpus.
+
+    Args:
+        recipe: Of a method that trains on points. What it leaves open is None there, and left out
+            here: :func:`build_study` and :func:`choose_hyperparameters_by_size` choose it.
+        device: Where it runs; the data type ``auto`` is bfloat16 on a GPU.
+
+    Returns:
+        Values by the study's names. A recipe has no field of what its method does not read.
+    """
+    r: Any = recipe
+    read = dict(recipe).get
+    is_audited = r.canaries == "auto" or (r.canaries > 0 and r.copies == 1)
+    if is_audited and r.canaries != "auto" and r.canaries < run_audit.MIN_AUDIT_CANARIES:
+        raise recipes.InvalidOption(
+            "canaries",
+            f"must be auto, or at least {run_audit.MIN_AUDIT_CANARIES} of one copy, which an audit "
+            "alone reads",
+            str(r.canaries),
+        )
+    dtype_of_device = "float32" if device == "cpu" else "bfloat16"
+    values = {
+        "method": r.method,
+        "seed": r.seed,
+        # text
+        "unit": r.unit,
+        "template": r.template,
+        "context": r.context,
+        "long": r.long,
+        "vocab_size": read("vocab_size"),
+        "canaries": run_audit.MIN_AUDIT_CANARIES if r.canaries == "auto" else r.canaries,
+        "copies": 1 if is_audited else r.copies,
+        "audited": True if is_audited else None,
+        # policies
+        "policy": read("policy"),
+        "conservative": read("conservative"),
+        "gamma": read("gamma"),
+        "dedup": read("dedup"),
+        "duplicates": read("duplicates"),
+        # model
+        "model": r.model,
+        "embedding": r.width,
+        "hidden": r.width,
+        "layers": r.layers,
+        "init": r.init,
+        "lora": r.lora,
+        "lora_alpha": r.lora_alpha,
+        "lora_targets": r.lora_targets,
+        "precision": dtype_of_device if r.dtype == "auto" else r.dtype,
+        # optimisation
+        "epochs": r.epochs,
+        "batch_size": r.batch_size,
+        "sampling_probability": read("sampling_probability"),
+        "learning_rate": read("learning_rate"),
+        "private_learning_rate": read("private_learning_rate"),
+        # guarantee
+        "clip_norm": read("clip_norm"),
+        "epsilon": read("epsilon"),
+        "delta": read("delta"),
+        "neighbouring_relation": read("neighbouring"),
+        "accountant": read("accountant"),
+    }
+    return {name: value for name, value in values.items() if value is not None}
