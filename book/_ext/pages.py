@@ -109,7 +109,7 @@ def first_panel(drawing):
     for panel in panels[1:]:
         drawing = drawing.replace(panel[0], "")
     below = max(float(panels[0]["bottom"]) + 20, float(panels[1]["top"]) - 20)
-    return re.sub(r'(viewBox="0 0 [\d.]+) [\d.]+"', rf'\1 {below:.0f}"', drawing, count=1)
+    return re.sub(r'(viewBox="[\d.-]+ 0 [\d.]+) [\d.]+"', rf'\1 {below:.0f}"', drawing, count=1)
 
 
 def told(soup):

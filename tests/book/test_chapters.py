@@ -16,6 +16,8 @@ from crtbook.figures.tables import UNSAID, is_unsaid, keep
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book"))
 plain = importlib.import_module("plain")
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+pages = importlib.import_module("pages")
 CHAPTERS = sorted((ROOT / "book" / "chapters").glob("*.ipynb"))
 spec = importlib.util.spec_from_file_location("build_book", ROOT / "book" / "build.py")
 build = importlib.util.module_from_spec(spec)
@@ -116,6 +118,25 @@ def test_a_value_that_was_not_measured_is_not_kept_for_a_sentence(monkeypatch):
     for value in (float("nan"), None, "", [], "0 of 0", "a recall of nan", "not defined"):
         with pytest.raises(ValueError, match=r"recall=.*must be something that was measured"):
             keep(recall=value)
+
+
+def test_the_picture_of_a_story_is_one_panel_wherever_its_drawing_begins():
+    """A drawing that was widened to the left kept the height of all its panels, and half a screen
+    stood empty."""
+    chapter = json.loads((ROOT / "book" / "chapters" / "axis.ipynb").read_text("utf-8"))
+    drawn = [
+        "".join(out["data"]["image/svg+xml"])
+        for cell in chapter["cells"]
+        for out in cell.get("outputs", ())
+        if "image/svg+xml" in out.get("data", {})
+    ]
+    assert len(drawn) == 2
+    for drawing in drawn:
+        box, cropped = (
+            re.search(r'viewBox="\S+ 0 \S+ (\S+)"', one)[1]
+            for one in (drawing, pages.first_panel(drawing))
+        )
+        assert float(cropped) < float(box) / 2
 
 
 TYPED = re.compile(r"(?<!\w)\[\s*[-−]?[\d.,]*\d ?%?, [-−]?[\d.,]*\d ?%?\](?!\()")
