@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import torch
 import torch.nn.functional as F
 import transformers
@@ -243,7 +244,7 @@ def row_of_fork(name: str) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------- the page
-TEMPLATE = Path(__file__).resolve().parents[1] / "book" / "templates" / "architectures.md"
+TEMPLATE = Path(__file__).resolve().parents[1] / "book" / "templates" / "architectures.md.j2"
 CELLS = {ONE_PASS: "one pass", SEVERAL_PASSES: "one by one"}
 
 
@@ -282,7 +283,8 @@ def page_of_rows(rows: list[dict[str, Any]]) -> str:
         f"| {row['name']} | `{row['class']}` | {cell(row['whole'])} | {cell(row['lora'])} |"
         for row in built
     ]
-    return TEMPLATE.read_text(encoding="utf-8").format(
+    template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True)
+    return template.render(
         names=len(rows), version=transformers.__version__, built=len(built),
         trained=len(tried["whole"]), adapted=len(tried["lora"]),
         distance=f"{max(t['distance'] for of in tried.values() for t in of):.0e}",
