@@ -167,7 +167,8 @@ def answer(finding: dict[str, Any], found: pd.DataFrame) -> tuple[str, str]:
         kinds = collections.Counter("open" if v in UNDECIDED else v for v in rows.verdict)
         told = ", ".join(
             f"{finding['says'].get(v, v if v == PART else 'not decided')} in {n} of {len(rows)}"
-            for v, n in kinds.items()
+            + " settings" * (not k)
+            for k, (v, n) in enumerate(kinds.items())
         )
         counts.append(f"{GROUPS[str(group)].partition(':')[0]}: {told}")
     return finding["answers"][outcome], ". ".join(counts)
