@@ -128,7 +128,7 @@ def test_the_largest_of_all_audits_is_said(certified_model, tmp_path, monkeypatc
         "evidence": {"audit": made}
     }
     (said,) = sentences.select_sentences(certificate)["attacks"]
-    assert "the largest of the 3 audits that were made showed at least 2.5" in said
+    assert "the largest of the 3 audits that are known here showed at least 2.5" in said
     assert "95 % confidence for each by itself" in said and "1 audit of these had no result" in said
     beside = tmp_path / "odometer" / "ledger.sqlite"  # of another registry this one knows
     attacks_made.enter_attack([beside], "audit", tensors, "elsewhere", 2.75)
