@@ -19,7 +19,6 @@ from typing import Any
 
 from confide import recipe as recipes
 from confide.commands import COMMANDS
-from confide.training import study_of_text
 from crtlib import cli, files, outputs
 from crtlib.checks import check_choice, printable
 from crtlib.options import CommandResult, InvalidOption
@@ -53,7 +52,7 @@ def train(recipe: recipes.Recipe) -> CommandResult:
     if recipe.out is None:
         raise InvalidOption("out", "is missing")
     from confide.reports import model_card
-    from confide.training import train_on_corpus
+    from confide.training import study_of_text, train_on_corpus
     from crtlib.models import smollm2
     from crtlib.training import devices, parallel
 
