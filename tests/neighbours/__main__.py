@@ -495,7 +495,7 @@ class Watch:
                 (steps, "add_noise", self.add_noise),
                 (steps, "clipping", self.asking()),
                 (
-                    train_on_corpus,
+                    study_of_text,
                     "choose_hyperparameters_by_size",
                     partial(self.size, study_of_text.choose_hyperparameters_by_size),
                 ),
@@ -745,11 +745,20 @@ def sigma(*arguments, **named):
     return 0.7 + (sum(map(ord, told)) * len(told) % 997) / 997
 
 
+def take_steps(recipe, **options):
+    """Train as a script does that takes each step of a session itself."""
+    with train_on_corpus.Session(recipe, **options) as session:
+        for step in session:
+            step()
+        return session.close()
+
+
 def ran(given, method, home, watch, certified):
     """Train on ``home / "c.jsonl"`` as the command does; what it left for others, by name."""
     likeness = by_likeness(given)
     os.environ["CRTLIB_REGISTRY"] = str(home / "registry")
     text, given = home / "c.jsonl", dict(given)
+    by_session = given.pop("by_session", False)
     if method == "plan":
         policy = f"regex:{home.parents[1]}/found.toml"
         secret_plans.make_secret_plan(
@@ -774,7 +783,9 @@ def ran(given, method, home, watch, certified):
         recipe = recipes.make_recipe(
             {"corpus": text, "method": method, "out": home / "model", "device": "cpu", **given}
         )
-        trained = train_on_corpus.train(recipe, card=model_card.render_model_card)
+        trained = (take_steps if by_session else train_on_corpus.train)(
+            recipe, card=model_card.render_model_card
+        )
     events = trained.run.events
     folders = ("model", "plan", "screened/public")
     shown = {f"{folder}/{p.relative_to(home / folder)}": p for folder in folders
@@ -988,6 +999,8 @@ def pair(number, seed, home, say=print):
             "none", dedup_by=likeness, keep_ids=coin.random() < 0.3
         )
     made = changed(coin, corpus(coin, method, given), method, given, labelled, hides=hides)
+    if number % 3 == 2:
+        given["by_session"] = True
     runs, watches = [], []
     with tempfile.TemporaryDirectory(dir=home) as place:
         for name, rows in (("one", made.rows), ("other", made.other)):
