@@ -46,7 +46,7 @@ from crtlib.screening.tagger import (
     train_tagger,
 )
 from crtlib.screening.taught_text import digest_teaching_points, measure_shift
-from crtlib.screening.word_scorers import default_backbone
+from crtlib.screening.word_scorers import default_backbone, load_encoder
 from crtlib.text import corpora, data_points
 from crtlib.text.records import Point
 
@@ -149,6 +149,8 @@ def teach_tagger(
                 f"--labels: none of the {len(taught)} turns that teach holds a secret; draw more "
                 "with 'crtlib label sample --teach'"
             )
+        if backbone:
+            load_encoder(backbone)
         text_registry.register_text(corpus)  # what is refused before this has judged nothing
         for which in (name, f"{name} pi_c"):  # each is judged alone
             judged = record_judged_pair(folders[0], pi=which, pi_c=which, corpus=about["corpus"])

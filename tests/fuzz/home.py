@@ -63,10 +63,11 @@ FOREIGN = (
     f"train talk.jsonl --policy regex:customersim --init foreign --epochs 1 --canaries 0 {OUT}",
     "generate foreign --prompt Hello --max-tokens 2",
     f"report foreign --corpus talk.jsonl {OUT}", f"screen corpus --policy ner:foreign {OUT}",
-    f"tagger corpus --backbone foreign --epochs 1 {OUT}",
+    f"tagger corpus --labels labels --backbone foreign --epochs 1 {OUT}",
 )  # fmt: skip
 SPENT = (
-    "account --odometer talk.jsonl.odometer", f"train talk.jsonl {READ}", f"certify model {OUT}",
+    "account --odometer talk.jsonl.odometer", f"train talk.jsonl {READ}",
+    f"certify model --odometer talk.jsonl.odometer {OUT}",
     "account --delta 1e-5 --batch-size 9 --points 99 --epochs 1 --epsilon 3 --unit turn "
     "--before talk.jsonl.odometer", f"report model --corpus talk.jsonl {OUT}",
     f"leaver talk.jsonl --user user-14333 {OUT}",
