@@ -106,7 +106,7 @@ def test_several_sets_of_labels_teach_and_the_first_judges(file, tmp_path):
     with pytest.raises(DamagedError):
         teaching.teach_tagger(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
     rows.write_bytes(whole)
-    with pytest.raises(ValueError, match="holds no config.json"):
+    with pytest.raises(ValueError, match=r"holds no config\.json"):
         teaching.teach_tagger(path, tmp_path / "t2", labels=both, backbone=str(tmp_path))
     assert (tmp_path / "one" / "uses.jsonl").read_text() == uses  # it has judged nothing
     taught = teaching.teach_tagger(path, tmp_path / "t2", labels=both, epochs=2, seed=0)
