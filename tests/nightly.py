@@ -203,7 +203,6 @@ NIGHTLY = {
     "tests/release/test_damaged_records.py::"
     "test_a_record_that_was_signed_again_is_refused_in_one_line[labels-new10": "1 s",
     "tests/release/test_evidence.py::test_evidence_names_its_model": "2 s",
-    "tests/release/test_released_folder.py::test_the_verifier_is_short_and_needs_no_torch": "1 s",
     "tests/release/test_limits.py::test_the_command_ends_with_four_where_a_limit_is_not_met": "3 s",
     "tests/release/test_odometer_run.py::test_a_copied_checkpoint_makes_another_run": "1 s",
     "tests/release/test_public_vocabulary.py::"

@@ -179,7 +179,7 @@ def audit(
     from confide import attacks_made
     from confide.release import seal
     from crtlib.attacks import run_audit
-    from crtlib.models.folder import hash_tensors
+    from crtlib.models.tensor_files import hash_tensors
 
     places = map(run_audit.find_record, (run, *reference))
     record, *_ = [place and seal.read_signed(place) for place in places]  # nobody has edited them

@@ -14,7 +14,7 @@ from confide.reports import bands
 from crtlib import files, outputs
 from crtlib.attacks.one_run_bound import AUDIT_CONFIDENCE
 from crtlib.files import StrPath
-from crtlib.models.folder import hash_tensors
+from crtlib.models.tensor_files import hash_tensors
 from crtlib.text import jsonl
 
 REPORT_COUNTS = {

@@ -56,7 +56,8 @@ from crtlib.attacks.leakage import LeakageReport
 from crtlib.checks import MachineError
 from crtlib.files import StrPath
 from crtlib.models import scoring
-from crtlib.models.folder import hash_tensors, load_model
+from crtlib.models.folder import load_model
+from crtlib.models.tensor_files import hash_tensors
 from crtlib.screening.rates import SHOWN_KINDS
 from crtlib.text import corpora, data_points, templates
 from crtlib.text.ordered_map import map_in_order

@@ -28,7 +28,7 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import BoundedRate
 from crtlib.checks import raise_machine_fault
 from crtlib.files import StrPath
-from crtlib.models.folder import hash_tensors
+from crtlib.models.tensor_files import hash_tensors
 from crtlib.screening.rates import UNKNOWN_RATE
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData

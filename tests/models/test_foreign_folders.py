@@ -12,7 +12,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from crtlib import foreign_files
-from crtlib.models import folder, generation, pretrained
+from crtlib.models import folder, generation, pretrained, tensor_files
 from crtlib.screening import word_scorers
 from crtlib.text.tokenizer import adapt_tokenizer, load_pretrained_tokenizer, load_tokenizer
 from tests.models.test_pretrained import tiny
@@ -168,7 +168,7 @@ def test_a_pipe_and_a_folder_instead_of_a_file_are_one_line(good, tmp_path, make
 def test_a_header_of_any_length_is_one_line(good, tmp_path, size):
     place = changed(good, tmp_path / "m")
     (place / "model.safetensors").write_bytes(struct.pack("<Q", size) + b"{}")
-    for read in (folder.load_model, folder.hash_tensors):
+    for read in (folder.load_model, tensor_files.hash_tensors):
         assert ends_in_one_line(read, place)
 
 

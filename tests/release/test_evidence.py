@@ -11,7 +11,7 @@ from confide import attacks_made
 from confide.release import evidence
 from confide.reports import sentences
 from crtlib import outputs
-from crtlib.models.folder import hash_tensors
+from crtlib.models.tensor_files import hash_tensors
 from crtlib.text import customersim, jsonl
 from crtlib.training import steps
 from tests import trainings

@@ -1,0 +1,36 @@
+"""The numbers in the safetensors files of a model, read without torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from crtlib import files
+from crtlib.files import StrPath
+
+
+def hash_tensors(folder: StrPath) -> str | None:
+    """SHA-256 of the numbers in a model's folder, whatever its tensors are called, in how many
+    files and in which order they lie and what else is said in these; None where there are none."""
+    pieces = []
+    for path in sorted(Path(folder).glob("model*.safetensors")):
+        with files.open_regular_file(path) as file:
+            size = int.from_bytes(file.read(8), "little")
+            try:
+                if size > path.stat().st_size - 8:
+                    raise ValueError("a header beyond the file")
+                header = json.loads(file.read(size))
+                header.pop("__metadata__", None)
+                for one in header.values():
+                    start, end = one["data_offsets"]
+                    file.seek(8 + size + start)
+                    digest, left = hashlib.sha256(), end - start
+                    while left and (block := file.read(min(left, 1 << 20))):
+                        digest.update(block)
+                        left -= len(block)
+                    pieces.append([one["dtype"], one["shape"], digest.hexdigest()])
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                raise ValueError(f"--init: {path} is damaged") from None
+    text = json.dumps(sorted(pieces, key=str), sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest() if pieces else None
