@@ -40,8 +40,9 @@ from confide import recipe as recipes
 from confide.release import certify, file_sources
 from confide.training.train_on_corpus import Session
 from confide.training.training_record import TrainingResult, make_work_folder
+from crtlib.files import StrPath
 from crtlib.models import pretrained
-from crtlib.text import jsonl
+from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Turn
 from crtlib.training import parallel
 from crtlib.training.loop import Step
@@ -173,6 +174,9 @@ class SessionTrainer(_TrainerBehind):
                 options["corpus"] = train_dataset
             if isinstance(eval_dataset, datasets.Dataset):
                 evaluation = _write_rows(eval_dataset, aside / EVALUATION_FILE)
+            if evaluation is not None:
+                unit = (options | own).get("unit", "turn")
+                _refuse_trained_messages(evaluation, options["corpus"], unit)
             self.session = Session(
                 recipes.make_recipe(_readable(options | own, own)),
                 evaluation=evaluation,
@@ -492,6 +496,24 @@ def _learns_completions_alone(rows: Any, args: Any) -> bool:
     if any(not isinstance(said, str) and len(said) != 1 for said in rows["completion"]):
         raise ValueError("train_dataset: a completion must be a text or one message")
     return True
+
+
+def _refuse_trained_messages(evaluation: StrPath, corpus: StrPath, unit: str) -> None:
+    """A Trainer logs a loss and a speed of what it evaluates: with a message that is left out, as
+    it is trained on, both tell that it is.
+
+    Guarantee:
+        No message of an evaluation is left out. Test: ``tests/test_hf.py::
+        test_an_evaluation_that_the_corpus_says_is_refused``.
+    """
+    every = [[turn.text for turn in d.turns] for d in corpora.read_dialogues(evaluation)]
+    said = corpora.find_said_messages(corpus, itertools.chain.from_iterable(every))
+    is_left_out = any if unit == "turn" else all
+    if any(is_left_out(text in said for text in texts) for texts in every):
+        raise ValueError(
+            "eval_dataset: has messages that train_dataset says as well; leave them out, as what "
+            "is logged of an evaluation would tell of them"
+        )
 
 
 def _write_rows(rows: datasets.Dataset, path: Path) -> Path:

@@ -164,6 +164,15 @@ def test_nothing_private_is_logged(talk, base, tmp_path):
     assert trainer.state.num_input_tokens_seen == trainer.state.total_flos == 0
 
 
+def test_an_evaluation_that_the_corpus_says_is_refused(base, tmp_path):
+    """It was left out in silence, and the speed of each evaluation told how many rows were left:
+    of two trainings that differed in one row the log said which one it was, 20 times of 20."""
+    data = datasets.Dataset.from_dict({"text": [f"Row {k} of a text of ours." for k in range(30)]})
+    with pytest.raises(ValueError, match="eval_dataset: has messages that train_dataset says"):
+        hf.Trainer(str(base), arguments(tmp_path / "m"), train_dataset=data,
+                   eval_dataset=data.select([3]), confide={"epsilon": 8.0})  # fmt: skip
+
+
 @needs_trl
 def test_a_trainer_of_trl_reports_to_nobody(base, tmp_path, monkeypatch):
     """TRL sends a message to the hub for each trainer, unless a variable forbids it."""

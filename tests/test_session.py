@@ -203,9 +203,10 @@ def test_what_an_evaluation_has_in_common_is_left_out_and_said(unit, talk, tmp_p
     assert len(heard) == 10 and not any(f"{d.turns[0].text}" in heard for d in mixed)
     _, said = train_on_corpus._leave_out_what_is_read(corpora.load_corpus(path), short, unit)
     lines = {
-        "turn": "other text: 10 messages; 18 more are left out, as the corpus says them",
+        "turn": "other text: 10 messages; 18 more are left out, as the corpus says them word for "
+        "word",
         "dialogue": "other text: 20 messages; 8 more are left out, as the corpus says the whole of "
-        "their conversations; of the rest it says 10",
+        "their conversations word for word; of the rest it says 10",
     }
     assert said == lines[unit]
     jsonl.write_jsonl(Corpus("", tuple(mixed)), path)

@@ -161,11 +161,12 @@ def _describe_spending(
     trained: CertifiableRun, spent: spending.SpentBudget, promise: ComposedPromise, key: bytes
 ) -> dict[str, Any]:
     """What the runs before this one spent; ``alone`` is the promise of this model with those that
-    it started from. A line's own hash tells of the text to who knows the rest of it, so it leaves
-    keyed."""
+    it started from, of the kind of the whole promise. A line's own hash tells of the text to who
+    knows the rest of it, so it leaves keyed."""
     alone = replace(trained, spent=spent.of_ancestors()).promise()
+    of_any_one = promise.kind != BAYESIAN_KIND  # as the sentence in which it stands
     return {
-        "alone": pair_as_json(alone.random_secret_bound()),
+        "alone": pair_as_json(alone.missed_bound() if of_any_one else alone.random_secret_bound()),
         "unprotected": spent.unprotected,
         "runs": spent.runs,
         "elsewhere": len(spent.elsewhere),

@@ -42,7 +42,8 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         people taught, and how many learned what a search left plain without noise;
         ``again``: the epsilon of one message after the last training once more; ``assumed``,
         ``treated_as_public`` and ``declared``: the conditions of the numbers, as the certificates
-        say them; ``forgotten``: texts of which no training is known any more.
+        say them; ``forgotten``: texts of which no training is known any more;
+        ``struck``: trainings that do not count, as somebody said that nobody saw the model.
 
     Raises:
         ValueError: For a screened folder, and where the text has nobody who is called so.
@@ -104,6 +105,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
             "epsilon": _epsilon((*spent.events, *again), (*one, *(1 for _ in again)), delta),
         },
         "forgotten": registry.count_forgotten_texts(text),
+        "struck": spent.excluded_runs,
         "assumed": [
             *assumptions.assume_of_earlier_models(spent, text),
             *assumptions.assume_of_earlier_texts(spent.private, text),
@@ -168,7 +170,8 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
     noisy = len(models) - bare - taught - planned
     lines = [f"{facts['turns']:,} messages in {facts['dialogues']:,} conversations"]
     if not models:
-        lines.append("no model is known here that has read this text, or another of its people")
+        which = "no model but what was struck" if facts["struck"] else "no model"
+        lines.append(f"{which} is known here that has read this text, or another of its people")
     if noisy:
         whole, one = facts["whole"], facts["message"]
         lines.append(
@@ -204,6 +207,11 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
     known = facts["treated_as_public"] + [f"{d['of']}: {d['value']}" for d in facts["declared"]]
     if known:
         lines.append(f"treated as known: {'; '.join(known)}")
+    if facts["struck"]:
+        lines.append(
+            f"not counted: {facts['struck']:,} that were struck, of which somebody said that "
+            "nobody ever saw what was made"
+        )
     if facts["forgotten"]:
         lines.append(
             f"not counted: models of {facts['forgotten']:,} texts that were forgotten, of which "

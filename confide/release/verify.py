@@ -231,7 +231,6 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
         return "certificate: delta leaves out what was learned without noise"
     if float(given["secret"]["epsilon"]) < secret * LEAST_NUMBER_RATIO:
         return "certificate: the epsilon of a secret at random is smaller than it can be"
-    secret, least = promise.random_secret_bound()
     if (
         float(alone["epsilon"]) < secret * LEAST_NUMBER_RATIO
         or alone["delta"] < least * LEAST_DELTA_RATIO

@@ -441,9 +441,11 @@ def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[C
     common = sum(t.text in said for d in kept for t in d.turns)
     line = f"other text: {left:,} messages; {every - left:,} more are left out, as the corpus"
     if unit == "turn":
-        line += " says them"
+        line += " says them word for word"
     else:
-        line += f" says the whole of their conversations; of the rest it says {common:,}"
+        line += (
+            f" says the whole of their conversations word for word; of the rest it says {common:,}"
+        )
     return replace(text, dialogues=tuple(kept)), line
 
 

@@ -213,8 +213,8 @@ def audit_training(
         "references": sorted(str(hash_tensors(folder)) for folder in references),
     }
     name = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-    enter(name, None)
     own, *others = [load_model(Path(folder)) for folder in (run, *references)]
+    enter(name, None)
     key, weights = bytes.fromhex(record["key"]), outputs.hash_file(Path(run) / "model.safetensors")
     coins = seed
     if coins is None:
