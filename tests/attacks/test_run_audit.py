@@ -84,11 +84,17 @@ def test_a_model_that_learned_them_without_noise_is_above_its_proof(
     assert end.value.code == 4 and "MORE THAN PROVED" in capsys.readouterr().out
 
 
-def test_no_audit_is_drawn_again(memorised, tmp_path):
+def test_no_audit_is_drawn_again(memorised, tmp_path, monkeypatch):
     """Its coins follow from the run, so that nobody draws them until a small bound comes; each that
     is another is told, before it measures anything and before its result is written."""
     run, corpus = memorised
-    told = []
+    told, seeds, judge = [], [], run_audit.judge_gaps
+
+    def judged(*gaps, seed, **named):
+        seeds.append(seed)
+        return judge(*gaps, seed=seed, **named)
+
+    monkeypatch.setattr(run_audit, "judge_gaps", judged)
     for k, options in enumerate(({}, {}, {"seed": 1}, {"guesses": 20}, {"confidence": 0.5})):
         found = run_audit.audit_training(
             run, corpus, tmp_path / f"{k}", enter=lambda *x: told.append(x), **options
@@ -99,6 +105,7 @@ def test_no_audit_is_drawn_again(memorised, tmp_path):
     assert len({name, *(other[0] for other in others)}) == 4
     assert bound == rest[1] and others[-1][1] < others[-1][3]  # told at 95 %, found at 50 %
     assert told[::2] == [(each[0], None) for each in told[1::2]]
+    assert seeds[0] == seeds[1] and seeds[2] == 1
 
 
 def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path):
