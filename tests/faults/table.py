@@ -271,8 +271,6 @@ PHASES = rows(
      "draw_uniforms(len(lengths), generator) <",
      "draw_uniforms(1, generator).expand(len(lengths)) <",
      "test_the_sampler_is_poisson_with_the_probability_of_the_event"),
-    ("a step more than is accounted", "PrivatePhase.batches", "range(self.steps)",
-     "range(self.steps + 1)", "test_updates_are_counted_by_kind"),
     ("sampled more often than accounted", "PrivatePhase._probabilities", "return p\n",
      "return min(1.0, 1.1 * p)\n",
      "test_the_sampler_is_poisson_with_the_probability_of_the_event"),
