@@ -11,12 +11,8 @@ from typing import Any
 from confide import recipe as recipes
 from confide.recipe import LanguageRecipe, Recipe
 from confide.release import file_sources
-from confide.screening.corpus import (
-    default_policy,
-)
-from confide.training import (
-    training_facts,
-)
+from confide.screening.corpus import default_policy
+from confide.training import training_facts
 from confide.training.training_facts import TrainingFacts
 from crtlib.attacks import run_audit
 from crtlib.files import StrPath
@@ -32,15 +28,12 @@ from crtlib.training import methods
 MIN_DIALOGUES = 12
 """Dialogues that a corpus needs at least, so that some can be held out."""
 
-
 MAX_CONTEXT_TOKENS = 1024
 """Tokens that a pre-trained model reads at once, at most, where nobody says how many."""
-
 
 OPERATIONS_PER_SECOND = {"cpu": 4e10, "cuda": 2e13}
 """Operations a second that the hours of a training are reckoned with: those of one core, measured
 with SmolLM2 and with LSTMs of 64 and 512 units, and a cautious guess for a GPU."""
-
 
 MODEL_OPTIONS = {"init", "model", "width", "layers", "vocab_size", "lora"}
 """Options that say which model is trained."""

@@ -71,7 +71,6 @@ from crtlib.training.run_state import OptimizerFactory, TrainingRun
 PLAN_CLIP_NORM = 0.1
 """Largest norm of a point's gradient in a training with a plan."""
 
-
 FIELDS_OF_THE_CORPUS = frozenset({"corpus", "dialogues", "split"})
 """Fields of a study that no experiment on a corpus of one's own sets."""
 

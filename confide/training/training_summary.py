@@ -11,9 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from confide.training import (
-    training_facts,
-)
+from confide.training import training_facts
 from confide.training.training_facts import TrainingFacts
 from crtlib.models import pretrained, word_counts
 from crtlib.screening.policy import spoken_spans
