@@ -2027,10 +2027,12 @@ SHEET = rows(
      "test_a_number_that_no_certificate_has_is_refused[rates__by_kind__tracking__trace__upper-1e-09]"),
     ("more is trained than there is", "find_fault_of_sheet",
      'value["model"]["trained_parameters"] >', "0 >",
-     "test_a_number_that_no_certificate_has_is_refused[more trained]"),
+     "test_a_number_that_only_one_check_can_see_is_refused_by_it"
+     "[more parameters were trained]"),
     ("a rate is better than that of the files", "_find_number_fault",
      '"rates" in value:', "False:",
-     "test_a_number_that_no_certificate_has_is_refused[rates__trace__upper-1e-09]"),
+     "test_a_number_that_only_one_check_can_see_is_refused_by_it"
+     "[trace rate is smaller than that of the files]"),
     ("a name of a file changes the answer", "main",
      'printable(f"refused: {wrong}" if wrong else same, 4_000)',
      'f"refused: {wrong}" if wrong else same',

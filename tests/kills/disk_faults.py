@@ -6,7 +6,7 @@ Then it is started anew and, before one of them, killed, told once that the disk
 told from there on that it is full (ENOSPC). It must end with exit code 3 and one line that says so,
 or go on where nothing depends on that call, and the same command must succeed afterwards: with the
 files of an undisturbed run, and each run in the ledger once. Of the calls ``SAMPLE`` are taken
-evenly, or all with ``--all``.
+evenly, or all with ``--all``; ``--fault`` names one fault, so that two may run side by side.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def again(library, name, home, whole):
     return None
 
 
-def run(library, names, every, say=print):
+def run(library, names, every, faults=tuple(FAULTS), say=print):
     """How often each fault came to what, by command."""
     table = {}
     with tempfile.TemporaryDirectory() as place:
@@ -152,12 +152,12 @@ def run(library, names, every, say=print):
             assert code in (0, 4) and count > 5, (name, code, count, (place / "log").read_text())
             shutil.copytree(whole, place / "whole", symlinks=True)
             step = 1 if every else max(1, count // SAMPLE)
-            for fault, error in FAULTS.items():
+            for fault in faults:
                 came = table[name, fault] = Counter()
                 for at in range(1 + step // 2, count + 1, step):
                     shutil.rmtree(whole)
                     shutil.copytree(given, whole, symlinks=True)
-                    code, _ = play(library, name, whole, error, at)
+                    code, _ = play(library, name, whole, FAULTS[fault], at)
                     what = judge(name, fault, code, whole)
                     first = (place / "log").read_text().strip()[-300:]
                     wrong = again(library, name, whole, place / "whole")
@@ -176,6 +176,7 @@ def run(library, names, every, say=print):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true", help="before every call")
+    parser.add_argument("--fault", choices=FAULTS, action="append", help="of these alone")
     parser.add_argument("names", nargs="*", help=", ".join(COMMANDS))
     options = parser.parse_args()
     if "disk_faults" not in os.environ.get("LD_PRELOAD", ""):
@@ -187,7 +188,8 @@ def main():
             done = subprocess.run(words, env={**os.environ, "LD_PRELOAD": str(library)})
             raise SystemExit(done.returncode)
     library = ctypes.CDLL(None)
-    table = run(library, options.names or COMMANDS, options.all)
+    faults = options.fault or list(FAULTS)
+    table = run(library, options.names or COMMANDS, options.all, faults)
     total = sum(table.values(), Counter())
     print(json.dumps({o: total[o] for o in OUTCOMES}))
     raise SystemExit(any(total[o] for o in BAD))

@@ -128,6 +128,23 @@ def test_a_number_that_no_certificate_has_is_refused(home, told, path, new):
     assert code == 4 and "as it was signed" not in said
 
 
+FORGED = {
+    "more parameters were trained": {"model__trained_parameters": 4753},
+    "trace rate is smaller than that of the files": {
+        # Its own counts allow it, and those of the labels: the files keep the true one.
+        "labels__secrets": 10**6, "rates__trace__of": 10**5, "rates__trace__all": [0, 10**5],
+        "rates__trace__upper": 1e-4,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", FORGED)
+def test_a_number_that_only_one_check_can_see_is_refused_by_it(home, told, words):
+    sign_again(home, **FORGED[words])
+    code, said = told(home)
+    assert code == 4 and words in said
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", "7", '{"a": 1, "a": 2}', "[" * 10**5])
 def test_what_is_no_certificate_is_one_line(home, told, content):
     (home / "c.json").write_text(content)

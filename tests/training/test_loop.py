@@ -90,6 +90,8 @@ def test_an_empty_batch_still_adds_noise_and_counts():
     model = build_model(SPEC, 0)
     before = flat(model)
     phase = private(sampling_probability=1e-12, steps=3, clip_norm=0.5, learning_rate=1.0)
+    batches = [*phase.batches(torch.ones(15), torch.Generator().manual_seed(0))]
+    assert [len(batch) for batch in batches] == [0, 0, 0]
     run = train_model(model, [phase], PARTS, seed=0, optimizer="sgd")
     noise = (flat(model) - before) * phase.normaliser
     assert run.events == [SampledGaussian(1e-12, 1.0, 3)]
