@@ -107,7 +107,8 @@ def train(
 
     Args:
         what: A recipe (:mod:`confide.recipe`), or a corpus and the names of a recipe's fields.
-        card: Makes the model's README.md of ``TrainingResult.facts``.
+        card: Makes the model's README.md of ``TrainingResult.facts``, but for exact measures:
+            "perplexity" is an interval there, "bits_per_character" None.
         progress: Show a bar on a terminal.
         study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
         names: Fields of the recipe.
@@ -154,7 +155,8 @@ class Session:
 
     Args:
         what: A recipe (:mod:`confide.recipe`), or a corpus and the names of a recipe's fields.
-        card: Makes the model's README.md of ``TrainingResult.facts``.
+        card: Makes the model's README.md of ``TrainingResult.facts``, but for exact measures:
+            "perplexity" is an interval there, "bits_per_character" None.
         progress: Show a bar on a terminal.
         study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
         evaluation: A corpus to measure perplexity on; then none of the text is held out for it. It

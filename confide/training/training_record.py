@@ -424,14 +424,22 @@ def write_training(
 def _public_texts(
     settings: TrainingFacts, facts: TrainingFacts, card: CardWriter | None
 ) -> dict[str, file_sources.SourcedContent]:
+    """What is written beside the weights of a study, with all that it may know.
+
+    Guarantee:
+        A card, also one of somebody's own, is told no exact measure of a text: of what was measured
+        it gets the interval that is declared. Test: ``tests/release/test_declared_counts.py::
+        test_a_card_is_told_what_is_declared_and_nothing_more_exact``.
+    """
+    told = {**facts, "bits_per_character": None}
     texts = {
         "experiment.json": file_sources.SourcedContent.text(json.dumps(settings, indent=1) + "\n")
     }
     if card and facts.get("perplexity") is None:
-        texts["README.md"] = file_sources.SourcedContent.text(card({**facts}))
+        texts["README.md"] = file_sources.SourcedContent.text(card(told))
     elif card:
         of = PERPLEXITY_NAMES[facts["held_out"]]
         heard = file_sources.declare_interval(of, facts["perplexity"], PERPLEXITY_BOUNDS)
-        said = card({**facts, "perplexity": heard.value})
+        said = card(told | {"perplexity": heard.value})
         texts["README.md"] = file_sources.SourcedContent.text(said, heard)
     return texts

@@ -1244,6 +1244,9 @@ UNITS = rows(
     "release/test_one_number.py",
     ("words have the bounds of when an earlier run began", "preview_certificate",
      "rate_bounds.with_current_label_counts(now)", "now", f"{SAID}[raw_after_screened]"),
+    ("a card is told how well held-out text is guessed, exactly", "_public_texts",
+     '{**facts, "bits_per_character": None}', "{**facts}", "release/test_declared_counts.py::"
+     "test_a_card_is_told_what_is_declared_and_nothing_more_exact"),
 ) + rows(
     "confide.labels.label_tasks",
     "release/test_judged_turns.py",

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from confide.release import certificate_parts
-from confide.training import study_of_text
+from confide.training import study_of_text, training_record
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.studies import study_data
 from tests import trainings
@@ -40,6 +40,19 @@ def test_the_public_page_has_no_row_of_what_was_found_and_declares_its_perplexit
         certificate_parts.EXACT_COUNTS_NOTE in made["treated_as_public"]
         and certificate_parts.EXACT_COUNTS_NOTE in (certified_model / "m.html").read_text()
     )
+
+
+def test_a_card_is_told_what_is_declared_and_nothing_more_exact():
+    """ "Declared public (together at most 10.6 bits): held-out perplexity, 128 to 256", and a card
+    of one's own had the bits a character with all their digits, which is that perplexity."""
+    given = []
+    facts = {"perplexity": 133.7, "bits_per_character": 8.8263, "held_out": True, "points": 3}
+    texts = training_record._public_texts({}, facts, lambda told: given.append(told) or "# m")
+    assert given == [
+        {"perplexity": "128 to 256", "bits_per_character": None, "held_out": True, "points": 3}
+    ]
+    (heard,) = texts["README.md"].sources
+    assert heard.value == "128 to 256"
 
 
 def test_what_leaves_depends_on_the_number_of_private_points_only_as_it_is_declared(tmp_path):
