@@ -14,8 +14,10 @@ example, the output layer like all others.
 ...     squares = model(**inputs).logits.logsumexp(-1).square() * batch["attention_mask"]
 ...     return squares.sum(1) / batch["attention_mask"].sum(1)
 >>> refuse_mixing_losses(model, z_loss, longest=8)
->>> refuse_mixing_losses(model, lambda model, batch: z_loss(model, batch).softmax(0), longest=8)
-... # doctest: +ELLIPSIS
+>>> def weighed_by_the_batch(model, batch):
+...     each = z_loss(model, batch)
+...     return each * each.mean()
+>>> refuse_mixing_losses(model, weighed_by_the_batch, longest=8)  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
 ValueError: losses: the rows of a batch change what one of them adds, by ... clip norms: ...
