@@ -32,6 +32,7 @@ from crtlib import files
 from crtlib.checks import DamagedError
 from crtlib.files import StrPath
 from crtlib.text import corpora
+from crtlib.text.screened_folder import is_screened_folder
 
 UNITS_VERSION = 3
 """Of the units of :func:`crtlib.text.corpora.hash_registry_units`: a text whose units were others
@@ -64,7 +65,8 @@ def register_text(corpus: str | os.PathLike[str]) -> str:
         entered before. Test: ``tests/release/test_text_registry.py::
         test_what_screening_left_is_known_though_the_text_was_entered_before``.
     """
-    sha, form = corpora.hash_corpus(corpus), corpora.hash_text_as_read(corpus)
+    sha = corpora.hash_corpus(corpus)
+    form = corpora.hash_text_as_read(corpus) if is_screened_folder(corpus) else sha
     units = corpora.hash_registry_units(corpus)
     Registry(registry_home()).register(sha, units, form=form)
     return sha

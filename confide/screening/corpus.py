@@ -294,7 +294,8 @@ def screen_corpus(
     taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
     shifts = [Shift(0.0, 0.0, 0) for _ in taught]
     whole = how.dedup_by == "near" or how.unit == "user"
-    batches, shas = batch_dialogues(corpora.read_dialogues(corpus), whole=whole), how.hashes()
+    reading, shas = corpora.TextReading(corpus), how.hashes()
+    batches = batch_dialogues(reading.watch(corpora.read_dialogues(corpus)), whole=whole)
     lots = (data_points.make_points(Corpus("", tuple(batch)), how.unit) for batch in batches)
     bar = tqdm(desc="screening", unit=" points", **bar_options(progress))
     with screened_folder.ScreenedWriter(folder, key=key) as parts, bar:
@@ -309,14 +310,19 @@ def screen_corpus(
             tally.write(parts, points, flags, cautious, again)
             shifts = [measure_shift(points, *each) for each in zip(taught, shifts, strict=True)]
         check_policies_unchanged(pair.names, shas)  # as each worker did
-        parts.note("units", corpora.hash_registry_units(corpus))
+        simulations = customersim.SimulationCheck()
+        parts.note("units", corpora.hash_registry_units(corpus, simulations))
         decided = parts.close()
     if judges:
         found = counter.rates(judged=about["judged"])
     else:
-        found = count_corpus_labels(counter, corpus, pair)
-    summary = _screening_summary(corpus, tally, found, shifts, about)
-    private: dict[str, Any] = {"decided": decided, "sizes": corpora.max_points_per_unit(corpus)}
+        units = screened_folder.read_registry_units(folder)
+        registry_of_texts = text_registry.Registry(text_registry.registry_home())
+        registry_of_texts.register(reading.sha256, units)
+        found = count_corpus_labels(counter, reading.sha256, pair)
+    about_text = _describe_text(corpus, tally, reading) | {"simulated": simulations.all_held}
+    summary = _screening_summary(corpus, reading.sha256, about_text, tally, found, shifts, about)
+    private: dict[str, Any] = {"decided": decided, "sizes": reading.sizes}
     masks, read = tally.counts["bare_masks"], tally.counts["public"] + tally.counts["private"]
     private |= {"bare_masks": masks, "said": describe_bare_masks(masks, read, how.duplicates)}
     notes = _screening_notes(summary, found, shifts)
@@ -436,12 +442,11 @@ def _find_people_apart(
 
 
 def count_corpus_labels(
-    counter: rates.RateCounter, corpus: StrPath, pair: PolicyPair
+    counter: rates.RateCounter, sha: str, pair: PolicyPair
 ) -> rates.PolicyRates:
-    """Note in the registry that the labels which a text brings, those that were counted, judge a
-    pair of policies; the rates, as they are after all pairs that were judged on this text so far,
-    this one included."""
-    sha = text_registry.register_text(corpus)
+    """Note in the registry that the labels which a text with this hash brings, those that were
+    counted, judge a pair of policies; the rates, as they are after all pairs that were judged on
+    this text so far, this one included. The registry knows the text already."""
     said = sorted(counter.judged_turns)  # who edits its labels judges anew
     name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
     drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
@@ -489,6 +494,8 @@ def _flag_batch(how: ScreeningOptions, shas: tuple[str, str], points: Sequence[P
 
 def _screening_summary(
     corpus: StrPath,
+    sha: str,
+    about_text: dict[str, Any],
     tally: _ScreeningTally,
     found: rates.PolicyRates,
     shifts: Sequence[Shift],
@@ -504,8 +511,8 @@ def _screening_summary(
     return {
         "schema": screened_folder.SCREENED_SUMMARY_FORMAT,
         "corpus": Path(corpus).name,
-        "corpus_sha256": corpora.hash_corpus(corpus),
-        "about": _describe_text(corpus, tally),
+        "corpus_sha256": sha,
+        "about": about_text,
         "taught_by": {"policy": pi.teachers, "conservative": pi_c.teachers},
         "taught_people": count_teaching_people(
             (pi, pi_c), ((d.user, d.id) for d in corpora.read_dialogues(corpus))
@@ -525,7 +532,9 @@ def _screening_summary(
     }
 
 
-def _describe_text(corpus: StrPath, tally: _ScreeningTally) -> dict[str, Any]:
+def _describe_text(
+    corpus: StrPath, tally: _ScreeningTally, reading: corpora.TextReading
+) -> dict[str, Any]:
     """What a certificate says of the text; ``longest`` is the most turns that a point has."""
     path = Path(corpus)
     facts = corpus_folder.read_corpus_summary(path) if path.is_dir() else None
@@ -533,10 +542,9 @@ def _describe_text(corpus: StrPath, tally: _ScreeningTally) -> dict[str, Any]:
         "turns": sum(tally.turns),
         "users": len(tally.users),
         "longest": tally.longest,
-        "users_are": corpora.describe_users(path, corpora.read_dialogues(path)),
+        "users_are": reading.users_are,
         "from": facts and facts.first,
         "to": facts and facts.last,
-        "simulated": customersim.are_simulated(corpora.read_dialogues(path)),
     }
 
 

@@ -589,7 +589,9 @@ def _attach_label_rates(
     pair = PolicyPair(prepared.policies, named, study.unit, dial)
     if labels is None:
         found = without_bounds_if_from_file(prepared.rates, named) if raw else (
-            count_corpus_labels(prepared.counter, study.corpus, pair)
+            count_corpus_labels(
+                prepared.counter, text_registry.register_text(study.corpus), pair
+            )
         )  # fmt: skip
         return replace(prepared, known=found)
     if raw:

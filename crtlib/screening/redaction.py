@@ -142,6 +142,8 @@ def find_missed_secrets(point: Point, spans: Sequence[Secret]) -> Spans:
         A secret that is covered in part is missed. Test:
         ``tests/screening/test_redaction.py::test_missed_are_those_with_a_character_in_clear``.
     """
+    if not point.secrets:
+        return ()
     return tuple(
         dict.fromkeys(
             s for s, c in overlapping_pairs(point.secrets, unmasked_pieces(point.text, spans))

@@ -56,6 +56,8 @@ def count_teaching_people(
     if not all(known) or not all(p.taught_by for p in learned):
         return None
     taught = frozenset[str]().union(*known)
+    if not taught:  # then nobody need be read
+        return 0
     return len({who for each in people if (who := digest_teaching_person(*each)) in taught})
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import unicodedata
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -178,7 +178,9 @@ def hash_text_as_read(path: str | os.PathLike) -> str:
     )
 
 
-def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
+def hash_registry_units(
+    corpus: str | os.PathLike, simulations: customersim.SimulationCheck | None = None
+) -> Iterator[tuple[str, str]]:
     """The units by which a registry knows a text again, the kind and SHA-256 of each.
 
     "talk" is a conversation, and all that one person says, by their words alone
@@ -189,7 +191,7 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
     "short" as crtlib 0.3 knew them), and of these those that only one conversation has ("rare");
     stretches of short ones, each after the other, that only one conversation has; and whose
     conversations and messages are (:class:`_OwnersOfText`). A screened folder has those of the
-    text that was screened as well.
+    text that was screened as well. ``simulations`` knows afterwards whether all of it is one.
 
     Guarantee:
         What is one data point of two texts, and long enough, is known again whatever its speakers
@@ -201,7 +203,7 @@ def hash_registry_units(corpus: str | os.PathLike) -> Iterator[tuple[str, str]]:
         yield from screened_folder.read_registry_units(corpus)
     says_who_is_named = Path(corpus).is_dir()
     invents = raw and _invents_people(corpus)
-    simulations = customersim.SimulationCheck()
+    simulations = simulations or customersim.SimulationCheck()
     messages, older = _MessagesOfText(), _MessagesOfText()
     stretches, owners, people = Counter[str](), _OwnersOfText(), _WordsOfPeople()
     for d in read_dialogues(corpus):
@@ -257,23 +259,56 @@ def find_said_messages(corpus: str | os.PathLike, messages: Iterable[str]) -> se
     return {text for text, its in words.items() if its in said}
 
 
-def describe_users(corpus: str | os.PathLike, dialogues: Iterable[Dialogue]) -> str:
-    """What the people of a text are that was read from a file or a corpus folder.
+class TextReading:
+    """What is told of a text, a file or a corpus folder, when its dialogues have been read once."""
 
-    A folder says what was known when it was made, and other forms name people; where such a name is
-    that of a conversation, it is taken for none here.
+    def __init__(self, corpus: str | os.PathLike) -> None:
+        folder = Path(corpus).is_dir()
+        self._said = corpus_folder.read_corpus_summary(corpus) if folder else None
+        self._digest = hashlib.sha256()
+        self._turns, self._talks, self._longest = Counter[str](), Counter[str](), 1
+        self._unnamed = self._named_like_talk = False
 
-    Returns:
-        "column": named. "thread": some, or all, are conversations. "unknown": some have no name.
-    """
-    folder = Path(corpus).is_dir()
-    users_are = corpus_folder.read_corpus_summary(corpus).users_are if folder else "column"
-    for d in dialogues:
-        if not d.user:
+    def watch(self, dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
+        """The dialogues, one after another."""
+        for d in dialogues:
+            if self._said is None:
+                corpus_folder.add_to_corpus_hash(self._digest, d)
+            self._longest = max(self._longest, len(d.turns))
+            self._turns[d.user] += len(d.turns)
+            self._talks[d.user] += 1
+            self._unnamed |= not d.user
+            self._named_like_talk |= d.user == d.id
+            yield d
+
+    @property
+    def sha256(self) -> str:
+        """The :func:`hash_corpus`."""
+        return self._said.sha256 if self._said else self._digest.hexdigest()
+
+    @property
+    def users_are(self) -> str:
+        """What its people are: "column", named; "thread", some, or all, are conversations;
+        "unknown", some have no name. A folder says what was known when it was made, and other forms
+        name people; where such a name is that of a conversation, it is taken for none here."""
+        if self._unnamed:
             return "unknown"
-        if d.user == d.id and not folder:
-            users_are = "thread"
-    return users_are
+        if self._said:
+            return self._said.users_are
+        return "thread" if self._named_like_talk else "column"
+
+    @property
+    def sizes(self) -> dict[str, dict[str, int]]:
+        """The :func:`max_points_per_unit`."""
+        most = {"turn": max(self._turns.values()), "dialogue": max(self._talks.values())}
+        return {"dialogue": {"turn": self._longest}, "user": most}
+
+
+def describe_users(corpus: str | os.PathLike, dialogues: Iterable[Dialogue]) -> str:
+    """What the people of a text are: see :attr:`TextReading.users_are`."""
+    reading = TextReading(corpus)
+    deque(reading.watch(dialogues), maxlen=0)
+    return reading.users_are
 
 
 def _invents_people(corpus: str | os.PathLike) -> bool:
@@ -299,6 +334,8 @@ def _compared_words(text: str) -> str:
     words = unicodedata.normalize("NFKC", without_unseen_marks(text))
     if "@" in words:
         words = _ADDRESS_WORD.sub(lambda word: word[0].casefold(), words)
+    if ":" not in words and ".0" not in words and not _QUOTES_AROUND_WORDS.search(words):
+        return " ".join(words.split())  # as all that follows would leave it
     before = ""
     while words != before:  # a role may stand in quotation marks, and these before a role
         before = words
@@ -429,16 +466,9 @@ def max_points_per_unit(corpus: str | os.PathLike) -> dict[str, dict[str, int]]:
     screened folder, in the text that was screened, its duplicates included."""
     if screened_folder.is_screened_folder(corpus):
         return dict(screened_folder.read_screening_summary(corpus)["sizes"])
-    turns, talks = Counter[str](), Counter[str]()
-    longest = 1
-    for d in read_dialogues(corpus):
-        longest = max(longest, len(d.turns))
-        turns[d.user] += len(d.turns)
-        talks[d.user] += 1
-    return {
-        "dialogue": {"turn": longest},
-        "user": {"turn": max(turns.values()), "dialogue": max(talks.values())},
-    }
+    reading = TextReading(corpus)
+    deque(reading.watch(read_dialogues(corpus)), maxlen=0)
+    return reading.sizes
 
 
 def load_corpus(

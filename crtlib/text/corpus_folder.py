@@ -80,8 +80,13 @@ def hash_dialogues(dialogues: Iterable[Dialogue]) -> str:
     """The corpus hash of dialogues in their order."""
     digest = hashlib.sha256()
     for d in dialogues:
-        digest.update(jsonl.canonical_line(d.id, d.user, ((t.speaker, t.text) for t in d.turns)))
+        add_to_corpus_hash(digest, d)
     return digest.hexdigest()
+
+
+def add_to_corpus_hash(digest: Any, d: Dialogue) -> None:
+    """Take the next dialogue into the SHA-256 that is to be the corpus hash."""
+    digest.update(jsonl.canonical_line(d.id, d.user, ((t.speaker, t.text) for t in d.turns)))
 
 
 class CorpusWriter:

@@ -252,9 +252,15 @@ class SimulationCheck:
     def __init__(self) -> None:
         self.streams: dict[int, list[Iterator[Dialogue]]] = {}
         self.taken: dict[int, int] = {}
+        self.all_held = True
 
     def holds(self, d: Dialogue) -> bool:
-        """Whether the next dialogue of the text is one of a simulation."""
+        """Whether the next dialogue of the text is one of a simulation; ``all_held``: each was."""
+        held = self._equals_its_simulation(d)
+        self.all_held &= held
+        return held
+
+    def _equals_its_simulation(self, d: Dialogue) -> bool:
         name = re.fullmatch(r"s(\d{1,9})-d(\d{1,9})", d.id)
         if name is None:
             return False

@@ -15,6 +15,7 @@ _UNSEEN_MARKS = re.compile(
 default ignorable, such as what chooses a form of the sign before it."""
 
 
+_WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0+")
 QUOTATION_MARKS = "\"'`" + "".join(
     map(chr, (*range(0x2018, 0x2020), 0x2039, 0x203A, 0xAB, 0xBB, *range(0x300C, 0x3010)))
 )
@@ -27,6 +28,8 @@ def without_unseen_marks(text: str) -> str:
     >>> without_unseen_marks("a\\u200bb\\ufe0f\\u00adc\\x07")
     'abc'
     """
+    if text.isascii() and text.isprintable():
+        return text
     bare = _UNSEEN_MARKS.sub("", text)
     return bare if bare.isascii() else "".join(c for c in bare if unicodedata.category(c) != "Cf")
 
@@ -41,7 +44,7 @@ def normalise_unit_name(name: str | float) -> str:
     """
     text = unicodedata.normalize("NFKC", without_unseen_marks(str(name)))
     text = text.strip().strip(QUOTATION_MARKS).strip()
-    whole = re.fullmatch(r"([+-]?\d+)\.0+", text)
+    whole = _WHOLE_NUMBER.fullmatch(text) if text.endswith("0") else None
     text = whole[1] if whole else text
     return text.casefold() if "@" in text else text
 

@@ -17,7 +17,6 @@ import gzip
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -172,7 +171,7 @@ def parse_dialogue(record: Any) -> Dialogue:
     check_unicode("a dialogue", d.id, d.user, *itertools.chain.from_iterable(said))
     if not d.turns:
         raise ValueError("a dialogue needs at least one turn")
-    return replace(d, user=normalise_unit_name(d.user))
+    return Dialogue(d.id, normalise_unit_name(d.user), d.turns)
 
 
 def canonical_line(name: str, user: str, turns: Iterable[tuple[str, str]]) -> bytes:

@@ -55,7 +55,8 @@ class Turn:
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        check_spans(self.text, self.secrets)
+        if self.secrets:
+            check_spans(self.text, self.secrets)
 
     def values(self) -> tuple[str, ...]:
         """The secrets' text, in order."""
@@ -108,4 +109,5 @@ class Point:
     dialogue_id: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_spans(self.text, self.secrets)
+        if self.secrets:
+            check_spans(self.text, self.secrets)

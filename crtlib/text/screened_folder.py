@@ -189,7 +189,7 @@ class ScreenedWriter:
                 self.name("id", p.id),
                 self.name("user", p.user),
                 p.text,
-                [dict(zip(TURN_TYPE.names, turn, strict=True)) for turn in find_turns(p)],
+                find_turns(p),
             )
             for p in points
         )

@@ -22,10 +22,9 @@ def reads_labels_of_real_text(path):
     return training_record.reads_labels_of_real_text(study)
 
 
-def text_about(path):
+def text_about(path, folder):
     how = screening.ScreeningOptions("oracle", "cautious")
-    tally = screening._ScreeningTally(how, 0, frozenset())
-    return screening._describe_text(path, tally)
+    return screening.screen_corpus(path, folder, how, key=None).summary["about"]
 
 
 TEXTS = {
@@ -53,7 +52,8 @@ def test_simulated_is_true_of_every_dialogue(tmp_path, name):
     public points held a secret), and nobody in it was a person."""
     talks, simulated = TEXTS[name]
     jsonl.write_jsonl(talks, tmp_path / "c.jsonl")
-    assert text_about(tmp_path / "c.jsonl")["simulated"] is simulated
+    (tmp_path / "s").mkdir()
+    assert text_about(tmp_path / "c.jsonl", tmp_path / "s")["simulated"] is simulated
     assert reads_labels_of_real_text(tmp_path / "c.jsonl") is not simulated
     people = [kind for kind, _ in corpora.hash_registry_units(tmp_path / "c.jsonl")]
     assert ("user" in people) is not simulated
