@@ -72,11 +72,13 @@ def _bound_of_rate(c: Mapping[str, Any], name: str) -> float | None:
 
 
 def _bound_of_guesses(c: Mapping[str, Any], name: str) -> float | None:
-    """The largest chance of a right guess about a secret, or of naming a value."""
+    """The largest chance of a right guess about a secret, or of naming a value. What is promised of
+    any one message is promised of a secret that is drawn at random."""
     if name == "value":
         rows = c["value_guess"]
     else:
-        who = {"guess": "random", "missed": "missed"}[name]
+        every = c.get("guarantee", {}).get("kind") == "dp"
+        who = "missed" if every or name == "missed" else "random"
         rows = [row for row in c["right_guess"] if row["who"] == who]
     return max((row["at_most"] for row in rows), default=None)
 

@@ -1130,6 +1130,8 @@ UNITS = rows(
      "if True else None", "test_a_limit_is_met_up_to_the_bound_that_is_certified[guess]"),
     ("what is not certified meets a limit", "judge_limits", "found is not None and found <= most",
      "found is None or found <= most", "test_what_no_certificate_has_is_met_by_none"),
+    ("what was passed over is a secret at random", "_bound_of_guesses", '== "dp"', "is not None",
+     "test_what_holds_of_any_message_holds_of_a_secret_drawn_at_random"),
 ) + rows(
     "outputs",
     "release/test_edited_files.py",

@@ -67,6 +67,18 @@ def test_what_no_certificate_has_is_met_by_none():
     assert {row["certified"] for row in rows} == {None}
 
 
+def test_what_holds_of_any_message_holds_of_a_secret_drawn_at_random():
+    """ "Does not meet the limits: guess <= 80 (nothing is certified)" stood above "any one message:
+    right at most 61.8 times in 100", and a gate let no model of DP-SGD pass."""
+    any_one = CERTIFICATE | {"right_guess": [{"who": "missed", "at_most": 0.618}]}
+    for kind, found in (("dp", 61.8), ("bayesian_confidentiality", None)):
+        promise = {"guarantee": CERTIFICATE["guarantee"] | {"kind": kind}}
+        asked = ["guess <= 80", "guess <= 61", "missed <= 80"]
+        rows = limits.judge_limits(any_one | promise, asked)
+        assert [row["certified"] for row in rows] == [found, found, 61.8]
+        assert [row["met"] for row in rows] == [kind == "dp", False, True]
+
+
 @pytest.mark.parametrize("text", [
     "", "public", "public < 1%", "public <= -1", "public <= x", "nosuch <= 3", "public <= 1% or 2",
     "epsilon <= 3%", "delta <= 1%", "public >= 1%", "public <= nan", "public <= 1e9999",
