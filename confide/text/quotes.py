@@ -23,6 +23,7 @@ _ANY_OF = {
 }
 """One of the words of a part of the table, the longest first."""
 _WROTE = re.compile(rf"(?<!\w)(?:{_ANY_OF['wrote']})(?!\w)", re.I)
+_ENDS_IN_VERB = re.compile(rf"(?<!\w)(?:{_ANY_OF['wrote']})$", re.I)
 _ORIGINAL_LINE = re.compile(rf"[-_—–]{{2,}}\s?(?:{_ANY_OF['original']})\s?[-_—–]{{2,}}", re.I)
 _BEGIN_LINE = re.compile(rf"(?:{_ANY_OF['begin']})\s?:?", re.I)
 _HEADER_LINES = {
@@ -33,7 +34,8 @@ _ADDRESS = re.compile(r"[^\s<>@]{1,64}@[^\s<>@]{1,255}")
 _DAY = re.compile(r"(?<!\d)(?:(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d\d)(?!\d)")
 _HOUR = re.compile(r"(?<!\d)\d{1,2}[:.h]\d\d(?!\d)")
 _ENDS_IN_MAILBOX = re.compile(r"<[^<>]{1,320}@[^<>]{1,320}>\s?[:：]$")
-_MARK = re.compile(r"\s{0,3}>")
+_MARK = re.compile(r"\s{0,3}>(?!\s?[:：]\s*$)")
+"""A quoted line; not the end of a mailbox, "<bob@x.org" and ">:", that a program broke."""
 MAX_ANNOUNCEMENT_LENGTH = 400
 """Characters of an announcement, of up to three lines."""
 HEADER_LINES_LOOKED_AT = 8
@@ -96,21 +98,28 @@ def _ends_announced(line: str) -> bool:
 
 
 def _announces(said: str) -> bool:
-    """Whether it says who wrote what follows: by a verb, or a mailbox at its end and when."""
-    if not _ends_announced(said) or len(said) > MAX_ANNOUNCEMENT_LENGTH:
+    """Whether it says who wrote what follows: by a verb, or a mailbox at its end and when. One that
+    ends without a colon says all of it: the day, the hour, the address, and the verb at its end."""
+    if len(said) > MAX_ANNOUNCEMENT_LENGTH:
         return False
+    if not _ends_announced(said):
+        return bool(_ENDS_IN_VERB.search(said)) and _count_parts_of_when(said) == 3
     return bool(_WROTE.search(said) or (_ENDS_IN_MAILBOX.search(said) and _says_when(said)))
 
 
 def _says_when(said: str) -> bool:
     """Whether it has two of a day, an hour and an address, as programs write and people seldom."""
-    looks = (_DAY, _HOUR, _ADDRESS)
-    return sum(bool(look.search(said)) for look in looks) > 1
+    return _count_parts_of_when(said) > 1
+
+
+def _count_parts_of_when(said: str) -> int:
+    return sum(bool(look.search(said)) for look in (_DAY, _HOUR, _ADDRESS))
 
 
 def _count_announcing(lines: list[str], place: int) -> int:
     """How many lines, up to three, say from here on who wrote what follows; 0 for none. Of several
-    the first one has a part of when, and those after it do not say all of it alone."""
+    the first one has a part of when; those after it do not say all of it alone, or it ends in a
+    comma. Before a quoted line an address is enough."""
     said = [line.strip() for line in lines[place : place + 3]]
     for count in range(1, 1 + len(said)):
         if not said[count - 1] or _MARK.match(said[count - 1]):
@@ -119,17 +128,21 @@ def _count_announcing(lines: list[str], place: int) -> int:
             continue
         if count == 1:
             return 1
-        rest = " ".join(said[1:count])
-        whole = re.search(r"\d", said[0]) and _says_when(" ".join(said[:count]))
-        return count if whole and not (_announces(rest) and _says_when(rest)) else 0
+        rest, after = " ".join(said[1:count]), lines[place + count : place + count + 2]
+        before_quotation = any(map(_MARK.match, after))
+        parts_needed = 1 if before_quotation and _ADDRESS.search(rest) else 2
+        whole = _count_parts_of_when(" ".join(said[:count])) >= parts_needed
+        alone = _announces(rest) and _says_when(rest) and not said[0].endswith(",")
+        return count if re.search(r"\d", said[0]) and whole and not alone else 0
     return 0
 
 
 def _begins_another_mail(lines: list[str], place: int) -> bool:
     """Whether another mail begins at a line, as a dashed line or its header says.
 
-    A header has who, when, and to whom or about what; and an address, or a line about what: a
-    journey "From: Ulm, To: Bonn, Date: 3 May" has none.
+    A header has who, when, and to whom or about what; and an address, a line about what, or one
+    that says "sent": a journey "From: Ulm, To: Bonn, Date: 3 May" has none. It begins with who, or
+    with when and who.
     """
     line = lines[place].strip()
     if _ORIGINAL_LINE.fullmatch(line) or _BEGIN_LINE.fullmatch(line):
@@ -137,12 +150,16 @@ def _begins_another_mail(lines: list[str], place: int) -> bool:
     if re.fullmatch(r"[-_—–]{3,}", line) and place + 1 < len(lines):
         place = next((k for k in range(place + 1, len(lines)) if lines[k].strip()), place)
         line = lines[place].strip()
-    if not _HEADER_LINES["from"].match(line):
+    begins = line
+    if any(_HEADER_LINES[part].match(line) for part in ("sent", "date")):
+        begins = next(iter(lines[place + 1 : place + 2]), "").strip()
+    if not _HEADER_LINES["from"].match(begins):
         return False
     block = [one.strip() for one in lines[place : place + 1 + HEADER_LINES_LOOKED_AT]]
     block = block[: next((k for k, one in enumerate(block) if not one), len(block))]
-    when, more = (
-        sum(bool(_HEADER_LINES[part].match(one)) for one in block) for part in ("when", "more")
+    sent, date, more = (
+        sum(bool(_HEADER_LINES[part].match(one)) for one in block)
+        for part in ("sent", "date", "more")
     )
     named = any(_ADDRESS.search(one) for one in block)
-    return bool(when and more and (named or more > 1))
+    return bool((sent or date) and more and (named or sent or more > 1))
