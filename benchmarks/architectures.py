@@ -280,14 +280,16 @@ def page_of_rows(rows: list[dict[str, Any]]) -> str:
             if line := row[kind].get("refused", ""):
                 said.setdefault(refusal_of_any(line, row["class"]), {})[row["name"]] = None
     table = [
-        f"| {row['name']} | `{row['class']}` | {cell(row['whole'])} | {cell(row['lora'])} |"
+        f"| `{row['name']}` | `{row['class']}` | {cell(row['whole'])} | {cell(row['lora'])} |"
         for row in built
     ]
+    farthest = max(t["distance"] for of in tried.values() for t in of)
+    mantissa, exponent = f"{farthest:.0e}".split("e")
     template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True)
     return template.render(
         names=len(rows), version=transformers.__version__, built=len(built),
         trained=len(tried["whole"]), adapted=len(tried["lora"]),
-        distance=f"{max(t['distance'] for of in tried.values() for t in of):.0e}",
+        distance=rf"${mantissa} \cdot 10^{{{int(exponent)}}}$",
         table="\n".join(table),
         refusals="\n".join(f"- {', '.join(names)}: `{line}`" for line, names in said.items()),
         unbuilt=", ".join(row["name"] for row in rows if "whole" not in row),

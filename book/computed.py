@@ -491,7 +491,8 @@ def options() -> str:
     for method in recipe.RECIPES:
         for o in options_of(recipe.recipe_for_method(method)):
             default = "" if o.default is None or o.name == "method" else str(o.default)
-            rows.setdefault((f"`{o.flag}`", o.phrase, default, o.text), []).append(method)
+            text = re.sub(r"(train )?--[a-z][a-z-]*( NAME --help)?", r"`\g<0>`", o.text)
+            rows.setdefault((f"`{o.flag}`", o.phrase, default, text), []).append(method)
     every = len(recipe.RECIPES)
     cells = [
         (*row, "all" if len(names) == every else ", ".join(f"`{n}`" for n in names))

@@ -30,6 +30,7 @@ from pygments.lexers import PythonLexer
 
 import plain
 import teaching
+from _ext import pages
 
 BOOK = Path(__file__).resolve().parent
 BUILT = BOOK.parent / "_build"
@@ -247,8 +248,8 @@ def of_chapter(name: str, sections: list[str] | None) -> list[tuple[int, str]]:
 
 
 def _shown(cell: dict[str, Any], section: str) -> list[tuple[int, str]]:
-    """A figure as a slide, under what its caption calls it, a tall one beside its caption; of
-    sliders the figure with its slider."""
+    """A figure as slides, a row of panels each, under what its caption calls it; one that is tall
+    all the same beside its caption; of sliders the figure with its slider."""
     out = []
     caption = cell["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "")
     name, said = re.match(r"(?s)(?:\*\*([^*]*)[.:]\*\*)?(.*)", caption).groups()
@@ -257,9 +258,20 @@ def _shown(cell: dict[str, Any], section: str) -> list[tuple[int, str]]:
         if 'type="range"' in "".join(data.get("text/html", "")):
             out.append((0, slide(section, output(made))))
         elif {"image/png", "image/svg+xml"} & {*data}:
-            body = f"{output(made)}<div>{markdown(plain.without_links(said))}</div>"
-            out.append((0, slide(name or section, body, kind="figure")))
+            words = plain.without_links(said)
+            for drawing in _rows(output(made)):
+                body = f"{drawing}<div>{markdown(words)}</div>"
+                out.append((0, slide(name or section, body, words, kind="figure")))
     return out
+
+
+def _rows(drawing: str) -> list[str]:
+    """A tall drawing once for each row of its panels, its ids apart; another as it is."""
+    box = pages.BOX.search(drawing)
+    if not box or float(box[1].split()[3]) < 0.8 * float(box[1].split()[2]):
+        return [drawing]
+    rows = pages.rows_of_panels(drawing)
+    return [re.sub(r'(id="|href="#|url\(#)', rf"\g<1>r{k}-", row) for k, row in enumerate(rows)]
 
 
 def _raised(text: str) -> str:

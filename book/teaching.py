@@ -100,13 +100,30 @@ def told(head: str, sections: Sequence[str] | None) -> bool:
     return head not in NOT_TOLD if sections is None else head in sections
 
 
+QUIZ = 5
+"""Questions of a quiz."""
+
+
 def quiz(number: int) -> list[list[str]]:
-    """Five questions for the beginning of an hour, on the last hour before it that has any."""
-    bank = data("teaching/questions.yml")
-    for hour in data("teaching/plan.yml")[number - 2 :: -1] if number > 1 else []:
-        if rows := [row for name in hour["read"] for row in bank.get(name, [])[::2]]:
-            return rows[:: max(1, len(rows) // 5)][:5]
+    """Five questions for the beginning of an hour, on the last hour before it that has any.
+
+    The bank has a chapter's questions in its order, so an hour that reads a half of a chapter is
+    asked about by a half of them; a second quiz on the same hour has the questions between.
+    """
+    plan = data("teaching/plan.yml")
+    for again, hour in enumerate(reversed(plan[: number - 1])):
+        if rows := [row for name in hour["read"] for row in asked_of(name, hour, plan)]:
+            every = rows[again::2] if len(rows) >= 2 * QUIZ else rows
+            return every[:: max(1, len(every) // QUIZ)][:QUIZ]
     return []
+
+
+def asked_of(name: str, hour: dict[str, Any], plan: list[dict[str, Any]]) -> list[list[str]]:
+    """The questions of a chapter on the part of it that an hour reads."""
+    rows = data("teaching/questions.yml").get(name, [])
+    hours = [its["title"] for its in plan if name in its["read"]]
+    part = hours.index(hour["title"])
+    return rows[part * len(rows) // len(hours) : (part + 1) * len(rows) // len(hours)]
 
 
 def minutes(hour: dict[str, Any], *, first: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 - Numbers and their units, formulas and the stops behind them are not parted at a line's end.
   Names in code are parted between their words.
 - How a figure was made stands in small type below its caption.
-- The story that opens a chapter shows the first panel of the figure that it names first.
+- The story that opens a chapter shows one panel of the figure that it names first.
 - Below each exercise is a field for what one expects; where the exercise checks itself the page
   judges it.
 - The first time that a chapter uses a word of the glossary, the word says what it means.
@@ -37,10 +37,20 @@ SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 MADE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 """How a figure was made, which ``theme.svg`` notes in the drawing."""
 PANEL = re.compile(
-    r'(?ms)^  <g id="axes_(?P<number>\d+)">\n   <g id="patch_\d+">\s*<path d="M (?P<left>[\d.]+)'
-    r" (?P<bottom>[\d.]+) \nL [\d.]+ [\d.]+ \nL [\d.]+ (?P<top>[\d.]+).*?^  </g>\n"
+    r'(?ms)^  <g (?:transform="[^"]*" )?id="axes_\d+">\n   <g id="patch_\d+">\s*'
+    r'<path d="M (?P<left>[\d.]+)'
+    r" (?P<bottom>[\d.]+) \nL (?P<right>[\d.]+) [\d.]+ \nL [\d.]+ (?P<top>[\d.]+).*?^  </g>\n"
 )
 """A panel of a drawing and its edges, in points from the top left."""
+AXIS = re.compile(r'(?ms)^   <g id="matplotlib\.axis_\d+">.*?^   </g>\n')
+TICKS = re.compile(r'<path d="M ([\d.]+) ')
+WORDS = re.compile(r'(?ms)^    +<g id="text_\d+">.*?</g>\n')
+SAID = re.compile(r">([^<]*)</text>")
+"""The horizontal axis of a panel, which is its first; where its lines stand; its numbers and its
+name, each in a group; what one of them says."""
+DEFINED = re.compile(r"<defs>.*?</defs>", re.DOTALL)
+BOX = re.compile(r'viewBox="([^"]*)"')
+"""What of a drawing is seen: its left edge, its top, its width and its height."""
 STAYS = re.compile(r"<(svg|script|style)\b.*?</\1>", re.DOTALL)
 """What the table and caption steps must not touch."""
 
@@ -93,7 +103,7 @@ def inline(body, images):
             drawing = drawing.replace('aria-label=""', f'aria-label="{alt[1]}"', 1)
         drawing = MADE.sub("", drawing, count=1)  # it stands below the caption
         if "data-hero" in match[0]:
-            drawing = first_panel(drawing)
+            drawing = one_panel(drawing)
         key = f"{path.stem[:8]}-{match.start()}"  # a figure may stand on its page twice
         drawing = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>f{key}-", drawing)
         return re.sub(r'(<svg\b[^>]*?) width="[^"]*" height="[^"]*"', r"\1", drawing, count=1)
@@ -101,15 +111,64 @@ def inline(body, images):
     return re.sub(r"<img\b[^>]*>", replaced, body)
 
 
-def first_panel(drawing):
-    """The drawing with the first of several panels that stand below each other, and the legend."""
-    panels = list(PANEL.finditer(drawing))
-    if len(panels) < 2 or float(panels[1]["top"]) < float(panels[0]["bottom"]):
-        return drawing
-    for panel in panels[1:]:
-        drawing = drawing.replace(panel[0], "")
-    below = max(float(panels[0]["bottom"]) + 20, float(panels[1]["top"]) - 20)
-    return re.sub(r'(viewBox="[\d.-]+ 0 [\d.]+) [\d.]+"', rf'\1 {below:.0f}"', drawing, count=1)
+def edges_of(panel):
+    """Where a panel ends, in points."""
+    return {edge: float(panel[edge]) for edge in ("left", "right", "top", "bottom")}
+
+
+def rows_of_panels(drawing):
+    """The drawing once for each row of its panels, which stands alone below the legend. Where rows
+    share an axis, its numbers and its name stand below each."""
+    panels = [(panel[0], edges_of(panel)) for panel in PANEL.finditer(drawing)]
+    if len({its["top"] for _, its in panels}) < 2:
+        return [drawing]
+    left, top, width, height = map(float, BOX.search(drawing)[1].split())
+    lowest = max(its["bottom"] for _, its in panels)
+    below = {its["left"]: panel for panel, its in panels if its["bottom"] == lowest}
+    rows = {its["top"]: its["bottom"] for _, its in reversed(panels)}
+    made = []
+    for upper, lower in sorted(rows.items()):
+        up, row = min(rows) - upper, drawing
+        for panel, its in panels:
+            shown = "".join(DEFINED.findall(panel))  # marks that other panels use as well
+            if its["top"] < lower and upper < its["bottom"]:
+                shown = named(panel, below.get(its["left"], panel), its["bottom"] - lowest)
+                shown = shown.replace("<g ", f'<g transform="translate(0 {up:.2f})" ', 1)
+            row = row.replace(panel, shown)
+        seen = lower + up + height - lowest
+        made.append(BOX.sub(f'viewBox="{left:g} {top:g} {width:g} {seen:.0f}"', row, count=1))
+    return made
+
+
+def named(panel, below, up):
+    """A panel with the numbers and the name of the axis that it shares with the one ``below``."""
+    mine, theirs = (AXIS.search(drawn)[0] for drawn in (panel, below))
+    said = {SAID.search(word)[1] for word in WORDS.findall(mine)}
+    missing = [word for word in WORDS.findall(theirs) if SAID.search(word)[1] not in said]
+    same = TICKS.findall(mine) == TICKS.findall(theirs)
+    if said and len(WORDS.findall(theirs)) == len(said) + 1 == len(said) + len(missing):
+        same = True  # all but the name stands there
+    if not same or not missing:
+        return panel
+    raised = f'   <g transform="translate(0 {up:.2f})">\n{"".join(missing)}   </g>\n'
+    return panel.replace(mine, mine + raised)
+
+
+def one_panel(drawing):
+    """The drawing with one of several panels, and the legend: of panels that stand below each other
+    the first; of a grid the last one on the left."""
+    first, *others = [edges_of(panel) for panel in PANEL.finditer(drawing)] or [{}]
+    beside = [its for its in others if its["top"] == first["top"] and its["left"] > first["right"]]
+    rows = rows_of_panels(drawing)
+    if not beside:
+        return rows[0]
+    shown = rows[-1]
+    for panel in PANEL.finditer(shown):
+        if float(panel["left"]) > first["right"]:
+            shown = shown.replace(panel[0], "".join(DEFINED.findall(panel[0])))
+    left, top, _, height = map(float, BOX.search(shown)[1].split())
+    width = (first["right"] + beside[0]["left"]) / 2 - left
+    return BOX.sub(f'viewBox="{left:g} {top:g} {width:.0f} {height:g}"', shown, count=1)
 
 
 def told(soup):

@@ -120,23 +120,36 @@ def test_a_value_that_was_not_measured_is_not_kept_for_a_sentence(monkeypatch):
             keep(recall=value)
 
 
+def drawings(chapter):
+    """The SVG of each figure of a recorded chapter."""
+    for cell in json.loads((ROOT / "book" / "chapters" / chapter).read_text("utf-8"))["cells"]:
+        for out in cell.get("outputs", ()):
+            if "image/svg+xml" in out.get("data", {}):
+                yield "".join(out["data"]["image/svg+xml"])
+
+
+def size(drawing):
+    """Width and height of what of a drawing is seen, in points."""
+    return tuple(map(float, re.search(r'viewBox="\S+ 0 (\S+) (\S+)"', drawing).groups()))
+
+
 def test_the_picture_of_a_story_is_one_panel_wherever_its_drawing_begins():
     """A drawing that was widened to the left kept the height of all its panels, and half a screen
-    stood empty."""
-    chapter = json.loads((ROOT / "book" / "chapters" / "axis.ipynb").read_text("utf-8"))
-    drawn = [
-        "".join(out["data"]["image/svg+xml"])
-        for cell in chapter["cells"]
-        for out in cell.get("outputs", ())
-        if "image/svg+xml" in out.get("data", {})
-    ]
+    stood empty; one chapter opened with a grid of four panels, 11 pixels its letters."""
+    drawn = list(drawings("axis.ipynb"))
     assert len(drawn) == 2
     for drawing in drawn:
-        box, cropped = (
-            re.search(r'viewBox="\S+ 0 \S+ (\S+)"', one)[1]
-            for one in (drawing, pages.first_panel(drawing))
-        )
-        assert float(cropped) < float(box) / 2
+        assert size(pages.one_panel(drawing))[1] < size(drawing)[1] / 2
+    *_, grid = drawings("secret_protection.ipynb")
+    shown = pages.one_panel(grid)
+    assert re.findall(">(weight that is kept|noise multiplier|test loss.*)</text>", shown) == [
+        "noise multiplier"
+    ]
+    assert set(re.findall('xlink:href="#(m[^"]*)"', shown)) <= set(
+        re.findall(' id="([^"]*)"', shown)
+    )
+    (wide, high), (whole, both) = size(shown), size(grid)
+    assert wide < 0.6 * whole and high < 0.7 * both
 
 
 TYPED = re.compile(r"(?<!\w)\[\s*[-−]?[\d.,]*\d ?%?, [-−]?[\d.,]*\d ?%?\](?!\()")

@@ -121,6 +121,15 @@ def test_a_quiz_asks_about_what_came_before():
         assert asked <= {q for name in before for _, q, _ in BANK.get(name, [])}
 
 
+def test_no_two_quizzes_ask_the_same_and_none_what_is_told_later():
+    """The quiz of hour 4 was that of hour 3, and hour 3 asked what only hour 3 tells."""
+    quizzes = [[q for _, q, _ in teaching.quiz(number)] for number in range(2, 11)]
+    every = [question for quiz in quizzes for question in quiz]
+    assert len(set(every)) == len(every)
+    third = "\n".join(quizzes[1])
+    assert not any(word in third for word in ("chain", "shuffles", "analysts", "post-processing"))
+
+
 # --------------------------------------------------------------------------- the instructor's
 def test_public_pages_hold_no_answer_of_graded_work():
     """Sphinx makes a page of every .md below book, whether or not the contents name it."""
@@ -260,6 +269,18 @@ def test_an_exercise_stands_on_its_slide_and_a_goal_to_derive_is_derived():
         heads = [deck.index(f"<h2>{title}</h2>") for title, _ in proof["steps"]]
         heads += [deck.index(f"<h2>{proof['before']}")] if derived else []
         assert heads == sorted(heads)  # a formula is derived before it is stated
+
+
+def test_a_tall_figure_is_projected_row_by_row():
+    """Letters of 11 pixels on a slide of 720: three panels stood below each other."""
+    pages = importlib.import_module("pages")
+    decks = {number: forms.deck(number, hour) for number, hour in enumerate(PLAN, 1)}
+    for number, deck in decks.items():
+        for drawing in re.findall(r'<svg role="img".*?</svg>', deck, re.DOTALL):
+            rows = {panel["top"] for panel in pages.PANEL.finditer(drawing)}
+            _, _, width, height = map(float, pages.BOX.search(drawing)[1].split())
+            assert len(rows) < 2 or height < 0.8 * width, number
+    assert decks[5].count("miss rate γ of the redaction policy</text>") == 8  # below each panel
 
 
 # --------------------------------------------------------------------------- launch buttons

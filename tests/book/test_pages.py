@@ -229,6 +229,13 @@ def test_pages_are_light_enough(book):
     assert heavy == {}
 
 
+def test_no_option_has_lost_a_dash(book):
+    """Outside code two dashes become a long one: a page said "train –method NAME –help"."""
+    option = re.compile(r"(?<=[\s(\[])\N{EN DASH}[a-z][a-z-]+")
+    found = {page.name: option.findall(page.read_text(encoding="utf-8")) for page in pages(book)}
+    assert {name: options for name, options in found.items() if options} == {}
+
+
 def test_every_figure_has_words_and_every_caption_a_number(book):
     bare = []
     for page in pages(book):
@@ -295,7 +302,7 @@ def test_no_code_no_formula_and_no_table_is_cut_on_a_desk(book, browser):
       await window.MathJax?.startup?.promise;
       await new Promise(done => setTimeout(done, 100));
       return [...document.querySelectorAll(
-        "main pre, main div.math, main .pst-scrollable-table-container")]
+        "main pre, main div.math, main .pst-scrollable-table-container, main td")]
         .filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 2)
         .map(e => e.textContent.trim().slice(0, 80));
     })()"""
@@ -318,7 +325,8 @@ def test_no_word_of_a_figure_is_cut_at_its_edge(book, browser):
         return r.width && (r.left < edge.left - 3 || r.right > edge.right + 3
           || r.top < edge.top - 3 || r.bottom > edge.bottom + 3);
       }).map(text => text.textContent);
-    })"""
+    }).concat([...document.querySelectorAll("main .story")]
+      .filter(e => e.scrollWidth > e.clientWidth).map(() => "the picture of the story"))"""
     opened = "for (const e of document.querySelectorAll('main details')) e.open = true"
     cut = {}
     for page in pages(book):

@@ -13,7 +13,7 @@ import transformers
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "book" / "architectures.md").read_text(encoding="utf-8")
-ROW = re.compile(r"^\| (\S+) \| `\w+` \| ([a-z ]+) \| ([a-z ]+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `(\S+)` \| `\w+` \| ([a-z ]+) \| ([a-z ]+) \|$", re.MULTILINE)
 EXPECTED = {name: (whole, lora) for name, whole, lora in ROW.findall(PAGE)}
 MAX_DISTANCE = 1e-6
 """In clip norms."""
