@@ -60,8 +60,10 @@ those of before 0.4, which nothing asks for any more."""
 ENTERED_FORM_SQL = "SELECT 1 FROM known WHERE text = ? AND unit = ?"
 """Whether a text was read in this form, as it is or screened: one that an older crtlib entered is
 known as it was then, until somebody reads it again."""
+PLAN_METHOD = "lp_weighted"
+"""What the line of a training by a plan calls its method."""
 COPY_KEEPING_METHODS = frozenset(
-    ("dpsgd", "user_dpsgd", "jft", "selective", "sgd", "plan", "lp_weighted")
+    ("dpsgd", "user_dpsgd", "jft", "selective", "sgd", "plan", PLAN_METHOD)
 )
 """Methods that train on each copy of a message as on the first."""
 LEAST_SHARED_MESSAGES = 16
@@ -135,6 +137,12 @@ class OdometerEntry:
             ``tests/release/test_earlier_runs.py::test_a_void_run_counts_as_one_without_protection``.
         """
         return self.events is not None and self.void == ()
+
+    @property
+    def spends_past_plans(self) -> bool:
+        """Whether a later plan, which counts for each secret, cannot add what it spent: that was
+        counted for messages, or by another plan."""
+        return self.events is not None or self.method == PLAN_METHOD
 
     @property
     def leaves_out_repeats(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from confide import spending, text_registry
-from confide.odometer_lines import OdometerEntry
+from confide.odometer_lines import PLAN_METHOD, OdometerEntry
 from confide.release import assumptions, certificate_parts, file_sources, rate_bounds
 from confide.release.composed_promise import round_bound_up, round_chance_up
 from confide.reports import html
@@ -69,7 +69,13 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     history = spending.read_history_of(corpus, text, registry)
     every = rate_bounds.with_current_bounds(history).spent()
     taught = _taught_by_people(every.private)
-    planned = [e for e in every.entries if e.method == "plan" and e.void == ()]
+    planned = [
+        e
+        for k, e in enumerate(every.entries)
+        if e.method == PLAN_METHOD
+        and e.void == ()
+        and not any(earlier.spends_past_plans for earlier in every.entries[:k])
+    ]
     spent = replace(every, entries=tuple(e for e in every.entries if e not in taught))
     longest = corpora.max_points_per_unit(corpus)["user"]
 

@@ -109,7 +109,7 @@ def _reasons_of_a_plan(trained: CertifiableRun, spent: spending.SpentBudget) -> 
     plan = trained.files_promise.plan
     if plan is not None and not plan.keeps:
         yield "Some secrets are above what the plan promised."
-    if any(x.events is not None or x.method == "lp_weighted" for x in spent.entries):
+    if any(e.spends_past_plans for e in spent.entries):
         yield (
             "What earlier models on this text spent was counted for messages, not for each secret."
         )

@@ -197,8 +197,14 @@ def conditions_of_result(
     meter: OdometerRun,
     texts: Iterable[file_sources.SourcedContent] = (),
 ) -> dict[str, Any]:
-    """:func:`describe_conditions` of a finished training, of which ``texts`` may tell more."""
-    if not meter.protects:
+    """:func:`describe_conditions` of a finished training, of which ``texts`` may tell more; nothing
+    of one that promises nothing, of a message or by a plan.
+
+    Guarantee:
+        The line of a plan's training says whether anything voids what it promises. Test:
+        ``tests/release/test_secret_plans.py::test_what_a_plan_promises_is_of_one_training``.
+    """
+    if not meter.protects and "plan" not in trained.record:
         return {}
     sources = [*trained.sources, *(source for text in texts for source in text.sources)]
     return describe_conditions(build_record(trained, meter), sources, meter)

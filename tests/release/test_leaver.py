@@ -2,7 +2,7 @@
 
 import pytest
 
-from confide import odometer, text_registry
+from confide import odometer, odometer_lines, text_registry
 from confide.release import leaver
 from confide.release.file_sources import TaughtSource, teaching_assumption
 from crtlib.accounting import privacy_cost
@@ -91,11 +91,20 @@ def test_a_text_that_no_model_has_read_and_a_name_that_is_not_there(texts, run):
 
 
 def test_a_plan_promises_of_secrets_and_not_of_people(texts):
-    """Of a model whose certificate held the page said "without noise, or void"."""
-    train(texts / "corpus.jsonl", events=None, method="plan")
-    train(texts / "corpus.jsonl", "b", events=None, method="plan", void=("The plan is another.",))
-    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
-    assert (told["planned"], told["unprotected"]) == (1, 1)
+    """Of a model whose certificate held the page said "without noise, or void"; that of a later
+    plan is void, as nothing adds the two."""
+    plan = {"events": None, "method": odometer_lines.PLAN_METHOD}
+    train(texts / "corpus.jsonl", "a", **plan, void=("The plan is another.",))
+    assert leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")["planned"] == 0
+    train(texts / "earlier.jsonl", "b", **plan)
+    told = leaver.describe_leaver(texts / "earlier.jsonl", "Ann Quux")
+    assert (told["planned"], told["unprotected"]) == (0, 2)
+    registry = text_registry.Registry(text_registry.registry_home())
+    home = texts / "corpus.jsonl.odometer"
+    line = odometer.read_entries(home)[0].entry
+    odometer.strike_run(home, line, because="nobody saw it", registry=registry)
+    told = leaver.describe_leaver(texts / "earlier.jsonl", "Ann Quux")
+    assert (told["planned"], told["unprotected"]) == (1, 0)
     for words in (leaver.render_leaver_page(told), "\n".join(leaver.format_leaver(told))):
         assert "trained by a plan" in words and "of each secret in it" in words
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from confide.release import leaver
 from confide.training import secret_holders
 from crtlib.text.records import Point
 from tests.texts import write_simulated_text, write_talks
@@ -21,6 +22,9 @@ def test_what_a_plan_promises_is_of_one_training(tmp_path, run):
     made = [make_certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("one", "many")]
     assert [c["verdict"] for c in made] == ["holds", "void"]
     assert "chance of 0.1 without" in (tmp_path / "one.html").read_text()
+    user = json.loads(text.read_text().splitlines()[0])["user"]
+    told = leaver.describe_leaver(text, user)  # which called both void, or without protection
+    assert (told["planned"], told["unprotected"]) == (1, 1)
 
 
 def test_a_plan_speaks_of_where_its_search_found_a_value(tmp_path, run):
