@@ -1068,7 +1068,8 @@ UNITS = rows(
 ) + rows(
     "confide.release.void_reasons",
     "release/test_spending.py",
-    ("an earlier plan is none", "_reasons_of_a_plan", 'x.method == "lp_weighted"', "False",
+    ("an earlier plan is none", "confide.odometer_lines:OdometerEntry.spends_past_plans",
+     "self.method == PLAN_METHOD", "False",
      "test_two_plans_on_one_text_do_not_hold_and_are_known"),
 ) + rows(
     "confide.screening.corpus",
