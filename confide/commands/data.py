@@ -346,6 +346,7 @@ def tagger(
     epochs: PositiveInt | None = None,
     backbone: str | None = None,
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.3,
+    int8: bool = False,
     curve: bool = False,
     seed: NonNegativeInt = 0,
     force: bool = False,
@@ -366,6 +367,7 @@ def tagger(
         --backbone: Pre-trained encoder: minilm, a folder or hub id; none: from nothing. [minilm
             where crtlib[encoder] is installed]
         --threshold: Score from which it flags; the cautious one takes a third.
+        --int8: Put the encoder in eight bits before it is judged: 0.6 of its time.
         --curve: Say by kind what another hour of reading would teach; takes as long again.
         --seed: Seed of the split and of training.
     """
@@ -380,6 +382,7 @@ def tagger(
         epochs=epochs,
         backbone=backbone,
         threshold=threshold,
+        int8=int8,
         curve=curve,
         seed=seed,
         force=force,

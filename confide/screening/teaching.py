@@ -37,8 +37,10 @@ from crtlib.checks import check_allowed
 from crtlib.files import StrPath
 from crtlib.screening import rates
 from crtlib.screening.deduplication import TextCounts
+from crtlib.screening.int8_layers import check_exact_products
 from crtlib.screening.policy import Shift
 from crtlib.screening.tagger import (
+    INT8_NEEDS_BACKBONE,
     Tagger,
     conservative_tagger_policy,
     save_tagger,
@@ -95,6 +97,7 @@ def teach_tagger(
     epochs: int | None = None,
     backbone: str | None = None,
     threshold: float = 0.3,
+    int8: bool = False,
     curve: bool = False,
     seed: int = 0,
     force: bool = False,
@@ -106,16 +109,21 @@ def teach_tagger(
     ``labels``: one or more folders of ``crtlib label``. Their teaching parts teach, but for what
     people said who judge, and the judging part of the first one judges; without them the labels
     that the corpus came with, of which a ``judging_share`` of the users judges. ``epochs``,
-    ``backbone`` and ``threshold`` are those of :func:`crtlib.screening.tagger.train_tagger`.
-    Without a ``backbone`` the encoder is taken that is installed, if one is; "none" takes none.
-    ``curve``: say by kind what reading has taught (:func:`measure_learning_curve`). Raises
-    ``ValueError`` where nothing is labelled.
+    ``backbone``, ``threshold`` and ``int8`` are those of
+    :func:`crtlib.screening.tagger.train_tagger`. Without a ``backbone`` the encoder is taken that
+    is installed, if one is; "none" takes none. ``curve``: say by kind what reading has taught
+    (:func:`measure_learning_curve`). Raises ``ValueError`` where nothing is labelled.
     """
     backbone = None if backbone == FROM_NOTHING else backbone or default_backbone()
     check_allowed("judging_share", judging_share, 0 < judging_share < 1, "in (0, 1)")
     folders = [labels] if isinstance(labels, str | os.PathLike) else list(labels)
     inputs = {"corpus": corpus} | {f"labels {k}": folder for k, folder in enumerate(folders, 1)}
+    if int8 and not backbone:
+        raise ValueError(INT8_NEEDS_BACKBONE)
+    if int8:
+        check_exact_products()
     fitted: dict[str, Any] = {"backbone": backbone, "threshold": threshold, "seed": seed}
+    fitted |= {"int8": True} if int8 else {}
     options = {"unit": unit, "heldout": judging_share, "epochs": epochs, **fitted}
     options |= {"curve": True} if curve else {}
     recipe: dict[str, Any] = {"command": "tagger", "options": options, "inputs": inputs}

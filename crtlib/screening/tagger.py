@@ -43,6 +43,7 @@ from crtlib.screening.detectors import (
     plain_score_limit,
     word_spans,
 )
+from crtlib.screening.int8_layers import put_linear_layers_in_int8
 from crtlib.screening.policy import Policy, Teaching, stable_under_masking
 from crtlib.screening.redaction import overlapping_pairs
 from crtlib.screening.taught_text import digest_teaching_points
@@ -56,20 +57,23 @@ from crtlib.text.records import Point, Secret
 from crtlib.torch_random import seeded_torch_rng
 
 _BATCH_SENTENCES = 32
+INT8_NEEDS_BACKBONE = "int8=True: must be False where no backbone is taught"
 
 
 # --------------------------------------------------------------------------- either of them
 @dataclass(frozen=True, eq=False)
 class Tagger:
     """A trained tagger for the secrets of ``kinds``, and what taught it (None: not known); the
-    ``threshold`` of its policy; the encoder that it was taught on, if any. One that has ``known``
-    keeps there what it scored, and scores each text once, whatever its threshold becomes."""
+    ``threshold`` of its policy; the encoder that it was taught on, if any, and whether that is in
+    ``int8``. One that has ``known`` keeps there what it scored, and scores each text once, whatever
+    its threshold becomes."""
 
     kinds: tuple[str, ...]
     net: WordScorer
     taught_by: Teaching | None = None
     threshold: float = FLAG_THRESHOLD
     backbone: str | None = None
+    int8: bool = False
     known: dict[str, FloatArray] | None = field(default=None, repr=False)
 
     def probabilities(self, points: Sequence[Point]) -> list[FloatArray]:
@@ -109,6 +113,7 @@ def train_tagger(
     epochs: int | None = None,
     backbone: str | None = None,
     threshold: float = 0.3,
+    int8: bool = False,
     progress: bool = False,
 ) -> Tagger:
     """Train a tagger on labelled points; equal seeds give equal taggers on one machine.
@@ -117,11 +122,15 @@ def train_tagger(
     (:func:`load_encoder`), in 6. Most points hold no secret: an epoch is all
     that do and twice as many of the others (with a backbone twenty times), drawn anew, which is
     quicker and leans towards recall.
-    ``threshold`` is that of its policy. Raises ``ValueError`` where no point holds a labelled
-    secret, or there is no such backbone.
+    ``threshold`` is that of its policy. ``int8``: a backbone that has learned is put in whole
+    numbers of eight bits (:mod:`crtlib.screening.int8_layers`): what is judged is what will run.
+    Raises ``ValueError`` where no point holds a labelled secret, there is no such backbone, or
+    ``int8`` is asked of none.
     """
     check_allowed("epochs", epochs, epochs is None or epochs >= 1, "at least 1")
     check_allowed("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
+    if int8 and not backbone:
+        raise ValueError(INT8_NEEDS_BACKBONE)
     kinds = tuple(sorted({s.kind for p in points for s in p.secrets}))
     every = [(p.text, tags) for p in points if (tags := _word_tags(p, kinds))]
     has = torch.tensor([any(tags) for _, tags in every])
@@ -148,7 +157,9 @@ def train_tagger(
                 net.loss(sentences, tags).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
-    return Tagger(kinds, net.eval(), digest_teaching_points(points), threshold, backbone)
+    if int8:
+        put_linear_layers_in_int8(net)
+    return Tagger(kinds, net.eval(), digest_teaching_points(points), threshold, backbone, int8)
 
 
 def _shuffled_batches(rows: Tensor, data: Sequence[tuple[Any, list[int]]]) -> Iterator[list[int]]:
@@ -169,6 +180,7 @@ class _SavedTagger(BaseModel):
     kinds: tuple[str, ...]
     threshold: float = Field(FLAG_THRESHOLD, gt=0, le=1)
     backbone: str | None = None
+    int8: bool = False
     taught_by: Teaching | None = None
 
 
@@ -185,6 +197,7 @@ def save_tagger(tagger: Tagger, folder: StrPath) -> None:
         save_file(tagger.net.state_dict(), str(part))
     summary: dict[str, object] = {"version": tagger.net.version, "kinds": tagger.kinds}
     summary |= {"threshold": tagger.threshold, "backbone": tagger.backbone}
+    summary |= {"int8": True} if tagger.int8 else {}
     if known := tagger.taught_by:
         summary["taught_by"] = {name: sorted(some) for name, some in vars(known).items()}
     files.write_text(folder / "tagger.json", json.dumps(summary) + "\n")
@@ -205,6 +218,8 @@ def load_tagger(folder: StrPath) -> Tagger:
         if (tags,) not in [w.shape for w in weights.values()]:
             raise ValueError("kinds")  # not of the head, before memory is taken for it
         net = build_blank_encoder(folder, tags) if saved["backbone"] else HashedFeatureNet(tags)
+        if saved["int8"]:
+            put_linear_layers_in_int8(net)
         net.load_state_dict(weights)
     if saved.pop("version") != net.version:
         raise ValueError(f"{folder}: its tagger has another version, train it again")

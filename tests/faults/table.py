@@ -1400,6 +1400,12 @@ STEADY = rows(
      "crtlib.screening.word_scorers:_lots_of_equal_length",
      "yield lot + lot[-1:] * (size - len(lot))", "yield lot",
      "test_an_encoder_says_the_same_in_2000_companies"),
+    ("the largest number of all texts is the scale of each", "crtlib.screening.int8_layers:"
+     "Int8Linear.forward", "rows.amax(1, keepdim=True)", "rows.amax()",
+     "test_an_encoder_of_int8_says_the_same_in_any_company"),
+    ("an encoder is put in eight bits after it was judged", "crtlib.screening.tagger:train_tagger",
+     "put_linear_layers_in_int8(net)", "pass",
+     "test_an_encoder_of_int8_says_the_same_in_any_company"),
     ("a span is asked about beside the values of others", "stable_under_masking",
      "tuple(o for o in spans if o is not s)", "()",
      "test_a_span_that_stays_beside_masks_stays_beside_values"),

@@ -12,6 +12,7 @@ import torch
 from confide import __main__ as cli
 from crtlib.screening import (
     detection_recall,
+    int8_layers,
     policy_changes,
     policy_names,
     rates,
@@ -327,6 +328,55 @@ def test_an_encoder_says_the_same_in_2000_companies(encoded, monkeypatch):
                 compared += known is not scores
                 assert np.array_equal(known, scores)
     assert len(shapes) > 3 and all(len(some) == 1 for some in shapes.values())
+
+
+@pytest.fixture(scope="module")
+def encoded_in_int8(backbone):
+    try:
+        int8_layers.check_exact_products()
+    except ValueError as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_scorers.EncoderScorer, "rate", 3e-3)
+        return tagger.train_tagger(TRAIN[:30], seed=0, epochs=1, backbone=backbone, int8=True)
+
+
+def test_an_encoder_of_int8_says_the_same_in_any_company(encoded_in_int8):
+    """Beside texts whose inputs are a thousand times as large, too: each token has its own scale,
+    where ONNX Runtime has one for a lot."""
+    net, draws = encoded_in_int8.net, np.random.default_rng(0)
+    layers = [m for m in net.modules() if isinstance(m, int8_layers.Int8Linear)]
+    assert len(layers) > 12 and not any(isinstance(m, torch.nn.Linear) for m in net.modules())
+    tokens = torch.randn(40, layers[0].weight.shape[1])
+    large = torch.cat([tokens, 1000 * tokens])
+    assert torch.equal(layers[0](large)[:40], layers[0](tokens))
+    sentences = [net.read(p.text) for p in TEST[:60]]
+    with torch.inference_mode():
+        together = dict(net.scores(sentences))
+        for k in draws.permutation(60)[:20]:
+            ((_, alone),) = net.scores([sentences[k]])
+            assert np.array_equal(alone, together[k])
+
+
+def test_an_encoder_of_int8_is_judged_as_it_will_run(encoded_in_int8, tmp_path):
+    tagger.save_tagger(encoded_in_int8, tmp_path / "t")
+    again = tagger.load_tagger(tmp_path / "t")
+    for ours, theirs in zip(
+        encoded_in_int8.probabilities(TEST[:50]), again.probabilities(TEST[:50]), strict=True
+    ):
+        assert np.array_equal(ours, theirs)
+    layer = torch.nn.Linear(64, 3)
+    inputs = torch.randn(5, 64)
+    error = int8_layers.Int8Linear(layer)(inputs) - layer(inputs)
+    assert error.abs().max() < 0.05
+
+
+def test_int8_is_refused_where_it_would_be_nothing_or_wrong(encoded_in_int8, monkeypatch):
+    with pytest.raises(ValueError, match="int8=True: must be False where no backbone"):
+        tagger.train_tagger(TRAIN[:50], seed=0, int8=True)
+    monkeypatch.setattr(torch, "_int_mm", lambda a, b: (a.int() @ b.int()).clamp(max=2**15 - 1))
+    with pytest.raises(ValueError, match="int8=True: torch has no exact products"):
+        int8_layers.put_linear_layers_in_int8(torch.nn.Sequential(torch.nn.Linear(2, 2)))
 
 
 def test_an_encoder_learns_and_a_word_is_as_little_plain_as_its_least_plain_token(encoded):
