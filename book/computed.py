@@ -166,12 +166,34 @@ def answer(finding: dict[str, Any], found: pd.DataFrame) -> tuple[str, str]:
     for group, rows in found.groupby("group", sort=False):
         kinds = collections.Counter("open" if v in UNDECIDED else v for v in rows.verdict)
         told = ", ".join(
-            f"{finding['says'].get(v, v if v == PART else 'not decided')} in {n} of {len(rows)}"
-            + " settings" * (not k)
+            f"{finding['says'].get(v, v if v == PART else 'not decided')} in "
+            + (
+                f"{n} of {len(rows)}" + " settings" * (not k)
+                if len(rows) > 1
+                else "the one setting"
+            )
             for k, (v, n) in enumerate(kinds.items())
         )
         counts.append(f"{GROUPS[str(group)].partition(':')[0]}: {told}")
     return finding["answers"][outcome], ". ".join(counts)
+
+
+def tally(agree: int, differ: int, open_: int) -> str:
+    """In how many settings a claim was confirmed, refuted and left open.
+
+    >>> tally(3, 0, 1), tally(0, 0, 1)
+    ('3 of 4 settings confirm it, 1 leaves it open', 'the one setting leaves it open')
+    """
+    every = agree + differ + open_
+    did = [(agree, "confirm", "it"), (differ, "refute", "it"), (open_, "leave", "it open")]
+    if every == 1:
+        return next(f"the one setting {verb}s {what}" for n, verb, what in did if n)
+    first, *others = [(n, f"{verb}{'s' * (n == 1)} {what}") for n, verb, what in did]
+    parts = [
+        f"{first[0]} of {every} settings {first[1]}",
+        *(f"{n} {does}" for n, does in others if n),
+    ]
+    return ", ".join(parts)
 
 
 def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
@@ -182,12 +204,7 @@ def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
     tallies = []
     for words, of in found.groupby("words", sort=False):
         agree, open_ = int((of.verdict == AGREES).sum()), int(of.verdict.isin(UNDECIDED).sum())
-        differ = len(of) - agree - open_
-        parts = [f"{agree} of {len(of)} settings confirm{'s' * (agree == 1)} it"]
-        parts += [f"{differ} refute{'s' * (differ == 1)} it"] * bool(differ) + [
-            f"{open_} leave{'s' * (open_ == 1)} it open"
-        ] * bool(open_)
-        tallies.append((words, ", ".join(parts)))
+        tallies.append((words, tally(agree, len(of) - agree - open_, open_)))
     said = {"alt": theme.alt(figure(finding, found)), "recorded": [*map(tables.caption, each)]}
     title, counts = answer(finding, found)
     said |= {"title": title, "counts": counts, "tallies": tallies}

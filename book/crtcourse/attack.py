@@ -167,8 +167,8 @@ def room(seed: int = 0) -> Room:
     teams = [
         labs.fit(people, "sgd", LEAKY, pi=pi, tokens=tokens),
         # Its policy knows how canaries look, so they say nothing of it.
-        labs.fit(people, *second, pi=knowing, pi_c=found, tokens=tokens),
-        labs.fit(people, "crt", GUARDED, pi=pi, pi_c=found, tokens=tokens),
+        labs.fit(people, *second, pi=knowing, pi_c=found, tokens=tokens, team=1),
+        labs.fit(people, "crt", GUARDED, pi=pi, pi_c=found, tokens=tokens, team=2),
     ]
     letters = rng.permutation(["A", "B", "C"]).tolist()
     fitted = dict(sorted(zip(letters, teams, strict=True)))

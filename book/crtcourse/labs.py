@@ -100,8 +100,10 @@ def fit(
     duplicates: DuplicateTreatment = "drop",
     tokens: BpeTokenizer | None = None,
     private_part: bool = True,
+    team: int = 0,
 ) -> Fitted:
-    """Screen as the method asks, then train an LSTM; all randomness follows from the class's seed.
+    """Screen as the method asks, then train an LSTM; all randomness follows from the class's seed
+    and the ``team``, so that two models share neither first weights nor noise.
 
     ``pi`` and ``pi_c`` are the shapes of the simulator's secrets by default. Without its
     ``private_part`` the model reads public text alone, in the same phases.
@@ -131,6 +133,8 @@ def fit(
     phases = how.phases(replace(constants, has_public=bool(parts["public"])))
     phases = [phase for phase in phases if private_part or phase.part != "private"]
     seed = people.seed % 2**62  # torch takes no more
+    if team:
+        seed = int(np.random.default_rng([people.seed, team]).integers(2**62))
     model = build_model(spec, seed)
     if not phases:  # all of it is private, and that part is left out
         return Fitted(model, spec, tokens, prepared, [])

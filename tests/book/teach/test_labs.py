@@ -5,15 +5,17 @@ import json
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from click.testing import CliRunner
 
 from crtbook.__main__ import app
-from crtcourse import attack, defence, grading, keys
+from crtcourse import attack, defence, grading, keys, labs
 from crtlib.attacks import exposure, one_run_bound
 from crtlib.models import scoring
 from crtlib.text import canaries
@@ -250,6 +252,19 @@ def test_hints_are_for_people_and_numbers_may_be_text(ann):
         "membership": [f"{x:.6f}" for x in answer["membership"]],
     }
     assert attack.grade(spelled, key).earned == attack.grade(answer, key).earned
+
+
+def test_teams_share_neither_first_weights_nor_noise():
+    """Two models of a room had the same noise, and their difference was what one had read more."""
+    people = labs.draw(seed=0, dialogues=4)
+    noise = replace(attack.GUARDED, epochs=1, pub_passes=1)
+    first, second = (
+        torch.cat(
+            [p.detach().ravel() for p in labs.fit(people, "crt", noise, team=k).model.parameters()]
+        )
+        for k in (1, 2)
+    )
+    assert (first - second).norm() > 0.5 * first.norm()
 
 
 def test_a_script_for_another_room_earns_about_half(ann):
