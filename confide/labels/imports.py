@@ -42,12 +42,13 @@ from confide.labels.label_tasks import (
 from confide.labels.registry import (
     open_label_registry,
     register_judged_pairs,
+    register_marks,
     register_reading,
 )
 from crtlib import files, outputs
 from crtlib.checks import raise_machine_fault
 from crtlib.text.corpus_folder import TURN_TYPE
-from crtlib.text.identity import hash_turn_text
+from crtlib.text.identity import hash_text, hash_turn_text
 from crtlib.text.jsonl import RepeatedNameError, load_strict_json
 from crtlib.text.records import Secret
 
@@ -163,6 +164,7 @@ def import_labels(
             f"{f' ({undecided:,} undecided)' if undecided else ''}; leaving "
             f"out the hard ones spoils the rate; {most}"
         )
+    earlier = [row for row in _read_label_rows(Path(folder)) if row["annotator"] == about.get(role)]
     rows = [
         row for row in _read_label_rows(Path(folder)) if row["annotator"] != annotator
     ]  # others' stay
@@ -189,8 +191,11 @@ def import_labels(
     }
     readers = dict(about.get("readers", {}))
     readers[annotator] = {"read": len(found), "secrets": sum(map(len, found.values()))}
-    for task, spans in found.items():
-        rows.append({"task": task, "annotator": annotator, "secrets": [asdict(s) for s in spans]})
+    now = [
+        {"task": task, "annotator": annotator, "secrets": [asdict(s) for s in spans]}
+        for task, spans in found.items()
+    ]
+    rows += now
     about |= {"readers": readers, "drawn": drawn, role: annotator}
     about |= {"agreement": scores} if scores else {}
     with open_label_registry(about, ()):  # refuses a broken one before anything is written
@@ -206,6 +211,10 @@ def import_labels(
         pq.write_table(table, part / "labels.parquet")
         write_label_facts(part, about)
         # Before it takes its place: who is killed between both knows more readings than there are.
+        for some in (earlier, now):  # what an older crtlib brought in is not known yet
+            marks = {row["task"]: hash_text(json.dumps(row["secrets"])) for row in some}
+            of_judge = {t.task: marks[t.task] for t in judge if t.task in marks}
+            register_marks(about["labels"], "first" if reads_anew else role, of_judge)
         reading = hash_rows_of_readers(about, read_tasks(folder), table.to_pylist())
         register_reading(about["labels"], reading)
     if judge:

@@ -32,10 +32,23 @@ CREATE TABLE IF NOT EXISTS readings (n INTEGER PRIMARY KEY, labels TEXT, reading
  UNIQUE (labels, reading));
 CREATE TABLE IF NOT EXISTS judged (labels TEXT, pi TEXT, pi_c TEXT, corpus TEXT,
  UNIQUE (labels, pi, pi_c, corpus));
+CREATE TABLE IF NOT EXISTS marks (labels TEXT, role TEXT, task TEXT, marked TEXT,
+ UNIQUE (labels, role, task, marked));
+CREATE TABLE IF NOT EXISTS replaced (labels TEXT, reading TEXT, UNIQUE (labels, reading));
 """
 
 HAS_DRAWN_SQL = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'drawn'"
 LAST_READING_SQL = "SELECT reading FROM readings WHERE labels = ? ORDER BY n DESC LIMIT 1"
+
+REPLACED_TURNS_SQL = """
+SELECT count(DISTINCT task) FROM
+ (SELECT task FROM marks WHERE labels = ? GROUP BY role, task HAVING count(*) > 1)
+"""
+
+REPLACED_READINGS_SQL = """
+SELECT count(*) FROM replaced r WHERE labels IN (SELECT value FROM json_each(?)) AND NOT EXISTS
+ (SELECT 1 FROM judged j WHERE j.labels = r.labels AND j.pi LIKE '% by ' || r.reading)
+"""
 
 OTHER_SETS_SQL = """
 SELECT count(DISTINCT labels) FROM judged
@@ -119,7 +132,8 @@ def register_judged_pairs(
         How many pairs have been judged so far: by these labels, by others that share a turn with
         them, and by all sets of this corpus, or of one with the same conversations, people or
         messages (:meth:`confide.text_registry.Registry.find_related_texts`). Who draws many may
-        choose, so a set that was drawn (:func:`register_draw`) and judges nothing counts as one.
+        choose, so a set that was drawn (:func:`register_draw`) and judges nothing counts as one,
+        and so does a reading that was brought in and replaced (:func:`register_marks`).
 
     Raises:
         DamagedError: As :func:`open_label_registry`.
@@ -133,8 +147,10 @@ def register_judged_pairs(
         every = [(facts["labels"], *row, corpus) for row in rows]
         base.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?, ?, ?)", every)
         found = base.execute(JUDGED_PAIRS_SQL, (json.dumps([*texts]), facts["labels"])).fetchall()
+        sets = json.dumps([*{name for name, *_ in found} | {facts["labels"]}])
+        (replaced,) = base.execute(REPLACED_READINGS_SQL, (sets,)).fetchone()
     judging = {name for name, pi, _ in found if pi} | {facts["labels"]}
-    return sum(bool(pi) or name not in judging for name, pi, _ in found)
+    return sum(bool(pi) or name not in judging for name, pi, _ in found) + int(replaced)
 
 
 def hash_asked_people(corpus: str, user: str, dialogue_id: str) -> list[str]:
@@ -213,6 +229,39 @@ def register_reading(labels: str, reading: str, *, is_last: bool = True) -> None
     with open_label_registry({"labels": labels}, ()) as base:
         base.execute(f"INSERT OR {conflict} INTO readings (labels, reading) VALUES (?, ?)",
                      (labels, reading))  # fmt: skip
+
+
+def register_marks(labels: str, role: str, marked: Mapping[str, str]) -> None:
+    """Note in the registry what was marked in turns of a set of labels, before the reading that it
+    belongs to is noted (:func:`register_reading`): where another mark of one was brought in before,
+    of the same role, the last reading is replaced.
+
+    Args:
+        labels: Which set.
+        role: Of who read them; who reads what the first left unread has the first one's.
+        marked: Of each turn the hash of what was marked.
+
+    Guarantee:
+        Who brings in a kinder reading in the place of another is known to have had both, in
+        whatever folder. Test: ``tests/release/test_counted_judgements.py::
+        test_a_reading_that_was_replaced_is_said_and_counts``.
+    """
+    with open_label_registry({"labels": labels}, ()) as base:
+        before = base.execute("SELECT task, marked FROM marks WHERE (labels, role) = (?, ?)",
+                              (labels, role)).fetchall()  # fmt: skip
+        last = base.execute(LAST_READING_SQL, (labels,)).fetchone()
+        if last and any(marked.get(task, mark) != mark for task, mark in before):
+            base.execute("INSERT OR IGNORE INTO replaced VALUES (?, ?)", (labels, *last))
+        rows = ((labels, role, task, mark) for task, mark in marked.items())
+        base.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?, ?)", rows)
+
+
+def count_replaced_turns(labels: str) -> int:
+    """Of how many turns of a set of labels several readings of one role were brought in, of which
+    the last one counts (:func:`register_marks`)."""
+    with open_label_registry({"labels": labels}, ()) as base:
+        (found,) = base.execute(REPLACED_TURNS_SQL, (labels,)).fetchone()
+    return int(found)
 
 
 def were_read_since(labels: str, reading: str | None) -> bool:

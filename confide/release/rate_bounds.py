@@ -33,11 +33,15 @@ def with_current_label_counts(
         others = min(told.get("others", 0), issued.get("others", 0))
         told = {**told, "judged": max(issued["judged"], told["judged"])}
         told |= {"others": others} if "others" in told else {}
+        replaced = max(told.get("replaced", 0), issued.get("replaced", 0))
+        told |= {"replaced": replaced} if replaced else {}
     elif told:
         if registry.were_read_since(told["sha256"], told.get("reading_sha256")):
             trained = replace(trained, void_reasons=(*trained.void_reasons, READ_SINCE_REASON))
         judged = registry.register_judged_pairs({"labels": told["sha256"]}, sha)
         told = {**told, "judged": max(judged, told["judged"])}
+        replaced = registry.count_replaced_turns(told["sha256"])
+        told |= {"replaced": replaced} if replaced else {}
         if told.get("others") and registry.count_other_sets(told["sha256"], sha):
             told["others"] = 0
     if trained.spent:

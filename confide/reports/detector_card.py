@@ -20,6 +20,8 @@ from crtlib.text import screened_folder
 CARD_FILES = ("card.html", "card.json", "badge.svg")
 LEAST_PEOPLE = 5
 """People with a secret of a group; of fewer nothing is shown."""
+LABEL_FACTS = ("unread", "read_twice", "replaced")
+"""What a card says of who read, beside the counts."""
 
 
 def write_detector_card(
@@ -56,7 +58,7 @@ def write_detector_card(
         facts: dict[str, Any] = {"schema": "crtlib/card/1", "policy": strip_paths(policy)}
         facts |= {"rates": found.to_json() | {"by_kind": {}}, "by": by}
         facts |= {"labels": found.labels_json() | {"drawn": about["drawn"]}}
-        facts["labels"] |= {k: about[k] for k in ("unread", "read_twice") if k in about}
+        facts["labels"] |= {k: about[k] for k in LABEL_FACTS if k in about}
         told = label_tasks.read_label_facts(labels)
         facts["labels"]["readers"] = sum(role in told for role in label_tasks.READER_ROLES)
         (part / "card.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
@@ -86,16 +88,29 @@ def describe_readers(labels: Mapping[str, Any]) -> str:
     >>> describe_readers({"readers": 1})
     'One person read them; what that reader overlooked, or marked by mistake, is not allowed for.'
     """
-    if (twice := labels.get("read_twice")) is None:
-        return (
-            "One person read them; what that reader overlooked, or marked by mistake, is not "
-            "allowed for."
+    replaced = ""
+    if n := labels.get("replaced"):
+        replaced = (
+            f" Of {n:,} of them another reading had been brought in, which a later one replaced: "
+            "what that one marked, and the later one did not, counts nowhere."
         )
-    people = {2: "Two people", 3: "Three people"}[labels["readers"]]
+    people = ("One person", "Two people", "Three people", "Four people")[labels["readers"] - 1]
+    if (twice := labels.get("read_twice")) is None:
+        once, whose = ("", "that") if labels["readers"] == 1 else (", each turn once", "a")
+        return (
+            f"{people} read them{once}; what {whose} reader overlooked, or marked by mistake, is "
+            f"not allowed for.{replaced}"
+        )
+    decided = ""
+    if "decided" in twice:
+        decided = (
+            f", but in {twice['decided']:,} on which they differed and somebody decided: in "
+            f"{twice['dropped']:,} of these a mark of one of them counts nowhere"
+        )
     return (
         f"{people} read them: a second one {twice['turns']:,} of them again, without seeing what "
         "was marked. What one of the two alone marked counts where the detector fails on it, and "
-        "nowhere else; what the first overlooked is in the bounds."
+        f"nowhere else{decided}; what the first overlooked is in the bounds.{replaced}"
     )
 
 

@@ -411,10 +411,14 @@ def judge_policies(
     alone = not registry.count_other_sets(about["labels"], about["corpus"])
     given |= {"others": about.get("others", 0) if alone else 0}
     given |= {"unread": len(left)} if left else {}
+    replaced = registry.count_replaced_turns(about["labels"])
+    given |= {"replaced": replaced} if replaced else {}
     if twice:
         doubted = sum(bool(j.trace) and not j.is_undisputed for j in counter.rows)
         turns = about["readers"][about["second"]]["read"]
         given["read_twice"] = {"turns": turns, "doubted": doubted}
+        decided, dropped = adjudication.count_decided_turns(folder)
+        given["read_twice"] |= {"decided": decided, "dropped": dropped} if decided else {}
     return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
 
 

@@ -120,6 +120,7 @@ class _SavedLabels(BaseModel, strict=True):
     others: Count = 0
     unread: Count = 0
     apart: Count = 0
+    replaced: Count = 0
     read_twice: dict[str, Count] = {}
 
 

@@ -4,7 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 
-from confide.labels import drawing, imports, judged_turns, label_tasks
+from confide.labels import drawing, imports, judged_turns, label_tasks, registry
 from confide.release import certify, verify
 from confide.screening import corpus as screening
 from confide.training import train_on_corpus
@@ -51,6 +51,38 @@ def test_another_reading_is_another_judgement(tmp_path):
             judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus="c") for _ in range(2)
         ]
     assert judged == [1, 1, 2, 2]
+
+
+def test_a_reading_that_was_replaced_is_said_and_counts(tmp_path):
+    """One reader marked 250 secrets, of which the search left a trace of 122; another 128 in her
+    place: "at most 3.37 of 100", and "no second reading of them was brought in". Nor was it known
+    where the folder had been drawn anew with its seed."""
+    text, _ = write_coded_messages(tmp_path / "c.jsonl")
+    drawn = {"turns": 6, "seed": 1, "forms": ["jsonl"]}
+    home = tmp_path / "labels"
+
+    def bring_in(tasks, spans):
+        facts = label_tasks.read_label_facts(home)
+        read = [
+            {"task": t.task, "done": t in tasks, "secrets": spans if t in tasks else []}
+            for t in label_tasks.read_tasks(home)
+        ]
+        page = {"schema": "crtlib/labels/1", "labels": facts["labels"], "annotator": "a"}
+        (tmp_path / "read.json").write_text(json.dumps(page | {"tasks": read}))
+        imports.import_labels(text, tmp_path / "read.json", home, partial=True)
+        judged = registry.register_judged_pairs(facts, facts["corpus"])
+        return registry.count_replaced_turns(facts["labels"]), judged
+
+    drawing.draw_label_tasks(text, home, **drawn)
+    tasks, code = label_tasks.read_tasks(home), [{"kind": "id", "start": 11, "end": 21}]
+    assert bring_in(tasks[:3], code) == bring_in(tasks, code) == (0, 0)  # who goes on says no other
+    assert bring_in(tasks[1:], code) == (0, 0)  # what is left unread now counts as failing
+    shutil.rmtree(home)
+    drawing.draw_label_tasks(text, home, **drawn)
+    assert bring_in(tasks[:4], []) == (4, 1)
+    kinder = judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus="c")
+    assert kinder == 2  # of two readings the second one judges a pair
+    assert bring_in(tasks[:4], code) == (4, 2)  # back to the first, while the second has judged
 
 
 def test_a_draw_that_is_not_entered_is_not_written(tmp_path, monkeypatch, run):

@@ -391,6 +391,16 @@ def test_words_that_depend_on_the_case():
     (text,) = said(*twice)["labels_drawn_at_random"]
     assert "A second person read 600 of these messages again" in text and "Nobody" not in text
     assert "of 80 secrets that the second found in messages drawn at random, 1 left a trace" in text
+    assert "counts where the search fails on it, and nowhere else. What the first" in text
+    decided = twice[0][0], twice[0][1] | {"decided": 118, "dropped": 117}
+    (text,) = said(decided, twice[1])["labels_drawn_at_random"]
+    assert (
+        "nowhere else, but in 118 on which they differed and a third person decided: in 117 of "
+        "these a mark of one of them counts nowhere. What the first" in text
+    )
+    (text,) = said(("labels.replaced", 122))["labels_drawn_at_random"]
+    assert "No second reading of them counts: secrets" in text and "was brought in" not in text
+    assert "Of 122 of these messages another reading had been brought in, which a later" in text
     assert (
         "Labels judged policies 2 other times"
         in said(("labels.judged", 3))["labels_drawn_at_random"][0]

@@ -726,6 +726,9 @@ def test_where_readers_differ_somebody_decides(home):
     assert shown["task"] == differ.task and shown["secrets"]
     reading(home, "c", lambda t: (), [differ], role="decides")
     assert dict(adjudication.read_labelled_turns(home / "labels"))[differ] == ()
+    assert adjudication.count_decided_turns(home / "labels") == (1, 1)
+    reading(home, "c", lambda t: spans(t.text), [differ], role="decides")
+    assert adjudication.count_decided_turns(home / "labels") == (1, 0)
     assert again(home, "more") == [shown]  # it may be decided again
 
 
