@@ -120,7 +120,7 @@ MODELS: dict[str, tuple[Shape, int, int]] = (
             2048 // length,
         )
         for vocabulary in (4_000, 50_257)
-        for length in (128, 512, 1024)
+        for length in (128, 256, 512, 1024)
     }
     | {
         f"llama-{'lora-' if rank else ''}{length}": (
