@@ -104,3 +104,17 @@ def test_a_planted_old_table_is_refused(version, text, silent):
         {"cell_type": "markdown", "source": text},
     ]
     assert silent_places(cells, {"benchmark_x.json": {"version": version}}) == silent
+
+
+def silent_times(text):
+    """The lines with a measured time that do not say of which version; "more than" is a limit."""
+    timed = re.compile(r"(?<!more than )\b[\d.,]*\d CPU (seconds|hours|minutes)")
+    return [line for line in text.splitlines() if timed.search(line) and "version 0" not in line]
+
+
+def test_a_time_on_a_page_is_of_a_version():
+    pages = [*(ROOT / "book").glob("*.md"), *CHAPTERS, *(ROOT / "notebooks").glob("*.ipynb")]
+    assert len(pages) > 30
+    for path in pages:
+        assert not silent_times(path.read_text()), path.name
+    assert silent_times("It took 8,437 CPU seconds.") == ["It took 8,437 CPU seconds."]
