@@ -216,7 +216,7 @@ def main() -> None:
             miss, trace = real.miss.all or (0, 1), real.trace.all or (0, 1)
             judged = []
             for turns in draws:
-                noticed = (rates._draw_order(0, p.id, s.start) for p in turns for s in p.secrets)
+                noticed = (rates.draw_order(0, p.id, s.start) for p in turns for s in p.secrets)
                 judged.append(counter.rates(of=[told[k] for k in noticed if k in told]).trace)
             drawn = sum(r.count for r in judged) / sum(r.of for r in judged)
             row = {

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from confide import text_registry
-from confide.odometer_lines import LEDGER_FILE, _has_lines, _open_connection, _open_transaction
+from confide.odometer_lines import LEDGER_FILE, has_lines, open_connection, open_transaction
 
 AttackKind = Literal["audit", "report"]
 ENTER_ATTACK_SQL = """
@@ -63,7 +63,7 @@ def enter_attack(
         found: What it showed; None: nothing yet, as it only begins.
     """
     for ledger in ledgers:
-        with _open_transaction(ledger) as base:
+        with open_transaction(ledger) as base:
             base.execute(ENTER_ATTACK_SQL, (kind, model, name, found))
 
 
@@ -72,8 +72,8 @@ def list_attacks(ledgers: Sequence[Path], kind: AttackKind, model: str) -> dict[
     which is None of one that was stopped."""
     every: dict[str, float | None] = {}
     for ledger in filter(Path.is_file, ledgers):
-        with _open_connection(ledger) as base:
-            if _has_lines(base, ledger) and base.execute(HAS_ATTACKS_SQL).fetchone():
+        with open_connection(ledger) as base:
+            if has_lines(base, ledger) and base.execute(HAS_ATTACKS_SQL).fetchone():
                 for name, found in base.execute(ATTACKS_SQL, (kind, model)):
                     every[name] = found if found is not None else every.get(name)
     return every

@@ -44,15 +44,15 @@ from confide.odometer_lines import (
     ODOMETER_SUFFIX,
     OLD_LEDGER_FILE,
     OdometerEntry,
-    _counted_lines,
-    _hash_line,
-    _lost_lines,
-    _open_connection,
-    _open_transaction,
-    _parse_entries,
-    _parse_entry,
-    _read_lines,
-    _read_old_ledger,
+    hash_ledger_line,
+    lost_lines_error,
+    open_connection,
+    open_transaction,
+    parse_entries,
+    parse_entry,
+    read_counted_lines,
+    read_ledger_lines,
+    read_old_ledger,
     refuse_no_folder,
 )
 from confide.text_registry import Registry
@@ -81,19 +81,19 @@ def prepare_odometer(
         ``tests/release/test_text_registry.py::test_runs_of_a_moved_home_are_known_to_other_texts``.
     """
     path = Path(folder) / LEDGER_FILE
-    with _open_transaction(path) as base:
+    with open_transaction(path) as base:
         head = base.execute("SELECT corpus FROM head").fetchone()
         if head is None:
-            if _counted_lines(base, path):
-                raise _lost_lines(path)
-            older = _read_old_ledger(path.parent)
-            check_odometer_corpus(path.parent, _parse_entries(older), corpus)
+            if read_counted_lines(base, path):
+                raise lost_lines_error(path)
+            older = read_old_ledger(path.parent)
+            check_odometer_corpus(path.parent, parse_entries(older), corpus)
             base.execute("INSERT INTO head VALUES (?)", (corpus,))
             base.executemany("INSERT INTO lines (content) VALUES (?)", [(x,) for x in older])
         elif head[0] != corpus:
             _refuse_other_corpus(path.parent, head[0], corpus)
         if registry is not None:
-            lines = _parse_entries(_counted_lines(base, path))
+            lines = parse_entries(read_counted_lines(base, path))
             _enter_in_registry(lines, corpus, registry)
     with contextlib.suppress(FileNotFoundError):
         os.replace(path.parent / OLD_LEDGER_FILE, path.parent / f"{OLD_LEDGER_FILE}.imported")
@@ -139,13 +139,13 @@ def read_entries(folder: str | os.PathLike[str]) -> list[OdometerEntry]:
     """
     home = Path(folder)
     if (home / LEDGER_FILE).is_file():
-        entries = _parse_entries(_read_lines(home / LEDGER_FILE))
-        check_odometer_corpus(home, entries, _stored_corpus_hash(home) or "none")
+        entries = parse_entries(read_ledger_lines(home / LEDGER_FILE))
+        check_odometer_corpus(home, entries, read_corpus_hash(home) or "none")
         return entries
     if not (home / OLD_LEDGER_FILE).is_file():
         refuse_no_folder(home)
         raise ValueError(f"odometer: {folder} holds no {LEDGER_FILE}")
-    return _parse_entries(_read_old_ledger(home))
+    return parse_entries(read_old_ledger(home))
 
 
 def add_entry(
@@ -181,14 +181,14 @@ def add_entry(
 
 
 def _append_line(path: Path, values: Mapping[str, Any]) -> OdometerEntry:
-    with _open_transaction(path) as base:
-        entries = _parse_entries(_counted_lines(base, path))
+    with open_transaction(path) as base:
+        entries = parse_entries(read_counted_lines(base, path))
         previous = entries[-1].entry if entries else None
         now = datetime.now(UTC).isoformat(timespec="seconds")
         content = asdict(OdometerEntry(entry="", previous=previous, time=now, **values))
         content["schema"] = ODOMETER_FORMAT
-        content["entry"] = _hash_line(content)
-        entry = _parse_entry(content)  # refuses what could not be read back
+        content["entry"] = hash_ledger_line(content)
+        entry = parse_entry(content)  # refuses what could not be read back
         line = json.dumps(content, sort_keys=True, allow_nan=False)
         base.execute("INSERT INTO lines (content) VALUES (?)", (line,))
     return entry
@@ -250,7 +250,7 @@ def find_odometer(corpus: str | os.PathLike[str], sha: str) -> Path:
     if found := find_odometers(corpus, sha):
         return found[0]
     own = _own_odometer(corpus)  # of another text, where the file has changed since
-    free = _stored_corpus_hash(own) in (None, sha) and not (own / OLD_LEDGER_FILE).exists()
+    free = read_corpus_hash(own) in (None, sha) and not (own / OLD_LEDGER_FILE).exists()
     return (
         own if free else own.with_name(f"{Path(corpus).resolve().name}-{sha[:8]}{ODOMETER_SUFFIX}")
     )
@@ -260,7 +260,7 @@ def find_odometers(corpus: str | os.PathLike[str], sha: str) -> list[Path]:
     """All odometers of the corpus with this hash beside ``corpus``, first that with its name."""
     own = _own_odometer(corpus)
     beside = sorted(own.parent.glob(f"*{ODOMETER_SUFFIX}"), key=lambda path: (path != own, path))
-    return [folder for folder in beside if _stored_corpus_hash(folder) == sha]
+    return [folder for folder in beside if read_corpus_hash(folder) == sha]
 
 
 def _own_odometer(corpus: str | os.PathLike[str]) -> Path:
@@ -269,12 +269,12 @@ def _own_odometer(corpus: str | os.PathLike[str]) -> Path:
     return path.with_name(path.name + ODOMETER_SUFFIX)
 
 
-def _stored_corpus_hash(folder: Path) -> str | None:
+def read_corpus_hash(folder: Path) -> str | None:
     """The corpus of an odometer, also of one that is broken further on."""
     if (folder / LEDGER_FILE).is_file():
         with (
             contextlib.suppress(ValueError, OSError, sqlite3.Error),
-            _open_connection(folder / LEDGER_FILE) as base,
+            open_connection(folder / LEDGER_FILE) as base,
         ):
             row = base.execute("SELECT corpus FROM head").fetchone()
             return row and str(row[0])

@@ -174,7 +174,8 @@ def draw_law(labels: Mapping[str, Any] | None) -> str | None:
     return f"{labels['cluster']}, {labels['drawn']}" if labels else None
 
 
-def _hash_line(content: Mapping[str, Any]) -> str:
+def hash_ledger_line(content: Mapping[str, Any]) -> str:
+    """The hash by which a line is entered: of all that it says but for the hash itself."""
     rest = {name: value for name, value in content.items() if name != "entry"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
@@ -188,7 +189,7 @@ def refuse_no_folder(place: Path) -> None:
 
 
 @contextlib.contextmanager
-def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
+def open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
     """One exclusive transaction, on disk when it ends; the file is made where there is none.
 
     Raises ``DamagedError`` where there must have been one, as a key beside it says: an empty file
@@ -205,15 +206,15 @@ def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
     keys = (path.parent / name for name in (SIGNING_KEY_FILE, REGISTRY_KEY_FILE))
     used = any(key.exists() for key in keys) and not (path.parent / OLD_LEDGER_FILE).exists()
     if used and not path.exists():
-        raise _lost_lines(path)
+        raise lost_lines_error(path)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    with _open_connection(path) as base:
+    with open_connection(path) as base:
         base.execute("PRAGMA journal_mode=DELETE")  # no WAL: homes of clusters are network disks
         base.execute("PRAGMA synchronous=EXTRA")
         base.execute("BEGIN EXCLUSIVE")
         try:
             if used and not base.execute(HAS_LINES_SQL).fetchone():
-                raise _lost_lines(path)
+                raise lost_lines_error(path)
             for statement in LEDGER_TABLES_SQL.strip().split("\n"):
                 base.execute(statement)
             yield base
@@ -225,7 +226,7 @@ def _open_transaction(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def _open_connection(path: Path) -> Iterator[sqlite3.Connection]:
+def open_connection(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection. What SQLite says of an error is not quoted: it holds rows.
 
     Raises ``OSError`` with its number where the disk is full or broken, ``DamagedError`` for a file
@@ -264,14 +265,15 @@ def _named_error(path: Path, name: str) -> Exception:
     return DamagedError(f"odometer: {path.name} is damaged")
 
 
-def _lost_lines(path: Path) -> DamagedError:
+def lost_lines_error(path: Path) -> DamagedError:
+    """What is raised where lines of a ledger, or its head, are lost."""
     return DamagedError(
         f"odometer: {path.name} in {path.parent} is damaged, lines or their head are lost, and "
         "what was spent is not known; restore it"
     )
 
 
-def _read_old_ledger(folder: Path) -> list[str]:
+def read_old_ledger(folder: Path) -> list[str]:
     """The lines of a ledger of before 0.3. One without an end was never on disk, and its run never
     began: it is left out."""
     try:
@@ -281,7 +283,7 @@ def _read_old_ledger(folder: Path) -> list[str]:
     return text[: text.rfind("\n") + 1].splitlines()
 
 
-def _read_lines(path: Path) -> list[str]:
+def read_ledger_lines(path: Path) -> list[str]:
     """What is in the file of an odometer or of the registry.
 
     Raises ``DamagedError`` where the head of an odometer, or a line at the end, is lost.
@@ -292,16 +294,16 @@ def _read_lines(path: Path) -> list[str]:
     """
     if not path.is_file():
         return []
-    with _open_connection(path) as base:
+    with open_connection(path) as base:
         base.execute("BEGIN")  # the lines and their number are of one moment: others may write
-        if not _has_lines(base, path):
+        if not has_lines(base, path):
             return []
         if path.name == LEDGER_FILE and not base.execute("SELECT 1 FROM head").fetchone():
-            raise _lost_lines(path)
-        return _counted_lines(base, path)
+            raise lost_lines_error(path)
+        return read_counted_lines(base, path)
 
 
-def _has_lines(base: sqlite3.Connection, path: Path) -> bool:
+def has_lines(base: sqlite3.Connection, path: Path) -> bool:
     """Whether anything was ever written in the file of an odometer or of the registry. A registry
     of no bytes, without its key, is that of somebody who died before the first line.
 
@@ -311,29 +313,31 @@ def _has_lines(base: sqlite3.Connection, path: Path) -> bool:
         return True
     key = path.parent / REGISTRY_KEY_FILE
     if path.name == LEDGER_FILE or path.stat().st_size or key.exists():
-        raise _lost_lines(path)
+        raise lost_lines_error(path)
     return False
 
 
-def _counted_lines(base: sqlite3.Connection, path: Path) -> list[str]:
+def read_counted_lines(base: sqlite3.Connection, path: Path) -> list[str]:
     """All lines, as many as were written: of a file of crtlib 0.3 nobody knows how many."""
     lines = [row[0] for row in base.execute(LINES_SQL)]
     if base.execute(HAS_COUNT_SQL).fetchone():
         told = base.execute("SELECT lines FROM counted").fetchone()
         if told is None or told[0] != len(lines):
-            raise _lost_lines(path)
+            raise lost_lines_error(path)
     return lines
 
 
-def _parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:
+def parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:
     """Raises ``DamagedError`` for a line that is not what was written, or is not in its place."""
     entries: list[OdometerEntry] = []
     for number, line in enumerate(lines, 1):
         last = entries[-1].entry if entries else None
         try:
             content = json.loads(line)
-            whole = content["schema"] == ODOMETER_FORMAT and content["entry"] == _hash_line(content)
-            entry = _parse_entry(content)
+            whole = content["schema"] == ODOMETER_FORMAT and content["entry"] == hash_ledger_line(
+                content
+            )
+            entry = parse_entry(content)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise DamagedError(f"odometer: entry {number} is damaged") from None
         if not whole:
@@ -344,7 +348,8 @@ def _parse_entries(lines: Iterable[str]) -> list[OdometerEntry]:
     return entries
 
 
-def _parse_entry(content: Mapping[str, Any]) -> OdometerEntry:
+def parse_entry(content: Mapping[str, Any]) -> OdometerEntry:
+    """The run that a line tells of, in any form that was ever written."""
     values = {f.name: content[f.name] for f in fields(OdometerEntry) if f.name in content}
     if values["events"] is not None:
         values["events"] = tuple(SampledGaussian(**event) for event in values["events"])

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from confide.odometer import (
-    _stored_corpus_hash,
     find_odometer,
     prepare_odometer,
+    read_corpus_hash,
     read_entries,
 )
 from confide.odometer_lines import PRIVACY_UNITS, OdometerEntry
@@ -48,7 +48,7 @@ def read_history(
 ) -> SpendingHistory:
     """The lines of an odometer and those that the registry adds: of runs that are not in it, or
     are further there, and that started before ``run`` last did, where it knows when that was."""
-    own, corpus = read_entries(folder), _stored_corpus_hash(Path(folder)) or ""
+    own, corpus = read_entries(folder), read_corpus_hash(Path(folder)) or ""
     if registry is None:
         return SpendingHistory(tuple(own), corpus=corpus)
     every = registry.entries()

@@ -22,11 +22,11 @@ from confide.odometer_lines import (
     RELATED_TEXTS_SQL,
     TEXT_OF_CORPUS_SQL,
     OdometerEntry,
-    _has_lines,
-    _open_connection,
-    _open_transaction,
-    _parse_entries,
-    _read_lines,
+    has_lines,
+    open_connection,
+    open_transaction,
+    parse_entries,
+    read_ledger_lines,
 )
 from crtlib import files
 from crtlib.checks import DamagedError
@@ -125,9 +125,9 @@ class Registry:
         are not asked for where it was entered in this ``form`` before: a hash of what is read, of
         a screened folder not that of its text."""
         if not (self.folder / REGISTRY_KEY_FILE).exists():
-            with _open_transaction(self.path):  # a key is there only where a ledger was
+            with open_transaction(self.path):  # a key is there only where a ledger was
                 pass
-        with _open_transaction(self.path) as base:
+        with open_transaction(self.path) as base:
             row = base.execute("SELECT text FROM texts WHERE corpus = ?", (corpus,)).fetchone()
             key = self._key(base)
             entered = "entered", f"{UNITS_VERSION} {form or corpus}"
@@ -187,20 +187,20 @@ class Registry:
         """Whether a further file of the registry was made: where it is missing it is lost."""
         if not self.path.is_file():
             return False
-        with _open_connection(self.path) as base:
+        with open_connection(self.path) as base:
             tables = base.execute(HAS_LINES_SQL).fetchone()
             return bool(tables and base.execute(MARK_OF_FILE_SQL, (name,)).fetchone())
 
     def note_made(self, name: str) -> None:
         """Note that the file with this ``name`` was made beside the registry."""
-        with _open_transaction(self.path) as base:
+        with open_transaction(self.path) as base:
             base.execute(ENTER_MARK_SQL, (name.encode(), "file"))
 
     def forget(self, corpus: str) -> None:
         """Know no more whose text the corpus with this hash was. The lines of its runs stay, and
         each training from now on says that it may have followed them
         (:meth:`count_forgotten_texts`)."""
-        with _open_transaction(self.path) as base:
+        with open_transaction(self.path) as base:
             base.execute("PRAGMA secure_delete=ON")
             for table in ("known", "texts"):
                 base.execute(f"DELETE FROM {table} WHERE text IN {TEXT_OF_CORPUS_SQL}", (corpus,))
@@ -209,8 +209,8 @@ class Registry:
         """How many other corpora have runs here of which nobody knows whose text they read."""
         known = {corpus}
         if self.path.is_file():
-            with _open_connection(self.path) as base:
-                if _has_lines(base, self.path):
+            with open_connection(self.path) as base:
+                if has_lines(base, self.path):
                     known |= {row[0] for row in base.execute("SELECT corpus FROM texts")}
         return len({e.corpus for e in self.entries()} - known)
 
@@ -219,8 +219,8 @@ class Registry:
         own; of each how many units of a kind they share."""
         shared: dict[str, Counter[str]] = {corpus: Counter()}
         if self.path.is_file():
-            with _open_connection(self.path) as base:
-                found = _has_lines(base, self.path) and base.execute(RELATED_TEXTS_SQL, (corpus,))
+            with open_connection(self.path) as base:
+                found = has_lines(base, self.path) and base.execute(RELATED_TEXTS_SQL, (corpus,))
                 for text, kind, both, fewer in found or ():
                     owned = kind in OWNERSHIP_KINDS
                     if text in shared if owned else _share_enough_units(kind, both, fewer):
@@ -234,7 +234,7 @@ class Registry:
         same conversations or people; ``enter``: this one is written now. Of a report, of the
         numbers in a model and of a corpus the hash is given."""
         related = self.find_related_texts(corpus)
-        with _open_transaction(self.path) as base:
+        with open_transaction(self.path) as base:
             rows = base.execute("SELECT text, name FROM reports WHERE model = ?", (model,))
             known = {row[0] for row in base.execute("SELECT corpus FROM texts")}
             others = {name for text, name in rows if text in related or text not in known}
@@ -246,4 +246,4 @@ class Registry:
 
     def entries(self) -> list[OdometerEntry]:
         """All lines, of whatever text."""
-        return _parse_entries(_read_lines(self.path))
+        return parse_entries(read_ledger_lines(self.path))

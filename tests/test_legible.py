@@ -98,6 +98,26 @@ def packages_in_functions(tree):
     return {name.partition(".")[0] for name in named} - {"crtlib", "confide"}
 
 
+def private_names_of_others(tree):
+    """Names with an underscore that another module of ours keeps to itself, and this one takes."""
+    ours = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").split(".")[0] in ("crtlib", "confide", "crtbook", "crtcourse")
+    ]
+    taken = {name.name for node in ours for name in node.names}
+    modules = {name.asname or name.name for node in ours for name in node.names}
+    taken |= {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in modules
+    }
+    return {name for name in taken if re.match("_[^_]", name)}
+
+
 def late_constants(tree):
     """Constants below the first function or class that need nothing which is defined below it."""
     definitions = (ast.FunctionDef, ast.ClassDef)
@@ -182,6 +202,16 @@ def test_a_public_class_has_no_namesake():
 def test_two_classes_of_one_name_are_seen():
     trees = [(name, ast.parse("class Answer: ...")) for name in ("a", "b")]
     assert duplicates(trees) == {"Answer": ["a", "b"]}
+
+
+def test_no_module_takes_what_another_keeps_to_itself():
+    found = {p: private_names_of_others(parse(p)) for p in sources(*PACKAGES, "benchmarks")}
+    assert {p.name: names for p, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize("line", ["from confide.seal import _sign", "from confide import seal"])
+def test_a_private_name_that_is_taken_is_seen(line):
+    assert private_names_of_others(ast.parse(f"{line}\nseal._sign(1)")) == {"_sign"}
 
 
 def test_the_library_imports_at_the_top():

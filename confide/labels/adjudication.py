@@ -70,7 +70,8 @@ def measure_agreement(
     return f1, 1.0 if chance == 1 else (observed - chance) / (1 - chance)
 
 
-def _read_label_rows(folder: Path) -> list[dict[str, Any]]:
+def read_label_rows(folder: Path) -> list[dict[str, Any]]:
+    """What readers marked, a row a mark, as it was brought in; none where nothing was."""
     path = folder / "labels.parquet"
     if not path.is_file():
         return []
@@ -80,7 +81,7 @@ def _read_label_rows(folder: Path) -> list[dict[str, Any]]:
         return rows
 
 
-def _read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list[MarkedSpans]]:
+def read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list[MarkedSpans]]:
     """What labels say of themselves, and what was marked: by the first reader and by who read what
     he left undecided, by the second, and by who decides."""
     about = read_label_facts(folder)
@@ -88,7 +89,7 @@ def _read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list
         raise ValueError(f"{folder}: holds no labels yet; bring them in with 'crtlib label import'")
     outputs.require_marker(folder, names=["labels.parquet"])
     marked: dict[str, MarkedSpans] = {}
-    for row in _read_label_rows(Path(folder)):
+    for row in read_label_rows(Path(folder)):
         spans = tuple(Secret(**s) for s in row["secrets"])
         marked.setdefault(row["annotator"], {})[row["task"]] = spans
     first, undecided, *others = (marked.get(about.get(role, ""), {}) for role in READER_ROLES)
@@ -120,7 +121,7 @@ def read_labelled_turns(
     """The turns that were read, of one ``part`` or both, and their secrets: what both readers
     marked, or who decides; where nobody did, what one at least marked, unless only what is ``sure``
     is asked for; where one read, what the first says."""
-    _, (spans, second, decided) = _read_marks_by_role(folder)
+    _, (spans, second, decided) = read_marks_by_role(folder)
     for t, marked in second.items():
         both = _merge_marks(spans.get(t, ()), marked, sure or t in decided)
         spans[t] = _merge_marks(both, decided.get(t, ()), False)
@@ -131,7 +132,7 @@ def read_labelled_turns(
 def list_unread_tasks(folder: str | os.PathLike) -> list[LabelTask]:
     """The turns to judge that were drawn and that the first reader left unread. Raises
     ``ValueError`` where a second one read others, or left some: crtlib 0.3 let that pass."""
-    about, (first, second, _) = _read_marks_by_role(folder)
+    about, (first, second, _) = read_marks_by_role(folder)
     left = [t for t in read_tasks(folder) if t.part == "judge" and t.task not in first]
     if "second" in about and (left or not set(about["again"]["random"]) <= second.keys()):
         raise ValueError(
@@ -141,9 +142,9 @@ def list_unread_tasks(folder: str | os.PathLike) -> list[LabelTask]:
     return left
 
 
-def _disputed_turns(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
+def find_disputed_turns(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
     """The turns on which two readers differ, decided or not, with what one at least marked."""
-    _, (first, second, _) = _read_marks_by_role(folder)
+    _, (first, second, _) = read_marks_by_role(folder)
     pairs = {t: (first.get(t, ()), marked) for t, marked in second.items()}
     return {
         t: _merge_marks(*both, False)
@@ -155,7 +156,7 @@ def _disputed_turns(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
 def compare_second_reader(folder: str | os.PathLike) -> dict[str, str]:
     """What the second reader found in the turns that were drawn at random, by user (or dialogue):
     "new" where the first had marked nothing, "found" where he marked a secret that stands."""
-    about, (first, second, _) = _read_marks_by_role(folder)
+    about, (first, second, _) = read_marks_by_role(folder)
     stands = {t.task: (t, spans) for t, spans in read_labelled_turns(folder, sure=True)}
     found: dict[str, str] = {}
     for t, spans in (stands[name] for name in about["again"]["random"] if name in second):
@@ -207,7 +208,7 @@ def write_adjudication(
     if left := list_unread_tasks(folder):
         role, some = "undecided", left
     elif "second" in about:
-        role, flags = "decides", _disputed_turns(folder)
+        role, flags = "decides", find_disputed_turns(folder)
         some = [t for t, _ in marked if t.task in flags]
     else:
         drawn = _draw_again(marked, about, share)

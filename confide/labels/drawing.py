@@ -36,8 +36,8 @@ from confide.labels.label_tasks import (
     DEFAULT_LABEL_KINDS,
     LabelTask,
     SpanFlagger,
-    _flag_tasks,
-    _hash_tasks,
+    flag_tasks,
+    hash_tasks,
     points_of_tasks,
     write_label_facts,
 )
@@ -137,7 +137,7 @@ def draw_label_tasks(
     if rate is None:
         rate = ASSUMED_SECRET_SHARE
         if policy:
-            first = _flag_tasks(policy, _tasks_at_places(corpus, whose[:2000], 0))
+            first = flag_tasks(policy, _tasks_at_places(corpus, whose[:2000], 0))
             rate = max(sum(map(bool, first)) / len(first), 0.01)
     wanted = turns or math.ceil(secrets / rate)
     wanted = min(wanted, math.ceil(len(whose) * wanted / (wanted + teach)))
@@ -157,7 +157,7 @@ def draw_label_tasks(
     ]
     taught = tasks[len(judge) :]
     flags = (
-        dict(zip((t.task for t in taught), _flag_tasks(policy, taught), strict=True))
+        dict(zip((t.task for t in taught), flag_tasks(policy, taught), strict=True))
         if policy
         else {}
     )
@@ -170,7 +170,7 @@ def draw_label_tasks(
         )
     how = {"by": by, "seed": seed, "kinds": list(kinds)}
     options = {"sealed": list(sealed), **how}
-    about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": _hash_tasks(tasks), **options}
+    about = {"schema": "crtlib/tasks/1", "corpus": digest, "labels": hash_tasks(tasks), **options}
     drawn = {"users": len(whose), "judge": len(judge), "teach": len(taught)}
     # The others are neither read nor chosen from.
     about |= drawn | {"others": len(whose) - len(judge) - len(pool)}

@@ -22,10 +22,10 @@ from pydantic import BaseModel, Field, StrictInt
 
 from confide import text_registry
 from confide.labels.adjudication import (
-    _disputed_turns,
-    _read_label_rows,
-    _read_marks_by_role,
+    find_disputed_turns,
     measure_agreement,
+    read_label_rows,
+    read_marks_by_role,
 )
 from confide.labels.judged_turns import hash_rows_of_readers
 from confide.labels.label_tasks import (
@@ -143,11 +143,11 @@ def import_labels(
     if not 0 < len(annotator) <= 40 or annotator in others:
         raise ValueError(f"--annotator: {annotator!r} must be a short name of no other reader")
     if role == "undecided":
-        rows = _read_label_rows(Path(folder))
+        rows = read_label_rows(Path(folder))
         read = {row["task"] for row in rows if row["annotator"] == about["first"]}
         tasks = {k: t for k, t in tasks.items() if t.part == "judge" and k not in read}
     elif role != "first":
-        asked = about["again"]["read"] if role == "second" else _disputed_turns(folder)
+        asked = about["again"]["read"] if role == "second" else find_disputed_turns(folder)
         tasks = {name: tasks[name] for name in asked}
     found, notes = _read_export(
         Path(file), tasks, about["kinds"], page=name_label_page(about, role)
@@ -166,11 +166,11 @@ def import_labels(
         )
     earlier = [row for row in _read_label_rows(Path(folder)) if row["annotator"] == about.get(role)]
     rows = [
-        row for row in _read_label_rows(Path(folder)) if row["annotator"] != annotator
+        row for row in read_label_rows(Path(folder)) if row["annotator"] != annotator
     ]  # others' stay
     scores = dict[str, float]()
     if role == "second":
-        _, (before, *_) = _read_marks_by_role(folder)
+        _, (before, *_) = read_marks_by_role(folder)
         drawn_at_random = {t: found[t] for t in about["again"]["random"] if t in found}
         scores["f1"], scores["kappa"] = measure_agreement(before, drawn_at_random)
     drawn = "at_random" if role == "first" else about["drawn"]

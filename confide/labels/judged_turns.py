@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from confide.labels.adjudication import _read_label_rows, read_labelled_turns
+from confide.labels.adjudication import read_label_rows, read_labelled_turns
 from confide.labels.label_tasks import (
     LABEL_TEMPLATES,
     READER_ROLES,
@@ -87,7 +87,7 @@ def read_labelled_points(
 
 def hash_reading(folder: str | os.PathLike) -> str:
     """Of what all readers of a folder said of the turns that judge, and which were read again."""
-    rows = _read_label_rows(Path(folder))
+    rows = read_label_rows(Path(folder))
     return hash_rows_of_readers(read_label_facts(folder), read_tasks(folder), rows)
 
 

@@ -94,11 +94,13 @@ def points_of_tasks(tasks: Sequence[LabelTask]) -> list[Point]:
     return [Point(f"{t.id}/{t.turn}", t.user, t.text, dialogue_id=t.id) for t in tasks]
 
 
-def _flag_tasks(policy: SpanFlagger, tasks: Sequence[LabelTask]) -> list[tuple[Secret, ...]]:
+def flag_tasks(policy: SpanFlagger, tasks: Sequence[LabelTask]) -> list[tuple[Secret, ...]]:
+    """What a policy flags in each task, as it reads its turn."""
     return [tuple(spans) for spans in policy(points_of_tasks(tasks))]
 
 
-def _hash_tasks(tasks: Sequence[LabelTask]) -> str:
+def hash_tasks(tasks: Sequence[LabelTask]) -> str:
+    """The hash of all fields of all tasks, in their order."""
     text = json.dumps([asdict(t) for t in tasks], sort_keys=True, ensure_ascii=False)
     return hash_text(text)
 

@@ -18,7 +18,7 @@ from confide.labels.label_tasks import (
     read_label_facts,
     read_tasks,
 )
-from confide.odometer_lines import _open_connection
+from confide.odometer_lines import open_connection
 from crtlib import files, intervals
 from crtlib.text.identity import hash_text, hash_turn_text
 from crtlib.text.package_data import fill_page
@@ -95,7 +95,7 @@ def open_label_registry(
     if not path.exists() and made:  # nor is anything made through a link to nothing
         raise registry.lost(path.name)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    with _open_connection(path) as base:
+    with open_connection(path) as base:
         if made and not base.execute(HAS_DRAWN_SQL).fetchone():
             raise registry.lost(path.name)
         base.executescript(f"BEGIN EXCLUSIVE;{LABEL_TABLES_SQL}")
@@ -188,7 +188,7 @@ def forget_draws(corpus: str) -> None:
     path = files.registry_folder() / "labels.sqlite"
     if not path.is_file():
         return
-    with _open_connection(path) as base:
+    with open_connection(path) as base:
         if not base.execute(HAS_DRAWN_SQL).fetchone():  # it is lost, as who draws will be told
             return
         base.executescript(f"PRAGMA secure_delete = ON; BEGIN EXCLUSIVE;{LABEL_TABLES_SQL}")
@@ -202,7 +202,7 @@ def has_forgotten_draws(corpus: str) -> bool:
     path = files.registry_folder() / "labels.sqlite"
     if not path.is_file():
         return False
-    with _open_connection(path) as base:
+    with open_connection(path) as base:
         made = base.execute(HAS_DRAWN_SQL).fetchone()
         return bool(made and base.execute(HAS_FORGOTTEN_SQL, (corpus,)).fetchone())
 

@@ -291,7 +291,7 @@ FileSource = (
     | ScriptSource
     | TaughtSource
 )
-_SOURCES_ADAPTER: TypeAdapter[list[FileSource]] = TypeAdapter(
+SOURCES_ADAPTER: TypeAdapter[list[FileSource]] = TypeAdapter(
     list[Annotated[FileSource, Field(discriminator="kind")]]
 )
 

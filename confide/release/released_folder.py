@@ -38,7 +38,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 
-from confide.release.file_sources import _SOURCES_ADAPTER, FileSource, SourcedContent
+from confide.release.file_sources import SOURCES_ADAPTER, FileSource, SourcedContent
 from confide.release.seal import RELEASE_FILE, RELEASE_FORMAT, read_signed, sign_value
 from crtlib import files, outputs
 from crtlib.files import StrPath
@@ -112,7 +112,7 @@ class Release:
             for name in sorted(present)
         }
         content = {"schema": RELEASE_FORMAT, "run": run, "files": listed}
-        content["sources"] = _SOURCES_ADAPTER.dump_python(every, mode="json")
+        content["sources"] = SOURCES_ADAPTER.dump_python(every, mode="json")
         _write_file_list(self.folder, content, key)
 
 
@@ -177,7 +177,7 @@ def read_release(folder: StrPath) -> Manifest:
         raise ValueError(f"{home / RELEASE_FILE}: is a link, a file is needed")
     content = read_signed(home / RELEASE_FILE)
     try:
-        every = _SOURCES_ADAPTER.validate_python(content["sources"], strict=False)
+        every = SOURCES_ADAPTER.validate_python(content["sources"], strict=False)
         listed = {str(n): str(one["sha256"]) for n, one in content["files"].items()}
         known = {k for one in content["files"].values() for k in one["sources"]}
         run, key = str(content["run"]), str(content["public_key"])

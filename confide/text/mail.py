@@ -42,7 +42,7 @@ _ESCAPED_FROM_LINE = re.compile(rb">+From ")
 _UNREADABLE_HEADER = (LookupError, ValueError, AssertionError, email.errors.MessageError)
 
 
-def _mail_files(paths: list[Path]) -> Iterator[NumberedRow]:
+def read_mail_files(paths: list[Path]) -> Iterator[NumberedRow]:
     """Files of one mail each."""
     roots: dict[str, str] = {}
     for path in paths:
@@ -56,7 +56,7 @@ def _read_mail_file(path: Path) -> bytes:
         return file.read(files.MAX_LINE_LENGTH)
 
 
-def _mailbox_rows(path: Path) -> Iterator[NumberedRow]:
+def read_mailbox(path: Path) -> Iterator[NumberedRow]:
     """The mails of an mbox in their order."""
     roots: dict[str, str] = {}
     for number, lines in enumerate(_split_mailbox(path), 1):

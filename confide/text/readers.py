@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from confide.text import chats
 from confide.text.columns import RECORD_NAMES, comparable_name, may_have_role
-from confide.text.mail import _mail_files, _mailbox_rows
+from confide.text.mail import read_mail_files, read_mailbox
 from crtlib import files
 from crtlib.checks import find_repeated_name, printable, raise_machine_fault
 from crtlib.files import StrPath
@@ -188,7 +188,7 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
     if form == "jsonl":
         return jsonl.read_json_objects(path)
     if form == "mbox":
-        return _mailbox_rows(path)
+        return read_mailbox(path)
     if form == "slack":
         return chats.read_slack_export(path)
     paths = files_of_source(path, form)
@@ -199,7 +199,7 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
         named = {name for name in how.columns.values() if name}
         records = (_parquet_records(one, named) for one in of_split or paths)
         return enumerate(itertools.chain.from_iterable(records), 1)
-    return _text_file_rows(paths, encoding) if form == "text" else _mail_files(paths)
+    return _text_file_rows(paths, encoding) if form == "text" else read_mail_files(paths)
 
 
 # --------------------------------------------------------------------------- text

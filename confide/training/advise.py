@@ -171,7 +171,7 @@ def advise_on_limits(
         tried.append(
             (
                 study_of_text.choose_hyperparameters_by_size(study, prepared, given),
-                train_on_corpus._attach_label_rates(study, prepared, labels),
+                train_on_corpus.attach_label_rates(study, prepared, labels),
             )
         )
     pairs = max(prepared.labels["judged"] for _, prepared in tried if prepared.labels)

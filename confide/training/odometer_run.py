@@ -18,9 +18,9 @@ from confide.training.training_facts import (
     RAW_TEXT_RATES,
     SEEDED_NOISE_REASON,
     TrainingFacts,
-    _judging_labels,
-    _screening_hash,
-    _training_rates,
+    find_judging_labels,
+    find_training_rates,
+    hash_screening,
     hides_copies,
 )
 from crtlib import files, outputs
@@ -219,21 +219,21 @@ def open_odometer(
 
 def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
     """What the line of a study says (:func:`open_odometer`)."""
-    rates = _training_rates(study, prepared)
+    rates = find_training_rates(study, prepared)
     both = {"trace": rates.trace, "public": rates.public}
     counted = {
         n: (r.count, r.of, *(r.again or ())) for n, r in both.items() if r.how == "one_per_cluster"
     }
     unit = "user" if study.how.by_user else study.unit
     judged = rates is not RAW_TEXT_RATES and rates.trace.how != UNKNOWN_RATE.how
-    labels = _judging_labels(study, prepared) if counted or judged else {}
+    labels = find_judging_labels(study, prepared) if counted or judged else {}
     reading = {"reading": labels["reading_sha256"]} if "reading_sha256" in labels else {}
     return {
         "counted": {"labels": labels["sha256"], **counted, **reading} if counted else {},
         "unit": unit,
         "method": study.method,
         "relation": study.neighbouring_relation,
-        "screening": _screening_hash(study, corpora.hash_corpus(study.corpus)),
+        "screening": hash_screening(study, corpora.hash_corpus(study.corpus)),
         "gamma": rates.gamma,
         "delta2": rates.delta2,
         "holds": {} if unit == "turn" else corpora.max_points_per_unit(study.corpus)[unit],

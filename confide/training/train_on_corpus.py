@@ -377,7 +377,7 @@ def _prepare_study(
         study = replace(study, canaries=_canaries_for_power(study.ready(), r.power))
         prepared = _prepare_data(study, measured)
         study = study_of_text.choose_hyperparameters_by_size(study, prepared, named)
-    prepared = _attach_label_rates(study, prepared, getattr(r, "labels", None))
+    prepared = attach_label_rates(study, prepared, getattr(r, "labels", None))
 
     def finish(fitted: TrainedStudy, meter: OdometerRun) -> TrainingResult:
         policy_names.check_policies_unchanged(digests, digests.values())
@@ -575,7 +575,7 @@ def _prepare_data(study: CrtStudy, evaluation: Corpus | None) -> PreparedData:
     )
 
 
-def _attach_label_rates(
+def attach_label_rates(
     study: CrtStudy, prepared: PreparedData, labels: StrPath | None
 ) -> PreparedData:
     """What a run reads, with the rates of its policies as a folder of labels, if any, judges

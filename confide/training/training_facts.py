@@ -41,7 +41,7 @@ def policy_hash(name: str) -> str:
     return _json_sha256([crtlib.__version__, policy_names.policy_digest(name)])
 
 
-def _screening_hash(study: CrtStudy, corpus: str) -> str:
+def hash_screening(study: CrtStudy, corpus: str) -> str:
     """What decides which secrets stay in the text: equal for runs that read the same redactions."""
     if study.how.reads_raw:
         return _json_sha256([corpus, "raw"])
@@ -60,7 +60,9 @@ def count_private_points(study: CrtStudy, prepared: PreparedData) -> int:
     return len({p.user for p in points}) if study.how.by_user else len(points)
 
 
-def _training_rates(study: CrtStudy, prepared: PreparedData) -> PolicyRates:
+def find_training_rates(study: CrtStudy, prepared: PreparedData) -> PolicyRates:
+    """The rates of the policies by which a training read its text; of one that read it as it is,
+    that all was read."""
     return RAW_TEXT_RATES if study.how.reads_raw else prepared.rates
 
 
@@ -106,7 +108,7 @@ def count_teachers(study: CrtStudy, d: PreparedData) -> int | None:
     return count_teaching_people(d.policies, ((t.user, t.id) for t in every))
 
 
-def _judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
+def find_judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
     """The labels that judged: those of the screening, those that people made for this training, or
     those of the corpus itself, which nobody drew for this."""
     counts, before = d.rates.labels_json(), study.screening

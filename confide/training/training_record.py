@@ -43,10 +43,10 @@ from confide.training.training_facts import (
     RAW_TEXT_RATES,
     CardWriter,
     TrainingFacts,
-    _judging_labels,
-    _training_rates,
     count_private_points,
     count_teachers,
+    find_judging_labels,
+    find_training_rates,
     has_tagger,
     policy_hash,
 )
@@ -157,14 +157,14 @@ def describe_conditions(
 def facts_before_training(study: CrtStudy, prepared: PreparedData) -> TrainingFacts:
     """What the record of a training will say of what its promise hangs on, of one that has taken no
     step: the fields that :func:`preview_promise` and :func:`describe_conditions` read."""
-    rates = _training_rates(study, prepared)
+    rates = find_training_rates(study, prepared)
     judged = rates is not RAW_TEXT_RATES and rates.trace.how != UNKNOWN_RATE.how
     return {
         "rates": rates.to_json(),
         "protects_all": True,
         "accountant": study.accountant,
         "delta": study.delta,
-        "labels": _judging_labels(study, prepared) if judged else None,
+        "labels": find_judging_labels(study, prepared) if judged else None,
         "oracle_on_real_text": reads_labels_of_real_text(study),
         "treated_as_public": [describe_public_knowledge(study)],
     }

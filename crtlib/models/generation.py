@@ -32,7 +32,7 @@ from crtlib.models.interface import (
     layers_below_head,
     output_head,
 )
-from crtlib.models.scoring import _check_causal, _head_logprobs
+from crtlib.models.scoring import check_causal, head_logprobs
 from crtlib.text.tokenizer import BpeTokenizer
 
 MAX_CONTINUATIONS = 10_000
@@ -78,7 +78,7 @@ def extend_prefix(model: nn.Module, state: PrefixState, ids: Tensor) -> tuple[Pr
 def _read_tokens(
     model: nn.Module, state: PrefixState | None, ids: Tensor
 ) -> tuple[PrefixState, Tensor]:
-    _check_causal(model)
+    check_causal(model)
     batch, time = ids.shape
     before = state.length if state else 0
     limit = context_length(model)
@@ -99,7 +99,7 @@ def _read_tokens(
             input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
         ).last_hidden_state[:, -1]
         layers = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[union-attr]
-    return PrefixState(before + time, tuple(layers)), _head_logprobs(output_head(model), h)
+    return PrefixState(before + time, tuple(layers)), head_logprobs(output_head(model), h)
 
 
 def generate_text(

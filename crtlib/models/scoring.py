@@ -31,7 +31,7 @@ SequenceScorer = Callable[[Sequence[Sequence[int]]], tuple[list[np.ndarray], lis
 """What scores texts as :func:`token_scores` does, here or elsewhere."""
 
 
-def _head_logprobs(layer: Head, h: Tensor) -> Tensor:
+def head_logprobs(layer: Head, h: Tensor) -> Tensor:
     """Log-softmax in float32 at least."""
     z = layer.logits(h)
     return torch.log_softmax(z, -1, dtype=torch.promote_types(z.dtype, torch.float32))
@@ -82,7 +82,7 @@ def map_token_distributions(
     order, one list for each tensor. One longer than the model's context is read in windows that
     overlap by half, each token scored by the first window that holds it.
     """
-    _check_causal(model)
+    check_causal(model)
     limit = context_length(model)
     if limit is not None and any(len(s) > limit for s in sequences):
         return _map_in_windows(model, sequences, measure, limit)
@@ -102,7 +102,7 @@ def map_token_distributions(
         tokens = torch.from_numpy(padded).to(device)
         h, targets = hidden_states(model, tokens[:, :-1])[real], tokens[:, 1:][real]
         pieces = zip(h.split(rows), targets.split(rows), strict=True)
-        parts = zip(*[measure(_head_logprobs(layer, a), b) for a, b in pieces], strict=True)
+        parts = zip(*[measure(head_logprobs(layer, a), b) for a, b in pieces], strict=True)
         cuts = np.cumsum(lengths.numpy() - 1)[:-1]
         for values, part in zip(out, parts, strict=True):
             for i, x in zip(here, np.split(torch.cat(part).cpu().numpy(), cuts), strict=True):
@@ -111,7 +111,8 @@ def map_token_distributions(
     return out
 
 
-def _check_causal(model: nn.Module) -> None:
+def check_causal(model: nn.Module) -> None:
+    """Refuse a model that scores no next token."""
     if not is_causal(model):
         raise ValueError("model: must be causal, as a masked model gives no next-token scores")
 

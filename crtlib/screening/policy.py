@@ -55,7 +55,7 @@ class Teaching:
     def judged_by(self, point: Point) -> bool:
         """Whether this labelled point would judge what it taught: the same words with a secret,
         whoever says them. (An older tagger kept who said those, and not who taught besides.)"""
-        known = {*_secret_turn_digests(point), _digest_of_teaching(f"user\x1f{point.user}")}
+        known = {*digest_secret_turns(point), _digest_of_teaching(f"user\x1f{point.user}")}
         return not self.turns.isdisjoint(known)
 
     def was_taught_by(self, point: Point) -> bool:
@@ -331,7 +331,7 @@ def spoken_spans(point: Point) -> tuple[tuple[int, int], ...]:
     return point.spoken_spans or ((0, len(point.text)),)
 
 
-def _secret_turn_digests(point: Point) -> Iterator[str]:
+def digest_secret_turns(point: Point) -> Iterator[str]:
     """Of each turn of the point that holds a labelled secret, whoever says it; the same for each
     unit."""
     turns = [Secret("turn", a, b) for a, b in spoken_spans(point) if a < b]

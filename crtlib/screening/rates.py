@@ -383,7 +383,8 @@ def cluster_of(point: Point, cluster: ClusterUnit) -> str:
     return name
 
 
-def _draw_order(seed: int, name: str, start: int) -> bytes:
+def draw_order(seed: int, name: str, start: int) -> bytes:
+    """A key by whose order secrets are drawn: of a seed, the name of a point, and a place in it."""
     said = f"{seed}\x1f{name}\x1f{start}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(said, digest_size=16).digest()
 
@@ -631,7 +632,7 @@ class RateCounter:
             }
             for s in p.secrets:
                 value = _comparable_value(p, s)
-                name, order = cluster_of(p, self.cluster), _draw_order(self.seed, p.id, s.start)
+                name, order = cluster_of(p, self.cluster), draw_order(self.seed, p.id, s.start)
                 judged.append(
                     JudgedSecret(
                         cluster=name,
@@ -685,7 +686,7 @@ class RateCounter:
                     JudgedSecret(
                         cluster=cluster_of(p, self.cluster),
                         kind=s.kind,
-                        order=_draw_order(self.seed, p.id, s.start),
+                        order=draw_order(self.seed, p.id, s.start),
                         miss=True,
                         trace=True,
                         public=True,
@@ -707,7 +708,7 @@ class RateCounter:
         """
         fails: dict[str, Any] = {"miss": True, "trace": True, "public": True}
         for p in turns:
-            name, order = cluster_of(p, self.cluster), _draw_order(self.seed, p.id, 0)
+            name, order = cluster_of(p, self.cluster), draw_order(self.seed, p.id, 0)
             self._unread.append(
                 JudgedSecret(cluster=name, kind="", order=order, traits=("", "", ""), **fails)
             )

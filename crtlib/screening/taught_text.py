@@ -18,7 +18,7 @@ from crtlib.screening.policy import (
     Policy,
     Shift,
     Teaching,
-    _secret_turn_digests,
+    digest_secret_turns,
     digest_teaching_person,
     spoken_spans,
 )
@@ -33,7 +33,7 @@ def digest_teaching_points(points: Sequence[Point]) -> Teaching:
     """What is kept of the points that teach a policy."""
     tokens = [t for p in points for t in _spoken_tokens(p)]
     return Teaching(
-        turns=frozenset(d for p in points for d in _secret_turn_digests(p)),
+        turns=frozenset(d for p in points for d in digest_secret_turns(p)),
         words=frozenset(map(_hash_word, tokens)),
         shapes=frozenset(map(_hash_shape, tokens)),
         people=frozenset(digest_teaching_person(p.user, p.dialogue_id) for p in points),

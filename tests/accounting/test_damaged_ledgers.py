@@ -161,7 +161,7 @@ def test_a_full_or_broken_disk_below_a_ledger_is_the_machines_fault(tmp_path, na
 
 def test_the_first_error_is_told_and_no_row_is_quoted(tmp_path):
     path = tmp_path / "c.odometer" / "ledger.sqlite"
-    with pytest.raises(OSError, match="first"), odometer_lines._open_transaction(path) as base:
+    with pytest.raises(OSError, match="first"), odometer_lines.open_transaction(path) as base:
         base.execute("ROLLBACK")  # as SQLite does where the disk is full
         raise OSError(errno.ENOSPC, "first")
 

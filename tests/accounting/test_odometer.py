@@ -29,7 +29,10 @@ def add(folder, run="a", **changes):
 
 
 def lines(folder):
-    return [line + "\n" for line in odometer_lines._read_lines(folder / odometer_lines.LEDGER_FILE)]
+    return [
+        line + "\n"
+        for line in odometer_lines.read_ledger_lines(folder / odometer_lines.LEDGER_FILE)
+    ]
 
 
 def write(folder, content):
@@ -258,7 +261,7 @@ def test_a_model_that_started_from_one_without_protection_is_known(tmp_path):
 def test_a_line_of_before_there_were_bases_is_read(tmp_path):
     content = json.loads(lines(tmp_path)[0]) if add(tmp_path) else {}
     del content["base"]
-    content["entry"] = odometer_lines._hash_line(content)
+    content["entry"] = odometer_lines.hash_ledger_line(content)
     write(tmp_path, [json.dumps(content) + "\n"])
     assert odometer.read_entries(tmp_path)[0].base is None
 
@@ -392,7 +395,7 @@ def test_a_link_to_a_corpus_has_its_odometer(tmp_path):
 def test_a_line_waits_for_the_one_that_is_being_written(tmp_path):
     """Between what it reads and what it adds nobody else adds anything."""
     add(tmp_path)
-    with odometer_lines._open_transaction(tmp_path / odometer_lines.LEDGER_FILE):
+    with odometer_lines.open_transaction(tmp_path / odometer_lines.LEDGER_FILE):
         other = sqlite3.connect(
             tmp_path / odometer_lines.LEDGER_FILE, timeout=0, isolation_level=None
         )
@@ -405,7 +408,7 @@ def test_a_line_waits_for_the_one_that_is_being_written(tmp_path):
 
 def test_a_line_is_on_disk_before_training_goes_on(tmp_path):
     """SQLite's own synchronous=EXTRA, which is 3: file and folder are synced at each commit."""
-    with odometer_lines._open_transaction(tmp_path / odometer_lines.LEDGER_FILE) as base:
+    with odometer_lines.open_transaction(tmp_path / odometer_lines.LEDGER_FILE) as base:
         assert base.execute("PRAGMA synchronous").fetchone() == (3,)
         assert base.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 

@@ -186,9 +186,9 @@ def test_a_training_says_itself_that_its_policy_read_the_labels(tmp_path):
 def test_policies_that_are_shown_other_words_are_another_screening():
     one = crt_study.CrtStudy(method="crt", model="gpt2", gamma=0.0, seed=0)
     hashes = [
-        training_facts._screening_hash(replace(one, template=t), "c") for t in ("speaker", "plain")
+        training_facts.hash_screening(replace(one, template=t), "c") for t in ("speaker", "plain")
     ]
-    assert len({*hashes, training_facts._screening_hash(replace(one, template="chatml"), "c")}) == 2
+    assert len({*hashes, training_facts.hash_screening(replace(one, template="chatml"), "c")}) == 2
 
 
 def changed(runs, tmp_path, change, again=True):
@@ -407,7 +407,7 @@ def test_without_its_odometer_nothing_is_promised(runs, tmp_path):
     moved.mkdir()
     text = [
         f"{line}\n"
-        for line in odometer_lines._read_lines(
+        for line in odometer_lines.read_ledger_lines(
             runs / "talk.jsonl.odometer" / odometer_lines.LEDGER_FILE
         )
     ]

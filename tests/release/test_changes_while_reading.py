@@ -67,13 +67,13 @@ def test_a_policy_that_changes_while_a_text_is_read_is_refused(tmp_path, monkeyp
     """The text is compared at the end, and so is a policy of screen; that of train is not."""
     text, toml = write_simulated_text(tmp_path / "c.jsonl"), tmp_path / "p.toml"
     toml.write_text("[any]\npattern = 'Ada'\n")
-    honest, policy_name = train_on_corpus._attach_label_rates, f"regex:{toml}"
+    honest, policy_name = train_on_corpus.attach_label_rates, f"regex:{toml}"
 
     def edited(*given):
         toml.write_text("[any]\npattern = '\\w+'\n")
         return honest(*given)
 
-    monkeypatch.setattr(train_on_corpus, "_attach_label_rates", edited)
+    monkeypatch.setattr(train_on_corpus, "attach_label_rates", edited)
     settings = CRT | {"policy": policy_name, "conservative": "everything"}
     with pytest.raises(MachineError, match="policy"):
         trainings.train(text, out=tmp_path / "m", **settings)

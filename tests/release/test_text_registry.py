@@ -356,7 +356,7 @@ def test_runs_of_a_ledger_that_was_taken_over_are_known_to_other_texts(tmp_path,
              "gamma": 0.1, "delta2": 0.0, "holds": {}, "events": (step,)}  # fmt: skip
     spend["void"] = void
     odometer.add_entry(tmp_path / "old", corpus=sha, run="old", state="started", **spend)
-    (line,) = odometer_lines._read_lines(tmp_path / "old" / odometer_lines.LEDGER_FILE)
+    (line,) = odometer_lines.read_ledger_lines(tmp_path / "old" / odometer_lines.LEDGER_FILE)
     home.mkdir()
     (home / odometer_lines.OLD_LEDGER_FILE).write_text(line + "\n")
     user, runs = CRT | {"unit": "user"}, []

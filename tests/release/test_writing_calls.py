@@ -27,7 +27,7 @@ ASIDE = {
     "labels.judged_turns": "record_judged_pair",
     "labels.registry": "open_label_registry",
     "odometer": "prepare_odometer",
-    "odometer_lines": "_open_connection _open_transaction",
+    "odometer_lines": "open_connection open_transaction",
     "release.seal": "ensure_signing_key",
     "text.shards": "Shards.write",
     "text_registry": "Registry._key",

@@ -427,7 +427,7 @@ def test_bad_arguments_are_named(call, message):
 
 
 def one(user, *, fails, sure=True, again=None, start=0, order=None):
-    order = order or rates._draw_order(0, user, start)
+    order = order or rates.draw_order(0, user, start)
     traits = ("1 to 4", "", "")
     return rates.JudgedSecret(user, "name", order, fails, fails, fails, traits, sure, again)
 

@@ -339,7 +339,7 @@ def page_of(tasks, **changes):
     done = [{"task": t.task, "done": True, "secrets": []} for t in tasks]
     first = next(k for k, t in enumerate(tasks) if t.text == TEXTS[0])
     done[first] |= changes
-    page = {"schema": "crtlib/labels/1", "labels": label_tasks._hash_tasks(tasks)}
+    page = {"schema": "crtlib/labels/1", "labels": label_tasks.hash_tasks(tasks)}
     return page | {"annotator": "a", "tasks": done}, first + 1
 
 
