@@ -49,6 +49,18 @@ def test_small_batches_and_two_workers_change_nothing(home, monkeypatch):
     assert whole.summary["duplicates"] > 0 < whole.summary["missed_secrets"]
 
 
+def test_a_text_is_read_for_its_points_and_for_its_units_and_no_more(home, monkeypatch):
+    honest, readings = corpora.read_dialogues, []
+
+    def read(path, **options):
+        readings.append(path)  # when the first dialogue is asked for
+        yield from honest(path, **options)
+
+    monkeypatch.setattr(corpora, "read_dialogues", read)
+    screening.screen_corpus(home / "c.jsonl", home, HOW, key=b"k" * 32)
+    assert len(readings) == 2
+
+
 def test_workers_of_a_scheduler_screen_as_one_process_does(home, monkeypatch, run):
     distributed = pytest.importorskip(
         "distributed", reason="the package distributed is not installed"
