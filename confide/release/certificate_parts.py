@@ -48,6 +48,12 @@ EXACT_COUNTS_NOTE = (
     "dates, exact numbers of messages, conversations, people, public points and labels, and how "
     "far two readers agree, where they stand here or in another file of the release"
 )
+SETTINGS_NOTE = (
+    "the settings of the training (policies, unit, model, noise, steps, what is learned), and that "
+    "this model was taken, whatever somebody, or 'crtlib advise', chose them by"
+)
+ALWAYS_KNOWN = (EXACT_COUNTS_NOTE, SETTINGS_NOTE)
+"""What every promise treats as known: a setting that was chosen by the text tells of it."""
 OF_AN_EARLIER_MODEL = ", of an earlier model"
 """What ends the name of a value that was declared of one."""
 REMOVAL_RELATION_NOTE = (
@@ -149,8 +155,13 @@ def list_not_promised(unit: str, relation: str) -> list[str]:
 def _list_treated_as_public(
     record: Mapping[str, Any], spent: spending.SpentBudget, promise: ComposedPromise
 ) -> list[str]:
-    """What the promise takes to be known, of this model and of the earlier ones."""
-    known = [*record["treated_as_public"], EXACT_COUNTS_NOTE]
+    """What the promise takes to be known, of this model and of the earlier ones.
+
+    Guarantee:
+        No setting is a function of the text that is neither declared nor said to be known. Test:
+        ``tests/release/test_advise.py::test_a_choice_that_reads_the_text_is_treated_as_known``.
+    """
+    known = [*record["treated_as_public"], *ALWAYS_KNOWN]
     known += list_known_of_earlier_models(spent, known, record["corpus"]["sha256"])
     if max(promise.groups, default=1) > 1:
         known.append(f"how many messages one {record['unit']} holds")

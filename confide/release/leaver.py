@@ -116,7 +116,10 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
             *assumptions.assume_of_earlier_models(spent, text),
             *assumptions.assume_of_earlier_texts(spent.private, text),
         ],
-        "treated_as_public": certificate_parts.list_known_of_earlier_models(spent, (), text),
+        "treated_as_public": [
+            *certificate_parts.list_known_of_earlier_models(spent, (), text),
+            *(certificate_parts.ALWAYS_KNOWN if spent.private else ()),
+        ],
         "declared": certificate_parts.declare_of_earlier_models(spent),
     }
 

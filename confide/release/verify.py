@@ -253,7 +253,7 @@ def _find_condition_fault(value: Mapping[str, Any], own: source_fold.FilesPromis
     of_labels = assumptions.assume_of_labels(value) if rests_on_labels else []
     if not {*own.assumed, *of_labels} <= set(value.get("assumed", ())):
         return "certificate: does not say what is assumed"
-    if certificate_parts.EXACT_COUNTS_NOTE not in value.get("treated_as_public", ()):
+    if not {*certificate_parts.ALWAYS_KNOWN} <= {*value.get("treated_as_public", ())}:
         return "certificate: does not say what is treated as public"
     needed = certificate_parts.list_not_promised(value["unit"], own.relation)
     if not {*needed} <= {*value.get("not_promised", ())}:

@@ -47,6 +47,10 @@ from crtlib.training import schedules
 
 TRIED_EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 """The noise that is tried, by the epsilon of one data point in clear."""
+CHOICE_NOTE = (
+    "which plan is advised follows from the text without noise: a certificate treats its settings "
+    "as known"
+)
 LABEL_MULTIPLES = tuple(1.05**k for k in range(1, 120))
 """How many times as many labels are thought of, if those that are there are too few."""
 
@@ -114,12 +118,17 @@ class Advice:
             f"labels: {self.turns:,} turns of {self.people:,} people; they have judged "
             f"{self.pairs} pairs, and all are charged"
         )
-        return "\n".join([*lines, self.why, *self.commands])
+        told = [CHOICE_NOTE] * (self.best is not None)
+        return "\n".join([*lines, self.why, *told, *self.commands])
 
     def page(self) -> str:
         """A page with the rows, and the guess of each over :data:`TRIED_EPSILONS` as a picture."""
         return html.render_template(
-            "advise.html.j2", a=self, seconds=labelled.SECONDS_PER_TURN, log10=math.log10
+            "advise.html.j2",
+            a=self,
+            seconds=labelled.SECONDS_PER_TURN,
+            log10=math.log10,
+            choice=CHOICE_NOTE,
         )
 
 

@@ -5,12 +5,13 @@ import re
 import shlex
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from confide import odometer
+from confide import odometer, spending
 from confide.labels import drawing, label_tasks
-from confide.release import certify
+from confide.release import certificate_parts, certify
 from confide.training import advise as library
 from confide.training.advise import Advice, AdviceRow, advise_on_limits
 from crtlib.intervals import clopper_pearson_upper
@@ -125,6 +126,20 @@ def test_more_labels_at_the_same_rate():
     assert (after.miss.count, after.miss.of, after.trace.count) == (0, 100, 8)
     assert after.miss.upper < 0.5 and after.public == rates.public
     assert library._rates_after_labels(replace(rates), 1000).trace.upper > 3 / 40
+
+
+def test_a_choice_that_reads_the_text_is_treated_as_known():
+    """One secret in one message decided which of two lists was advised, so whoever read the name of
+    the policy was right 100 times in 100, where "declared public (together at most 10.6 bits)"
+    counted no choice. So is a rank of adapters, or a number of epochs, that a script has chosen."""
+    record = {"treated_as_public": ["the text of others"], "corpus": {"sha256": "c"}}
+    promise = SimpleNamespace(groups=())
+    known = certificate_parts._list_treated_as_public(record, spending.SpentBudget(()), promise)
+    assert known[1:] == [*certificate_parts.ALWAYS_KNOWN] and "settings" in known[2]
+    assert "'crtlib advise'" in known[2]
+    advice = library.Advice((), 0, "plan 1", ("crtlib train",), 4, 8, 2)
+    assert library.CHOICE_NOTE in advice.text()
+    assert library.CHOICE_NOTE not in replace(advice, best=None).text()
 
 
 def test_the_command(corpus, run):

@@ -191,7 +191,7 @@ def certified(folder, key=KEY, **changes):
             for (noise, q), n in count_private_steps(own.events).items()
         ]},
         "declared": [{"of": d.of, "value": d.value, "bits": d.bits} for d in own.declared],
-        "treated_as_public": [certificate_parts.EXACT_COUNTS_NOTE],
+        "treated_as_public": [*certificate_parts.ALWAYS_KNOWN],
         "not_promised": certificate_parts.list_not_promised(own.unit, own.relation),
     }  # fmt: skip
     value = json.loads(json.dumps(value))
@@ -234,6 +234,7 @@ def test_who_receives_an_honest_release_is_told_so(tmp_path, sources):
     ({"declared": []}, "declared public"),
     ({"declared": [{"of": HEARD.of, "value": HEARD.value, "bits": 0.1}]}, "tells more bits"),
     ({"treated_as_public": ["nothing"]}, "treated as public"),
+    ({"treated_as_public": [certificate_parts.EXACT_COUNTS_NOTE]}, "treated as public"),
     ({"not_promised": certificate_parts.NOT_PROMISED[1:]}, "what is not promised"),
     ({"verdict": "void"}, "no promise"),
     ({"model__sha256": "0" * 64}, "another model"),
