@@ -118,3 +118,17 @@ def test_a_time_on_a_page_is_of_a_version():
     for path in pages:
         assert not silent_times(path.read_text()), path.name
     assert silent_times("It took 8,437 CPU seconds.") == ["It took 8,437 CPU seconds."]
+
+
+def test_the_decision_on_the_engine_has_the_recorded_ratios():
+    """Its table has the rows of the file in their order, and the least of the rounds."""
+    recorded = json.loads((RESULTS / "benchmark_private_step.json").read_text())["rows"]
+    ratios = {}
+    for row in recorded:
+        ratios.setdefault(row["model"], {})[row["engine"]] = row["ratio_min"]
+    decision = (ROOT / "docs" / "decisions" / "13-own-engine.md").read_text()
+    told = re.findall(r"\d \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|\n", decision)
+    assert len(told) == len(ratios)
+    for cells, row in zip(told, ratios.values(), strict=True):
+        for cell, engine in zip(cells, ("kernels", "ours", "opacus-hooks"), strict=True):
+            assert abs(float(cell) - row[engine]) <= (0.05 if float(cell) > 10 else 0.0051)
