@@ -325,7 +325,9 @@ def _closing(hour: dict[str, Any]) -> list[str]:
     """What is shown live, the exercises, likely mistakes."""
     known = plain.titles()
     live = "".join(
-        f"<li>{html.escape(x['show'])} ({known[x['notebook']]})</li>" for x in hour["live"]
+        f"<li>{html.escape(x['show'])} ({known[x['notebook']]}, "
+        f"<i>{html.escape(teaching.section_of(x))}</i>)</li>"
+        for x in hour["live"]
     )
     out = [slide("Shown live", f"<ul>{live}</ul>")]
     for label in hour["class"]:

@@ -170,9 +170,23 @@ def plan() -> str:
     return page("plan", ten=ten, three=three, alone=alone(), **sizes)
 
 
+def section_of(shown: dict[str, Any]) -> str:
+    """The section in which a demonstration begins."""
+    section = "its beginning"
+    for cell in cells(shown["notebook"]):
+        if cell.get("id") == shown["first"]:
+            return section
+        if cell["cell_type"] == "markdown":
+            section = ([section, *re.findall(r"(?m)^## (.*)$", "".join(cell["source"]))])[-1]
+    raise KeyError(f"{shown['notebook']} has no cell {shown['first']}")
+
+
 def notes() -> str:
-    """What to say, to ask and to wait for in each hour, and what to do where something fails."""
-    return page("notes", plan=data("teaching/plan.yml"))
+    """What to say, to ask, to show and to wait for in each hour, and what to do where something
+    fails."""
+    return page(
+        "notes", plan=data("teaching/plan.yml"), titles=plain.titles(), section_of=section_of
+    )
 
 
 def questions(*, answers: bool) -> str:

@@ -108,6 +108,33 @@ def test_published_chapter_says_the_same(notebook):
     ]
 
 
+MODULES = defaultdict(list)
+for top in ("crtlib", "confide", "book/crtbook", "book/crtcourse"):
+    for module in (ROOT / top).rglob("*.py"):
+        MODULES[module.stem].append(module.read_text("utf-8"))
+SPOKEN = re.compile(r"`(?:[a-z_]+\.)*([a-z_]+)\.([a-zA-Z_]+)[`(]")
+
+
+def gone(text: str) -> list[str]:
+    """The names of a module's parts that a text speaks of, and that the module has no more."""
+    return [
+        f"{module}.{name}"
+        for module, name in SPOKEN.findall(text)
+        if module in MODULES and name not in MODULES  # a package is followed by its module
+        and module not in ("data", "screening")  # also a variable, and a file
+        and not any(re.search(rf"\b{name}\b", told) for told in MODULES[module])
+    ]  # fmt: skip
+
+
+def test_what_a_chapter_speaks_of_is_there(notebook):
+    """An exercise asked for `exposure.chance_band`, which had another name since two months; so had
+    what eight sentences spoke of."""
+    assert gone("\n".join(map(source, cells(notebook, "markdown")))) == []
+    assert gone("`exposure.chance_band(canaries=10)`, `exposure.exposure_chance_band`") == [
+        "exposure.chance_band"
+    ]
+
+
 def test_published_chapter_has_the_same_captions(notebook):
     published = ROOT / "book" / "chapters" / notebook.name
 
