@@ -171,7 +171,7 @@ def compare_second_reader(folder: str | os.PathLike) -> dict[str, str]:
 def count_decided_turns(folder: str | os.PathLike) -> tuple[int, int]:
     """How many turns somebody decided on which two readers differ, and in how many of these a mark
     of one of them counts nowhere any more."""
-    _, (first, second, decided) = _read_marks_by_role(folder)
+    _, (first, second, decided) = read_marks_by_role(folder)
     dropped = 0
     for t in decided:
         one_at_least = _merge_marks(first.get(t, ()), second.get(t, ()), False)

@@ -164,7 +164,7 @@ def import_labels(
             f"{f' ({undecided:,} undecided)' if undecided else ''}; leaving "
             f"out the hard ones spoils the rate; {most}"
         )
-    earlier = [row for row in _read_label_rows(Path(folder)) if row["annotator"] == about.get(role)]
+    earlier = [row for row in read_label_rows(Path(folder)) if row["annotator"] == about.get(role)]
     rows = [
         row for row in read_label_rows(Path(folder)) if row["annotator"] != annotator
     ]  # others' stay
