@@ -218,7 +218,7 @@ def sample(
         --teach: Further turns, to teach a tagger.
         --by: What is drawn: user or dialogue; one turn each.
         --policy: Prefills the teaching part, half of which is where tagger:FOLDER doubts most.
-        --seal: Policies of your own that these labels shall judge, as they are now: list:FILE, ...
+        --seal: Policies of your own that these labels shall judge, as they are now, joined by +.
         --kinds: Kinds of secret, with commas between.
         --context: Turns shown before and after.
         --for: Form: page, jsonl or labelstudio; repeatable.
@@ -227,11 +227,16 @@ def sample(
     """
     from confide.labels import drawing, registry
     from crtlib.screening.policy_names import (
+        available_policies,
         check_policy_files_known,
+        parse_policy_name,
         policy_by_name,
         policy_digest,
     )
 
+    listed = [next(parse_policy_name(part.strip()))[0] for part in (seal or "").split(",")]
+    if len(listed) > 1 and all(kind in available_policies() for kind in listed):
+        raise ValueError(f"--seal: {seal!r} must be joined by +, not by commas")
     try:
         told = files.read_text(rules, "utf-8-sig") if rules else ""
     except UnicodeDecodeError:

@@ -96,7 +96,10 @@ def test_a_policy_of_loose_files_is_not_sealed(tmp_path, monkeypatch, run):
     assert policy_names.policy_digest("loose") != before
     text = write_simulated_text(tmp_path / "c.jsonl")
     monkeypatch.setattr(policy_names, "_list_package_files", lambda kind: None)
-    code, _, error = run("label", "sample", text, "--seal", "loose", "--out", tmp_path / "labels")
+    words = ["label", "sample", text, "--out", tmp_path / "labels", "--seal"]
+    code, _, error = run(*words, "cautious, list:a.csv")  # it was "no such file"
+    assert code == 2 and "must be joined by +, not by commas" in error
+    code, _, error = run(*words, "loose")
     assert code == 2 and "is made by code that is no package" in error
     assert not (tmp_path / "labels").exists()
 
