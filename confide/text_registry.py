@@ -32,6 +32,7 @@ from crtlib import files
 from crtlib.checks import DamagedError
 from crtlib.files import StrPath
 from crtlib.text import corpora
+from crtlib.text.identity import hash_text
 from crtlib.text.screened_folder import is_screened_folder
 
 UNITS_VERSION = 3
@@ -195,6 +196,16 @@ class Registry:
         """Note that the file with this ``name`` was made beside the registry."""
         with open_transaction(self.path) as base:
             base.execute(ENTER_MARK_SQL, (name.encode(), "file"))
+
+    def knows_person(self, name: str) -> bool:
+        """Whether somebody in a text that is known here is called so, as texts name people
+        (:func:`crtlib.text.identity.normalise_unit_name`)."""
+        if not self.path.is_file():
+            return False
+        with open_transaction(self.path) as base:
+            unit = self._hash_unit(self._key(base), "user", hash_text(name))
+            row = base.execute("SELECT 1 FROM known WHERE unit = ?", (unit,)).fetchone()
+        return row is not None
 
     def forget(self, corpus: str) -> None:
         """Know no more whose text the corpus with this hash was. The lines of its runs stay, and

@@ -16,6 +16,7 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_delta
 from crtlib.files import StrPath
 from crtlib.text import corpora, screened_folder
+from crtlib.text.identity import normalise_unit_name
 
 
 def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
 
     Args:
         corpus: Corpus folder or JSONL, not screened.
-        user: Who leaves, as the corpus calls them; it is in no answer.
+        user: Who leaves, as the corpus, or what it was made of, calls them; it is in no answer.
         delta: Of the epsilons, in (0, 1).
 
     Returns:
@@ -59,13 +60,20 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     check_delta(delta)
     if screened_folder.is_screened_folder(corpus):
         raise ValueError(f"{corpus}: is screened, and its people have other names; give the corpus")
-    own = [len(d.turns) for d in corpora.read_dialogues(corpus) if d.user == user]
+    registry = text_registry.Registry(text_registry.registry_home())
+    if not (name := normalise_unit_name(user)):
+        raise ValueError("--user: must be the name of a person, and is empty")
+    own = [len(d.turns) for d in corpora.read_dialogues(corpus) if d.user in (user, name)]
     if not own:
-        raise ValueError("--user: nobody in the corpus is called so")
+        elsewhere = (
+            "; in another text that was read or trained on here somebody is: give that one"
+            if registry.knows_person(name)
+            else ""
+        )
+        raise ValueError(f"--user: nobody in the corpus is called so{elsewhere}")
     held = {"turn": sum(own), "dialogue": len(own)}
 
     text = text_registry.register_text(corpus)
-    registry = text_registry.Registry(text_registry.registry_home())
     history = spending.read_history_of(corpus, text, registry)
     every = rate_bounds.with_current_bounds(history).spent()
     taught = _taught_by_people(every.private)

@@ -90,6 +90,23 @@ def test_a_text_that_no_model_has_read_and_a_name_that_is_not_there(texts, run):
     assert not (texts / "x").exists()
 
 
+def test_who_leaves_is_found_however_the_name_is_written(tmp_path, registry):
+    """ "Nobody in the corpus is called so" of a name that stood in the very file; and of somebody
+    of last month's text, whom a model had read, not a word more."""
+    ann = [Dialogue("d1", "Ann@X.com", (Turn("USR", "where is my order"),))]
+    for name, talks in (("corpus", [*ann, *SHORT]), ("later", SHORT)):
+        jsonl.write_jsonl(Corpus(name, tuple(talks)), tmp_path / f"{name}.jsonl")
+    train(tmp_path / "corpus.jsonl")
+    for name in ("Ann@X.com", " ann@x.com", "ann@x.com"):
+        assert leaver.describe_leaver(tmp_path / "corpus.jsonl", name)["turns"] == 1
+        with pytest.raises(ValueError, match=r"called so; in another text that was .* give that"):
+            leaver.describe_leaver(tmp_path / "later.jsonl", name)
+    with pytest.raises(ValueError, match=r"called so$"):
+        leaver.describe_leaver(tmp_path / "later.jsonl", "bob@x.com")
+    with pytest.raises(ValueError, match="and is empty"):  # all whom nobody named are no person
+        leaver.describe_leaver(tmp_path / "corpus.jsonl", " ")
+
+
 def test_a_plan_promises_of_secrets_and_not_of_people(texts):
     """Of a model whose certificate held the page said "without noise, or void"; that of a later
     plan is void, as nothing adds the two."""
