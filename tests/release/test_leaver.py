@@ -90,7 +90,7 @@ def test_a_text_that_no_model_has_read_and_a_name_that_is_not_there(texts, run):
     assert not (texts / "x").exists()
 
 
-def test_who_leaves_is_found_however_the_name_is_written(tmp_path, registry):
+def test_who_leaves_is_found_however_the_name_is_written(tmp_path, registry, run):
     """ "Nobody in the corpus is called so" of a name that stood in the very file; and of somebody
     of last month's text, whom a model had read, not a word more."""
     ann = [Dialogue("d1", "Ann@X.com", (Turn("USR", "where is my order"),))]
@@ -98,7 +98,8 @@ def test_who_leaves_is_found_however_the_name_is_written(tmp_path, registry):
         jsonl.write_jsonl(Corpus(name, tuple(talks)), tmp_path / f"{name}.jsonl")
     train(tmp_path / "corpus.jsonl")
     for name in ("Ann@X.com", " ann@x.com", "ann@x.com"):
-        assert leaver.describe_leaver(tmp_path / "corpus.jsonl", name)["turns"] == 1
+        code, said, _ = run("leaver", tmp_path / "corpus.jsonl", "--user", name)
+        assert code == 0 and "1 messages in 1 conversations" in said
         with pytest.raises(ValueError, match=r"called so; in another text that was .* give that"):
             leaver.describe_leaver(tmp_path / "later.jsonl", name)
     with pytest.raises(ValueError, match=r"called so$"):
