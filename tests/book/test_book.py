@@ -108,6 +108,15 @@ def test_published_chapter_says_the_same(notebook):
     ]
 
 
+DRAWS = re.compile(r"(theme\.provenance|HTML|drawn|luckiest|in_one_panel)\(")
+
+
+def test_a_cell_that_only_draws_is_folded(notebook):
+    """What a student reads is the idea; twelve cells were one line of plotting."""
+    shown = [c for c in cells(notebook) if not {"hide-input", "remove-cell"} & {*tags(c)}]
+    assert [source(c) for c in shown if DRAWS.match(source(c).lstrip())] == []
+
+
 MODULES = defaultdict(list)
 for top in ("crtlib", "confide", "book/crtbook", "book/crtcourse"):
     for module in (ROOT / top).rglob("*.py"):
