@@ -191,7 +191,7 @@ def import_labels(
     }
     readers = dict(about.get("readers", {}))
     readers[annotator] = {"read": len(found), "secrets": sum(map(len, found.values()))}
-    now = [
+    now: list[dict[str, Any]] = [
         {"task": task, "annotator": annotator, "secrets": [asdict(s) for s in spans]}
         for task, spans in found.items()
     ]
@@ -212,9 +212,15 @@ def import_labels(
         write_label_facts(part, about)
         # Before it takes its place: who is killed between both knows more readings than there are.
         for some in (earlier, now):  # what an older crtlib brought in is not known yet
-            marks = {row["task"]: hash_text(json.dumps(row["secrets"])) for row in some}
-            of_judge = {t.task: marks[t.task] for t in judge if t.task in marks}
-            register_marks(about["labels"], "first" if reads_anew else role, of_judge)
+            places = {
+                row["task"]: sorted((s["start"], s["end"]) for s in row["secrets"]) for row in some
+            }
+            register_marks(
+                about["labels"],
+                "first" if reads_anew else role,
+                {t.task: hash_turn_text(t.text) for t in judge},
+                {t.task: hash_text(f"{places[t.task]}") for t in judge if t.task in places},
+            )
         reading = hash_rows_of_readers(about, read_tasks(folder), table.to_pylist())
         register_reading(about["labels"], reading)
     if judge:

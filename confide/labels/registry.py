@@ -32,17 +32,21 @@ CREATE TABLE IF NOT EXISTS readings (n INTEGER PRIMARY KEY, labels TEXT, reading
  UNIQUE (labels, reading));
 CREATE TABLE IF NOT EXISTS judged (labels TEXT, pi TEXT, pi_c TEXT, corpus TEXT,
  UNIQUE (labels, pi, pi_c, corpus));
-CREATE TABLE IF NOT EXISTS marks (labels TEXT, role TEXT, task TEXT, marked TEXT,
- UNIQUE (labels, role, task, marked));
+CREATE TABLE IF NOT EXISTS marks_of_turns (labels TEXT, role TEXT, task TEXT, turn TEXT,
+ marked TEXT, UNIQUE (labels, role, task, marked));
+CREATE INDEX IF NOT EXISTS by_turn ON marks_of_turns (turn, role);
 CREATE TABLE IF NOT EXISTS replaced (labels TEXT, reading TEXT, UNIQUE (labels, reading));
 """
 
 HAS_DRAWN_SQL = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'drawn'"
 LAST_READING_SQL = "SELECT reading FROM readings WHERE labels = ? ORDER BY n DESC LIMIT 1"
 
-REPLACED_TURNS_SQL = """
-SELECT count(DISTINCT task) FROM
- (SELECT task FROM marks WHERE labels = ? GROUP BY role, task HAVING count(*) > 1)
+OTHERWISE_READ_SQL = """
+SELECT count(*) FROM
+ (SELECT a.task FROM marks_of_turns a JOIN marks_of_turns b USING (labels, role, task)
+  WHERE labels = ?1 AND a.marked != b.marked
+  UNION SELECT a.task FROM marks_of_turns a JOIN marks_of_turns b USING (turn, role)
+  WHERE a.labels = ?1 AND b.labels != ?1 AND a.marked != b.marked)
 """
 
 REPLACED_READINGS_SQL = """
@@ -192,7 +196,9 @@ def forget_draws(corpus: str) -> None:
         if not base.execute(HAS_DRAWN_SQL).fetchone():  # it is lost, as who draws will be told
             return
         base.executescript(f"PRAGMA secure_delete = ON; BEGIN EXCLUSIVE;{LABEL_TABLES_SQL}")
-        for column, table in (("task", "drawn"), ("person", "asked")):
+        for column, table in (
+            ("task", "drawn"), ("person", "asked"), ("turn", "marks_of_turns")
+        ):  # fmt: skip
             base.execute(f"UPDATE {table} SET {column} = {FORGOTTEN_SQL}", (corpus,))
         base.execute("COMMIT")
 
@@ -231,7 +237,9 @@ def register_reading(labels: str, reading: str, *, is_last: bool = True) -> None
                      (labels, reading))  # fmt: skip
 
 
-def register_marks(labels: str, role: str, marked: Mapping[str, str]) -> None:
+def register_marks(
+    labels: str, role: str, turns: Mapping[str, str], marked: Mapping[str, str]
+) -> None:
     """Note in the registry what was marked in turns of a set of labels, before the reading that it
     belongs to is noted (:func:`register_reading`): where another mark of one was brought in before,
     of the same role, the last reading is replaced.
@@ -239,28 +247,31 @@ def register_marks(labels: str, role: str, marked: Mapping[str, str]) -> None:
     Args:
         labels: Which set.
         role: Of who read them; who reads what the first left unread has the first one's.
-        marked: Of each turn the hash of what was marked.
+        turns: Of each task the hash of its text (:func:`crtlib.text.identity.hash_turn_text`).
+        marked: Of each task that was read the hash of the places that were marked.
 
     Guarantee:
         Who brings in a kinder reading in the place of another is known to have had both, in
-        whatever folder. Test: ``tests/release/test_counted_judgements.py::
+        whatever folder, and of whatever set of labels with the same turns. Test:
+        ``tests/release/test_counted_judgements.py::
         test_a_reading_that_was_replaced_is_said_and_counts``.
     """
     with open_label_registry({"labels": labels}, ()) as base:
-        before = base.execute("SELECT task, marked FROM marks WHERE (labels, role) = (?, ?)",
-                              (labels, role)).fetchall()  # fmt: skip
+        known = "SELECT task, marked FROM marks_of_turns WHERE (labels, role) = (?, ?)"
+        before = base.execute(known, (labels, role)).fetchall()
         last = base.execute(LAST_READING_SQL, (labels,)).fetchone()
         if last and any(marked.get(task, mark) != mark for task, mark in before):
             base.execute("INSERT OR IGNORE INTO replaced VALUES (?, ?)", (labels, *last))
-        rows = ((labels, role, task, mark) for task, mark in marked.items())
-        base.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?, ?)", rows)
+        rows = ((labels, role, task, turns[task], mark) for task, mark in marked.items())
+        base.executemany("INSERT OR IGNORE INTO marks_of_turns VALUES (?, ?, ?, ?, ?)", rows)
 
 
 def count_replaced_turns(labels: str) -> int:
-    """Of how many turns of a set of labels several readings of one role were brought in, of which
-    the last one counts (:func:`register_marks`)."""
+    """Of how many turns of a set of labels another reading of the same role was brought in, with
+    other marks, of this set or of another one with the same words (:func:`register_marks`): it is
+    in no count."""
     with open_label_registry({"labels": labels}, ()) as base:
-        (found,) = base.execute(REPLACED_TURNS_SQL, (labels,)).fetchone()
+        (found,) = base.execute(OTHERWISE_READ_SQL, (labels,)).fetchone()
     return int(found)
 
 

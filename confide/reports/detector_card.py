@@ -91,8 +91,8 @@ def describe_readers(labels: Mapping[str, Any]) -> str:
     replaced = ""
     if n := labels.get("replaced"):
         replaced = (
-            f" Of {n:,} of them another reading had been brought in, which a later one replaced: "
-            "what that one marked, and the later one did not, counts nowhere."
+            f" Of {n:,} of them another reading had been brought in, which is in no count: what "
+            "that one marked, and this one did not, counts nowhere."
         )
     people = ("One person", "Two people", "Three people", "Four people")[labels["readers"] - 1]
     if (twice := labels.get("read_twice")) is None:

@@ -143,7 +143,7 @@ def _describe_rates(c: Certificate) -> list[str]:
     if unread := (labels or {}).get("unread"):
         told.append(f"in both counts {unread} turns that were drawn and not read, as failures")
     if replaced := (labels or {}).get("replaced"):
-        told.append(f"in no count another reading of {replaced} turns, which a later one replaced")
+        told.append(f"in no count another reading of {replaced} turns that was brought in")
     return told
 
 

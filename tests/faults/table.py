@@ -1765,6 +1765,9 @@ ASSUMED = rows(
     ("a first row without a header is quoted", "confide.text.columns:guess_columns",
      "if known and all(", "if all(",
      "text/test_ingest.py::test_a_broken_file_is_one_line_that_says_what_would_help[said.csv]"),
+    ("a forgotten text leaves which turns were marked", "confide.labels.registry:forget_draws",
+     ', ("turn", "marks_of_turns")', "", "release/test_withdrawn_runs.py::"
+     "test_who_forgets_a_text_forgets_its_drawn_turns"),
     ("a kinder reader comes in the place of another", "confide.labels.registry:register_marks",
      "if last and any(", "if False and any(", "release/test_counted_judgements.py::"
      "test_a_reading_that_was_replaced_is_said_and_counts"),
@@ -1775,7 +1778,7 @@ ASSUMED = rows(
      "dropped += any(", "dropped += False and any(",
      "text/test_labels.py::test_where_readers_differ_somebody_decides"),
     ("a forgotten text leaves its drawn turns", "confide.labels.registry:forget_draws",
-     'for column, table in (("task", "drawn"), ("person", "asked")):', "for column, table in ():",
+     '("task", "drawn"), ("person", "asked"), ', "",
      "release/test_withdrawn_runs.py::test_who_forgets_a_text_forgets_its_drawn_turns"),
     ("a turn that was forgotten was never read", "confide.labels.registry:read_before_seal",
      "first.get(hash_turn_text(t.text), 0)", "first.get(hash_turn_text(t.text), math.inf)",

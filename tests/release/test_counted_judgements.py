@@ -61,7 +61,7 @@ def test_a_reading_that_was_replaced_is_said_and_counts(tmp_path):
     drawn = {"turns": 6, "seed": 1, "forms": ["jsonl"]}
     home = tmp_path / "labels"
 
-    def bring_in(tasks, spans):
+    def bring_in(tasks, spans, home=home):
         facts = label_tasks.read_label_facts(home)
         read = [
             {"task": t.task, "done": t in tasks, "secrets": spans if t in tasks else []}
@@ -82,7 +82,10 @@ def test_a_reading_that_was_replaced_is_said_and_counts(tmp_path):
     assert bring_in(tasks[:4], []) == (4, 1)
     kinder = judged_turns.record_judged_pair(home, pi="p", pi_c="c", corpus="c")
     assert kinder == 2  # of two readings the second one judges a pair
-    assert bring_in(tasks[:4], code) == (4, 2)  # back to the first, while the second has judged
+    other = tmp_path / "other"  # another set, with five of the same turns
+    drawing.draw_label_tasks(text, other, **drawn | {"turns": 5})
+    assert bring_in(label_tasks.read_tasks(other)[:3], [], other)[0] == 3
+    assert bring_in(tasks[:4], code) == (4, 3)  # back to the first, while the second has judged
 
 
 def test_a_draw_that_is_not_entered_is_not_written(tmp_path, monkeypatch, run):

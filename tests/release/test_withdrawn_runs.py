@@ -13,7 +13,7 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.text import corpora, identity, jsonl
 from crtlib.text.records import Dialogue, Turn
 from tests import trainings
-from tests.texts import write_simulated_text
+from tests.texts import bring_known_labels, write_simulated_text
 from tests.trainings import CRT, make_certificate
 
 
@@ -62,6 +62,7 @@ def test_who_forgets_a_text_forgets_its_drawn_turns(tmp_path, run):
     jsonl.write_jsonl(talks, text := tmp_path / "talk.jsonl")
     one, two = tmp_path / "one", tmp_path / "two"
     about = drawing.draw_label_tasks(text, one, turns=10, seed=1, sealed=["list"])
+    bring_known_labels(text, one, lambda task: ())
     trainings.train(text, out=tmp_path / "m", method="dpsgd", width=2, epochs=1, delta=1e-4)
     names = {registry.hash_asked_people(about["corpus"], f"Ann {k}", "")[0] for k in range(40)}
     names |= {identity.hash_turn_text(turn.text) for turn in said}

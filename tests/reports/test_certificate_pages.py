@@ -400,7 +400,7 @@ def test_words_that_depend_on_the_case():
     )
     (text,) = said(("labels.replaced", 122))["labels_drawn_at_random"]
     assert "No second reading of them counts: secrets" in text and "was brought in" not in text
-    assert "Of 122 of these messages another reading had been brought in, which a later" in text
+    assert "Of 122 of these messages another reading had been brought in, which is in" in text
     assert (
         "Labels judged policies 2 other times"
         in said(("labels.judged", 3))["labels_drawn_at_random"][0]

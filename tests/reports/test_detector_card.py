@@ -61,3 +61,13 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
         "One person read them; what that reader overlooked, or marked by mistake, is not allowed"
     )
     assert alone in page and alone in badge and alone in told and facts["labels"]["readers"] == 1
+
+
+def test_a_card_says_how_many_people_read_whatever_their_roles():
+    """Four readers ended in a traceback, and two who shared the turns were one."""
+    twice = {"turns": 9, "decided": 4, "dropped": 3}
+    four = detector_card.describe_readers({"readers": 4, "read_twice": twice, "replaced": 2})
+    assert four.startswith("Four people read them") and "in 4 on which they differed" in four
+    assert "in 3 of these a mark" in four and "Of 2 of them another reading" in four
+    two = detector_card.describe_readers({"readers": 2})
+    assert two.startswith("Two people read them, each turn once; what a reader overlooked")
