@@ -69,6 +69,8 @@ def load_model(folder: StrPath) -> tuple[nn.Module, AnyTokenizer]:
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
         if not (isinstance(tokenizer, BpeTokenizer) or tokenizer.is_fast):
             raise ForeignFileError("its tokenizer must be a fast one (tokenizer.json)")
+        if not isinstance(tokenizer, BpeTokenizer):
+            tokenizer.decode(tokenizer("a").input_ids)  # settings that it cannot use fail here
         check_vocabulary(model, tokenizer)
     return model, tokenizer
 

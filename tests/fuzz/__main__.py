@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -53,6 +54,8 @@ IDLE = 90
 """Seconds without any CPU time after which a case waits for ever, on however busy a machine."""
 PARAMETERS_OF_A_CASE = 4
 SHARES = "option option option option option file file file file file file file file name name"
+MODEL_WRITES = re.compile("^it writes: .*$", re.MULTILINE)
+"""What a model that was trained with noise writes is its answer, as that of ``generate`` is."""
 FAULTS = ("traceback", "several lines", "hang", "touched", "wrote", "named", "believed")
 OUTCOMES = ("refused", "answered", *FAULTS)
 CHANGED = (".odometer/", "registry/", "labels/", ".shards", ".key")
@@ -230,7 +233,8 @@ def outcome(words, place, honest=True, other=None):
     new = sorted({*after} - {*before})
     new += [name for name in state(place / "tmp") if not name.startswith(OF_TORCH)]
     changed = [name for name, told in before.items() if after.get(name) != told]
-    spoken = said if words[0] == "generate" else out + said  # what a model writes is its answer
+    told = "" if words[0] == "generate" else MODEL_WRITES.sub("", out)
+    spoken = told + said
     refused = code in (2, 3)
     changed = [name for name in changed if not may_change(name, refused)]
     if any(word in text for text in (spoken, *new) for word in PLANTED.split()):

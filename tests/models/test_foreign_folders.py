@@ -193,6 +193,12 @@ def test_a_tokenizer_that_panics_or_pads_is_one_line_or_is_not_followed(good, tm
     assert len(load_tokenizer(place / "tokenizer.json")._tokenizer.encode("hello").ids) < 10
 
 
+@pytest.mark.parametrize("longest", [{}, "long", [7]])
+def test_a_setting_that_a_tokenizer_cannot_read_with_is_one_line(good, tmp_path, longest):
+    place = changed(good, tmp_path / "m", "tokenizer_config.json", model_max_length=longest)
+    assert ends_in_one_line(folder.load_model, place)
+
+
 def test_what_is_raised_becomes_one_line_but_the_machines_faults_stay():
     class PanicException(BaseException):
         """As Rust raises it."""
