@@ -137,12 +137,14 @@ def ask_no_hub(name: StrPath) -> Iterator[None]:
 def foreign_model(name: StrPath, where: str, what: str) -> Iterator[None]:
     """What reads a model, or its tokenizer, of a folder or a hub stands inside: no request where it
     is a folder (:func:`ask_no_hub`), and one line of ours for whatever fails
-    (:func:`refuse_whatever_fails`). An adapter is refused, as it would bring another model, and a
-    pipe or a device, of which nobody knows that it ends."""
+    (:func:`refuse_whatever_fails`). An adapter is refused, as it would bring another model, a pipe
+    or a device, of which nobody knows that it ends, and a link that leads nowhere."""
     with refuse_whatever_fails(where, what):
         for path in sorted(Path(name).iterdir()) if Path(name).is_dir() else ():
+            if not (path.exists() or path.name.startswith(".")):  # else found after the training
+                raise ForeignFileError(f"its {printable(path.name)} is a link that leads nowhere")
             folder = path.is_dir() and path.suffix not in FILE_SUFFIXES
-            if path.exists() and not folder and (told := why_not_regular(path)):
+            if not folder and (told := why_not_regular(path)):
                 raise ForeignFileError(f"its {printable(path.name)} {told}")
         if (Path(name) / ADAPTER_FILE).is_file():
             raise ForeignFileError("holds an adapter; merge it into its base and save that")

@@ -193,6 +193,15 @@ def test_a_tokenizer_that_panics_or_pads_is_one_line_or_is_not_followed(good, tm
     assert len(load_tokenizer(place / "tokenizer.json")._tokenizer.encode("hello").ids) < 10
 
 
+@pytest.mark.parametrize("to", ["tokenizer_config.json", "gone.json"])
+def test_a_link_that_leads_nowhere_is_refused_before_anything_is_read(good, tmp_path, to):
+    place = changed(good, tmp_path / "m")
+    (place / "tokenizer_config.json").unlink()
+    (place / "tokenizer_config.json").symlink_to(place / to)
+    for read in (pretrained.load_pretrained, folder.load_model, adapt_tokenizer):
+        assert "is a link that leads nowhere" in ends_in_one_line(read, str(place))
+
+
 @pytest.mark.parametrize("longest", [{}, "long", [7]])
 def test_a_setting_that_a_tokenizer_cannot_read_with_is_one_line(good, tmp_path, longest):
     place = changed(good, tmp_path / "m", "tokenizer_config.json", model_max_length=longest)
