@@ -43,7 +43,8 @@ def test_a_damaged_shard_and_one_of_other_work_are_done_anew(tmp_path):
         assert other.read("0") is None
 
 
-def test_a_file_that_is_not_there_leaves_nothing(tmp_path):
-    with pytest.raises(FileNotFoundError), shards.resume_shards(tmp_path / "out", RECIPE):
-        raise FileNotFoundError(2, "no such file", "labels.json")
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "no such file"), MemoryError()])
+def test_what_ends_before_the_first_shard_leaves_nothing(tmp_path, error):
+    with pytest.raises(type(error)), shards.resume_shards(tmp_path / "out", RECIPE):
+        raise error
     assert not list(tmp_path.iterdir())

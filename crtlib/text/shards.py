@@ -79,7 +79,7 @@ def resume_shards(out: StrPath, recipe: Mapping[str, Any]) -> Iterator[Shards]:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         yield Shards(place, hash_text(json.dumps([__version__, dict(recipe)], sort_keys=True)))
-    except (OSError, DamagedError, MachineError):  # also of a file that a user named
+    except (OSError, DamagedError, MachineError, MemoryError):  # also of a file that a user named
         with contextlib.suppress(OSError):
             place.rmdir()  # if nothing is finished
         raise
