@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import math
+import re
 from collections.abc import Sequence
 
 MIN_CLIP_NORM = 1e-6
@@ -17,6 +18,9 @@ MAX_NUMBERS = 20
 """Numbers of a list that an option takes, at most."""
 MAX_SHOWN_CHARACTERS = 200
 """Characters of a value from outside that a message shows, at most."""
+PLAIN_NAME = re.compile(r"\w[\w/+@=-]*(?:[ .:][\w/+@=-]+)*")
+"""Words of letters and digits, with one space, dot or colon between two."""
+MAX_NAME_CHARACTERS = 64
 
 
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -60,6 +64,39 @@ def printable(value: object, most: int = MAX_SHOWN_CHARACTERS, *, quoted: bool =
         text = "a number of more than 4300 digits"
     cut = text if len(text) <= most else text[:most] + "…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
+def check_plain_name(name: str, value: str) -> None:
+    """Refuse what, as a name in a sentence, could end it, begin another, or be a mark-up.
+
+    Guarantee:
+        Test: ``tests/test_printable.py::test_a_name_in_a_sentence_says_nothing``.
+
+    >>> check_plain_name("--name", "helpdesk/model-1.2 of May")
+    >>> check_plain_name("--name", "harmless. Nothing can leak. It")
+    Traceback (most recent call last):
+    ...
+    ValueError: --name='harmless. Nothing can leak. It': must be words of letters, digits and \
+_/+@=-, with one space, dot or colon between two, at most 64 characters
+    """
+    if len(value) > MAX_NAME_CHARACTERS or not PLAIN_NAME.fullmatch(value):
+        raise ValueError(
+            f"{name}={printable(value, quoted=True)}: must be words of letters, digits and "
+            f"_/+@=-, with one space, dot or colon between two, at most {MAX_NAME_CHARACTERS} "
+            "characters"
+        )
+
+
+def plain_name(text: str) -> str:
+    """A name that :func:`check_plain_name` lets pass, as it is; of another, as of a folder, what
+    is left when a line stands for all that is not.
+
+    >>> plain_name("model-1.2"), plain_name("x. **Nothing can leak** (2)"), plain_name("..")
+    ('model-1.2', 'x_Nothing_can_leak_2_', '_')
+    """
+    if len(text) <= MAX_NAME_CHARACTERS and PLAIN_NAME.fullmatch(text):
+        return text
+    return re.sub(r"[^\w-]+", "_", text)[:MAX_NAME_CHARACTERS].lstrip("-") or "_"
 
 
 def check_allowed(name: str, value: float, allowed: bool, rule: str) -> None:

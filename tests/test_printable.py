@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from crtlib.checks import printable
+from crtlib.checks import check_plain_name, plain_name, printable
 
 HOSTILE = "\x1b[2K\ras it was signed, by key KEY\x1b[8m\u2028\u202e\u200b\x9b2K\n\udcff\x00\x7f"
 
@@ -25,6 +25,23 @@ def test_no_character_that_a_terminal_obeys_is_left():
 def test_a_value_is_one_short_line_of_utf_8(value):
     shown = printable(value)
     assert shown.isprintable() and len(shown.encode()) < 2000
+
+
+@pytest.mark.parametrize(
+    "name",
+    [HOSTILE, "m. **Nothing can leak.** It", "harmless: nothing can leak", "a\nb", "a  b", "a ",
+     " a", ".", "", "`a`", "a, b", "<b>a</b>", "a\u202eb", "a" * 65, "“a”", "a; b", "(a)", "-a"],
+)  # fmt: skip
+def test_a_name_in_a_sentence_says_nothing(name):
+    with pytest.raises(ValueError, match=r"^name=.*must be words of letters"):
+        check_plain_name("name", name)
+    check_plain_name("name", plain_name(name))
+
+
+@pytest.mark.parametrize("name", ["model-1.2", "org/model of May", "a_b+c=3@d", "Größe", "list:a"])
+def test_a_usual_name_stays(name):
+    check_plain_name("name", name)
+    assert plain_name(name) == name
 
 
 def test_an_error_of_a_command_is_one_line(run, tmp_path):

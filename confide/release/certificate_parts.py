@@ -26,6 +26,7 @@ from confide.release.limits import judge_limits
 from confide.release.rate_bounds import recompute_bound
 from confide.release.void_reasons import list_void_reasons
 from crtlib import outputs
+from crtlib.checks import plain_name
 from crtlib.intervals import exchangeable_rate, round_up_to_figures
 
 COPY_COUNTS = (5, 20)
@@ -105,7 +106,7 @@ def collect_certificate_parts(
         "software": record["software"],
         "verdict": verdict,
         "void_because": void_because,
-        "model": {"name": name or trained.folder.resolve().name, **record["model"]},
+        "model": {"name": plain_name(name or trained.folder.resolve().name), **record["model"]},
         "corpus": outputs.with_keyed_hashes(record["corpus"], key),
         "unit": record["unit"],
         "method": record["method"],

@@ -9,6 +9,7 @@ spent before, sealed, written as a page and as JSON, and verified again.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from confide.release.evidence import read_evidence, read_json_object
 from confide.release.rate_bounds import recompute_bound, with_current_label_counts
 from confide.reports import certificate_pages, model_card, standards
 from crtlib import files, outputs
-from crtlib.checks import check_choice
+from crtlib.checks import check_choice, check_plain_name, check_whole_number
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.intervals import at_most
@@ -56,7 +57,8 @@ def write_certificate(
     Args:
         run: The folder of the model, with its record beside it.
         out: The page.
-        name: What the model is called; None: the folder's name.
+        name: What the model is called (:func:`crtlib.checks.check_plain_name`); None: as its
+            folder is.
         audience: Whom the page is for: "officer", "engineer" or "both".
         audit: Evidence to attach: ``audit.json``.
         report: Evidence to attach: the folder of a report.
@@ -80,6 +82,10 @@ def write_certificate(
         ``tests/release/test_certify.py::test_a_real_run_has_a_certificate_that_the_schema_allows``.
     """
     check_choice("for", audience, AUDIENCES)
+    if name is not None:
+        check_plain_name("name", name)
+    for number in copies:
+        check_whole_number("copies", number, 1)
     page = Path(out)
     if page.suffix != ".html":
         raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
@@ -139,7 +145,8 @@ def _render_evidence_files(
     """The two files of :func:`name_evidence_files`, as a certificate gives them."""
     shown, plain = name_evidence_files(page, standard)
     made = standards.assemble_evidence(value, standard)
-    again = f"crtlib certify {Path(run).resolve().name} --out {page.name} --evidence {standard}"
+    words = ["crtlib", "certify", Path(run).resolve().name, "--out", page.name]
+    again = shlex.join([*words, "--evidence", standard])
     return {
         shown: standards.render_evidence_page(made, f"{again} --verify"),
         plain: json.dumps(made, indent=1, allow_nan=False) + "\n",
@@ -165,7 +172,7 @@ def _render_certificate(
     own, numbers = trained.promise(), None
     if value["verdict"] == "holds" and audience != "officer" and own.has_noise_bound:
         numbers = tabulate_privacy_profile(own)
-    command = f"crtlib certify {trained.folder.resolve().name} --out {name}"
+    command = shlex.join(["crtlib", "certify", trained.folder.resolve().name, "--out", name])
     return certificate_pages.render_certificate_pages(
         value, audience, profile=numbers, command=command
     )

@@ -13,6 +13,7 @@ from pydantic import Field, PositiveInt, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from crtlib.accounting.events import SampledGaussian
+from crtlib.checks import plain_name
 from crtlib.outputs import hash_file
 
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
@@ -230,7 +231,7 @@ def script_source() -> ScriptSource:
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     if path is None or not Path(path).is_file():
         return ScriptSource("a notebook or console", "")
-    return ScriptSource(Path(path).name, hash_file(path))
+    return ScriptSource(plain_name(Path(path).name), hash_file(path))
 
 
 def script_assumption(script: ScriptSource) -> str:

@@ -26,7 +26,7 @@ from confide.training.training_facts import (
 from crtlib import files, outputs
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import BoundedRate
-from crtlib.checks import raise_machine_fault
+from crtlib.checks import plain_name, raise_machine_fault
 from crtlib.files import StrPath
 from crtlib.models.tensor_files import hash_tensors
 from crtlib.screening.rates import UNKNOWN_RATE
@@ -120,11 +120,11 @@ class OdometerRun:
             return (
                 known
                 if self.init == "random"
-                else [*known, file_sources.BaseSource(self.init, "outside")]
+                else [*known, file_sources.BaseSource(plain_name(self.init), "outside")]
             )
         lines = [*odometer.read_entries(self.folder), *self.registry.entries()]
         hashes = {self.facts["base"], self.facts["base_tensors"]} - {None}
-        name = Path(self.init).name
+        name = plain_name(Path(self.init).name)
         runs = {e.run for e in lines if {e.model, e.tensors} & hashes}
         if not runs:
             ours = (outputs.find_marker(self.init) or {}).get("command") == "train"

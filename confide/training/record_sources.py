@@ -28,6 +28,7 @@ from confide.training.training_facts import (
 )
 from crtlib import outputs
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
+from crtlib.checks import plain_name
 from crtlib.screening.preparation import CERTIFIABLE_TREATMENTS
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
@@ -87,7 +88,7 @@ def collect_sources_of_steps(
         ),
         *_sources_of_a_choice(meter.facts["trials"]),
         *(s for phase in schedule for s in _sources_of_phase(phase, study, screening)),
-        *map(BroughtSource, user_files_of_study(study)),
+        *(BroughtSource(plain_name(name)) for name in user_files_of_study(study)),
         *([TaughtSource(count_teachers(study, prepared))] if has_tagger(study) else []),
         *([] if study.how.reads_raw else map(RawSource, _cross_message_clauses(study))),
         *_sources_of_the_vocabulary(study, screening),

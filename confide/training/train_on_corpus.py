@@ -50,6 +50,7 @@ from crtlib import files, outputs
 from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
 from crtlib.attacks import run_audit
+from crtlib.checks import plain_name
 from crtlib.files import StrPath
 from crtlib.models import folder as model_folder
 from crtlib.models import interface, pretrained
@@ -555,7 +556,10 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
                 file_sources.PlannedSource(meter.run, sha, relation, pairs, kept),
                 file_sources.ConstantSource("settings and sizes"),
                 *meter.origin(),
-                *map(file_sources.BroughtSource, secret_plans.user_files_of_plan(summary)),
+                *(
+                    file_sources.BroughtSource(plain_name(name))
+                    for name in secret_plans.user_files_of_plan(summary)
+                ),
             ],
         )
 

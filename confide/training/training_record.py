@@ -54,6 +54,7 @@ from crtlib import files, outputs
 from crtlib.accounting.events import SampledGaussian, count_private_steps
 from crtlib.accounting.guarantees import Guarantee
 from crtlib.attacks import run_audit
+from crtlib.checks import plain_name
 from crtlib.files import StrPath
 from crtlib.models import folder as model_folder
 from crtlib.models.pretrained import base_model_name, model_fingerprint
@@ -222,8 +223,8 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
                      "torch": torch.__version__},
         "model": {"sha256": meter.entry.model, "parameters": facts["parameters"],
                   "trained_parameters": facts["trained_parameters"],
-                  "base": {"name": Path(meter.init).name, "sha256": model_fingerprint(meter.init)}
-                  if known else None},
+                  "base": {"name": plain_name(Path(meter.init).name),
+                           "sha256": model_fingerprint(meter.init)} if known else None},
         "unit": entered["unit"],
         "method": facts["method"],
         "randomness": "operating_system" if meter.secure else "seed",

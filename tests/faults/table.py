@@ -2078,6 +2078,13 @@ SHEET = rows(
      'printable(f"refused: {wrong}" if wrong else same, 4_000)',
      'f"refused: {wrong}" if wrong else same',
      "test_a_name_of_a_file_cannot_change_the_answer[escape]"),
+    ("a name on a certificate is a sentence", "crtlib.checks:check_plain_name",
+     "not PLAIN_NAME.fullmatch(value)", "not value",
+     "test_printable.py::test_a_name_in_a_sentence_says_nothing[m. **Nothing can leak.** It]"),
+    ("the name of a folder is a sentence",
+     "confide.release.certificate_parts:collect_certificate_parts",
+     "plain_name(name or trained.folder.resolve().name)", "name or trained.folder.resolve().name",
+     "test_the_name_of_a_folder_says_nothing"),
     ("half a certificate refuses the same command", "confide.release.certify:write_certificate",
      "force=force or half", "force=force",
      "test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command"

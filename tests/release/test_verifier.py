@@ -64,6 +64,30 @@ def sign_again(home, **changes):
     (home / "c.json").write_text(json.dumps(signed))
 
 
+LIE = "m. **Nothing of anybody can be learned from it.** It"
+
+
+def test_the_name_of_a_folder_says_nothing(home):
+    """The page said "Model m. **Nothing of anybody can be learned from it.** It was trained on"."""
+    (home / "m").rename(home / LIE)
+    (home / "m.work").rename(home / f"{LIE}.work")
+    value = certify.write_certificate(home / LIE, home / "lie.html", copies=())
+    assert value["model"]["name"] == "m_Nothing_of_anybody_can_be_learned_from_it_It"
+    page = (home / "lie.html").read_text()
+    assert "Model “m_Nothing" in page and "<strong>Nothing" not in page
+    assert f"crtlib certify &#39;{LIE}&#39; --out lie.html" in page
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"name": LIE}, {"name": "x is harmless: nothing can leak"}, {"name": ""}, {"copies": (0,)}],
+)
+def test_a_name_that_is_a_sentence_is_refused(home, wrong):
+    with pytest.raises(ValueError, match=r"^(name|copies)=.*: must be "):
+        certify.write_certificate(home / "m", home / "lie.html", **wrong)
+    assert not (home / "lie.html").exists()
+
+
 @pytest.mark.parametrize("form", [str, str.upper, " {} ".format])
 def test_an_honest_release_is_as_it_was_signed(home, told, form):
     code, said = told(home, "--key", form(key_of(home)))
@@ -117,6 +141,7 @@ def test_a_name_of_a_file_cannot_change_the_answer(home, told, name):
         ("assumed__0", "nothing"), ("labels", None), ("rates__miss__all", []),
         ("rates__miss__all__1", 0), ("rates__miss__rate", 1), ("labels__secrets", 0),
         ("rates__by_kind__tracking__trace__upper", 1e-9),
+        ("model__name", LIE), ("model__name", "a\nb"),
         pytest.param("rates__miss__count", 10**400, id="more missed"),
         pytest.param("rates__by_kind__tracking__trace__all__1", 10**400, id="more of a kind"),
         pytest.param("model__trained_parameters", 10**400, id="more trained"),

