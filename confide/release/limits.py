@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from confide.release.composed_promise import BAYESIAN_KIND
 from crtlib.intervals import to_decimal
 
 LIMIT_NAMES = {
@@ -63,8 +64,18 @@ def _certified_bound(c: Mapping[str, Any], name: str) -> Decimal | None:
 
 
 def _bound_of_rate(c: Mapping[str, Any], name: str) -> float | None:
-    """The upper bound of a rate, together with what earlier searches passed over."""
-    upper: float | None = c["rates"].get(name, {}).get("upper")
+    """The upper bound of a rate, together with what earlier searches passed over. None for one
+    that was counted on labels where no promise rests on them: the certificate does not name them
+    then, and says neither their confidence nor what is assumed of them.
+
+    Guarantee:
+        Test: ``tests/release/test_limits.py::
+        test_a_rate_whose_labels_are_not_named_meets_no_limit``.
+    """
+    row = c["rates"].get(name, {})
+    if row.get("how") == "one_per_cluster" and c["guarantee"]["kind"] != BAYESIAN_KIND:
+        return None
+    upper: float | None = row.get("upper")
     if upper is None or name == "miss":
         return upper
     spent_name = {"trace": "gamma", "public": "delta2"}[name]

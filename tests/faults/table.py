@@ -1126,6 +1126,9 @@ UNITS = rows(
 ) + rows(
     "confide.release.limits",
     "release/test_limits.py",
+    ("a rate of labels that nobody names meets a limit", "_bound_of_rate",
+     'c["guarantee"]["kind"] != BAYESIAN_KIND', "False",
+     "test_a_rate_whose_labels_are_not_named_meets_no_limit"),
     ("a void certificate meets a limit", "judge_limits",
      'if certificate["verdict"] == "holds" else None',
      "if True else None", "test_a_limit_is_met_up_to_the_bound_that_is_certified[guess]"),

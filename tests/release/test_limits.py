@@ -161,3 +161,14 @@ def test_a_gate_without_limits_stops_what_promises_nothing(
     monkeypatch.setattr("confide.release.certify.write_certificate", lambda *_, **__: made)
     monkeypatch.setattr("confide.release.certify.summarise_certificate", lambda _: "said")
     assert run("certify", tmp_path, "--out", tmp_path / "c.html")[0] == code
+
+
+def test_a_rate_whose_labels_are_not_named_meets_no_limit():
+    """A second month, of whose secrets each counts as passed over, said "meets your limits: miss
+    <= 50% (47.2 % is certified)", and no page said on which labels, or with what confidence."""
+    row = {"upper": 0.472, "how": "one_per_cluster"}
+    parts = {"verdict": "holds", "rates": {"miss": row, "public": {"upper": 0.0, "how": "policy"}}}
+    asked = ["miss <= 50%", "public <= 1%"]
+    for kind, met in (("dp", False), ("bayesian_confidentiality", True)):
+        rows = limits.judge_limits(parts | {"guarantee": {"kind": kind}}, asked)
+        assert [r["met"] for r in rows] == [met, True]
