@@ -7,7 +7,7 @@ answer, or refuse in one line with exit code 2 (3 where the machine is at fault,
 damaged), and write nothing then. It never changes a file that it was given, and nothing that it
 says or writes beside its results shows the name that is planted in all text.
 
-Of every 15 cases 5 are of options, each in turn; 8 of files, each with each command in turn; 2 of
+Of every 15 cases 6 are of options, each in turn; 7 of files, each with each command in turn; 2 of
 notebook parameters, four in each. The seed is the day's and is printed with the number of a case:
 ``python -m tests.fuzz --seed 20261127 --case 17`` plays that one alone.
 """
@@ -53,7 +53,7 @@ SECONDS = {"claims": 90, "lab": 240}
 IDLE = 90
 """Seconds without any CPU time after which a case waits for ever, on however busy a machine."""
 PARAMETERS_OF_A_CASE = 4
-SHARES = "option option option option option file file file file file file file file name name"
+SHARES = "option option option option option option file file file file file file file name name"
 MODEL_WRITES = re.compile("^it writes: .*$", re.MULTILINE)
 """What a model that was trained with noise writes is its answer, as that of ``generate`` is."""
 FAULTS = ("traceback", "several lines", "hang", "touched", "wrote", "named", "believed")
