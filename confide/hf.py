@@ -40,6 +40,7 @@ from confide import recipe as recipes
 from confide.release import certify, file_sources
 from confide.training.train_on_corpus import Session
 from confide.training.training_record import TrainingResult, make_work_folder
+from crtlib.checks import printable
 from crtlib.files import StrPath
 from crtlib.models import pretrained
 from crtlib.text import corpora, jsonl
@@ -275,6 +276,12 @@ class SessionTrainer(_TrainerBehind):
         callback stops is charged in full."""
         if trial is not None:
             raise ValueError("trial: must be None; each try would have to be charged")
+        if not (resume_from_checkpoint is None or isinstance(resume_from_checkpoint, bool)):
+            told = printable(resume_from_checkpoint, quoted=True)
+            raise ValueError(
+                f"resume_from_checkpoint={told}: must be None, True or False; a session that was "
+                "cut short goes on from its own state"
+            )
         with self.session:
             done = super().train(ignore_keys_for_eval=ignore_keys_for_eval)
             left = self.session.training.steps_left

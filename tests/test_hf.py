@@ -310,6 +310,11 @@ def test_parameters_that_cannot_be_honoured(given, said, tmp_path):
         hf.Trainer("base", arguments(tmp_path / "m"), train_dataset=rows(5), **given)
 
 
+def test_a_checkpoint_that_a_training_would_not_read_is_refused():
+    with pytest.raises(ValueError, match=r"^resume_from_checkpoint='runs/checkpoint-500': must be"):
+        hf.Trainer.train(object(), "runs/checkpoint-500")
+
+
 def test_processes_of_a_trainer_are_joined(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "count_launched_processes", lambda: 2)
     with pytest.raises(ValueError, match=r"^torchrun: started 2 processes, which must train tog"):
