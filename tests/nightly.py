@@ -383,7 +383,6 @@ NIGHTLY = {
     "tests/book/experiments/test_utility.py::"
     "test_epsilon_of_a_learned_policy_uses_what_it_was_counted_to_miss": "1 s",
     "tests/fuzz/test_fuzz.py::test_900_cases_reach_every_option": "2 s",
-    "tests/release/test_secret_plans.py::test_what_a_plan_promises_is_of_one_training": "1 s",
     "tests/reports/test_leakage.py::test_nothing_is_in_clear_by_default[1-options1": "1 s",
     "tests/test_a_stranger_adds.py::test_a_model_of_theirs_is_in_a_report": "trains",
     "tests/text/test_hostile_records.py::test_a_broken_mail_is_a_row[multipart": "1 s",
