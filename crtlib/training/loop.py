@@ -324,7 +324,11 @@ class Training:
     def _try_reading(self, model: nn.Module) -> None:
         """Try the model as it is hooked now: only so may it read texts from now on."""
         if self._adds_noise:
-            refuse_mixing(model, longest=self._longest)
+            refuse_mixing(
+                model,
+                longest=self._longest,
+                progress=self.progress and process_group().is_leader,
+            )
         self._reading_seal = ReadingSeal.of(model)
 
     def try_model_again(self) -> None:

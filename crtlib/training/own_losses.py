@@ -142,9 +142,10 @@ def refuse_mixing_losses(model: nn.Module, losses: Losses, *, longest: int | Non
 
     Guarantee:
         Of losses that are let through, these batches add to the clipped sum what their rows add
-        alone, to within ``probe.CPU_TOLERANCE`` clip norms (``GPU_TOLERANCE`` on a GPU). It is
-        tried, not proved: what a function does with certain tokens, or keeps for a later call, is
-        not found; a certificate assumes that it is nothing. Test:
+        alone, to within ``probe.CPU_TOLERANCE`` clip norms (``GPU_TOLERANCE`` on a GPU), in the
+        model's own precision or in double precision. It is tried, not proved: what a function does
+        with certain tokens, or keeps for a later call, is not found; a certificate assumes that it
+        is nothing. Test:
         ``tests/training/test_own_losses.py::test_losses_that_mix_are_refused``.
     """
     limit = interface.context_length(model) or probe.MAX_TOKENS_IF_UNLIMITED
@@ -192,8 +193,13 @@ def _refuse_if_apart(
             f"losses: draw random numbers of their own, which moves a sum by {by:.2g} clip norms: "
             "must be without noise"
         )
-    alone = _clipped_sum(model, losses, [[text] for text in texts], clip_norm)
-    if (by := probe.distance_in_clip_norms(beside, alone, clip_norm)) > allowed:
+
+    def distance() -> float:
+        beside = _clipped_sum(model, losses, [texts], clip_norm)
+        alone = _clipped_sum(model, losses, [[text] for text in texts], clip_norm)
+        return probe.distance_in_clip_norms(beside, alone, clip_norm)
+
+    if (by := probe.distance_beyond_rounding(model, distance, allowed)) > allowed:
         raise ValueError(
             f"losses: the rows of a batch change what one of them adds, by {by:.2g} clip norms: "
             "that of a row must depend on this row alone"

@@ -75,7 +75,7 @@ def clipped_sum_by_autograd(model, texts, clip_norm):
     """The sum of clipped gradients by autograd, each text alone, by the model's own logits."""
     total = [torch.zeros_like(p) for p in trainable_parameters(model).values()]
     for text in texts:
-        grads = probe._gradient_sum_by_autograd(model, [text])
+        grads = probe._gradient_by_autograd(model, text)
         norm = torch.stack([g.double().square().sum() for g in grads]).sum().sqrt()
         factor = clip_factors(norm, clip_norm).float()
         total = [t + factor * g for t, g in zip(total, grads, strict=True)]
@@ -139,6 +139,49 @@ def test_what_is_charged_for_rounding_is_no_mixing():
     """A GPT-2 of this size was refused from 64 tokens on: the charge followed the longest text."""
     spec = ModelSpec("gpt2", vocab_size=2000, hidden=256, layers=1, heads=4, context=128)
     refuse_mixing(build_model(spec, seed=0), longest=128)
+
+
+def in_single_precision(model):
+    return next(model.parameters()).dtype == torch.float32
+
+
+def test_what_vanishes_in_double_precision_is_rounding():
+    """Of the 30 layers of SmolLM2 a batch of short texts is 1.2e-4 clip norms from its texts alone,
+    and 1e-15 in double precision: it was refused as a model that mixes, by the processor."""
+    model = tiny("llama")
+    before = [(x, x.data_ptr(), x.clone()) for x in (*model.parameters(), *model.buffers())]
+    distances = {True: 5e-4, False: 1e-12}
+    by = probe.distance_beyond_rounding(model, lambda: distances[in_single_precision(model)], 1e-4)
+    assert by == 1e-12
+    after = [*model.parameters(), *model.buffers()]
+    assert all(x is y and x.data_ptr() == at for (x, at, _), y in zip(before, after, strict=True))
+    assert all(torch.equal(x, values) for x, _, values in before)
+
+
+@pytest.mark.parametrize(
+    ("single", "double"),
+    [
+        pytest.param(5e-4, 5e-4, id="an effect in both"),
+        pytest.param(0.1, 1e-12, id="more than rounding, as an expert that another text moved"),
+    ],
+)
+def test_what_is_more_than_rounding_stays(single, double):
+    model = tiny("llama")
+    distances = {True: single, False: double}
+    by = probe.distance_beyond_rounding(model, lambda: distances[in_single_precision(model)], 1e-4)
+    assert by == single
+
+
+def test_a_model_that_no_double_can_read_keeps_its_distance():
+    model = tiny("llama")
+
+    def distance():
+        if not in_single_precision(model):
+            raise RuntimeError("kernel: float16 or bfloat16")
+        return 5e-4
+
+    assert probe.distance_beyond_rounding(model, distance, 1e-4) == 5e-4
+    assert in_single_precision(model)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "granite"])
