@@ -282,6 +282,16 @@ class SessionTrainer(_TrainerBehind):
                 f"resume_from_checkpoint={told}: must be None, True or False; a session that was "
                 "cut short goes on from its own state"
             )
+        taken = len(self.session.training) - self.session.training.steps_left
+        if resume_from_checkpoint is True and not taken:
+            raise ValueError(
+                "resume_from_checkpoint=True: must be None or False; no session was cut short here"
+            )
+        if resume_from_checkpoint is False and taken:
+            raise ValueError(
+                f"resume_from_checkpoint=False: must be None or True; {taken} steps of this one "
+                "are taken and charged, and it goes on after them"
+            )
         with self.session:
             done = super().train(ignore_keys_for_eval=ignore_keys_for_eval)
             left = self.session.training.steps_left

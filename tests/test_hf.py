@@ -227,7 +227,12 @@ def test_a_training_that_was_killed_goes_on_with_its_schedule(talk, base, tmp_pa
                 train_dataset=text, confide=CRT, callbacks=[spy], peft_config=LORA,
             )  # fmt: skip
             if last:
-                trainer.train()
+                if kill:
+                    with pytest.raises(
+                        ValueError, match=r"^resume_from_checkpoint=False: .* steps of"
+                    ):
+                        trainer.train(resume_from_checkpoint=False)
+                trainer.train(resume_from_checkpoint=bool(kill) or None)
                 ends.append((flat(trainer.result.run.model), trainer.state.global_step))
             else:
                 with pytest.raises(KeyboardInterrupt):
@@ -313,6 +318,16 @@ def test_parameters_that_cannot_be_honoured(given, said, tmp_path):
 def test_a_checkpoint_that_a_training_would_not_read_is_refused():
     with pytest.raises(ValueError, match=r"^resume_from_checkpoint='runs/checkpoint-500': must be"):
         hf.Trainer.train(object(), "runs/checkpoint-500")
+
+
+def test_nothing_is_gone_on_with_where_nothing_was_cut_short(base, tmp_path):
+    trainer = hf.Trainer(str(base), arguments(tmp_path / "m"), train_dataset=rows())
+    with pytest.raises(ValueError, match=r"^resume_from_checkpoint=True: must be None"):
+        trainer.train(resume_from_checkpoint=True)
+    assert (
+        trainer.session.training.steps_left == len(trainer.session)
+        and not (tmp_path / "m").exists()
+    )
 
 
 def test_processes_of_a_trainer_are_joined(tmp_path, monkeypatch):
