@@ -244,6 +244,14 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
     return runs
 
 
+def abstracts_grid(settings: Settings) -> list[LeakageStudy]:
+    """Figure 5's run on the first corpus that is here, all seeds."""
+    given = _known(LeakageStudy, {**settings, **settings.shapes.lstm})
+    given |= {"corpus": first_available(settings.texts), "unit": "turn", "detail": True}
+    base = LeakageStudy(method="sgd", **given | TEXTS["as it is"] | {"seed": 0})
+    return [replace(base, seed=seed) for seed in range(settings.seeds)]
+
+
 # --- Hush! ----------------------------------------------------------------------------------------
 
 

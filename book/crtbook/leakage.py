@@ -55,6 +55,8 @@ from crtlib.values import (
 PARTS = ("public", "private")
 THRESHOLDS = (8.0, 3.0)
 """Perplexities above which the paper's interface makes no suggestion (Section 6.1)."""
+PROSE = ("arxiv",)
+"""Corpora whose public text is of the same kind: a vocabulary of dialogues would spell them."""
 PUNCTUATION = re.compile(r"[^\w\s]")
 epsilon = functools.lru_cache(privacy_cost.epsilon)
 
@@ -65,7 +67,7 @@ class LeakageStudy(Study):
 
     ``unit="user"``: a point is all that a user said, so epsilon is that of a person. ``public``
     dialogues of other, simulated people give the vocabulary, the start of ``init="public"``, and
-    the public model. Each of ``canaries`` users says a secret of their own ``copies`` times; each
+    the public model; of arXiv they are abstracts of other authors. Each of ``canaries`` users says a secret of their own ``copies`` times; each
     of ``bots`` a long sentence. ``method="public"`` reads nothing but public text.
     ``policy="rare"`` masks words of fewer than ``min_users`` users. ``left_out`` compares with a
     model trained without the owners of unique sequences; ``detail`` keeps length and perplexity of
@@ -127,7 +129,13 @@ class LeakageStudy(Study):
         """CPU seconds: training, and a report at each snapshot."""
         width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
         reports = len(self.snapshots) * (1.5 + self.left_out)
-        return self.dialogues * width * (self.epochs + reports + self.left_out * self.epochs)
+        each = 2.2 if self.corpus in PROSE else 1.0  # longer, and with a larger vocabulary
+        epochs = self.epochs + reports + self.left_out * self.epochs
+        return each * self.dialogues * width * epochs
+
+    def memory(self) -> float:
+        """A whole corpus, and every sequence that somebody has."""
+        return 6.0 if self.corpus in PROSE else super().memory()
 
     def shape(self, tokenizer: BpeTokenizer) -> ModelSpec:
         """The model's shape."""
@@ -163,12 +171,19 @@ def data(study: LeakageStudy) -> Data:
     split = study_data.split_corpus(
         study.corpus, "paper", study.dialogues, study.heldout, study.seed
     )
-    other = customersim.simulate_corpus(study.public, 10**6 + study.seed, "rich", database_seed=1)
+    other = public_text(study.corpus, study.public, study.seed, split.others)
     secret = canaries.make_canaries(study.canaries, seed=study.seed) if study.canaries else ()
     planted = canaries.insert_canaries(split.train, secret, copies=study.copies, seed=study.seed)
     planted, public = _with_bots(planted, other, study), data_points.make_points(other, "turn")
     tokenizer = train_bpe((p.text for p in public), vocab_size=study.vocab_size)
     return Data(_points(planted, study.unit), _points(split.valid, study.unit), public, tokenizer)
+
+
+def public_text(corpus: str, dialogues: int, seed: int, others: Corpus) -> Corpus:
+    """What everybody may read: simulated dialogues, or prose of people whom no run reads."""
+    if corpus in PROSE:
+        return replace(others, dialogues=others.dialogues[:dialogues])
+    return customersim.simulate_corpus(dialogues, 10**6 + seed, "rich", database_seed=1)
 
 
 def _with_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
@@ -246,19 +261,21 @@ def leave_users_out(train_on: TrainModel, points: Sequence[Point], users: set[st
 
 @functools.lru_cache(maxsize=4)
 def _public(
-    shape: ModelSpec, tokenizer: BpeTokenizer, seed: int, dialogues: int, epochs: int, device: str
+    shape: ModelSpec,
+    tokenizer: BpeTokenizer,
+    points: tuple[Point, ...],
+    seed: int,
+    epochs: int,
+    device: str,
 ) -> nn.Module:
-    text = customersim.simulate_corpus(dialogues, 10**6 + seed, "rich", database_seed=1)
     plan = schedules.sgd_phases(epochs=epochs, batch_size=32, learning_rate=1e-2)
-    return trainer(shape, tokenizer, plan, seed=seed, device=device)(
-        data_points.make_points(text, "turn")
-    )
+    return trainer(shape, tokenizer, plan, seed=seed, device=device)(points)
 
 
 def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module:
     """The model of other people's text: a copy, so that it can be trained on."""
-    sizes = (study.seed, study.public, study.public_epochs, device)
-    return copy.deepcopy(_public(study.shape(d.tokenizer), d.tokenizer, *sizes))
+    how = (study.seed, study.public_epochs, device)
+    return copy.deepcopy(_public(study.shape(d.tokenizer), d.tokenizer, d.public, *how))
 
 
 def plain(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:

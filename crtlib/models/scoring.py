@@ -90,8 +90,8 @@ def map_token_distributions(
     model.eval()
     nothing = measure(torch.empty(0, len(layer.weight)), torch.empty(0, dtype=torch.long))
     out = [[x.numpy()] * len(sequences) for x in nothing]
-    # Rows of logits at once: about 16 million numbers, so memory does not grow with the batch.
-    rows = max(1, 2**24 // len(layer.weight))
+    # Rows of logits at once: about 4 million numbers, which stay near the processor.
+    rows = max(1, 2**22 // len(layer.weight))
     for here in group_by_length(sequences):
         longest = len(sequences[here[0]])
         lengths = torch.tensor([len(sequences[i]) for i in here])

@@ -32,8 +32,8 @@ def sweep(
         --out: Also write the table here (Parquet).
         --force: Replace results that exist.
     Options:
-        NAME: Sweep: crt, tuning, authors, start, carriers, axis, leakage, secrets, words,
-            tuned_words, games or screening.
+        NAME: Sweep: crt, tuning, authors, start, carriers, axis, leakage, abstracts,
+            secrets, words, tuned_words, games or screening.
         --profile: Profile: quick, laptop, paper, paper_lstm, converged, smollm2 or h100.
         --set NAME=VALUE: A setting, such as seeds=1; repeatable.
     Speed and memory:
