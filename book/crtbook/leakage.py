@@ -67,11 +67,11 @@ class LeakageStudy(Study):
 
     ``unit="user"``: a point is all that a user said, so epsilon is that of a person. ``public``
     dialogues of other, simulated people give the vocabulary, the start of ``init="public"``, and
-    the public model; of arXiv they are abstracts of other authors. Each of ``canaries`` users says a secret of their own ``copies`` times; each
-    of ``bots`` a long sentence. ``method="public"`` reads nothing but public text.
-    ``policy="rare"`` masks words of fewer than ``min_users`` users. ``left_out`` compares with a
-    model trained without the owners of unique sequences; ``detail`` keeps length and perplexity of
-    each unique sequence. ``threshold`` is a ratio of perplexities.
+    the public model; of arXiv they are abstracts of other authors. Each of ``canaries`` users says
+    a secret of their own ``copies`` times; each of ``bots`` a long sentence. ``method="public"``
+    reads nothing but public text. ``policy="rare"`` masks words of fewer than ``min_users`` users.
+    ``left_out`` compares with a model trained without the owners of unique sequences; ``detail``
+    keeps length and perplexity of each unique sequence. ``threshold`` is a ratio of perplexities.
     """
 
     kind: ClassVar[str] = "leakage"

@@ -270,7 +270,9 @@ def labelled(corpus: str) -> str:
 def shown(figure: Mapping[str, Any]) -> DataFrame:
     """The recorded runs that a figure shows, on whatever corpus; none for what is exact."""
     found = [t for name in figure.get("tables", ()) if (t := tables.edition(name)) is not None]
-    found = [t[t.metric == figure["metric"]] for t in found]
+    found = [
+        measures.select(t, {"metric": figure["metric"], **figure.get("only", {})}) for t in found
+    ]
     columns = ["corpus", "dialogues", "hidden", "epochs", "method", "gamma", "seed", "run"]
     runs = pd.concat([t.reindex(columns=columns) for t in found] or [DataFrame(columns=columns)])
     runs = runs.drop_duplicates("run")

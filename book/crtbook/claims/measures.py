@@ -82,7 +82,7 @@ def _prepared(name: str, table: DataFrame) -> DataFrame:
         return full.assign(model="words of " + table.words + " " + kinds)
     if name == "fine_tuning_laptop":
         return fine_tuning.chosen_runs(table).assign(model="bert " + table.hidden.astype(str))
-    if name == "leakage_laptop":
+    if name in ("leakage_laptop", "abstracts_laptop"):
         wide = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
         fit = (wide.ppl / wide.train_ppl <= statistics.CLOSE).loc[lambda s: s].reset_index()
         last = fit.groupby("run").epoch.max()

@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 import pytest
 
 from crtbook import grids, runner, settings, tables
+from crtbook.claims import ledger
+from crtbook.claims.claim import entries
 from crtbook.leakage import (
     LeakageStudy,
     data,
@@ -14,6 +16,7 @@ from crtbook.leakage import (
     of_table_2,
     plain,
     prepared,
+    public_text,
     report,
     secret_plan,
     without_owners,
@@ -22,6 +25,7 @@ from crtbook.study import Desk, Store
 from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.text import canaries
+from crtlib.text.records import Corpus, Dialogue, Turn
 
 TINY = LeakageStudy(
     method="dpsgd", seed=0, unit="user", dialogues=6, heldout=4, public=12, public_epochs=1,
@@ -46,6 +50,28 @@ def test_public_text_and_vocabulary_know_nobody_of_the_corpus():
     ours, same_people = data(TINY), data(replace(TINY, dialogues=7, canaries=1))
     assert ours.tokenizer == same_people.tokenizer  # whoever is in the corpus, the vocabulary stays
     assert ours.public == same_people.public
+
+
+def test_public_text_beside_prose_is_prose_of_people_whom_no_run_reads():
+    abstracts = [Dialogue(f"{k}", f"author {k}", (Turn("", "We prove it."),)) for k in range(3)]
+    others = Corpus("arxiv", tuple(abstracts), ())
+    assert public_text("arxiv", 2, 0, others).dialogues == others.dialogues[:2]
+    assert public_text("schema_guided", 2, 0, others).name == "customersim-rich"
+
+
+def test_figure_5_on_abstracts_has_a_tenth_of_the_papers_texts_and_its_model():
+    (run,) = grids.abstracts_grid(settings.load("leakage_abstracts", "laptop"))
+    assert run.dialogues >= 32_200 and (run.layers, run.hidden, run.vocab_size) == (2, 128, 10_000)
+    assert (run.batch_size, run.learning_rate, run.policy, run.dedup) == (32, 1e-3, "none", False)
+    assert run.detail and run.unit == "turn" and run.memory() > TINY.memory()
+
+
+def test_a_figure_of_some_runs_counts_no_others():
+    """Masked, scrubbed and deduplicated runs are none of Figure 5's, and it is none of theirs."""
+    figures = {f["id"]: f for f in entries("figures")}
+    names = ("rep-5", "rep-5-deduplicated", "rep-5-scrubbed", "rep-5-rare")
+    runs = [{*ledger.shown(figures[name]).run} for name in names]
+    assert all(runs) and sum(map(len, runs)) == len(set().union(*runs))
 
 
 def test_methods_read_what_they_should():
