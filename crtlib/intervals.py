@@ -117,6 +117,15 @@ def round_up_to_figures(value: float | Decimal, figures: int = 3) -> Decimal:
     return number.quantize(step, rounding=ROUND_CEILING)
 
 
+def count_of(number: int, one: str, more: str) -> str:
+    """A number of things with its noun, or the words that follow it.
+
+    >>> count_of(1, "label decides", "labels decide"), count_of(1200, "turn", "turns")
+    ('1 label decides', '1,200 turns')
+    """
+    return f"{number:,} {one if number == 1 else more}"
+
+
 def at_most(value: float, figures: int = 4) -> str:
     """A bound as people read it, with so many figures.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confide.commands import WorkerCount, worker_pool
 from crtlib import files, outputs
 from crtlib.checks import check_choice, parse_whole_numbers
-from crtlib.intervals import at_most
+from crtlib.intervals import at_most, count_of
 from crtlib.options import CommandResult
 from crtlib.values import NonNegativeFloat, OpenProbability, PositiveFloat, PositiveInt
 
@@ -395,8 +395,8 @@ def _report_odometer(
         )
     if bill["forgotten"] and not forget:
         lines.append(
-            f"not added: runs of {bill['forgotten']} texts that were forgotten, of which nobody "
-            "knows whether they were of the same people"
+            f"not added: runs of {count_of(bill['forgotten'], 'text that was', 'texts that were')} "
+            "forgotten, of which nobody knows whether they were of the same people"
         )
     if forget:
         lines.append(

@@ -15,6 +15,7 @@ from crtlib.accounting import guess_bounds, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_delta
 from crtlib.files import StrPath
+from crtlib.intervals import count_of
 from crtlib.text import corpora, screened_folder
 from crtlib.text.identity import normalise_unit_name
 
@@ -115,7 +116,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         "taught": len(taught),
         "plain": sum(e.delta2 > 0 for e in spent.private),
         "again": {
-            "steps": sum(event.steps for event in again),
+            "steps": sum(event.steps for event in last.events or ()) if last else 0,
             "epsilon": _epsilon((*spent.events, *again), (*one, *(1 for _ in again)), delta),
         },
         "forgotten": registry.count_forgotten_texts(text),
@@ -185,7 +186,8 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
     models, bare, taught = facts["models"], facts["unprotected"], facts["taught"]
     planned = facts["planned"]
     noisy = len(models) - bare - taught - planned
-    lines = [f"{facts['turns']:,} messages in {facts['dialogues']:,} conversations"]
+    messages = count_of(facts["turns"], "message", "messages")
+    lines = [f"{messages} in {count_of(facts['dialogues'], 'conversation', 'conversations')}"]
     if not models:
         which = "no model but what was struck" if facts["struck"] else "no model"
         lines.append(f"{which} is known here that has read this text, or another of its people")
@@ -230,8 +232,9 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
             "nobody ever saw what was made"
         )
     if facts["forgotten"]:
+        texts = count_of(facts["forgotten"], "text that was", "texts that were")
         lines.append(
-            f"not counted: models of {facts['forgotten']:,} texts that were forgotten, of which "
-            "nobody knows whether they were of the same people"
+            f"not counted: models of {texts} forgotten, of which nobody knows "
+            "whether they were of the same people"
         )
     return lines

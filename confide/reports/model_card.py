@@ -9,7 +9,7 @@ from confide.reports.html import render_template
 from confide.reports.sentences import Certificate
 from crtlib.accounting.guarantees import BoundedRate
 from crtlib.accounting.privacy_cost import describe_relation
-from crtlib.intervals import at_most, round_up_to_figures
+from crtlib.intervals import at_most, count_of, round_up_to_figures
 
 PROMISE_NAMES = {
     "dp": "differential privacy",
@@ -110,7 +110,8 @@ def _describe_value_promise(c: Certificate) -> list[str]:
         for row in c["value_guess"]
     ]
     noise = [
-        f"{phase['steps']} steps with noise multiplier {phase['noise_multiplier']:.6g}"
+        f"{count_of(phase['steps'], 'step', 'steps')} with noise multiplier "
+        f"{phase['noise_multiplier']:.6g}"
         for phase in c["mechanism"]["phases"]
     ]
     return [*rows, "unit: all points in which the search found it", *noise]
@@ -141,9 +142,11 @@ def _describe_rates(c: Certificate) -> list[str]:
             "read before it was made"
         )
     if unread := (labels or {}).get("unread"):
-        told.append(f"in both counts {unread} turns that were drawn and not read, as failures")
+        drawn = count_of(unread, "turn that was", "turns that were")
+        told.append(f"in both counts {drawn} drawn and not read, as failures")
     if replaced := (labels or {}).get("replaced"):
-        told.append(f"in no count another reading of {replaced} turns that was brought in")
+        turns = count_of(replaced, "turn", "turns")
+        told.append(f"in no count another reading of {turns} that was brought in")
     return told
 
 

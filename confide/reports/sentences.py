@@ -24,7 +24,7 @@ from typing import Any
 import jinja2
 
 from confide.reports.html import format_number
-from crtlib.intervals import round_up_to_figures, to_decimal
+from crtlib.intervals import count_of, round_up_to_figures, to_decimal
 from crtlib.text.package_data import read_package_file
 
 Certificate = Mapping[str, Any]
@@ -57,7 +57,7 @@ _SENTENCE_TEMPLATES.filters |= {
     "upwards": lambda value: f"{round_up_to_figures(value):f}",
     "up": lambda value: f"{round_up_to_figures(value).normalize():f}",
     "down": lambda value: f"{(-round_up_to_figures(-value)).normalize():f}",
-    "plural": lambda n, one, more: f"{n:,} {one if n == 1 else more}",
+    "plural": count_of,
 }
 
 

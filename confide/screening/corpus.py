@@ -31,6 +31,7 @@ from confide import text_registry
 from confide.labels import adjudication, judged_turns, label_tasks, registry
 from crtlib.checks import check_choice
 from crtlib.files import StrPath
+from crtlib.intervals import count_of
 from crtlib.progress import bar_options
 from crtlib.screening import (
     bound_levers,
@@ -557,13 +558,13 @@ def _screening_notes(
 ) -> list[str]:
     """What a reader of the numbers must know, a sentence each."""
     notes = [
-        f"the text is not what taught the policy: {s}; its numbers are for text like its labels"
+        f"a policy was taught, and of this text {s}; its numbers are for text like its labels"
         for s in shifts
     ]
     if unread := (summary["labels"] or {}).get("unread", 0):
         notes.append(
-            f"{unread} turns that were drawn were not read: each counts as a secret on which the "
-            "policies fail"
+            f"{count_of(unread, 'turn that was drawn was', 'turns that were drawn were')} not "
+            "read: each counts as a secret on which the policies fail"
         )
     elif found.trace.how == "unknown":
         notes.append(
@@ -579,8 +580,9 @@ def _screening_notes(
         alone = twice["doubted"] if twice else "all"
         if alone:
             notes.append(
-                f"{found.trace.count} labels decide the bound of the trace rate, {alone} of them "
-                "by one reader alone; 'crtlib label adjudicate' writes what to read again"
+                f"{count_of(found.trace.count, 'label decides', 'labels decide')} the bound of the "
+                f"trace rate, {alone} of them by one reader alone; 'crtlib label adjudicate' "
+                "writes what to read again"
             )
     elif not found.trace.of:
         notes.append("no labelled turn has a secret, so nothing bounds what was missed")
@@ -590,8 +592,8 @@ def _screening_notes(
             notes.append(f"{name}: {bound_levers.name_bound_lever(rate, alpha=found.alpha)}")
     if found.left_out:
         notes.append(
-            f"{found.left_out} labelled points are of people who taught a policy, or were drawn "
-            f"before it was sealed: the rates are of all others"
+            f"{count_of(found.left_out, 'labelled point is', 'labelled points are')} of people who "
+            "taught a policy, or drawn before it was sealed: the rates are of all others"
         )
     if not summary["redacted_spans"]:
         notes.append("pi flagged nothing, so nothing was redacted")
@@ -621,13 +623,14 @@ def describe_all_secrets(found: rates.PolicyRates) -> list[str]:
         twice = any(getattr(found, name).again for name in rates.RATE_NAMES)
         return [TWO_READERS_NOTE] if twice else []
     cap = max(rate.all_secrets.cap for rate in each.values())
+    owner = "person" if found.cluster == "user" else "conversation"
     shares = "; ".join(
         f"{name} {100 * rate.all_secrets.share:.1f}, at most "
         f"{math.ceil(1000 * rate.all_secrets.upper) / 10}"
         for name, rate in each.items()
     )
     notes = [
-        "the table is of 100 messages that hold a secret, one of a person, one secret of each; "
+        f"the table is of 100 messages that hold a secret, one of a {owner}, one secret of each; "
         f"of 100 secrets in messages so drawn (at most {cap} of one): {shares} (each a bound for "
         "itself)"
     ]

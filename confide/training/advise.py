@@ -30,7 +30,7 @@ from confide.training import (
     training_record,
 )
 from crtlib.files import StrPath
-from crtlib.intervals import at_most, round_up_to_figures
+from crtlib.intervals import at_most, count_of, round_up_to_figures
 from crtlib.screening.rates import (
     RATE_NAMES,
     RATES_ALPHA,
@@ -84,7 +84,8 @@ class AdviceRow:
 @dataclass(frozen=True)
 class Advice:
     """The ``rows``, which of them is advised (None: none meets the limits), and why. ``turns`` were
-    drawn of so many ``people``; ``pairs`` of policies have judged these labels."""
+    drawn, each of another of the text's so many ``people``, or what ``owners`` names; ``pairs`` of
+    policies have judged these labels."""
 
     rows: tuple[AdviceRow, ...]
     best: int | None
@@ -93,6 +94,7 @@ class Advice:
     turns: int
     people: int
     pairs: int
+    owners: str = "people"
 
     def json(self) -> dict[str, Any]:
         """As one JSON object, schema ``crtlib/advice/1``."""
@@ -114,10 +116,11 @@ class Advice:
             )
         lines += [f"{k}   {r.policy}, then {r.conservative}; a point is a {r.unit}"
                   for k, r in enumerate(self.rows, 1)]  # fmt: skip
-        lines.append(
-            f"labels: {self.turns:,} turns of {self.people:,} people; they have judged "
-            f"{self.pairs} pairs, and all are charged"
-        )
+        turns, pairs = count_of(self.turns, "turn", "turns"), count_of(self.pairs, "pair", "pairs")
+        lines += [
+            f"labels: {turns}, each of another of the text's {self.people:,} {self.owners};",
+            f"        they have judged {pairs}, and all are charged",
+        ]
         told = [CHOICE_NOTE] * (self.best is not None)
         return "\n".join([*lines, self.why, *told, *self.commands])
 
@@ -130,6 +133,11 @@ class Advice:
             log10=math.log10,
             choice=CHOICE_NOTE,
         )
+
+
+def _owners_of_turns(about: Mapping[str, Any]) -> str:
+    """Of whom one turn each was drawn, in the words of a person."""
+    return {"user": "people", "dialogue": "conversations"}[str(about["by"])]
 
 
 def advise_on_limits(
@@ -212,7 +220,7 @@ def advise_on_limits(
                 ["label", "sample", str(corpus), "--turns", str(near), "--out", "more-labels"]
             ]
     said = tuple(shlex.join(["crtlib", *words]) for words in commands)
-    return Advice(rows, best, why, said, turns, people, pairs)
+    return Advice(rows, best, why, said, turns, people, pairs, _owners_of_turns(about))
 
 
 def _advise_on_pair(
@@ -321,7 +329,7 @@ def _explain_unmet(
     near = min((r.read for r in rows if r.read is not None), default=None)
     missing = " and ".join(_unmet_limits(rows))
     if near is None:
-        who = {"user": "people", "dialogue": "conversations"}[str(about["by"])]
+        who = _owners_of_turns(about)
         return (
             f"none meets the limits, were a turn of each of the {int(about['users']):,} {who} "
             f"read: {missing}; it takes better policies, or more {who}"

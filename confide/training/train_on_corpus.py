@@ -384,7 +384,8 @@ def _prepare_study(
         policy_names.check_policies_unchanged(digests, digests.values())
         rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(done)
         settings = _portable_settings(done)
-        facts = training_summary.describe_study(done, fitted, rows) | {"settings": settings}
+        facts = training_summary.describe_study(done, fitted, rows)
+        facts |= {"settings": _settings_in_force(done)}
         return TrainingResult(
             run=fitted.run,
             facts=facts,
@@ -459,6 +460,28 @@ def _portable_settings(study: CrtStudy) -> dict[str, Any]:
     if study.template not in templates.CANDIDATE_TEMPLATES:
         each["template"] = "chat"  # of the folder that is written
     return each | {n: policy_names.strip_paths(each[n]) for n in ("policy", "conservative")}
+
+
+def _settings_in_force(study: CrtStudy) -> dict[str, Any]:
+    """The settings that decided something, for people: none that the method does not read, and of a
+    screened folder those by which it was screened.
+
+    Guarantee:
+        A card names no search and no deduplication but those by which the text was read. Test:
+        ``tests/reports/test_model_cards.py::test_a_card_has_the_settings_that_were_in_force``.
+    """
+    method, screening = study.how, study.screening
+    of_methods = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
+    idle = set(of_methods - method.reads)
+    if "policy" not in method.reads:
+        idle |= {"conservative", "labelled", "coin"}
+    if not method.deduplicates:
+        idle |= {"dedup", "duplicates"}
+    said: dict[str, Any] = {}
+    if screening is not None:
+        said = {n: screening[n] for n in ("policy", "conservative", "gamma", "dedup")}
+        idle |= {"labelled", "per", "coin", "duplicates"}  # its page has the form of copies
+    return {n: v for n, v in (_portable_settings(study) | said).items() if n not in idle}
 
 
 def _canaries_for_power(study: CrtStudy, power: float) -> int:

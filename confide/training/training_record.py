@@ -296,15 +296,23 @@ def _phase_rows(study: CrtStudy, fitted: TrainedStudy) -> list[dict[str, Any]]:
 
 
 def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
-    """Both policies; of a screened folder those that screened it."""
+    """Both policies; of a screened folder those that screened it, and of a method that asks none
+    "none".
+
+    Guarantee:
+        No certificate names a search that decided nothing. Test: ``tests/reports/
+        test_model_cards.py::test_no_search_is_named_where_the_text_was_read_as_it_is``.
+    """
     before, rows, names = study.screening, {}, {"pi": "policy", "pi_c": "conservative"}
+    searches = before is not None or "policy" in study.how.reads
     people = count_teachers(study, d) if has_tagger(study) else None
     for (key, name), policy in zip(names.items(), d.policies, strict=True):
         if before:
             told = before[name], before[f"{name}_sha256"], before["taught_by"][name]
         else:
-            called = getattr(study, name)
-            told = policy_names.strip_paths(called), policy_hash(called), policy.teachers
+            called = getattr(study, name) if searches or key == "pi_c" else "none"
+            teachers = policy.teachers if searches else None
+            told = policy_names.strip_paths(called), policy_hash(called), teachers
         rows[key] = dict(zip(("name", "sha256", "taught_by"), told, strict=True))
         if told[2] and people:
             rows[key]["people"] = people

@@ -20,6 +20,7 @@ from crtlib.studies import study_run
 from crtlib.studies.crt_study import CrtStudy, StudyRow
 from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy
+from crtlib.text.canaries import CANARY_USER_PREFIX
 from crtlib.text.records import Point
 
 
@@ -52,12 +53,17 @@ def describe_study(
         "base": pretrained.base_model_name(study.init) if study.brings_vocabulary else None,
         "recurrent": fitted.spec is not None and fitted.spec.recurrent,
         "adapters": bool(study.lora),
-        "corpus": {"name": Path(study.corpus).name, "points": len(d.points)},
+        "corpus": {"name": Path(study.corpus).name, "points": _count_own_points(d)},
         "perplexity": ppl,
         "held_out": study.heldout > 0,
         "vocabulary": d.tokenizer.vocab_size,
         "bits_per_character": bits,
     }
+
+
+def _count_own_points(d: PreparedData) -> int:
+    """Of the text alone, without what was invented and planted in it."""
+    return sum(not p.user.startswith(CANARY_USER_PREFIX) for p in d.points)
 
 
 def _spoken(points: Iterable[Point], times: Mapping[Point, int] | None = None) -> Iterator[str]:

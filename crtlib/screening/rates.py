@@ -57,7 +57,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from crtlib.checks import check_allowed, check_choice
-from crtlib.intervals import clopper_pearson_upper, exchangeable_rate
+from crtlib.intervals import clopper_pearson_upper, count_of, exchangeable_rate
 from crtlib.screening.deduplication import TextCounts, hash_point_text
 from crtlib.screening.policy import FlagFunction, Policy, as_policy, spoken_spans
 from crtlib.screening.preparation import DedupScope
@@ -253,7 +253,8 @@ class PolicyRates:
             "trace": "the redacted point still differs",
             "public": "a secret trained on without noise",
         }
-        head = f"one secret a {self.cluster}, {self.trace.of} {self.cluster}s"
+        clusters = count_of(self.trace.of, self.cluster, f"{self.cluster}s")
+        head = f"one secret a {self.cluster}, {clusters}"
         rows = [f"{head:<42} {'count':>6} {'of':>6} {'rate':>8} {'at most':>9}"]
         for name, text in what.items():
             r: Rate = getattr(self, name)

@@ -165,7 +165,7 @@ def test_the_page_has_the_frontier_and_is_never_overwritten(corpus, run, tmp_pat
     code, said, _ = run(*words, "--require", "guess <= 60", "--out", out)
     page, value = out.read_text(), json.loads(said)
     assert code == 0 and out.stat().st_mode & 0o777 == 0o600
-    head = ["schema", "ok", "rows", "best", "why", "commands", "turns", "people", "pairs"]
+    head = ["schema", "ok", "rows", "best", "why", "commands", "turns", "people", "pairs", "owners"]
     keys = ["policy", "conservative", "unit", "meets", "epsilon", "noise", "private", "redacted",
             "rates", "judged", "guess", "read", "void"]  # fmt: skip
     assert list(value) == head
@@ -338,6 +338,14 @@ def test_advice_rounds_bounds_up():
     )
     said = Advice((row,), None, "", (), 1, 1, 1).text()
     assert "2.25 %" in said and "51.0" in said
+
+
+def test_how_many_were_drawn_is_told_apart_from_how_many_there_are():
+    """Thirty turns of a text of 70 conversations were "30 turns of 70 people", and one pair that
+    had been judged "1 pairs"."""
+    advice = library.Advice((), 0, "plan 1", (), 30, 70, 1, "conversations")
+    said = "30 turns, each of another of the text's 70 conversations; they have judged 1 pair,"
+    assert said in " ".join(advice.text().split())
 
 
 def test_the_command_of_an_advice_runs_where_a_name_has_a_space(tmp_path):

@@ -99,7 +99,7 @@ def test_who_leaves_is_found_however_the_name_is_written(tmp_path, registry, run
     train(tmp_path / "corpus.jsonl")
     for name in ("Ann@X.com", " ann@x.com", "ann@x.com"):
         code, said, _ = run("leaver", tmp_path / "corpus.jsonl", "--user", name)
-        assert code == 0 and "1 messages in 1 conversations" in said
+        assert code == 0 and "1 message in 1 conversation\n" in said
         with pytest.raises(ValueError, match=r"called so; in another text that was .* give that"):
             leaver.describe_leaver(tmp_path / "later.jsonl", name)
     with pytest.raises(ValueError, match=r"called so$"):
@@ -164,4 +164,15 @@ def test_what_was_forgotten_is_said_where_no_model_is_known(texts):
     registry.forget(text_registry.register_text(texts / "earlier.jsonl"))
     told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
     assert told["forgotten"] == 1 and not told["models"]
-    assert "texts that were forgotten" in "\n".join(leaver.format_leaver(told))
+    assert "1 text that was forgotten" in "\n".join(leaver.format_leaver(told))
+    assert "1 text that was forgotten" in leaver.render_leaver_page(told)
+
+
+def test_the_steps_of_the_last_training_are_those_that_it_took(texts):
+    """Of two trainings that were compared both are charged, and "the last training took 16 steps"
+    was said of one that had taken eight."""
+    train(texts / "corpus.jsonl", trials=2)
+    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    assert told["again"]["steps"] == EVENT.steps
+    assert told["message"]["epsilon"] == pytest.approx(epsilon(1, 1), rel=0.01)
+    assert f"took {EVENT.steps} steps" in leaver.render_leaver_page(told)

@@ -227,7 +227,7 @@ def test_the_words_of_the_worked_example():
     words = {name: " ".join(texts) for name, texts in said().items()}
     assert words["training_text"] == (
         "Model “helpdesk” was trained on a text of 120,433 messages of 8,122 "
-        "people, 2025-01-01 to 2026-02-28."
+        "people, taken from a corpus of 2025-01-01 to 2026-02-28."
     )
     assert "right at most **51.0 times in 100**" in words["random_secret"]
     assert "(at most 5.50 of 100 drawn so): at most 59.9 times in 100." in words["missed_secret"]
