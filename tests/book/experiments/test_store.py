@@ -1,6 +1,8 @@
 """What a store promises."""
 
 import itertools
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,14 @@ def test_a_finished_run_is_found_and_a_damaged_one_is_set_aside(store):
     store.path("abc").write_text(store.path("abc").read_text().replace("0.5", "0.6"))
     assert not again.has("abc")
     assert [path.name for path in store.folder.glob("abc*")] == ["abc.json.damaged"]
+
+
+def test_finished_runs_of_unfinished_sweeps_that_are_committed_are_whole(tmp_path):
+    kept = shutil.copytree(
+        Path(__file__).resolve().parents[3] / "data" / "unfinished", tmp_path / "kept"
+    )
+    runs = [path.stem for path in kept.glob("*.json")]
+    assert runs and all(map(Store(kept).has, runs))
 
 
 def test_what_is_no_store_of_this_version_is_refused(store):
