@@ -13,6 +13,7 @@ from torch import nn
 
 from confide.training import training_facts
 from confide.training.training_facts import TrainingFacts
+from crtlib.intervals import count_of
 from crtlib.models import pretrained, word_counts
 from crtlib.screening.policy import spoken_spans
 from crtlib.screening.preparation import describe_bare_masks
@@ -93,8 +94,10 @@ def summarise_training(
     n = {name: value for name, _, _, value in rows}
     if run.events:
         steps = sum(event.steps for event in run.events)
+        count = training_facts.count_private_points(study, d)
+        drawn = count_of(count, "person", "people") if study.how.by_user else f"{count:,} points"
         lines.append(
-            f"private {n['n_private']:,.0f} points · noise {study.noise_multiplier:.4g} · "
+            f"private {drawn} · noise {study.noise_multiplier:.4g} · "
             f"{steps:,} steps of about {study.normaliser:.0f} · q {study.sampling_probability:.4g}"
         )
     public = f"public  {n['n_public']:,.0f} points · {run.updates['public']:,} steps"

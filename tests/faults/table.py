@@ -1502,6 +1502,9 @@ REPRODUCED = rows(
     ("a card counts canaries as text", "confide.training.training_summary:_count_own_points",
      "not p.user.startswith(CANARY_USER_PREFIX)", "1",
      "reports/test_model_cards.py::test_no_search_is_named_where_the_text_was_read_as_it_is"),
+    ("persons who are drawn are counted as points",
+     "confide.training.training_summary:summarise_training", "study.how.by_user", "False",
+     "reports/test_model_cards.py::test_no_search_is_named_where_the_text_was_read_as_it_is"),
     ("labels of conversations are of persons",
      "confide.screening.corpus:describe_all_secrets", 'found.cluster == "user"', "True",
      "screening/test_secret_shares.py::"

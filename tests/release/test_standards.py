@@ -15,6 +15,13 @@ LIMITS = ("miss <= 99%", "public <= 1%", "guess <= 99", "value <= 100", "epsilon
           "epsilon_missed <= 9")  # fmt: skip
 
 
+def test_a_guess_about_a_random_secret_is_whether_it_was_blacked_out():
+    """It was "between two values", one of which a search may pass over each time."""
+    shown = [what for row in standards.load_standard("aisvs")["requirement"]
+             for what, value, _ in row.get("shows", ()) if "'random'" in value]  # fmt: skip
+    assert shown and all("blacked out" in what and "two values" not in what for what in shown)
+
+
 def void(c):
     c["verdict"] = "void"
 

@@ -83,12 +83,15 @@ def test_no_search_is_named_where_the_text_was_read_as_it_is(raw, run):
     told = settings_on(raw / "m" / "README.md")
     unread = ("policy", "conservative", "dedup", "duplicates", "gamma", "learning_rate", "per")
     assert not {*unread} & {*told} and told["clip_norm"] == "1.0"
+    by_person = trainings.train(raw / "c", method="user_dpsgd", **SMALL)
+    assert re.match(r"private \d+ people · noise", by_person.lines[0])  # who are drawn
     made = certify.write_certificate(raw / "m", raw / "m.html", copies=())
     assert made["verdict"] == "holds" and made["guarantee"]["kind"] == "dp"
     policies = {key: row["name"] for key, row in made["policies"].items()}
     assert policies == {"pi": "none", "pi_c": "everything"}
 
     page = words(raw / "m.html")
+    assert "its points are rounded down, and fewer than 10 are 8" in page
     assert "Not counted on labels" in page and "No promise rests on them." in page
     assert "The trace rate enters the guarantee" not in page
     # Who is held out is a coin's, so the first day may be nobody's who was trained on.
