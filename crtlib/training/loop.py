@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from functools import partial
@@ -109,11 +111,32 @@ class Step:
             Its ``loss``: of a private one None, because its loss is itself private.
 
         Raises:
-            ValueError: For a step that was taken, failed, or is not the current one; for a model
-                that somebody else has changed since the last step; and for losses that are not one
-                of each row, mix the rows of a batch, or learn something beside the model.
+            ValueError: For a step that was taken, failed, or is not the current one; that another
+                thread is taking, or a process that was forked off; for a model that somebody else
+                has changed since the last step; and for losses that are not one of each row, mix
+                the rows of a batch, or learn something beside the model.
+
+        Guarantee:
+            A step that is accounted once is taken once: two threads would both read a batch, and
+            a fork would go on as a second training. Tests: ``tests/training/test_own_loop.py::
+            test_a_step_is_taken_by_one_thread``, ``tests/training/test_own_loop.py::
+            test_a_fork_takes_no_step``.
         """
         check_allowed("rate_factor", rate_factor, 0 <= rate_factor < math.inf, "finite, at least 0")
+        if os.getpid() != self._training.process:
+            raise ValueError(
+                f"{self!r}: is of a training of another process, from which this one was forked; "
+                "open it where its steps are taken"
+            )
+        if not self._training.taking.acquire(blocking=False):
+            raise ValueError(f"{self!r}: is being taken, by another thread or a loss of its own")
+        try:
+            return self._take(losses, rate_factor)
+        finally:
+            self._training.taking.release()
+
+    def _take(self, losses: Losses | None, rate_factor: float) -> Tensor | None:
+        """Charge it, where a phase begins, and learn from its batch."""
         if self._begun or self._training.current is not self:
             raise ValueError(f"{self!r}: is taken once, and before the next one is asked for")
         self._training._refuse_disturbed_model()
@@ -239,6 +262,7 @@ class Training:
         on_start: Callable[[list[PrivacyEvent], bool], None] | None = None,
         progress: bool = False,
     ) -> None:
+        self.process, self.taking = os.getpid(), threading.Lock()
         self.phases, self.secure, self.precision = phases, secure, precision
         self.on_epoch, self.on_start, self.progress = on_epoch, on_start, progress
         read = {phase.part for phase in phases}

@@ -1,6 +1,8 @@
 """What somebody may do between two steps, and what is refused."""
 
 import contextlib
+import os
+import threading
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from torch import nn
 
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
-from crtlib.training.loop import Training, train_model
+from crtlib.training.loop import Step, Training, train_model
 from crtlib.training.phases import PrivatePhase, PublicPhase
 from crtlib.training.run_state import TrainingState
 from tests.training.test_loop import PARTS, SPEC, flat, schedule
@@ -105,6 +107,55 @@ def test_a_step_is_taken_once_and_in_its_turn():
         iter(training)
     with pytest.raises(ValueError, match="4 steps are left"):
         training.finish()
+
+
+def test_a_step_is_taken_by_one_thread(monkeypatch):
+    """Two threads that called one step, which is accounted once, both took it."""
+    both, check, learn = threading.Barrier(2), Training._refuse_disturbed_model, Step._learn
+    learned, said = [], []
+
+    def check_together(training):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        check(training)
+
+    def learn_and_count(step, *args):
+        learned.append(step.number)
+        learn(step, *args)
+
+    monkeypatch.setattr(Training, "_refuse_disturbed_model", check_together)
+    monkeypatch.setattr(Step, "_learn", learn_and_count)
+    step = next(iter(begin()))
+
+    def take():
+        try:
+            step()
+        except ValueError as error:
+            said.append(str(error))
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert learned == [1]
+    assert said == ["Step(1, public): is being taken, by another thread or a loss of its own"]
+
+
+def test_a_fork_takes_no_step():
+    """A fork in the middle went on as a second training, which nothing had charged."""
+    steps = iter(begin())
+    next(steps)()
+    step = next(steps)
+    child = os.fork()
+    if child == 0:
+        try:
+            step()
+        except ValueError as error:
+            os._exit("is of a training of another process" not in str(error))
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    step()
 
 
 def test_a_step_that_failed_is_not_taken_again(monkeypatch):
