@@ -74,6 +74,11 @@ ONLY_VALUE_OF_ARGUMENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "dataset_text_field": (("text",), "name the column so"),
     "model_init_kwargs": ((None, {}), "weights are float32; give bf16 for products"),
     "assistant_only_loss": ((False,), "the loss is that of all tokens of a row"),
+    "truncation_mode": (("keep_start",), "a row that is too long ends earlier"),
+    "include_num_input_tokens_seen": (
+        ("no", False), "how many tokens were read would tell the size of a sample"),
+    "skip_memory_metrics": (
+        (True,), "how much memory a step takes would tell the longest row of a sample"),
     "loss_type": ((None, "nll"), "the loss is that of the next token"),
     "torch_compile": ((False,), HOOKED),
     "use_liger_kernel": ((False,), HOOKED),
@@ -104,8 +109,12 @@ LORA_DEFAULTS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """Settings of adapters that a recipe does not have, and what they have to be."""
 
-PRIVATE_LOGS = ("loss", "train_loss", "grad_norm", "num_tokens", "total_flos")
-"""What a Trainer would log that follows from the text that it has read, or is a stand-in of it."""
+PRIVATE_LOGS = (
+    "loss", "train_loss", "grad_norm", "num_tokens", "total_flos",
+    "train_runtime", "train_samples_per_second", "train_steps_per_second",
+)  # fmt: skip
+"""What a Trainer would log that follows from the text that it has read, or is a stand-in of it: a
+step takes longer for a longer row."""
 
 ROWS_FILE, EVALUATION_FILE, TEMPLATE_FILE = "rows.jsonl", "evaluation.jsonl", "joined.j2"
 """What a Dataset becomes in the private folder."""
@@ -143,8 +152,9 @@ class SessionTrainer(_TrainerBehind):
             (``ONLY_VALUE_OF_ARGUMENT``, ``UNREAD_PARAMETERS``) or trained on; nothing is spent.
 
     Guarantee:
-        Nothing that is logged or told to a tracker follows from private text but through the noised
-        weights: a loss is that of public steps, and the number of rows the rounded one. Test:
+        No value that is logged or told to a tracker follows from private text but through the
+        noised weights: a loss is that of public steps, and no time of a training is told. Who sees
+        when a line comes sees how long a step took. Test:
         ``tests/test_hf.py::test_nothing_private_is_logged``.
     """
 

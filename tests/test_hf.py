@@ -155,12 +155,10 @@ def test_nothing_private_is_logged(talk, base, tmp_path):
     updates = trainer.result.run.updates
     assert len(private) == updates["private"] and len(spy.logs) - 1 == sum(updates.values())
     told = {name for log in spy.logs for name in log}
-    assert told == {"loss", "learning_rate", "epoch", "train_runtime", "train_samples_per_second",
-                    "train_steps_per_second"}  # fmt: skip
-    assert set(done.metrics) == {name for name in told if name.startswith("train_")}
-    points = trainer.session.training.points
-    per_epoch = done.metrics["train_samples_per_second"] * done.metrics["train_runtime"] / 2
-    assert 0.7 * points < per_epoch < points - 1  # the rounded number
+    # No time: of two trainings of which one had a long row it told which one, 22 times of 24.
+    assert told == {"loss", "learning_rate", "epoch"} and done.metrics.keys() <= {"epoch"}
+    points, shown = trainer.session.training.points, trainer.num_examples(None)
+    assert 0.7 * points < shown < points - 1  # the rounded number
     assert trainer.state.num_input_tokens_seen == trainer.state.total_flos == 0
 
 
@@ -267,6 +265,9 @@ def test_what_a_callback_stops_is_charged_in_full(base, tmp_path):
         ({"lr_scheduler_type": "reduce_lr_on_plateau"},
          "lr_scheduler_type='reduce_lr_on_plateau': must be 'linear' or 'cosine' or"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True: must be False"),
+        ({"include_num_input_tokens_seen": "all"},
+         "include_num_input_tokens_seen='all': must be 'no'; how many tokens"),
+        ({"skip_memory_metrics": False}, "skip_memory_metrics=False: must be True; how much"),
         ({"num_train_epochs": 1.5}, "num_train_epochs=1.5: must be a whole number"),
     ],
     ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
@@ -288,6 +289,7 @@ def test_arguments_that_cannot_be_honoured(changed, said, tmp_path):
         ({"padding_free": True}, "padding_free=True: must be False; rows that are joined"),
         ({"use_liger_kernel": True}, "use_liger_kernel=True: must be False"),
         ({"assistant_only_loss": True}, "assistant_only_loss=True: must be False"),
+        ({"truncation_mode": "keep_end"}, "truncation_mode='keep_end': must be 'keep_start'; a"),
         ({"completion_only_loss": True}, "completion_only_loss=True: must be None; rows have no"),
     ],
 )
