@@ -74,6 +74,8 @@ EDITS = {
     "12.1.4": [
         void,
         field("guarantee", "proved", value=False),
+        field("spent_before", "unprotected", value=1),
+        field("unit", value="turn"),
         without_limits("guess", "value"),
         beyond("guess"),
     ],
@@ -121,10 +123,12 @@ def rows_of(value):
 
 def prepared(certificate, name):
     """The certificate where a requirement is met: attackers who are right no more often than a
-    coin give no estimate, so one audit shows one of two."""
+    coin give no estimate, so one audit shows one of two; and the bound is of a person."""
     value = copy.deepcopy(certificate)
     if name == "11.2.5":
         value["evidence"]["audit"]["lower"] = 0
+    if name == "12.1.4":
+        value["unit"] = "user"
     return value
 
 
@@ -147,6 +151,17 @@ def test_each_condition_alone_makes_a_requirement_not_met(certificate, name, at)
     standard = standards.load_standard("aisvs")["requirement"]
     needs = next(r["needs"] for r in standard if r["id"] == name)
     assert row["status"] == "not met" and needs[at][1] in row["because"]
+
+
+def test_a_training_that_was_struck_is_in_no_sum(certificate):
+    """Both were met, and "earlier trainings in the odometer: 0", once a model that was trained
+    without noise had been struck."""
+    value = copy.deepcopy(certificate) | {"unit": "user"}
+    value["spent_before"]["struck"] = 1
+    rows = rows_of(value)
+    assert rows["12.1.4"]["status"] == rows["12.3.1"]["status"] == "not met"
+    told = {x["what"]: x["value"] for x in rows["12.3.1"]["evidence"]}
+    assert told["earlier trainings without protection, or struck, that it does not"] == 1
 
 
 def test_its_page_and_json_say_only_what_the_certificate_and_the_standard_do(certificate):
