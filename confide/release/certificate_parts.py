@@ -102,6 +102,13 @@ def collect_certificate_parts(
     if verdict == "holds":
         guesses = promise.guesses(copies, average_rates(promise, record))
     rests_on_labels = promise.kind == BAYESIAN_KIND
+    assumed = [
+        *trained.files_promise.assumed,
+        *assume_of_models_from_outside(trained.files_promise),
+        *assume_of_earlier_models(spent, record["corpus"]["sha256"]),
+        *assume_of_earlier_texts(spent.private, record["corpus"]["sha256"]),
+        *(assume_of_labels(record) if rests_on_labels else ()),
+    ]
     content = {
         "software": record["software"],
         "verdict": verdict,
@@ -128,13 +135,7 @@ def collect_certificate_parts(
             ),
             *declare_of_earlier_models(spent),
         ],
-        "assumed": [
-            *trained.files_promise.assumed,
-            *assume_of_models_from_outside(trained.files_promise),
-            *assume_of_earlier_models(spent, record["corpus"]["sha256"]),
-            *assume_of_earlier_texts(spent.private, record["corpus"]["sha256"]),
-            *(assume_of_labels(record) if rests_on_labels else ()),
-        ],
+        "assumed": list(dict.fromkeys(assumed)),  # two models may assume one thing
         "searched": {"trials": record["searched"]["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
         "spent_before": _describe_spending(trained, spent, promise, key),

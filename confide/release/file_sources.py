@@ -22,6 +22,8 @@ SourceType = TypeVar("SourceType")
 
 NOT_READ = " had not read this text"
 NOT_MADE_FROM = " was not made from this text"
+ONE_NAME = "no two names in this text are of one person"
+"""What a promise of a person assumes: who is called in two ways is two of them to it."""
 TAUGHT_A_POLICY = " taught a policy"
 TOOK_STEPS = ", which took the steps, taught the model nothing of this text beside them"
 NOTHING_KEPT = (
@@ -259,6 +261,8 @@ def assumption_of_earlier(sentence: str, *, same_text: bool) -> str:
     >>> assumption_of_earlier("a.txt was not made from this text", same_text=False)
     'a.txt was not made from the text of an earlier model that it screened'
     """
+    if sentence == ONE_NAME:
+        return sentence if same_text else sentence.replace("this text", "an earlier model's text")
     if sentence.endswith(NOT_READ):
         name, text = sentence.removesuffix(NOT_READ), "this text" if same_text else "its text"
         return f"{name}, from which an earlier model started, had not read {text}"

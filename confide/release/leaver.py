@@ -87,6 +87,11 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     ]
     spent = replace(every, entries=tuple(e for e in every.entries if e not in taught))
     longest = corpora.max_points_per_unit(corpus)["user"]
+    assumed = [
+        *assumptions.assume_of_earlier_models(spent, text),
+        *assumptions.assume_of_earlier_texts(spent.private, text),
+        file_sources.ONE_NAME,
+    ]
 
     sizes = _points_of(spent, spent.groups("user", longest), held)
     one = spent.groups("turn", {"turn": 1})
@@ -121,10 +126,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         },
         "forgotten": registry.count_forgotten_texts(text),
         "struck": spent.excluded_runs,
-        "assumed": [
-            *assumptions.assume_of_earlier_models(spent, text),
-            *assumptions.assume_of_earlier_texts(spent.private, text),
-        ],
+        "assumed": list(dict.fromkeys(assumed)),
         "treated_as_public": [
             *certificate_parts.list_known_of_earlier_models(spent, (), text),
             *(certificate_parts.ALWAYS_KNOWN if spent.private else ()),

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from confide.release.file_sources import (
     NOT_READ,
+    ONE_NAME,
     RAW_TEXT_SCREENING,
     BaseSource,
     BroughtSource,
@@ -98,6 +99,7 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     assumed += [independence_assumption(s.name) for s in those(BroughtSource)]
     assumed += [script_assumption(s) for s in those(ScriptSource)]
     assumed += [teaching_assumption(s) for s in those(TaughtSource)]
+    assumed += [ONE_NAME] * any(s.unit == "user" for s in noised)
     common: dict[str, Any] = {"declared": (*those(DeclaredSource), *those(StoppedSource)),
                               "assumed": tuple(assumed), "void": tuple(void)}  # fmt: skip
     if plans:

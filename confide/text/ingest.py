@@ -81,6 +81,11 @@ UPDATE named SET id = id || '~' WHERE number IN (
         SELECT number, row_number() OVER (PARTITION BY id ORDER BY number) AS k FROM named)
     WHERE k > 1)"""
 _COUNT_THREADS_SQL = "SELECT count(*) FILTER (nth = 2), count(*) FILTER (person IS NULL) FROM named"
+_COUNT_ALIKE_SQL = r"""
+SELECT coalesce(sum(called), 0)::BIGINT FROM (
+    SELECT count(DISTINCT person) AS called FROM named WHERE person IS NOT NULL
+    GROUP BY lower(strip_accents(regexp_replace(person, '\s+', '', 'g'))))
+WHERE called > 1"""
 _SORT_TURNS_SQL = """
 CREATE TABLE turns AS
 SELECT lot, number, id, coalesce(named.person, id) AS "user",
@@ -110,7 +115,8 @@ REMEDIES = {
 @dataclass(frozen=True)
 class IngestSummary:
     """What ``ingest_sources`` did. ``rejected`` counts rows left out by reason, ``cut`` the
-    conversations in which several people speak, ``quoted`` lines that were left out as quotations,
+    conversations in which several people speak, ``alike`` people whose names differ in capitals,
+    spaces or accents alone, ``quoted`` lines that were left out as quotations,
     ``look_quoted`` messages that still look as if they quoted another, ``rewritten`` those whose
     accents or unseen marks are written in another way now; ``notes`` say what was guessed beside
     the columns; ``form`` is what the records were. ``up_to_date``: the folder was there already,
@@ -124,6 +130,7 @@ class IngestSummary:
     cut: int
     facts: CorpusSummary
     up_to_date: bool = False
+    alike: int = 0
     quoted: int = 0
     look_quoted: int = 0
     rewritten: int = 0
@@ -314,6 +321,7 @@ def _write_corpus(
         while sorter.run("SELECT count(*) > count(DISTINCT id) FROM named")[0][0]:
             sorter.run(_RENAME_REPEATED_SQL)
         ((cut, nobody),) = sorter.run(_COUNT_THREADS_SQL)
+        ((alike,),) = sorter.run(_COUNT_ALIKE_SQL)
         sorter.run(_SORT_TURNS_SQL)
         writer = CorpusWriter(part, how.split)
         for (lots,) in sorter.run("SELECT DISTINCT lot FROM named ORDER BY lot"):
@@ -321,7 +329,7 @@ def _write_corpus(
     read = sum(plan.rows for plan in plans)
     facts = writer.close("thread" if nobody else "column")
     sums = {name: sum(getattr(plan, name) for plan in plans) for name in COUNTS}
-    return facts, {"rows": read, "rejected": dict(total), "cut": cut, **sums}
+    return facts, {"rows": read, "rejected": dict(total), "cut": cut, "alike": alike, **sums}
 
 
 def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], how: How) -> str:

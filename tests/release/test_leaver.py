@@ -141,6 +141,7 @@ def test_a_number_stands_with_its_conditions(texts):
         assert "a message of this text was one message of each earlier text" in words
         assert "rules.txt was not made from the text of an earlier model" in words
         assert f"of an earlier model: {known}" in words and "its length" in words
+        assert words.count("no two names in this text are of one person") == 1
 
 
 def test_who_may_have_taught_a_search_is_promised_nothing(texts):

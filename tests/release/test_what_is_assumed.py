@@ -307,3 +307,26 @@ def test_that_labels_which_came_with_the_text_are_like_the_rest_is_in_the_json(t
     assert value["assumed"] == ["the labels, which nobody drew for this, are like the rest"]
     assert "we assume that they are like the rest" in page and "The text was read as" not in page
     assert f"; assumed: {value['assumed'][0]}" in made.promise
+
+
+def test_a_promise_of_a_person_assumes_that_each_has_one_name(tmp_path, registry, run):
+    """ "Any one person: right at most 68.3 times in 100", of whom a third was called Ann Lee,
+    ann lee and ANN LEE: three people to the training, and nothing on the page said so."""
+    rows = [("Ann Lee", "ann lee", "Jos\u00e9", "Jose", "bo", "cy")[k % 6] for k in range(60)]
+    talks = [
+        Dialogue(f"t{k}", user, (Turn("USR", f"the {k}th order came late to {k * 7} Elm"),))
+        for k, user in enumerate(rows)
+    ]
+    jsonl.write_jsonl(talks, tmp_path / "talk.jsonl")
+    said = run("ingest", tmp_path / "talk.jsonl", "--out", tmp_path / "c")[1]
+    assert "whose names differ in capitals, spaces or accents alone: 4" in said
+    for k, method in enumerate(("dpsgd", "user_dpsgd", "user_dpsgd")):
+        train_on_corpus.train(
+            tmp_path / "c", out=tmp_path / f"m{k}", **SMALL | {"method": method, "batch_size": 2}
+        )
+        value, page = certified(tmp_path / f"m{k}", tmp_path / f"{k}.html")
+        assert value["assumed"].count(file_sources.ONE_NAME) == (k > 0)  # once, of two models
+        assert (file_sources.ONE_NAME in page) == (k > 0)
+        assert value["verdict"] == "holds"
+    other = file_sources.assumption_of_earlier(file_sources.ONE_NAME, same_text=False)
+    assert other == "no two names in an earlier model's text are of one person"
