@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import nbformat
 from papermill.engines import NBClientEngine, papermill_engines
 
 SWEEP = re.compile(r"(run \d+ of \d+).*<([\d:]+)")
@@ -44,7 +45,8 @@ class ChapterEngine(NBClientEngine):  # type: ignore[misc]
         super().execute_managed_notebook(nb_man, kernel_name, **options)
         sys.path.insert(0, str(book))
         plain = importlib.import_module("plain")
-        nb_man.nb.cells = plain.readable(nb_man.nb.cells)
+        readable = plain.readable(nb_man.nb.cells)
+        nb_man.nb.cells = nbformat.from_dict(readable)  # type: ignore[no-untyped-call]
 
 
 papermill_engines.register(None, ChapterEngine)

@@ -102,6 +102,18 @@ def test_a_chapter_runs_with_other_parameters(name, tmp_path):
     assert "image/svg+xml" in executed(name, tmp_path, **QUICK[name])
 
 
+CHAPTERS = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", sorted(CHAPTERS - {*QUICK, "canary"}))
+def test_each_chapter_runs_at_its_quick_size(name, tmp_path):
+    """That of the engine called a method that was gone for days: what it shows is recorded."""
+    keeps_runs = "store = None" in (ROOT / "notebooks" / f"{name}.ipynb").read_text()
+    store = {"store": tmp_path / "store"} if keeps_runs else {}
+    executed(name, tmp_path, profile="quick", **store)
+
+
 def test_canary_with_other_parameters_computes_only_what_is_missing(tmp_path):
     store = tmp_path / "store"
     first = executed("canary", tmp_path, gammas="[0.05]", store=store, **SMALL)
@@ -152,8 +164,16 @@ glue("n", "7", display=False)
 """
 
 
+DRAWN = """from IPython.display import SVG
+
+SVG("<svg xmlns='http://www.w3.org/2000/svg'><title>by profile quick</title></svg>")
+"""
+
+
 def test_what_papermill_makes_of_a_chapter_reads_well(tmp_path):
-    """The package's entry point is papermill's engine: numbers stand in the text, bars do not."""
+    """The package's entry point is papermill's engine: numbers stand in the text, bars do not, and
+    a figure has its caption and how it was made below it. It was a dict that no notebook can be
+    written with: papermill ran each chapter that draws, and then saved nothing of its end."""
     entries = tomllib.loads((ROOT / "book" / "pyproject.toml").read_text())["project"][
         "entry-points"
     ]
@@ -164,6 +184,7 @@ def test_what_papermill_makes_of_a_chapter_reads_well(tmp_path):
         nbformat.v4.new_code_cell("n = 1", metadata={"tags": ["parameters"]}),
         nbformat.v4.new_markdown_cell("We found {glue:text}`n` {cite:p}`carlini2019secret`."),
         nbformat.v4.new_code_cell(GLUED),
+        nbformat.v4.new_code_cell(DRAWN, metadata={"mystnb": {"figure": {"caption": "Drawn."}}}),
         nbformat.v4.new_markdown_cell("And {glue:text}`none`."),
     ]
     for folder, text in (("chapter", "book"), ("other", None)):
@@ -182,6 +203,8 @@ def test_what_papermill_makes_of_a_chapter_reads_well(tmp_path):
         "And (not run).",
     ]
     assert "injected-parameters" in made[1].metadata.tags and made[3].outputs == []
+    _, below = made[4].outputs
+    assert below.data["text/markdown"] == "Drawn.\n\n*by profile quick*"
     other = nbformat.read(tmp_path / "other.ipynb", 4).cells
     assert other[2].source == cells[1].source and len(other[3].outputs) == 2
 
