@@ -220,7 +220,7 @@ MIXED = (
     ("a message is clipped by the norms of its batch", "training.gradient_entries:clip_factors",
      "norms.clamp_min(", "norms.mean().expand_as(norms).clamp_min("),
     ("a model is not tried with a long text", "training.probe:refuse_mixing",
-     "longest <= max(SHORT_TEXT_TOKENS)", "True"),
+     "longest > max(SHORT_TEXT_TOKENS)", "False"),
 )  # fmt: skip
 """What a model makes of a message depends on the others of its batch."""
 LEAKS = [
