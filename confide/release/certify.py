@@ -29,7 +29,7 @@ from confide.release.evidence import read_evidence, read_json_object
 from confide.release.rate_bounds import recompute_bound, with_current_label_counts
 from confide.reports import certificate_pages, model_card, standards
 from crtlib import files, outputs
-from crtlib.checks import check_choice, check_plain_name, check_whole_number
+from crtlib.checks import check_choice, check_plain_name, check_whole_number, printable
 from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.intervals import at_most
@@ -84,6 +84,9 @@ def write_certificate(
     check_choice("for", audience, AUDIENCES)
     if name is not None:
         check_plain_name("name", name)
+    if isinstance(copies, int | str):
+        told = printable(copies, quoted=True)
+        raise ValueError(f"copies={told}: must be a list of whole numbers")
     for number in copies:
         check_whole_number("copies", number, 1)
     page = Path(out)

@@ -80,7 +80,14 @@ def test_the_name_of_a_folder_says_nothing(home):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"name": LIE}, {"name": "x is harmless: nothing can leak"}, {"name": ""}, {"copies": (0,)}],
+    [
+        {"name": LIE},
+        {"name": "x is harmless: nothing can leak"},
+        {"name": ""},
+        {"copies": (0,)},
+        {"copies": 2},
+        {"copies": "2"},
+    ],
 )
 def test_a_name_that_is_a_sentence_is_refused(home, wrong):
     with pytest.raises(ValueError, match=r"^(name|copies)=.*: must be "):
