@@ -302,7 +302,15 @@ def distance_beyond_rounding(
     """A distance of sums of a model, in clip norms; taken again with the model in double precision
     where it is more than is allowed and rounding may be why: on many layers, in single precision.
 
-    A model that cannot be read in double precision keeps its first distance.
+    Args:
+        model: The model whose sums are compared; it is left as it was, without gradients.
+        distance: Reads and clips with the model as it is when called, and says how far two sums
+            are apart.
+        allowed: What a caller lets through; up to it nothing is measured again.
+
+    Returns:
+        The distance in double precision, or the first one: where that is allowed, is more than
+        ``MOST_BY_ROUNDING``, or is of a model that cannot be read in double precision.
     """
     by = distance()
     if not allowed < by <= MOST_BY_ROUNDING:
