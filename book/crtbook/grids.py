@@ -245,11 +245,17 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
 
 
 def abstracts_grid(settings: Settings) -> list[LeakageStudy]:
-    """Figure 5's run on the first corpus that is here, all seeds."""
+    """Figure 5's runs on the first corpus that is here: for each change of the text, all seeds."""
     given = _known(LeakageStudy, {**settings, **settings.shapes.lstm})
     given |= {"corpus": first_available(settings.texts), "unit": "turn", "detail": True}
-    base = LeakageStudy(method="sgd", **given | TEXTS["as it is"] | {"seed": 0})
-    return [replace(base, seed=seed) for seed in range(settings.seeds)]
+    rare = {"min_users": given.pop("min_users")}
+    return [
+        LeakageStudy(
+            method="sgd", seed=seed, **given | text | (rare if text["policy"] == "rare" else {})
+        )
+        for text in (TEXTS[change] for change in settings.changes)
+        for seed in range(settings.seeds)
+    ]
 
 
 # --- Hush! ----------------------------------------------------------------------------------------

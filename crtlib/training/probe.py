@@ -311,13 +311,20 @@ def distance_beyond_rounding(
     Returns:
         The distance in double precision, or the first one: where that is allowed, is more than
         ``MOST_BY_ROUNDING``, or is of a model that cannot be read in double precision.
+
+    Raises:
+        torch.OutOfMemoryError: Where a GPU holds the model in single precision alone.
     """
     by = distance()
     if not allowed < by <= MOST_BY_ROUNDING:
         return by
-    with contextlib.suppress(RuntimeError, TypeError, NotImplementedError), _in_doubles(model):
-        return distance()
-    return by
+    try:
+        with _in_doubles(model):
+            return distance()
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError):
+        return by
 
 
 @contextlib.contextmanager

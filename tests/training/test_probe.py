@@ -378,3 +378,16 @@ def test_weights_of_a_training_are_those_without_a_probe(monkeypatch):
     monkeypatch.setattr(loop, "refuse_mixing", lambda *_, **__: None)
     without = trained()
     assert all(torch.equal(v, without[k]) for k, v in with_probe.items())
+
+
+def test_too_little_memory_for_doubles_is_not_read_as_mixing():
+    model = tiny("llama")
+
+    def distance():
+        if not in_single_precision(model):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 5e-4
+
+    with pytest.raises(torch.OutOfMemoryError):
+        probe.distance_beyond_rounding(model, distance, 1e-4)
+    assert in_single_precision(model)

@@ -60,10 +60,19 @@ def test_public_text_beside_prose_is_prose_of_people_whom_no_run_reads():
 
 
 def test_figure_5_on_abstracts_has_a_tenth_of_the_papers_texts_and_its_model():
-    (run,) = grids.abstracts_grid(settings.load("leakage_abstracts", "laptop"))
-    assert run.dialogues >= 32_200 and (run.layers, run.hidden, run.vocab_size) == (2, 128, 10_000)
-    assert (run.batch_size, run.learning_rate, run.policy, run.dedup) == (32, 1e-3, "none", False)
-    assert run.detail and run.unit == "turn" and run.memory() >= TINY.memory()
+    every = grids.abstracts_grid(settings.load("leakage_abstracts", "laptop"))
+    for run in every:
+        size = (run.layers, run.hidden, run.vocab_size)
+        assert run.dialogues >= 32_200 and size == (2, 128, 10_000)
+        assert (run.batch_size, run.learning_rate, run.unit) == (32, 1e-3, "turn")
+        assert run.detail and run.memory() >= TINY.memory()
+    texts = [(run.policy, run.dedup, run.min_users) for run in every]
+    assert texts == [
+        ("none", False, 5),
+        ("none", True, 5),
+        ("regex", False, 5),
+        ("rare", False, 25),
+    ]
 
 
 def test_a_figure_of_some_runs_counts_no_others():
