@@ -152,6 +152,27 @@ def test_two_months_are_certified_together(project, run):
     assert earlier[0] == 0  # it stands where it was put
 
 
+def test_a_certificate_of_a_month_is_verified_after_the_next(project, run):
+    """ "rates.miss.upper: is another when it is made again" of one that nobody had changed: it
+    names no labels, and those of its rates had judged once more."""
+    file = project / "crtlib.toml"
+    file.write_text(PROJECT + CERTIFIED.format(conservative="everything"))
+    for month in (TALKS[:40], TALKS[20:60], TALKS[40:]):
+        write_messages(project, month)
+        run("run", project, "--new-text")
+        read_all_turns(project)
+        assert run("run", project)[0] == 0
+    second = project / "earlier" / "2"
+    value = json.loads((second / "certificate.json").read_text())
+    assert value["labels"] is None and value["rates"]["miss"]["how"] == "one_per_cluster"
+    words = ["certify", second / "model", "--out", second / "certificate.html", "--verify"]
+    code, said, _ = run(*words)
+    assert code == 0 and said.startswith("verified: holds")
+    value["rates"]["miss"]["upper"] = value["rates"]["miss"]["rate"]
+    (second / "certificate.json").write_text(json.dumps(value))
+    assert run(*words)[0] == 4
+
+
 def test_a_month_without_labels_begins_anew_as_well(project, run):
     """--new-text was heard by the step of labels alone: the run stopped at "model is a finished
     model", beside a corpus that it had replaced."""

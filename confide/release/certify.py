@@ -26,7 +26,11 @@ from confide.release.composed_promise import (
     tabulate_privacy_profile,
 )
 from confide.release.evidence import read_evidence, read_json_object
-from confide.release.rate_bounds import recompute_bound, with_current_label_counts
+from confide.release.rate_bounds import (
+    find_issued_count,
+    recompute_bound,
+    with_current_label_counts,
+)
 from confide.reports import certificate_pages, model_card, standards
 from crtlib import files, outputs
 from crtlib.checks import check_choice, check_plain_name, check_whole_number, printable
@@ -211,20 +215,26 @@ def _verdict_line(value: Mapping[str, Any]) -> str:
 
 
 def _say_promises_little(value: Mapping[str, Any]) -> str:
-    """A warning where delta is above one over the people of the text: such a promise would be kept
-    by a model that publishes one of them.
+    """A warning where delta is above one over what a promise is of (of a secret drawn at random the
+    people, of whom one is drawn first): it would be kept by a model that publishes one of them.
 
     >>> bayesian = {"kind": BAYESIAN_KIND, "secret": {"delta": 0.26}, "missed": {"delta": 1e-5}}
-    >>> _say_promises_little({"guarantee": bayesian, "corpus": {"users": 500}})
-    'promises little, as delta is above one in 500 people; '
-    >>> _say_promises_little({"guarantee": bayesian, "corpus": {"users": 3}})
+    >>> every = {"kind": "dp", "missed": {"delta": 0.1}}
+    >>> text = {"corpus": {"users": 3, "turns": 900}, "unit": "turn"}
+    >>> _say_promises_little({"guarantee": bayesian, **text})
     ''
+    >>> _say_promises_little({"guarantee": every, **text})
+    'promises little, as delta is above one in 900 messages; '
     """
-    people, g = value["corpus"].get("users"), value["guarantee"]
-    delta = g["secret" if g["kind"] == BAYESIAN_KIND else "missed"]["delta"]
-    if not people or float(delta) <= 1 / people:
+    g, text = value["guarantee"], value["corpus"]
+    bayes = g["kind"] == BAYESIAN_KIND
+    of_messages = not bayes and value["unit"] == "turn"
+    many = text.get("turns" if of_messages else "users")
+    delta = float(g["secret" if bayes else "missed"]["delta"])
+    if not many or delta <= 1 / many:
         return ""
-    return f"promises little, as delta is above one in {people:,} people; "
+    what = "messages" if of_messages else "people"
+    return f"promises little, as delta is above one in {many:,} {what}; "
 
 
 def compare_certificate_with_run(
@@ -287,7 +297,8 @@ def _certificate_differences(
             )
     except ValueError as error:
         yield str(error)
-    trained = with_current_label_counts(trained, value["labels"])
+    issued = value["labels"] or find_issued_count(trained, value["rates"])
+    trained = with_current_label_counts(trained, issued)
     for name, rate in value["rates"].items():
         if name != "by_kind" and recompute_bound(rate, value["labels"]) != rate["upper"]:
             yield f"rates.{name}.upper: does not follow from its counts"

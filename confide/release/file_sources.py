@@ -78,13 +78,15 @@ class NoisedSource:
 @dataclass(frozen=True)
 class PlannedSource:
     """The private steps of a run under a plan: pairs of a prior and of the chance that the noise
-    leaves to guess a secret that the plan knows; ``keeps``: each is what was promised."""
+    leaves to guess a secret that the plan knows; ``keeps``: each is what was promised;
+    ``of_people``: one secret is all that the values of one person touch."""
 
     run: str
     plan: str
     relation: Literal["reference", "replace", "add_or_remove"]
     guesses: tuple[tuple[UnitInterval, UnitInterval], ...]
     keeps: bool
+    of_people: bool = False
     kind: Literal["planned"] = "planned"
 
 

@@ -67,7 +67,8 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
     own = [len(d.turns) for d in corpora.read_dialogues(corpus) if d.user in (user, name)]
     if not own:
         elsewhere = (
-            "; in another text that was read or trained on here somebody is: give that one"
+            "; in another text that was read or trained on here somebody is: give that one, or, "
+            "where it is gone, ingest one message of this person, whose name finds what was trained"
             if registry.knows_person(name)
             else ""
         )

@@ -64,6 +64,26 @@ def with_current_label_counts(
     return replace(trained, record=record, files_promise=own)
 
 
+def find_issued_count(trained: CertifiableRun, rates: Mapping[str, Any]) -> dict[str, int] | None:
+    """How many pairs the labels of a training had judged when a certificate was issued that names
+    none, as no promise rests on them: so many that its ``rates`` have the bounds which they have.
+    None where they do not follow from labels, or from no such number.
+
+    Guarantee:
+        What was issued is verified whatever the labels judge later. Test: ``tests/test_months.py::
+        test_a_certificate_of_a_month_is_verified_after_the_next``.
+    """
+    told, row = trained.record["labels"], rates["miss"]
+    if not told or row["how"] != "one_per_cluster":
+        return None
+    sha = trained.record["corpus"]["sha256"]
+    now = registry.register_judged_pairs({"labels": told["sha256"]}, sha)
+    for judged in range(told["judged"], max(now, told["judged"]) + 1):
+        if recompute_bound(row, {**told, "judged": judged}) == row["upper"]:
+            return {"judged": judged}
+    return None
+
+
 def with_current_bounds(
     spent: SpentOrHistory, told: Mapping[str, Any] | None = None, corpus: str = ""
 ) -> SpentOrHistory:

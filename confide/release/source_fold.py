@@ -99,7 +99,8 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     assumed += [independence_assumption(s.name) for s in those(BroughtSource)]
     assumed += [script_assumption(s) for s in those(ScriptSource)]
     assumed += [teaching_assumption(s) for s in those(TaughtSource)]
-    assumed += [ONE_NAME] * any(s.unit == "user" for s in noised)
+    of_people = [s.unit == "user" for s in noised] + [s.of_people for s in plans]
+    assumed += [ONE_NAME] * any(of_people)
     common: dict[str, Any] = {"declared": (*those(DeclaredSource), *those(StoppedSource)),
                               "assumed": tuple(assumed), "void": tuple(void)}  # fmt: skip
     if plans:

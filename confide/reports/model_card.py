@@ -114,7 +114,9 @@ def _describe_value_promise(c: Certificate) -> list[str]:
         f"{phase['noise_multiplier']:.6g}"
         for phase in c["mechanism"]["phases"]
     ]
-    return [*rows, "unit: all points in which the search found it", *noise]
+    of_people = any(said.endswith(" text are of one person") for said in c["assumed"])
+    unit = "a value of one person" if of_people else "it"
+    return [*rows, f"unit: all points in which the search found {unit}", *noise]
 
 
 def _describe_rates(c: Certificate) -> list[str]:

@@ -45,7 +45,7 @@ from confide.text.readers import How
 from crtlib import files, outputs
 from crtlib.files import StrPath
 from crtlib.progress import bar_options
-from crtlib.text import corpus_folder
+from crtlib.text import corpus_folder, screened_folder
 from crtlib.text.corpus_folder import CorpusSummary, CorpusWriter
 from crtlib.text.identity import hash_text, normalise_unit_name
 from crtlib.text.jsonl import BadRow, read_record
@@ -195,6 +195,8 @@ def ingest_sources(
     for path in [os.fspath(source) for source in sources]:
         if "://" in path:
             raise ValueError(f"{path}: is a URL, must be a local file or folder, or hub:owner/name")
+        if not path.startswith("hub:"):
+            _refuse_screened_text(path)
         name = path if path.startswith("hub:") else Path(path).absolute().name
         same = sum(plan.name.partition(" (")[0] == name for plan in plans)
         form = readers.format_by_name(path) if reading.format == "auto" else reading.format
@@ -234,6 +236,23 @@ def ingest_sources(
             rewritten=counted["rewritten"],
         )  # fmt: skip
     return IngestSummary(*told, **counted, facts=counts, notes=notes)
+
+
+def _refuse_screened_text(path: str) -> None:
+    """Refuse what a screening left of a text, or a file of it: as a text of its own nothing would
+    know by which rules its messages were left out, or that one decided about others.
+
+    Guarantee:
+        A text that was screened by likeness has no certificate by a way around. Test:
+        ``tests/text/test_ingest.py::test_what_a_screening_left_is_no_source``.
+    """
+    place = Path(path).absolute()
+    for folder in (place, *place.parents[:3]):  # as of public/data/train-00000-of-00001.parquet
+        if screened_folder.is_screened_folder(folder):
+            raise ValueError(
+                f"{path}: is what 'crtlib screen' left of a text; 'crtlib train' reads that folder "
+                "as it is"
+            )
 
 
 def _write_corpus(

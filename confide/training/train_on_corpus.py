@@ -576,7 +576,9 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
             secrets=table,
             keeps_promises=kept,
             sources=[
-                file_sources.PlannedSource(meter.run, sha, relation, pairs, kept),
+                file_sources.PlannedSource(
+                    meter.run, sha, relation, pairs, kept, of_people=summary.get("by") == "user"
+                ),
                 file_sources.ConstantSource("settings and sizes"),
                 *meter.origin(),
                 *(

@@ -101,8 +101,8 @@ RateOrigin = Literal["one_per_cluster", "exchangeable", "assumed", "policy", "un
 ClusterUnit = Literal["user", "dialogue"]
 
 TOO_FEW_LABELS = 0.25
-"""A bound of a group so far above the share that was seen is not shown: it is for want of labels
-alone, and says nothing of the policy."""
+"""A bound of a group so far above the share that was seen is for want of labels alone, and says
+nothing of the policy."""
 
 SECRET_TRAITS = ("kind", "length", "position", "script")
 """By what a detector's rates are told apart: kind, characters, third of the text, alphabet."""
@@ -157,10 +157,9 @@ class Rate:
         return self.upper - self.rate > TOO_FEW_LABELS
 
     def in_a_group(self) -> str:
-        """As a table shows the rate of one kind of secret: no bound where it says nothing."""
-        if self.has_too_few_labels:
-            return f"{self.count} of {self.of}, too few for a bound"
-        return str(self)
+        """As a table shows the rate of one kind of secret: with why, where its bound says little of
+        the policy."""
+        return f"{self}, for want of labels" if self.has_too_few_labels else str(self)
 
     def to_json(self) -> dict[str, Any]:
         """As ``measure_rates.miss`` of ``summary.json`` and of a certificate."""

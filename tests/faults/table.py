@@ -770,6 +770,9 @@ CHAIN = rows(
      "assumed += [ONE_NAME] * any(", "any(",
      "release/test_what_is_assumed.py::"
      "test_a_promise_of_a_person_assumes_that_each_has_one_name"),
+    ("nobody says it of a plan of people", "combine_sources",
+     "[s.of_people for s in plans]", "[]",
+     "release/test_secret_plans.py::test_a_plan_of_people_assumes_that_each_has_one_name[user]"),
     ("what was learned from raw text is forgotten beside noise", "combine_sources",
      "those(RawSource) if runs", "those(RawSource) if not runs", GATE),
     ("a screened vocabulary costs nothing", "combine_sources", "for s in those(ScreenedSource)]",
@@ -2351,6 +2354,9 @@ PROMISED = rows(
 ) + rows(
     "confide.text.ingest",
     "text/test_ingest.py",
+    ("what a screening left is a text of its own", "_refuse_screened_text",
+     "screened_folder.is_screened_folder(folder)", "False",
+     "test_what_a_screening_left_is_no_source"),
     ("a guess that somebody refused is used", "ingest_sources",
      "and ask and not ask(shown)", "and ask and ask(shown) and False",
      "test_a_guess_is_shown_and_asked_for"),

@@ -177,3 +177,19 @@ def test_the_steps_of_the_last_training_are_those_that_it_took(texts):
     assert told["again"]["steps"] == EVENT.steps
     assert told["message"]["epsilon"] == pytest.approx(epsilon(1, 1), rel=0.01)
     assert f"took {EVENT.steps} steps" in leaver.render_leaver_page(told)
+
+
+def test_of_a_text_that_is_gone_one_message_finds_what_was_trained(texts):
+    """ "In another text somebody is: give that one", which 'crtlib run --new-text' had replaced."""
+    train(texts / "earlier.jsonl")
+    jsonl.write_jsonl(Corpus("now", tuple(SHORT)), texts / "now.jsonl")
+    text_registry.register_text(texts / "now.jsonl")
+    (texts / "earlier.jsonl").unlink()
+    with pytest.raises(ValueError, match="where it is gone, ingest one message of this person"):
+        leaver.describe_leaver(texts / "now.jsonl", "Ann Quux")
+    jsonl.write_jsonl(Corpus("one", (talk(99, "Ann Quux", "hello"),)), texts / "one.jsonl")
+    told = leaver.describe_leaver(texts / "one.jsonl", "Ann Quux")
+    assert told["turns"] == 1 and len(told["models"]) == 1
+    assert told["whole"]["epsilon"] >= epsilon(6)  # as many as anybody has there
+    page = leaver.render_leaver_page(told)
+    assert "1 message in 1 conversation are of this person in the text that was given" in page

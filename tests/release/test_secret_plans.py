@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from confide.release import leaver
+from confide.release import file_sources, leaver
 from confide.training import secret_holders
 from crtlib.text.records import Point
 from tests.texts import write_simulated_text, write_talks
@@ -48,6 +48,23 @@ def test_a_person_of_a_table_of_secrets_has_one_promise(tmp_path):
     points = [Point("0", "ann@x.org", "I am Ada Lovelace"), Point("1", "ann@x.org", "call 5551234")]
     how = {"by": "user", "prior": 0.001, "posterior": 0.1}
     assert len(secret_holders.find_listed_holders([points], tmp_path / "s.csv", **how).secrets) == 1
+
+
+@pytest.mark.parametrize("by", ["value", "user"])
+def test_a_plan_of_people_assumes_that_each_has_one_name(tmp_path, run, by):
+    """Of who is called in two ways each name had a promise, and nothing said so."""
+    path = write_simulated_text(tmp_path / "c.jsonl", dialogues=20)
+    words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 5, "--by", by]
+    assert run("protect", path, *words, "--out", tmp_path / "plan")[0] == 0
+    words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 4, "--out", tmp_path / "m"]
+    assert run("train", path, *words)[0] == 0
+    assert run("certify", tmp_path / "m", "--out", tmp_path / "m.html")[0] == 0
+    value = json.loads((tmp_path / "m.json").read_text())
+    assert (file_sources.ONE_NAME in value["assumed"]) == (by == "user")
+    page = (tmp_path / "m.html").read_text()
+    assert ("somebody with two names counts as two" in page) == (by == "user")
+    said = (tmp_path / "m" / "guarantee.txt").read_text()
+    assert ("found a value of one person" in said) == (by == "user")
 
 
 def test_a_plan_of_a_screened_folder_is_none_of_its_raw_text(tmp_path, run):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from confide.release import certify
+from confide.release import certify, file_sources
 from confide.reports import standards
 
 AUDIT = {"lower": 0.5, "epsilon": 3.0, "confidence": 0.95, "canaries": 300, "guessed": 100,
@@ -66,7 +66,7 @@ def trained_partly_without_noise(*more):
 EDITS = {
     "12.1.1": [
         void,
-        field("guarantee", "kind", value="dp"),
+        field("policies", "pi", "name", value="none"),
         field("rates", "miss", "how", value="unknown"),
         without_limits("miss"),
         beyond("miss"),
@@ -151,6 +151,26 @@ def test_each_condition_alone_makes_a_requirement_not_met(certificate, name, at)
     standard = standards.load_standard("aisvs")["requirement"]
     needs = next(r["needs"] for r in standard if r["id"] == name)
     assert row["status"] == "not met" and needs[at][1] in row["because"]
+
+
+def test_a_plan_is_of_somebody_where_its_promises_are_of_people(certificate):
+    """ "The risk of identifying somebody": met by a plan of values, of which somebody has 5."""
+    value = copy.deepcopy(certificate) | {"unit": "turn", "assumed": []}
+    value["guarantee"]["kind"] = "secret_protection"
+    for assumed, status in ((), "not met"), ([file_sources.ONE_NAME], "met"):
+        row = rows_of(value | {"assumed": list(assumed)})["12.1.4"]
+        assert row["status"] == status
+
+
+def test_a_policy_that_masks_nothing_is_no_evidence_of_masking(certificate):
+    """ "Policy that masks: names" of a plan; "nothing was masked" of a second month of CRT."""
+    for kind, masks in ("dp", True), ("secret_protection", False):
+        value = copy.deepcopy(certificate)
+        value["guarantee"]["kind"] = kind
+        row = rows_of(value)["12.1.1"]
+        shown = {x["what"] for x in row["evidence"]}
+        assert ("policy that masks" in shown) == masks
+        assert any("nothing was masked" in why for why in row["because"]) == (not masks)
 
 
 def test_a_training_that_was_struck_is_in_no_sum(certificate):

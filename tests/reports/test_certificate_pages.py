@@ -118,6 +118,7 @@ OTHER = (
 REPORT = (("evidence.report", {"completed": "2,300 to 2,399", "unique": "380 to 389"}),)
 
 FILES = (("assumed", ["list:a.txt was not made from this text"]),)
+NAMES = (("assumed", [file_sources.ONE_NAME]),)
 EARLIER = "gpt2, from which an earlier model started, had not read this text"
 EARLIER_BASE = (("assumed", ["smollm2 had not read this text", EARLIER]),)
 
@@ -206,6 +207,10 @@ CASES = {
             SCRIPT,
         ],
     ),
+    "names": (
+        [NAMES, (*DP, *NAMES), (*PLAN, *NAMES)],
+        [(), DP, PLAN, FILES, (*VOID, *NAMES)],
+    ),
     "attacks": ([AUDIT, REPORT, (*VOID, *AUDIT)], [(), VOID, (("evidence", {}),)]),
     "not_promised": ([(), VOID, NONE, DP, PLAN], []),
     "declared": ([DECLARED], [(), (*VOID, *DECLARED), (("declared", []),)]),
@@ -242,8 +247,8 @@ def test_the_words_of_the_worked_example():
         in words["learned_without_noise"]
     )
     assert (
-        "A person with 5 secrets, or a secret said in 5 messages: at most 55.0"
-        in words["several_secrets"]
+        "A person with 5 secrets, each said in one message, or a secret said in 5 messages: at "
+        "most 55.0" in words["several_secrets"]
     )
     assert (
         "said in 20 messages: at most 70.0 times in 100, if their secrets"
@@ -279,6 +284,30 @@ def test_the_words_of_the_worked_example():
         "treated_as_public",
         "not_promised",
     ]
+
+
+@pytest.mark.parametrize("changes, of_whom", [
+    ([], "A person with 5 secrets, each said in one message, or a secret said in 5 messages:"),
+    ([("unit", "dialogue")], "5 secrets, each said in one message, or a secret said in 5 messages"),
+    ([("unit", "user")], "A person with 5 secrets, or a secret that 5 people say: at most"),
+    ([*DP, ("unit", "user")], "What 5 people say, or a secret that so many say: at most"),
+])  # fmt: skip
+def test_a_bound_of_several_secrets_says_what_is_counted(changes, of_whom):
+    """ "A person with 5 secrets: at most 96.7 times in 100" stood below "any one person: at most
+    68.3"; and a person whose 5 secrets stand in 40 messages has no such bound."""
+    assert of_whom in said(*changes)["several_secrets"][0]
+
+
+def test_who_is_one_person_decided_nothing_of_how_the_text_was_read():
+    """ "It is assumed that no two names in this text are of one person. The text was read as it
+    says: a message that decided what is said there would decide how any number is read"."""
+    words = said(*DP, *NAMES)
+    assert "files_that_decided" not in words
+    assert "**: somebody with two names counts as two people" in words["names"][0]
+    assert (
+        "value, or all that one person has together, that"
+        in said(*PLAN, *NAMES)["guessed_value"][0]
+    )
 
 
 @pytest.mark.parametrize("changes, how", [

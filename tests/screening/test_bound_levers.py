@@ -62,8 +62,9 @@ def test_the_lever_is_that_of_the_larger_term(rate, lever):
     assert lever in said(rate)
 
 
-def test_a_kind_with_too_few_labels_has_no_bound_that_is_shown():
+def test_a_kind_with_too_few_labels_says_why_its_bound_is_large():
+    """ "0 of 20, too few for a bound", which stood in the certificate."""
     few, some = found(0, 20, (0, 3)), found(2, 80)
-    assert few.in_a_group() == "0 of 20, too few for a bound" and "at most" in str(few)
+    assert few.in_a_group() == f"{few}, for want of labels" and "at most" in str(few)
     assert some.in_a_group() == str(some)
     assert Rate(0, 5, 0.0, "policy").in_a_group() == "at most 0.00 % (policy)"

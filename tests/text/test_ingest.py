@@ -645,3 +645,15 @@ def test_little_memory_and_small_lots_make_the_same_corpus(tmp_path, monkeypatch
     assert list(stored(tmp_path / "a")) == list(stored(tmp_path / "b"))
     times = [[t["time"] for t in row["turns"]] for row in stored(tmp_path / "a")]
     assert all(sorted(one) == one for one in times)
+
+
+def test_what_a_screening_left_is_no_source(tmp_path, run):
+    """A text that near duplicates were left out of became a corpus, and had a certificate."""
+    jsonl.write_jsonl(simulate_corpus(12, 3, "rich"), tmp_path / "c.jsonl")
+    words = ["--policy", "names", "--dedup-by", "near", "--out", tmp_path / "s"]
+    assert run("screen", tmp_path / "c.jsonl", *words)[0] == 0
+    part = next((tmp_path / "s" / "public" / "data").iterdir())
+    for source in (tmp_path / "s", tmp_path / "s" / "public", part):
+        code, _, error = run("ingest", source, "--yes", "--out", tmp_path / "again")
+        assert code == 2 and "is what 'crtlib screen' left of a text" in error
+        assert not (tmp_path / "again").exists()
