@@ -101,7 +101,10 @@ def _reasons_in_what_was_read(record: Mapping[str, Any]) -> Iterator[str]:
     if record["oracle_on_real_text"]:
         yield "A policy read the labels themselves, which the rest of the text does not have."
     if record["rates"]["public"]["how"] == "unknown":
-        yield "Nothing is known of the secrets that were learned without noise: label some."
+        yield (
+            "No label shows a secret, so nothing is known of those that were learned without "
+            "noise: label some, or more."
+        )
 
 
 def _reasons_of_a_plan(trained: CertifiableRun, spent: spending.SpentBudget) -> Iterator[str]:

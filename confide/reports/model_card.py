@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -109,10 +110,12 @@ def _describe_value_promise(c: Certificate) -> list[str]:
         f"of at most {at_most(row['at_most'])} with it"
         for row in c["value_guess"]
     ]
+    steps = Counter[float]()
+    for phase in c["mechanism"]["phases"]:
+        steps[phase["noise_multiplier"]] += phase["steps"]
     noise = [
-        f"{count_of(phase['steps'], 'step', 'steps')} with noise multiplier "
-        f"{phase['noise_multiplier']:.6g}"
-        for phase in c["mechanism"]["phases"]
+        f"{count_of(number, 'step', 'steps')} with noise multiplier {multiplier:.6g}"
+        for multiplier, number in steps.items()
     ]
     of_people = any(said.endswith(" text are of one person") for said in c["assumed"])
     unit = "a value of one person" if of_people else "it"

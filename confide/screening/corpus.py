@@ -326,7 +326,7 @@ def screen_corpus(
     private: dict[str, Any] = {"decided": decided, "sizes": reading.sizes}
     masks, read = tally.counts["bare_masks"], tally.counts["public"] + tally.counts["private"]
     private |= {"bare_masks": masks, "said": describe_bare_masks(masks, read, how.duplicates)}
-    notes = _screening_notes(summary, found, shifts)
+    notes = _screening_notes(summary, found, shifts, was_read=bool(judges))
     notes += describe_all_secrets(found)
     return ScreeningOutcome(summary, found, notes, tally.examples, private)
 
@@ -554,9 +554,10 @@ def _describe_text(
 
 
 def _screening_notes(
-    summary: dict[str, Any], found: rates.PolicyRates, shifts: Sequence[Shift]
+    summary: dict[str, Any], found: rates.PolicyRates, shifts: Sequence[Shift], *, was_read: bool
 ) -> list[str]:
-    """What a reader of the numbers must know, a sentence each."""
+    """What a reader of the numbers must know, a sentence each. ``was_read``: people read turns of
+    this text to judge the policies."""
     notes = [
         f"a policy was taught, and of this text {s}; its numbers are for text like its labels"
         for s in shifts
@@ -568,7 +569,8 @@ def _screening_notes(
         )
     elif found.trace.how == "unknown":
         notes.append(
-            "without --labels nothing is known of what was missed, "
+            ("no turn that was read has a secret, so" if was_read else "without --labels")
+            + " nothing is known of what was missed, "
             + (
                 "so of each secret a certificate promises what it does of one that was missed"
                 if found.public.how == "policy"  # and then no secret is learned without noise
@@ -584,8 +586,6 @@ def _screening_notes(
                 f"trace rate, {alone} of them by one reader alone; 'crtlib label adjudicate' "
                 "writes what to read again"
             )
-    elif not found.trace.of:
-        notes.append("no labelled turn has a secret, so nothing bounds what was missed")
     for name in ("trace", "public"):
         rate: rates.Rate = getattr(found, name)
         if rate.how == "one_per_cluster" and rate.of:

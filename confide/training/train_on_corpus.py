@@ -477,6 +477,12 @@ def _settings_in_force(study: CrtStudy) -> dict[str, Any]:
         idle |= {"conservative", "labelled", "coin"}
     if not method.deduplicates:
         idle |= {"dedup", "duplicates"}
+    if not study.canaries:
+        idle |= {"copies", "audited"}
+    if not study.lora:
+        idle |= {"lora_alpha", "lora_targets"}
+    if study.split == "coin":  # a tenth of the people each, of a text that nobody simulated here
+        idle |= {"heldout", "variety"}
     said: dict[str, Any] = {}
     if screening is not None:
         said = {n: screening[n] for n in ("policy", "conservative", "gamma", "dedup")}

@@ -14,7 +14,7 @@ from crtlib.accounting.privacy_cost import describe_relation
 from crtlib.checks import check_allowed, check_probabilities
 from crtlib.intervals import at_most, clopper_pearson_upper, round_up_to_figures
 
-RATE_ORIGINS = {"policy": "certain from the policy", "unknown": "unknown: no labels"}
+RATE_ORIGINS = {"policy": "certain from the policy", "unknown": "unknown: no label shows a secret"}
 """What a rate stands on that nobody measured, where it is not assumed."""
 
 

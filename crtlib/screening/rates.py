@@ -171,7 +171,7 @@ class Rate:
 
     def __str__(self) -> str:
         if self.how == "unknown":
-            return "unknown: no labels"
+            return "unknown: no label shows a secret"
         if not self.of or self.how == "policy":
             return f"at most {percent_rounded_up(self.upper)} ({self.how})"
         share = 100 * (self.rate or 0)

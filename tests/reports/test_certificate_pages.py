@@ -409,6 +409,12 @@ def test_words_that_depend_on_the_case():
         "**A secret of somebody who taught no policy (280 people did) that"
         in of_teaching["missed_secret"][0]
     )
+    told = TAUGHT[0][1][0]
+    both = [told, file_sources.assumption_of_earlier(told, same_text=False)]
+    of_months = said(("assumed", both), ("policies.pi.people", 280))
+    assert (
+        "who taught no policy (280 people did for this model) that" in of_months["missed_secret"][0]
+    )  # "280 people did", and 25 of the month before
     assert (
         "files_that_decided" not in of_teaching
         and "for the 280 people of this" in of_teaching["teaching"][0]

@@ -48,6 +48,8 @@ def test_a_card_has_the_settings_that_were_in_force(screened):
     assert (told["policy"], told["conservative"]) == ("regex:rules.toml", "everything")
     assert (told["gamma"], told["dedup"]) == ("0.1", "all")
     assert "labelled" not in told and "duplicates" not in told
+    # "heldout | 12" of 22 conversations, and "variety | paper" of a text that nobody simulated.
+    assert not {"heldout", "variety", "copies", "lora_alpha"} & told.keys()
 
 
 def test_a_page_of_a_screening_says_what_was_counted_and_missed_on_purpose(screened):

@@ -247,6 +247,27 @@ def test_without_labels_rates_are_unknown_and_that_is_said(home):
     assert "pi flagged nothing" in notes and "CRT is DP-SGD on redacted text" in notes
 
 
+def test_labels_without_a_secret_are_not_called_none(home):
+    """ "Without --labels nothing is known", of ten turns that somebody had read."""
+    bare, labels = home / "bare.jsonl", home / "bare-labels"
+    talks = [Dialogue(f"d{k}", f"u{k}", (Turn("USR", f"it is late {k}"),)) for k in range(10)]
+    jsonl.write_jsonl(Corpus("bare", tuple(talks)), bare)
+    drawing.draw_label_tasks(bare, labels, turns=10, seed=3)
+    about = label_tasks.read_label_facts(labels)
+    read = [{"task": t.task, "done": True, "secrets": []} for t in label_tasks.read_tasks(labels)]
+    export = {"schema": "crtlib/labels/1", "labels": about["labels"], "tasks": read}
+    (home / "none.json").write_text(json.dumps(export))
+    imports.import_labels(bare, home / "none.json", labels)
+    how = ScreeningOptions("names", "cautious")
+    said = {
+        given: "; ".join(screening.screen_corpus(bare, home, how, key=None, judges=given).notes)
+        for given in (None, labels)
+    }
+    assert "without --labels nothing is known" in said[None]
+    assert "no turn that was read has a secret, so nothing is known" in said[labels]
+    assert "without --labels" not in said[labels]
+
+
 @pytest.mark.parametrize("unit", ["turn", "dialogue", "user"])
 @pytest.mark.parametrize("keep_ids", [False, True])
 def test_what_was_private_is_private_when_it_is_read_again(tmp_path, unit, keep_ids):

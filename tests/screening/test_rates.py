@@ -357,7 +357,7 @@ def test_what_was_written_is_read_again():
 
 
 def test_a_rate_is_said_in_words():
-    assert str(rates.UNKNOWN_RATE) == "unknown: no labels"
+    assert str(rates.UNKNOWN_RATE) == "unknown: no label shows a secret"
     assert str(rates.assumed_rate(0.25)) == "at most 25.00 % (assumed)"
     assert str(Rate(0, 9, 0.0, "policy")) == "at most 0.00 % (policy)"
     assert str(Rate(1, 8, 0.52651, "one_per_cluster")) == "1 of 8 (12.50 %), at most 52.66 %"

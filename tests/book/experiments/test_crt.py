@@ -188,7 +188,9 @@ def test_without_labels_nothing_is_known(tmp_path):
     path = unlabelled(tmp_path)
     e = replace(TINY, method="crt", corpus=path, canaries=0)
     guarantee = study_run.fit_study(e).guarantee(e)
-    assert guarantee.delta == 1.0 and "gamma = 1 (unknown: no labels)" in str(guarantee)
+    assert guarantee.delta == 1.0 and "gamma = 1 (unknown: no label shows a secret)" in str(
+        guarantee
+    )
     e = replace(e, conservative="everything")
     guarantee = study_run.fit_study(e).guarantee(e)
     assert guarantee.delta == e.delta and guarantee.gamma.rate == 1.0
