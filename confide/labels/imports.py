@@ -310,7 +310,7 @@ def _read_export(
         except (KeyError, TypeError, AttributeError, IndexError, ValueError):
             forms = ", ".join(LABEL_FORMS)
             raise ValueError(f"{where}: is in none of the forms {forms}") from None
-        if not a.done:
+        if a.undecided or not a.done:  # who says both could not say
             doubted |= {a.task} if a.undecided else set()
             continue
         if a.task not in tasks:

@@ -1485,7 +1485,7 @@ REPRODUCED = rows(
      'not marked["options"].get("flush", True)', "False",
      "release/test_evidence.py::test_a_report_that_leaves_something_out_is_no_evidence"),
     ("what a reader cannot decide is left out",
-     "confide.labels.imports:_read_export", "if not a.done:",
+     "confide.labels.imports:_read_export", "if a.undecided or not a.done:",
      "if not (a.done or a.undecided):",
      "text/test_labels.py::test_what_a_reader_cannot_decide_counts_as_a_failure"),
     ("what was left undecided is read in vain", "confide.labels.adjudication:read_marks_by_role",
@@ -1804,6 +1804,9 @@ ASSUMED = rows(
 ) + rows(
     "confide.labels.adjudication",
     "release/test_unread_turns.py",
+    ("who says both done and undecided has decided", "confide.labels.imports:_read_export",
+     "a.undecided or not a.done", "not a.done",
+     "text/test_labels.py::test_what_a_reader_cannot_decide_counts_as_a_failure[True]"),
     ("a second reader may leave turns out", "confide.labels.imports:import_labels",
      "partial and reads_anew", "partial",
      "test_nobody_reads_a_second_time_what_was_not_read_whole"),

@@ -441,12 +441,14 @@ def test_two_readers_are_compared_and_both_kept(home):
     )
 
 
-def test_what_a_reader_cannot_decide_counts_as_a_failure(home):
-    """Without a key for it a reader guessed, and a guess may make a rate better than it is."""
+@pytest.mark.parametrize("done", [False, True])
+def test_what_a_reader_cannot_decide_counts_as_a_failure(home, done):
+    """Without a key for it a reader guessed, and a guess may make a rate better than it is. Of a
+    table that called a turn done and undecided it counted as one without a secret."""
     tasks = draw(home)
     name, content = from_page(home, tasks)
     export = json.loads(content)
-    export["tasks"][0] |= {"done": False, "undecided": True}
+    export["tasks"][0] |= {"done": done, "undecided": True}
     export["tasks"][1] |= {"done": False}
     (home / name).write_text(json.dumps(export))
     with pytest.raises(ValueError, match=r"2 of 8 tasks to judge are unread \(1 undecided\)"):
