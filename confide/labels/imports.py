@@ -264,6 +264,13 @@ def _normalised_record(r: dict[str, Any]) -> dict[str, Any]:
     return r["data"] | {"done": bool(given), "secrets": spans}
 
 
+def _readers_of(record: Mapping[str, Any]) -> set[str]:
+    """Who annotated a record of Label Studio, as it names them: of one person the last annotation
+    counts, of several people none is the reading of all."""
+    given = (a for a in record.get("annotations", []) if not a.get("was_cancelled"))
+    return {json.dumps(a.get("completed_by"), sort_keys=True) for a in given}
+
+
 def locate_secret(text: str, s: ExportedSpan, way: str) -> Secret | None:
     """A span as it stands in ``text``, without white space at its ends; None where it is empty,
     outside the text, or has another value."""
@@ -306,10 +313,18 @@ def _read_export(
     for number, record in enumerate(records, 1):
         where = f"{path.name}, task {number}"
         try:
-            a = ExportedTask.model_validate(_normalised_record(record))
+            a, readers = (
+                ExportedTask.model_validate(_normalised_record(record)),
+                _readers_of(record),
+            )
         except (KeyError, TypeError, AttributeError, IndexError, ValueError):
             forms = ", ".join(LABEL_FORMS)
             raise ValueError(f"{where}: is in none of the forms {forms}") from None
+        if len(readers) > 1:
+            raise ValueError(
+                f"{where}: was read by {len(readers)} people, of whom one would count; export each "
+                "one's annotations alone, and bring the other's in with --role second"
+            )
         if a.undecided or not a.done:  # who says both could not say
             doubted |= {a.task} if a.undecided else set()
             continue

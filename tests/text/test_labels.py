@@ -298,6 +298,21 @@ def from_jsonl(home, tasks):
 ROUND = {"page": from_page, "jsonl": from_jsonl, "labelstudio": from_labelstudio}
 
 
+def test_two_people_who_read_one_task_are_not_one_reader(home):
+    """The last annotation counted, and "no second reading of them was brought in"."""
+    name, content = from_labelstudio(home, draw(home, forms=["labelstudio"]))
+    export = json.loads(content)
+    for who, (empty, full, _) in enumerate(t["annotations"] for t in export):
+        empty["completed_by"] = full["completed_by"] = {"id": who}  # somebody read again
+    (home / name).write_text(json.dumps(export))
+    assert take(home, home / name)["read"] == 8
+    export[3]["annotations"][0]["completed_by"] = {"id": 99, "email": "ann@x.org"}
+    (home / name).write_text(json.dumps(export))
+    with pytest.raises(ValueError, match="task 4: was read by 2 people, of whom one") as refused:
+        take(home, home / name)
+    assert "ann@x.org" not in str(refused.value)
+
+
 @pytest.mark.parametrize("form", ROUND)
 def test_labels_come_back_from_a_tool_as_they_were_made(home, form):
     tasks = draw(home, forms=[form])
