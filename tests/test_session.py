@@ -9,12 +9,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import confide
 from confide import odometer
 from confide.release import certify, file_sources, released_folder, seal, verify
 from confide.reports import certificate_pages
 from confide.training import train_on_corpus, training_summary
+from confide.training.train_on_corpus import train_for_command
 from crtlib.text import corpora, customersim, jsonl
 from crtlib.text.records import Corpus, Dialogue, Turn
 from crtlib.training.loop import Training
@@ -55,22 +57,25 @@ def test_a_session_is_the_training_of_the_command(talk, tmp_path, monkeypatch):
     """Weights bit for bit, the certificate field by field, but for what a script is assumed not
     to have done."""
     ends, values = [], []
-    for way in ("command", "script"):
-        monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / way / "registry"))
-        text, out = home_of(talk, tmp_path / way), tmp_path / way / "model"
-        if way == "command":
-            ends.append(confide.train(text, out=out, repeatable_noise=True, **CRT))
+    for way in (train_for_command, confide.train, confide.Session):
+        home = tmp_path / way.__name__
+        monkeypatch.setenv("CRTLIB_REGISTRY", str(home / "registry"))
+        text, out = home_of(talk, home), home / "model"
+        if way is not confide.Session:
+            ends.append(way(text, out=out, repeatable_noise=True, **CRT))
         else:
             with confide.Session(text, out=out, repeatable_noise=True, **CRT) as session:
                 losses = [step() for step in session]
                 assert len(losses) == len(session) and None in losses
                 ends.append(session.close())
         values.append(unsalted(certified(out)))
-    assert torch.equal(*(flat(made.run.model) for made in ends))
+    weights = [flat(made.run.model) for made in ends]
+    assert torch.equal(weights[0], weights[1]) and torch.equal(weights[0], weights[2])
+    assert values[1] == values[2]
     (said,) = set(values[1]["assumed"]) - set(values[0]["assumed"])
     values[1]["assumed"].remove(said)
     said = f"; {said}", f"{said}; "
-    pages = [json.dumps(value, sort_keys=True) for value in values]
+    pages = [json.dumps(value, sort_keys=True) for value in values[:2]]
     assert pages[0] == pages[1].replace(said[0], "").replace(said[1], "")
 
 
@@ -249,7 +254,7 @@ def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path, monkeypatch
             for step in session:
                 step()
             made[name] = session.close()
-    confide.train(text, out=tmp_path / "third", **CRT)
+    train_for_command(text, out=tmp_path / "third", **CRT)
     said = file_sources.script_assumption(script)
     assert re.search(r" \(SHA-256 [0-9a-f]{64}\), which took the steps, taught the model", said)
     assert " beside them, kept nothing of one text for the loss of another, and let no text" in said
@@ -275,24 +280,36 @@ def test_a_script_is_named_and_what_is_assumed_of_it(talk, tmp_path, monkeypatch
     assert script in released_folder.read_release(tmp_path / "first").sources
 
 
+def write_text(optimizer, *_):
+    optimizer.param_groups[0]["params"][0].detach().view(-1)[:2] = torch.tensor([109.0, 121.0])
+
+
 class CopyingSGD(torch.optim.SGD):
     """An optimizer of a script, which puts a text of its own into the weights."""
 
     def step(self, closure=None):
         super().step(closure)
-        self.param_groups[0]["params"][0].detach().view(-1)[:2] = torch.tensor([109.0, 121.0])
+        write_text(self)
 
 
-@pytest.mark.parametrize("way", ["with an optimizer", "by train", "of the training"])
+@pytest.mark.parametrize(
+    "way", ["with an optimizer", "by train", "hooked before train", "of the training"]
+)
 def test_a_script_is_named_whoever_takes_the_steps(way, talk, tmp_path):
-    """`optimizer=` or `session.training` of a script wrote what it liked into the weights, and the
-    certificate held and assumed nothing."""
+    """`optimizer=`, `session.training` or hooks of all optimizers, or layers, wrote what a script
+    liked into the weights, and the certificate held and assumed nothing."""
     options = CRT | {"epochs": 1, "out": tmp_path / "m"}
     text = home_of(talk, tmp_path / "home")
-    if way != "of the training":
+    if way in ("with an optimizer", "by train"):
         options["optimizer"] = lambda learning: CopyingSGD(learning, lr=0.1)
     if way == "by train":
         confide.train(text, **options)
+    elif way == "hooked before train":
+        hook = register_optimizer_step_post_hook(write_text)
+        try:
+            confide.train(text, **options)
+        finally:
+            hook.remove()
     else:
         with confide.Session(text, **options) as session:
             if way == "with an optimizer":
@@ -303,6 +320,33 @@ def test_a_script_is_named_whoever_takes_the_steps(way, talk, tmp_path):
             session.close()
     said = file_sources.script_assumption(file_sources.script_source())
     assert said in certified(tmp_path / "m")["assumed"]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_every_script_that_took_a_step_is_named(moved, talk, tmp_path, monkeypatch):
+    """A script took half of the steps, the command the rest: the certificate held and assumed
+    nothing."""
+    text, first = home_of(talk, tmp_path / "home"), tmp_path / "a" / "m"
+    first.parent.mkdir()
+    with confide.Session(text, out=first, **CRT) as session:
+        script = session.odometer.script
+        for step in session:
+            if step.number > len(session) // 2 + 2:
+                break
+            step()
+    out = first
+    if moved:
+        (tmp_path / "a").rename(tmp_path / "b")
+        out, script = tmp_path / "b" / "m", file_sources.UNKNOWN_SCRIPT
+    for name in ("again.py", "last.py"):  # both go on, and the second one ends it
+        (tmp_path / name).write_text(f"# {name}")
+        monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / name))
+        with confide.Session(text, out=out, **CRT) as session:
+            next(iter(session))()
+    train_for_command(text, out=out, **CRT)
+    said = [x for x in certified(out)["assumed"] if file_sources.TOOK_STEPS in x]
+    assert file_sources.script_assumption(script) in said and len(said) == 3
+    assert {"again.py", "last.py"} < {x.partition(" (")[0] for x in said}
 
 
 def test_a_training_of_the_command_watches_no_bits(talk, monkeypatch):

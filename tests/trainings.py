@@ -16,7 +16,7 @@ SGD_GPT2 = TINY | {"method": "sgd", "model": "gpt2"}
 
 
 def train(corpus, *, card=None, **names):
-    """``train_on_corpus.train``; a name that no recipe of the method has is one of the study."""
+    """As the command trains; a name that no recipe of the method has is one of the study."""
     method = names.get("method", "crt")
     if method in ("dedup", "crt_sigma0"):  # ablations, of which there is no recipe
         names["method"], fixed = {"dedup": "sgd", "crt_sigma0": "crt"}[method], {"method": method}
@@ -32,7 +32,7 @@ def train(corpus, *, card=None, **names):
     for name in ("policy", "conservative"):  # that of what reads raw text
         if name not in known and names.get(name) == "everything":
             del names[name]
-    return train_on_corpus.train(corpus, card=card, study=fixed, **names)
+    return train_on_corpus.train_for_command(corpus, card=card, study=fixed, **names)
 
 
 def make_certificate(run, page):

@@ -57,7 +57,9 @@ def train(recipe: recipes.Recipe) -> CommandResult:
     from crtlib.training import devices, parallel
 
     with parallel.join_process_group():
-        trained = train_on_corpus.train(recipe, card=model_card.render_model_card, progress=True)
+        trained = train_on_corpus.train_for_command(
+            recipe, card=model_card.render_model_card, progress=True
+        )
         if not parallel.process_group().is_leader:
             return CommandResult({})
     lines = [*trained.lines]

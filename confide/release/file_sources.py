@@ -184,12 +184,16 @@ class BroughtSource:
 
 @dataclass(frozen=True)
 class ScriptSource:
-    """A script that took the steps, where the command did not: nobody sees what else it did.
+    """A script that took steps, where the command did not: nobody sees what else it did.
     ``name`` is that of its file, ``sha256`` its hash, empty where there is no file."""
 
     name: str
     sha256: str
     kind: Literal["script"] = "script"
+
+
+UNKNOWN_SCRIPT = ScriptSource("an unknown script", "")
+"""Who may have taken the steps before a checkpoint of which nobody knows where it was made."""
 
 
 @dataclass(frozen=True)

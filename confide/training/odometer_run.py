@@ -55,6 +55,7 @@ class OdometerRun:
     secure: bool
     protects: bool
     script: file_sources.ScriptSource | None = None
+    earlier_scripts: tuple[file_sources.ScriptSource, ...] = ()
     stopped: file_sources.StoppedSource | None = None
     mark: Path | None = None
     run: str = ""
@@ -68,15 +69,20 @@ class OdometerRun:
     def start(self, events: Sequence[PrivacyEvent], resumed: bool) -> None:
         """Enter the run with all that it may spend. One that goes on replaces what it had entered;
         one that was killed before its first checkpoint counts, as it may have taken steps, and so
-        does one whose checkpoint was copied from elsewhere."""
+        does one whose checkpoint was copied from elsewhere.
+
+        Guarantee:
+            Who took steps before the checkpoint is named, whoever takes the rest. Test:
+            ``tests/test_session.py::test_every_script_that_took_a_step_is_named``.
+        """
         every = [e for e in events if isinstance(e, SampledGaussian)]
         self.run = secrets.token_hex(16)
         if self.mark:
-            place = self.mark.resolve()
-            if resumed and self.mark.exists():
-                name, _, marked = files.read_text(self.mark).partition(" ")
-                self.run = name if marked == f"{place}\n" else self.run
-            files.write_text(self.mark, f"{self.run} {place}\n")  # first: a kill is no second run
+            if resumed:
+                run, self.earlier_scripts = _read_mark(self.mark)
+                self.run = run or self.run
+            # Before all else, so that a kill is no second run.
+            _write_mark(self.mark, self.run, self.scripts)
         odometer.prepare_odometer(self.folder, self.facts["corpus"], self.registry)
         said = self.conditions(self, every) if self.conditions and self.protects else {}
         self.entry = odometer.add_entry(
@@ -98,6 +104,12 @@ class OdometerRun:
         )  # fmt: skip
 
     @property
+    def scripts(self) -> tuple[file_sources.ScriptSource, ...]:
+        """All that took steps, each once."""
+        now = () if self.script is None else (self.script,)
+        return tuple(dict.fromkeys((*self.earlier_scripts, *now)))
+
+    @property
     def spent(self) -> spending.SpentBudget:
         """What was spent before on this text, and whether what it started from had learned it."""
         run = self.run or None
@@ -113,8 +125,8 @@ class OdometerRun:
             had not, wherever it was made. Test:
             ``tests/release/test_earlier_runs.py::test_a_base_that_is_not_counted_carries_an_assumption``.
         """
-        told = self.script, self.stopped
-        known: list[file_sources.FileSource] = [source for source in told if source is not None]
+        known: list[file_sources.FileSource] = [*self.scripts]
+        known += [] if self.stopped is None else [self.stopped]
         known += [] if self.secure else [file_sources.RawSource(SEEDED_NOISE_REASON)]
         if not Path(self.init).is_dir():
             return (
@@ -152,6 +164,23 @@ class OdometerRun:
             "before": " ".join(sorted({e.run for e in self.spent.entries})),
             "forgotten": str(self.registry.count_forgotten_texts(self.facts["corpus"])),
         }
+
+
+def _write_mark(mark: Path, run: str, scripts: Sequence[file_sources.ScriptSource]) -> None:
+    """The run that goes on from the checkpoint beside ``mark``, where it is, and who took steps."""
+    named = "".join(f"{script.sha256} {script.name}\n" for script in scripts)
+    files.write_text(mark, f"{run} {mark.resolve()}\n{named}")
+
+
+def _read_mark(mark: Path) -> tuple[str | None, tuple[file_sources.ScriptSource, ...]]:
+    """What :func:`_write_mark` wrote of a checkpoint that lies where it was made. Of another nobody
+    knows the run, nor who took its steps."""
+    run, _, told = (files.read_text(mark) if mark.exists() else "").partition(" ")
+    place = f"{mark.resolve()}\n"
+    if not told.startswith(place):
+        return None, (file_sources.UNKNOWN_SCRIPT,)
+    named = (line.partition(" ") for line in told.removeprefix(place).splitlines())
+    return run, tuple(file_sources.ScriptSource(name, sha256) for sha256, _, name in named)
 
 
 def _judge_base(name: str, runs: set[str], counted: set[str]) -> file_sources.BaseSource:

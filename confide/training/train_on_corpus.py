@@ -95,24 +95,12 @@ class PendingTraining:
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], TrainingFacts] | None = None
 
 
-def train(
-    what: Recipe | StrPath,
-    /,
-    *,
-    card: CardWriter | None = None,
-    progress: bool = False,
-    study: TrainingFacts | None = None,
-    **names: Any,
-) -> Any:
+def train(what: Recipe | StrPath, /, **options: Any) -> Any:
     """Train on a corpus as a recipe says, attack the model, and say what it promises.
 
     Args:
         what: A recipe (:mod:`confide.recipe`), or a corpus and the names of a recipe's fields.
-        card: Makes the model's README.md of ``TrainingResult.facts``, but for exact measures:
-            "perplexity" is an interval there, "bits_per_character" None.
-        progress: Show a bar on a terminal.
-        study: Fields of :class:`CrtStudy` that no recipe has, for experiments.
-        names: Fields of the recipe.
+        options: Those of :class:`Session`, and fields of the recipe.
 
     Returns:
         A :class:`TrainingResult`; None in a process that does not lead.
@@ -125,10 +113,22 @@ def train(
         certificate field by field. Test:
         ``tests/test_session.py::test_a_session_is_the_training_of_the_command``.
     """
-    with Session(what, card=card, progress=progress, study=study, **names) as session:
-        own_code = "optimizer" in names or card not in (None, model_card.render_model_card)
-        if session.odometer and not own_code:
-            session.odometer.script = None  # no line of it runs from here to the end
+    with Session(what, **options) as session:
+        session.take_all()
+        return session.close()
+
+
+def train_for_command(what: Recipe | StrPath, /, **options: Any) -> Any:
+    """:func:`train`, in a process in which no line of anybody else runs.
+
+    Guarantee:
+        The command alone names no script. A script that calls :func:`train` may have hooked all
+        layers or optimizers before, or brought code that a step runs. Test:
+        ``tests/test_session.py::test_a_script_is_named_whoever_takes_the_steps``.
+    """
+    with Session(what, **options) as session:
+        if session.odometer:
+            session.odometer.script = None
         session.take_all()
         return session.close()
 
@@ -176,7 +176,8 @@ class Session:
         The odometer holds the run before its first step. A certificate of a session that a script
         opened says that it is assumed that the script learned from nothing else, with the script's
         SHA-256, whoever took the steps: it may have brought an optimizer, or reached the model
-        before them. One that it ended early declares the step. Tests:
+        before them. Where several scripts took them, one after the other, all are named. One that
+        it ended early declares the step. Tests:
         ``tests/test_session.py::test_the_odometer_knows_of_a_step_before_it``,
         ``tests/test_session.py::test_a_script_is_named_and_what_is_assumed_of_it``,
         ``tests/test_session.py::test_a_script_is_named_whoever_takes_the_steps``,
