@@ -156,7 +156,13 @@ class Step:
         return self.loss
 
     def _learn(self, state: TrainingState, losses: Losses | None) -> None:
-        """All updates of the batch."""
+        """All updates of the batch.
+
+        Guarantee:
+            A layer that writes into a weight as it reads, as an embedding with a largest norm does,
+            is refused: no noise is added to that. Test: ``tests/training/test_own_loop.py::
+            test_a_weight_that_a_step_writes_as_it_reads_is_refused``.
+        """
         phase: Any = self._phase
         given = () if losses is None else (losses,)  # which not every phase takes
         noise = state.generators["noise"]
@@ -165,9 +171,13 @@ class Step:
             raise ValueError(
                 f"{self!r}: has no batch; a {type(phase).__name__} must draw one a step"
             )
-        updates = phase.updates(state.run.model, batch, noise, *given)
-        for update in updates:
+        weights = list(state.run.model.parameters())
+        versions = [p._version for p in weights]
+        for update in phase.updates(state.run.model, batch, noise, *given):
+            if versions != [p._version for p in weights]:
+                raise ValueError("model: a weight was changed by what a step read, without noise")
             state.optimizers[update.kind].step()
+            versions = [p._version for p in weights]
             state.run.updates[update.kind] += 1
             state.non_finite = state.non_finite + update.non_finite
             self.loss = update.loss

@@ -39,6 +39,7 @@ from crtlib.progress import bar_options
 from crtlib.training import clipping
 from crtlib.training.devices import is_host
 from crtlib.training.gradient_entries import trainable_parameters
+from crtlib.training.weight_seal import sum_of_bits
 
 SHORT_TEXT_TOKENS = (5, 12, 3, 24)
 """Tokens of the texts whose gradients are compared first."""
@@ -111,7 +112,6 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None, progress: boo
             f"model: a {name} looks ahead in layer {layer!r}, so that it would read padding: must "
             "be a causal model (config.json: is_decoder true)"
         )
-    kept = {name: b.detach().clone() for name, b in _saved_buffers(model).items()}
     batches = [[min(n, longest) for n in SHORT_TEXT_TOKENS]]
     if longest > max(SHORT_TEXT_TOKENS):
         batches.append(long_text_tokens(longest))
@@ -121,6 +121,7 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None, progress: boo
         _whatever_fails_in_one_line(name),
         tqdm(desc="trying the model", unit="pass", **bar_options(progress, total=passes)) as bar,
     ):
+        kept = _sums_of_saved_tensors(model)
         texts = random_texts(model, batches[0])
         first, clip_norm = _clipped_sum_of_batch(model, texts)
         again, _ = _clipped_sum_of_batch(model, texts, clip_norm)
@@ -137,8 +138,8 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None, progress: boo
                 f"{by:.2g} clip norms, or has another loss than its output layer says: no noise "
                 "would cover that; must be another model"
             )
-        for place, values in _saved_buffers(model).items():
-            if not torch.equal(values, kept[place]):
+        for place, bits in _sums_of_saved_tensors(model).items():
+            if not torch.equal(bits, kept[place]):
                 raise ValueError(
                     f"model: a {name} keeps something of what it reads in {place!r}, which is "
                     "saved with it, and no noise would cover that; must be another model"
@@ -181,10 +182,9 @@ def long_text_tokens(longest: int) -> list[int]:
     return lengths[-max(2, MAX_LONG_TOKENS_AT_ONCE // longest) :]
 
 
-def _saved_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """What is saved with the weights and is no parameter, as of an average of what was read."""
-    saved = model.state_dict(keep_vars=True)
-    return {name: b for name, b in model.named_buffers() if name in saved}
+def _sums_of_saved_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Of what is saved, as weights, or an average of what was read, a sum of the bits."""
+    return {name: sum_of_bits(x) for name, x in model.state_dict(keep_vars=True).items()}
 
 
 def _layer_that_looks_ahead(model: nn.Module) -> str | None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -111,10 +112,16 @@ class TrainingState:
 
 def _describe_optimizer(optimizer: Any, learning: list[nn.Parameter]) -> str:
     """Its class and settings; refused is what does not step the parameters that learn, and these
-    alone."""
+    alone, or asks for a loss that it could take again."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(
             f"optimizer: made a {type(optimizer).__name__}, must make a torch.optim.Optimizer"
+        )
+    asked = list(inspect.signature(optimizer.step).parameters.values())[:1]
+    if any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in asked):
+        raise ValueError(
+            f"optimizer: a {type(optimizer).__name__} would read the sample again in each step, "
+            "must step by the gradient alone"
         )
     stepped = [id(p) for group in optimizer.param_groups for p in group["params"]]
     if sorted(stepped) != sorted(map(id, learning)):

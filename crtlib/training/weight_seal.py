@@ -65,7 +65,7 @@ class WeightSeal:
             model,
             {name: _mark_tensor(x) for name, x in named.items()},
             {
-                name: _sum_of_bits(x)
+                name: sum_of_bits(x)
                 for name, x in named.items()
                 if bits_of is not None
                 and (x.requires_grad or name not in saved) == (bits_of == "learning")
@@ -90,7 +90,7 @@ class WeightSeal:
     def count_changed(self) -> Tensor:
         """Of how many tensors the bits have another sum: a scalar, on their device."""
         now = _tensors_by_name(self.model)
-        changed = [_sum_of_bits(now[name]) != before for name, before in self.sums.items()]
+        changed = [sum_of_bits(now[name]) != before for name, before in self.sums.items()]
         return torch.stack(changed).sum() if changed else torch.zeros((), dtype=torch.int64)
 
 
@@ -214,7 +214,7 @@ def _mark_tensor(x: Tensor) -> tuple[int, int, bool]:
     return *which, x.requires_grad
 
 
-def _sum_of_bits(x: Tensor) -> Tensor:
+def sum_of_bits(x: Tensor) -> Tensor:
     """Another number where a bit of ``x`` is another, but for chance; also where two numbers have
     changed places, unless by a multiple of ``PLACES`` places."""
     flat = x.detach().contiguous().view(-1)

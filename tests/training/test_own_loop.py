@@ -377,6 +377,21 @@ def test_a_hook_of_a_script_is_refused(hook, first):
             handle.remove()
 
 
+def test_a_weight_that_a_step_writes_as_it_reads_is_refused():
+    """An embedding with a largest norm makes the rows of the very tokens that it reads shorter,
+    and so tells which they were, without noise."""
+    for late in (False, True):
+        model = build_model(SPEC, 0)  # a recurrent one is not tried
+        training = begin(model, PHASES[1:])
+        steps = iter(training)
+        if late:
+            next(steps)()
+        model.embedding.max_norm = 1e-3
+        with pytest.raises(ValueError, match="a weight was changed by what a step read"):
+            for step in steps:
+                step()
+
+
 def test_a_hook_that_mixes_nothing_is_let_through_when_it_is_tried_before_the_first_step():
     model = build_model(GPT2, 0)
     training = begin(model)
@@ -503,6 +518,7 @@ def test_an_optimizer_steps_what_learns_and_nothing_else():
         (lambda p: torch.optim.SGD([*p, stranger], lr=1.0), "must step the parameters that learn"),
         (lambda p: None, "made a NoneType, must make a torch.optim.Optimizer"),
         (one_for_both, "must make one for each kind of step"),
+        (lambda p: torch.optim.LBFGS(p), "a LBFGS would read the sample again in each step"),
     ):
         with pytest.raises(ValueError, match=f"^optimizer: {said}"):
             TrainingState.begin(build_model(SPEC, 0), seed=0, secure=False, optimizer=made)

@@ -281,6 +281,34 @@ def test_what_is_kept_of_a_text_in_a_saved_buffer_is_refused():
         refuse_mixing(keeps(tiny("llama")), longest=24)
 
 
+def positions_of_a_largest_norm():
+    """Rows of the table of positions, up to the longest text, become shorter as it is read."""
+    model = tiny("gpt2")
+    model.transformer.wpe.max_norm = 0.05
+    return model
+
+
+def keeps_in_a_weight(learns):
+    model = tiny("llama")
+    layer = model.model.layers[0]
+    layer.seen = torch.nn.Parameter(torch.zeros(()), requires_grad=learns)
+    layer.register_forward_hook(
+        lambda layer, _, out: layer.seen.data.add_(out.detach().mean()) and None
+    )
+    return model
+
+
+@pytest.mark.parametrize(
+    ("made", "place"),
+    [(positions_of_a_largest_norm, "wpe.weight"), (lambda: keeps_in_a_weight(True), "seen"),
+     (lambda: keeps_in_a_weight(False), "seen")],
+)  # fmt: skip
+def test_what_is_kept_of_a_text_in_a_weight_is_refused(made, place):
+    """It was a weight, which the probe did not look at, and no noise was added to it."""
+    with pytest.raises(ValueError, match=rf"keeps something of what it reads in '.*{place}'"):
+        refuse_mixing(made(), longest=24)
+
+
 MIXES = {
     "longrope": longrope,
     "attention over padding": bidirectional,
