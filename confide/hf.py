@@ -172,6 +172,8 @@ class SessionTrainer(_TrainerBehind):
     ) -> None:
         args = copy.copy(self._default_arguments() if args is None else args)
         _refuse_arguments(args, others)
+        if isinstance(eval_dataset, Mapping):
+            raise ValueError("eval_dataset: must be one; join those of a dict")
         completions_alone = _learns_completions_alone(train_dataset, args)
         own = dict(confide or {})
         name = _name_of_model(model, processing_class)
@@ -222,6 +224,7 @@ class SessionTrainer(_TrainerBehind):
                 data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
                 **others,
             )
+            self._measured: Any = self.eval_dataset
             trained: Any = self.session.model  # accelerate shall wrap it in nothing, nor touch it
             trained._is_accelerate_prepared = True
             self.session.training.try_model_again()  # TRL gives the model another forward
@@ -310,6 +313,20 @@ class SessionTrainer(_TrainerBehind):
         return TrainOutput(done.global_step, float("nan"), metrics)
 
     # ----------------------------------------------------------------- what is told
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """Of the texts that the Trainer was made with, of which none is trained on. Raises
+        ValueError for others: what is logged of an evaluation would tell of them.
+
+        Guarantee:
+            Test: ``tests/test_hf.py::test_an_evaluation_of_other_texts_is_refused``.
+        """
+        if (self.eval_dataset if eval_dataset is None else eval_dataset) is not self._measured:
+            raise ValueError(
+                "eval_dataset: must be the one that the Trainer was made with; what is logged of "
+                "an evaluation would tell of texts that are trained on"
+            )
+        return super().get_eval_dataloader(eval_dataset)
+
     def num_examples(self, dataloader: Any) -> int:
         """The rounded number of points, which the release tells, too: the exact one is private."""
         return file_sources.round_down_points(self.session.training.points)

@@ -18,6 +18,7 @@ import transformers  # noqa: E402
 import confide  # noqa: E402
 from confide import hf  # noqa: E402
 from confide.release import certify  # noqa: E402
+from confide.training.train_on_corpus import train_for_command  # noqa: E402
 from crtlib.text import customersim, jsonl  # noqa: E402
 from crtlib.text.records import MASK  # noqa: E402
 from crtlib.training import parallel  # noqa: E402
@@ -74,7 +75,7 @@ def made_by(door, text, out, base, *, alone=False, **options):
     if same["method"] == "dpsgd":  # which has one rate
         del same["learning_rate"]
     if door == "command":
-        return confide.train(text, **same)
+        return train_for_command(text, **same)
     if door == "Session":
         with confide.Session(text, completions_alone=alone, **same) as session:
             for step in session:
@@ -169,6 +170,29 @@ def test_an_evaluation_that_the_corpus_says_is_refused(base, tmp_path):
     with pytest.raises(ValueError, match="eval_dataset: has messages that train_dataset says"):
         hf.Trainer(str(base), arguments(tmp_path / "m"), train_dataset=data,
                    eval_dataset=data.select([3]), confide={"epsilon": 8.0})  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["given", "set"])
+def test_an_evaluation_of_other_texts_is_refused(way, talk, base, tmp_path):
+    """The loss of the very texts that were trained on was logged at each step."""
+    spy, other = Spy(), datasets.Dataset.from_dict({"text": [f"Note {k}." for k in range(9)]})
+    data = datasets.Dataset.from_dict({"text": [f"Row {k} of a text." for k in range(30)]})
+    trainer = hf.Trainer(str(base), arguments(tmp_path / "m", eval_strategy="steps", eval_steps=1),
+                         train_dataset=data, eval_dataset=other, callbacks=[spy],
+                         confide={"epsilon": 8.0})  # fmt: skip
+    assert trainer.evaluate()["eval_loss"] > 0
+    private = datasets.Dataset.from_dict({"input_ids": [[3, 4, 5]], "labels": [[3, 4, 5]]})
+    logged = len(spy.logs)
+    with pytest.raises(ValueError, match="eval_dataset: must be the one that the Trainer was made"):
+        if way == "given":
+            trainer.evaluate(private, metric_key_prefix="train")
+        else:
+            trainer.eval_dataset = private
+            trainer.evaluate()
+    assert len(spy.logs) == logged
+    with pytest.raises(ValueError, match="eval_dataset: must be one; join those of a dict"):
+        hf.Trainer(str(base), arguments(tmp_path / "n"), train_dataset=data,
+                   eval_dataset={"train": data, "other": other})  # fmt: skip
 
 
 @needs_trl
