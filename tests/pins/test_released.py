@@ -71,7 +71,7 @@ def train(method: str, corpus: Path, out: Path, **more: Any) -> None:
         if method == "plan":
             plan = plan_of(corpus, out.with_name(f"{out.name}.plan"))
             shape = {"epochs": 1, "width": 8, "device": "cpu"}
-            train_on_corpus.train(corpus, plan=plan, out=out, **shape, **more)
+            train_on_corpus.train_for_command(corpus, plan=plan, out=out, **shape, **more)
         else:
             trainings.train(
                 corpus, out=out, method=method, card=model_card.render_model_card, **TINY | more
