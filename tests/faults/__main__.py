@@ -53,10 +53,16 @@ def altered(fault):
         raise LookupError(f"{fault.old!r} stands {source.count(fault.old)} times in {fault.target}")
     tree = ast.parse(textwrap.dedent(source.replace(fault.old, fault.new)))
     tree.body[0].decorator_list = []
+    name = honest.__name__
+    if free := honest.__code__.co_freevars:  # from around it: __class__, where it calls super()
+        made = f"{name} = around({', '.join('0' * len(free))})"
+        around = ast.parse(f"def around({', '.join(free)}):\n    return {name}\n{made}")
+        around.body[0].body.insert(0, tree.body[0])
+        tree = around
     flags = __future__.annotations.compiler_flag
     names = {}
     exec(compile(tree, fault.target, "exec", flags, dont_inherit=True), honest.__globals__, names)
-    return names[honest.__name__]
+    return names[name]
 
 
 def plant(fault):
@@ -135,7 +141,7 @@ def planted(fault):
     """What the fault's guard says of it: see :func:`verdict`."""
     try:
         plant(fault)
-    except (LookupError, AttributeError, SyntaxError) as error:
+    except (LookupError, AttributeError, SyntaxError, ValueError) as error:
         return f"does not apply: {error}"
     return verdict(fault.guard)
 
@@ -163,8 +169,11 @@ def plant_all(faults, jobs):
         importlib.import_module(module)  # once, before processes are forked
     files = dict.fromkeys(str(ROOT / fault.guard.partition("::")[0]) for fault in faults)
     every = Watch(faults, jobs, sys.stdout)
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        pytest.main([*SILENCE, f"--rootdir={ROOT}", *files], plugins=[every])
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        ended = pytest.main([*SILENCE, f"--rootdir={ROOT}", *files], plugins=[every])
+    if ended != pytest.ExitCode.OK:
+        sys.exit(said.getvalue())
     return every.survivors
 
 

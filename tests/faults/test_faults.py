@@ -26,7 +26,8 @@ def test_the_quick_faults_are_caught():
 @pytest.mark.parametrize("fault", FAULTS, ids=[f.name for f in FAULTS])
 def test_a_fault_of_the_table_applies_and_names_a_test(fault):
     """Else it would be a survivor that nobody notices before "make faults"."""
-    assert faults.altered(fault).__code__ != faults.function(fault.target).__code__
+    altered, honest = faults.altered(fault).__code__, faults.function(fault.target).__code__
+    assert altered != honest and altered.co_freevars == honest.co_freevars
     path, _, test = fault.guard.partition("::")
     assert f"def {test.partition('[')[0]}(" in (ROOT / path).read_text()
 
@@ -35,6 +36,17 @@ def test_the_table_is_long_and_says_nothing_twice():
     assert len(FAULTS) >= 60
     assert max(Counter(f.name for f in FAULTS).values()) == 1
     assert max(Counter((f.target, f.old, f.new) for f in FAULTS).values()) == 1
+
+
+def test_a_session_of_tests_that_breaks_off_is_said(monkeypatch):
+    """One row that could not be planted ended all others, without a word."""
+
+    def broken(*_):
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(faults.Watch, "pytest_runtestloop", broken)
+    with pytest.raises(SystemExit, match="out of order"):
+        faults.plant_all([FAULTS[0]], jobs=1)
 
 
 def test_a_fault_that_no_longer_applies_or_is_not_noticed_is_reported(capfd, monkeypatch):
