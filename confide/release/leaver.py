@@ -220,9 +220,9 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
         )
     if noisy:
         lines.append(
-            f"trained once more without this person: {facts['again']['steps']:,} steps as the last "
-            f"time; of one message of everybody else epsilon {one['epsilon']} becomes "
-            f"{facts['again']['epsilon']}"
+            f"trained once more without this person: {facts['again']['steps']:,} steps, as the "
+            "last of those with noise; by these alone, of one message of everybody else, epsilon "
+            f"{one['epsilon']} becomes {facts['again']['epsilon']}"
         )
     if facts["assumed"]:
         lines.append(f"assumed: {'; '.join(facts['assumed'])}")

@@ -32,6 +32,21 @@ CERTIFICATE_FORMAT = "crtlib/certificate/1"
 UNSEALED_FIELDS = ("id", "issued", "public_key", "signature", "page_sha256")
 PAGE_TITLES = (b"<title>What this model may give away", b"<title>Certificate, every part")
 """What a page of ours has, and by which half of a certificate is known again."""
+SENTENCES_BESIDE = {
+    "right_guess": (
+        "random_secret", "secret_of_unread_people", "missed_secret", "learned_without_noise",
+        "several_secrets",
+    ),
+    "value_guess": ("guessed_value",),
+    "labels": ("labels_drawn_at_random", "labels_given"),
+    "spent_before": (
+        "shares_of_earlier_searches", "earlier_runs", "runs_on_other_text", "no_earlier_run",
+        "unprotected_runs", "struck_runs", "forgotten_texts",
+    ),
+    "model": ("base_model",),
+}  # fmt: skip
+"""The officer's sentences that say on what conditions a part's numbers stand: an engineer's page
+that stands alone has them beside the part."""
 
 
 # --------------------------------------------------------------------------- the value
@@ -84,7 +99,8 @@ def render_certificate_pages(
     """One page with the officer's sheet, the engineer's, or both, one after the other.
 
     The officer's is plain words, one sheet of A4, every number from the JSON. The engineer's has
-    every field in tables, rates by kind, trade-off curves, hashes. ``profile`` holds what the
+    every field in tables, rates by kind, trade-off curves, hashes; where it stands alone, numbers
+    with the sentences that say of whom they are and on what conditions. ``profile`` holds what the
     ledger says beyond the one delta: ``delta_at`` and ``epsilon_at``, rows of numbers with equal
     columns (``epsilon`` or ``delta``, and one column a neighbouring relation), and ``curves``, the
     trade-off curves of ``secret`` and ``missed`` (f-DP; Dong, Roth and Su 2022), from
@@ -92,9 +108,14 @@ def render_certificate_pages(
     certificate.
     """
     said = select_sentences(value)
+    beside = {
+        part: [text for name in names for text in said.get(name, ())]
+        for part, names in SENTENCES_BESIDE.items()
+        if audience == "engineer"
+    }
     small, void = said.pop("not_promised"), said.pop("no_promise", [])
     return render_template(
         "certificate.html.j2", audience=audience, c=value, void=void, small=small,
         paragraphs=[text for texts in said.values() for text in texts], fields=flatten_fields,
-        profile=profile or {}, command=command,
+        profile=profile or {}, command=command, beside=beside,
     )  # fmt: skip

@@ -179,6 +179,24 @@ def test_the_steps_of_the_last_training_are_those_that_it_took(texts):
     assert f"took {EVENT.steps} steps" in leaver.render_leaver_page(told)
 
 
+def test_numbers_of_who_leaves_say_of_which_models_they_are(texts):
+    """Beside a model without noise, which may say a message word for word, stood "right guesses at
+    most about one of the messages: 75.5", and "of one message epsilon 7.99 becomes 9.08"; and "the
+    last training took 30 steps" of one that was not the last."""
+    train(texts / "corpus.jsonl")
+    only = leaver.render_leaver_page(leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux"))
+    assert "these numbers say nothing" not in only
+    train(texts / "corpus.jsonl", "b", events=None, method="sgd")
+    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    page, said = leaver.render_leaver_page(told), "\n".join(leaver.format_leaver(told))
+    for what in ("all of these messages", "one of the messages"):
+        assert f"about {what}, from the 1 model that learned with noise<" in page
+    assert "The last training with noise took" in page
+    assert "by the models that learned with noise, of one message epsilon" in page
+    assert "of who has another one as well, these numbers say nothing" in page
+    assert "the last of those with noise; by these alone, of one message" in said
+
+
 def test_of_a_text_that_is_gone_one_message_finds_what_was_trained(texts):
     """ "In another text somebody is: give that one", which 'crtlib run --new-text' had replaced."""
     train(texts / "earlier.jsonl")

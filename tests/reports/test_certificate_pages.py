@@ -560,6 +560,25 @@ def test_the_engineers_page_has_every_field():
     assert dp.count("<polyline") == 2  # any one, and the diagonal
 
 
+@pytest.mark.parametrize(
+    "changes", [(), DP, PLAN, (("spent_before.runs", 1), ("spent_before.forgotten", 2))]
+)
+def test_an_engineers_page_alone_has_the_conditions_of_its_numbers(changes):
+    """Of a plan "value guess .01: .2" stood without "if it stands nowhere in the text but where our
+    search found it", and "user 5: .917" without "if their secrets are passed over as often"."""
+    value = made(*changes)
+    said = sentences.select_sentences(value)
+    alone, both = (
+        text_of(certificate_pages.render_certificate_pages(value, audience))
+        for audience in ("engineer", "both")
+    )
+    beside = [name for names in certificate_pages.SENTENCES_BESIDE.values() for name in names]
+    told = [re.sub(r"[*`]", "", text) for name in beside for text in said.get(name, ())]
+    assert told and "guessed_value" in said
+    for text in told:
+        assert text in alone and both.count(text) == 1
+
+
 def test_pages_need_no_network_and_escape_what_they_show():
     bad = '</style><script>alert(1)</script>"'
     value = made(("not_promised", [bad]), ("corpus.name", bad))
