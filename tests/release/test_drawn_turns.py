@@ -204,7 +204,7 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     home = read(path, tmp_path / "l", turns=100, seed=1)
     how = screening.ScreeningOptions("regex:customersim", "everything")
     screen_into_folder(path, tmp_path / "s", how, labels=home)
-    train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
+    train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "m", **SMALL)
     value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=())
     assert value["verdict"] == "holds"
 
@@ -213,7 +213,7 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     (tmp_path / "again.jsonl").write_text("\n".join(corrected))
     imports.import_labels(path, tmp_path / "again.jsonl", home)
     with pytest.raises(ValueError, match="labels: were read again since"):
-        train_on_corpus.train(tmp_path / "s", out=tmp_path / "n", **SMALL)
+        train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "n", **SMALL)
     again = certify.write_certificate(tmp_path / "m", tmp_path / "m2.html", copies=())
     assert again["verdict"] == "void" and "read again since" in " ".join(again["void_because"])
     run = read_certifiable_run(tmp_path / "m")
@@ -281,9 +281,9 @@ def test_a_promise_is_of_those_who_taught_no_policy(tmp_path, conservative):
     if conservative == "everything":  # through a screened folder, and from the text
         screen_into_folder(path, tmp_path / "s", screening.ScreeningOptions(policy, pi_c),
                            labels=labels)  # fmt: skip
-        train_on_corpus.train(tmp_path / "s", out=out, **SMALL)
+        train_on_corpus.train_for_command(tmp_path / "s", out=out, **SMALL)
     else:
-        train_on_corpus.train(
+        train_on_corpus.train_for_command(
             path, out=out, labels=labels, policy=policy, conservative=pi_c, **SMALL
         )
     value = certify.write_certificate(out, tmp_path / "m.html", copies=())

@@ -88,7 +88,7 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
     text = corpus(tmp_path / "c.jsonl")
     rules = names_found_often(text, tmp_path / "found.txt", 13)
     assert NAME in rules.read_text()
-    made = train_on_corpus.train(text, out=tmp_path / "m", policy=f"list:{rules}",
+    made = train_on_corpus.train_for_command(text, out=tmp_path / "m", policy=f"list:{rules}",
                      conservative="everything", **SMALL)  # fmt: skip
     value, page = certified(tmp_path / "m", tmp_path / "m.html")
     assert value["verdict"] == "holds"
@@ -107,7 +107,7 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
     assert "it is assumed that list:found.txt was not made from this text" in " ".join(
         (out + error).split()
     )
-    train_on_corpus.train(tmp_path / "s", out=tmp_path / "two", **SMALL)
+    train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "two", **SMALL)
     value, page = certified(tmp_path / "two", tmp_path / "two.html")
     assert value["assumed"] == [
         "list:found.txt was not made from this text",
@@ -159,7 +159,7 @@ def test_a_certificate_that_says_less_than_its_files_is_refused(tmp_path):
     text = corpus(tmp_path / "c.jsonl")
     for name, policy in kinds_of_files(tmp_path).items():
         if policy == ["regex:r.toml"]:
-            train_on_corpus.train(
+            train_on_corpus.train_for_command(
                 text, out=tmp_path / "m", policy=name, conservative="everything", **SMALL
             )
     value, _ = certified(tmp_path / "m", tmp_path / "m.html")
@@ -197,7 +197,7 @@ def test_counts_of_a_report_are_declared_with_their_bits(tmp_path, run):
     """A10: bins of counts on the private text stood on the sheet, and in none of what was declared
     or treated as known."""
     text = corpus(tmp_path / "c.jsonl")
-    train_on_corpus.train(
+    train_on_corpus.train_for_command(
         text, out=tmp_path / "m", policy="regex:customersim", conservative="everything", **SMALL
     )
     assert run("report", tmp_path / "m", "--corpus", text, "--out", tmp_path / "r")[0] == 0
@@ -264,8 +264,8 @@ def test_every_word_of_a_promise_with_earlier_texts_carries_its_condition(tmp_pa
     but the page: 4.29, where a message that stood four times there has 15."""
     january, february = weekly_exports(tmp_path)
     settings = SMALL | {"method": "dpsgd", "delta": 1e-5, "card": model_card.render_model_card}
-    train_on_corpus.train(january, out=tmp_path / "m1", **settings)
-    made = train_on_corpus.train(february, out=tmp_path / "m2", **settings)
+    train_on_corpus.train_for_command(january, out=tmp_path / "m1", **settings)
+    made = train_on_corpus.train_for_command(february, out=tmp_path / "m2", **settings)
     value, page = certified(tmp_path / "m2", tmp_path / "m2.html", audience="officer")
     said = "a message of this text was one message of each earlier text"
     assert value["spent_before"]["runs"] == 1 and value["assumed"] == [said]
@@ -278,7 +278,9 @@ def test_every_word_of_a_promise_with_earlier_texts_carries_its_condition(tmp_pa
         (tmp_path / "m2" / "README.md").read_text(),
     ):
         assert f"; assumed: {said}" in words
-    again = train_on_corpus.train(january, out=tmp_path / "m3", **settings | {"epsilon": 2.0})
+    again = train_on_corpus.train_for_command(
+        january, out=tmp_path / "m3", **settings | {"epsilon": 2.0}
+    )
     assert said in again.promise  # of February
     value, _ = certified(tmp_path / "m1", tmp_path / "m1.html")
     assert value["assumed"] == []
@@ -301,7 +303,9 @@ def test_that_labels_which_came_with_the_text_are_like_the_rest_is_in_the_json(t
     was empty."""
     text = tmp_path / "c.jsonl"
     jsonl.write_jsonl(customersim.simulate_corpus(60, 3, "paper"), text)
-    made = train_on_corpus.train(text, out=tmp_path / "m", policy="regex:customersim", **SMALL)
+    made = train_on_corpus.train_for_command(
+        text, out=tmp_path / "m", policy="regex:customersim", **SMALL
+    )
     value, page = certified(tmp_path / "m", tmp_path / "m.html", audience="officer")
     assert value["labels"]["drawn"] == "given"
     assert value["assumed"] == ["the labels, which nobody drew for this, are like the rest"]
@@ -321,7 +325,7 @@ def test_a_promise_of_a_person_assumes_that_each_has_one_name(tmp_path, registry
     said = run("ingest", tmp_path / "talk.jsonl", "--out", tmp_path / "c")[1]
     assert "whose names differ in capitals, spaces or accents alone: 4" in said
     for k, method in enumerate(("dpsgd", "user_dpsgd", "user_dpsgd")):
-        train_on_corpus.train(
+        train_on_corpus.train_for_command(
             tmp_path / "c", out=tmp_path / f"m{k}", **SMALL | {"method": method, "batch_size": 2}
         )
         value, page = certified(tmp_path / f"m{k}", tmp_path / f"{k}.html")
