@@ -105,6 +105,7 @@ class TrainingState:
                 raise ValueError(
                     "optimizer: must make one for each kind of step, and made the same"
                 )
+            _refuse_two_passes(optimizer, learning)
         run = TrainingRun(model, processes=process_group().size)
         streams = make_random_streams(seed, device_of(model), secure=secure)
         return cls(run, optimizers, streams, name)
@@ -131,6 +132,23 @@ def _describe_optimizer(optimizer: Any, learning: list[nn.Parameter]) -> str:
         for group in optimizer.param_groups
     ]
     return f"{type(optimizer).__module__}.{type(optimizer).__qualname__} {groups}"
+
+
+def _refuse_two_passes(optimizer: OptimizerFactory, learning: list[nn.Parameter]) -> None:
+    """Refuses, before anything is charged, what takes a closure for an option and fails without
+    one, as sharpness-aware minimisation does: one that is thrown away takes a step of nothing."""
+    if any(p.grad is not None for p in learning):
+        return
+    tried = optimizer(learning)
+    try:
+        tried.step()
+    except Exception as error:
+        if "closure" not in f"{type(error).__name__} {error}".lower():
+            return  # without a gradient some have nothing to divide by
+        raise ValueError(
+            f"optimizer: a {type(tried).__name__} would read the sample again in each step, "
+            "must step by the gradient alone"
+        ) from error
 
 
 def make_random_streams(

@@ -504,6 +504,14 @@ def test_a_step_in_bfloat16_reads_the_weights_that_it_finds():
     assert torch.equal(ends[0], ends[1]) and torch.equal(ends[0], ends[2])
 
 
+class TwoPasses(torch.optim.SGD):
+    """As sharpness-aware minimisation takes its steps: it ended in its assertion when the run had
+    been charged."""
+
+    def step(self, closure=None):
+        assert closure is not None, "requires closure, but it was not provided"
+
+
 def test_an_optimizer_steps_what_learns_and_nothing_else():
     shared = None
 
@@ -519,6 +527,7 @@ def test_an_optimizer_steps_what_learns_and_nothing_else():
         (lambda p: None, "made a NoneType, must make a torch.optim.Optimizer"),
         (one_for_both, "must make one for each kind of step"),
         (lambda p: torch.optim.LBFGS(p), "a LBFGS would read the sample again in each step"),
+        (lambda p: TwoPasses(p, lr=1.0), "a TwoPasses would read the sample again in each step"),
     ):
         with pytest.raises(ValueError, match=f"^optimizer: {said}"):
             TrainingState.begin(build_model(SPEC, 0), seed=0, secure=False, optimizer=made)
