@@ -32,7 +32,7 @@ ASIDE = {
     "text.shards": "Shards.write",
     "text_registry": "Registry._key",
     "training.checkpoints": "Checkpoint.save",
-    "training.odometer_run": "OdometerRun.start",  # a release writes its model's files
+    "training.odometer_run": "_write_mark",  # a release writes its model's files
     "training.training_record": "write_training",  # a release writes its model's files
 }
 """What stays with its owner (0600): registry, odometer, records, checkpoints."""
