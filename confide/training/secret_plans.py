@@ -41,7 +41,7 @@ from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.screening import policy_names
 from crtlib.screening.policy_names import policy_by_name, policy_digest, strip_paths
-from crtlib.text import corpora, data_points
+from crtlib.text import corpora, data_points, screened_folder
 from crtlib.text.records import Corpus, Point
 from crtlib.text.screened_folder import make_pseudonym
 from crtlib.training.phases import PrivacyEvent
@@ -105,7 +105,10 @@ def make_secret_plan(
     flags; ``by`` says what gets one promise. Of several ``scales`` the one that ``take`` names is
     written, or else that which keeps most text for its noise. ``plan.json`` and
     ``weights.parquet`` (with pseudonyms) are public files, all others private.
+
+    Raises ``ValueError`` for a screened folder, among much else.
     """
+    _refuse_screened_folder(corpus)
     if (table is None) == (policy is None):
         raise ValueError("--secrets, --from-policy: give exactly one of the two")
     inputs = {"corpus": corpus} | ({"secrets": table} if table is not None else {})
@@ -144,6 +147,16 @@ def make_secret_plan(
         summary["corpus_sha256"] = corpora.hash_text_as_read(corpus)
         _write_plan(part, chosen, found, summary, outputs.load_or_make_key(part / "key"))
     return SecretPlanResult(chosen, summary, secret_protection.compare_plans(plans), why)
+
+
+def _refuse_screened_folder(corpus: StrPath) -> None:
+    """There a message may have decided whether, or how, another one is read, which holds none of
+    its secrets: a plan counts who holds a secret, and nobody else."""
+    if screened_folder.is_screened_folder(corpus):
+        raise ValueError(
+            f"{corpus}: is screened, so one message may have decided how others are read, and a "
+            "plan counts those alone that hold a secret; give the corpus"
+        )
 
 
 def _point_batches(corpus: StrPath, unit: str) -> Iterator[tuple[Point, ...]]:
@@ -225,6 +238,7 @@ def read_secret_plan(
 ) -> tuple[ProtectionPlan, dict[str, Any], Sequence[Point]]:
     """The plan that :func:`make_secret_plan` wrote of this corpus, which holds this text, its
     summary with the policy, and the points. Refuses what is no plan, and one of another corpus."""
+    _refuse_screened_folder(corpus)  # plans of one were made by crtlib 0.3
     home = Path(folder)
     marked = outputs.require_marker(home)
     if marked["command"] != "protect":

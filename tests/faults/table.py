@@ -1561,6 +1561,11 @@ REPRODUCED = rows(
     ("of who leaves a number is of all models", "confide.release.leaver:format_leaver",
      "by these alone, of one", "of one",
      "release/test_leaver.py::test_numbers_of_who_leaves_say_of_which_models_they_are"),
+    ("a plan is made of a screened folder",
+     "confide.training.secret_plans:_refuse_screened_folder",
+     "if screened_folder.is_screened_folder(corpus)", "if False",
+     "release/test_secret_plans.py::"
+     "test_there_is_no_plan_where_one_message_decides_about_others[exact]"),
     ("who leaves is somebody else in capitals", "confide.release.leaver:describe_leaver",
      "d.user in (user, name)", "d.user == user",
      "release/test_leaver.py::test_who_leaves_is_found_however_the_name_is_written"),

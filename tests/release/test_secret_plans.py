@@ -77,9 +77,26 @@ def test_a_plan_of_a_screened_folder_is_none_of_its_raw_text(tmp_path, run):
     words = ["--policy", f"regex:{tmp_path}/p.toml", "--unit", "dialogue", "--keep-ids"]
     assert run("screen", path, *words, "--dedup", "none", "--out", tmp_path / "s")[0] == 0
     words = ["--secrets", tmp_path / "s.csv", "--posterior", 0.1, "--steps", 5]
-    code = run("protect", tmp_path / "s", *words, "--unit", "dialogue", "--out", tmp_path / "p")[0]
-    words = ["--plan", tmp_path / "p", "--epochs", 1, "--width", 4, "--out", tmp_path / "m"]
-    assert code != 0 or run("train", path, *words)[0] != 0
+    code, _, error = run("protect", tmp_path / "s", *words, "--out", tmp_path / "p")
+    assert code == 2 and "is screened, so one message may have decided" in error
+
+
+@pytest.mark.parametrize("likeness", ["near", "exact"])
+def test_there_is_no_plan_where_one_message_decides_about_others(tmp_path, run, likeness):
+    """Of a folder of which "screen" says that nothing trained on it has a certificate that of a
+    plan held: "guessed with a chance of at most 0.1"."""
+    if likeness == "near":
+        pytest.importorskip("datasketch")
+    path = write_talks(tmp_path / "c.jsonl", ["my code is ZQ000001 , thank you", "good morning"])
+    words = ["--policy", "cautious", "--dedup-by", likeness, "--out", tmp_path / "s"]
+    assert run("screen", path, *words)[0] == 0
+    (tmp_path / "s.csv").write_text("user,secret\nx,ZQ000001\n")
+    words = ["--secrets", tmp_path / "s.csv", "--posterior", 0.1, "--out", tmp_path / "p"]
+    assert run("protect", tmp_path / "s", *words)[0] == 2
+    assert run("protect", path, *words, "--batch-size", 1, "--steps", 2)[0] == 0
+    words = ["--plan", tmp_path / "p", "--width", 4, "--out", tmp_path / "m"]
+    code, _, error = run("train", tmp_path / "s", *words)
+    assert code == 2 and "is screened, so one message may have decided" in error
 
 
 def test_a_value_of_three_spellings_has_one_promise(tmp_path, run):
