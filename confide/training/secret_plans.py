@@ -41,6 +41,7 @@ from crtlib.files import StrPath
 from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.screening import policy_names
 from crtlib.screening.policy_names import policy_by_name, policy_digest, strip_paths
+from crtlib.screening.taught_text import count_teaching_people
 from crtlib.text import corpora, data_points, screened_folder
 from crtlib.text.records import Corpus, Point
 from crtlib.text.screened_folder import make_pseudonym
@@ -145,6 +146,7 @@ def make_secret_plan(
         chosen, why = _choose_plan(plans, take)
         summary = _plan_summary(chosen, found, matrix) | {"unit": unit, "by": by}
         summary["corpus_sha256"] = corpora.hash_text_as_read(corpus)
+        summary |= _describe_teachers(policy, corpus) if policy else {}
         _write_plan(part, chosen, found, summary, outputs.load_or_make_key(part / "key"))
     return SecretPlanResult(chosen, summary, secret_protection.compare_plans(plans), why)
 
@@ -157,6 +159,16 @@ def _refuse_screened_folder(corpus: StrPath) -> None:
             f"{corpus}: is screened, so one message may have decided how others are read, and a "
             "plan counts those alone that hold a secret; give the corpus"
         )
+
+
+def _describe_teachers(name: str, corpus: StrPath) -> dict[str, Any]:
+    """What taught the policy of this name, if anything did, and how many people of the text."""
+    policy = policy_by_name(name)
+    if not policy.learned:
+        return {}
+    everybody = ((d.user, d.id) for d in corpora.read_dialogues(corpus))
+    people = count_teaching_people([policy], everybody)
+    return {"taught_by": policy.teachers, "taught_people": people}
 
 
 def _point_batches(corpus: StrPath, unit: str) -> Iterator[tuple[Point, ...]]:

@@ -544,8 +544,11 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         guesses: list[list[float]] = groups[["prior", "posterior"]].to_numpy().tolist()
         sha = outputs.hash_file(recipe.plan / "plan.json")
         pairs = tuple((p, q) for p, q in guesses)
-        policy = {"name": summary["policy"], "taught_by": None,
-                  "sha256": sha}  # fmt: skip
+        taught = training_facts.names_a_tagger(summary["policy"])
+        teachers = summary.get("taught_by", "unknown") if taught else None
+        policy = {"name": summary["policy"], "taught_by": teachers, "sha256": sha}
+        people = summary.get("taught_people")
+        policy |= {"people": people} if people else {}
         events = [e for e in run.events if isinstance(e, WeightedGaussian)]
         how = {
             "corpus": training_record.describe_corpus(recipe.corpus, text, meter.facts["corpus"]),
@@ -592,6 +595,7 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
                     file_sources.BroughtSource(plain_name(name))
                     for name in secret_plans.user_files_of_plan(summary)
                 ),
+                *([file_sources.TaughtSource(people)] if taught else []),
             ],
         )
 

@@ -94,8 +94,13 @@ def user_files_of_study(study: CrtStudy) -> tuple[str, ...]:
 def has_tagger(study: CrtStudy) -> bool:
     """Whether a policy that labelled text taught decided how the text is read."""
     said = study.screening or vars(study)
-    parts = [p for n in ("policy", "conservative") for p in said[n].split("+")]
-    return not study.how.reads_raw and any(p.partition(":")[0] in TAGGERS for p in parts)
+    named = any(names_a_tagger(said[n]) for n in ("policy", "conservative"))
+    return not study.how.reads_raw and named
+
+
+def names_a_tagger(policy: str) -> bool:
+    """Whether a part of a policy, by its name, was taught by labelled text."""
+    return any(part.partition(":")[0] in TAGGERS for part in policy.split("+"))
 
 
 def count_teachers(study: CrtStudy, d: PreparedData) -> int | None:

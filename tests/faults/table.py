@@ -1566,6 +1566,9 @@ REPRODUCED = rows(
      "if screened_folder.is_screened_folder(corpus)", "if False",
      "release/test_secret_plans.py::"
      "test_there_is_no_plan_where_one_message_decides_about_others[exact]"),
+    ("who taught the search of a plan is not named",
+     "confide.training.secret_plans:_describe_teachers", "if not policy.learned", "if True",
+     "release/test_secret_plans.py::test_a_plan_names_who_taught_its_search"),
     ("who leaves is somebody else in capitals", "confide.release.leaver:describe_leaver",
      "d.user in (user, name)", "d.user == user",
      "release/test_leaver.py::test_who_leaves_is_found_however_the_name_is_written"),

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from confide.release import file_sources, leaver
+from confide.screening.teaching import teach_tagger
 from confide.training import secret_holders
 from crtlib.text.records import Point
 from tests.texts import write_simulated_text, write_talks
@@ -97,6 +98,24 @@ def test_there_is_no_plan_where_one_message_decides_about_others(tmp_path, run, 
     words = ["--plan", tmp_path / "p", "--width", 4, "--out", tmp_path / "m"]
     code, _, error = run("train", tmp_path / "s", *words)
     assert code == 2 and "is screened, so one message may have decided" in error
+
+
+def test_a_plan_names_who_taught_its_search(tmp_path, run):
+    """A tagger that was taught on this very text found the secrets: "taught_by: null", and nothing
+    was assumed, where CRT by the same tagger names its people."""
+    path = write_simulated_text(tmp_path / "c.jsonl", dialogues=20)
+    teach_tagger(path, tmp_path / "T", epochs=10, backbone="none")
+    words = ["--from-policy", f"tagger:{tmp_path}/T", "--posterior", 0.1, "--steps", 5]
+    assert run("protect", path, *words, "--out", tmp_path / "plan")[0] == 0
+    words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 4, "--out", tmp_path / "m"]
+    assert run("train", path, *words)[0] == 0
+    value = make_certificate(tmp_path / "m", tmp_path / "m.html")
+    people = value["policies"]["pi"].get("people", 0)
+    assert people > 0 and len(value["policies"]["pi"]["taught_by"]) == 64
+    said = file_sources.teaching_assumption(file_sources.TaughtSource(people))
+    assert value["verdict"] == "holds" and said in value["assumed"]
+    assert said in (tmp_path / "m.html").read_text()
+    assert said in (tmp_path / "m" / "guarantee.txt").read_text()
 
 
 def test_a_value_of_three_spellings_has_one_promise(tmp_path, run):
