@@ -313,10 +313,8 @@ def _read_export(
     for number, record in enumerate(records, 1):
         where = f"{path.name}, task {number}"
         try:
-            a, readers = (
-                ExportedTask.model_validate(_normalised_record(record)),
-                _readers_of(record),
-            )
+            a = ExportedTask.model_validate(_normalised_record(record))
+            readers = _readers_of(record)
         except (KeyError, TypeError, AttributeError, IndexError, ValueError):
             forms = ", ".join(LABEL_FORMS)
             raise ValueError(f"{where}: is in none of the forms {forms}") from None
