@@ -166,7 +166,8 @@ class Session:
         completions_alone: The loss counts the last turn of each conversation alone. The promise is
             of the whole of it: the rest is read.
         optimizer: Makes an optimizer of the list of parameters that learn; one is made for public
-            and one for private steps, and the phases set their learning rates. Default: Adam.
+            and one for private steps, and the phases set their learning rates. It begins with
+            nothing learned: moments hold what an earlier training read. Default: Adam.
         names: Fields of the recipe.
 
     Raises:

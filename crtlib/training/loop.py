@@ -66,7 +66,7 @@ from crtlib.training.run_state import (
     TrainingState,
 )
 from crtlib.training.steps import LogicalBatch, MultiTextUnit
-from crtlib.training.weight_seal import ReadingSeal, SettingsSeal, WeightSeal
+from crtlib.training.weight_seal import OptimizerSeal, ReadingSeal, SettingsSeal, WeightSeal
 
 
 # --------------------------------------------------------------------------- a step
@@ -140,6 +140,7 @@ class Step:
         if self._begun or self._training.current is not self:
             raise ValueError(f"{self!r}: is taken once, and before the next one is asked for")
         self._training._refuse_disturbed_model()
+        self._training._refuse_changed_optimizers()
         if losses is not None:
             self._training.try_losses(losses, self._phase)
         self._begun = True
@@ -215,7 +216,8 @@ class Training:
             the schedule.
         optimizer: "adam", "sgd", or what makes one of the list of parameters that learn. Public and
             private updates have one each, so that Adam's moments of one never scale the other's
-            steps; the phases set their learning rates.
+            steps; the phases set their learning rates. It begins with nothing learned, and what it
+            learns is changed by steps alone, and so are its settings.
         precision: "bfloat16" is that of products; weights, norms, sums and noise stay in float32.
             On a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.devices`).
         memory: GiB that one pass may take, by default a quarter of what is free: larger batches
@@ -312,6 +314,7 @@ class Training:
         self.current: Step | None = None
         self._watched = True
         self._changed: Tensor | int = 0
+        self._relearned: Tensor | int = 0
         self._tried_losses: list[Losses] = []
         self._entered = -1  # the last phase of which a step has begun
         self._frozen_seal = WeightSeal.of(model, bits_of="frozen")
@@ -418,6 +421,7 @@ class Training:
             test_a_weight_that_was_changed_after_all_steps_is_refused``.
         """
         self._refuse_changed_weights()
+        self._refuse_changed_optimizers()
         self._watched = False
         for step in self:
             step()
@@ -569,6 +573,8 @@ class Training:
 
     def _seal_model(self) -> None:
         self._seal = WeightSeal.of(self.model, bits_of="learning" if self._watched else None)
+        if self._watched:
+            self._optimizer_seal = OptimizerSeal.of(self.state.optimizers.values())
 
     def _refuse_disturbed_model(self) -> None:
         """Before each step, and whenever all is compared."""
@@ -587,6 +593,17 @@ class Training:
     def _refuse_changed_bits(self) -> None:
         if int(self._changed):
             raise ValueError("model: a weight was changed outside of a step")
+        if int(self._relearned):
+            raise ValueError("optimizer: what it has learned was changed outside of a step")
+
+    def _refuse_changed_optimizers(self) -> None:
+        """Before a step, which moves the weights by what its optimizer has learned. After the last
+        one they may go."""
+        if self._watched:
+            self._optimizer_seal.refuse_changed_settings()
+            self._relearned = self._relearned + self._optimizer_seal.count_changed()
+            if is_host(self._device):
+                self._refuse_changed_bits()
 
     def _refuse_whatever_changed(self) -> None:
         """After the last step of a phase, and before the model is handed over."""

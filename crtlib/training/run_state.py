@@ -28,6 +28,7 @@ from crtlib.training.noise import SECURE, RandomSource
 from crtlib.training.parallel import process_group
 from crtlib.training.phases import BatchOrder, PrivacyEvent
 from crtlib.training.steps import UpdateKind
+from crtlib.training.weight_seal import refuse_learned_state
 
 RandomStream = BatchOrder | Literal["noise"]
 RANDOM_STREAMS: tuple[RandomStream, ...] = ("public order", "poisson", "noise")
@@ -89,7 +90,7 @@ class TrainingState:
         """Before the first phase; the options are those of :class:`crtlib.training.loop.Training`.
 
         Raises ValueError for an optimizer that steps other parameters than those that learn, or
-        not all of them, and for one object for both kinds.
+        not all of them, or that has learned something, and for one object for both kinds.
         """
         learning = list(trainable_parameters(model).values())
         kinds: tuple[UpdateKind, ...] = ("public", "private")
@@ -106,6 +107,8 @@ class TrainingState:
                     "optimizer: must make one for each kind of step, and made the same"
                 )
             _refuse_two_passes(optimizer, learning)
+            for one in optimizers.values():
+                refuse_learned_state(one)
         run = TrainingRun(model, processes=process_group().size)
         streams = make_random_streams(seed, device_of(model), secure=secure)
         return cls(run, optimizers, streams, name)

@@ -14,7 +14,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -149,6 +150,92 @@ class ReadingSeal:
 
 
 @dataclass(frozen=True)
+class OptimizerSeal:
+    """What optimizers have learned, and their settings, as a step left them: who changes a moment
+    moves the weights of the next step, and who changes a learning rate would change nothing, as a
+    step sets it.
+
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> optimizer = torch.optim.Adam([weight])
+    >>> seal = OptimizerSeal.of([optimizer])
+    >>> int(seal.count_changed())
+    0
+    >>> optimizer.param_groups[0]["lr"] = 1.0
+    >>> seal.refuse_changed_settings()
+    Traceback (most recent call last):
+    ...
+    ValueError: optimizer: was given other settings between two steps; a schedule is rate_factor
+
+    Guarantee:
+        Test: ``tests/training/test_own_loop.py::
+        test_what_an_optimizer_has_learned_is_changed_by_steps_alone``.
+    """
+
+    optimizers: Sequence[torch.optim.Optimizer]
+    settings: str
+    sums: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, optimizers: Iterable[torch.optim.Optimizer]) -> OptimizerSeal:
+        """The optimizers as they are now."""
+        every = tuple(_with_inner_optimizers(optimizers))
+        sums = {name: sum_of_bits(x) for name, x in _learned_tensors(every).items()}
+        return cls(every, _describe_settings(every), sums)
+
+    def refuse_changed_settings(self) -> None:
+        """Raise ValueError where a group has other settings."""
+        if _describe_settings(self.optimizers) != self.settings:
+            raise ValueError(
+                "optimizer: was given other settings between two steps; a schedule is rate_factor"
+            )
+
+    def count_changed(self) -> Tensor:
+        """How many tensors that were learned are gone or new, or have another sum of bits: a
+        scalar."""
+        now = _learned_tensors(self.optimizers)
+        changed = torch.tensor(len(now.keys() ^ self.sums.keys()))
+        for name in now.keys() & self.sums.keys():  # on the devices where they are
+            changed = changed + (sum_of_bits(now[name]) != self.sums[name])
+        return changed
+
+
+def refuse_learned_state(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ValueError for an optimizer that has learned something: its moments hold what an
+    earlier training read, which neither ledger nor certificate of this one counts. One number all
+    over, or a copy of the weights, is no learning.
+
+    Guarantee:
+        Test: ``tests/training/test_own_loop.py::test_an_optimizer_begins_with_nothing_learned``.
+    """
+    states = (one.state for one in _with_inner_optimizers([optimizer]))
+    for p, values in itertools.chain.from_iterable(state.items() for state in states):
+        for name, x in _tensors_in(values):
+            flat = x.detach().reshape(-1)
+            is_begun = name == "step" and bool(flat.any())
+            is_even = not len(flat) or bool((flat == flat[0]).all())
+            is_copy = (
+                isinstance(p, Tensor)
+                and x.shape == p.shape
+                and torch.equal(x.to(p.device, p.dtype), p.detach())
+            )
+            if is_begun or not (is_even or is_copy):
+                raise ValueError(
+                    f"optimizer: a {type(optimizer).__name__} has learned {name!r} already, must "
+                    "begin with nothing that another training read"
+                )
+
+
+def _with_inner_optimizers(
+    optimizers: Iterable[torch.optim.Optimizer],
+) -> Iterator[torch.optim.Optimizer]:
+    """Each of them, and those that it holds as attributes, as one that looks ahead does."""
+    for optimizer in optimizers:
+        yield optimizer
+        held = (x for x in vars(optimizer).values() if isinstance(x, torch.optim.Optimizer))
+        yield from _with_inner_optimizers(x for x in held if x is not optimizer)
+
+
+@dataclass(frozen=True)
 class SettingsSeal:
     """The settings of a model that are released with it: ``config`` of ``transformers``, of each
     module that has one, and those of its adapters. A script may write anything there.
@@ -205,6 +292,36 @@ def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
         elif isinstance(value, list | tuple | dict) and not name.startswith("_"):
             items = value.items() if isinstance(value, dict) else enumerate(value)
             yield from ((f"{name}.{key}", x) for key, x in items if isinstance(x, Tensor))
+
+
+def _learned_tensors(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """What optimizers have learned, by which one, the place of the parameter, and name."""
+    return {
+        f"{which}.{place}.{name}": x
+        for which, optimizer in enumerate(optimizers)
+        for place, values in enumerate(optimizer.state.values())
+        for name, x in _tensors_in(values)
+    }
+
+
+def _tensors_in(values: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of one parameter's state, by name."""
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        if isinstance(value, Tensor):
+            yield str(name), value
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield str(name), torch.tensor(value, dtype=torch.float64)
+        elif isinstance(value, list | tuple | dict):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from ((f"{name}.{key}", x) for key, x in items if isinstance(x, Tensor))
+
+
+def _describe_settings(optimizers: Sequence[torch.optim.Optimizer]) -> str:
+    """The settings of all groups of parameters, and how many parameters each has."""
+    return str([
+        [{**group, "params": len(group["params"])} for group in optimizer.param_groups]
+        for optimizer in optimizers
+    ])  # fmt: skip
 
 
 def _mark_tensor(x: Tensor) -> tuple[int, int, bool]:

@@ -512,6 +512,97 @@ class TwoPasses(torch.optim.SGD):
         assert closure is not None, "requires closure, but it was not provided"
 
 
+class Holder(torch.optim.Optimizer):
+    """One that steps another."""
+
+    def __init__(self, inner):
+        super().__init__(inner.param_groups, {})
+        self.inner = inner
+
+    def step(self, closure=None):
+        return self.inner.step()
+
+
+def keep_optimizers(kept):
+    """Makes optimizers that a script can reach afterwards."""
+
+    def make(learning):
+        kept.append(torch.optim.Adam(learning, lr=1.0))
+        return kept[-1]
+
+    return make
+
+
+@pytest.mark.parametrize("settled", [False, True], ids=["moments", "steps alone"])
+def test_an_optimizer_begins_with_nothing_learned(settled):
+    """``load_state_dict`` of an Adam that had read another private text moved the weights by what
+    that had taught it, and the certificate held."""
+    kept = []
+    training = begin(build_model(GPT2, 0), optimizer=keep_optimizers(kept))
+    for step in training:
+        step()
+    learned = kept[1].state_dict()
+    if settled:
+        for values in learned["state"].values():
+            values |= {"exp_avg": torch.zeros(()), "exp_avg_sq": torch.zeros(())}
+
+    def goes_on(learning):
+        made = torch.optim.Adam(learning, lr=1.0)
+        made.load_state_dict(learned)
+        return made
+
+    name = "step" if settled else r"(step|exp_avg)"
+    with pytest.raises(ValueError, match=f"^optimizer: a Adam has learned '{name}' already"):
+        begin(build_model(GPT2, 0), optimizer=goes_on)
+    with pytest.raises(ValueError, match=f"^optimizer: a Holder has learned '{name}' already"):
+        begin(build_model(GPT2, 0), optimizer=lambda p: Holder(goes_on(p)))
+    begin(build_model(GPT2, 0), optimizer=lambda p: torch.optim.Adagrad(p, lr=1.0))  # even sums
+
+
+def fill_moments(optimizer):
+    for values in optimizer.state.values():
+        values["exp_avg"].data.normal_()
+
+
+def schedule_rates(optimizer):
+    optimizer.param_groups[0]["lr"] = 0.1
+
+
+@pytest.mark.parametrize(
+    ("misuse", "said"),
+    [
+        (fill_moments, "what it has learned was changed outside of a step"),
+        (lambda o: o.state.clear(), "what it has learned was changed outside of a step"),
+        (schedule_rates, "was given other settings between two steps; a schedule is rate_factor"),
+    ],
+)
+def test_what_an_optimizer_has_learned_is_changed_by_steps_alone(misuse, said):
+    """The next step moves the weights by it, whatever the noise; a schedule was not heard."""
+    kept = []
+    training = begin(build_model(GPT2, 0), optimizer=keep_optimizers(kept))
+    with pytest.raises(ValueError, match=f"^optimizer: {said}"):
+        for step in training:
+            step()
+            misuse(kept[0] if kept[0].state else kept[1])
+    after = begin(build_model(GPT2, 0), optimizer=keep_optimizers(kept := []))
+    for step in after:
+        step()
+    kept[1].state.clear()  # nothing follows that it could move
+    after.finish()
+
+
+@pytest.mark.parametrize("way", ["take_all", "its own loop"])
+def test_an_optimizer_that_has_learned_before_the_first_step_is_refused(way):
+    kept = []
+    training = begin(build_model(GPT2, 0), optimizer=keep_optimizers(kept))
+    for p in training.model.parameters():
+        moments = {"exp_avg": torch.ones_like(p), "exp_avg_sq": torch.ones_like(p)}
+        kept[1].state[p] = {"step": torch.zeros(()), **moments}
+    with pytest.raises(ValueError, match=r"^optimizer: what it has learned was changed outside"):
+        training.take_all() if way == "take_all" else next(iter(training))()
+    assert not training.run.events
+
+
 def test_an_optimizer_steps_what_learns_and_nothing_else():
     shared = None
 
