@@ -362,9 +362,12 @@ def _report_odometer(
     if strike is not None:
         odometer.strike_run(folder, strike, because=because, registry=registry)
     entries = odometer.read_entries(folder)
-    if forget and entries:
-        registry.forget(entries[0].corpus)
-        forget_draws(entries[0].corpus)
+    if forget:
+        text = odometer.read_corpus_hash(folder)
+        if text is None:
+            raise ValueError(f"--forget: {folder} does not say whose text it is of")
+        registry.forget(text)
+        forget_draws(text)
     bill = spending.report_spending(
         rate_bounds.with_current_bounds(spending.read_history(folder, registry)), delta=delta
     )

@@ -47,6 +47,7 @@ from crtlib.text import corpora
 from crtlib.text.identity import hash_turn_text
 from crtlib.text.jsonl import canonical_line
 from crtlib.text.records import Point
+from crtlib.text.screened_folder import is_screened_folder
 
 TurnPlace = tuple[str, int]
 """Id of the dialogue, and number of the turn in it."""
@@ -103,8 +104,8 @@ def draw_label_tasks(
         What was drawn: the facts of the labels.
 
     Raises:
-        ValueError: For an option outside its range, where ``out`` may not be written, and for a
-            seal of a text whose drawn turns were forgotten.
+        ValueError: For an option outside its range, a screened folder, where ``out`` may not be
+            written, and for a seal of a text whose drawn turns were forgotten.
 
     Guarantee:
         The set counts as judging from when its page is written, whether or not its labels are ever
@@ -121,6 +122,11 @@ def draw_label_tasks(
     ):
         if not allowed:
             raise ValueError(f"--{name}: {value!r} must be {rule}")
+    if is_screened_folder(corpus):
+        raise ValueError(
+            f"{corpus}: is screened, and labels judge what a search finds in the text as it was; "
+            "give the corpus"
+        )
     if not 1 <= len(set(kinds)) == len(kinds) <= 9:
         raise ValueError("--kinds: must be 1 to 9 different names")
     if bad := [k for k in kinds if not re.fullmatch(r"[^\W\d][\w-]{0,39}", k)]:

@@ -24,6 +24,7 @@ from confide.release.composed_promise import (
 from confide.release.evidence import declare_report_counts
 from confide.release.limits import judge_limits
 from confide.release.rate_bounds import recompute_bound
+from confide.release.source_fold import FilesPromise
 from confide.release.void_reasons import list_void_reasons
 from crtlib import outputs
 from crtlib.checks import plain_name
@@ -139,18 +140,20 @@ def collect_certificate_parts(
         "searched": {"trials": record["searched"]["trials"], "charged": True},
         "canaries": {n: record["canaries"][n] for n in ("planted", "copies")},
         "spent_before": _describe_spending(trained, spent, promise, key),
-        "not_promised": list_not_promised(record["unit"], trained.files_promise.relation),
+        "not_promised": list_not_promised(record["unit"], trained.files_promise),
         "evidence": dict(evidence or {}),
     }
     return content | ({"limits": judge_limits(content, require)} if require else {})
 
 
-def list_not_promised(unit: str, relation: str) -> list[str]:
-    """What no promise of this unit and this relation of neighbours covers, a sentence each."""
+def list_not_promised(unit: str, own: FilesPromise) -> list[str]:
+    """What no promise of this unit, and of the kind of these files, covers, a sentence each: a plan
+    has no epsilon, and is of exchanging a secret whatever its relation."""
+    of_removal = own.relation == "add_or_remove" and own.plan is None
     return [
         *NOT_PROMISED,
         *([CUT_CONVERSATIONS_NOTE] if unit == "dialogue" else []),
-        *([REMOVAL_RELATION_NOTE] if relation == "add_or_remove" else []),
+        *([REMOVAL_RELATION_NOTE] if of_removal else []),
     ]
 
 

@@ -199,7 +199,7 @@ UNKNOWN_SCRIPT = ScriptSource("an unknown script", "")
 @dataclass(frozen=True)
 class TaughtSource:
     """A policy that learned from labelled text decided how the text is read. ``people``: of how
-    many people of this text; None where nobody knows."""
+    many people of the corpus, those included that are held out; None where nobody knows."""
 
     people: int | None
     kind: Literal["taught"] = "taught"
@@ -211,12 +211,15 @@ def teaching_assumption(source: TaughtSource) -> str:
 
     >>> teaching_assumption(TaughtSource(0))
     'nobody of this text taught a policy under another name'
+    >>> teaching_assumption(TaughtSource(15)).partition(" masking")[0]
+    'for the people of this text who taught a policy, at most 15,'
     """
     if source.people == 0:
         return f"nobody of this text{TAUGHT_A_POLICY} under another name"
-    how_many = "" if source.people is None else f"{source.people:,} "
+    # Some of those who are counted may be held out of what is trained on.
+    most = "" if source.people is None else f", at most {source.people:,},"
     return (
-        f"for the {how_many}people of this text who{TAUGHT_A_POLICY} masking a secret of theirs "
+        f"for the people of this text who{TAUGHT_A_POLICY}{most} masking a secret of theirs "
         "would change no label elsewhere and it passes over no larger share of theirs, and nobody "
         "else of this text taught one"
     )

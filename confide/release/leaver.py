@@ -220,9 +220,10 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
         )
     if noisy:
         lines.append(
-            f"trained once more without this person: {facts['again']['steps']:,} steps, as the "
-            "last of those with noise; by these alone, of one message of everybody else, epsilon "
-            f"{one['epsilon']} becomes {facts['again']['epsilon']}"
+            f"trained once more without this person, with the {facts['again']['steps']:,} steps, "
+            "the noise and the sampling of the last of those with noise: by these alone, of one "
+            f"message of everybody else, epsilon {one['epsilon']} becomes "
+            f"{facts['again']['epsilon']}; of fewer messages these are others"
         )
     if facts["assumed"]:
         lines.append(f"assumed: {'; '.join(facts['assumed'])}")

@@ -27,12 +27,12 @@ def with_current_label_counts(
     of which this one was chosen, where they were fewer when it began; void where the labels were
     read again since. ``issued``: what a certificate of it says of its labels, which is as it was
     then."""
-    told, rates = trained.record["labels"], dict(trained.record["rates"])
+    told, rates = dict(trained.record["labels"] or {}), dict(trained.record["rates"])
     sha = trained.record["corpus"]["sha256"]
     if told and issued:
-        others = min(told.get("others", 0), issued.get("others", 0))
-        told = {**told, "judged": max(issued["judged"], told["judged"])}
-        told |= {"others": others} if "others" in told else {}
+        others = told.pop("others", 0)
+        told |= {"judged": max(issued["judged"], told["judged"])}
+        told |= {"others": min(others, issued["others"])} if "others" in issued else {}
         replaced = max(told.get("replaced", 0), issued.get("replaced", 0))
         told |= {"replaced": replaced} if replaced else {}
     elif told:
@@ -42,12 +42,12 @@ def with_current_label_counts(
         told = {**told, "judged": max(judged, told["judged"])}
         replaced = registry.count_replaced_turns(told["sha256"])
         told |= {"replaced": replaced} if replaced else {}
-        if told.get("others") and registry.count_other_sets(told["sha256"], sha):
-            told["others"] = 0
+        if not told.get("others") or registry.count_other_sets(told["sha256"], sha):
+            told.pop("others", None)  # how many nobody read is not known
     if trained.spent:
         trained = replace(trained, spent=with_current_bounds(trained.spent, told, sha))
     if not told or told["judged"] == trained.record["labels"]["judged"]:
-        return replace(trained, record={**trained.record, "labels": told})
+        return replace(trained, record={**trained.record, "labels": told or None})
 
     def with_bounds_of_today(rows: Mapping[str, Any]) -> dict[str, Any]:
         """A share of all secrets does not follow from counts, so its bound is left out."""

@@ -255,7 +255,7 @@ def _find_condition_fault(value: Mapping[str, Any], own: source_fold.FilesPromis
         return "certificate: does not say what is assumed"
     if not {*certificate_parts.ALWAYS_KNOWN} <= {*value.get("treated_as_public", ())}:
         return "certificate: does not say what is treated as public"
-    needed = certificate_parts.list_not_promised(value["unit"], own.relation)
+    needed = certificate_parts.list_not_promised(value["unit"], own)
     if not {*needed} <= {*value.get("not_promised", ())}:
         return "certificate: does not say what is not promised"
     return None

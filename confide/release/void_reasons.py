@@ -112,9 +112,15 @@ def _reasons_of_a_plan(trained: CertifiableRun, spent: spending.SpentBudget) -> 
     plan = trained.files_promise.plan
     if plan is not None and not plan.keeps:
         yield "Some secrets are above what the plan promised."
-    if any(e.spends_past_plans for e in spent.entries):
+    before = [e for e in spent.entries if e.spends_past_plans]
+    if any(e.method != odometer_lines.PLAN_METHOD for e in before):
         yield (
             "What earlier models on this text spent was counted for messages, not for each secret."
+        )
+    elif before:
+        yield (
+            "What an earlier plan on this text spent was counted for the secrets of that plan, "
+            "which may be others."
         )
     if trained.record["searched"]["trials"] > 1:
         yield "Several trainings were compared, and what a plan promises is of one."

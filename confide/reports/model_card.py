@@ -16,6 +16,13 @@ PROMISE_NAMES = {
     "dp": "differential privacy",
     "bayesian_confidentiality": "Bayesian confidentiality",
 }
+PLAN_NEIGHBOURS = {
+    "reference": "all points in which a secret was found, as they are against left empty",
+    "add_or_remove": "all points in which a secret was found, as they are and left empty, each "
+    "against the other",
+    "replace": "all points in which a secret was found, as they are against others in their place",
+}
+"""What a plan compares, whose promise is of a secret, in however many points it stands."""
 SAME_PEOPLE_PHRASE = "on this text or text with some of the same people or messages"
 
 
@@ -59,12 +66,12 @@ def describe_promise(c: Certificate) -> str:
     if c["verdict"] != "holds":
         return f"no guarantee; void: {' '.join(c['void_because'])}"
     g = c["guarantee"]
-    neighbours = describe_relation(g["relation"], g["accountant"])
-    told = (
-        _describe_value_promise(c)
-        if g["kind"] == "secret_protection"
-        else _describe_point_promise(c)
-    )
+    if g["kind"] == "secret_protection":
+        told = _describe_value_promise(c)
+        neighbours = PLAN_NEIGHBOURS[g["relation"]]
+    else:
+        told = _describe_point_promise(c)
+        neighbours = describe_relation(g["relation"], g["accountant"])
     told += [
         f"neighbours: {neighbours}",
         f"accountant: {g['accountant']}",
@@ -91,8 +98,7 @@ def _describe_point_promise(c: Certificate) -> list[str]:
     if before["runs"]:
         compared = " and those that were compared with it" if others else ""
         told.append(f"of this model{compared} alone: {_format_pair(before['alone'])}")
-    taught = any(said.startswith("for ") and " taught a policy" in said for said in c["assumed"])
-    spared = " of somebody who taught no policy" * taught
+    spared = _say_who_is_spared(c)
     if g["kind"] == "dp":
         whole = ", with all his points" if unit == "user" else ""
         return [*told, f"unit: one {unit}{whole}{spared}"]
@@ -101,10 +107,16 @@ def _describe_point_promise(c: Certificate) -> list[str]:
     return [*told, passed, f"unit: one secret in one {unit}{spared}"]
 
 
+def _say_who_is_spared(c: Certificate) -> str:
+    """Of whom a promise is alone, where people of the text taught a policy."""
+    taught = any(said.startswith("for ") and " taught a policy" in said for said in c["assumed"])
+    return " of somebody who taught no policy" * taught
+
+
 def _describe_value_promise(c: Certificate) -> list[str]:
     """How often a value is guessed that a plan protects."""
     rows = [
-        f"a protected value, which is guessed with a chance of "
+        f"a protected value{_say_who_is_spared(c)}, which is guessed with a chance of "
         f"{(-round_up_to_figures(-row['prior'], 4)).normalize():f} without the model, is guessed "
         f"with a chance "
         f"of at most {at_most(row['at_most'])} with it"

@@ -32,6 +32,7 @@ STANDARDS = ("aisvs",)
 MET, NOT_MET, NOT_OURS = "met", "not met", "not ours"
 
 _EXPRESSIONS = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=False)
+_EXPRESSIONS.tests["containing"] = str.__contains__
 _compile_expression = cache(_EXPRESSIONS.compile_expression)
 
 

@@ -410,7 +410,8 @@ def judge_policies(
     given = {"judged": judged, "drawn": "at_random", "sha256": about["labels"]}
     given |= {"reading_sha256": judged_turns.hash_reading(folder)}
     alone = not registry.count_other_sets(about["labels"], about["corpus"])
-    given |= {"others": about.get("others", 0) if alone else 0}
+    if alone and "others" in about:  # else how many nobody read is not known
+        given["others"] = about["others"]
     given |= {"unread": len(left)} if left else {}
     replaced = registry.count_replaced_turns(about["labels"])
     given |= {"replaced": replaced} if replaced else {}

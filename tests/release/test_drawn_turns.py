@@ -194,7 +194,7 @@ def test_who_was_read_for_another_set_is_none_whom_nobody_read(tmp_path):
     pair = screening.ScreeningOptions("regex:customersim", "everything").pair()
     assert screening.judge_policies(path, home, pair, texts=None)[1]["others"] == 40
     drawing.draw_label_tasks(path, tmp_path / "m", turns=10, seed=2, forms=["jsonl"])
-    assert screening.judge_policies(path, home, pair, texts=None)[1]["others"] == 0
+    assert "others" not in screening.judge_policies(path, home, pair, texts=None)[1]
 
 
 def test_labels_that_were_read_again_bound_nothing(tmp_path):
@@ -288,11 +288,11 @@ def test_a_promise_is_of_those_who_taught_no_policy(tmp_path, conservative):
         )
     value = certify.write_certificate(out, tmp_path / "m.html", copies=())
     said = next((a for a in value["assumed"] if "taught" in a and "earlier" not in a), "")
-    assert said.startswith("for the 30 people of this text who taught a policy masking")
+    assert said.startswith("for the people of this text who taught a policy, at most 30, masking")
     assert value["policies"]["pi"]["people"] == 30
     assert "assumed" not in " ".join(value["treated_as_public"])
     page = " ".join(re.sub(r"<[^>]+>", "", (tmp_path / "m.html").read_text()).split())
-    assert "of somebody who taught no policy (30 people did)" in page
+    assert "of somebody who taught no policy (at most 30 people did)" in page
     if value["guarantee"]["kind"] != "dp":
         assert value["labels"]["apart"] == 30
         assert "a person, but none of the 30 from whom a policy learned" in page

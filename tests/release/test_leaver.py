@@ -194,7 +194,20 @@ def test_numbers_of_who_leaves_say_of_which_models_they_are(texts):
     assert "The last training with noise took" in page
     assert "by the models that learned with noise, of one message epsilon" in page
     assert "of who has another one as well, these numbers say nothing" in page
-    assert "the last of those with noise; by these alone, of one message" in said
+    assert "the last of those with noise: by these alone, of one message" in said
+
+
+def test_what_a_training_again_takes_is_that_of_as_many_messages(texts):
+    """ "It takes as many again", and a training without who had said half took half of the steps;
+    "hashes with a key stay", beside plain ones of messages that had been drawn to be read."""
+    train(texts / "corpus.jsonl")
+    told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
+    page, said = leaver.render_leaver_page(told), "\n".join(leaver.format_leaver(told))
+    assert "where the messages of this person are few" in page and "else fewer" in page
+    assert "with the steps, the noise and the sampling of the last one; of fewer messages" in page
+    assert said.count("of fewer messages these are others") == 1
+    assert "with a key, and without one of messages that were drawn to be read" in page
+    assert "a plan of secrets" in page and "exported from a labelling program" in page
 
 
 def test_of_a_text_that_is_gone_one_message_finds_what_was_trained(texts):

@@ -192,7 +192,7 @@ def certified(folder, key=KEY, **changes):
         ]},
         "declared": [{"of": d.of, "value": d.value, "bits": d.bits} for d in own.declared],
         "treated_as_public": [*certificate_parts.ALWAYS_KNOWN],
-        "not_promised": certificate_parts.list_not_promised(own.unit, own.relation),
+        "not_promised": certificate_parts.list_not_promised(own.unit, own),
     }  # fmt: skip
     value = json.loads(json.dumps(value))
     for path, new in changes.items():

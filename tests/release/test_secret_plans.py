@@ -115,7 +115,10 @@ def test_a_plan_names_who_taught_its_search(tmp_path, run):
     said = file_sources.teaching_assumption(file_sources.TaughtSource(people))
     assert value["verdict"] == "holds" and said in value["assumed"]
     assert said in (tmp_path / "m.html").read_text()
-    assert said in (tmp_path / "m" / "guarantee.txt").read_text()
+    told = (tmp_path / "m" / "guarantee.txt").read_text()
+    assert said in told and "a protected value of somebody who taught no policy, which" in told
+    spared = f"A protected value of somebody who taught no policy (at most {people} people did)"
+    assert spared in (tmp_path / "m.html").read_text()
 
 
 def test_a_value_of_three_spellings_has_one_promise(tmp_path, run):
@@ -143,7 +146,8 @@ def test_a_value_of_three_spellings_has_one_promise(tmp_path, run):
 @pytest.mark.parametrize("targets", ["sqrt", "linear"])
 @pytest.mark.parametrize("relation", ["reference", "add_or_remove", "replace"])
 def test_every_plan_that_can_be_made_can_be_certified(tmp_path, run, targets, relation):
-    """Of a plan with the accounting "tight" no certificate ever held."""
+    """Of a plan with the accounting "tight" no certificate ever held. "Neighbours: one data point
+    added or removed", and "not promised: that epsilon", of what has none and is of a secret."""
     path = write_simulated_text(tmp_path / "c.jsonl", dialogues=20)
     words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 10]
     words += ["--targets", targets, "--neighbouring", relation]
@@ -152,3 +156,21 @@ def test_every_plan_that_can_be_made_can_be_certified(tmp_path, run, targets, re
     assert run("train", path, *words)[0] == 0
     code, said, error = run("certify", tmp_path / "m", "--out", tmp_path / "m.html")
     assert code == 0 and ": holds;" in said, error
+    told = (tmp_path / "m" / "guarantee.txt").read_text()
+    assert "neighbours: all points in which a secret was found, as they are" in told
+    value = json.loads((tmp_path / "m.json").read_text())
+    assert not any("epsilon" in said for said in value["not_promised"])
+    assert value["guarantee"]["relation"] == relation
+    assert run("certify", tmp_path / "m", "--out", tmp_path / "m.html", "--verify")[0] == 0
+
+
+def test_a_second_plan_says_that_a_plan_was_before_it(tmp_path, run):
+    """ "What earlier models spent was counted for messages", of what was counted for secrets."""
+    path = write_simulated_text(tmp_path / "c.jsonl", dialogues=20)
+    words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 5]
+    for name in ("one", "two"):
+        assert run("protect", path, *words, "--out", tmp_path / f"plan {name}")[0] == 0
+        plan = ["--plan", tmp_path / f"plan {name}", "--epochs", 1, "--width", 4]
+        assert run("train", path, *plan, "--out", tmp_path / name)[0] == 0
+    (why,) = make_certificate(tmp_path / "two", tmp_path / "two.html")["void_because"]
+    assert why.startswith("What an earlier plan on this text spent was counted for the secrets of")

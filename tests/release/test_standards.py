@@ -75,6 +75,7 @@ EDITS = {
         void,
         field("guarantee", "proved", value=False),
         field("spent_before", "unprotected", value=1),
+        field("assumed", value=[file_sources.teaching_assumption(file_sources.TaughtSource(3))]),
         field("unit", value="turn"),
         without_limits("guess", "value"),
         beyond("guess"),

@@ -55,6 +55,17 @@ def test_what_is_forgotten_is_assumed_in_every_later_certificate(tmp_path, run):
     assert (made["spent_before"]["runs"], made["spent_before"]["forgotten"]) == (2, 0)
 
 
+def test_a_text_of_which_no_training_began_is_forgotten_as_well(tmp_path, registry, run):
+    """Of an odometer without lines it said "forgotten", and the registry knew the text."""
+    text = write_simulated_text(tmp_path / "c.jsonl", people="ann")
+    sha, home = text_registry.register_text(text), tmp_path / "c.jsonl.odometer"
+    odometer.prepare_odometer(home, sha)
+    known = text_registry.Registry(text_registry.registry_home())
+    assert known.knows_person("ann1")
+    assert "forgotten: " in run("account", "--odometer", home, "--forget")[1]
+    assert not known.knows_person("ann1")
+
+
 def test_who_forgets_a_text_forgets_its_drawn_turns(tmp_path, run):
     """The registry still told each drawn message, and each name, from any other."""
     said = [Turn("USR", f"order {k} came late to us") for k in range(40)]

@@ -406,18 +406,33 @@ def test_words_that_depend_on_the_case():
     assert "passed over, but learned with noise** (at most" in said()["missed_secret"][0]
     of_teaching = said(*TAUGHT, ("policies.pi.people", 280))
     assert (
-        "**A secret of somebody who taught no policy (280 people did) that"
+        "**A secret of somebody who taught no policy (at most 280 people did) that"
         in of_teaching["missed_secret"][0]
     )
+    alone = "of somebody who taught no policy (at most 280 people did)"
+    values = "guessed_value"
+    assert f"the value of a passed-over secret {alone}, said in" in of_teaching[values][0]
+    for kind, spared in (
+        (DP, f"the value of a secret {alone}"),
+        (PLAN, f"protected value {alone}"),
+    ):
+        assert spared in said(*kind, *TAUGHT, ("policies.pi.people", 280))[values][0]
+        assert "taught" not in said(*kind)[values][0]
+    some = "none of these people taught a policy"
+    assert f"as often as others' and {some}." in of_teaching["several_secrets"][0]
+    assert f"times in 100, if {some}." in said(*DP, *TAUGHT)["several_secrets"][0]
+    assert "taught" not in said()["several_secrets"][0] + said(*DP)["several_secrets"][0]
     told = TAUGHT[0][1][0]
     both = [told, file_sources.assumption_of_earlier(told, same_text=False)]
     of_months = said(("assumed", both), ("policies.pi.people", 280))
     assert (
-        "who taught no policy (280 people did for this model) that" in of_months["missed_secret"][0]
+        "who taught no policy (at most 280 people did for this model) that"
+        in of_months["missed_secret"][0]
     )  # "280 people did", and 25 of the month before
     assert (
         "files_that_decided" not in of_teaching
-        and "for the 280 people of this" in of_teaching["teaching"][0]
+        and "for the people of this text who taught a policy, at most 280,"
+        in of_teaching["teaching"][0]
     )
     once = said()["labels_drawn_at_random"][0]
     assert "13 labels decide this certificate: the search leaves a trace of what" in once

@@ -21,6 +21,7 @@ from confide.labels import (
     label_tasks,
     registry,
 )
+from confide.reports import screening_page
 from confide.screening import corpus as screening
 from crtlib import intervals
 from crtlib.screening.policy_names import policy_by_name
@@ -96,6 +97,16 @@ def test_one_turn_of_each_user_uniformly_and_two_parts_of_different_people(tmp_p
         tmp_path / "c.jsonl", tmp_path / "q", turns=20, by="dialogue", seed=3
     )
     assert other["users"] == 200
+
+
+def test_no_labels_are_drawn_from_a_screened_folder(tmp_path):
+    """ "Was changed while it was read; run this again" of a folder that nobody had changed."""
+    jsonl.write_jsonl(everybody(20), tmp_path / "c.jsonl")
+    how = screening.ScreeningOptions("regex:customersim", "everything")
+    screening_page.screen_into_folder(tmp_path / "c.jsonl", tmp_path / "s", how)
+    with pytest.raises(ValueError, match=r"s: is screened, and labels judge .*; give the corpus"):
+        drawing.draw_label_tasks(tmp_path / "s", tmp_path / "l", turns=5)
+    assert not (tmp_path / "l").exists()
 
 
 def test_the_others_are_those_of_whom_nobody_read_or_chose(tmp_path):
