@@ -264,7 +264,7 @@ def without_autograd_and_autocast(x: Tensor) -> Iterator[torch.dtype | None]:
 
 def _backpropagate_head(
     head: interface.Head,
-    h: Tensor,
+    hidden: Tensor,
     batch: SortedExamples,
     low: torch.dtype | None,
     enter: Callable[[GradientEntry], None],
@@ -273,12 +273,14 @@ def _backpropagate_head(
 ) -> tuple[Tensor, Tensor]:
     """Logits, log-softmax, loss and its gradient in one pass over blocks of positions.
 
-    Returns the losses (B,) and the gradient (B, T, d) of ``h``; ``enter`` is given the head's
+    Returns the losses (B,) and the gradient of ``hidden`` (B, T, d); ``enter`` is given the head's
     entries of the book, while their block is in the cache. ``keep``: they outlive the next block.
     """
+    read = batch.head_positions()
+    h = read.gather(hidden)
     weight = head.weight.detach().to(low or head.weight.dtype)
     bias = None if head.bias is None else head.bias.detach().to(weight.dtype)
-    dtype = batch.weights.dtype
+    dtype = read.weights.dtype
     losses = torch.zeros(len(h), dtype=dtype, device=h.device)
     d_h = torch.zeros_like(h)
     learns = [p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)]
@@ -289,21 +291,21 @@ def _backpropagate_head(
         if weight.dtype == dtype or weight.is_cuda
         else MAX_LOGITS_PER_BLOCK // 16
     )
-    blocks = list(_split_by_length(batch.extents, len(weight), cells))
-    sizes = [(rows.stop - rows.start) * batch.extents[rows.start] for rows in blocks]
+    blocks = list(_split_by_length(read.extents, len(weight), cells))
+    sizes = [(rows.stop - rows.start) * read.extents[rows.start] for rows in blocks]
     # On a CPU the gradients of logits are kept as they will be summed.
     like = cast_for_exact_sums(weight[:0])
     # A product of each example is made at once; for a ghost norm its factors are kept.
     stay = [
-        keep and batch.extents[r.start] <= max_ghost_positions(head.weight, like) for r in blocks
+        keep and read.extents[r.start] <= max_ghost_positions(head.weight, like) for r in blocks
     ]
     each = list(zip(blocks, sizes, stay, strict=True))
     most = max((size for _, size, stays in each if not stays), default=0)
     store = SCRATCH.take((sum(size for _, size, stays in each if stays) + most, len(weight)), like)
     for rows, size, stays in each:
-        time = batch.extents[rows.start]
+        time = read.extents[rows.start]
         x = h[rows, :time].flatten(0, 1).to(weight.dtype)
-        w, targets = batch.weights[rows, :time].flatten(), batch.targets[rows, :time].flatten()
+        w, targets = read.weights[rows, :time].flatten(), read.targets[rows, :time].flatten()
         out, store = store[:size], store[size:] if stays else store
         nll, d = _cross_entropy_and_gradient(x, weight, bias, targets, head, dtype, out)
         losses[rows] = (nll * w).unflatten(0, (-1, time)).sum(1)
@@ -320,7 +322,7 @@ def _backpropagate_head(
             enter(choose_matrix_entry(p, d, x, rows))
         if q is not None:
             enter(DenseGrad(q, torch.bmm(d.mT, w.to(d.dtype))[..., 0], span=rows))
-    return losses, d_h
+    return losses, read.scatter(d_h, hidden)
 
 
 def _cross_entropy_and_gradient(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from crtlib import checks
 from crtlib.models import interface
-from crtlib.training.devices import send_to_device
+from crtlib.training.devices import is_on_host, send_to_device
 from crtlib.training.gradient_entries import (
     accumulation_dtype,
     fill_missing_gradients,
@@ -31,6 +31,33 @@ from crtlib.training.gradient_entries import (
 LossReduction = Literal["mean", "sum"]
 IGNORE_INDEX = -100
 """Target of a position that has none (the convention of ``torch`` and ``transformers``)."""
+
+
+@dataclass(frozen=True)
+class HeadPositions:
+    """The positions that the head reads: of a masked model, or where the last turn alone counts,
+    those that have a target, which are few.
+
+    An example has its own first, and then others of no weight.
+    """
+
+    targets: Tensor  # (B, T') token ids, 0 where there is none
+    weights: Tensor  # (B, T') weight of each target in its example's loss
+    extents: list[int]  # (B,) how many an example and all after it have at most
+    places: Tensor | None = None  # (B, T') where they stand in the text; None: its first T'
+
+    def gather(self, h: Tensor) -> Tensor:
+        """Of what each position of a text has, (B, T, d), that of these positions, (B, T', d)."""
+        if self.places is None:
+            return h
+        return h.gather(1, self.places[..., None].expand(-1, -1, h.shape[2]))
+
+    def scatter(self, grads: Tensor, h: Tensor) -> Tensor:
+        """(B, T, d), the shape of ``h``: these (B, T', d) at their places, and 0 elsewhere."""
+        if self.places is None:
+            return grads
+        places = self.places[..., None].expand_as(grads)
+        return torch.zeros_like(h).scatter_(1, places, grads)
 
 
 @dataclass(frozen=True)
@@ -89,6 +116,22 @@ class SortedExamples:
         if width == 0:  # no example has a target: nothing to learn, and nothing to run
             return SortedExamples(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
         return SortedExamples(inputs, targets, weights, lengths, extents, order)
+
+    def head_positions(self) -> HeadPositions:
+        """All that are read, or of targets on the host those alone that have one: where they lie on
+        a GPU, to count them would be to wait for it."""
+        if not is_on_host(self.targets) or not len(self.inputs):
+            return HeadPositions(self.targets, self.weights, self.extents)
+        asked = self.weights > 0
+        counts = asked.sum(1)
+        most = int(counts.max())
+        if most == self.inputs.shape[1]:
+            return HeadPositions(self.targets, self.weights, self.extents)
+        places = asked.int().argsort(dim=1, descending=True, stable=True)[:, :most]
+        extents = counts.flip(0).cummax(0).values.flip(0).tolist()
+        return HeadPositions(
+            self.targets.gather(1, places), self.weights.gather(1, places), extents, places
+        )
 
     def restored(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Each (B,) in the caller's order."""

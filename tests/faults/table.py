@@ -211,6 +211,14 @@ CLIPPING = rows(
     ("the head sees too few positions", "_backpropagate_head",
      "losses[rows] = (nll * w)", "losses[rows] = (nll[: len(nll)] * w * (w < w.max()))",
      f"{CLIPPED}[lstm-mean-64]"),
+    ("the head's gradient goes to other places",
+     "crtlib.training.micro_batch:HeadPositions.scatter",
+     "scatter_(1, places, grads)", "scatter_(1, places.flip(1), grads)",
+     f"{CLIPPED}[bert-mean-64]"),
+    ("an example has no more targets than the one before it",
+     "crtlib.training.micro_batch:SortedExamples.head_positions",
+     "counts.flip(0).cummax(0).values.flip(0)", "counts.cummin(0).values",
+     "test_the_head_reads_the_positions_that_have_a_target_alone[gpt2-tied]"),
 )
 
 PHASES = rows(
