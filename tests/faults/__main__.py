@@ -18,12 +18,15 @@ import os
 import signal
 import sys
 import textwrap
+from importlib import resources
 from pathlib import Path
 
+import jinja2
 import pytest
 from _pytest import runner
 
-from tests.faults.table import FAULTS
+from confide.reports import html, sentences, standards
+from tests.faults.table import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 240
@@ -65,9 +68,39 @@ def altered(fault):
     return names[name]
 
 
+def altered_text(fault):
+    """The name of a text file of a package, as what reads it calls it, and its text with ``new``
+    for ``old``.
+
+    Raises LookupError where ``old`` does not stand exactly once in it.
+    """
+    package, _, path = fault.target.partition(":")
+    text = (resources.files(package) / path).read_text("utf-8")
+    if text.count(fault.old) != 1:
+        raise LookupError(f"{fault.old!r} stands {text.count(fault.old)} times in {fault.target}")
+    return Path(path).name, text.replace(fault.old, fault.new)
+
+
+def plant_text(fault):
+    """Whoever reads the file, as one of a package or as a page, gets the altered text."""
+    name, text = altered_text(fault)
+    reads = 'return (folder / name).read_text("utf-8")'
+    instead = f"return {text!r} if name == {name!r} else (folder / name).read_text('utf-8')"
+    reader = "crtlib.text.package_data:read_package_file"
+    plant(Fault(fault.name, reader, reads, instead, fault.guard))
+    pages = html._PAGE_TEMPLATES
+    pages.loader = jinja2.ChoiceLoader([jinja2.DictLoader({name: text}), pages.loader])
+    pages.cache.clear()
+    for kept in (sentences._read_sentences_file, sentences.load_sentences, standards.load_standard):
+        kept.cache_clear()
+
+
 def plant(fault):
     """Every caller of the function runs the altered code from now on, however it imported it."""
-    function(fault.target).__code__ = altered(fault).__code__
+    if fault.is_of_a_text:
+        plant_text(fault)
+    else:
+        function(fault.target).__code__ = altered(fault).__code__
 
 
 def too_long(*_):
@@ -85,7 +118,7 @@ class Watch:
 
     def pytest_collection_modifyitems(self, items):
         for item in items:
-            for name in (item.nodeid, item.nodeid.partition("[")[0]):
+            for name in {item.nodeid, item.nodeid.partition("[")[0]}:
                 self.tests.setdefault(name, []).append(item)
 
     @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,7 @@
 """Mistakes that would void a guarantee, each with the test that must notice.
 
-A row alters one function: ``old``, which stands once in its source, becomes ``new``. ``python -m
+A row alters one function, or a text from which pages are made: ``old``, which stands once in its
+source, becomes ``new``. ``python -m
 tests.faults`` plants them one by one. A row that no longer applies is a failure: the function has
 changed, and the mistake has to be made anew.
 """
@@ -11,11 +12,15 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Fault:
     name: str
-    target: str  # module:function or module:Class.method
+    target: str  # module:function or module:Class.method; or package:path/of/a.text
     old: str
     new: str
     guard: str  # the test that must fail, as pytest names it
     quick: bool = False  # planted by every run of the tests, and not by "make faults" alone
+
+    @property
+    def is_of_a_text(self) -> bool:
+        return "/" in self.target
 
 
 def rows(module, file, *faults):
@@ -2476,7 +2481,206 @@ PROMISED = rows(
 )
 """One of each function of ``tests/test_promises.py`` whose own test no row above sees fail."""
 
+SENTENCES = "confide.reports:templates/sentences.toml"
+IF_AND_ONLY_IF = "test_a_sentence_is_said_if_and_only_if_its_condition_holds"
+PAGES = rows(
+    "confide.reports",
+    "reports/test_certificate_pages.py",
+    ("a secret drawn at random is spoken of under differential privacy", SENTENCES,
+     'name = "random_secret"\n'
+     'if = "bayes"',
+     'name = "random_secret"\n'
+     'if = "bayes or dp"',
+     IF_AND_ONLY_IF + "[random_secret]"),
+    ("a plan speaks of what its search passed over", SENTENCES,
+     'name = "missed_secret"\n'
+     'if = "bayes or dp"',
+     'name = "missed_secret"\n'
+     'if = "bayes or dp or plan"',
+     IF_AND_ONLY_IF + "[missed_secret]"),
+    ("a share that nobody knows is not said", SENTENCES,
+     'name = "learned_without_noise"\n'
+     'if = "holds and (unknown or public > 0)"',
+     'name = "learned_without_noise"\n'
+     'if = "holds and public > 0"',
+     IF_AND_ONLY_IF + "[learned_without_noise]"),
+    ("a void certificate speaks of labels that were given", SENTENCES,
+     "if = 'holds and drawn == \"given\"'",
+     "if = 'drawn == \"given\"'",
+     IF_AND_ONLY_IF + "[labels_given]"),
+    ("several secrets have a bound in a void certificate", SENTENCES,
+     'name = "several_secrets"\n'
+     'if = "holds and people"',
+     'name = "several_secrets"\n'
+     'if = "people"',
+     IF_AND_ONLY_IF + "[several_secrets]"),
+    ("a search of another text is not said", SENTENCES,
+     'name = "runs_on_other_text"\n'
+     'if = "bayes and before.elsewhere"',
+     'name = "runs_on_other_text"\n'
+     'if = "false"',
+     IF_AND_ONLY_IF + "[runs_on_other_text]"),
+    ("no earlier run is known where one was forgotten", SENTENCES,
+     'before.struck or before.forgotten)"',
+     'before.struck)"',
+     IF_AND_ONLY_IF + "[no_earlier_run]"),
+    ("a text that was forgotten is not said", SENTENCES,
+     'name = "forgotten_texts"\n'
+     'if = "holds and before.forgotten > 0"',
+     'name = "forgotten_texts"\n'
+     'if = "false"',
+     IF_AND_ONLY_IF + "[forgotten_texts]"),
+    ("models without protection are not said of one that promises nothing", SENTENCES,
+     'name = "unprotected_runs"\n'
+     'if = "before.unprotected > 0"',
+     'name = "unprotected_runs"\n'
+     'if = "holds and before.unprotected > 0"',
+     IF_AND_ONLY_IF + "[unprotected_runs]"),
+    ("the script is not named on the page", SENTENCES,
+     'if = "holds and of_scripts"',
+     'if = "false"',
+     IF_AND_ONLY_IF + "[script]"),
+    ("a page does not say that a model was tried alone", SENTENCES,
+     'if = "holds and of_readers"',
+     'if = "false"',
+     IF_AND_ONLY_IF + "[model_reads_texts_alone]"),
+    ("a page does not say who is one person", SENTENCES,
+     'if = "holds and of_names"',
+     'if = "false"',
+     IF_AND_ONLY_IF + "[names]"),
+    ("a page does not say what is assumed of who taught", SENTENCES,
+     'if = "holds and of_teaching"',
+     'if = "false"',
+     IF_AND_ONLY_IF + "[teaching]"),
+    ("a page does not say that a list was not made of the text", SENTENCES,
+     'if = "holds and of_files"',
+     'if = "holds and of_files and bayes"',
+     IF_AND_ONLY_IF + "[files_that_decided]"),
+    ("a page does not say what earlier models started from", SENTENCES,
+     'if = "holds and of_earlier_bases"',
+     'if = "holds and of_earlier_bases and model.base"',
+     IF_AND_ONLY_IF + "[bases_of_earlier_runs]"),
+    ("a value is of who taught the search, too", SENTENCES,
+     'a secret" }}{{ spared }}, {{ within }}',
+     'a secret" }}, {{ within }}',
+     "test_words_that_depend_on_the_case"),
+    ("a plan's value is of who taught the search, too",
+     SENTENCES,
+     "A protected value{{ spared }}",
+     "A protected value",
+     "test_words_that_depend_on_the_case"),
+    ("several secrets are of who taught the search, too",
+     SENTENCES,
+     '{%- if spared %}{{ ", if" if dp',
+     '{%- if false %}{{ ", if" if dp',
+     "test_words_that_depend_on_the_case"),
+    ("several secrets stand without their condition",
+     SENTENCES,
+     "{%- if not dp %}, if their secrets",
+     "{%- if false %}, if their secrets",
+     "test_words_that_depend_on_the_case"),
+    ("a value is among all values",
+     SENTENCES,
+     "{%- if bayes %} among the values that",
+     "{%- if false %} among the values that",
+     "test_the_words_of_the_worked_example"),
+    ("what was missed was learned without noise",
+     SENTENCES,
+     'our search passed over{{ ", but learned with noise" if public > 0 }}',
+     "our search passed over",
+     "test_words_that_depend_on_the_case"),
+    ("a second reader is not said",
+     SENTENCES,
+     "{% if labels.read_twice is defined %}",
+     "{% if false %}",
+     "test_words_that_depend_on_the_case"),
+    ("a replaced reading is not on the page",
+     SENTENCES,
+     "{% if labels.replaced is defined %}\n"
+     "**Of",
+     "{% if false %}\n"
+     "**Of",
+     "test_words_that_depend_on_the_case"),
+    ("turns that nobody read are not on the page",
+     SENTENCES,
+     "{% if unread %}**The",
+     "{% if false %}**The",
+     "release/test_unread_turns.py::test_hard_turns_that_were_left_unread_are_in_the_bound"),
+    ("an engineer's page alone has no conditions",
+     "confide.reports:templates/certificate.html.j2",
+     "{% for text in beside.get(name, ()) %}",
+     "{% for text in () %}",
+     "test_an_engineers_page_alone_has_the_conditions_of_its_numbers"),
+    ("rates enter a guarantee that rests on none",
+     "confide.reports:templates/certificate.html.j2",
+     '{% if c.guarantee.kind == "bayesian_confidentiality" %}The trace rate',
+     "{% if true %}The trace rate",
+     "test_an_engineers_page_says_on_what_its_promise_rests"),
+    ("the points of a plan are said to be rounded",
+     "confide.reports:templates/certificate.html.j2",
+     '{% if c.guarantee.kind != "secret_protection" %}; its points',
+     "{% if true %}; its points",
+     "test_an_engineers_page_says_on_what_its_promise_rests"),
+    ("an engineer's page does not say why it is void",
+     "confide.reports:templates/certificate.html.j2",
+     "{% for reason in c.void_because %}",
+     "{% for reason in () %}",
+     "test_an_engineers_page_says_on_what_its_promise_rests"),
+    ("a leaver is not told of what was learned without noise",
+     "confide.reports:templates/leaver.html.j2",
+     "{% if f.plain %}<li><strong>",
+     "{% if false %}<li><strong>",
+     "release/test_leaver.py::test_what_was_learned_without_noise_is_said"),
+    ("a leaver is not told of models without noise",
+     "confide.reports:templates/leaver.html.j2",
+     "{% if f.unprotected %}<li>",
+     "{% if false %}<li>",
+     "release/test_leaver.py::test_what_was_learned_without_noise_is_said"),
+    ("a leaver is not told of a search that people taught",
+     "confide.reports:templates/leaver.html.j2",
+     "{% if f.taught %}<li>",
+     "{% if false %}<li>",
+     "release/test_leaver.py::test_who_may_have_taught_a_search_is_promised_nothin"
+     "g"),
+    ("a leaver is not told of a plan",
+     "confide.reports:templates/leaver.html.j2",
+     "{% if f.planned %}<li>",
+     "{% if false %}<li>",
+     "release/test_leaver.py::test_a_plan_promises_of_secrets_and_not_of_people"),
+    ("a leaver is not told what is assumed",
+     "confide.reports:templates/leaver.html.j2",
+     "{% if f.assumed %}<div",
+     "{% if false %}<div",
+     "release/test_leaver.py::test_a_number_stands_with_its_conditions"),
+    ("a leaver is not told what was forgotten",
+     "confide.reports:templates/leaver.html.j2",
+     "{% if f.forgotten %}<li>",
+     "{% if false %}<li>",
+     "release/test_leaver.py::test_what_was_forgotten_is_said_where_no_model_is_kn"
+     "own"),
+    ("a training again takes as many steps of fewer messages",
+     "confide.reports:templates/leaver.html.j2",
+     "; where the messages of this person are few among all it takes about as "
+     "many again, else fewer.",
+     "; it takes as many again.",
+     "release/test_leaver.py::test_what_a_training_again_takes_is_that_of_as_many_"
+     "messages"),
+    ("a card calls other text held out",
+     "confide.reports:templates/model_card.md.j2",
+     '"held-out text of the same corpus" if f.held_out else "other text"',
+     '"held-out text of the same corpus"',
+     "test_a_card_says_on_what_text_it_was_measured"),
+    ("who taught a search is somebody to a standard",
+     "confide.reports:standards/aisvs.toml",
+     "  ['of_everybody', ",
+     "  ['true', ",
+     "release/test_standards.py::test_each_condition_alone_makes_a_requirement_not"
+     "_met[12.1.4-3]"),
+)
+"""What a page says, and on what condition: a sentence that is left out, or that stands where it is
+false."""
+
 FAULTS = NOISE + CLIPPING + PHASES + LOOP + SELECTIVE + ACCOUNTING + SCREENING + CHAIN + FORMULAS
 FAULTS += UNITS + STEADY + REPRODUCED + REPEATS + FORMULAS_BY_DAY + ASSUMED + PROBE + BOUND_LEVERS
 FAULTS += EARLIER_RUNS + FOREIGN + GATE + SHARES + RECORDS + CLOSED + VERDICTS + SHEET + TWICE
-FAULTS += MACHINE + STANDARD + PROMISED
+FAULTS += MACHINE + STANDARD + PROMISED + PAGES

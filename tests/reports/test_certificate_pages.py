@@ -80,7 +80,7 @@ PARTS = {
 def made(*changes):
     """A sealed certificate with some fields changed: (dotted path, value)."""
     parts = copy.deepcopy(PARTS)
-    for path, value in changes:
+    for path, value in copy.deepcopy(changes):
         *way, last = path.split(".")
         place = parts
         for name in way:
@@ -573,6 +573,18 @@ def test_the_engineers_page_has_every_field():
         made(*DP), "engineer", profile={"curves": {"missed": curve}}
     )
     assert dp.count("<polyline") == 2  # any one, and the diagonal
+
+
+def test_an_engineers_page_says_on_what_its_promise_rests():
+    """Of a plan, and of differential privacy, no promise rests on rates, and a plan's points are
+    no rounded number; a void one says why."""
+    rests, rounded = "The trace rate enters the guarantee as γ", "its points are rounded down"
+    for changes, both in (((), (True, True)), (DP, (False, True)), (PLAN, (False, False))):
+        text = text_of(certificate_pages.render_certificate_pages(made(*changes), "engineer"))
+        assert (rests in text, rounded in text) == both
+        assert ("No promise rests on them" in text) == (not both[0])
+    void = certificate_pages.render_certificate_pages(made(*VOID), "engineer")
+    assert "The randomness was a seed." in text_of(void)
 
 
 @pytest.mark.parametrize(
