@@ -334,12 +334,13 @@ def _explain_unmet(
             f"none meets the limits, were a turn of each of the {int(about['users']):,} {who} "
             f"read: {missing}; it takes better policies, or more {who}"
         ), None
-    needed, left = (
-        n * labelled.SECONDS_PER_TURN / 3600 for n in (near, near - int(about["judge"]))
+    needed = near * labelled.SECONDS_PER_TURN / 3600  # those that were read are another draw
+    why = (
+        f"none meets the limits ({missing}): needs a draw of its own of {near:,} turns, "
+        f"{math.ceil(10 * needed) / 10:g} hours"
     )
-    why = f"none meets the limits ({missing}): needs {near:,} turns, {needed:.0f} hours"
-    if left > hours:
-        return f"{why}, {left:.0f} more than were read; --hours allows {hours:g}", None
+    if needed > hours:
+        return f"{why}; --hours allows {hours:g}", None
     return why, near
 
 

@@ -1580,6 +1580,10 @@ REPRODUCED = rows(
      "confide.screening.corpus:describe_all_secrets", 'found.cluster == "user"', "True",
      "screening/test_secret_shares.py::"
      "test_rates_name_what_they_are_of_where_messages_hold_several"),
+    ("turns that were read are a part of a draw of its own",
+     "confide.training.advise:_explain_unmet", "if needed > hours",
+     "if needed - about['judge'] * labelled.SECONDS_PER_TURN / 3600 > hours",
+     "release/test_advise.py::test_hours_that_are_left_make_a_draw_of_it"),
     ("all people of a text were drawn", "confide.training.advise:Advice.text",
      "{self.owners}", "people",
      "release/test_advise.py::"

@@ -116,7 +116,12 @@ def test_hours_that_are_left_make_a_draw_of_it(ask):
     short, enough = ask(limit), ask(limit, hours=1)
     assert short.best is None and "--hours allows 0" in short.why and not short.commands
     assert enough.best is None and "label sample" in enough.commands[0]
-    assert f"--turns {min(row.read for row in enough.rows)} " in enough.commands[0]
+    turns = min(row.read for row in enough.rows)
+    assert f"--turns {turns} " in enough.commands[0]
+    assert f"needs a draw of its own of {turns} turns, " in short.why
+    # All of them are read anew: "0 more than were read", of what nobody had read.
+    needed = turns * label_tasks.SECONDS_PER_TURN / 3600
+    assert not ask(limit, hours=0.99 * needed).commands and ask(limit, hours=needed).commands
 
 
 def test_more_labels_at_the_same_rate():
