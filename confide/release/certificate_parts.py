@@ -56,6 +56,8 @@ SETTINGS_NOTE = (
 )
 ALWAYS_KNOWN = (EXACT_COUNTS_NOTE, SETTINGS_NOTE)
 """What every promise treats as known: a setting that was chosen by the text tells of it."""
+EARLIER_REPORTS_NOTE = "what reports on it counted on the text, where any were shown"
+"""Of each earlier model: its own certificate declares these counts, and no line has them."""
 OF_AN_EARLIER_MODEL = ", of an earlier model"
 """What ends the name of a value that was declared of one."""
 REMOVAL_RELATION_NOTE = (
@@ -214,13 +216,20 @@ def list_known_of_earlier_models(
     spent: spending.SpentBudget, own: Sequence[str], corpus: str
 ) -> list[str]:
     """What the earlier models that the promise covers treated as known, but for what its ``own``
-    model does on the same text."""
-    return list(dict.fromkeys(
-        f"of an earlier model: {fact}"
+    model does on the same text.
+
+    Guarantee:
+        What a report on one of them told of the text is known, though its line does not say it.
+        Test: ``tests/release/test_earlier_runs.py::
+        test_the_reports_on_earlier_models_are_treated_as_known``.
+    """
+    facts = [
+        fact
         for e in spent.private
-        for fact in e.treated_as_public
+        for fact in (*e.treated_as_public, EARLIER_REPORTS_NOTE)
         if fact not in own or e.corpus != corpus
-    ))  # fmt: skip
+    ]
+    return list(dict.fromkeys(f"of an earlier model: {fact}" for fact in facts))
 
 
 def average_rates(promise: ComposedPromise, record: Mapping[str, Any]) -> FloatPair | None:

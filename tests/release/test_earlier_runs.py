@@ -14,6 +14,7 @@ from confide.screening.corpus import ScreeningOptions
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
 from tests import trainings
+from tests.texts import write_simulated_text
 
 TINY = {"epochs": 1, "batch_size": 128, "width": 4, "epsilon": 3.0, "delta": 1e-4}
 DPSGD = TINY | {"method": "dpsgd"}
@@ -231,7 +232,23 @@ def test_a_condition_of_another_text_says_so(tmp_path):
         "list:a was not made from this text, which it screened for an earlier model",
     ]
     known = certificate_parts.list_known_of_earlier_models(spent, ["the vocabulary"], "c" * 64)
-    assert known == ["of an earlier model: the vocabulary"]
+    reports = f"of an earlier model: {certificate_parts.EARLIER_REPORTS_NOTE}"
+    assert known == ["of an earlier model: the vocabulary", reports]
+
+
+def test_the_reports_on_earlier_models_are_treated_as_known(tmp_path):
+    """The first certificate declared what a report had counted, of 19 bits; the second, of both
+    models together, said that all that was declared had 21."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    pages = []
+    for name in ("one", "two"):
+        trainings.train(text, out=tmp_path / name, method="dpsgd", width=4, epochs=1, delta=1e-4)
+        made = trainings.make_certificate(tmp_path / name, tmp_path / f"{name}.html")
+        pages.append((tmp_path / f"{name}.html").read_text())
+        said = f"of an earlier model: {certificate_parts.EARLIER_REPORTS_NOTE}"
+        assert (said in made["treated_as_public"]) == (name == "two")
+        told = (tmp_path / name / "guarantee.txt").read_text()
+        assert (said in pages[-1]) == (said in told) == (name == "two")
 
 
 # --------------------------------------------------------------------------- what it started from
