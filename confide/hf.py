@@ -203,6 +203,7 @@ class SessionTrainer(_TrainerBehind):
             if not isinstance(model, str | Path):
                 _refuse_other_weights(model, self.session.model, name)
             self.optimizer: Any = None
+            self._first_rate = args.learning_rate  # whatever a callback makes of the arguments
             self._steps: Iterator[Step] | None = None
             self._losses: list[torch.Tensor] = []
             self.result: TrainingResult | None = None
@@ -250,7 +251,7 @@ class SessionTrainer(_TrainerBehind):
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Take the step, at the learning rate of the schedule."""
-        rate = self.lr_scheduler.get_last_lr()[0] / self.args.learning_rate
+        rate = self.lr_scheduler.get_last_lr()[0] / self._first_rate
         loss = inputs(rate_factor=rate)
         if loss is not None:
             self._losses.append(loss)

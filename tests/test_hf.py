@@ -163,6 +163,27 @@ def test_nothing_private_is_logged(talk, base, tmp_path):
     assert trainer.state.num_input_tokens_seen == trainer.state.total_flos == 0
 
 
+class OtherRate(transformers.TrainerCallback):
+    """Changes what the schedule is divided by."""
+
+    def on_step_begin(self, args, state, control, **more):
+        args.learning_rate = RATE / 1000
+
+
+def test_a_callback_that_changes_the_arguments_changes_no_step(base, tmp_path, monkeypatch):
+    """It logged the rate of the schedule, and took steps of a thousand times that."""
+    ends = []
+    for name, callbacks in (("one", []), ("two", [OtherRate()])):
+        monkeypatch.setenv("CRTLIB_REGISTRY", str(tmp_path / name))
+        trainer = hf.Trainer(
+            str(base), arguments(tmp_path / f"m {name}", num_train_epochs=1), train_dataset=rows(),
+            callbacks=callbacks, confide={"epsilon": 8.0, "repeatable_noise": True},
+        )  # fmt: skip
+        trainer.train()
+        ends.append(flat(trainer.result.run.model))
+    assert torch.equal(*ends)
+
+
 def test_an_evaluation_that_the_corpus_says_is_refused(base, tmp_path):
     """It was left out in silence, and the speed of each evaluation told how many rows were left:
     of two trainings that differed in one row the log said which one it was, 20 times of 20."""
