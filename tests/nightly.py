@@ -89,7 +89,12 @@ NIGHTLY = {
     "tests/models/test_pretrained.py::test_trained_by_the_command_line_and_read_by_transformers"
     "[mistral": "trains",
     "tests/models/test_pretrained.py::test_turns_become_text_as_the_template_says[chat": "3 s",
-    "tests/release/test_secret_plans.py::test_every_plan": "trains, 15 s",
+    "tests/release/test_secret_plans.py::"
+    "test_every_plan_that_can_be_made_can_be_certified[reference": "trains, 5 s",
+    "tests/release/test_secret_plans.py::"
+    "test_every_plan_that_can_be_made_can_be_certified[replace": "trains, 5 s",
+    "tests/release/test_secret_plans.py::"
+    "test_every_plan_that_can_be_made_can_be_certified[add_or_remove-linear": "trains, 2 s",
     "tests/release/test_evidence.py::test_an_audit_of_a_training": "trains and audits",
     "tests/release/test_odometer_run.py::test_two_trainings_at_once": "two processes",
     "tests/release/test_odometer_run.py::test_a_run_that_was_killed_after_its_last_step": "trains",

@@ -1586,7 +1586,7 @@ REPRODUCED = rows(
     ("turns that were read are a part of a draw of its own",
      "confide.training.advise:_explain_unmet", "if needed > hours",
      "if needed - about['judge'] * labelled.SECONDS_PER_TURN / 3600 > hours",
-     "release/test_advise.py::test_hours_that_are_left_make_a_draw_of_it"),
+     "release/test_advise.py::test_a_draw_of_its_own_is_read_anew"),
     ("all people of a text were drawn", "confide.training.advise:Advice.text",
      "{self.owners}", "people",
      "release/test_advise.py::"
@@ -2439,11 +2439,13 @@ PROMISED = rows(
     ("the neighbours of a plan are single points",
      "confide.reports.model_card:describe_promise",
      'PLAN_NEIGHBOURS[g["relation"]]', 'describe_relation(g["relation"], g["accountant"])',
-     "release/test_secret_plans.py::test_every_plan_that_can_be_made_can_be_certified"),
+     "release/test_secret_plans.py::"
+     "test_every_plan_that_can_be_made_can_be_certified[add_or_remove-sqrt]"),
     ("a plan says that an epsilon is not promised",
      "confide.release.certificate_parts:list_not_promised",
      "and own.plan is None", "and True",
-     "release/test_secret_plans.py::test_every_plan_that_can_be_made_can_be_certified"),
+     "release/test_secret_plans.py::"
+     "test_every_plan_that_can_be_made_can_be_certified[add_or_remove-sqrt]"),
     ("a value of a plan is of who taught its search, too",
      "confide.reports.model_card:_describe_value_promise",
      "{_say_who_is_spared(c)}", "",

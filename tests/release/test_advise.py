@@ -124,6 +124,16 @@ def test_hours_that_are_left_make_a_draw_of_it(ask):
     assert not ask(limit, hours=0.99 * needed).commands and ask(limit, hours=needed).commands
 
 
+def test_a_draw_of_its_own_is_read_anew():
+    """ "0 more than were read", of what nobody had read: the turns of an earlier draw save none."""
+    judged = {"limit": "trace <= 16%", "met": False, "certified": 0.3}
+    row, about = SimpleNamespace(void=(), read=100, judged=[judged]), {"judge": 60}
+    needed = 100 * label_tasks.SECONDS_PER_TURN / 3600
+    assert library._explain_unmet([row], about, 0.99 * needed)[1] is None
+    why, turns = library._explain_unmet([row], about, needed)
+    assert turns == 100 and "at least 30 % here): needs a draw of its own of 100 turns" in why
+
+
 def test_more_labels_at_the_same_rate():
     rates = PolicyRates(*(Rate(count, 40, 0.5, "one_per_cluster") for count in (0, 3)),
                   Rate(0, 40, 0.0, "policy"))  # fmt: skip
