@@ -86,7 +86,7 @@ def test_two_plans_on_one_text_do_not_hold_and_are_known(tmp_path, run):
     assert [c["verdict"] for c in made] == ["holds", "void"]
     assert "No earlier run" in (tmp_path / "one.html").read_text()
     said = (tmp_path / "two.html").read_text()
-    assert "No earlier run" not in said and "not for each secret" in said
+    assert "No earlier run" not in said and "was counted for the secrets of that plan" in said
 
 
 def test_bounds_of_earlier_runs_hold_together_with_this_one(tmp_path):
