@@ -83,6 +83,16 @@ def test_rate_and_c_are_chosen_by_validation_at_the_first_seed():
     assert len(runs[runs.metric == "test"]) == 6
 
 
+def test_arms_that_start_from_different_weights_are_not_compared():
+    table = planted({("linear", None, True, 0.1, 0): 3.0, ("linear", 1.0, True, 0.1, 0): 1.0})
+    starts = table[table.metric == "test"].assign(metric="start_test", value=4.6)
+    other = starts.assign(seed=1, value=4.3)  # another seed may have another machine
+    fine_tuning.chosen_runs(pd.concat([table, starts, other]))
+    starts.iloc[0, starts.columns.get_loc("value")] = 4.3
+    with pytest.raises(ValueError, match="seed 0 start from 2 different weights; all arms"):
+        fine_tuning.chosen_runs(pd.concat([table, starts]))
+
+
 def test_the_grid_searches_every_arm_alike_and_repeats_what_was_chosen():
     for name in ("quick", "laptop", "paper"):
         section = settings.load("fine_tuning", name)
