@@ -296,6 +296,11 @@ class SessionTrainer(_TrainerBehind):
                 f"resume_from_checkpoint={told}: must be None, True or False; a session that was "
                 "cut short goes on from its own state"
             )
+        if self.result is not None:
+            raise ValueError(
+                "train: this Trainer has written its release; another training needs a Trainer of "
+                "its own"
+            )
         taken = len(self.session.training) - self.session.training.steps_left
         if resume_from_checkpoint is True and not taken:
             raise ValueError(

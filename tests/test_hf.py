@@ -294,6 +294,8 @@ def test_what_a_callback_stops_is_charged_in_full(base, tmp_path):
     trainer.train()
     assert trainer.result.holds and trainer.result.run.updates["private"] == 2
     assert sum(e.steps for e in trainer.result.run.events) == len(trainer.session)
+    with pytest.raises(ValueError, match=r"^train: this Trainer has written its release"):
+        trainer.train()
 
 
 @pytest.mark.parametrize(

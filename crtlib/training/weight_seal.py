@@ -227,12 +227,16 @@ def refuse_learned_state(optimizer: torch.optim.Optimizer) -> None:
 
 def _with_inner_optimizers(
     optimizers: Iterable[torch.optim.Optimizer],
-) -> Iterator[torch.optim.Optimizer]:
-    """Each of them, and those that it holds as attributes, as one that looks ahead does."""
-    for optimizer in optimizers:
-        yield optimizer
-        held = (x for x in vars(optimizer).values() if isinstance(x, torch.optim.Optimizer))
-        yield from _with_inner_optimizers(x for x in held if x is not optimizer)
+) -> list[torch.optim.Optimizer]:
+    """Each of them once, and those that it holds as attributes, as one that looks ahead does."""
+    found: dict[int, torch.optim.Optimizer] = {}
+    waiting = list(optimizers)
+    while waiting:
+        optimizer = waiting.pop()
+        if id(optimizer) not in found:
+            found[id(optimizer)] = optimizer
+            waiting += [x for x in vars(optimizer).values() if isinstance(x, torch.optim.Optimizer)]
+    return list(found.values())
 
 
 @dataclass(frozen=True)

@@ -559,6 +559,23 @@ def test_an_optimizer_begins_with_nothing_learned(settled):
     begin(build_model(GPT2, 0), optimizer=lambda p: torch.optim.Adagrad(p, lr=1.0))  # even sums
 
 
+def test_two_optimizers_that_hold_each_other_are_read_once():
+    """A search through what each holds went on for ever."""
+    kept = []
+
+    def make(learning):
+        kept.append(Holder(torch.optim.SGD(learning, lr=1.0)))
+        kept[-1].inner.outer = kept[-1]
+        return kept[-1]
+
+    training = begin(build_model(GPT2, 0), optimizer=make)
+    with pytest.raises(ValueError, match=r"^optimizer: was given other settings"):
+        for step in training:
+            step()
+            for made in kept:
+                schedule_rates(made.inner)
+
+
 def fill_moments(optimizer):
     for values in optimizer.state.values():
         values["exp_avg"].data.normal_()
