@@ -31,6 +31,7 @@ from confide.training import (
 )
 from crtlib.files import StrPath
 from crtlib.intervals import at_most, count_of, round_up_to_figures
+from crtlib.screening.policy_names import is_from_file
 from crtlib.screening.rates import (
     RATE_NAMES,
     RATES_ALPHA,
@@ -205,7 +206,8 @@ def advise_on_limits(
     if best is not None:
         why, r = f"plan {best + 1}: keeps most text for its noise", rows[best]
         options = {"policy": r.policy, "conservative": r.conservative, "labels": labels}
-        options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit, **given}
+        options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit}
+        options |= {"init": "random", **given}  # else a machine with a GPU takes another model
         options |= {"trials": str(trials), "out": "model"} if trials > 1 else {"out": "model"}
         named = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
         asked = [("--require", text) for text in require]
@@ -216,11 +218,28 @@ def advise_on_limits(
     else:
         why, near = _explain_unmet(rows, about, hours)
         if near:
-            commands = [
-                ["label", "sample", str(corpus), "--turns", str(near), "--out", "more-labels"]
-            ]
+            drawn = ["--turns", str(near), *_options_of_a_like_draw(about, names)]
+            commands = [["label", "sample", str(corpus), *drawn, "--out", "more-labels"]]
     said = tuple(shlex.join(["crtlib", *words]) for words in commands)
     return Advice(rows, best, why, said, turns, people, pairs, _owners_of_turns(about))
+
+
+def _options_of_a_like_draw(
+    about: Mapping[str, Any], pairs: Sequence[tuple[str, str, str]]
+) -> list[str]:
+    """What makes further labels such as judged these pairs of policies: of the same persons or
+    conversations, and kinds, and what is read from a file of somebody's own sealed anew.
+
+    Guarantee:
+        Test: ``tests/release/test_advise.py::
+        test_the_draw_that_is_advised_judges_the_plans_that_asked_for_it``.
+    """
+    parts = dict.fromkeys(
+        part for pi, pi_c, _ in pairs for name in (pi, pi_c) for part in name.split("+")
+    )
+    own = "+".join(filter(is_from_file, parts))
+    seal = ["--seal", own] if own else []
+    return ["--by", str(about["by"]), "--kinds", ",".join(about["kinds"]), *seal]
 
 
 def _advise_on_pair(

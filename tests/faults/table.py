@@ -1587,6 +1587,17 @@ REPRODUCED = rows(
      "confide.training.advise:_explain_unmet", "if needed > hours",
      "if needed - about['judge'] * labelled.SECONDS_PER_TURN / 3600 > hours",
      "release/test_advise.py::test_a_draw_of_its_own_is_read_anew"),
+    ("further labels are of persons where the first are of conversations",
+     "confide.training.advise:_options_of_a_like_draw", 'str(about["by"])', '"user"',
+     "release/test_advise.py::"
+     "test_the_draw_that_is_advised_judges_the_plans_that_asked_for_it"),
+    ("further labels seal nothing", "confide.training.advise:_options_of_a_like_draw",
+     "if own else []", "if False else []",
+     "release/test_advise.py::"
+     "test_the_draw_that_is_advised_judges_the_plans_that_asked_for_it"),
+    ("a plan names no model", "confide.training.advise:advise_on_limits",
+     '{"init": "random", **given}', "given",
+     "release/test_advise.py::test_a_plan_names_the_model_that_it_is_of"),
     ("all people of a text were drawn", "confide.training.advise:Advice.text",
      "{self.owners}", "people",
      "release/test_advise.py::"

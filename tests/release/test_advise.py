@@ -11,15 +11,17 @@ import pytest
 
 from confide import odometer, spending
 from confide.labels import drawing, label_tasks
+from confide.recipe import make_recipe
 from confide.release import certificate_parts, certify
 from confide.training import advise as library
+from confide.training import study_of_text
 from confide.training.advise import Advice, AdviceRow, advise_on_limits
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.screening.rates import PolicyRates, Rate
 from crtlib.text import customersim
 from tests import trainings
 from tests.release.test_certify import read_by_people
-from tests.texts import bring_known_labels, write_simulated_text
+from tests.texts import bring_known_labels, write_sayings, write_simulated_text
 from tests.trainings import CRT, SGD_GPT2
 
 FINDS, LEAVES = "regex:customersim", "regex:schema_guided"
@@ -132,6 +134,39 @@ def test_a_draw_of_its_own_is_read_anew():
     assert library._explain_unmet([row], about, 0.99 * needed)[1] is None
     why, turns = library._explain_unmet([row], about, needed)
     assert turns == 100 and "at least 30 % here): needs a draw of its own of 100 turns" in why
+
+
+def test_the_draw_that_is_advised_judges_the_plans_that_asked_for_it(tmp_path, run):
+    """ "needs a draw of its own of 52 turns", of 120 conversations: the command that it printed
+    drew 20 people, and sealed nothing, so no rules of one's own could be judged by its labels."""
+    texts = [f"order {k} is late, my number is 0{300_000_000 + k}, thanks" for k in range(120)]
+    people = [f"u{k % 20}" for k in range(120)]
+    talk, spans = write_sayings(tmp_path / "talk.jsonl", people, texts, "03[0-9]{8}")
+    (tmp_path / "rules.toml").write_text('[phone]\npattern = "0[0-9]{9}"\n')
+    rules = f"regex:{tmp_path / 'rules.toml'}"
+    drawn = ["--turns", 20, "--by", "dialogue", "--kinds", "phone,name", "--seal", rules]
+    run("label", "sample", talk, "--out", tmp_path / "labels", *drawn)
+    bring_known_labels(talk, tmp_path / "labels", lambda t: spans[t.id])
+    how = {"policies": [rules], "conservative": ["everything"], "epochs": 1, "hours": 1}
+    advice = advise_on_limits(talk, tmp_path / "labels", ["trace <= 12%"], **how)
+    command = [*shlex.split(advice.commands[0])[1:-1], tmp_path / "more"]
+    assert run(*command)[0] == 0
+    facts = [label_tasks.read_label_facts(tmp_path / name) for name in ("labels", "more")]
+    assert facts[1]["judge"] == min(row.read for row in advice.rows) > 20
+    assert all(facts[0][name] == facts[1][name] for name in ("by", "kinds", "sealed"))
+    bring_known_labels(talk, tmp_path / "more", lambda t: spans[t.id])
+    assert advise_on_limits(talk, tmp_path / "more", ["trace <= 12%"], **how).best == 0
+
+
+def test_a_plan_names_the_model_that_it_is_of(ask, monkeypatch):
+    """On a machine with a GPU the command took SmolLM2, whose steps are others, and so its noise
+    and every number that had been said."""
+    words = shlex.split(ask("guess <= 99").commands[0])
+    given = dict(zip(words[3:-1:2], words[4::2], strict=True))
+    names = {name.lstrip("-"): value for name, value in given.items()}
+    recipe = make_recipe({"corpus": words[2], **names})
+    monkeypatch.setattr(study_of_text.smollm2, "missing_smollm2_packages", list)
+    assert study_of_text.resolve_model(recipe, "cuda") == recipe and recipe.init == "random"
 
 
 def test_more_labels_at_the_same_rate():
