@@ -156,7 +156,8 @@ def test_account_adds_what_was_spent_before(run, tmp_path):
     far = privacy_cost.delta((own, *events), epsilon=0.0, neighbouring_relation="replace")
     assert both["by_copies"][0]["right_guesses"] == pytest.approx(50 + 50 * far)
     said = run(*BEFORE, "--unit", "turn", "--before", folder)[1]
-    assert "together with 1 earlier run on this text, and 1 without protection:" in said
+    where = "on this text or text with some of the same people or messages"
+    assert f"together with 1 earlier run {where}, and 1 without protection:" in said
     for unit, says in (("point", "unit='point'"), ("user", "how many dialogues one user holds")):
         code, _, error = run(*BEFORE, "--unit", unit, "--before", folder)
         assert code == 2 and says in error

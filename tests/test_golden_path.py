@@ -127,7 +127,7 @@ def test_from_messages_to_a_model_that_says_what_it_gives_away(run, tmp_path, na
     printed = run("protect", "corpus", "--secrets", "holders.csv", *protect, "--out", "plan")
     assert "secrets 9 (users)" in printed
     printed = run("train", "corpus", "--plan", "plan", "--epochs", 1, "--out", "planned")
-    assert "void: What earlier models on this text spent was counted for messages" in printed
+    assert "void: What earlier models spent was counted for messages" in printed
     told = pd.read_parquet("planned.work/secrets.parquet")
     assert len(told) == 9 and (told.posterior <= told.promised).all()
 

@@ -482,6 +482,7 @@ def _account_with_earlier_runs(
 
 def _account_lines(told: dict) -> list[str]:
     """The numbers, the guarantee that they make, and what a person can weigh."""
+    from confide.reports.model_card import SAME_PEOPLE_PHRASE
     from crtlib.accounting.guarantees import BoundedRate, Guarantee
 
     numbers = {k: v for k, v in told.items() if k not in ("by_copies", "together")}
@@ -508,7 +509,7 @@ def _account_lines(told: dict) -> list[str]:
     plural = "" if both["runs"] == 1 else "s"
     return [
         *lines,
-        f"\ntogether with {both['runs']} earlier run{plural} on this text{bare}:",
+        f"\ntogether with {both['runs']} earlier run{plural} {SAME_PEOPLE_PHRASE}{bare}:",
         f"  epsilon {both['epsilon']} of a {told['unit']} in clear at delta {told['delta']:g}",
         f"  epsilon {both['confidentiality_epsilon']} of a secret at random at delta "
         f"{at_most(both['confidentiality_delta'])} (trace rate {at_most(both['gamma'])}, public "

@@ -84,14 +84,11 @@ def _reasons_in_the_ledger(spent: spending.SpentBudget) -> Iterator[str]:
         yield "Its run was struck from the odometer, as of a model that nobody ever saw."
     if spent.base_unprotected:
         yield (
-            "It started from a model that had learned this text without protection, or with a "
-            "promise that is void."
+            "It started from a model that had learned this text, or text with some of the same "
+            "people or messages, without protection or with a promise that is void."
         )
     if spent.leaving_out_repeats > 0:
-        yield (
-            f"An earlier run on this text was of crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}; "
-            f"{STRIKE_UNSEEN}"
-        )
+        yield (f"An earlier run was of crtlib 0.3, {UNCOUNTED_REPEATS_NOTE}; {STRIKE_UNSEEN}")
 
 
 def _reasons_in_what_was_read(record: Mapping[str, Any]) -> Iterator[str]:
@@ -114,12 +111,10 @@ def _reasons_of_a_plan(trained: CertifiableRun, spent: spending.SpentBudget) -> 
         yield "Some secrets are above what the plan promised."
     before = [e for e in spent.entries if e.spends_past_plans]
     if any(e.method != odometer_lines.PLAN_METHOD for e in before):
-        yield (
-            "What earlier models on this text spent was counted for messages, not for each secret."
-        )
+        yield ("What earlier models spent was counted for messages, not for each secret.")
     elif before:
         yield (
-            "What an earlier plan on this text spent was counted for the secrets of that plan, "
+            "What an earlier plan spent was counted for the secrets of that plan, "
             "which may be others."
         )
     if trained.record["searched"]["trials"] > 1:

@@ -2538,6 +2538,10 @@ PAGES = rows(
      'name = "several_secrets"\n'
      'if = "people"',
      IF_AND_ONLY_IF + "[several_secrets]"),
+    ("each earlier model is of the same text", SENTENCES,
+     '{% set where = "on the same text, or on text with some of the same people or messages" %}',
+     '{% set where = "on the same text" %}',
+     "reports/test_certificate_pages.py::test_words_that_depend_on_the_case"),
     ("a search of another text is not said", SENTENCES,
      'name = "runs_on_other_text"\n'
      'if = "bayes and before.elsewhere"',

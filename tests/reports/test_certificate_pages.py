@@ -459,6 +459,12 @@ def test_words_that_depend_on_the_case():
     assert "1 earlier one on" in said(("spent_before.runs", 1))["earlier_runs"][0]
     # A void certificate has no promise, so it must not say what its promise covers.
     assert "promise" not in said(*VOID, ("spent_before.runs", 1))["earlier_runs"][0]
+    # What is counted may be of another text, of some of the same people.
+    for name, changes in (("earlier_runs", (*VOID, ("spent_before.runs", 1))),
+                          ("earlier_runs", (("spent_before.runs", 1),)),
+                          ("unprotected_runs", (("spent_before.unprotected", 1),)),
+                          ("struck_runs", (("spent_before.struck", 1),))):  # fmt: skip
+        assert "or on text with some of the same people or messages" in said(*changes)[name][0]
     assert (
         "All are charged, as if" in said(("searched", {"trials": 3, "charged": True}))["trials"][0]
     )
