@@ -109,7 +109,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
             | {"epsilon": _epsilon(e.charged or (), mine, delta) if protects else None}
         )  # fmt: skip
     last = next((e for e in reversed(spent.private)), None)
-    again = tuple(last.charged or ()) if last else ()
+    again = tuple(last.events or ()) if last else ()
     return {
         "schema": "crtlib/leaver/1",
         **{f"{unit}s": number for unit, number in held.items()},
@@ -122,7 +122,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         "taught": len(taught),
         "plain": sum(e.delta2 > 0 for e in spent.private),
         "again": {
-            "steps": sum(event.steps for event in last.events or ()) if last else 0,
+            "steps": sum(event.steps for event in again),
             "epsilon": _epsilon((*spent.events, *again), (*one, *(1 for _ in again)), delta),
         },
         "forgotten": registry.count_forgotten_texts(text),

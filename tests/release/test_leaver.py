@@ -176,6 +176,8 @@ def test_the_steps_of_the_last_training_are_those_that_it_took(texts):
     told = leaver.describe_leaver(texts / "corpus.jsonl", "Ann Quux")
     assert told["again"]["steps"] == EVENT.steps
     assert told["message"]["epsilon"] == pytest.approx(epsilon(1, 1), rel=0.01)
+    # "with the 5 steps ... becomes 12.7", which is of 15: 10.3 is of five.
+    assert told["again"]["epsilon"] == pytest.approx(epsilon(1, 1, 1), rel=0.01)
     assert f"took {EVENT.steps} steps" in leaver.render_leaver_page(told)
 
 
