@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from confide import odometer, odometer_lines, spending, text_registry
 from confide.release import released_folder, seal, source_fold
@@ -26,8 +26,22 @@ RECORD_FILE = "record.json"
 UNCOUNTED_REPEATS_NOTE = "which counted no trace of a secret whose message stands twice"
 
 
+class JudgingLabels(BaseModel):
+    """The labels that judged the policies of a training, as far as a certificate reads them."""
+
+    model_config = ConfigDict(strict=True)
+    sha256: str
+    drawn: str
+    judged: int = Field(ge=1)
+
+
 class TrainingRecord(BaseModel):
-    """``record.json``, as far as a certificate reads it; what stands deeper the signature holds."""
+    """``record.json``, as far as a certificate reads it; what stands deeper the signature holds.
+
+    Guarantee:
+        Rates that labels counted name those labels. Test: ``tests/release/test_damaged_records.py::
+        test_a_record_that_was_signed_again_is_refused_in_one_line``.
+    """
 
     model_config = ConfigDict(strict=True)
     schema_: Literal["crtlib/run/2"] = Field(alias="schema")
@@ -43,13 +57,20 @@ class TrainingRecord(BaseModel):
     randomness: Literal["operating_system", "seed"]
     phases: list[dict[str, Any]]
     rates: dict[str, dict[str, Any]]
-    labels: dict[str, Any] | None
+    labels: JudgingLabels | None
     policies: dict[str, dict[str, Any]]
     oracle_on_real_text: bool
     treated_as_public: list[str]
     searched: dict[str, Any]
     canaries: dict[str, Any]
     odometer: dict[str, str]
+
+    @model_validator(mode="after")
+    def _names_the_labels_of_its_rates(self) -> TrainingRecord:
+        counted = any(row.get("how") == "one_per_cluster" for row in self.rates.values())
+        if counted and self.labels is None:
+            raise ValueError("labels: must be those of the rates")
+        return self
 
 
 @dataclass(frozen=True)

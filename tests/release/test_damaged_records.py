@@ -24,8 +24,8 @@ def run_home(tmp_path_factory):
     [
         ("phases", [{}]), ("phases", [{"kind": "\ud800"}]), ("phases", [7]), ("rates", {}),
         ("model", {}), ("corpus", {"sha256": 7}), ("searched", {"trials": "x"}), ("delta", 1e999),
-        ("delta", 7.0), ("canaries", {}), ("labels", {}), ("policies", {"redacting": {}}),
-        ("odometer", {}),
+        ("delta", 7.0), ("canaries", {}), ("labels", {}), ("labels", None),
+        ("policies", {"redacting": {}}), ("odometer", {}),
     ],
 )  # fmt: skip
 def test_a_record_that_was_signed_again_is_refused_in_one_line(run_home, tmp_path, name, new):
