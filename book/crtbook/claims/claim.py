@@ -70,7 +70,7 @@ class Claim(BaseModel):
         "ratio", "log_ratio", "difference", "value", "leaks", "calm", "rate", "zero", "some",
         "level", "calculation",
     ]  # fmt: skip
-    tables: tuple[str, ...] = ("laptop", "paper", "at_hand", "converged")
+    tables: tuple[str, ...] = ("laptop", "paper", "at_hand", "converged", "settled")
     left: str = ""
     right: str = ""
     metric: str | tuple[str, ...] = ""

@@ -311,12 +311,25 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
         if table.empty:
             continue
         for _, cell in table.groupby(list(claim.cells), sort=False):
+            if _has_longer_runs(claim, cell, name, given):
+                continue
             for metric in claim.metrics:
                 if (evidence := how(claim, cell, metric)) is not None:
                     if any(c not in cell or set(cell[c]) != {v} for c, v in claim.own.items()):
                         evidence = replace(evidence, comparable=False, why=claim.why)
                     where = _where(claim, cell, name, metric, evidence.pairs)
                     yield _as_long(claim, cell, evidence), where
+
+
+def _has_longer_runs(claim: Claim, cell: DataFrame, name: str, given: Sources) -> bool:
+    """Whether trainings of the same text and models with more epochs, and rates that were searched
+    for them, answer in place of a cell: a claim of what trainings reach asks those that settled."""
+    longer = terms()["longer"].get(name, "")
+    if claim.at != "picked" or longer not in claim.tables or longer not in given:
+        return False
+    same = {column: cell[column].unique().tolist() for column in claim.cells}
+    there = select(select(given[longer], claim.only), same)
+    return all(len(rows) > 0 for rows in _arms(claim, there))
 
 
 def _as_long(claim: Claim, cell: DataFrame, told: Evidence) -> Evidence:

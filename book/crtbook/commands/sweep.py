@@ -34,7 +34,8 @@ def sweep(
     Options:
         NAME: Sweep: crt, tuning, authors, start, carriers, axis, leakage, abstracts,
             secrets, words, tuned_words, games or screening.
-        --profile: Profile: quick, laptop, paper, paper_lstm, converged, smollm2 or h100.
+        --profile: Profile: quick, laptop, paper, paper_lstm, converged, settled,
+            smollm2 or h100.
         --set NAME=VALUE: A setting, such as seeds=1; repeatable.
     Speed and memory:
         --workers: Processes.

@@ -402,6 +402,21 @@ def test_no_ratio_is_judged_on_what_longer_training_could_change(crt, sgd, verdi
     assert set(ledger.judged([claim], given).verdict) == {verdict}
 
 
+def test_longer_trainings_of_the_same_text_answer_in_place_of_shorter_ones():
+    claim = CLAIMS["crt-f2-lstm"].model_copy(update={"metric": measures.VALIDATION})
+    short = curves(("crt", [9, 8, 7, 6, 5, 4]), ("sgd", [4, 3, 2, 2, 2, 2]))
+    long = {"settled": curves(("crt", [9, 5, 2, 2, 2, 2]), ("sgd", [4, 3, 2, 2, 2, 2]))["laptop"]}
+    assert ledger.judged([claim], short | long).verdict.tolist() == ["agrees"]
+    for lacking in (
+        {"settled": long["settled"].query("method == 'sgd'")},
+        {"settled": long["settled"].assign(corpus="schema_guided")},
+    ):
+        table = ledger.judged([claim], short | lacking)
+        assert table[table.corpus == "customersim"].verdict.tolist() == [statistics.OPEN]
+    at_last = claim.model_copy(update={"at": "last", "right_at": "last"})
+    assert len(ledger.judged([at_last], short | long)) == 2
+
+
 def test_a_shorter_training_than_the_papers_refutes_no_leak():
     claim = CLAIMS["crt-f3-rise"]
     short = world(claim, claim.if_false).assign(epochs=claim.epochs - 1)

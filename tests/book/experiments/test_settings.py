@@ -36,9 +36,10 @@ def quick():
 
 
 # --------------------------------------------------------------------------- profiles
-WHOLE = [name for name in PROFILES if name not in ("smollm2", "h100", "at_hand", "converged")]
-"""Profiles of all chapters; two others have the model and methods of one chapter, one has corpora
-of its own, and one the model and methods of one figure."""
+OF_A_PART = ("smollm2", "h100", "at_hand", "converged", "settled")
+"""Profiles of the model and methods of one chapter or one figure, or of corpora of their own."""
+WHOLE = [name for name in PROFILES if name not in OF_A_PART]
+"""Profiles of all chapters."""
 
 
 def test_profiles_differ_in_sizes_only():
