@@ -41,7 +41,7 @@ def describe_leaver(corpus: StrPath, user: str, *, delta: float = 1e-6) -> dict[
         said and about one message, by all models that learned with noise; ``unprotected``,
         ``planned``, ``taught`` and ``plain``, how many models promise nothing, how many more a
         plan gave a promise for each secret instead, how many more were screened by a search that
-        people taught, and how many learned what a search left plain without noise;
+        people taught, and how many may have learned without noise what a search left plain;
         ``again``: the epsilon of one message after the last training once more; ``assumed``,
         ``treated_as_public`` and ``declared``: the conditions of the numbers, as the certificates
         say them; ``forgotten``: texts of which no training is known any more;
@@ -203,8 +203,8 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
         )
     if facts["plain"]:
         lines.append(
-            f"{facts['plain']} of them learned what a search left plain without noise: nothing is "
-            "promised of such messages"
+            f"{facts['plain']} of them may have learned without noise what a search left plain: "
+            "nothing is promised of such messages"
         )
     if bare:
         lines.append(f"{bare} trained without protection, or void: nothing is promised")

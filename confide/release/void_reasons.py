@@ -18,10 +18,10 @@ STRIKE_UNSEEN = (
 
 
 OTHER_TEXT_REASON = (
-    "An earlier run on other text learned without noise what its search passed over, which may be "
-    "just the secrets of this text: what was measured there bounds nothing here. Screen and train "
-    "on one text that holds both, or leave nothing without noise there (--conservative everything, "
-    f"or dpsgd); {STRIKE_UNSEEN}"
+    "An earlier run on other text may have learned without noise what its search passed over, and "
+    "that may be just the secrets of this text: what was measured there bounds nothing here. "
+    "Screen and train on one text that holds both, or leave nothing without noise there "
+    f"(--conservative everything, or dpsgd); {STRIKE_UNSEEN}"
 )
 
 

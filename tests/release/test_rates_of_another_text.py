@@ -74,6 +74,21 @@ def test_a_rate_of_another_text_bounds_nothing_here(tmp_path, texts):
     assert certified(tmp_path / "m2")[0]["verdict"] == "holds"
 
 
+def test_where_no_point_came_out_public_nothing_is_said_to_have_been_learned(tmp_path):
+    """ "An earlier run learned without noise what its search passed over": of one whose search
+    flagged every message, so that nothing was; the line of a run has a bound above 0, and no
+    count."""
+    both = messages("a", 120)
+    one, two = write(tmp_path / "one.jsonl", both), write(tmp_path / "two.jsonl", both[:90])
+    trainings.train(one, out=tmp_path / "m1", **CRT)
+    trainings.train(two, out=tmp_path / "m2", **DPSGD)
+    first, second = certified(tmp_path / "m1")[0], certified(tmp_path / "m2")[0]
+    assert {p["kind"] for p in first["mechanism"]["phases"]} == {"private"}
+    assert 0 < first["rates"]["public"]["upper"] < 1
+    (why,) = (why for why in second["void_because"] if VOID in why)
+    assert "may have learned without noise" in why
+
+
 def test_noise_on_everything_composes_over_texts(tmp_path):
     """What leaves nothing without noise protects the secrets of each text, found or not."""
     one, two = a_part_of_the_text(tmp_path)
