@@ -136,7 +136,7 @@ def describe_failure(error: BaseException) -> Failure | None:
             "disk full, or a limit on files reached",
             FREE_SPACE_HINT,
         )
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _is_torchs_memory_error(error):
         return Failure(EXIT_MACHINE_FAULT, "memory", "there is not enough", "try less at a time")
     if type(error).__name__ == "PanicException":  # of Rust code; it is no Exception
         return Failure(EXIT_USER_MISTAKE, "tokenizer", "cannot read this text, and gave up")
@@ -152,6 +152,13 @@ def describe_failure(error: BaseException) -> Failure | None:
         what, _, hint = (rest if colon else where).partition("; ")
         return Failure(code, where if colon else "", what or type(error).__name__, hint)
     return None
+
+
+def _is_torchs_memory_error(error: BaseException) -> bool:
+    """Whether PyTorch found no memory: on a GPU it says so by a class, on the host by words."""
+    return isinstance(error, RuntimeError) and (
+        type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    )
 
 
 # --------------------------------------------------------------------------- one command

@@ -287,7 +287,7 @@ def check_output_folder(
         raise ValueError(f"--out: {folder} holds files that are not ours; choose another folder")
     if not force:
         raise ValueError(
-            f"--out: {folder} was made by 'crtlib {content['command']}' from other input; "
+            f"--out: {folder} holds what 'crtlib {content['command']}' made; "
             "choose another folder or --force"
         )
     foreign = sorted(

@@ -110,7 +110,7 @@ def test_an_error_leaves_all_as_it_was(tmp_path):
 
 def test_results_are_replaced_with_force_only(tmp_path):
     write(tmp_path / "o")
-    with pytest.raises(ValueError, match=r"was made by 'crtlib demo' from other input; choose"):
+    with pytest.raises(ValueError, match=r"holds what 'crtlib demo' made; choose"):
         write(tmp_path / "o", "b")
     assert (tmp_path / "o/page.html").read_text() == "a"
     write(tmp_path / "o", "b", force=True)

@@ -45,6 +45,14 @@ def home(tmp_path_factory):
 
 
 # --------------------------------------------------------------------------- codes
+def memory_error_of_torch():
+    """What PyTorch raises where the host has no memory: a message of 200,000 letters asked for 37
+    GB, and ended in a traceback."""
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**50)
+    return raised.value
+
+
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
@@ -57,6 +65,8 @@ def home(tmp_path_factory):
         (BrokenProcessPool(), 3, "workers: one died (killed, or out of memory); what was finished "
          "is kept: run the same command again"),
         (MemoryError(), 3, "memory: there is not enough; try less at a time"),
+        (memory_error_of_torch(), 3, "memory: there is not enough; try less at a time"),
+        (torch.OutOfMemoryError("CUDA"), 3, "memory: there is not enough; try less at a time"),
         (KeyError("a defect of ours"), None, None),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ at are charged in all rows: who takes the best of many has chosen by these label
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import shlex
 import tempfile
@@ -208,20 +209,28 @@ def advise_on_limits(
         options = {"policy": r.policy, "conservative": r.conservative, "labels": labels}
         options |= {"epsilon": f"{r.epsilon:g}", "unit": r.unit}
         options |= {"init": "random", **given}  # else a machine with a GPU takes another model
-        options |= {"trials": str(trials), "out": "model"} if trials > 1 else {"out": "model"}
+        out = _find_free_name("model")
+        options |= {"trials": str(trials), "out": out} if trials > 1 else {"out": out}
         named = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
         asked = [("--require", text) for text in require]
         commands = [
             ["train", str(corpus), *(word for pair in named for word in pair)],
-            ["certify", "model", "--out", "certificate.html", *(w for pair in asked for w in pair)],
+            ["certify", out, "--out", "certificate.html", *(w for pair in asked for w in pair)],
         ]
     else:
         why, near = _explain_unmet(rows, about, hours)
         if near:
             drawn = ["--turns", str(near), *_options_of_a_like_draw(about, names)]
-            commands = [["label", "sample", str(corpus), *drawn, "--out", "more-labels"]]
+            out = _find_free_name("more-labels")
+            commands = [["label", "sample", str(corpus), *drawn, "--out", out]]
     said = tuple(shlex.join(["crtlib", *words]) for words in commands)
     return Advice(rows, best, why, said, turns, people, pairs, _owners_of_turns(about))
+
+
+def _find_free_name(name: str) -> str:
+    """A name of a folder that is not here: this one, or the first of ``name-2``, ``name-3``..."""
+    names = itertools.chain([name], (f"{name}-{k}" for k in itertools.count(2)))
+    return next(each for each in names if not Path(each).exists())
 
 
 def _options_of_a_like_draw(
@@ -253,7 +262,8 @@ def _advise_on_pair(
 ) -> AdviceRow:
     """A pair of policies on labels that have judged so many ``pairs``, which are ``turns``, one of
     each of some of so many ``people``."""
-    rates, parts = rates_from_json(prepared.rates.to_json(), judged=pairs), prepared.prepared
+    counted, parts = prepared.rates, prepared.prepared
+    rates = rates_from_json(counted.to_json(), judged=pairs)
     prepared = replace(prepared, known=rates)
     entered = odometer_run.odometer_fields(study.ready(), prepared)
     meter = odometer_run.open_odometer(
@@ -304,7 +314,13 @@ def _advise_on_pair(
     taken = tried[max(met - 1, 0)]
     most = people / turns
     can_be_drawn = (*(m for m in LABEL_MULTIPLES if m < most), most)
-    enough = (m for m in can_be_drawn if at(taken["epsilon"], _rates_after_labels(rates, m))["met"])
+    # A draw of its own reaches those who taught a policy too, of whom its labels do not speak.
+    speaks = (1 - counted.apart / people) * turns / max(1, turns - counted.left_out)
+    enough = (
+        times
+        for times in can_be_drawn
+        if at(taken["epsilon"], _rates_after_labels(rates, times * speaks))["met"]
+    )
     times = 1.0 if met else next(enough, None)
     covered = sum(s.end - s.start for spans in prepared.pi for s in spans)
     return AdviceRow(
@@ -322,8 +338,8 @@ def _advise_on_pair(
 
 
 def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
-    """The rates after so many times as many labels, if policies fail as often as on these: a draw
-    of its own, which judges all pairs once more."""
+    """The rates after so many times as many labels that count, if policies fail as often as on
+    these: a draw of its own, which judges all pairs once more."""
 
     def grown(rate: Rate) -> Rate:
         if rate.how != "one_per_cluster":

@@ -71,6 +71,7 @@ from crtlib.screening.redaction import (
 )
 from crtlib.screening.secret_shares import ShareOfSecrets, bound_share_of_secrets
 from crtlib.screening.value_lists import (
+    MAX_VALUE_CHARACTERS,
     MIN_VALUE_CHARACTERS,
     ListedValue,
     ValueFinder,
@@ -339,23 +340,22 @@ def _find_traces(rows: Sequence[NeighbourCase], pi: Policy) -> Iterator[tuple[bo
 def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
     """Where each of some values stands in what the turns of a point say, however its case, accents,
     dashes and spaces are written (:class:`crtlib.screening.value_lists.ValueFinder`); one that is
-    too short for that, as it is written. Inside of a longer word or number it does not stand;
-    of a script without spaces each place is one.
+    too short or too long for that, as it is written. Inside of a longer word or number it does not
+    stand; of a script without spaces each place is one.
 
     Guarantee:
         Test: ``tests/screening/test_unspaced_scripts.py``.
     """
     places: list[list[Secret]] = [[] for _ in values]
-    long = [
-        k for k, value in enumerate(values) if len(search_form_of(value)[0]) >= MIN_VALUE_CHARACTERS
-    ]
-    find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in long])
-    short = {k: compile_value_pattern(value) for k, value in enumerate(values) if k not in long}
+    lengths = [len(search_form_of(value)[0]) for value in values]
+    found = [k for k, n in enumerate(lengths) if MIN_VALUE_CHARACTERS <= n <= MAX_VALUE_CHARACTERS]
+    find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in found])
+    exact = {k: compile_value_pattern(value) for k, value in enumerate(values) if k not in found}
     for start, end in spoken_spans(point):
         said = point.text[start:end]
-        for (s,) in find(said)[0] if long else ():
+        for (s,) in find(said)[0] if found else ():
             places[int(s.kind)].append(Secret("", start + s.start, start + s.end))
-        for k, alone in short.items():
+        for k, alone in exact.items():
             places[k] += [Secret("", start + a, start + b) for a, b in _match_spans(alone, said)]
     return places
 

@@ -28,6 +28,9 @@ from crtlib.text.records import Point, Secret
 MIN_VALUE_CHARACTERS = 3
 """Characters of the shortest value to look for."""
 
+MAX_VALUE_CHARACTERS = 100_000
+"""Characters of the longest: what holds the values calls itself once a character as it is freed."""
+
 COMMON_VALUE_SHARE = 0.01
 """A value that stands in more than this share of the turns is warned of, by its row."""
 
@@ -234,6 +237,11 @@ class ValueFinder:
             if len(sought) < MIN_VALUE_CHARACTERS:
                 raise ValueError(
                     f"{file}, row {row.number}: is too short to look for; {len(sought)} characters"
+                )
+            if len(sought) > MAX_VALUE_CHARACTERS:
+                raise ValueError(
+                    f"{file}, row {row.number}: is too long to look for; at most "
+                    f"{MAX_VALUE_CHARACTERS:,} characters"
                 )
             if sought in self.automata[number]:
                 self.automata[number].get(sought)[2].append(row.number)

@@ -193,7 +193,7 @@ def test_a_report_is_made_once_and_replaced_with_force_only(run, home, tmp_path)
     again = run(*made)
     assert code == again[0] == 0 and json.loads(out) == json.loads(again[1])
     code, _, err = run(*made[:-1], "--top-k", 1)
-    assert code == 2 and "made by 'crtlib report' from other input" in err
+    assert code == 2 and "holds what 'crtlib report' made" in err
     assert run(*made[:-1], "--top-k", 1, "--force")[0] == 0
     assert json.loads((tmp_path / "r/report.json").read_text())["summary"]["top_k"] == 1
     for out in (home, home / "model"):

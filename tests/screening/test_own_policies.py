@@ -111,6 +111,7 @@ def test_a_value_that_stands_in_many_turns_is_warned_of_by_its_row(listed):
     ("name", "content", "message"),
     [
         ("v.txt", "okay then\nab.", "v.txt, row 2: is too short to look for; 2 characters"),
+        ("v.txt", "okay\n" + "a" * 10**6, "v.txt, row 2: is too long to look for; at most 100,000"),
         ("v.txt", "\n \n", "holds no value"),
         ("v.csv", "other\nAda", r"need a column secret"),
         ("v.csv", '"', r"cannot be read"),

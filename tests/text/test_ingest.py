@@ -353,7 +353,7 @@ def test_the_same_again_is_up_to_date_and_another_input_needs_force(tmp_path):
     again = ingest.ingest_sources([path], tmp_path / "o", yes=True)
     assert again.up_to_date and again.facts == first.facts and again.rows == first.rows
     assert "o: up to date" in ingest.format_ingest_summary(again)
-    with pytest.raises(ValueError, match="made by 'crtlib ingest' from other input"):
+    with pytest.raises(ValueError, match="holds what 'crtlib ingest' made"):
         ingest.ingest_sources([path], tmp_path / "o", yes=True, limit=2)
     cut = ingest.ingest_sources([path], tmp_path / "o", yes=True, limit=2, force=True)
     assert cut.facts.turns == 2
