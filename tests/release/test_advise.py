@@ -113,6 +113,22 @@ def test_what_labels_would_do_and_what_they_would_not(corpus, ask):
         assert "better policies, or more people" in never.why
 
 
+def test_a_draw_reaches_people_who_taught_the_policy(ask, monkeypatch):
+    """ "needs a draw of its own of 112 turns", of which a quarter were of people who had taught the
+    tagger: its bound was 9.56 % where 8 had been asked for."""
+    attach = library.train_on_corpus.attach_label_rates
+    (alone,) = {row.read for row in ask("trace <= 20%").rows}
+
+    def attach_as_if_a_quarter_had_taught(*given):
+        prepared = attach(*given)
+        return replace(prepared, known=replace(prepared.known, apart=20))
+
+    name = "attach_label_rates"
+    monkeypatch.setattr(library.train_on_corpus, name, attach_as_if_a_quarter_had_taught)
+    (needed,) = {row.read for row in ask("trace <= 20%").rows}
+    assert 0.95 < 0.75 * needed / alone < 1.1
+
+
 def test_hours_that_are_left_make_a_draw_of_it(ask):
     limit = "trace <= 16%"
     short, enough = ask(limit), ask(limit, hours=1)
