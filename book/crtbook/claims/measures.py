@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
 from crtbook import fine_tuning, secrets, tables
 from crtbook.claims import calculations, statistics
@@ -25,7 +25,8 @@ Sources = Mapping[str, DataFrame]
 OF_ALL = ("mia_accuracy", "mia_address_accuracy")
 """Accuracies over all secrets, of which those that the policy found cannot be told apart."""
 COLUMNS = ("run", "table", "seed", "epoch", "epochs", "item", "metric", "value", "corpus", "model",
-           "gamma", "method", "dialogues", "hidden", "vocab_size", "probes")  # fmt: skip
+           "gamma", "method", "dialogues", "hidden", "vocab_size", "probes",
+           "gain_of_longer")  # fmt: skip
 """What every table is asked for."""
 VALIDATION = "valid_ppl_words"
 """What the recorded searches choose by, and what picks an epoch."""
@@ -36,10 +37,32 @@ def sources() -> Sources:
     """The recorded tables, a name an edition; what was not recorded is left out."""
     found = {}
     for name, parts in terms()["recorded"].items():
-        if here := {p: _prepared(p, t) for p in parts if (t := tables.edition(p)) is not None}:
+        if here := {p: _prepared(p, t) for p in parts if (t := _with_longer(p)) is not None}:
             whole = pd.concat([t.assign(table=p) for p, t in here.items()], ignore_index=True)
             found[name] = whole[[c for c in whole if c in _asked()]]
     return found
+
+
+def _with_longer(name: str) -> DataFrame | None:
+    """A recorded table, with :func:`gain_of_longer` where its search tried several lengths."""
+    table, search = tables.edition(name), tables.edition(terms()["searches"].get(name, name))
+    if table is None or search is None or name not in terms()["searches"]:
+        return table
+    return table.assign(gain_of_longer=gain_of_longer(table, search))
+
+
+def gain_of_longer(table: DataFrame, search: DataFrame) -> Series:
+    """By what share the best trial of at least ``LONGER`` times as many epochs ends lower than the
+    best of a row's own number, in the search for its method, model, start and corpus; missing where
+    none was as long."""
+    arm = ["corpus", "model", "init", "method"]
+    last = search[(search.metric == VALIDATION) & (search.epoch == search.epochs)]
+    best = last.groupby([*arm, "epochs"]).value.min().reset_index()
+    pairs = best.merge(best, on=arm, suffixes=("", "_longer"))
+    pairs = pairs[pairs.epochs_longer >= statistics.LONGER * pairs.epochs]
+    gains = (pairs.value / pairs.value_longer - 1).groupby([pairs[c] for c in (*arm, "epochs")])
+    rows = pd.MultiIndex.from_frame(table[[*arm, "epochs"]])
+    return pd.Series(gains.max().reindex(rows).to_numpy(), index=table.index)
 
 
 @functools.cache
@@ -175,14 +198,16 @@ def _arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
 
 def unsettled(rows: DataFrame) -> str:
     """Why the curve of an arm, its mean over seeds, does not yet say what its training can reach;
-    empty where its last third lowers the best perplexity by at most ``SETTLED``, and it does not
-    rise from its first epoch on."""
+    empty where its last third lowers the best perplexity by at most ``SETTLED``, or its search
+    found that so does a training of ``LONGER`` times as many epochs, and it does not rise from its
+    first epoch on."""
     curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
     before = curve.iloc[: len(curve) - max(1, len(curve) // 3)]
     if before.empty:
         return "has one epoch"
     falls, rises = before.min() / curve.min() - 1, curve.iloc[-1] / curve.min() - 1
-    if falls > statistics.SETTLED:
+    longest = rows.gain_of_longer.max(skipna=False) if "gain_of_longer" in rows else np.nan
+    if falls > statistics.SETTLED and not longest <= statistics.SETTLED:
         return f"still falls by {falls:.0%} in the last third of {len(curve)} epochs"
     if curve.idxmin() == curve.index[0] and rises > statistics.SETTLED:
         return f"rises by {rises:.0%} from its first epoch on"

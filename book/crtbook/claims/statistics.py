@@ -55,6 +55,11 @@ RARE = 0.1
 in less."""
 SETTLED = 0.01
 """A curve has settled when its last third lowers the best perplexity by no larger a share."""
+LONGER = 2
+"""An arm whose curve still falls has settled too where its search tried so many times its epochs,
+with rates drawn for them, and the best of those trials is lower by at most ``SETTLED``: at one
+epsilon more epochs are more noise, so that a curve which still falls may end lower than a longer
+one does."""
 POWER = 0.8
 """How likely the seeds that a row is said to need would decide it."""
 CLOSE = 1.1
@@ -78,7 +83,8 @@ def margins() -> dict[str, float]:
     return {
         "level": ALPHA, "close": CLOSE, "exposure": MARGIN["exposure"],
         "accuracy": MARGIN["accuracy"], "group": MARGIN["group"], "gain": GAIN, "rare": RARE,
-        "settled": SETTLED, "skewed": SKEWED, "seeds": SEEDS, "fewest": FEWEST, "most": MOST,
+        "settled": SETTLED, "longer": LONGER, "skewed": SKEWED, "seeds": SEEDS, "fewest": FEWEST,
+        "most": MOST,
     }  # fmt: skip
 
 

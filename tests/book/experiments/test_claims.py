@@ -402,6 +402,42 @@ def test_no_ratio_is_judged_on_what_longer_training_could_change(crt, sgd, verdi
     assert set(ledger.judged([claim], given).verdict) == {verdict}
 
 
+@pytest.mark.parametrize(
+    ("crt", "gain", "verdict"),
+    [
+        ([9, 8, 7, 6, 5, 4], 0.0, "differs"),  # twice as many epochs were tried: no lower
+        ([9, 8, 7, 6, 5, 4], -0.3, "differs"),
+        ([9, 8, 7, 6, 5, 4], 0.02, statistics.OPEN),
+        ([9, 8, 7, 6, 5, 4], np.nan, statistics.OPEN),  # nothing longer was tried
+        ([9, 6, 5, 3, 2.3, 2], 0.0, "agrees"),
+        ([2.6, 3, 4, 5, 6, 7], 0.0, statistics.OPEN),  # it only rises: its rates are at fault
+    ],
+)
+def test_a_search_that_tried_twice_the_epochs_says_what_training_can_reach(crt, gain, verdict):
+    claim = CLAIMS["crt-f2-lstm"].model_copy(update={"metric": measures.VALIDATION})
+    table = curves(("crt", crt), ("sgd", [4, 3, 2, 2, 2, 2]))["laptop"]
+    given = {"laptop": table.assign(gain_of_longer=np.where(table.method == "crt", gain, np.nan))}
+    assert set(ledger.judged([claim], given).verdict) == {verdict}
+
+
+def test_the_gain_of_a_longer_training_is_that_of_the_best_trials():
+    """The best of each number of epochs, at its last one, of one's own method and corpus."""
+    arm = {"corpus": "a", "model": "lstm", "init": "random", "method": "crt"}
+    trials = [
+        (epochs, epoch, value + (epoch < epochs))  # what it was before its last epoch
+        for epochs, values in {12: (4, 6), 24: (3, 9), 48: (5, 3.3)}.items()
+        for value in values
+        for epoch in (epochs - 1, epochs)
+    ]
+    search = pd.DataFrame(trials, columns=["epochs", "epoch", "value"])
+    search = search.assign(metric=measures.VALIDATION, **arm)
+    search = pd.concat([search, search.assign(method="sgd", value=1.0)])
+    table = pd.DataFrame({"epochs": [12, 24, 48, 24], **arm}).assign(corpus=[*"aaab"])
+    gains = measures.gain_of_longer(table, search)
+    assert gains.tolist()[:2] == pytest.approx([4 / 3 - 1, 3 / 3.3 - 1])
+    assert gains.isna().tolist() == [False, False, True, True]
+
+
 def test_longer_trainings_of_the_same_text_answer_in_place_of_shorter_ones():
     claim = CLAIMS["crt-f2-lstm"].model_copy(update={"metric": measures.VALIDATION})
     short = curves(("crt", [9, 8, 7, 6, 5, 4]), ("sgd", [4, 3, 2, 2, 2, 2]))
