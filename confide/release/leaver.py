@@ -231,9 +231,9 @@ def format_leaver(facts: Mapping[str, Any]) -> list[str]:
     if known:
         lines.append(f"treated as known: {'; '.join(known)}")
     if facts["struck"]:
+        runs = count_of(facts["struck"], "run that was", "runs that were")
         lines.append(
-            f"not counted: {facts['struck']:,} that were struck, of which somebody said that "
-            "nobody ever saw what was made"
+            f"not counted: {runs} struck, of which somebody said that nobody ever saw what was made"
         )
     if facts["forgotten"]:
         texts = count_of(facts["forgotten"], "text that was", "texts that were")

@@ -348,12 +348,14 @@ def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]
     """
     places: list[list[Secret]] = [[] for _ in values]
     lengths = [len(search_form_of(value)[0]) for value in values]
-    found = [k for k, n in enumerate(lengths) if MIN_VALUE_CHARACTERS <= n <= MAX_VALUE_CHARACTERS]
-    find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in found])
-    exact = {k: compile_value_pattern(value) for k, value in enumerate(values) if k not in found}
+    findable = [
+        k for k, n in enumerate(lengths) if MIN_VALUE_CHARACTERS <= n <= MAX_VALUE_CHARACTERS
+    ]
+    find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in findable])
+    exact = {k: compile_value_pattern(value) for k, value in enumerate(values) if k not in findable}
     for start, end in spoken_spans(point):
         said = point.text[start:end]
-        for (s,) in find(said)[0] if found else ():
+        for (s,) in find(said)[0] if findable else ():
             places[int(s.kind)].append(Secret("", start + s.start, start + s.end))
         for k, alone in exact.items():
             places[k] += [Secret("", start + a, start + b) for a, b in _match_spans(alone, said)]

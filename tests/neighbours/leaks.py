@@ -195,7 +195,7 @@ UNCOUNTED = (
     ("the last place of a value stands for all", "screening.rates:RateCounter._places_of_values",
      "some += more", "some[:] = more[-1:] or some"),
     ("short values are not looked for", "screening.rates:_find_value_places",
-     "if k not in found", "if False"),
+     "if k not in findable", "if False"),
     ("a value is looked for in the first turn", "screening.rates:_find_value_places",
      "in spoken_spans(point):", "in [*spoken_spans(point)][:1]:"),
     ("a value is looked for in the beginning of a turn", "screening.rates:_find_value_places",
