@@ -308,6 +308,20 @@ def test_a_long_text_has_the_norm_that_autograd_gives(name, monkeypatch):
     assert distance(grads, reference) < 1e-5
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_long_text_has_the_norm_of_its_gram_matrix(dtype, monkeypatch):
+    """Taken token by token: the Gram matrix of 50,000 would need ten gigabytes."""
+    torch.manual_seed(0)
+    ids, grads = torch.randint(0, 7, (3, 50)), torch.randn(3, 50, 4, dtype=dtype)
+    entry = gradient_entries.EmbeddingGrad(nn.Parameter(torch.zeros(7, 4)), ids, grads)
+    gram = entry.square()
+    monkeypatch.setattr(gradient_entries, "MAX_GRAM_TOKENS", 49)
+    monkeypatch.setattr(gradient_entries, "_batched_matmul", None)
+    by_token = entry.square()
+    torch.testing.assert_close(by_token.value, gram.value, rtol=1e-6, atol=0)
+    assert torch.equal(by_token.size, gram.size) and by_token.share == gram.share
+
+
 def test_same_result_twice_and_no_trace_left_in_the_model():
     model = model_of("gpt2-tied")
     batch = batch_of(model)
