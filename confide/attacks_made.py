@@ -50,6 +50,13 @@ def name_report(options: Mapping[str, Any], text: str) -> str:
     return f"{text} {hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()}"
 
 
+def refuse_damaged_ledgers(ledgers: Sequence[Path]) -> None:
+    """Raises what :func:`enter_attack` would at the end of an attack, before it takes hours."""
+    for ledger in ledgers:
+        with open_transaction(ledger) as base:
+            base.execute(ATTACKS_SQL, ("", "")).fetchall()
+
+
 def enter_attack(
     ledgers: Sequence[Path], kind: AttackKind, model: str, name: str, found: float | None
 ) -> None:

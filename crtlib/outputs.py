@@ -152,7 +152,10 @@ def find_marker(folder: StrPath) -> dict[str, Any] | None:
     keys = {"command": str, "options": dict, "inputs": dict, "files": dict}
     ours = isinstance(content, dict) and content.get("schema") == MARKER_FORMAT
     ours = ours and content.pop("sum", None) == _marker_checksum(content)
-    return content if ours and all(type(content.get(k)) is t for k, t in keys.items()) else None
+    ours = ours and all(type(content.get(k)) is t for k, t in keys.items())
+    facts = content.get("facts", {}) if ours else None
+    whole = isinstance(facts, dict) and all(isinstance(told, dict) for told in facts.values())
+    return content if whole else None
 
 
 def _marker_checksum(content: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from crtlib import files, outputs
+from crtlib.text import corpus_folder
 
 
 def write(folder, text="a", **options):
@@ -212,6 +213,28 @@ def test_a_reader_demands_the_marker_and_the_hashes(tmp_path):
         outputs.require_marker(tmp_path / "no")
     with pytest.raises(ValueError, match="is no folder"):
         outputs.require_marker(tmp_path / "o/sub/a.txt")
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_ours"),
+    [
+        ([], False),
+        ("no", False),
+        ({"corpus": 1.5}, False),
+        ({}, True),
+        ({"corpus": {"turns": "x"}}, True),
+    ],
+)
+def test_a_marker_of_another_form_is_refused_in_one_line(tmp_path, facts, is_ours):
+    write(tmp_path / "o")
+    marker = json.loads((tmp_path / "o/crtlib.json").read_text()) | {"facts": facts}
+    del marker["sum"]
+    marker["sum"] = outputs._marker_checksum(marker)
+    (tmp_path / "o/crtlib.json").write_text(json.dumps(marker))
+    assert (outputs.find_marker(tmp_path / "o") is not None) == is_ours
+    said = "is no corpus folder" if is_ours else "as it was written"
+    with pytest.raises(ValueError, match=rf"^[^\n]*{said}[^\n]*$"):
+        corpus_folder.read_corpus_summary(tmp_path / "o")
 
 
 def test_what_is_added_keeps_the_rest(tmp_path):

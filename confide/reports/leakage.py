@@ -515,6 +515,8 @@ def make_leakage_report(
     lines = [*(e for place in meters for e in odometer.read_entries(place)), *registry.entries()]
     read = {e.corpus for e in lines if e.tensors == numbers}  # what this model has read
     note = "" if text in read else OTHER_TEXT_NOTE if read else NO_RUN_NOTE
+    meter = attacks_made.find_ledgers(None, meters[0] if meters else None)
+    attacks_made.refuse_damaged_ledgers(meter)
     other, its_tokenizer = (None, None) if public is None else load_model(public)
     leakage.check_leakage_models(*loaded, k=top_k)
     with (
@@ -549,7 +551,6 @@ def make_leakage_report(
         fit |= {"warning": "; ".join(said)} if said else {}
         others = 0 if reveal else registry.count_other_reports(text, numbers, told, enter=True)
         cover = replace(cover, note=note, report=others + 1)
-        meter = attacks_made.find_ledgers(None, meters[0] if meters else None)
         least = float(count_band(len(report.runs))[0])
         name = attacks_made.name_report(recipe["options"], text)
         attacks_made.enter_attack(meter, "report", numbers, name, least)

@@ -44,6 +44,7 @@ from confide.text.quotes import looks_quoted
 from confide.text.readers import How
 from crtlib import files, outputs
 from crtlib.files import StrPath
+from crtlib.foreign_files import refuse_whatever_fails
 from crtlib.progress import bar_options
 from crtlib.text import corpus_folder, screened_folder
 from crtlib.text.corpus_folder import CorpusSummary, CorpusWriter
@@ -215,11 +216,14 @@ def ingest_sources(
     told = (os.fspath(out), form, first.columns)
     notes = [note for plan in plans for note in plan.notes]
     if outputs.is_up_to_date(out, **recipe):
-        counted = outputs.require_marker(out, names=())["facts"]["ingest"]
-        return IngestSummary(
-            *told, **counted, facts=corpus_folder.read_corpus_summary(out), up_to_date=True,
-            notes=notes,
-        )  # fmt: skip
+        with refuse_whatever_fails(
+            f"--out: {out}", f"its {outputs.MARKER_FILE} is damaged", ours=ValueError
+        ):
+            counted = outputs.require_marker(out, names=())["facts"]["ingest"]
+            return IngestSummary(
+                *told, **counted, facts=corpus_folder.read_corpus_summary(out), up_to_date=True,
+                notes=notes,
+            )  # fmt: skip
     places = [plan.path for plan in plans if not plan.path.startswith("hub:")]
     outputs.check_output_folder(out, inputs=places, force=force)
     shown = columns_line(first.columns, first.shape)

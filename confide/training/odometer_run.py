@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -227,6 +228,8 @@ def open_odometer(
     }
     odometer_lines.refuse_no_folder(home)
     meter = OdometerRun(home, ours, init, secure, protects and secure, conditions=conditions)
+    if os.path.lexists(home / odometer_lines.SIGNING_KEY_FILE):
+        seal.ensure_signing_key(home)  # refuses one that is none, before anything is written
     try:
         odometer.enter_other_odometers(others, sha, meter.registry)
         if home.is_dir():
@@ -241,8 +244,6 @@ def open_odometer(
         raise ValueError(f"odometer: {where} cannot be written; name a folder that can") from None
     if home.is_dir():  # else it is made with its first line: what is refused before leaves none
         odometer.check_odometer_corpus(home, odometer.read_entries(home), sha)
-        if (home / odometer_lines.SIGNING_KEY_FILE).exists():
-            seal.ensure_signing_key(home)  # refuses one that is none, before anything is spent
     return meter
 
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 import datetime
 import hashlib
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter, ValidationError
 
 from crtlib import files, outputs
 from crtlib.checks import raise_machine_fault
@@ -74,6 +76,9 @@ class CorpusSummary:
     policy: str | None
     first: str | None
     last: str | None
+
+
+SUMMARY = TypeAdapter(CorpusSummary)
 
 
 def hash_dialogues(dialogues: Iterable[Dialogue]) -> str:
@@ -212,8 +217,8 @@ def read_corpus_summary(folder: StrPath) -> CorpusSummary:
     """What a finished corpus folder holds, as its marker says; ``ValueError`` for another."""
     content = outputs.require_marker(folder, names=()).get("facts", {}).get("corpus", {})
     try:
-        return CorpusSummary(**{one.name: content[one.name] for one in fields(CorpusSummary)})
-    except KeyError:
+        return SUMMARY.validate_json(json.dumps(content), strict=True)
+    except ValidationError:
         raise ValueError(
             f"{folder}: is no corpus folder; its {outputs.MARKER_FILE} says so"
         ) from None

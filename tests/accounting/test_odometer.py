@@ -477,6 +477,23 @@ def test_all_odometers_of_a_text_beside_it_count(tmp_path):
         )
 
 
+def test_a_signing_key_that_is_a_link_to_nothing_is_refused_before_a_line_is_written(
+    tmp_path, registry
+):
+    text = tmp_path / "T.jsonl"
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 0), text)
+    own = tmp_path / "T.jsonl.odometer"
+    add(own, "old", corpus=corpora.hash_corpus(text))
+    (own / "signing.key").symlink_to(tmp_path / "nothing")
+    before = (own / odometer_lines.LEDGER_FILE).read_bytes()
+    facts = {n: v for n, v in FACTS.items() if n not in ("corpus", "events")}
+    with pytest.raises(FileNotFoundError, match=r"No such file .*signing\.key"):
+        odometer_run.open_odometer(text, facts, init="random", protects=True)
+    assert (own / odometer_lines.LEDGER_FILE).read_bytes() == before
+    assert sorted(path.name for path in own.iterdir()) == ["ledger.sqlite", "signing.key"]
+    assert not registry.exists()
+
+
 def test_a_broken_odometer_beside_a_text_is_named_and_stops_the_training(tmp_path, run):
     text = tmp_path / "T.jsonl"
     jsonl.write_jsonl(customersim.simulate_corpus(20, 0), text)

@@ -1297,6 +1297,10 @@ UNITS = rows(
 ) + rows(
     "confide.training.odometer_run",
     "release/test_spending.py",
+    ("a key that is a link to nothing is found when a line is written", "open_odometer",
+     "os.path.lexists(", "os.path.exists(",
+     "accounting/test_odometer.py::test_a_signing_key_that_is_a_link_to_nothing_is_refused"
+     "_before_a_line_is_written"),
     ("what a base assumed is lost", "OdometerRun.origin",
      "(own, *earlier)", "(own,)",
      "test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it"),
@@ -2271,6 +2275,9 @@ MACHINE = rows(
     ("a full disk is a place that cannot be written", "_check_can_create",
      "raise_machine_fault(error)", "pass",
      "test_a_full_disk_is_no_place_that_cannot_be_written[28]"),
+    ("facts of a marker may be anything", "find_marker",
+     "isinstance(facts, dict) and all(", "facts is not None or all(",
+     "test_a_marker_of_another_form_is_refused_in_one_line[facts2-False]"),
     ("a broken disk is another process", "crtlib.files:lock_folder", "except BlockingIOError",
      "except OSError", "test_a_folder_that_cannot_be_locked_is_not_taken"),
     ("the first name of a signing key stays", "confide.release.seal:ensure_signing_key",
@@ -2499,6 +2506,9 @@ PROMISED = rows(
 ) + rows(
     "confide.reports.leakage",
     "reports/test_leakage.py",
+    ("a damaged ledger is found when all is scored", "make_leakage_report",
+     "attacks_made.refuse_damaged_ledgers(meter)", "pass",
+     "test_a_damaged_ledger_is_refused_before_a_text_is_scored[known]"),
     ("a second report is as good as the first", "make_leakage_report",
      "if not (reveal or force) and", "if False and",
      "test_a_second_report_of_a_model_is_forced_and_says_so"),

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+import shutil
+import sqlite3
 import stat
 import sys
 import tracemalloc
@@ -16,6 +18,7 @@ from safetensors.torch import save_model
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from confide import __main__ as cli
+from confide import odometer
 from confide.reports import leakage as leakage_report
 from confide.reports.leakage import ReportCover
 from crtbook.leakage import trainer
@@ -24,7 +27,7 @@ from crtlib.models import folder as model_folder
 from crtlib.models import scoring
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
-from crtlib.text import canaries, customersim, data_points, jsonl
+from crtlib.text import canaries, corpora, customersim, data_points, jsonl
 from crtlib.text import tokenizer as tokenizer_module
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 from crtlib.text.tokenizer import load_tokenizer, train_bpe
@@ -363,6 +366,27 @@ def test_what_a_late_text_lacks_is_said_before_the_first_is_scored(
     assert code == 2 and err.count("\n") == 1 and "BAD" not in out + err
     assert ("user" if "user" in fault else "template=t.j2") in err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "t.j2"]
+
+
+@pytest.mark.parametrize("table", ["known", "attacks"])
+def test_a_damaged_ledger_is_refused_before_a_text_is_scored(
+    run, home, tmp_path, monkeypatch, table
+):
+    """It was found at the end of hours, as the report was entered there."""
+    monkeypatch.setattr(leakage_report, "_score_texts", lambda *_: pytest.fail("was scored"))
+    corpus, ledger = tmp_path / "c.jsonl", tmp_path / "c.jsonl.odometer" / "ledger.sqlite"
+    shutil.copy(home / "c.jsonl", corpus)
+    odometer.prepare_odometer(ledger.parent, corpora.hash_corpus(corpus))
+    odometer.add_entry(
+        ledger.parent, corpus=corpora.hash_corpus(corpus), run="a", state="started",
+        method="sgd", unit="turn", relation="replace", screening="", gamma=0.0, delta2=0.0,
+        events=None, holds={}, void=(),
+    )  # fmt: skip
+    with sqlite3.connect(ledger) as base:
+        base.executescript(f"DROP TABLE {table}; CREATE TABLE {table} (x)")
+    code, out, err = run(home / "model", "--corpus", corpus, "--out", tmp_path / "r")
+    assert (code, out) == (3, "") and err.count("\n") == 1 and "is damaged" in err, err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.jsonl", "c.jsonl.odometer"]
 
 
 def test_a_corpus_that_changes_meanwhile_is_not_reported(run, home, tmp_path, monkeypatch):
