@@ -164,6 +164,11 @@ def refuse_mixing_losses(model: nn.Module, losses: Losses, *, longest: int | Non
             norms = add_clipped_gradients_of_losses(
                 model, tokens, lengths, losses, clip_norm=1.0
             ).norms
+            if not norms.isfinite().all():
+                raise ValueError(
+                    "losses: their gradients of random tokens overflow, or are no numbers: must be "
+                    "finite"
+                )
             # Half are clipped, and then none: a factor of what is clipped does not show.
             for clip_norm in (float(norms.median()), 10 * float(norms.max())):
                 _refuse_if_apart(model, losses, texts, max(clip_norm, 1e-3), allowed)

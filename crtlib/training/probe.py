@@ -23,6 +23,7 @@ ValueError: model: a GPT2LMHeadModel lets the texts of a batch change what one o
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -231,6 +232,11 @@ def _clipped_sum_of_batch(
                 model, tokens, lengths, clip_norm=1.0, targets=targets
             )
             clip_norm = float(norms.norms.median().clamp_min(1e-3))
+            if not math.isfinite(clip_norm):
+                raise ValueError(
+                    "model: its gradients of random tokens overflow, or are no numbers: must be "
+                    "finite"
+                )
             return _clipped_sum_of_batch(model, texts, clip_norm)
         clipping.add_clipped_gradients(model, tokens, lengths, clip_norm=clip_norm, targets=targets)
     return gradients_or_zeros(model), clip_norm

@@ -200,9 +200,11 @@ def with_a_head(model, batch):
         (detached, "have no graph"),
         (Probe(20, 2), r"read a tensor of shape \(2, 20\) that learns outside of the model"),
         (with_a_head, r"read a tensor of shape \(20,\) that learns outside of the model"),
+        (lambda m, b: 1e30 * cross_entropy(m, b), "gradients of random tokens overflow"),
     ],
-    ids=["noisy", "of the batch", "number", "detached", "a parameter outside", "a tensor outside"],
-)
+    ids=["noisy", "of the batch", "number", "detached", "a parameter outside", "a tensor outside",
+         "huge"],
+)  # fmt: skip
 def test_other_losses_that_are_refused(losses, said):
     with pytest.raises(ValueError, match=f"^losses: .*{said}"):
         next(iter(Training(build_model(GPT2, 0), [PHASES[1]], PARTS, seed=0)))(losses)

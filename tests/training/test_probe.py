@@ -408,6 +408,14 @@ def test_weights_of_a_training_are_those_without_a_probe(monkeypatch):
     assert all(torch.equal(v, without[k]) for k, v in with_probe.items())
 
 
+def test_a_model_whose_gradients_are_no_numbers_is_refused_in_one_line():
+    model = tiny("llama")
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"^model: its gradients of random tokens overflow"):
+        refuse_mixing(model)
+
+
 def test_too_little_memory_for_doubles_is_not_read_as_mixing():
     model = tiny("llama")
 
