@@ -34,6 +34,7 @@ from crtbook.claims.statistics import (
     VERDICTS,
     Evidence,
 )
+from crtlib.studies import crt_study
 from crtlib.text import corpora
 
 FOLDER = crtbook.FOLDER / "claims"
@@ -196,8 +197,15 @@ def _ledger() -> DataFrame:
     return table if table.attrs["of"] == digest() else computed()
 
 
-def row_of(claim: str, *, dialogues: int, model: str = "lstm", metric: str = "") -> pd.Series:
-    """The one row of a claim on CustomerSim for this model and number of ``dialogues``; of a claim
+def row_of(
+    claim: str,
+    *,
+    dialogues: int,
+    model: str = "lstm",
+    metric: str = "",
+    corpus: str = crt_study.DEFAULT_CORPUS,
+) -> pd.Series:
+    """The one row of a claim on a corpus for this model and number of ``dialogues``; of a claim
     with several metrics, that of ``metric``.
 
     >>> row_of("ours-policy", dialogues=300).verdict
@@ -206,7 +214,7 @@ def row_of(claim: str, *, dialogues: int, model: str = "lstm", metric: str = "")
     table = ledger()
     rows = table[
         table.id.str.fullmatch(re.escape(claim) + r"(\.\d+)?")
-        & (table.corpus == "customersim")
+        & (table.corpus == corpus)
         & (table.model == model)
         & table.edition.str.startswith(f"{dialogues} dialogues,")
         & table.source.str.endswith(metric and f": {metric}")

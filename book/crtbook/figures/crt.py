@@ -219,6 +219,42 @@ def plot_final_perplexity(ends: DataFrame) -> Figure:
     return fig
 
 
+def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
+    """The trials of a search that tried several numbers of epochs, one panel a corpus and model:
+    the least validation perplexity over words of each method and number, and as dots the other
+    trials but those that are more than three times as high as all of these.
+
+    ``trials`` is a recorded search (:mod:`crtbook.search`), of which the last epoch of each run is
+    read: at one epsilon a longer training has more noise, which a curve of one run cannot show.
+    """
+    ended = trials[(trials.metric == "valid_ppl_words") & (trials.epoch == trials.epochs)]
+    cells = parts(ended, ["corpus", "model"])
+    titles = [f"{corpus_name(c)}, {model_name(m)}" for (c, m), _ in cells]
+    said = []
+    with panels(titles, height=2.6, room=0.5, sharex=True) as (fig, axes):
+        for ax, title, (_, rows) in zip(axes, titles, cells, strict=True):
+            ends, chosen = [], []
+            for name, look in method_looks(rows).items():
+                its = rows[rows.method == name]
+                best = its.groupby("epochs").value.min()
+                ax.scatter(its.epochs, its.value, color=look.color, s=14, alpha=0.35, linewidth=0)
+                ax.plot(best.index, best, **look.line)
+                ends.append((best.index[-1], best.iloc[-1], look.label, look.color))
+                chosen.append(f"{look.label} {best.min():.3g} after {best.idxmin()}")
+            least, most = min(y for _, y, *_ in ends), max(y for _, y, *_ in ends)
+            ax.set(xscale="log", yscale="log", ylabel="perplexity over words",
+                   ylim=(0.8 * least, 3 * most))  # fmt: skip
+            plain_ticks(ax.yaxis)
+            tried = sorted(set(rows.epochs))
+            ax.set_xticks(tried, labels=[f"{epochs:g}" for epochs in tried])
+            ax.xaxis.set_minor_locator(plt.NullLocator())
+            end_labels(ax, ends)
+            said.append(f"{title}: {listed(chosen)}")
+        axes[-1].set_xlabel("epochs of the training, at the same ε")
+        describe(fig, f"The best trial of each number of epochs, least: {'; '.join(said)}.")
+    return fig
+
+
 def _ended(ends: DataFrame, mean: str) -> str:
     """What each method of the first corpus and model reaches, and at which epsilon."""
     first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.model == ends.model.iloc[0])]

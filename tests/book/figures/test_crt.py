@@ -115,6 +115,26 @@ def amplified():
     return pd.DataFrame(rows, columns=["relation", "target", "gamma", "epsilon"])
 
 
+def test_a_search_draws_the_best_trial_of_each_number_of_epochs():
+    trials = pd.DataFrame(
+        {"corpus": "customersim", "model": "lstm", "method": method, "metric": metric,
+         "epochs": epochs, "epoch": epoch, "value": value + draw}
+        for method, values in {"sgd": (3, 2, 2), "crt": (6, 4, 5)}.items()
+        for epochs, value in zip((12, 24, 48), values, strict=True)
+        for draw in (0, 1)
+        for metric in ("valid_ppl_words", "valid_ppl")
+        for epoch in (epochs - 1, epochs)
+        if (metric, epoch) != ("valid_ppl", epochs)
+    )  # fmt: skip
+    fig = crt.plot_perplexity_by_epochs(trials)
+    (ax,) = fig.axes
+    assert np.allclose(drawn(ax, METHOD_STYLE["crt"].color), [6, 4, 5])
+    assert np.allclose(drawn(ax, METHOD_STYLE["sgd"].color), [3, 2, 2])
+    assert [len(dots.get_offsets()) for dots in ax.collections] == [6, 6]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["12", "24", "48"]
+    assert "CRT 4 after 24" in alt(fig) and "non-private, masked 2 after 24" in alt(fig)
+
+
 def test_figure_6_has_a_panel_for_each_relation():
     fig = crt.plot_epsilon_by_gamma(amplified())
     assert [ax.get_title("left") for ax in fig.axes] == ["add or remove", "replace"]
