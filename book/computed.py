@@ -200,7 +200,11 @@ def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
     """A finding with all that its section says: its answer, the tables that it rests on with their
     profile, device, seeds and dates, its verdicts counted, and its rows."""
     names = found.source.str.partition(":")[0].unique()
-    each = [pd.concat(map(tables.recorded, terms()["recorded"][name])) for name in names]
+    there = {*tables.names()}
+    each = [
+        pd.concat(tables.recorded(part) for part in terms()["recorded"][name] if part in there)
+        for name in names
+    ]
     tallies = []
     for words, of in found.groupby("words", sort=False):
         agree, open_ = int((of.verdict == AGREES).sum()), int(of.verdict.isin(UNDECIDED).sum())

@@ -449,8 +449,9 @@ def test_longer_trainings_of_the_same_text_answer_in_place_of_shorter_ones():
     ):
         table = ledger.judged([claim], short | lacking)
         assert table[table.corpus == "customersim"].verdict.tolist() == [statistics.OPEN]
-    at_last = claim.model_copy(update={"at": "last", "right_at": "last"})
-    assert len(ledger.judged([at_last], short | long)) == 2
+    at_last = claim.model_copy(update={"at": "last", "right_at": "last"})  # another question
+    (source,) = ledger.judged([at_last], short | long).source
+    assert source.startswith("laptop")
 
 
 def test_a_shorter_training_than_the_papers_refutes_no_leak():
