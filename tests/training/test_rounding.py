@@ -7,7 +7,7 @@ import transformers
 from torch import nn
 
 from crtlib.models import interface, pretrained
-from crtlib.training import clipping
+from crtlib.training import clipping, gradient_entries
 from crtlib.training.gradient_entries import (
     DenseGrad,
     EmbeddingGrad,
@@ -202,10 +202,12 @@ def test_a_long_bias_has_its_norm():
     assert torch.allclose(norm, torch.full((2,), 200_000**0.5))
 
 
-@pytest.mark.parametrize("share", [1, 0.2])
-def test_what_is_charged_depends_on_no_other_example(share):
+@pytest.mark.parametrize(("share", "gram"), [(1, 512), (1, 100), (0.2, 512), (0.2, 100)])
+def test_what_is_charged_depends_on_no_other_example(share, gram, monkeypatch):
     """The charge followed the longest text of a batch, and so did whether there was any: one text
-    decided what every other one added, by up to a hundredth of the clip norm."""
+    decided what every other one added, by up to a hundredth of the clip norm. Nor may it matter
+    that beside a long text an embedding's norm is taken token by token."""
+    monkeypatch.setattr(gradient_entries, "MAX_GRAM_TOKENS", gram)
     config = transformers.GPT2Config(
         vocab_size=4000, n_positions=128, n_embd=256, n_layer=2, n_head=2,
         attn_pdrop=0, embd_pdrop=0, resid_pdrop=0,
