@@ -42,8 +42,9 @@ MAX_NUMBERS_AT_ONCE = 2**16
 """Numbers up to which a norm is taken in one go: a CPU adds every eighth square to the last ones,
 and forty million of one size come out two hundredths short."""
 MAX_GRAM_TOKENS = 512
-"""Tokens of a text up to which an embedding's norm is taken from their Gram matrix. At 1,024 it
-takes 40 to 100 times as long as sums by token, and of 50,000 it needs ten gigabytes."""
+"""Tokens of a text up to which an embedding's norm is taken from their Gram matrix. At 1,024 a CPU
+takes 20 to 90 times as long for it as for sums by token (a GPU was not measured), and of 50,000
+tokens it needs ten gigabytes."""
 
 
 class ScratchBuffer(threading.local):

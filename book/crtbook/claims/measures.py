@@ -44,9 +44,11 @@ def sources() -> Sources:
 
 
 def _with_longer(name: str) -> DataFrame | None:
-    """A recorded table, with :func:`gain_of_longer` where its search tried several lengths."""
-    table, search = tables.edition(name), tables.edition(terms()["searches"].get(name, name))
-    if table is None or search is None or name not in terms()["searches"]:
+    """A recorded table, with :func:`gain_of_longer` where its search tried several lengths; None
+    where there is no such table."""
+    table, searched_by = tables.edition(name), terms()["searches"].get(name)
+    search = None if searched_by is None else tables.edition(searched_by)
+    if table is None or search is None:
         return table
     return table.assign(gain_of_longer=gain_of_longer(table, search))
 
@@ -206,8 +208,9 @@ def unsettled(rows: DataFrame) -> str:
     if before.empty:
         return "has one epoch"
     falls, rises = before.min() / curve.min() - 1, curve.iloc[-1] / curve.min() - 1
-    longest = rows.gain_of_longer.max(skipna=False) if "gain_of_longer" in rows else np.nan
-    if falls > statistics.SETTLED and not longest <= statistics.SETTLED:
+    gain = rows.gain_of_longer.max(skipna=False) if "gain_of_longer" in rows else np.nan
+    longer_is_no_better = gain <= statistics.SETTLED  # false where nothing longer was tried
+    if falls > statistics.SETTLED and not longer_is_no_better:
         return f"still falls by {falls:.0%} in the last third of {len(curve)} epochs"
     if curve.idxmin() == curve.index[0] and rises > statistics.SETTLED:
         return f"rises by {rises:.0%} from its first epoch on"

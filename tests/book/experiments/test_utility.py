@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crtbook import utility
+from crtbook import tables, utility
 from crtbook.figures.crt import plot_utility_by_epsilon
 from crtlib.intervals import clopper_pearson_upper
 from crtlib.studies.crt_study import CrtStudy
@@ -70,3 +70,16 @@ def test_one_seed_has_a_mean_and_no_spread():
         "CustomerSim",
         "LSTM",
     }
+
+
+def test_the_chapter_says_which_number_of_epochs_was_best():
+    """What *How many epochs?* says of the recorded search, in words."""
+    trials = tables.recorded("tuning_settled")
+    ended = trials[(trials.metric == "valid_ppl_words") & (trials.epoch == trials.epochs)]
+    best = ended.groupby(["method", "corpus", "epochs"]).value.min()
+    chosen = {
+        method: best[method].unstack().idxmin(axis=1).to_dict() for method in ("crt", "dpsgd")
+    }
+    assert len(chosen["crt"]) == 4 and {*chosen["crt"].values()} == {12, 24}
+    longest = {corpus for corpus, epochs in chosen["dpsgd"].items() if epochs == 48}
+    assert longest == {"wikitext2_cut"}
