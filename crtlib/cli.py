@@ -56,23 +56,20 @@ from crtlib.options import (  # fmt: skip
     validate_options,
 )
 
-EXIT_DONE, EXIT_DEFECT, EXIT_USER_MISTAKE, EXIT_MACHINE_FAULT, EXIT_ANSWER_NO, EXIT_INTERRUPTED = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    130,
-)
+EXIT_DONE = 0
+EXIT_DEFECT = 1
+"""What Python ends with after a traceback."""
+EXIT_USER_MISTAKE = 2
+EXIT_MACHINE_FAULT = 3
+EXIT_ANSWER_NO = 4
+EXIT_INTERRUPTED = 130
 
 TRAIN_EXTRA_PACKAGES = ("torch", "transformers", "safetensors", "peft")
 """Packages that not every installation has: crtlib[train] brings them."""
 FREE_SPACE_HINT = "free some, then run the same command again"
-DATABASE_DISK_ERRORS = (
-    "OperationalError",
-    "IOException",
-    "OutOfMemoryException",
-)  # of SQLite and DuckDB
+DATABASES = ("sqlite3", "duckdb")
+DATABASE_DISK_ERRORS = ("OperationalError", "IOException", "OutOfMemoryException")
+"""Errors of these databases for a full disk, the first SQLite's, the others DuckDB's."""
 OPTION_GROUP_ORDER = ("Files", "Text", "Policies", "Guarantee", "Model", "Optimisation", "Options")
 """Headings that come in this order, before others."""
 HELP_WIDTH = {"max_content_width": 80, "terminal_width": 80}
@@ -104,64 +101,94 @@ def describe_failure(error: BaseException) -> Failure | None:
         what, _, hint = error.what.partition("; ")
         return Failure(EXIT_USER_MISTAKE, f"{error.flag} {error.given}".strip(), what, hint)
     if isinstance(error, click.ClickException):
-        name = getattr(error, "option_name", "")
-        near = next(iter(getattr(error, "possibilities", None) or []), "")
-        what = " ".join(error.format_message().split())
-        if isinstance(error, click.NoSuchOption):
-            what = "no such option"
-        return Failure(EXIT_USER_MISTAKE, name, what, f"did you mean {near}?" * bool(near))
-    if isinstance(error, OSError) and error.errno:
-        code = EXIT_MACHINE_FAULT if error.errno in MACHINE_ERRNOS else EXIT_USER_MISTAKE
-        what, hint = (
-            os.strerror(error.errno).lower(),
-            FREE_SPACE_HINT if error.errno in DISK_FULL_ERRNOS else "",
-        )
-        return Failure(code, str(error.filename or ""), what, hint)
-    if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # Dask's
-        hint = "what was finished is kept: run the same command again"
-        return Failure(EXIT_MACHINE_FAULT, "workers", "one died (killed, or out of memory)", hint)
+        return _describe_mistyped_line(error)
     if isinstance(error, ModuleNotFoundError) and error.name:
         package, what = error.name.partition(".")[0], "is needed here and not installed"
         if package in TRAIN_EXTRA_PACKAGES:
             return Failure(EXIT_USER_MISTAKE, package, what, "pip install 'crtlib[train]'")
-    if type(error).__name__ in DATABASE_DISK_ERRORS and type(error).__module__.partition(".")[
-        0
-    ].strip("_") in (
-        "sqlite3",
-        "duckdb",
-    ):
-        return Failure(
-            EXIT_MACHINE_FAULT,
-            "temporary files",
-            "disk full, or a limit on files reached",
-            FREE_SPACE_HINT,
-        )
-    if isinstance(error, MemoryError) or _is_torchs_memory_error(error):
-        return Failure(EXIT_MACHINE_FAULT, "memory", "there is not enough", "try less at a time")
-    if type(error).__name__ == "PanicException":  # of Rust code; it is no Exception
-        return Failure(EXIT_USER_MISTAKE, "tokenizer", "cannot read this text, and gave up")
     if isinstance(error, RecursionError):
         return Failure(EXIT_USER_MISTAKE, "input", "is nested too deeply")
+    if _is_panic_of_rust(error):
+        return Failure(EXIT_USER_MISTAKE, "tokenizer", "cannot read this text, and gave up")
+    if isinstance(error, OSError) and error.errno:
+        return _describe_os_error(error)
+    if failure := _describe_machine_fault(error):
+        return failure
     if isinstance(error, (ValueError, OSError, MachineError)):
-        code = (
-            EXIT_MACHINE_FAULT
-            if isinstance(error, (DamagedError, MachineError))
-            else EXIT_USER_MISTAKE
-        )
-        where, colon, rest = " ".join(str(error).split()).partition(": ")
-        what, _, hint = (rest if colon else where).partition("; ")
-        return Failure(code, where if colon else "", what or type(error).__name__, hint)
+        return _describe_message(error)
     return None
 
 
-def _is_torchs_memory_error(error: BaseException) -> bool:
-    """Whether PyTorch found no memory: on a GPU it says so by a class, on the host by words."""
-    return isinstance(error, RuntimeError) and (
-        type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+def _describe_mistyped_line(error: click.ClickException) -> Failure:
+    """A line that click could not read, with the option that was probably meant."""
+    name = getattr(error, "option_name", "")
+    near = next(iter(getattr(error, "possibilities", None) or []), "")
+    what = " ".join(error.format_message().split())
+    if isinstance(error, click.NoSuchOption):
+        what = "no such option"
+    return Failure(EXIT_USER_MISTAKE, name, what, f"did you mean {near}?" * bool(near))
+
+
+def _describe_os_error(error: OSError) -> Failure:
+    """What the operating system refused: by its number the machine's fault, or the user's."""
+    assert error.errno is not None
+    code = EXIT_MACHINE_FAULT if error.errno in MACHINE_ERRNOS else EXIT_USER_MISTAKE
+    hint = FREE_SPACE_HINT if error.errno in DISK_FULL_ERRNOS else ""
+    return Failure(code, str(error.filename or ""), os.strerror(error.errno).lower(), hint)
+
+
+def _describe_machine_fault(error: BaseException) -> Failure | None:
+    """What the machine lacks, where a library says so by an error of its own."""
+    if _is_death_of_a_worker(error):
+        hint = "what was finished is kept: run the same command again"
+        return Failure(EXIT_MACHINE_FAULT, "workers", "one died (killed, or out of memory)", hint)
+    if _is_full_disk_of_a_database(error):
+        what = "disk full, or a limit on files reached"
+        return Failure(EXIT_MACHINE_FAULT, "temporary files", what, FREE_SPACE_HINT)
+    if _is_lack_of_memory(error):
+        return Failure(EXIT_MACHINE_FAULT, "memory", "there is not enough", "try less at a time")
+    return None
+
+
+def _describe_message(error: Exception) -> Failure:
+    """An error of ours, whose message reads ``where: what; hint``."""
+    machine = isinstance(error, (DamagedError, MachineError))
+    code = EXIT_MACHINE_FAULT if machine else EXIT_USER_MISTAKE
+    where, colon, rest = " ".join(str(error).split()).partition(": ")
+    what, _, hint = (rest if colon else where).partition("; ")
+    return Failure(code, where if colon else "", what or type(error).__name__, hint)
+
+
+def _is_death_of_a_worker(error: BaseException) -> bool:
+    """Whether a process of a pool is gone, Python's or Dask's (which need not be installed)."""
+    return isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"
+
+
+def _is_full_disk_of_a_database(error: BaseException) -> bool:
+    """Whether SQLite or DuckDB could not write its temporary files."""
+    package = type(error).__module__.partition(".")[0].strip("_")
+    return package in DATABASES and type(error).__name__ in DATABASE_DISK_ERRORS
+
+
+def _is_lack_of_memory(error: BaseException) -> bool:
+    """Whether Python or PyTorch found no memory: PyTorch says so on a GPU by a class, on the host
+    by words."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error))
     )
 
 
+def _is_panic_of_rust(error: BaseException) -> bool:
+    """Whether a tokenizer's Rust code gave up; that error is no ``Exception``."""
+    return type(error).__name__ == "PanicException"
+
+
 # --------------------------------------------------------------------------- one command
+OptionChooser = Callable[[Mapping[str, Any] | None], tuple[Sequence[type[OptionModel]], str]]
+"""``choose_options`` of a :class:`Command`."""
+
+
 class OutputOptions(OptionModel):
     """The options that every command has."""
 
@@ -172,26 +199,47 @@ class OutputOptions(OptionModel):
 
 
 class Command(click.Command):
-    """A function as a command. ``choose`` is for one whose options depend on others: from the
-    names that are given to their model and whose it is; None stands for all that are known."""
+    """A function as a command.
 
-    def __init__(self, program: Program, name: str, function: Callable[..., Any]) -> None:
-        self.program, self.function = program, function
-        self.choose: Callable[[Mapping[str, Any] | None], tuple[list[type[OptionModel]], str]] = (
-            getattr(function, "choose", lambda given: ([option_model_of(function)], ""))
-        )
+    Args:
+        program: The command line that it belongs to.
+        name: Its words on that line, as ``label sample``.
+        function: What it runs; its parameters are the options, its docstring is the help.
+        choose_options: For a command whose options depend on each other. Maps the options that were
+            typed, as text, to the models whose options the command then has (the first is what the
+            function gets, as ``recipe``), and to a name for messages, as "method crt". ``None``
+            asks for the options of every method. Without it the options are the function's.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        name: str,
+        function: Callable[..., Any],
+        choose_options: OptionChooser | None = None,
+    ) -> None:
+        self.program, self.function, self.choose_options = program, function, choose_options
         text = SECTION_HEADING.split(inspect.getdoc(function) or "")[0].strip()
         first = " ".join(text.partition("\n\n")[0].split())  # shown whole beside its name
         super().__init__(name, help=text, short_help=first, context_settings=HELP_WIDTH)
         self.full = name
 
-    def known(self, given: Mapping[str, Any] | None) -> list[Option]:
-        """The options where these are given, or all."""
-        models = [*self.choose(given)[0], OutputOptions]
-        return list({o.name: o for model in models for o in options_of(model)}.values())
+    def list_options(self, typed: Mapping[str, Any] | None) -> list[Option]:
+        """The options that the command has beside those that were typed; of None, all it knows."""
+        models, _ = self._choose_models(typed)
+        rows = [o for model in (*models, OutputOptions) for o in options_of(model)]
+        return list({o.name: o for o in rows}.values())
+
+    def _choose_models(
+        self, typed: Mapping[str, Any] | None
+    ) -> tuple[Sequence[type[OptionModel]], str]:
+        if self.choose_options is None:
+            return [option_model_of(self.function)], ""
+        return self.choose_options(typed)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        for o in () if self.params else self.known(None):  # all as text; what is said twice is seen
+        for o in () if self.params else self.list_options(None):
+            # all as text, and each may be repeated, so that what is said twice is seen
             if o.is_positional:
                 self.params.append(click.Argument(
                     [o.name], nargs=-1 if o.many else 1, required=False, default=None,
@@ -214,15 +262,18 @@ class Command(click.Command):
         """Call the function with what was given as text, print its answer, return the code."""
         leads = _is_leading_process(self.full)
         try:
-            talk = validate_options(OutputOptions, self.read(ctx, OutputOptions.model_fields))
-            quiet, call = talk.quiet or not leads, self.call(ctx)
+            talk = validate_options(
+                OutputOptions, self.typed_values(ctx, OutputOptions.model_fields)
+            )
+            quiet = talk.quiet or not leads
+            run = self.bind(ctx)
             with contextlib.redirect_stderr(io.StringIO()) if quiet else contextlib.nullcontext():
-                answer = call()
+                answer = run()
                 for line in answer.lines:
                     if not (quiet or talk.json_):
                         print(line, flush=True)
         except InvalidOption as error:
-            flags = {o.name: o.flag for o in self.known(None)}
+            flags = {o.name: o.flag for o in self.list_options(None)}
             error.flag = flags.get(error.name, error.flag)
             raise
         if leads and talk.json_:
@@ -230,28 +281,29 @@ class Command(click.Command):
             print(json.dumps(head | to_json_value(answer.facts), allow_nan=False))
         return EXIT_DONE if answer.facts.get("ok", True) else EXIT_ANSWER_NO
 
-    def read(self, ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
-        """The values that were typed for these options."""
-        known = {o.name: o for o in self.known(None)}
-        given = {k: v for k, v in ctx.params.items() if k in names and v not in (None, ())}
-        return {k: _check_typed_value(known[k], v) for k, v in given.items()}
+    def typed_values(self, ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
+        """The values that were typed for these options, as text."""
+        options = {o.name: o for o in self.list_options(None)}
+        typed = {k: v for k, v in ctx.params.items() if k in names and v not in (None, ())}
+        return {k: _check_typed_value(options[k], v) for k, v in typed.items()}
 
-    def call(self, ctx: click.Context) -> Callable[[], CommandResult]:
-        """The call of the function with what was given as text; raises :class:`InvalidOption`
-        before anything is opened."""
-        read = self.read(ctx, ctx.params.keys() - OutputOptions.model_fields.keys())
-        (model, *_), whose = self.choose(read)
-        values = validate_options(model, read, whose)
-        chosen = hasattr(self.function, "choose")
-        return partial(self.function, **{"recipe": values} if chosen else dict(values))
+    def bind(self, ctx: click.Context) -> Callable[[], CommandResult]:
+        """The function with the values that were typed, ready to be called; raises
+        :class:`InvalidOption` before anything is opened."""
+        typed = self.typed_values(ctx, ctx.params.keys() - OutputOptions.model_fields.keys())
+        (model, *_), whose = self._choose_models(typed)
+        values = validate_options(model, typed, whose)
+        if self.choose_options is None:
+            return partial(self.function, **dict(values))
+        return partial(self.function, recipe=values)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {
             title: [] for title in ("Arguments", *OPTION_GROUP_ORDER)
         }
-        for known in self.known(ctx.obj or {}):
-            title = "Arguments" if known.is_positional else known.group
-            groups.setdefault(title, []).append(_help_row(known))
+        for o in self.list_options(ctx.obj or {}):
+            title = "Arguments" if o.is_positional else o.group
+            groups.setdefault(title, []).append(_help_row(o))
         groups["Output"] = [*groups.pop("Output"), ("--help", "Show this and exit.")]
         for group, rows in groups.items():
             if rows:
@@ -259,13 +311,10 @@ class Command(click.Command):
                     formatter.write_dl(rows, col_max=32)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        some = [o for o in self.known(ctx.obj or {}) if o.is_required]
-        places = [o.flag + "..." * o.many for o in some if o.is_positional]
-        return [
-            *places,
-            *(f"{o.flag} {o.phrase}" for o in some if not o.is_positional),
-            "[OPTIONS]",
-        ]
+        required = [o for o in self.list_options(ctx.obj or {}) if o.is_required]
+        places = [o.flag + "..." * o.many for o in required if o.is_positional]
+        flags = [f"{o.flag} {o.phrase}" for o in required if not o.is_positional]
+        return [*places, *flags, "[OPTIONS]"]
 
 
 def _check_typed_value(option: Option, given: Any) -> Any:
@@ -306,8 +355,18 @@ class _CommandGroup(click.Group):
 
 
 class Program(_CommandGroup):
-    """A command line: ``commands`` has the name of each, and the module of ``package`` that is
-    imported when it is asked for. There it is a function, or a sentence and a dict of several."""
+    """A command line.
+
+    Args:
+        name: Its name, as it is typed.
+        package: The package of its commands.
+        commands: The name of each command, and the module of ``package`` that has it, which is
+            imported when the command is asked for. There the command is a function of that name, or
+            a sentence and a dict of several functions. Where its options depend on each other, the
+            module's ``OPTION_CHOOSERS`` has its ``choose_options`` (:class:`Command`).
+        version: What ``--version`` prints.
+        about: The first line of ``--help``.
+    """
 
     def __init__(self, name: str, package: str, commands: Mapping[str, str], *, version: str,
                  about: str) -> None:  # fmt: skip
@@ -321,27 +380,29 @@ class Program(_CommandGroup):
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
         if cmd_name in self.names and cmd_name not in self.commands:
-            module = importlib.import_module(f"{self.package}.{self.names[cmd_name]}")
-            made = getattr(module, cmd_name)
-            if isinstance(made, tuple):
-                about, parts = made
-                each: dict[str, click.Command] = {
-                    k: Command(self, f"{cmd_name} {k}", part) for k, part in parts.items()
-                }
-                made = _CommandGroup(cmd_name, each, help=about, no_args_is_help=True)
-            else:
-                made = Command(self, cmd_name, made)
-            self.commands[cmd_name] = made
+            self.commands[cmd_name] = self._load_command(cmd_name)
         return self.commands.get(cmd_name)
 
-    def parsed(self, words: Sequence[str]) -> Callable[[], CommandResult]:
-        """The call that a line stands for; what it returns is not printed. Raises
-        :class:`InvalidOption` and what click raises."""
-        every, (first, *rest) = self.every(), words
-        command = every.get(first) or every[f"{first} {rest.pop(0)}"]
-        return command.call(command.make_context(command.full, [*rest]))
+    def _load_command(self, name: str) -> click.Command:
+        module = importlib.import_module(f"{self.package}.{self.names[name]}")
+        declared = getattr(module, name)
+        if not isinstance(declared, tuple):
+            return Command(self, name, declared, getattr(module, "OPTION_CHOOSERS", {}).get(name))
+        about, functions = declared
+        parts: dict[str, click.Command] = {
+            part: Command(self, f"{name} {part}", function) for part, function in functions.items()
+        }
+        return _CommandGroup(name, parts, help=about, no_args_is_help=True)
 
-    def every(self) -> dict[str, Command]:
+    def bind_line(self, words: Sequence[str]) -> Callable[[], CommandResult]:
+        """The function of a command line with its values, ready to be called; what it returns is
+        not printed. Raises :class:`InvalidOption` and what click raises."""
+        commands = self.all_commands()
+        first, *rest = words
+        command = commands.get(first) or commands[f"{first} {rest.pop(0)}"]
+        return command.bind(command.make_context(command.full, rest))
+
+    def all_commands(self) -> dict[str, Command]:
         """All commands by their words, also those of groups."""
         rows: dict[str, Command] = {}
         for name in self.names:

@@ -19,7 +19,7 @@ from crtlib.attacks import run_audit
 from crtlib.cli import POLICY_OPTIONS
 from tests import modes
 
-COMMANDS = cli.CRTLIB_PROGRAM.every() | companion.app.every()
+COMMANDS = cli.CRTLIB_PROGRAM.all_commands() | companion.app.all_commands()
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_help_fits_and_cuts_no_name(name, run):
     groups = [part for part in text.split("\n\n") if part.rstrip().endswith(":") or ":\n" in part]
     assert max(len(group.splitlines()) for group in groups) <= 24, name
     words, flat = set(text.split()), " ".join(text.split())
-    for option in COMMANDS[name].known({}):
+    for option in COMMANDS[name].list_options({}):
         forms = {option.flag, f"{option.flag}...", "--no-" + option.flag[2:]}
         assert forms & words and option.text in flat  # a bracket is no mark-up
 
@@ -125,14 +125,15 @@ def test_a_mistake_is_one_line_before_anything_is_written(run, tmp_path):
 URL = "s3://nobody/x"
 
 
-@pytest.mark.parametrize("name", sorted(cli.CRTLIB_PROGRAM.every()))
+@pytest.mark.parametrize("name", sorted(cli.CRTLIB_PROGRAM.all_commands()))
 def test_no_argument_of_any_command_is_a_url(run, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    command = cli.CRTLIB_PROGRAM.every()[name]
-    for option in command.known(None):
+    command = cli.CRTLIB_PROGRAM.all_commands()[name]
+    for option in command.list_options(None):
         if not (option.is_path or option.name in POLICY_OPTIONS):
             continue
-        given = {o.flag: "x" for o in command.known(None) if o.is_positional} | {option.flag: URL}
+        given = {o.flag: "x" for o in command.list_options(None) if o.is_positional}
+        given |= {option.flag: URL}
         words = [w for k, v in given.items() for w in ([k, v] if k.startswith("--") else [v])]
         says = f"crtlib: error: {option.flag} {URL}: is a URL, must be a local file or folder\n"
         assert run(*name.split(), *words) == (2, "", says)

@@ -19,7 +19,7 @@ from crtlib.studies import crt_study, study_run
 from crtlib.text import customersim, jsonl
 from crtlib.training import methods
 
-COMMANDS = cli.CRTLIB_PROGRAM.every() | companion.app.every()
+COMMANDS = cli.CRTLIB_PROGRAM.all_commands() | companion.app.all_commands()
 BASE = {"seed": 0, "device": "cpu", "epochs": 2, "width": 8}
 KINDS = [*((name, "lstm") for name in recipe.RECIPES), ("crt", "gpt2"), ("crt", "pretrained")]
 WITH = {  # what an option needs to be read

@@ -37,9 +37,9 @@ def test_every_form_says_the_same(method):
     assert want == recipe.RECIPES[method](corpus=Path("c"), **given)
     words = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     line = [x for k, v in words.items() for x in ([k] if v is True else [k, str(v)])]
-    command = cli.CRTLIB_PROGRAM.every()["train"]
+    command = cli.CRTLIB_PROGRAM.all_commands()["train"]
     typed = command.make_context("train", ["c", "--method", method, *line])
-    arguments = command.call(typed).keywords
+    arguments = command.bind(typed).keywords
     assert arguments["recipe"] == want
     plain = want.model_dump(mode="json", exclude_none=True)
     jsonschema.validate(plain, recipe.RECIPES[method].model_json_schema())

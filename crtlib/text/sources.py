@@ -55,7 +55,8 @@ class CorpusSource:
 
 
 REGISTERED_SOURCES: dict[str, CorpusSource] = {}
-"""What is registered so far; ``corpora.known()`` has all, those of installed packages as well."""
+"""Corpora that are registered so far; :func:`crtlib.text.corpora.available_corpora` adds those of
+installed packages."""
 
 
 def register_corpus(source: CorpusSource, *, replace: bool = False) -> CorpusSource:

@@ -83,7 +83,7 @@ LONG = {("lab",)}
 
 COMMANDS = {
     tuple(words.split()): command
-    for words, command in (cli.CRTLIB_PROGRAM.every() | companion.app.every()).items()
+    for words, command in (cli.CRTLIB_PROGRAM.all_commands() | companion.app.all_commands()).items()
 }
 """Each command by its words, also those in a group."""
 
@@ -92,7 +92,7 @@ def options(words):
     """The options of a command: its name, how it is said (None: by place), whether it must be
     given, and its type."""
     command = COMMANDS[words]
-    usual = {o.name for o in command.known({}) if o.is_required} | NEEDS.get(words[0], set())
+    usual = {o.name for o in command.list_options({}) if o.is_required} | NEEDS.get(words[0], set())
     return [
         (
             o.name,
@@ -100,7 +100,7 @@ def options(words):
             o.name in usual,
             "path" if o.is_path else o.node.get("items", o.node).get("type"),
         )
-        for o in command.known(None)
+        for o in command.list_options(None)
     ]
 
 
