@@ -26,6 +26,9 @@ from crtlib.text.package_data import read_package_file
 
 PROJECT_FILES = ("crtlib.toml", "Makefile", "README.md", "gitignore", "policies/ours.toml")
 PROJECT_STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
+ALWAYS_RUN_STEPS = ("ingest", "tagger", "screen", "certify")
+"""Steps that are run each time: the first three know themselves what is up to date, and what a
+certificate says of a run may change with what follows that run."""
 STEP_PROGRAM = cli.Program("crtlib", "confide.commands", COMMANDS, version="", about="")
 STAMPS_FILE = Path(".crtlib-run.json")
 EARLIER_FOLDER = Path("earlier")
@@ -83,7 +86,8 @@ def train(recipe: recipes.Recipe) -> CommandResult:
     return CommandResult(trained.facts, [*lines, NEXT_COMMAND_HINT.format(recipe.out)])
 
 
-train.choose = recipes.choose_recipe  # type: ignore[attr-defined]
+OPTION_CHOOSERS = {"train": recipes.choose_recipe}
+"""Commands whose options depend on each other: those of ``train`` are its method's."""
 
 
 def generate(
@@ -222,7 +226,7 @@ def _check_step(step: str, settings: dict[str, dict[str, Any]]) -> None:
     if talk := {"json", "quiet"} & settings[step].keys():
         raise ValueError(f"{where} {min(talk)}: is an option of 'crtlib run'")
     try:
-        STEP_PROGRAM.parsed(_step_words(step, settings))
+        STEP_PROGRAM.bind_line(_step_words(step, settings))
     except Exception as error:
         if (refused := cli.describe_failure(error)) is None:
             raise
@@ -308,8 +312,7 @@ def _run_step(
         return (
             yield from _run_label_step(line, certifies="certify" in settings, new_text=new_text)
         )
-    if step in ("ingest", "tagger", "screen", "certify"):  # what is up to date they know, or what
-        # is true of a run changes with what follows it
+    if step in ALWAYS_RUN_STEPS:
         facts["ok"] &= yield from _run_command(line)
         return STEP_DONE
     stamps = json.loads(files.read_text(STAMPS_FILE)) if STAMPS_FILE.is_file() else {}
@@ -317,11 +320,10 @@ def _run_step(
     if stamps.get(step) == stamp:
         yield f"{step}: up to date"
         return STEP_UP_TO_DATE
-    finished, begun = (
-        outputs.find_marker(line[line.index("--out") + 1]) is not None,
-        f"{step} begun",
-    )
-    if not (step == "train" and finished and stamps.get(begun) == stamp):  # killed when it was done
+    begun = f"{step} begun"
+    finished = outputs.find_marker(line[line.index("--out") + 1]) is not None
+    killed_before_its_stamp = step == "train" and finished and stamps.get(begun) == stamp
+    if not killed_before_its_stamp:
         if not finished:
             _write_stamps(stamps | {begun: stamp})
         facts["ok"] &= yield from _run_command(line)
@@ -421,7 +423,7 @@ def _run_command(line: list[str]) -> Generator[str, None, bool]:
     """Run a command; returns whether its answer is not no."""
     yield "crtlib " + " ".join(line)
     try:
-        answer = STEP_PROGRAM.parsed(line)()
+        answer = STEP_PROGRAM.bind_line(line)()
         yield from answer.lines
     except ValueError as error:
         if "say --" not in str(error):
