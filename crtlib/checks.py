@@ -171,7 +171,7 @@ class MachineError(RuntimeError):
 def parse_whole_numbers(name: str, text: str) -> list[int]:
     """Whole numbers with commas between them.
 
-    >>> parse_whole_numbers("copies", "1, 5")
+    >>> parse_whole_numbers("secrets_per_person", "1, 5")
     [1, 5]
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]

@@ -130,7 +130,8 @@ def test_account_gives_the_authors_figure(run, accountant, sigma, amplified):
 
 ACCOUNT = ["account", "--batch-size", 10, "--points", 100, "--epochs", 1]
 BEFORE = ["account", "--batch-size", 10, "--points", 1000, "--epochs", 1, "--delta", 1e-5]
-BEFORE += ["--noise-multiplier", 2, "--gamma", 0.1, "--delta2", 0.01, "--copies", 1]
+BEFORE += ["--noise-multiplier", 2, "--gamma", 0.1, "--delta2", 0.01]
+BEFORE += ["--secrets-per-person", 1]
 
 
 def test_account_adds_what_was_spent_before(run, tmp_path):

@@ -120,7 +120,7 @@ def test_each_door_leaves_the_model_of_the_command(
         text = home_of(talk, tmp_path / way)
         ends.append(flat(made_by(way, text, tmp_path / way / "model", base, **options).run.model))
         value = certify.write_certificate(
-            tmp_path / way / "model", tmp_path / way / "c.html", copies=(), force=True
+            tmp_path / way / "model", tmp_path / way / "c.html", secrets_per_person=(), force=True
         )
         values.append(unsalted(value))
     assert torch.equal(*ends)
@@ -554,7 +554,9 @@ def test_completions_of_a_screened_folder_are_learned_alone(chat, tmp_path):
         for door in (("Session", "SFTTrainer") if with_trl else ("Session",))
     ]
     assert all(torch.equal(ends[0], end) for end in ends)
-    assert certify.write_certificate(tmp_path / "Session", tmp_path / "c.html", copies=())
+    assert certify.write_certificate(
+        tmp_path / "Session", tmp_path / "c.html", secrets_per_person=()
+    )
     without_roles(folder)
     for given, name in (
         ({"completions_alone": True}, "completions_alone"),

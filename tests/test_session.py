@@ -42,7 +42,9 @@ def home_of(talk, home):
 
 
 def certified(model):
-    return certify.write_certificate(model, model.with_suffix(".html"), copies=(), force=True)
+    return certify.write_certificate(
+        model, model.with_suffix(".html"), secrets_per_person=(), force=True
+    )
 
 
 def unsalted(value):

@@ -36,7 +36,9 @@ def train(corpus, *, card=None, **names):
 
 
 def make_certificate(run, page):
-    return certify.write_certificate(run, page, audience="officer", copies=(), force=True)
+    return certify.write_certificate(
+        run, page, audience="officer", secrets_per_person=(), force=True
+    )
 
 
 def copy_folder(source, folder):

@@ -79,7 +79,7 @@ def certify(
     name: str | None = None,
     audit: Path | None = None,
     report: Path | None = None,
-    copies: str = "5,20",
+    secrets_per_person: str = "5,20",
     require: tuple[str, ...] = (),
     evidence: str | None = None,
     odometer: Path | None = None,
@@ -102,7 +102,8 @@ def certify(
     Options:
         --for: Whose page: officer, engineer or both.
         --name: Name of the model. [its folder]
-        --copies: Rows for a person with so many secrets, or one said so often.
+        --secrets-per-person: For each number, a row on a person with that many secrets, or on a
+            secret that is said that often.
         --require LIMIT: A limit, as 'public <= 1%' or 'guess <= 55'; repeatable.
         --verify: Write nothing; compare what is there with the run.
     Evidence:
@@ -121,11 +122,20 @@ def certify(
         if require:  # other limits than those that were set when it was written
             value = value | {"limits": limits.judge_limits(value, require)}
     else:
-        difference, value = None, certify.write_certificate(
-            run, out, name=name, audience=for_, audit=audit, report=report, place=odometer,
-            copies=parse_whole_numbers("copies", copies), require=require, standard=evidence,
+        difference = None
+        value = certify.write_certificate(
+            run,
+            out,
+            name=name,
+            audience=for_,
+            audit=audit,
+            report=report,
+            place=odometer,
+            secrets_per_person=parse_whole_numbers("secrets_per_person", secrets_per_person),
+            require=require,
+            standard=evidence,
             force=force,
-        )  # fmt: skip
+        )
     verdict = str(value["verdict"])
     asked = value.get("limits", [])
     kept = verdict == "holds" and all(row["met"] for row in asked)
@@ -275,7 +285,7 @@ def account(
     noise_multiplier: float | None = None,
     gamma: float = 1.0,
     delta2: float = 0.0,
-    copies: str = "1,5,20",
+    secrets_per_person: str = "1,5,20",
     accountant: str = "pld",
     neighbouring: str = "replace",
     unit: str = "point",
@@ -303,7 +313,8 @@ def account(
         --noise-multiplier: Instead of --epsilon.
         --gamma: Trace rate of the redaction policy.
         --delta2: Public rate; it is added to delta.
-        --copies: Rows for a person with so many points, or a value said so often.
+        --secrets-per-person: For each number, a row on a person with that many secrets, or on a
+            secret that is said that often.
         --accountant: Accountant: pld, rdp, prv or autodp.
         --neighbouring: Relation: replace, or add_or_remove (as in the paper).
         --unit: What one data point is, for the record.
@@ -339,7 +350,7 @@ def account(
     )
     told["unit"] = unit
     run = SampledGaussian(told["sampling_probability"], told["noise_multiplier"], told["steps"])
-    counts = parse_whole_numbers("copies", copies)
+    counts = parse_whole_numbers("secrets_per_person", secrets_per_person)
     told["by_copies"] = _guesses_by_copies(counts, (run,), 1, told["gamma"], told["delta2"])
     if before is not None:
         told["together"] = _account_with_earlier_runs(told, run, before, counts)

@@ -24,6 +24,8 @@ from crtlib.checks import check_choice, printable
 from crtlib.options import CommandResult, InvalidOption
 from crtlib.text.package_data import read_package_file
 
+OPTION_CHOOSERS = {"train": recipes.choose_recipe}
+"""Commands whose options depend on each other: those of ``train`` are its method's."""
 PROJECT_FILES = ("crtlib.toml", "Makefile", "README.md", "gitignore", "policies/ours.toml")
 PROJECT_STEPS = ("ingest", "label", "tagger", "screen", "train", "report", "certify")
 ALWAYS_RUN_STEPS = ("ingest", "tagger", "screen", "certify")
@@ -84,10 +86,6 @@ def train(recipe: recipes.Recipe) -> CommandResult:
             f"on this text: --core-hours {hours:g}" + (f" ({lacks})" if lacks else "")
         )
     return CommandResult(trained.facts, [*lines, NEXT_COMMAND_HINT.format(recipe.out)])
-
-
-OPTION_CHOOSERS = {"train": recipes.choose_recipe}
-"""Commands whose options depend on each other: those of ``train`` are its method's."""
 
 
 def generate(

@@ -30,7 +30,7 @@ from crtlib import outputs
 from crtlib.checks import plain_name
 from crtlib.intervals import exchangeable_rate, round_up_to_figures
 
-COPY_COUNTS = (5, 20)
+SECRETS_PER_PERSON = (5, 20)
 
 
 FLOATING_POINT_NOTE = "noise in floating point; attacks on its gaps are outside of the proof"
@@ -69,7 +69,7 @@ def collect_certificate_parts(
     trained: CertifiableRun,
     *,
     name: str | None = None,
-    copies: Sequence[int] = COPY_COUNTS,
+    secrets_per_person: Sequence[int] = SECRETS_PER_PERSON,
     evidence: Mapping[str, Any] | None = None,
     require: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -79,7 +79,8 @@ def collect_certificate_parts(
     Args:
         trained: The training, with its record and what was spent before it.
         name: Of the model; that of its folder if None.
-        copies: In how many messages of one person a secret may stand: a row of guesses for each.
+        secrets_per_person: For each of these numbers a row of guesses about a person with so many
+            secrets, or about a value that is said so often.
         evidence: What an audit and a report say (:func:`confide.release.evidence.read_evidence`).
         require: Limits that the certificate is held to.
 
@@ -103,7 +104,7 @@ def collect_certificate_parts(
     )
     guesses: dict[str, Any] = {"right_guess": [], "value_guess": []}
     if verdict == "holds":
-        guesses = promise.guesses(copies, average_rates(promise, record))
+        guesses = promise.guesses(secrets_per_person, average_rates(promise, record))
     rests_on_labels = promise.kind == BAYESIAN_KIND
     assumed = [
         *trained.files_promise.assumed,

@@ -19,7 +19,7 @@ from jsonschema.exceptions import best_match
 
 from confide.release import released_folder, seal
 from confide.release.certifiable_run import CertifiableRun, read_certifiable_run
-from confide.release.certificate_parts import COPY_COUNTS, collect_certificate_parts
+from confide.release.certificate_parts import SECRETS_PER_PERSON, collect_certificate_parts
 from confide.release.composed_promise import (
     BAYESIAN_KIND,
     SECRET_PLAN_KIND,
@@ -51,7 +51,7 @@ def write_certificate(
     audit: StrPath | None = None,
     report: StrPath | None = None,
     place: StrPath | None = None,
-    copies: Sequence[int] = COPY_COUNTS,
+    secrets_per_person: Sequence[int] = SECRETS_PER_PERSON,
     require: Sequence[str] = (),
     standard: str | None = None,
     force: bool = False,
@@ -67,7 +67,8 @@ def write_certificate(
         audit: Evidence to attach: ``audit.json``.
         report: Evidence to attach: the folder of a report.
         place: The odometer; None: where the record says.
-        copies: Of so many secrets of a person, or places of a value, a row is printed.
+        secrets_per_person: For each of these numbers a row of guesses about a person with so many
+            secrets, or about a value that is said so often.
         require: Limits (:func:`confide.release.limits.judge_limits`), whose verdict it gives.
         standard: Write beside it what it shows of the requirements of this standard, too
             (:mod:`confide.reports.standards`); None: nothing.
@@ -88,11 +89,11 @@ def write_certificate(
     check_choice("for", audience, AUDIENCES)
     if name is not None:
         check_plain_name("name", name)
-    if isinstance(copies, int | str):
-        told = printable(copies, quoted=True)
-        raise ValueError(f"copies={told}: must be a list of whole numbers")
-    for number in copies:
-        check_whole_number("copies", number, 1)
+    if isinstance(secrets_per_person, int | str):
+        told = printable(secrets_per_person, quoted=True)
+        raise ValueError(f"secrets_per_person={told}: must be a list of whole numbers")
+    for number in secrets_per_person:
+        check_whole_number("secrets_per_person", number, 1)
     page = Path(out)
     if page.suffix != ".html":
         raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
@@ -111,7 +112,11 @@ def write_certificate(
         trained = with_current_label_counts(trained)
         attached = read_evidence(run, trained.record, audit, report, place)
         content = collect_certificate_parts(
-            trained, name=name, copies=copies, evidence=attached, require=require
+            trained,
+            name=name,
+            secrets_per_person=secrets_per_person,
+            evidence=attached,
+            require=require,
         )
         now = datetime.now(UTC).isoformat(timespec="seconds")
         value = certificate_pages.assemble_certificate(content, issued=now.replace("+00:00", "Z"))
@@ -307,7 +312,7 @@ def _certificate_differences(
         yield "model.sha256: the model is another one"
     again = collect_certificate_parts(
         trained, name=value["model"]["name"], evidence=value.get("evidence"),
-        copies=[row["copies"] for row in value["right_guess"] if row["who"] == "user"],
+        secrets_per_person=[row["copies"] for row in value["right_guess"] if row["who"] == "user"],
         require=[row["limit"] for row in value.get("limits", ())],
     )  # fmt: skip
     told, made = {n: v for n, v in value.items() if n in again}, json.loads(json.dumps(again))

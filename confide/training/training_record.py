@@ -131,7 +131,9 @@ def preview_certificate(trained: TrainingResult, meter: OdometerRun) -> dict[str
         Path(), content, _promise_of_sources(trained.sources, meter), meter.spent
     )
     return certificate_parts.collect_certificate_parts(
-        rate_bounds.with_current_label_counts(now), name=trained.facts["name"], copies=()
+        rate_bounds.with_current_label_counts(now),
+        name=trained.facts["name"],
+        secrets_per_person=(),
     )
 
 

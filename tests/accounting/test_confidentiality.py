@@ -823,7 +823,10 @@ def test_the_public_rate_is_added_to_delta():
         ("--epsilon 2 --delta 1", "delta=1.0: must be in (0, 1)"),
         ("--epsilon 2 --noise-multiplier 1", "exactly one"),
         ("--epsilon two", "--epsilon"),
-        ("--epsilon 2 --copies 1,x", "copies='1,x': must be at most 20 whole numbers"),
+        (
+            "--epsilon 2 --secrets-per-person 1,x",
+            "secrets_per_person='1,x': must be at most 20 whole numbers",
+        ),
         ("--epsilon 2 --batch-size 20000", "batch_size=20000.0"),
     ],
 )

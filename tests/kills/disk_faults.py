@@ -42,7 +42,8 @@ COMMANDS = {
     "screen": ("screen", "{home}/c.jsonl", "--policy", "regex:customersim", "--keep-ids",
                "--out", "{home}/s"),
     "train": ("train", "{home}/c.jsonl", *TINY, "--out", "{home}/m"),
-    "certify": ("certify", "{home}/m", "--out", "{home}/m/page.html", "--copies", 2),
+    "certify": ("certify", "{home}/m", "--out", "{home}/m/page.html",
+                "--secrets-per-person", 2),
     "report": ("report", "{home}/m", "--corpus", "{home}/c.jsonl", "--out", "{home}/r"),
     "forget": ("account", "--odometer", "{home}/c.jsonl.odometer", "--forget"),
 }  # fmt: skip

@@ -76,7 +76,7 @@ def commands(home):
         "screen": kills._command("screen", "{home}/c.jsonl", "--policy", "regex:customersim",
                                  "--keep-ids", "--out", "{home}/s"),  # one order in each
         "certify": kills._command("certify", "{home}/m", "--out", "{home}/m/page.html", "--for",
-                                  "officer", "--copies", 2, "--force"),
+                                  "officer", "--secrets-per-person", 2, "--force"),
     }  # fmt: skip
 
 

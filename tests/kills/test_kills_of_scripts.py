@@ -28,7 +28,9 @@ SAMPLED_CALLS = 8
 
 def certified(home):
     """The certificate, over one that a killed script has written."""
-    confide.certify(home / "m", home / "page.html", audience="officer", copies=(2,), force=True)
+    confide.certify(
+        home / "m", home / "page.html", audience="officer", secrets_per_person=(2,), force=True
+    )
 
 
 def goes_on(error):

@@ -76,7 +76,7 @@ def certificates() -> dict[str, Any]:
             given = {k: str(v).replace("HOME", home) if k == "init" else v for k, v in more.items()}
             train(method, corpus, folder, **given)
             value = certify.write_certificate(
-                folder, Path(home, f"{folder.name}.html"), copies=(2,)
+                folder, Path(home, f"{folder.name}.html"), secrets_per_person=(2,)
             )
             out[name] = {"certificate": value, "sentences": sentences.select_sentences(value)}
         return steady(json.loads(json.dumps(out, default=str).replace(home, "HOME")))

@@ -50,7 +50,9 @@ def carried_out(corpus, row, out):
         epochs=1, width=4,
     )  # fmt: skip
     limits = [judged["limit"] for judged in row.judged]
-    return certify.write_certificate(out, out.with_suffix(".html"), copies=(), require=limits)
+    return certify.write_certificate(
+        out, out.with_suffix(".html"), secrets_per_person=(), require=limits
+    )
 
 
 LIMITS = ("guess <= 56", "epsilon_missed <= 5", "public <= 1%", "miss <= 50%", "value <= 30",
@@ -271,7 +273,7 @@ def test_advice_counts_what_earlier_searches_passed_over(tmp_path):
         labels=tmp_path / "labels", epsilon=row.epsilon, epochs=1, width=4,
     )  # fmt: skip
     made = certify.write_certificate(
-        tmp_path / "two", tmp_path / "two.html", copies=(), require=limits
+        tmp_path / "two", tmp_path / "two.html", secrets_per_person=(), require=limits
     )
     assert made["limits"] == row.judged
 
@@ -292,7 +294,9 @@ def test_advice_for_a_base_is_what_the_certificate_says(tmp_path, base, most):
         text, out=tmp_path / "m", policy=row.policy, conservative=row.conservative,
         labels=tmp_path / "labels", epsilon=row.epsilon, epochs=1, init=init,
     )  # fmt: skip
-    made = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=(), require=limits)
+    made = certify.write_certificate(
+        tmp_path / "m", tmp_path / "m.html", secrets_per_person=(), require=limits
+    )
     assert made["limits"] == row.judged
 
 
@@ -360,7 +364,9 @@ def test_what_is_said_of_a_plan_is_said_by_its_certificate(tmp_path, monkeypatch
         text, out=tmp_path / "m", labels=tmp_path / "labels", epsilon=row.epsilon, epochs=1,
         **settings, **({} if "init" in settings else {"width": 4}),
     )  # fmt: skip
-    made = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=(), require=limits)
+    made = certify.write_certificate(
+        tmp_path / "m", tmp_path / "m.html", secrets_per_person=(), require=limits
+    )
     assert made["limits"] == row.judged
     assert made["void_because"] == row.void
 

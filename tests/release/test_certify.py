@@ -73,7 +73,7 @@ def runs(tmp_path_factory):
     for name in ("one", "two", "open"):
         audience = "both" if name == "two" else "officer"
         certify.write_certificate(
-            home / name, home / f"{name}.html", copies=(2,), audience=audience
+            home / name, home / f"{name}.html", secrets_per_person=(2,), audience=audience
         )
     return home
 
@@ -148,7 +148,7 @@ def test_it_says_how_many_processes_trained_together(runs, tmp_path):
     assert "processes" not in alone["mechanism"]
     trained = certifiable_run.read_certifiable_run(runs / "one")
     two = replace(trained, record={**trained.record, "processes": 2})
-    parts = certificate_parts.collect_certificate_parts(two, copies=(2,))
+    parts = certificate_parts.collect_certificate_parts(two, secrets_per_person=(2,))
     assert parts["mechanism"] == alone["mechanism"] | {"processes": 2}
     assert parts["guarantee"] == alone["guarantee"]  # nothing else
 
@@ -166,7 +166,8 @@ def test_what_started_from_an_unprotected_model_of_the_same_text_is_void(runs, t
         assert last.run == name
         spent = spending.sum_spending(odometer.read_entries(home), run=name)
         parts = certificate_parts.collect_certificate_parts(
-            replace(certifiable_run.read_certifiable_run(runs / "one"), spent=spent), copies=()
+            replace(certifiable_run.read_certifiable_run(runs / "one"), spent=spent),
+            secrets_per_person=(),
         )
         heirs = int(base is None)  # "from it", by then, which counts as the unprotected model does
         assert parts["spent_before"]["unprotected"] == 1 + heirs
@@ -287,7 +288,9 @@ def test_labels_that_two_people_read_judge_a_training(tmp_path):
     trainings.train(corpus, out=tmp_path / "m", **how)
     for judged in (2, 3):  # the reading that was there before counts as well
         page = tmp_path / f"{judged}.html"
-        made = certify.write_certificate(tmp_path / "m", page, copies=(), audience="officer")
+        made = certify.write_certificate(
+            tmp_path / "m", page, secrets_per_person=(), audience="officer"
+        )
         trace = made["rates"]["trace"]
         assert made["verdict"] == "holds" and trace["of"] == people - 1
         assert (trace["count"], trace["again"]) == (0, [0, people - 1])  # of one nobody decided
@@ -320,7 +323,9 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
     for name, more, judged in (("one", {}, 1), ("two", {"conservative": "cautious"}, 2)):
         trainings.train(corpus, out=tmp_path / name, labels=tmp_path / "labels", **{**half, **more})
         page = tmp_path / f"{name}.html"
-        made = certify.write_certificate(tmp_path / name, page, copies=(), audience="officer")
+        made = certify.write_certificate(
+            tmp_path / name, page, secrets_per_person=(), audience="officer"
+        )
         trace = made["rates"]["trace"]
         assert made["verdict"] == "holds" and (trace["of"], people) == (seen.trace.of, people)
         assert 0 < trace["count"] == seen.trace.count < trace["of"] == people
@@ -418,7 +423,7 @@ def test_without_its_odometer_nothing_is_promised(runs, tmp_path):
     ):
         (moved / odometer_lines.OLD_LEDGER_FILE).write_text("".join(ledger_text))
         made = certify.write_certificate(
-            runs / "two", tmp_path / "c.html", place=moved, copies=(), force=True
+            runs / "two", tmp_path / "c.html", place=moved, secrets_per_person=(), force=True
         )
         assert made["verdict"] == "void" and says in made["void_because"][0]
         assert "/" not in made["void_because"][0]
@@ -436,7 +441,9 @@ def test_the_command_ends_with_4_where_the_answer_is_no(runs, monkeypatch, capsy
         return end.value.code, *capsys.readouterr()
 
     out = tmp_path / "c.html"
-    code, said, _ = run(runs / "open", "--out", out, "--copies", "1", "--for", "officer")
+    code, said, _ = run(
+        runs / "open", "--out", out, "--secrets-per-person", "1", "--for", "officer"
+    )
     assert code == 4 and "known seed" in said and out.exists()
     code, _, error = run(runs / "open", "--out", out)
     assert code == 2 and "exists; choose another name or --force" in error
@@ -622,7 +629,7 @@ def test_the_certificate_of_a_multiwoz_run_stands_on_its_traces_and_says_nothing
     settings = {**TINY, **MWZ, "epochs": 1, "batch_size": 128, "noise_multiplier": 1.3}
     trainings.train(multiwoz, out=tmp_path / "run", **settings, method="crt")
     made = certify.write_certificate(
-        tmp_path / "run", tmp_path / "c.html", copies=(), audience="officer"
+        tmp_path / "run", tmp_path / "c.html", secrets_per_person=(), audience="officer"
     )
     trace, miss = made["rates"]["trace"], made["rates"]["miss"]
     assert (trace["count"], trace["of"], miss["count"]) == (13, 250, 2)  # one of each person

@@ -34,7 +34,9 @@ def test_a_record_that_was_signed_again_is_refused_in_one_line(run_home, tmp_pat
     key = seal.ensure_signing_key(run_home / "talk.jsonl.odometer")
     try:
         path.write_text(json.dumps(seal.sign_value(json.loads(before) | {name: new}, key)))
-        value = certify.write_certificate(run_home / "m", tmp_path / "c.html", copies=(2,))
+        value = certify.write_certificate(
+            run_home / "m", tmp_path / "c.html", secrets_per_person=(2,)
+        )
         assert value["verdict"] != "holds" or name in ("phases", "canaries")
     except ValueError as error:
         assert "\n" not in str(error) and not (tmp_path / "c.html").exists()

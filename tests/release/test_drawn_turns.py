@@ -205,7 +205,7 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     how = screening.ScreeningOptions("regex:customersim", "everything")
     screen_into_folder(path, tmp_path / "s", how, labels=home)
     train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "m", **SMALL)
-    value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=())
+    value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", secrets_per_person=())
     assert value["verdict"] == "holds"
 
     tasks = (home / "tasks.jsonl").read_text().splitlines()
@@ -214,7 +214,7 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     imports.import_labels(path, tmp_path / "again.jsonl", home)
     with pytest.raises(ValueError, match="labels: were read again since"):
         train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "n", **SMALL)
-    again = certify.write_certificate(tmp_path / "m", tmp_path / "m2.html", copies=())
+    again = certify.write_certificate(tmp_path / "m", tmp_path / "m2.html", secrets_per_person=())
     assert again["verdict"] == "void" and "read again since" in " ".join(again["void_because"])
     run = read_certifiable_run(tmp_path / "m")
     assert run.spent is not None and run.record["labels"]["reading_sha256"]
@@ -286,7 +286,7 @@ def test_a_promise_is_of_those_who_taught_no_policy(tmp_path, conservative):
         train_on_corpus.train_for_command(
             path, out=out, labels=labels, policy=policy, conservative=pi_c, **SMALL
         )
-    value = certify.write_certificate(out, tmp_path / "m.html", copies=())
+    value = certify.write_certificate(out, tmp_path / "m.html", secrets_per_person=())
     said = next((a for a in value["assumed"] if "taught" in a and "earlier" not in a), "")
     assert said.startswith("for the people of this text who taught a policy, at most 30, masking")
     assert value["policies"]["pi"]["people"] == 30

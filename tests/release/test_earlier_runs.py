@@ -44,7 +44,7 @@ def write(path, talks):
 def certified(run):
     """The certificate of a training, its sentences, and guarantee.txt."""
     page = run.with_name(f"{run.name}.html")
-    value = certify.write_certificate(run, page, copies=(), force=True)
+    value = certify.write_certificate(run, page, secrets_per_person=(), force=True)
     assert certify.compare_certificate_with_run(run, page)[0] is None
     if value["verdict"] == "holds":
         assert verify.find_certificate_fault(run, value) is None

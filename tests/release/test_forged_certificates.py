@@ -83,7 +83,9 @@ def is_harmless(path, old, new):
 def test_no_forgery_promises_more_than_the_files_keep(tmp_path, monkeypatch):
     text = write_simulated_text(tmp_path / "c.jsonl")
     trainings.train(text, out=tmp_path / "m", **trainings.CRT)
-    certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=(2,), force=True)
+    certify.write_certificate(
+        tmp_path / "m", tmp_path / "m.html", secrets_per_person=(2,), force=True
+    )
     assert is_believed(tmp_path, monkeypatch)
     value, key = (
         seal.read_signed(tmp_path / "m.json"),

@@ -120,7 +120,7 @@ def test_a_limit_of_a_share_counts_what_earlier_searches_passed_over(tmp_path):
     trainings.train(text, out=tmp_path / "one", **CRT)
     second = CRT | {"policy": "regex:multiwoz", "conservative": "everything"}
     trainings.train(text, out=tmp_path / "two", **second)
-    value = certify.write_certificate(tmp_path / "two", tmp_path / "c.html", copies=(),
+    value = certify.write_certificate(tmp_path / "two", tmp_path / "c.html", secrets_per_person=(),
                           require=["public <= 0.1%", "trace <= 100%"])  # fmt: skip
     assert value["verdict"] == "holds" and value["rates"]["public"]["upper"] == 0
     share = value["spent_before"]["delta2"]

@@ -220,7 +220,7 @@ def test_what_is_said_of_a_model_is_what_its_certificate_says(tmp_path, run, way
     overlooked: (1.69, 0.0147) where the certificate said (1.96, 0.0789)."""
     made = way(tmp_path, run)
     value = certify.write_certificate(
-        tmp_path / "m", tmp_path / "m.html", audience="officer", copies=()
+        tmp_path / "m", tmp_path / "m.html", audience="officer", secrets_per_person=()
     )
     words = (tmp_path / "m" / "guarantee.txt").read_text().removesuffix("\n")
     assert (

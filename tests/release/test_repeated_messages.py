@@ -274,7 +274,9 @@ def test_messages_of_one_template_that_are_masked_together(tmp_path):
     train_on_corpus.train(
         path, out=tmp_path / "m", policy=NUMBER, conservative="everything", **SMALL
     )
-    value = certify.write_certificate(tmp_path / "m", tmp_path / "c.html", copies=(1, 5))
+    value = certify.write_certificate(
+        tmp_path / "m", tmp_path / "c.html", secrets_per_person=(1, 5)
+    )
     rows = {(r["who"], r["copies"]): r["at_most"] for r in value["right_guess"]}
     promise = certifiable_run.read_certifiable_run(tmp_path / "m").promise()
     assert (

@@ -61,7 +61,7 @@ def test_a_rolling_export_of_people_without_a_name_composes(tmp_path):
         train_on_corpus.train(text, out=tmp_path / text.stem, **SMALL)
     first, second = (
         certificate_parts.collect_certificate_parts(
-            certifiable_run.read_certifiable_run(tmp_path / name), copies=()
+            certifiable_run.read_certifiable_run(tmp_path / name), secrets_per_person=()
         )
         for name in ("january", "february")
     )

@@ -186,7 +186,9 @@ def trained(relation="replace", lines=LINES, screenings=(S, T)):
 @pytest.mark.parametrize("earlier", ["smaller points", "persons"])
 def test_epsilon_and_delta_of_a_secret_and_of_one_that_was_passed_over(relation, earlier):
     lines, steps, (gamma, delta2) = SPENT[earlier]
-    made = certificate_parts.collect_certificate_parts(trained(relation, lines), copies=())
+    made = certificate_parts.collect_certificate_parts(
+        trained(relation, lines), secrets_per_person=()
+    )
     mu, alone = moved(OWN + steps, relation), moved(OWN, relation)
     guarantee, before = made["guarantee"], made["spent_before"]
     whole = trained(relation, lines).promise()
@@ -228,7 +230,9 @@ def test_right_guesses_and_values_are_for_replacing_whatever_the_relation(relati
     assert [p for p, _ in guesses] == [p for p, _ in values]
     assert all(close(got, one) for (_, got), (_, one) in zip(guesses, values, strict=True))
     if relation == "replace":  # else the certificate is void, and has no such rows
-        made = certificate_parts.collect_certificate_parts(trained(relation, lines), copies=copies)
+        made = certificate_parts.collect_certificate_parts(
+            trained(relation, lines), secrets_per_person=copies
+        )
         printed = [(row["who"], row["copies"], row["at_most"]) for row in made["right_guess"]]
         assert printed == [(who, k, min(1.0, float(round_up_to_figures(p)))) for who, k, p in rows]
         printed = [(row["prior"], row["at_most"]) for row in made["value_guess"]]
@@ -240,7 +244,7 @@ def test_any_one_person_where_nothing_was_redacted():
     rows = made.promise().right_guesses((3,))
     assert [row[:2] for row in rows] == [("missed", 1), ("user", 3)]
     assert close(rows[0][2], (1 + distance(mu)) / 2) and close(rows[1][2], right(3, 1.0, 0.0, mu))
-    parts = certificate_parts.collect_certificate_parts(made, copies=())
+    parts = certificate_parts.collect_certificate_parts(made, secrets_per_person=())
     assert parts["guarantee"]["kind"] == "dp"
     assert parts["guarantee"]["secret"] == parts["guarantee"]["missed"]
     assert close(made.promise().random_secret_bound()[0], epsilon_of(DELTA, mu))
@@ -268,7 +272,9 @@ def test_the_average_over_the_draw_of_the_labels():
     )
     rows = {
         row["who"]: row["at_most"]
-        for row in certificate_parts.collect_certificate_parts(made, copies=())["right_guess"]
+        for row in certificate_parts.collect_certificate_parts(made, secrets_per_person=())[
+            "right_guess"
+        ]
     }
     mu = moved([(25.0, 1, 1)])
     mean = [judged * (k + 1) / (n + 1) for k, n in (trace, public)]

@@ -125,7 +125,7 @@ def test_the_page_says_by_what_a_text_is_known(tmp_path):
     """It said that all messages of 80 characters or more are."""
     text = write(tmp_path / "one.jsonl", [long_messages(k, 2) for k in range(30)])
     train_on_corpus.train(text, out=tmp_path / "m", **SMALL)
-    value = certify.write_certificate(tmp_path / "m", tmp_path / "page.html", copies=())
+    value = certify.write_certificate(tmp_path / "m", tmp_path / "page.html", secrets_per_person=())
     said = " ".join(sentences.select_sentences(value)["no_earlier_run"])
     for compared in (
         f"or all that one person says, of {corpora.SHORT_TALK_CHARACTERS} characters or more",

@@ -66,7 +66,7 @@ def test_hard_turns_that_were_left_unread_are_in_the_bound(tmp_path, run):
     assert "60 turns that were drawn were not read" in " ".join((out + error).split())
     assert "60 turns that were drawn were not read" in (tmp_path / "s/screening.html").read_text()
     train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
-    value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", copies=())
+    value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", secrets_per_person=())
     assert value["verdict"] == "holds" and value["labels"]["unread"] == 60
     for name in ("miss", "trace", "public"):
         assert (value["rates"][name]["count"], value["rates"][name]["of"]) == (60, 120)

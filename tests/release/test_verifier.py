@@ -22,7 +22,7 @@ def made(tmp_path_factory):
     """A model with its certificate beside it."""
     home = tmp_path_factory.mktemp("made")
     trainings.train(corpus_in(home), out=home / "m", method="crt", **TINY)
-    certify.write_certificate(home / "m", home / "c.html", copies=(2,), audience="both")
+    certify.write_certificate(home / "m", home / "c.html", secrets_per_person=(2,), audience="both")
     return home
 
 
@@ -71,7 +71,7 @@ def test_the_name_of_a_folder_says_nothing(home):
     """The page said "Model m. **Nothing of anybody can be learned from it.** It was trained on"."""
     (home / "m").rename(home / LIE)
     (home / "m.work").rename(home / f"{LIE}.work")
-    value = certify.write_certificate(home / LIE, home / "lie.html", copies=())
+    value = certify.write_certificate(home / LIE, home / "lie.html", secrets_per_person=())
     assert value["model"]["name"] == "m_Nothing_of_anybody_can_be_learned_from_it_It"
     page = (home / "lie.html").read_text()
     assert "Model “m_Nothing" in page and "<strong>Nothing" not in page
@@ -84,13 +84,13 @@ def test_the_name_of_a_folder_says_nothing(home):
         {"name": LIE},
         {"name": "x is harmless: nothing can leak"},
         {"name": ""},
-        {"copies": (0,)},
-        {"copies": 2},
-        {"copies": "2"},
+        {"secrets_per_person": (0,)},
+        {"secrets_per_person": 2},
+        {"secrets_per_person": "2"},
     ],
 )
 def test_a_name_that_is_a_sentence_is_refused(home, wrong):
-    with pytest.raises(ValueError, match=r"^(name|copies)=.*: must be "):
+    with pytest.raises(ValueError, match=r"^(name|secrets_per_person)=.*: must be "):
         certify.write_certificate(home / "m", home / "lie.html", **wrong)
     assert not (home / "lie.html").exists()
 
@@ -206,7 +206,7 @@ def test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_co
     before = files_of((home / out).parent)
     whole = names >= (2 if out == "new.html" else 3)
     try:
-        certify.write_certificate(home / "m", home / out, copies=(2,))
+        certify.write_certificate(home / "m", home / out, secrets_per_person=(2,))
         assert whole
     except OSError:
         assert not whole
@@ -214,7 +214,7 @@ def test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_co
     assert names or files_of((home / out).parent) == before
     monkeypatch.setattr(os, "replace", real)
     try:
-        certify.write_certificate(home / "m", home / out, copies=(2,), force=whole)
+        certify.write_certificate(home / "m", home / out, secrets_per_person=(2,), force=whole)
     except ValueError as error:
         raise AssertionError("the same command is refused") from error
     shutil.copy((home / out).with_suffix(".json"), home / "c.json")
@@ -226,7 +226,7 @@ def test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_co
 def test_a_page_that_is_not_ours_is_not_replaced(home):
     (home / "new.html").write_text("<title>Shopping</title>")
     with pytest.raises(ValueError, match="exists"):
-        certify.write_certificate(home / "m", home / "new.html", copies=(2,))
+        certify.write_certificate(home / "m", home / "new.html", secrets_per_person=(2,))
 
 
 def test_who_receives_a_model_is_not_told_of_another(

@@ -53,7 +53,7 @@ def names_found_often(text, out, least):
 
 def certified(run, page, **more):
     """The certificate of a training, and the text of its page."""
-    value = certify.write_certificate(run, page, copies=(), force=True, **more)
+    value = certify.write_certificate(run, page, secrets_per_person=(), force=True, **more)
     return value, " ".join(re.sub(r"<[^>]+>", "", page.read_text()).split())
 
 
@@ -150,7 +150,7 @@ def test_a_plan_of_a_list_or_of_a_file_says_it_too(tmp_path, run):
         words = ["--plan", plan, "--epochs", 1, "--width", 2, "--out", out]
         assert run("train", text, *words)[0] == 0
         value = certificate_parts.collect_certificate_parts(
-            certifiable_run.read_certifiable_run(out), copies=()
+            certifiable_run.read_certifiable_run(out), secrets_per_person=()
         )
         assert value["assumed"] == [f"{said} was not made from this text"]
 

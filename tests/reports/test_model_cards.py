@@ -87,7 +87,7 @@ def test_no_search_is_named_where_the_text_was_read_as_it_is(raw, run):
     assert not {*unread} & {*told} and told["clip_norm"] == "1.0"
     by_person = trainings.train(raw / "c", method="user_dpsgd", **SMALL)
     assert re.match(r"private \d+ people · noise", by_person.lines[0])  # who are drawn
-    made = certify.write_certificate(raw / "m", raw / "m.html", copies=())
+    made = certify.write_certificate(raw / "m", raw / "m.html", secrets_per_person=())
     assert made["verdict"] == "holds" and made["guarantee"]["kind"] == "dp"
     policies = {key: row["name"] for key, row in made["policies"].items()}
     assert policies == {"pi": "none", "pi_c": "everything"}
