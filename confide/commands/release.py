@@ -30,27 +30,27 @@ def advise(
     out: Path | None = None,
     force: bool = False,
 ) -> CommandResult:
-    """Say which policies and how much noise meet your limits, what that costs, or what is missing.
+    """Say which policies and how much noise meet your limits, and what that costs or still needs.
 
-    Rates are counted on labels, never assumed; each pair of policies that is tried widens the
-    bounds of all a little, and the certificate of the plan will say the same. --out is a private
-    page (0600). Ends with 4 where nothing meets the limits.
+    Rates are counted on labels, never assumed. Each pair of policies that is tried widens all
+    bounds a little; the certificate of a plan will say the same numbers. The page is private (mode
+    0600). The exit code is 4 where nothing meets the limits.
 
     Example: crtlib advise corpus --labels labels --require "public <= 1%" --require "guess <= 55"
 
     Files:
         CORPUS: Corpus folder or JSONL.
-        --out: Page to write, with the guess at each epsilon as a picture.
+        --out: Page to write, with a picture of the chance of a right guess at each epsilon.
         --force: Replace the page that is there.
     Options:
-        --labels: Folder of crtlib label, read.
-        --require LIMIT: A limit, as 'public <= 1%' or 'guess <= 55'; repeatable.
+        --labels: Folder of crtlib label, after somebody has read it.
+        --require LIMIT: A limit, such as 'public <= 1%' or 'guess <= 55'; repeatable.
         --policy: Redaction policy to try; repeatable. [the corpus' own, if any]
         --conservative: Conservative policy to try with each; repeatable.
         --unit: Data point to try: turn, dialogue or user; repeatable.
-        --hours: Hours that people can still read.
-        --epochs: Passes over the points, as of crtlib train.
-        --init: Where the weights start, as of crtlib train.
+        --hours: Hours for which people can still read.
+        --epochs: Passes over the points, as for crtlib train.
+        --init: Where the weights start, as for crtlib train.
     """
     from confide.training import advise as library
 
@@ -86,31 +86,31 @@ def certify(
     verify: bool = False,
     force: bool = False,
 ) -> CommandResult:
-    """Write what a model may give away: one sheet in plain words, every number in tables, and JSON.
+    """Certify what a model may give away: one sheet in plain words, all numbers, and JSON.
 
-    Earlier private runs on the same text, which its odometer lists, are composed with this one.
-    Ends with 4 where the certificate is void or promises nothing, where a limit that --require sets
-    is not met or, with --verify, where anything differs.
+    Earlier private runs on the same text, which its odometer lists, are composed with this one. The
+    exit code is 4 where the certificate is void or promises nothing, where it does not meet a limit
+    of --require or, with --verify, where anything differs.
 
     Example: crtlib certify run --out certificate.html
 
     Files:
         RUN: Folder that crtlib train wrote.
         --out: The page; its JSON gets the same name.
-        --odometer: The odometer, if it was moved since.
+        --odometer: Odometer of the run, if it was moved since.
         --force: Replace what is there.
     Options:
-        --for: Whose page: officer, engineer or both.
+        --for: Readers of the page: officer, engineer or both.
         --name: Name of the model. [its folder]
         --secrets-per-person: For each number, a row on a person with that many secrets, or on a
             secret that is said that often.
-        --require LIMIT: A limit, as 'public <= 1%' or 'guess <= 55'; repeatable.
-        --verify: Write nothing; compare what is there with the run.
+        --require LIMIT: A limit, such as 'public <= 1%' or 'guess <= 55'; repeatable.
+        --verify: Write nothing; compare the certificate that is there with the run.
     Evidence:
-        --audit: Evidence to attach: audit.json of crtlib audit.
-        --report: Evidence to attach: the folder of crtlib report.
-        --evidence STANDARD: Write beside it what it shows of a standard's requirements (aisvs:
-            OWASP AISVS on privacy): met, not met, or not ours.
+        --audit: Attach an audit: audit.json of crtlib audit.
+        --report: Attach a report: the folder of crtlib report.
+        --evidence STANDARD: Also write, for each requirement of a standard, whether the certificate
+            shows it met, not met, or not ours (aisvs: OWASP AISVS on privacy).
     """
     from confide.release import certify, limits
     from confide.reports import standards
@@ -165,24 +165,24 @@ def audit(
 ) -> CommandResult:
     """Audit one training with many invented secrets, each planted once.
 
-    Each has a control that was not planted; the attacker names which of the two was read. Ends with
-    4 where more is shown than the proof allows. Says how often it would have noticed half of the
-    noise at the most, and "says nothing" where that is hardly ever, or where the attacker did no
-    better than a coin.
+    Each secret has a control that was not planted, and the attacker guesses which of the two the
+    model has read. The exit code is 4 where the guesses show more than the proof allows. Prints an
+    upper bound on how often the audit would detect a training with half the declared noise. Where
+    that bound is low, or the attacker did no better than a coin, it prints "says nothing".
 
     Example: crtlib audit run --corpus dialogues.jsonl --out audit
 
     Files:
-        RUN: Folder of crtlib train --canaries auto, or N --copies 1.
-        --corpus: The text that it was trained on.
+        RUN: Folder of crtlib train --canaries auto, or --canaries N --copies 1.
+        --corpus: The text on which it was trained.
         --out: Folder for audit.json.
         --force: Replace an earlier audit.
     Options:
-        --reference: Folder of a model that has not read the canaries; may be repeated.
-        --claim: Test this epsilon, of every secret, instead of what is proved.
-        --guesses: Canaries to guess on. [five numbers are tried]
+        --reference: Folder of a model that has not read the canaries; repeatable.
+        --claim: Test this epsilon, claimed for every secret, instead of what is proved.
+        --guesses: Number of canaries that are guessed. [five numbers are tried]
         --confidence: Confidence of the lower bound, in (0, 1).
-        --seed: Seed of coins. [they follow from the run]
+        --seed: Seed of the audit's coins. [they follow from the run and its weights]
     """
     from functools import partial
 
@@ -223,27 +223,29 @@ def report(
     workers: WorkerCount = 1,
     force: bool = False,
 ) -> CommandResult:
-    """What a model completes of its training text, by user (Inan et al. 2021); text redacted.
+    """Report what a model completes of its training text, by user (Inan et al. 2021).
+
+    Text is redacted unless you ask for it with --reveal.
 
     Files:
         MODEL: Folder of a model of crtlib train or transformers.
         --corpus: The training dialogues: folder or JSONL.
-        --out: Folder for report.html, .json and Parquet.
-        --public: Folder of a public model.
-        --force: Replace results that exist, or write one of several reports of a model.
+        --out: Folder for report.html, report.json and Parquet tables.
+        --public: Folder of a public model to compare with.
+        --force: Replace results that exist, or write another report of the same model.
     Options:
-        --top-k: Guesses that an attacker sees; 1: tab attack.
-        --unit: One text: turn or dialogue. [as trained, or turn]
+        --top-k: Guesses for each token that an attacker sees; 1 is the tab attack.
+        --unit: What one text is: turn or dialogue. [as trained, or turn]
         --reveal: Write text in clear.
-        --lengths-only: Lengths and counts, no users, no labels.
-        --min-length: Tokens of the shortest run to count.
-        --threshold: Ratio t of metric 2.
-        --verbatim: Drop runs at the end of a text, as printed.
+        --lengths-only: Write only lengths and counts, no users and no labels.
+        --min-length: Tokens in the shortest completed run that counts.
+        --threshold: Ratio t of metric 2; needs --public.
+        --verbatim: Leave out runs at the end of a text, as the paper's Algorithm 1 does.
         --template: How turns became text: chat, plain, speaker or FILE.j2. [as trained, the
             tokenizer's, or what the model reads most easily]
         --prefix-scan: Read each text after every known beginning.
     Speed and memory:
-        --workers: Processes.
+        --workers: Number of processes.
     """
     import torch
 
@@ -295,12 +297,14 @@ def account(
     because: str = "",
     forget: bool = False,
 ) -> CommandResult:
-    """Noise for a target epsilon (or back), and the confidentiality that redaction makes of it.
+    """Compute the noise for a target epsilon (or the reverse), and the confidentiality of redacted
+    secrets.
 
-    With --before, which needs --unit turn, dialogue or user: what a certificate of this run will
-    say, as it adds what was spent on the same text (gamma and delta2 as of another screening).
-    With --odometer: the private runs on one text, and what they have spent together. Both count
-    earlier runs on text of the same people that the registry of this user knows.
+    With --before, which needs --unit turn, dialogue or user, also print what a certificate of this
+    run would say after the earlier runs on the same text; --gamma and --delta2 are then added to
+    the rates of the earlier runs, as those of another screening. With --odometer, list the private
+    runs on one text and what they have spent together. Both count earlier runs on text of the same
+    people, as far as your registry knows them.
 
     Example: crtlib account --delta 1e-5 --batch-size 512 --points 46080 --epochs 4 --epsilon 3
 
@@ -308,22 +312,22 @@ def account(
         --delta: Delta of one point, in (0, 1).
         --batch-size: Expected size of a batch.
         --points: Private data points.
-        --epochs: Epochs, as expected passes over the points.
+        --epochs: Expected passes over the points.
         --epsilon: Target epsilon of DP-SGD.
-        --noise-multiplier: Instead of --epsilon.
-        --gamma: Trace rate of the redaction policy.
-        --delta2: Public rate; it is added to delta.
+        --noise-multiplier: Noise multiplier of DP-SGD, instead of --epsilon.
+        --gamma: Trace rate: share of secrets that leave a trace after redaction.
+        --delta2: Public rate: share of secrets trained on without noise; it is added to delta.
         --secrets-per-person: For each number, a row on a person with that many secrets, or on a
             secret that is said that often.
         --accountant: Accountant: pld, rdp, prv or autodp.
-        --neighbouring: Relation: replace, or add_or_remove (as in the paper).
+        --neighbouring: Neighbouring relation: replace, or add_or_remove (as in the paper).
         --unit: What one data point is, for the record.
     What was spent:
-        --before: Odometer of earlier runs: what they and this one spend together.
-        --odometer: Instead: what the runs in this odometer have spent.
-        --strike: Hash of an entry of a model that nobody ever saw.
-        --because: Why, for --strike.
-        --forget: Forget whose text that odometer's was; its runs stay.
+        --before: Odometer of earlier runs, which are composed with this one.
+        --odometer: Only say what the runs in this odometer have spent.
+        --strike: With --odometer: strike out the entry with this hash, of a model that nobody saw.
+        --because: Reason for --strike.
+        --forget: With --odometer: forget whose text it is of; its runs stay.
     """
     from crtlib.accounting import confidentiality
     from crtlib.accounting.events import SampledGaussian
@@ -427,11 +431,11 @@ def leaver(
     delta: OpenProbability = 1e-6,
     force: bool = False,
 ) -> CommandResult:
-    """Say what the models of a text promise of one person who leaves, and what training again
-    takes.
+    """Say what the models of a text promise about one person who leaves, and what it would take to
+    train again without them.
 
-    All models count that the odometer of the text and the registry of this user know. --out is a
-    private page (0600) for who decides, without a name.
+    It covers all models that the odometer of the text and your registry know. The page is private
+    (mode 0600), for whoever decides, and does not name the person.
 
     Example: crtlib leaver corpus --user 1042 --out leaver.html
 
@@ -440,8 +444,8 @@ def leaver(
         --out: Page to write.
         --force: Replace the page that is there.
     Options:
-        --user: Who leaves, as the corpus calls them.
-        --delta: Delta of the epsilons.
+        --user: The person who leaves, as the corpus names them.
+        --delta: Delta at which the epsilons are given.
     """
     from confide.release import leaver as library
 

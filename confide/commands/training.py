@@ -47,10 +47,10 @@ NEXT_COMMAND_HINT = "what it may give away, on one sheet: crtlib certify {} --ou
 
 
 def train(recipe: recipes.Recipe) -> CommandResult:
-    """Train on a corpus by a method; write the model, and what is promised of it.
+    """Train a model on a corpus by a method, and say what is promised of it.
 
-    What is shown here are the options of one method: --method NAME --help shows another's. With
-    torchrun --nproc-per-node N -m crtlib train ... N processes train one model together.
+    Below are the options of one method; --method NAME --help shows those of another. Under torchrun
+    --nproc-per-node N -m crtlib train ..., N processes train one model together.
 
     Example: crtlib train dialogues.jsonl --method crt --out run
     """
@@ -97,18 +97,18 @@ def generate(
     n: int = 1,
     seed: int | None = None,
 ) -> CommandResult:
-    """Write text with a model: it stops by itself, or after --max-tokens.
+    """Generate text with a model, until it stops by itself or has written --max-tokens.
 
     Example: crtlib generate model --prompt "USR: hello" --n 3
 
     Files:
         MODEL: Folder of crtlib train, or of transformers.
     Options:
-        --prompt: Beginning of the text; -: from standard input.
-        --max-tokens: Tokens to write at most.
-        --temperature: Temperature; 0: always the likeliest token.
-        --top-p: Share of probability to draw from.
-        --n: Texts to write.
+        --prompt: Beginning of the text; - reads it from standard input.
+        --max-tokens: Most tokens to write.
+        --temperature: Temperature; 0 always takes the likeliest token.
+        --top-p: Draw from the likeliest tokens that have this share of the probability.
+        --n: Number of texts.
         --seed: Seed. [from the operating system]
     """
     from crtlib.models import generation
@@ -127,7 +127,7 @@ def generate(
 
 # --------------------------------------------------------------------------- a project
 def new(dir: Path) -> CommandResult:
-    """Write a small project: settings, policies and a recipe of the whole path.
+    """Write a new project: settings, policies, and a Makefile that runs all steps.
 
     Example: crtlib new helpdesk
 
@@ -147,18 +147,18 @@ def new(dir: Path) -> CommandResult:
 def run(
     dir: Path, until: str | None = None, new_text: bool = False, dry_run: bool = False
 ) -> CommandResult:
-    """Run the steps of a project that are not up to date; stops where people must label.
+    """Run the steps of a project that are not up to date; stop where people must label.
 
-    Ends with 4 where a step's answer is no, as of a certificate that does not meet its limits. With
-    the messages of another month: --new-text; earlier labels teach, and the certificate counts the
-    earlier models.
+    The exit code is 4 where a step's answer is no, as where a certificate does not meet its limits.
+    For the messages of another month give --new-text: earlier labels then teach, and the
+    certificate counts the earlier models.
 
     Example: crtlib run helpdesk --until screen
 
     Files:
         DIR: A folder of crtlib new.
-        --new-text: Put what was made of the earlier messages into DIR/earlier/N and begin anew.
-        --dry-run: Print the commands only.
+        --new-text: Move what was made from the earlier messages to DIR/earlier/N, and begin anew.
+        --dry-run: Only print the commands.
     Options:
         --until: The last step to run.
     """

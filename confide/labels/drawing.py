@@ -94,7 +94,7 @@ def draw_label_tasks(
         sealed: Hashes of policies as they are before anybody reads.
         doubt: Of each point how unsure the policies are.
         kinds: Of secrets, one to nine names.
-        context: Turns that are shown before the one that is read.
+        context: Turns that are shown before and after the one that is read.
         forms: Of the page and of tools, of ``LABEL_FORMS``.
         rules: What the page tells readers that a secret is, a rule a line; empty: ours.
         seed: Of the draw; None: from the operating system.

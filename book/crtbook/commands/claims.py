@@ -8,14 +8,14 @@ from crtlib.options import CommandResult
 
 
 def claims(paper: str | None = None, row: str | None = None, errata: bool = False) -> CommandResult:
-    """Every claim of the three papers, our number beside it with its interval, and the verdict.
+    """List every claim of the three papers, with our number, its interval and the verdict.
 
     Example: crtbook claims --paper hush
 
     Options:
-        --paper: Only this one: crt, crt_acl, report, hush or ours.
-        --row: All of one claim's rows, by their id: what made them, the rule.
-        --errata: Where the papers contradict themselves, instead.
+        --paper: List the claims of one paper only: crt, crt_acl, report, hush or ours.
+        --row: Show one row, or all rows of one claim, by its id: what made them, and the rule.
+        --errata: List instead where the papers contradict themselves.
     """
     from crtbook.claims import ledger, page
     from crtbook.claims.claim import PAPERS

@@ -11,19 +11,19 @@ def grade(
     key: Path,
     out: Path | None = None,
 ) -> CommandResult:
-    """Grade the submissions to a lab: a row for each file with points, total, copies and hints.
+    """Grade the submissions to a lab: for each file its points, total, copies and hints.
 
     The files are data; no code of a student runs. Grading twice gives the same marks. The column
-    ``rationale`` is empty: the teacher marks what stands in ``explained``.
+    ``rationale`` is left empty for the teacher, who marks what stands in ``explained``.
 
     Example: crtbook grade submissions --lab attack --key class.key --out grades.csv
 
     Files:
         FOLDER: Folder with a NAME.json for each student.
-        --key: Key file of the class, from 'crtbook lab'.
+        --key: Key file of the class, which 'crtbook lab' wrote.
         --out: CSV file for the marks.
     Options:
-        --lab: Lab: attack or defence.
+        --lab: Lab to grade: attack or defence.
     """
     from crtcourse import grading, keys
 

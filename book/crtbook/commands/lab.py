@@ -9,15 +9,15 @@ from crtlib.options import CommandResult
 def lab(key: Path, students: Path | None = None, out: Path = Path("class")) -> CommandResult:
     """Make the key of a class, and train the three models of the attack lab for each student.
 
-    The key has 256 random bits, each student's task follows from it and the name, and nothing of
-    it stands in a hand-out. A key that is there is read, and only new names get a hand-out: about
-    40 seconds each. The defence lab needs the key alone.
+    The key has 256 random bits. Each student's task follows from it and from the name, and no
+    hand-out shows anything of it. If the key is there already, it is read, and only new names get a
+    hand-out, which takes about 40 seconds each. The defence lab needs only the key.
 
     Example: crtbook lab --key class.key --students names.txt --out class
 
     Files:
         --key: Key file of the class; keep it to yourself.
-        --students: Text file with a name a line, for the attack lab.
+        --students: Text file with one name on each line, for the attack lab.
         --out: Folder for a hand-out for each student.
     """
     from crtcourse import attack, keys

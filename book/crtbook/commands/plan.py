@@ -6,8 +6,8 @@ from crtlib.options import CommandResult
 
 
 def plan() -> CommandResult:
-    """Rank the runs that open claims wait for, by cells of the headlines and by rows decided an
-    hour of one core.
+    """Rank the runs that open claims wait for, by what they decide in an hour of one core: rows of
+    headlines first, then all rows.
 
     Example: crtbook plan
     """

@@ -21,13 +21,15 @@ def sweep(
     out: Path | None = None,
     force: bool = False,
 ) -> CommandResult:
-    """Run what a figure or table still lacks. A killed sweep goes on where it was.
+    """Run what a figure or table still lacks.
+
+    A sweep that was killed goes on where it stopped.
 
     Example: crtbook sweep crt --profile quick --set gammas=[0.05] --dry-run
 
     Files:
         --store: Folder of finished runs.
-        --dry-run: Say what would run, how long, what lacks.
+        --dry-run: Only say what would run, how long it would take, and which data are lacking.
         --keep-models: Keep no trained models in the store.
         --out: Also write the table here (Parquet).
         --force: Replace results that exist.
@@ -38,8 +40,8 @@ def sweep(
             smollm2 or h100.
         --set NAME=VALUE: A setting, such as seeds=1; repeatable.
     Speed and memory:
-        --workers: Processes.
-        --executor: Executor: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.
+        --workers: Number of processes.
+        --executor: Where they run: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.
         --device: Device: auto, cpu or cuda.
     """
     from crtbook import runner, sweeps, tables
