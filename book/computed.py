@@ -396,19 +396,21 @@ def map_page() -> str:
 
 COUNTED = re.compile(
     r"(\d+) figures, tables, theorems and claims, (\d+) are reproduced or computed here, (\d+) in "
-    r"part, (\d+) only as toys, and (\d+) not at all"
+    r"part, (\d+) only as toys, (\d+) not at all, and (\d+) ask for nothing to be built"
 )
 """The sentence that counts the items, where people read first."""
+STATUSES = ("works", "partly", "toy", "absent", "n/a")
+"""What :func:`status` says of an item, in the order of the sentence."""
 COUNTING = (BOOK.parent / "README.md", BOOK / "index.md")
 
 
 def with_counts(text: str) -> str:
-    """A page whose sentence has today's counts; one that has lost the sentence is refused."""
+    """A page whose sentence has today's counts, which add up; one without the sentence is refused."""
     found = collections.Counter(status(row)[0] for row in teaching.data("map.yml"))
-    numbers = [found.total(), *(found[word] for word in ("works", "partly", "toy", "absent"))]
+    numbers = [found.total(), *(found[word] for word in STATUSES)]
     said = (
         "{} figures, tables, theorems and claims, {} are reproduced or computed here, {} in part,"
-        " {} only as toys, and {} not at all"
+        " {} only as toys, {} not at all, and {} ask for nothing to be built"
     ).format(*numbers)
     counted, times = COUNTED.subn(said, text)
     assert times == 1, "one sentence counts the papers' items"

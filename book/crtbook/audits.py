@@ -12,7 +12,7 @@ is the strongest there is: its gradient is clipped, and with ``<MASK>`` or anoth
 place exactly opposite, as two of the model's output weights are. The score is the likelihood ratio.
 
 The attacker says of each game whether the canary was in. He is right in (1 + TV) / 2 of them at the
-most, where TV is the total variation that the ledger proves: more right guesses than its noise
+most, where TV is the total variation that the accountant proves: more right guesses than its noise
 allows refute it (a test of the trade-off curve at its middle, as Nasr and others 2023 test it at a
 point). What is audited is the epsilon of the most noise that is not refuted. How many guesses would
 refute is known before the game, and so is how often less noise is noticed: its power.
@@ -59,13 +59,13 @@ SAMPLED = 0.7  # the sampling probability of a point: an epoch is one step, so e
 AT_ONCE = 40_000  # games of one training
 LEAST, MOST = 0.05, 50.0  # times the declared noise, between which what is audited is looked for
 Proof = tuple[float, float]
-"""What the ledger proves: epsilon at :data:`DELTA`, and the total variation."""
+"""What the accountant proves: epsilon at :data:`DELTA`, and the total variation."""
 
 
 @dataclass(frozen=True)
 class Games:
     """The games of one training: the attacker's ``scores`` (games,), positive where he says that
-    the canary was in; ``included`` (games,) says where it was; ``proof(x)`` is what the ledger
+    the canary was in; ``included`` (games,) says where it was; ``proof(x)`` is what the accountant
     proves of x times the noise that was declared."""
 
     scores: np.ndarray
