@@ -17,7 +17,7 @@ if __name__ == "__main__":
     for each in audits.AUDITS:
         games = 120_000 if each.name == "crt" else 48_000
         made = partial(audits.table, [each.name], games=games)
-        row, origin = tables.measured(made, profile="audits")
+        row, origin = tables.measure_with_provenance(made, profile="audits")
         rows.append(row.assign(seed=0, **origin))
         print(row.to_string(index=False, header=not rows[1:]), flush=True)
-    tables.record(pd.concat(rows, ignore_index=True), tables.FOLDER / "audits.parquet")
+    tables.write_table(pd.concat(rows, ignore_index=True), tables.FOLDER / "audits.parquet")

@@ -8,4 +8,4 @@ Records :func:`crtbook.black_box.table`, which the page "How to read a guarantee
 from crtbook import black_box, tables
 
 if __name__ == "__main__":
-    tables.record(black_box.table(), tables.FOLDER / "black_box.parquet")
+    tables.write_table(black_box.table(), tables.FOLDER / "black_box.parquet")

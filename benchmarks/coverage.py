@@ -150,8 +150,8 @@ def table(draws: int) -> pd.DataFrame:
 
 def main() -> None:
     draws = int(sys.argv[1]) if sys.argv[1:] else 10_000
-    made, origin = tables.measured(lambda: table(draws), profile="coverage")
-    tables.record(made.assign(seed=0, **origin), tables.FOLDER / "coverage.parquet")
+    made, origin = tables.measure_with_provenance(lambda: table(draws), profile="coverage")
+    tables.write_table(made.assign(seed=0, **origin), tables.FOLDER / "coverage.parquet")
     wide = made.pivot_table("coverage", ["corpus", "policy", "rate", "bound"], "dialogues")
     print(wide.to_string(float_format=lambda x: f"{100 * x:.1f}"))
 

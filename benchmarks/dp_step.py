@@ -473,7 +473,7 @@ def machine(device: str) -> dict:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     where = {
-        "cpu": tables.processor(),
+        "cpu": tables.name_processor(),
         "cores": os.cpu_count(),
         "threads": threads,
         "device": torch.cuda.get_device_name() if device != "cpu" else "cpu",
@@ -484,7 +484,7 @@ def machine(device: str) -> dict:
     }
     return {
         "version": __version__,
-        "commit": tables.commit(),
+        "commit": tables.find_commit(),
         "machine": where,
         "versions": versions | {"python": platform.python_version()},
     }

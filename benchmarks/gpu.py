@@ -336,7 +336,9 @@ def swept(part: str, args: argparse.Namespace, device: str, end: float,
                 tell({"part": part, **run_row(path.stem, table)} | used(device))
                 new = True
         if new:
-            tables.record(pd.concat(seen.values(), ignore_index=True), args.out / f"{part}.parquet")
+            tables.write_table(
+                pd.concat(seen.values(), ignore_index=True), args.out / f"{part}.parquet"
+            )
 
     with log.open("w") as out, subprocess.Popen(
         command, stdout=out, stderr=subprocess.STDOUT, env=environment

@@ -53,8 +53,8 @@ def table(draws: int) -> pd.DataFrame:
 
 def main() -> None:
     draws = int(sys.argv[1]) if sys.argv[1:] else 10_000
-    made, origin = tables.measured(lambda: table(draws), profile="redraws")
-    tables.record(made.assign(seed=0, **origin), tables.FOLDER / "redraws.parquet")
+    made, origin = tables.measure_with_provenance(lambda: table(draws), profile="redraws")
+    tables.write_table(made.assign(seed=0, **origin), tables.FOLDER / "redraws.parquet")
     low = {"covered": "min", "covered_each": "min"}
     high = dict.fromkeys(("mean", "mean_each", "spent", "spent_naive"), "max")
     print(made.groupby(["corpus", "labels"]).agg(low | high).round(3).to_string())

@@ -155,7 +155,7 @@ LEDGER = re.compile(r"\bledger\.ledger\(")
 
 def shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
     """The SHA-256 of each recorded table that a notebook's code reads by its name, as
-    ``crtbook.tables.digest`` has it; the ledger reads all. One that is not recorded has
+    ``crtbook.tables.hash_table`` has it; the ledger reads all. One that is not recorded has
     none: once it is, the chapter is stale."""
     code = "\n".join(sources(notebook))
     names = SHOWS.findall(code)

@@ -200,9 +200,9 @@ def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
     """A finding with all that its section says: its answer, the tables that it rests on with their
     profile, device, seeds and dates, its verdicts counted, and its rows."""
     names = found.source.str.partition(":")[0].unique()
-    there = {*tables.names()}
+    there = {*tables.list_table_names()}
     each = [
-        pd.concat(tables.recorded(part) for part in terms()["recorded"][name] if part in there)
+        pd.concat(tables.load_recorded(part) for part in terms()["recorded"][name] if part in there)
         for name in names
     ]
     tallies = []
@@ -281,7 +281,7 @@ README = BOOK.parent / "README.md"
 
 def draw_readme_picture() -> tuple[str, str]:
     """The picture of the README, and how it was made: the recorded runs of CRT's Figure 3."""
-    runs = tables.recorded("crt_laptop")
+    runs = tables.load_recorded("crt_laptop")
     runs = runs[runs.corpus == "customersim"]
     points = runs.groupby(crt_figures.CELL_COLUMNS).ngroups
     band = exposure_chance_band(canaries=10, seeds=runs.seed.nunique(), points=points)
@@ -405,7 +405,7 @@ COUNTING = (BOOK.parent / "README.md", BOOK / "index.md")
 
 
 def with_counts(text: str) -> str:
-    """A page whose sentence has today's counts, which add up; one without the sentence is refused."""
+    """A page whose sentence has today's counts; one that has lost the sentence is refused."""
     found = collections.Counter(status(row)[0] for row in teaching.data("map.yml"))
     numbers = [found.total(), *(found[word] for word in STATUSES)]
     said = (
@@ -438,7 +438,7 @@ LINES = {"sgd": "non-private, masked", "crt": "CRT", "dpsgd": "DP-SGD (reads no 
 
 def panel() -> str:
     """The runs of the LSTM on CustomerSim as JavaScript: means over seeds by method and gamma."""
-    table = tables.recorded("crt_laptop").query("model == 'lstm' and corpus == 'customersim'")
+    table = tables.load_recorded("crt_laptop").query("model == 'lstm' and corpus == 'customersim'")
     table = table[table.method.isin(LINES)]
     chance = exposure_chance_band(canaries=10, seeds=int(table.seed.nunique()))
     band, measures = {"band": [round(chance.low, 2), round(chance.high, 2)]}, []
@@ -529,7 +529,7 @@ if __name__ == "__main__":
     table = ledger.computed()
     table.attrs["of"] = ledger.digest()
     table.attrs["robust"] = headlines.analysed(measures.sources())
-    tables.record(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
+    tables.write_table(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
     made = what_we_know(table) | {BOOK / "map.md": map_page(), BOOK / "options.md": options()}
     made |= {PANEL: panel(), LOOKS: looks(), FIGURES: renewed(FIGURES.read_text("utf-8"))}
     made[FIGURE_3], told = draw_readme_picture()

@@ -1,7 +1,7 @@
 """The companion: studies of the papers, their sweep and store, recorded tables, claims, figures.
 
 >>> from crtbook import tables
->>> "tuning" in tables.names()
+>>> "tuning" in tables.list_table_names()
 True
 """
 

@@ -90,7 +90,7 @@ def table() -> DataFrame:
         for method, epsilon, noise, seed in itertools.product(*cells, seeds):
             how = {"epsilon": epsilon, "noise": noise, "epochs": part["epochs"], "seed": seed}
             one = functools.partial(run, method, **how)
-            row, origin = tables.measured(one, profile="black_box")
+            row, origin = tables.measure_with_provenance(one, profile="black_box")
             out.append({"part": name, **row, **origin})
     return DataFrame(out)
 

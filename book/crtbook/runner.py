@@ -288,12 +288,12 @@ class _Way:
         state = self.store.unfinished(key) if self.keep_states else None
         desk = Desk(state, model, self.device)
         try:
-            rows, facts = tables.measured(
+            rows, facts = tables.measure_with_provenance(
                 lambda: list(study.run(desk)), profile=self.profile, device=self.device
             )
         finally:
             _same_data(study, key)
-        facts |= tables.origin(self.command, study.reads())
+        facts |= tables.describe_origin(self.command, study.reads())
         self.store.write(key, {"study": study.kind, **asdict(study)}, facts, rows)
 
 

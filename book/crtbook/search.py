@@ -67,7 +67,7 @@ def tuned(
     nothing was searched.
     """
     for given in [table] if isinstance(table, str | DataFrame) else table:
-        rows = tables.recorded(given) if isinstance(given, str) else given
+        rows = tables.load_recorded(given) if isinstance(given, str) else given
         rows = rows[rows.metric == "valid_ppl_words"]
         rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
         here = rows[rows.corpus == corpus]
@@ -100,5 +100,5 @@ def of_profile(profile: str) -> tuple[str, ...]:
     (('tuning',), ('tuning_smollm2', 'tuning'))
     """
     own = [profile, profile.partition("_")[0], *settings.bases(profile)]
-    known = [f"tuning_{name}" for name in own if tables.edition(f"tuning_{name}") is not None]
+    known = [f"tuning_{name}" for name in own if tables.find_recorded(f"tuning_{name}") is not None]
     return (*dict.fromkeys(known), "tuning")

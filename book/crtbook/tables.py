@@ -1,6 +1,6 @@
 """Tables that are recorded with the package, and what a reader must know of where they come from.
 
->>> table = recorded("tuning")
+>>> table = load_recorded("tuning")
 >>> {"method", "metric", "value", "profile", "device", "seed", "date"} <= set(table)
 True
 >>> caption(pd.DataFrame({"profile": ["quick"], "device": "cpu", "seed": 0, "date": "2026-01-01"}))
@@ -37,7 +37,7 @@ Made = TypeVar("Made")
 Facts = dict[str, str | float]
 
 
-def provenance(
+def collect_provenance(
     *, profile: str, device: str, seconds: float, cpu_seconds: float | None = None
 ) -> Facts:
     """What a reader must know of where a number comes from. ``seconds``: wall clock of the whole
@@ -55,16 +55,18 @@ def provenance(
     return facts if cpu_seconds is None else facts | {"cpu_seconds": round(cpu_seconds, 2)}
 
 
-def measured(make: Callable[[], Made], *, profile: str, device: str = "cpu") -> tuple[Made, Facts]:
-    """What ``make`` makes, and its :func:`provenance`."""
+def measure_with_provenance(
+    make: Callable[[], Made], *, profile: str, device: str = "cpu"
+) -> tuple[Made, Facts]:
+    """What ``make`` makes, and its :func:`collect_provenance`."""
     wall, cpu = time.perf_counter(), time.process_time()
     made = make()
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
-    return made, provenance(profile=profile, device=device, **seconds)
+    return made, collect_provenance(profile=profile, device=device, **seconds)
 
 
 @functools.cache
-def commit() -> str:
+def find_commit() -> str:
     """The commit of this checkout, with a ``+`` where tracked files differ from it; empty where
     the package lies in none."""
     root = Path(__file__).resolve().parents[2]
@@ -78,7 +80,7 @@ def commit() -> str:
 
 
 @functools.cache
-def processor() -> str:
+def name_processor() -> str:
     """What this machine computes with."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
@@ -87,31 +89,36 @@ def processor() -> str:
     return platform.processor()
 
 
-def origin(command: str, data: Iterable[str]) -> dict[str, str]:
+def describe_origin(command: str, data: Iterable[str]) -> dict[str, str]:
     """What makes a run again: the ``command``, the commit, the processor (of which each run
     has one thread), and the hash of the ``data`` that it read (the fingerprints of its files)."""
     read = hashlib.sha256("".join(data).encode()).hexdigest()[:16]
-    return {"command": command, "commit": commit(), "processor": processor(), "data": read}
+    return {
+        "command": command,
+        "commit": find_commit(),
+        "processor": name_processor(),
+        "data": read,
+    }
 
 
-def record(table: DataFrame, path: StrPath) -> None:
+def write_table(table: DataFrame, path: StrPath) -> None:
     """Write a table to ``path`` as Parquet, atomically."""
     with files.replace_atomically(path) as part:
         table.to_parquet(part, index=False)
 
 
-def recorded(name: str) -> DataFrame:
+def load_recorded(name: str) -> DataFrame:
     """A table that is recorded with the package."""
     return _read(name).copy()
 
 
-def edition(name: str) -> DataFrame | None:
+def find_recorded(name: str) -> DataFrame | None:
     """A recorded table, or None where none of this name is recorded: what is large is made by
     those who have the time, and every page can do without."""
-    return recorded(name) if (FOLDER / f"{name}.parquet").is_file() else None
+    return load_recorded(name) if (FOLDER / f"{name}.parquet").is_file() else None
 
 
-def names() -> list[str]:
+def list_table_names() -> list[str]:
     """The recorded tables."""
     return sorted(path.stem for path in FOLDER.glob("*.parquet"))
 
@@ -120,11 +127,11 @@ def names() -> list[str]:
 def _read(name: str) -> DataFrame:
     path = FOLDER / f"{name}.parquet"
     if not path.is_file():
-        raise ValueError(f"name={name!r}: must be one of {', '.join(names())}")
+        raise ValueError(f"name={name!r}: must be one of {', '.join(list_table_names())}")
     return pd.read_parquet(path)
 
 
-def digest(name: str) -> str:
+def hash_table(name: str) -> str:
     """SHA-256 of a recorded table's file: a chapter keeps it beside what it shows."""
     return hashlib.sha256((FOLDER / f"{name}.parquet").read_bytes()).hexdigest()
 

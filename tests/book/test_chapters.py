@@ -29,7 +29,7 @@ def test_a_chapter_was_recorded_from_todays_tables(path):
     chapter = json.loads(path.read_text(encoding="utf-8"))
     carried = chapter["metadata"].get("tables", {})
     assert set(carried) == set(build.shown_tables(chapter))
-    stale = [name for name, sha in carried.items() if tables.digest(name) != sha]
+    stale = [name for name, sha in carried.items() if tables.hash_table(name) != sha]
     assert stale == [], f"python book/build.py --publish laptop --only {path.stem}"
 
 
@@ -186,7 +186,7 @@ def test_an_interval_in_a_sentence_is_the_ledgers_of_today(name):
         for out in cell["outputs"]
     }
     now: dict[str, str] = {}
-    given = {"np": np, "tables": tables, "paper": tables.recorded("crt_paper")}
+    given = {"np": np, "tables": tables, "paper": tables.load_recorded("crt_paper")}
     exec("".join(cell["source"]), given | {"keep": lambda **values: now.update(values)})
     assert {key: repr(value) for key, value in now.items()} == shown
 

@@ -16,13 +16,13 @@ LINES = [
 def test_every_recorded_table_is_listed_once():
     listed = [re.search(r"`(\w+)\.parquet`", cells[0])[1] for cells in LINES]
     assert len(set(listed)) == len(listed)
-    assert set(tables.names()) <= set(listed)
+    assert set(tables.list_table_names()) <= set(listed)
 
 
 def test_a_table_that_is_listed_and_not_recorded_says_so():
     for cells in LINES:
         name = re.search(r"`(\w+)\.parquet`", cells[0])[1]
-        assert name in tables.names() or "not in every edition" in cells[0], name
+        assert name in tables.list_table_names() or "not in every edition" in cells[0], name
 
 
 def test_every_command_runs_a_sweep_or_script_that_exists():

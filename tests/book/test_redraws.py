@@ -51,7 +51,7 @@ def test_the_draws_are_those_that_can_be_written_out(drawn, row):
 
 
 def test_the_recorded_table_has_both_statements_on_three_corpora():
-    rows = tables.recorded("redraws")
+    rows = tables.load_recorded("redraws")
     assert rows.groupby("corpus").labels.max().min() == 300 and (rows.draws == 10_000).all()
     assert kept(rows, 10_000)
     worst = rows.groupby("corpus")[["mean_each", "spent_naive"]].max()

@@ -70,8 +70,8 @@ def fields_of(kind: type[Study], row: dict[str, Any]) -> dict[str, Any]:
 def recorded() -> list[list[Any]]:
     """Kind, fields and name of every run of the recorded tables."""
     out = []
-    for name in tables.names():
-        table = tables.recorded(name)
+    for name in tables.list_table_names():
+        table = tables.load_recorded(name)
         if "run" in table:
             for row in table.drop_duplicates("run").to_dict("records"):
                 kind = row.get("study", "crt")
@@ -121,7 +121,7 @@ def test_kind_and_fields_give_the_key_that_they_gave(pinned):
 def test_every_run_of_the_recorded_tables_is_pinned(pinned):
     runs = {(table, run) for _, _, rows in pinned.values() for table, run in rows}
     there = set()
-    for name in tables.names():
-        table = tables.recorded(name)
+    for name in tables.list_table_names():
+        table = tables.load_recorded(name)
         there |= {(name, run) for run in table["run"].unique()} if "run" in table else set()
     assert there == runs and len(there) > 900

@@ -90,7 +90,7 @@ def _judged(failures, of):
 
 
 def test_the_recorded_table_holds_what_it_promises():
-    table = tables.recorded("coverage")
+    table = tables.load_recorded("coverage")
     ours = table[table.bound == "one a user"]
     assert set(ours.corpus) == {"customersim", "schema_guided"}
     assert set(ours.dialogues) == set(coverage.SIZES) and set(ours.rate) == set(rates.RATE_NAMES)
@@ -99,7 +99,9 @@ def test_the_recorded_table_holds_what_it_promises():
 
 
 def test_the_page_shows_the_recorded_table():
-    lowest = tables.recorded("coverage").groupby(["dialogues", "bound"]).coverage.min().unstack()
+    lowest = (
+        tables.load_recorded("coverage").groupby(["dialogues", "bound"]).coverage.min().unstack()
+    )
     page = (SCRIPT.parents[1] / "book" / "guarantees.md").read_text(encoding="utf-8")
     for size, row in lowest.iterrows():
         shown = [

@@ -211,7 +211,7 @@ def highest_of_ten() -> Number:
 def selective_epsilon(*, gamma: float) -> Number:
     """1 where what S-DP promises is finite, of the recorded run with a policy that misses a share
     ``gamma``; else 0."""
-    table = tables.recorded("crt_laptop")
+    table = tables.load_recorded("crt_laptop")
     rows = table[(table.method == "selective") & np.isclose(table.gamma, gamma)]
     run = rows[rows.metric == "steps"].iloc[0]
     epsilon = utility.spent(
@@ -228,7 +228,7 @@ def selective_epsilon(*, gamma: float) -> Number:
 
 def bloom() -> Number:
     """How many duplicates that comparing finds a Bloom filter misses."""
-    rows = tables.recorded("screening_laptop")
+    rows = tables.load_recorded("screening_laptop")
     rows = rows[rows.part == "dedup"].pivot_table(
         index=["corpus", "scope"], columns="method", values="masked"
     )
@@ -421,7 +421,7 @@ def unequal_protection() -> Number:
 def tenth() -> Number:
     """What is accounted for the worst secret of a recorded run with a tenth of the noise, over
     what it was promised."""
-    table = tables.recorded("secrets_laptop")
+    table = tables.load_recorded("secrets_laptop")
     worst = table[(table.metric == "worst") & (table.simulated == 10)].value
     return float(worst.max()), f"some secret is bounded by {worst.max():.1f} times its promise"
 

@@ -187,7 +187,7 @@ def digest() -> str:
     """Of the claims, the rules and all recorded tables: what the recorded ledger was made of."""
     files = sorted(f for f in FOLDER.iterdir() if f.suffix in (".py", ".yml"))
     parts = [file.read_text(encoding="utf-8") for file in files]
-    parts += [f"{name} {tables.digest(name)}" for name in tables.names()]
+    parts += [f"{name} {tables.hash_table(name)}" for name in tables.list_table_names()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -277,7 +277,9 @@ def labelled(corpus: str) -> str:
 
 def shown(figure: Mapping[str, Any]) -> DataFrame:
     """The recorded runs that a figure shows, on whatever corpus; none for what is exact."""
-    found = [t for name in figure.get("tables", ()) if (t := tables.edition(name)) is not None]
+    found = [
+        t for name in figure.get("tables", ()) if (t := tables.find_recorded(name)) is not None
+    ]
     found = [
         measures.select(t, {"metric": figure["metric"], **figure.get("only", {})}) for t in found
     ]

@@ -46,8 +46,8 @@ def sources() -> Sources:
 def _with_longer(name: str) -> DataFrame | None:
     """A recorded table, with :func:`gain_of_longer` where its search tried several lengths; None
     where there is no such table."""
-    table, searched_by = tables.edition(name), terms()["searches"].get(name)
-    search = None if searched_by is None else tables.edition(searched_by)
+    table, searched_by = tables.find_recorded(name), terms()["searches"].get(name)
+    search = None if searched_by is None else tables.find_recorded(searched_by)
     if table is None or search is None:
         return table
     return table.assign(gain_of_longer=gain_of_longer(table, search))

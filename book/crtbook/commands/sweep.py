@@ -80,6 +80,6 @@ def sweep(
         command=shlex.join(["crtbook", "sweep", name, "--profile", profile, *given]),
     )
     if out:
-        tables.record(table, out)
+        tables.write_table(table, out)
     facts |= {"store": store, "table": out, "rows": len(table)}
     return CommandResult(facts, [sweeps.overview(table)])

@@ -118,7 +118,7 @@ def test_a_method_without_an_audit_is_refused():
 
 def test_the_page_shows_the_recorded_table():
     """What is audited is rounded down; what is refuted is so as it is printed."""
-    recorded = tables.recorded("audits")
+    recorded = tables.load_recorded("audits")
     assert list(dict.fromkeys(recorded.method)) == NAMES
     honest = recorded[recorded.noise == 1]
     assert (honest.right < honest.refuted_from).all() and (honest.audited < honest.proved).all()

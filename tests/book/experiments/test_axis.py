@@ -56,7 +56,7 @@ def test_an_audit_above_the_proof_breaks_the_order():
 
 
 def test_the_order_holds_where_it_was_recorded():
-    rows = axis.summary(tables.recorded("axis_laptop"))
+    rows = axis.summary(tables.load_recorded("axis_laptop"))
     order = axis.ordered(rows)
     assert len(rows) == len(ARMS) and order.holds.all()
     of = rows.set_index("arm")

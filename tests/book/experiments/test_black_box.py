@@ -11,11 +11,11 @@ def test_the_page_shows_the_recorded_trainings():
     part = PAGE.read_text("utf-8").split("**What an audit of a real training sees.**")[1]
     part = part.split("**Planted faults.**")[0]
     lines = [line for line in part.splitlines() if line[:1] == "|"][2:]
-    assert lines == black_box.rows(tables.recorded("black_box"))
+    assert lines == black_box.rows(tables.load_recorded("black_box"))
 
 
 def test_no_honest_training_was_refuted_and_selective_noise_was():
-    recorded = tables.recorded("black_box")
+    recorded = tables.load_recorded("black_box")
     honest = recorded[recorded.part == "honest"]
     assert len(honest) == 40 and not honest.refuted.any()
     assert recorded.cpu_seconds.max() < 600

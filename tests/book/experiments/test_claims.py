@@ -505,7 +505,7 @@ def test_one_corpus_does_not_refute_often():
 
 def test_close_is_as_near_as_another_draw_of_the_learning_rate():
     """The largest gap between best and median of non-private training in a recorded search."""
-    table = tables.recorded("tuning")
+    table = tables.load_recorded("tuning")
     last = table[(table.metric == "valid_ppl_words") & (table.epoch == table.epochs)]
     trials = last[last.method == "sgd"].groupby(["corpus", "model", "init"]).value
     gap = (trials.median() / trials.min()).max()

@@ -295,7 +295,7 @@ def replace_sigma(e):
 @pytest.mark.parametrize("model", ["lstm", "gpt2"])
 def test_the_choice_is_the_best_recorded_trial(method, model):
     chosen = search.tuned(method, model)
-    table = tables.recorded("tuning")
+    table = tables.load_recorded("tuning")
     table = table[(table.method == method) & (table.model == model) & (table.init == "random")]
     table = table[(table.metric == "valid_ppl_words") & (table.corpus == "customersim")]
     last = table[table.epoch == table.epoch.max()]

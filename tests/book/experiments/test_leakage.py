@@ -131,7 +131,7 @@ def test_every_run_of_the_chapters_is_made_once():
 
 def test_the_recorded_table_is_that_of_the_sweep():
     """What the ledger reads of it is what the command writes: no column of an earlier format."""
-    recorded = tables.recorded("leakage_laptop")
+    recorded = tables.load_recorded("leakage_laptop")
     names = ("leakage_report", "leakage_training")
     sections = [settings.load(name, "laptop").but(seeds=10) for name in names]
     runs = grids.leakage_chapters(*sections)

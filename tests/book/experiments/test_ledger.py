@@ -191,7 +191,7 @@ def test_a_ledger_computed_anew_is_the_recorded_one():
 
 
 def test_a_ledger_of_other_tables_is_made_anew(monkeypatch):
-    monkeypatch.setattr(tables, "digest", lambda name: "another")
+    monkeypatch.setattr(tables, "hash_table", lambda name: "another")
     monkeypatch.setattr(ledger, "computed", lambda: pd.DataFrame({"id": ["new"]}))
     ledger._ledger.cache_clear()
     try:

@@ -74,7 +74,7 @@ def test_one_seed_has_a_mean_and_no_spread():
 
 def test_the_chapter_says_which_number_of_epochs_was_best():
     """What *How many epochs?* says of the recorded search, in words."""
-    trials = tables.recorded("tuning_settled")
+    trials = tables.load_recorded("tuning_settled")
     ended = trials[(trials.metric == "valid_ppl_words") & (trials.epoch == trials.epochs)]
     best = ended.groupby(["method", "corpus", "epochs"]).value.min()
     chosen = {

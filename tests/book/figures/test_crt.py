@@ -143,7 +143,7 @@ def test_figure_6_has_a_panel_for_each_relation():
 
 
 def of_crt(**chosen):
-    table = tables.recorded("crt_laptop")
+    table = tables.load_recorded("crt_laptop")
     table = table[table.corpus == "customersim"]
     for name, values in chosen.items():
         table = table[table[name].isin(values)]
