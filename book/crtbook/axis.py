@@ -114,7 +114,7 @@ def _proved(study: AxisStudy, fitted: TrainedStudy) -> Proved:
     if not events or not all(event.noise_multiplier for event in events):
         return {name: (math.inf, study.delta) for name in ("add_or_remove", "replace", "swap")}
     spent = functools.partial(
-        utility.spent,
+        utility.epsilon_after_steps,
         study.method,
         sampling_probability=events[0].sampling_probability,
         noise_multiplier=events[0].noise_multiplier,

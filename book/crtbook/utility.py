@@ -4,7 +4,8 @@
 >>> from crtbook.runs import CrtStudy
 >>> e = CrtStudy(method="dpsgd", model="lstm", gamma=0.0, seed=0, epochs=2, noise_multiplier=1.5)
 >>> table = pd.DataFrame(rows, columns=["metric", "epoch", "item", "value"]).assign(**vars(e))
->>> curve(table.assign(run="a"))[["epoch", "epsilon", "ppl_mean"]].round(2).values.tolist()
+>>> curve = utility_by_epoch(table.assign(run="a"))[["epoch", "epsilon", "ppl_mean"]]
+>>> curve.round(2).values.tolist()
 [[1.0, 1.04, 9.0], [2.0, 1.39, 4.5]]
 """
 
@@ -28,13 +29,13 @@ CELLS = ["corpus", "model", "method", "gamma"]
 WORDS = {"valid_ppl_words": "ppl", "valid_acc_words": "acc"}
 
 
-def exact(corpus: str, policy: str) -> bool:
+def is_exact_policy(corpus: str, policy: str) -> bool:
     """True where the policy misses nothing but what the dial gamma makes it miss: the labels
     themselves, or shapes that were made by rule. Elsewhere its misses have to be counted."""
     return policy == "oracle" or (policy == "regex" and corpora.find_source(corpus).by_rule)
 
 
-def spent(
+def epsilon_after_steps(
     method: str,
     *,
     sampling_probability: float,
@@ -62,7 +63,7 @@ def spent(
     return promised.epsilon if promised else math.inf
 
 
-def curve(
+def utility_by_epoch(
     table: DataFrame,
     *,
     epochs: Sequence[int] | None = None,
@@ -74,11 +75,12 @@ def curve(
     (all by default).
 
     For CRT, ``miss_rate`` is the gamma of the accounting: the dial where the policy is
-    :func:`exact`, else the 97.5 % upper bound of the trace rate counted on labels, of all seeds the
-    worst; the bound of the public rate is part of ``delta`` then. A table that was recorded before
-    these were counted has the misses of both policies instead, which is not what the theorem
-    asks. With the dial as gamma, epsilon is that of a secret whose message is not repeated: which
-    points are second occurrences is treated as public. Counted traces include repeated messages.
+    :func:`is_exact_policy`, else the 97.5 % upper bound of the trace rate counted on labels, of all
+    seeds the worst; the bound of the public rate is part of ``delta`` then. A table that was
+    recorded before these were counted has the misses of both policies instead, which is not what
+    the theorem asks. With the dial as gamma, epsilon is that of a secret whose message is not
+    repeated: which points are second occurrences is treated as public. Counted traces include
+    repeated messages.
     """
     out = []
     for cell, runs in table.groupby(CELLS):
@@ -91,7 +93,7 @@ def curve(
             row = {f"{name}_mean": x for name, x in each.mean().items()}
             row |= {f"{name}_std": x for name, x in each.std().items()}  # of one seed there is none
             row["seeds"], row["miss_rate"] = part.seed.nunique(), gamma
-            row["epsilon"] = spent(
+            row["epsilon"] = epsilon_after_steps(
                 run.method,
                 sampling_probability=run.sampling_probability,
                 noise_multiplier=run.noise_multiplier,
@@ -108,7 +110,7 @@ def curve(
 def _miss_rates(cell: DataFrame) -> tuple[float, float]:
     """gamma and delta2 of the runs of one cell, as upper bounds where they had to be counted."""
     run = cell.iloc[0]
-    if run.method != "crt" or exact(run.corpus, run.policy):
+    if run.method != "crt" or is_exact_policy(run.corpus, run.policy):
         return run.gamma, 0.0
     counts = cell.pivot_table(index="run", columns="metric", values="value", aggfunc="first")
 
@@ -133,11 +135,11 @@ PERFECT = ("selective",)
 they promise nothing."""
 
 
-def ends(table: DataFrame, *, gamma: float = 0.1) -> DataFrame:
+def utility_at_end(table: DataFrame, *, gamma: float = 0.1) -> DataFrame:
     """Figure 2 on test perplexity: one row a corpus, model, method and neighbouring relation, of
     what is recorded. ``epsilon`` at the end; ``ppl_mean``, ``ppl_std`` over words and ``seeds``;
     ``gamma`` 0 for a method that is shown with a perfect policy. Where the policy's own misses had
-    to be counted, epsilon is that of :func:`curve`."""
+    to be counted, epsilon is that of :func:`utility_by_epoch`."""
     rows = table[table.metric == "test_ppl_words"]
     at = np.where(rows.method.isin(PERFECT) | (rows.method == "dpsgd"), 0.0, gamma)
     rows = rows[np.isclose(rows.gamma, at)]
@@ -145,7 +147,9 @@ def ends(table: DataFrame, *, gamma: float = 0.1) -> DataFrame:
     for cell, part in rows.groupby(CELLS):
         runs = table[table.run.isin(part.run)]
         for relation in ("add_or_remove", "replace"):
-            last = curve(runs, epochs=[int(part.epoch.max())], neighbouring_relation=relation)
+            last = utility_by_epoch(
+                runs, epochs=[int(part.epoch.max())], neighbouring_relation=relation
+            )
             if len(last):
                 words = part.value.mean(), part.value.std(), part.seed.nunique()
                 out.append([*cell, relation, last.epsilon.iloc[-1], *words])
@@ -153,7 +157,7 @@ def ends(table: DataFrame, *, gamma: float = 0.1) -> DataFrame:
     return DataFrame(out, columns=names)
 
 
-def points(table: DataFrame | None, planned: Sequence[str] = ()) -> DataFrame:
+def count_recorded_seeds(table: DataFrame | None, planned: Sequence[str] = ()) -> DataFrame:
     """Which points of Figures 2 to 5 a recorded table has: how many seeds a corpus, model and
     method (rows) at each gamma (columns); 0 where there is none. ``planned`` methods have a row in
     any case. DP-SGD knows no gamma."""
@@ -167,7 +171,7 @@ def points(table: DataFrame | None, planned: Sequence[str] = ()) -> DataFrame:
     return wide.reindex(index).fillna(0).astype(int)
 
 
-def final(table: DataFrame) -> DataFrame:
+def mean_test_scores(table: DataFrame) -> DataFrame:
     """Test perplexity and accuracy at the end: mean and spread over seeds, one row a cell."""
     metrics = ["test_ppl", "test_ppl_words", "test_acc", "test_acc_words"]
     groups = table[table.metric.isin(metrics)].groupby([*CELLS, "metric"]).value

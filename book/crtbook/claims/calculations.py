@@ -214,7 +214,7 @@ def selective_epsilon(*, gamma: float) -> Number:
     table = tables.load_recorded("crt_laptop")
     rows = table[(table.method == "selective") & np.isclose(table.gamma, gamma)]
     run = rows[rows.metric == "steps"].iloc[0]
-    epsilon = utility.spent(
+    epsilon = utility.epsilon_after_steps(
         "selective",
         sampling_probability=run.sampling_probability,
         noise_multiplier=run.noise_multiplier,

@@ -161,7 +161,7 @@ def _finding(summary: DataFrame) -> str:
 def plot_utility_by_epsilon(curves: DataFrame, *, value: str = "ppl") -> Figure:
     """CRT, Figure 2: utility against epsilon, one point an epoch, one panel a corpus and model.
 
-    ``curves`` is :func:`crtbook.utility.curve` at one gamma for each method; ``value``
+    ``curves`` is :func:`crtbook.utility.utility_by_epoch` at one gamma for each method; ``value``
     is "ppl" (validation perplexity over words, lower is better) or "acc" (top-1 accuracy). Bars
     are 95 % intervals of the mean over seeds. A method without a finite epsilon is a line across:
     it reached that utility, and promises nothing for it.
@@ -186,7 +186,7 @@ def plot_utility_by_epsilon(curves: DataFrame, *, value: str = "ppl") -> Figure:
 
 def plot_final_perplexity(ends: DataFrame) -> Figure:
     """CRT, Figure 2 on test perplexity: every method and model of a corpus in one panel, at the end
-    of training. ``ends`` is :func:`crtbook.utility.ends`: under both neighbouring
+    of training. ``ends`` is :func:`crtbook.utility.utility_at_end`: under both neighbouring
     relations, joined by a line. A method without a finite epsilon is a line across. Of the first
     model the marks are filled and the lines across as the method's; the others are hollow, dotted.
     """

@@ -93,7 +93,7 @@ def plus_minus(table: DataFrame, name: str, digits: int = 2) -> pd.Series:
 
 def counted(points: DataFrame) -> DataFrame:
     """How many seeds a model and method have at each gamma, under the names that people read;
-    ``points`` is :func:`crtbook.utility.points`, which may be empty."""
+    ``points`` is :func:`crtbook.utility.count_recorded_seeds`, which may be empty."""
     long = points.melt(ignore_index=False, value_name="seeds").reset_index()
     return by_gamma(long, "seeds") if len(points.columns) else points
 

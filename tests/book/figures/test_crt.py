@@ -151,7 +151,7 @@ def of_crt(**chosen):
 
 
 DRAWS = {
-    "2": lambda runs: crt.plot_final_perplexity(utility.ends(runs)),
+    "2": lambda runs: crt.plot_final_perplexity(utility.utility_at_end(runs)),
     "3": lambda runs: crt.attack_figure(exposure.summarise_luckiest_canary(runs), ylabel="bits"),
     "4": lambda runs: crt.membership_figure(
         membership.summarise_membership(runs), "mia_accuracy", ylabel="accuracy", runs=runs
@@ -172,16 +172,16 @@ def test_a_table_that_is_half_recorded_is_drawn_as_far_as_it_goes(figure, chosen
     drawn = DRAWS[figure](of_crt(**chosen))
     said = [text.get_text() for text in drawn.findobj(Text)]
     assert any(text.startswith("CRT") for text in said)
-    counted = utility.points(of_crt(**chosen), planned=["sgd", "crt"])
+    counted = utility.count_recorded_seeds(of_crt(**chosen), planned=["sgd", "crt"])
     assert set(chosen["method"]) <= set(counted.index.get_level_values("method"))
 
 
 def test_of_no_table_every_planned_method_has_a_row():
-    assert utility.points(None, planned=["sgd"]).index.tolist() == ["sgd"]
+    assert utility.count_recorded_seeds(None, planned=["sgd"]).index.tolist() == ["sgd"]
 
 
 def test_figure_2_shows_s_dp_with_a_perfect_policy_and_both_relations():
-    ends = utility.ends(of_crt(model=["lstm"])).set_index(["method", "relation"])
+    ends = utility.utility_at_end(of_crt(model=["lstm"])).set_index(["method", "relation"])
     assert ends.gamma["selective"].tolist() == [0.0, 0.0]
     assert 100 < ends.epsilon["selective", "replace"] < float("inf")
     assert ends.epsilon["crt", "add_or_remove"] < ends.epsilon["crt", "replace"]
