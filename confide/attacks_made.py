@@ -1,7 +1,7 @@
-"""Audits and reports that were made of a model: each is entered, so that a certificate can say of
-how many it shows which.
+"""Audits and reports that were made of a model: each is entered, so that a certificate says how
+many were made, and which of them it shows.
 
-Who may draw an audit again until a small number comes, and show that one alone, shows nothing. The
+Whoever may repeat an audit until a small number comes, and show that one alone, shows nothing. The
 coins of an audit follow from its training (:func:`crtlib.attacks.run_audit.audit_training`); what
 may still be chosen, as its references or the options of a report, makes another attack, and counts.
 

@@ -1,1 +1,1 @@
-"""Labels: turns drawn to be read, what people marked in them, and who decides where they differ."""
+"""Labels: drawing turns to be read, what readers marked, settling their differences."""

@@ -1,1 +1,1 @@
-"""What leaves: released folders, the certificate, its seal, and a verifier for who receives it."""
+"""Releases: model folders, certificates, signatures, and a verifier for recipients."""

@@ -1,1 +1,1 @@
-"""What a person signs or reads."""
+"""Reports and certificate pages."""

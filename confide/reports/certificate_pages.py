@@ -1,9 +1,9 @@
 """The certificate: one JSON value, and two pages that a person reads, made from it alone.
 
-:func:`assemble_certificate` seals the parts; on :func:`render_certificate_pages` the officer's is
-one sheet of plain words, each sentence printed if and only if it is true
-(:mod:`confide.reports.certificate_pages`); the engineer's has every field. What the parts are says
-``schema/certificate.schema.json``, a file of this package.
+:func:`assemble_certificate` joins the parts and gives them an id. :func:`render_certificate_pages`
+makes two pages of them: one sheet in plain words for an officer, each sentence printed if and only
+if it is true (:mod:`confide.reports.sentences`), and one with every field for an engineer.
+``schema/certificate.schema.json``, a file of this package, says what the parts are.
 
 >>> read_certificate_schema()["$id"]
 'crtlib:certificate:1'

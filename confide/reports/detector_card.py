@@ -33,8 +33,8 @@ def write_detector_card(
     force: bool = False,
 ) -> dict[str, Any]:
     """Judge a policy as pi and as its own pi_c on the judging part of ``labels``, and write its
-    card into the folder ``out``; what it says, as ``write_detector_card.json`` does. Raises
-    ``ValueError`` where the labels may not judge the policy.
+    card into the folder ``out``. Returns what ``card.json`` says. Raises ``ValueError`` where the
+    labels may not judge the policy.
     """
     recipe: dict[str, Any] = {"command": "card", "inputs": {"corpus": corpus, "labels": labels}}
     recipe["key"] = screened_folder.KEY_FILE  # what is shown holds no hash of a text or a list

@@ -1,1 +1,1 @@
-"""A corpus on disk that is screened, and policies that are taught."""
+"""Screening of a corpus on disk, and the teaching of policies."""

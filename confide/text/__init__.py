@@ -1,1 +1,1 @@
-"""What people send and what people mark in it: exports, labels."""
+"""Text from outside: exports, mail and chats of others become a corpus folder."""

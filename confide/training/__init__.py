@@ -1,1 +1,1 @@
-"""A training from its recipe to its record."""
+"""Training on a corpus: from a recipe to a released model and its record."""

@@ -1,4 +1,4 @@
-"""What a training leaves: the model, its line in the odometer, and ``build_record.json``.
+"""What a training leaves: the model, its line in the odometer, and ``record.json``.
 
 The record is private (0600) and signed. It holds what :mod:`confide.release.certify` says beside
 the promise, which is that of the released files: rates with bounds, hashes of the text, the labels,

@@ -1,1 +1,1 @@
-"""What it costs."""
+"""Privacy accounting: epsilon, noise, guarantees."""

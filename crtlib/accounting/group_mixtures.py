@@ -82,7 +82,8 @@ def group_count_laws(probabilities: ArrayLike, indptr: ArrayLike) -> GroupCountL
 
 
 def poisson_binomial(probabilities: Sequence[float] | Array) -> Array:
-    """The law of how many of one group's points are drawn, ``(K + 1,)``: one row of `counts`.
+    """The law of how many of one group's points are drawn, ``(K + 1,)``: as
+    :func:`group_count_laws` has it of many groups.
 
     >>> poisson_binomial([0.5, 0.5]).tolist()
     [0.25, 0.5, 0.25]

@@ -1,8 +1,8 @@
 """From a divergence to the best guess of a secret, and back (Hush!, Lemma 3.2).
 
-With D(P || Q) at most that of two coins, Bern(posterior) from Bern(prior), who guesses with
-probability ``prior`` under Q does so with at most ``posterior_from_divergence`` under P. Which laws
-P and Q have to be compared is :data:`crtlib.accounting.secret_protection.PROMISE_DIRECTIONS`.
+With D(P || Q) at most that of two coins, Bern(posterior) from Bern(prior), who guesses right with
+probability ``prior`` under Q does so with at most ``posterior`` under P. Which laws P and Q have to
+be compared is :data:`crtlib.accounting.secret_protection.PROMISE_DIRECTIONS`.
 
 >>> round(float(allowed_divergence(0.01, 0.3572905727)), 9)  # the nats that raise a guess to 0.357
 1.0
@@ -25,8 +25,7 @@ DIVERGENCE_KINDS = ("kl", "chi2", "tv", "pure")
 def allowed_divergence(prior: ArrayLike, posterior: ArrayLike) -> Array:
     """The largest KL divergence D(Bern(posterior) || Bern(prior)), nats, that keeps the promise.
 
-    Arrays broadcast. Raises ValueError
-    unless 0 < prior < posterior < 1.
+    Arrays broadcast. Raises ValueError unless 0 < prior < posterior < 1.
 
     >>> round(float(allowed_divergence(0.001, 0.1)), 12)
     0.366593004807
@@ -38,8 +37,8 @@ def allowed_divergence(prior: ArrayLike, posterior: ArrayLike) -> Array:
 def posterior_from_divergence(
     divergence: ArrayLike, prior: ArrayLike, *, kind: str = "kl"
 ) -> Array:
-    """The best success probability at a divergence: the other way round, at most 1. ``kind``: "kl"
-    (nats), "chi2", "tv" or "pure" (epsilon).
+    """The best chance of a right guess at a divergence, at most 1: the inverse of
+    :func:`allowed_divergence`. ``kind``: "kl" (nats), "chi2", "tv" or "pure" (epsilon).
 
     >>> round(float(posterior_from_divergence(1.0, 0.01)), 10)
     0.3572905727

@@ -1,8 +1,8 @@
 """Secret protection: no secret may be guessed more often than promised (Hush!, 2025).
 
 Each secret has a ``prior``, the best chance of guessing it without the model, and a
-``posterior_from_divergence`` that training must not exceed. Examples get weights, weights sampling
-probabilities, and the noise is the least that keeps every promise:
+``posterior``, the chance of a right guess that training must not exceed. Each example gets a weight
+and, from that, a sampling probability; the noise is the least that keeps every promise:
 
 >>> held = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])
 >>> posterior = [0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204]

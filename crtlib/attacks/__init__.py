@@ -1,1 +1,1 @@
-"""What leaks."""
+"""Attacks: membership, exposure, the leakage report, audits."""

@@ -1,1 +1,1 @@
-"""What is trained, as a value."""
+"""Models: construction, loading, scoring, generation."""

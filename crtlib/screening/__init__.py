@@ -1,1 +1,1 @@
-"""What is hidden."""
+"""Screening: policies, redaction, failure rates."""

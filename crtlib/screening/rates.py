@@ -163,7 +163,7 @@ class Rate:
         return f"{self}, for want of labels" if self.has_too_few_labels else str(self)
 
     def to_json(self) -> dict[str, Any]:
-        """As ``measure_rates.miss`` of ``summary.json`` and of a certificate."""
+        """As the key ``rates.miss`` of ``summary.json`` and of a certificate."""
         values = {name: getattr(self, name) for name in ("count", "of", "rate", "upper", "how")}
         pairs = {name: list(n) for name in ("all", "again") if (n := getattr(self, name))}
         return (

@@ -4,9 +4,9 @@ The paper thresholds the scores of a named-entity tagger twice: a score of 0.3 f
 (``pi``); every tag, and every plain word with a score under 0.9, is private (``pi_c``).
 
 The label of a word depends on the words about it, so that masking one secret can change the labels
-of others. Proposition 5 needs labels that do not change (they do not for ``policies.regex``), so
-for a learned policy it holds but for the traces that :func:`crtlib.screening.rates.measure_rates`
-counts.
+of others. Proposition 5 needs labels that do not change (those of
+:mod:`crtlib.screening.regex_policies` do not), so for a learned policy it holds but for the traces
+that :func:`crtlib.screening.rates.measure_rates` counts.
 
 >>> from crtlib.text.records import Point, Secret
 >>> names = ["Ada", "Grace", "Alan", "Kurt", "Emmy", "Edsger"]

@@ -1,1 +1,1 @@
-"""Studies: a training of any method, what it reads, and what is measured of its model."""
+"""Studies: one training of any method, its data, and the measurements of its model."""

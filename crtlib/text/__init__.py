@@ -1,1 +1,1 @@
-"""What is read."""
+"""Text: records, corpora, data points, tokenizers."""

@@ -1,1 +1,1 @@
-"""What is done."""
+"""Training: phases, clipping, noise, the loop."""
