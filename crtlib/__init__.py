@@ -7,7 +7,7 @@ are imported when they are asked for, the others at once.
 >>> crtlib.load_corpus("customersim", limit=3).dialogues[0].turns[0].speaker
 'SYS'
 >>> event = crtlib.SampledGaussian(sampling_probability=0.1, noise_multiplier=2.0, steps=100)
->>> round(crtlib.epsilon(event, delta=1e-5), 1)
+>>> round(crtlib.epsilon(event, delta=1e-5, neighbouring_relation="add_or_remove"), 1)
 2.3
 >>> sorted(set(dir(crtlib)) & {"leakage", "protect", "train"})
 ['leakage', 'protect']

@@ -115,8 +115,8 @@ def check_whole_number(name: str, value: float, least: int) -> None:
     check_allowed(name, math.inf if far else value, allowed, f"a whole number, at least {least}")
 
 
-def check_delta(delta: float) -> None:
-    check_allowed("delta", delta, 0 < delta < 1, "in (0, 1)")
+def check_delta(delta: float, *, name: str = "delta") -> None:
+    check_allowed(name, delta, 0 < delta < 1, "in (0, 1)")
 
 
 def check_probabilities(**values: float) -> None:

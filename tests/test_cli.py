@@ -151,7 +151,7 @@ def test_account_adds_what_was_spent_before(run, tmp_path):
     assert (both["runs"], both["unprotected"]) == (1, 1)
     assert (both["gamma"], both["delta2"]) == pytest.approx((0.15, 0.012))
     bayes = confidentiality.confidentiality_epsilon(
-        (own, *events), gamma=both["gamma"], delta=1e-5, neighbouring_relation="replace"
+        (own, *events), gamma=both["gamma"], total_delta=1e-5, neighbouring_relation="replace"
     )
     assert bayes <= both["confidentiality_epsilon"] <= 1.01 * bayes
     far = privacy_cost.delta((own, *events), epsilon=0.0, neighbouring_relation="replace")

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("crtlib", "confide", "book/crtbook", "book/crtcourse")
 ROLE = re.compile(r":(?:func|mod|class|data|meth|attr|exc):`~?([\w.]+)`")
 TICK = re.compile(r"`((?:crtlib|confide|crtbook|crtcourse)(?:\.\w+)+)(?:\(\))?`")
+SOURCE_FILE = re.compile(r"`([\w./-]+\.(?:py|ipynb|yml|toml|md|j2))`")
+SOURCE_FOLDER = re.compile(r"`([\w/-]+)`")
 FILES = (".py", ".html", ".json", ".toml", ".csv", ".md", ".yml", ".jsonl")
 GROUPS = {"crtlib.attacks", "crtlib.corpora", "crtlib.methods", "crtlib.policies"}
 """Entry points for other packages."""
@@ -322,6 +324,39 @@ def test_every_dotted_name_of_a_page_is_something():
         if name not in GROUPS and not name.endswith(FILES) and not resolves(name)
     ]
     assert dead == []
+
+
+def missing_files(line):
+    """Of the source files that a line of a page names those that are not there. A name without a
+    folder is of a folder that the row of a table names, where it names one."""
+    named = [ROOT / name for name in SOURCE_FOLDER.findall(line) if line.startswith("|")]
+    named = [folder for folder in named if folder.is_dir()]
+    folders = named or [ROOT / name for name in ("crtlib", "confide", "book", "tests")]
+    return [
+        name
+        for name in SOURCE_FILE.findall(line)
+        if not (ROOT / name).is_file()
+        and not any(path for folder in folders for path in folder.rglob(name))
+    ]
+
+
+def test_every_source_file_of_a_page_is_there():
+    pages = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    missing = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in pages
+        if page.name != "claims_changes.md"  # which names what went
+        for line in page.read_text("utf-8").splitlines()
+        if "in the history" not in line
+        for name in missing_files(line)
+    ]
+    assert missing == []
+
+
+def test_a_source_file_that_is_gone_is_seen():
+    row = "| `crtlib/accounting`: `privacy_cost.py`, `measures.py`, `docs/architecture.md` |"
+    assert missing_files(row) == ["measures.py"]
+    assert missing_files("`measures.py` and `docs/gone.md`") == ["docs/gone.md"]
 
 
 def test_a_name_that_is_gone_is_seen():

@@ -56,6 +56,7 @@ def home(tmp_path_factory):
         scales=(5.0,),
         steps=20,
         batch_size=8,
+        neighbouring_relation="reference",
     )
     train_on_corpus.train(
         home / "1.jsonl", method="sgd", model="gpt2", width=8, epochs=1, out=home / "gpt2"

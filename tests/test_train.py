@@ -24,6 +24,7 @@ def planned(tmp_path):
         scales=(5.0,),
         steps=20,
         batch_size=8,
+        neighbouring_relation="reference",
     )
     return corpus, tmp_path / "plan"
 

@@ -113,8 +113,10 @@ def test_the_library_alone_accounts_simulates_and_screens(tmp_path):
         "pi, pi_c = (crtlib.policy(p)(points) for p in ('regex:customersim', 'cautious'))\n"
         "parts = crtlib.prepare(points, pi, pi_c)\n"
         "phase = crtlib.SampledGaussian(sampling_probability=.1, noise_multiplier=2, steps=9)\n"
-        "print(len(parts.public), len(parts.private), crtlib.epsilon(phase, delta=1e-5))\n"
-        "print(crtlib.confidentiality(phase, gamma=0.1, delta=1e-5))\n"
+        "relation = {'neighbouring_relation': 'replace'}\n"
+        "epsilon = crtlib.epsilon(phase, delta=1e-5, **relation)\n"
+        "print(len(parts.public), len(parts.private), epsilon)\n"
+        "print(crtlib.confidentiality(phase, gamma=0.1, total_delta=1e-5, **relation))\n"
         "assert not any(name.startswith('confide') for name in sys.modules)",
         tmp_path,
         NOT_THERE + APP,

@@ -163,7 +163,7 @@ def _proof(
     def proof(x: float) -> Proof:
         declared = [replace(event, noise_multiplier=sigma * x) for event in events]
         epsilon = confidentiality.confidentiality_epsilon(
-            declared, gamma=gamma, delta=DELTA, neighbouring_relation=relation
+            declared, gamma=gamma, total_delta=DELTA, neighbouring_relation=relation
         )
         return epsilon, gamma * privacy_cost.delta(
             declared, epsilon=0.0, neighbouring_relation=relation
@@ -299,7 +299,13 @@ def _plan(games: int) -> secret_protection.ProtectionPlan:
     free = sparse.csr_array((games, games))
     incidence = sparse.csr_array(sparse.hstack([held, free]))
     return secret_protection.plan_protection(
-        incidence, 0.01, 0.1, steps=ROUNDS, batch_size=games, scale=1.0
+        incidence,
+        0.01,
+        0.1,
+        steps=ROUNDS,
+        batch_size=games,
+        scale=1.0,
+        neighbouring_relation="reference",
     )
 
 

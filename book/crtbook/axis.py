@@ -127,7 +127,8 @@ def _proved(study: AxisStudy, fitted: TrainedStudy) -> Proved:
     if study.method == "crt":  # a value against its mask, and the mask against the other value
         twice = (1 + math.exp(epsilon)) * delta if epsilon < 300 else 1.0
         swap = (2 * epsilon, twice) if twice < 1 else (math.inf, delta)
-    return {"add_or_remove": (spent(), delta), "replace": (epsilon, delta), "swap": swap}
+    removal = spent(neighbouring_relation="add_or_remove")
+    return {"add_or_remove": (removal, delta), "replace": (epsilon, delta), "swap": swap}
 
 
 def _weighted(

@@ -131,7 +131,7 @@ class FineTunedStudy(WordPlanStudy):
         )
         rounds = [event for event in run.events if isinstance(event, WeightedGaussian)]
         accounted = secret_protection.secret_guess_bounds(
-            rounds, holders.matrix, prior=holders.prior
+            rounds, holders.matrix, prior=holders.prior, neighbouring_relation="reference"
         )[0]
         facts = {
             "kept": plan.kept,
@@ -210,6 +210,7 @@ def _planned(study: FineTunedStudy) -> tuple[secret_protection.ProtectionPlan, I
         batch_size=study.batch_size,
         scale=math.inf if study.scale is None else study.scale,
         targets=study.targets,
+        neighbouring_relation="reference",
     )
     names = np.array([index.words[i] for i in secrets])
     return plan, Incidence(held, names, examples, prior, posterior)

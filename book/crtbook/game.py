@@ -113,10 +113,20 @@ def _promise(game: GameStudy) -> ProtectionPlan:
     held = sparse.csr_array(holders)
     promise = 1 / game.candidates, game.posterior
     made = plan_protection(
-        held, *promise, steps=game.steps, batch_size=game.batch_size, scale=math.inf
+        held,
+        *promise,
+        steps=game.steps,
+        batch_size=game.batch_size,
+        scale=math.inf,
+        neighbouring_relation="reference",
     )
     sigma = noise_multiplier(
-        held, made.probabilities, *promise, steps=game.steps, accounting="tight"
+        held,
+        made.probabilities,
+        *promise,
+        steps=game.steps,
+        accounting="tight",
+        neighbouring_relation="reference",
     )
     return replace(made, noise_multiplier=sigma)
 

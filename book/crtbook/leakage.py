@@ -311,6 +311,7 @@ def secret_plan(
         batch_size=study.sampling_probability * len(points),
         scale=scale,
         solver=study.how.solver,
+        neighbouring_relation="reference",
     )
 
 
@@ -394,7 +395,7 @@ def _measured(
         **leakage.leakage_metrics(page.sequences, study.threshold),
     }
     if not study.how.weighs and (event := schedules.combine_phase_events(past)):
-        facts["epsilon"] = epsilon(event, delta=study.delta)
+        facts["epsilon"] = epsilon(event, delta=study.delta, neighbouring_relation="add_or_remove")
     planted = {p.user for p in d.points if p.user.startswith(canaries.CANARY_USER_PREFIX)}
     if planted:
         recall = report_recall(model, page, bos=d.tokenizer.bos, users=planted)

@@ -489,7 +489,7 @@ class MaskedStudy(TextStudy):
         model.to(desk.device)
         run = train_model(model, phases, parts, seed=self.seed, checkpoint=desk.checkpoint)
         accounted = secret_protection.secret_guess_bounds(
-            run.events, holders.matrix, prior=holders.prior
+            run.events, holders.matrix, prior=holders.prior, neighbouring_relation="reference"
         )[0]
         facts = {
             "kept": plan.kept,
@@ -542,6 +542,7 @@ def masked_plan(study: MaskedStudy) -> tuple[secret_protection.ProtectionPlan, I
         batch_size=study.batch_size,
         scale=math.inf if study.scale is None else study.scale,
         targets=study.targets,
+        neighbouring_relation="reference",
     )
     return plan, holders
 
@@ -559,6 +560,7 @@ def planned(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> DataFr
         made = secret_protection.sweep_scales(
             held.matrix, held.prior, held.posterior, scales=scales, steps=base.steps,
             batch_size=base.batch_size, targets=how[0], solver=how[1],
+            neighbouring_relation="reference",
         )  # fmt: skip
         made = made[["scale", "kept"]].assign(needed=made.noise_multiplier)
         rows.append(made.assign(targets=rule, seed=seed, noisy=True))
@@ -638,7 +640,11 @@ class ExtractionStudy(TextStudy):
             return 1.0
         steps = sum(event.steps for event in (p.event() for p in self.phases()) if event)
         law = group_mixtures.poisson_binomial([self.sampling_probability])
-        return float(tight_posterior(law, self.noise_multiplier, steps, prior)[1])
+        return float(
+            tight_posterior(
+                law, self.noise_multiplier, steps, prior, neighbouring_relation="reference"
+            )[1]
+        )
 
     def run(self, desk: Desk) -> list[Row]:
         """Validation loss of the model of all texts, and how many probes are of which kind."""

@@ -1,6 +1,7 @@
 """CRT's definitions and theorems as formulas, and bounds for groups, for those who check them.
 
-What a run promises is :mod:`crtlib.accounting.guarantees`, which calls none of these.
+What a run promises is computed by :mod:`crtlib.accounting.confidentiality` and
+:mod:`crtlib.accounting.guess_bounds`, which call none of these.
 
 >>> crt_group(1.0, delta=0.0, missed=3)
 (3.0, 0.0)
@@ -81,7 +82,7 @@ def group_delta(
     *,
     group: int,
     epsilon: float,
-    neighbouring_relation: str = "add_or_remove",
+    neighbouring_relation: str,
 ) -> tuple[float, float]:
     """A lower and an upper bound of delta at ``epsilon`` for a group of data points (Definition 3).
 
@@ -93,7 +94,9 @@ def group_delta(
     :func:`crtlib.accounting.privacy_cost.delta` with its ``group``.
     """
     check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
-    return _group_bracket(event, group, neighbouring_relation, "delta", epsilon)
+    return _group_bracket(
+        event, group, "delta", epsilon, neighbouring_relation=neighbouring_relation
+    )
 
 
 def group_epsilon(
@@ -101,41 +104,50 @@ def group_epsilon(
     *,
     group: int,
     delta: float,
-    neighbouring_relation: str = "add_or_remove",
+    neighbouring_relation: str,
 ) -> tuple[float, float]:
     """A lower and an upper bound of epsilon at a FIXED ``delta``; otherwise as `group_delta`.
 
     >>> phase = SampledGaussian(0.01, noise_multiplier=1.27053328, steps=1000)  # epsilon 1
-    >>> low, high = group_epsilon(phase, group=2, delta=8e-5)
+    >>> low, high = group_epsilon(
+    ...     phase, group=2, delta=8e-5, neighbouring_relation="add_or_remove"
+    ... )
     >>> f"{low:.3f} to {high:.3f}"  # not 2: that has a larger delta
     '2.204 to 2.204'
     """
     check_delta(delta)
-    return _group_bracket(event, group, neighbouring_relation, "epsilon", delta)
+    return _group_bracket(
+        event, group, "epsilon", delta, neighbouring_relation=neighbouring_relation
+    )
 
 
 def _group_bracket(
-    event: SampledGaussian, group: int, relation: str, what: str, at: float
+    event: SampledGaussian, group: int, what: str, at: float, *, neighbouring_relation: str
 ) -> tuple[float, float]:
     check_whole_number("group", group, 0)
-    check_choice("neighbouring_relation", relation, NEIGHBOURING_RELATIONS)
+    check_choice("neighbouring_relation", neighbouring_relation, NEIGHBOURING_RELATIONS)
     check_allowed(
         "noise_multiplier", event.noise_multiplier, event.noise_multiplier > 0, "positive"
     )
     if not group or not event.steps or not event.sampling_probability:
         return 0.0, 0.0
-    brackets = [getattr(way, what)(at) for way in _group(event, int(group), relation)]
-    curve = privacy_profile(event, "pld", relation, int(group))
+    ways = _group(event, int(group), neighbouring_relation=neighbouring_relation)
+    brackets = [getattr(way, what)(at) for way in ways]
+    curve = privacy_profile(
+        event, "pld", neighbouring_relation=neighbouring_relation, group=int(group)
+    )
     proved = curve.delta(at) if what == "delta" else curve(at)
     return max(low for low, _ in brackets), min(proved, max(high for _, high in brackets))
 
 
 @lru_cache(maxsize=2)  # each holds some ten million numbers
-def _group(event: SampledGaussian, group: int, relation: str) -> tuple[Composed, ...]:
+def _group(
+    event: SampledGaussian, group: int, *, neighbouring_relation: str
+) -> tuple[Composed, ...]:
     """The group against its absence and back, or against its worst replacement."""
     law = group_mixtures.poisson_binomial([event.sampling_probability] * group)
     sigma, steps = event.noise_multiplier, int(event.steps)
-    ways = secret_protection.PROMISE_DIRECTIONS[relation]
+    ways = secret_protection.PROMISE_DIRECTIONS[neighbouring_relation]
     return tuple(compose(law, sigma, steps, direction=way) for way in ways)
 
 
@@ -165,7 +177,7 @@ def renyi_posterior(law: Array, sigma: float, steps: int, prior: float) -> float
     ... )
     >>> from crtlib.accounting.secret_guesses import posterior_from_divergence
     >>> from crtbook.tight import tight_posterior
-    >>> best = tight_posterior(law, 4.0, 20, 0.01)[1]
+    >>> best = tight_posterior(law, 4.0, 20, 0.01, neighbouring_relation="reference")[1]
     >>> bounds = [
     ...     float(posterior_from_divergence(kl, 0.01)),
     ...     renyi_posterior(law, 4.0, 20, 0.01),

@@ -281,7 +281,7 @@ def _reach(law: Array, steps: int) -> tuple[int, int]:
 
 # --- promises of secrets --------------------------------------------------------------------------
 def tight_posterior(
-    law: Array, sigma: float, steps: int, prior: float, *, neighbouring_relation: str = "reference"
+    law: Array, sigma: float, steps: int, prior: float, *, neighbouring_relation: str
 ) -> Bracket:
     """The blow-up of a secret whose count has this law, at its prior: lower and upper bound of the
     best success (Hayes et al. 2023, Theorem 2, against the reference, or for "replace" against
@@ -308,7 +308,7 @@ def noise_multiplier(
     posterior: ArrayLike,
     *,
     steps: int,
-    neighbouring_relation: str = "reference",
+    neighbouring_relation: str,
     accounting: str = "kl",
     tight: int = 64,
 ) -> float:

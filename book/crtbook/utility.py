@@ -4,8 +4,8 @@
 >>> from crtbook.runs import CrtStudy
 >>> e = CrtStudy(method="dpsgd", model="lstm", gamma=0.0, seed=0, epochs=2, noise_multiplier=1.5)
 >>> table = pd.DataFrame(rows, columns=["metric", "epoch", "item", "value"]).assign(**vars(e))
->>> curve = utility_by_epoch(table.assign(run="a"))[["epoch", "epsilon", "ppl_mean"]]
->>> curve.round(2).values.tolist()
+>>> curve = utility_by_epoch(table.assign(run="a"), neighbouring_relation="add_or_remove")
+>>> curve[["epoch", "epsilon", "ppl_mean"]].round(2).values.tolist()
 [[1.0, 1.04, 9.0], [2.0, 1.39, 4.5]]
 """
 
@@ -43,7 +43,7 @@ def epsilon_after_steps(
     steps: int,
     gamma: float,
     delta: float,
-    neighbouring_relation: str = "add_or_remove",
+    neighbouring_relation: str,
     accountant: str = "pld",
 ) -> float:
     """Epsilon at ``delta`` after ``steps`` private steps, of the kind that the method promises:
@@ -53,21 +53,22 @@ def epsilon_after_steps(
     how = methods.method_by_name(method)
     if noise_multiplier == 0:
         return math.inf
-    options: Any = {"gamma": BoundedRate(gamma), "delta": delta, "unit": "point"}
-    options |= {"accountant": accountant, "neighbouring_relation": neighbouring_relation}
+    options: Any = {"gamma": BoundedRate(gamma), "unit": "point", "accountant": accountant,
+                    "neighbouring_relation": neighbouring_relation}  # fmt: skip
     if how.flags_tokens:
         events = SampledGaussian(1.0, noise_multiplier, steps)
-        return selective_privacy.selective_guarantee(events, **options).epsilon
+        return selective_privacy.selective_guarantee(events, delta=delta, **options).epsilon
     events = SampledGaussian(sampling_probability, noise_multiplier, steps)
-    promised = how.promise(events, GuaranteeTerms(delta2=BoundedRate(0.0), public="", **options))
+    terms = GuaranteeTerms(delta2=BoundedRate(0.0), noise_delta=delta, public="", **options)
+    promised = how.promise(events, terms)
     return promised.epsilon if promised else math.inf
 
 
 def utility_by_epoch(
     table: DataFrame,
     *,
+    neighbouring_relation: str,
     epochs: Sequence[int] | None = None,
-    neighbouring_relation: str = "add_or_remove",
 ) -> DataFrame:
     """One row a (corpus, model, method, gamma, epoch) of a results table: ``epsilon`` so far at a
     total ``delta``, and the mean and spread over seeds of validation perplexity and accuracy over

@@ -163,6 +163,7 @@ class WordPlanStudy(TextStudy):
             batch_size=self.batch_size,
             scale=math.inf if self.scale is None else self.scale,
             targets=self.targets,
+            neighbouring_relation="reference",
         )
         documents, often = len(index.ends) - 1, frequency[ranks]
         least, most = PAPER_FREQUENCIES

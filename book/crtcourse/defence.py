@@ -154,6 +154,7 @@ def noise(plan: Plan) -> float:
         delta=DELTA,
         sampling_probability=plan.sampling_probability,
         steps=steps,
+        neighbouring_relation="add_or_remove",
     )
 
 
@@ -220,7 +221,7 @@ def promise(plan: Plan, fitted: labs.Fitted, counted: PolicyRates) -> Guarantee 
     terms = GuaranteeTerms(
         gamma=BoundedRate.counted(counted.trace.to_json(), alpha=counted.alpha),
         delta2=BoundedRate.counted(counted.public.to_json(), alpha=counted.alpha),
-        delta=DELTA,
+        noise_delta=DELTA,
         unit="turn",
         accountant="pld",
         neighbouring_relation="replace",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confide.commands import WorkerCount, worker_pool
 from crtlib import files, outputs
-from crtlib.checks import check_choice, parse_whole_numbers
+from crtlib.checks import check_choice, check_delta, parse_whole_numbers
 from crtlib.intervals import at_most, count_of
 from crtlib.options import CommandResult
 from crtlib.values import NonNegativeFloat, OpenProbability, PositiveFloat, PositiveInt
@@ -340,10 +340,11 @@ def account(
         raise ValueError("account: needs --delta, --batch-size, --points and --epochs")
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError("epsilon, noise-multiplier: give exactly one of the two")
+    check_delta(delta)
     told: dict[str, Any] = confidentiality.account_training(
         epsilon=epsilon,
         noise_multiplier=noise_multiplier,
-        delta=delta,
+        noise_delta=delta,
         batch_size=batch_size,
         points=points,
         epochs=epochs,
@@ -509,7 +510,7 @@ def _account_lines(told: dict) -> list[str]:
         told["confidentiality_epsilon"],
         delta=told["confidentiality_delta"],
         unit=f"one secret in one {told['unit']}",
-        neighbours=told["neighbouring_relation"],
+        neighbouring_relation=told["neighbouring_relation"],
         accountant=told["accountant"],
         kind="Bayesian confidentiality",
         gamma=BoundedRate(told["gamma"]),

@@ -189,7 +189,7 @@ def _check_odometer_lines(
     same += [("trials", line.trials, record["searched"]["trials"])]
     if own.events and line.events is not None:
         same += [("events", line.events, own.events), ("unit", line.unit, own.unit),
-                 ("relation", line.relation, own.relation),
+                 ("relation", line.relation, own.neighbouring_relation),
                  ("trace rate", line.gamma, own.gamma)]  # fmt: skip
         same += [("public rate", line.delta2, own.delta2)] if own.delta2 else []
     return [f"The odometer has other {name} of this run." for name, a, b in same if a != b]

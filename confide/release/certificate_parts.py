@@ -152,7 +152,7 @@ def collect_certificate_parts(
 def list_not_promised(unit: str, own: FilesPromise) -> list[str]:
     """What no promise of this unit, and of the kind of these files, covers, a sentence each: a plan
     has no epsilon, and is of exchanging a secret whatever its relation."""
-    of_removal = own.relation == "add_or_remove" and own.plan is None
+    of_removal = own.neighbouring_relation == "add_or_remove" and own.plan is None
     return [
         *NOT_PROMISED,
         *([CUT_CONVERSATIONS_NOTE] if unit == "dialogue" else []),

@@ -68,7 +68,10 @@ class ComposedPromise:
     def privacy_profile(self) -> PrivacyProfile:
         """The profile of a secret that is in clear."""
         return privacy_cost.privacy_profile(
-            self.events, self.accountant, self.files_promise.relation, self.groups
+            self.events,
+            self.accountant,
+            neighbouring_relation=self.files_promise.neighbouring_relation,
+            group=self.groups,
         )
 
     def missed_bound(self) -> FloatPair:
@@ -137,9 +140,10 @@ class ComposedPromise:
         """
         if plan := self.files_promise.plan:
             return list(plan.guesses)
-        epsilon = privacy_cost.privacy_profile(
-            self.events, self.accountant, "replace", self.groups
-        )(self.delta)
+        profile = privacy_cost.privacy_profile(
+            self.events, self.accountant, neighbouring_relation="replace", group=self.groups
+        )
+        epsilon = profile(self.delta)
         return [
             (p, guess_bounds.value_guess_rate(epsilon, delta=self.delta, prior=p))
             for p in GUESS_PRIORS
@@ -155,7 +159,7 @@ class ComposedPromise:
             "kind": self.kind,
             "secret": pair_as_json(self.random_secret_bound()),
             "missed": pair_as_json(self.missed_bound()),
-            "relation": self.files_promise.relation,
+            "relation": self.files_promise.neighbouring_relation,
             "accountant": "KL divergence" if plan else accountant,
             "proved": True,  # the antipodal pair is the worst one: a theorem
             "error_charged": charged,
@@ -223,9 +227,11 @@ def pair_as_json(pair: FloatPair) -> dict[str, Any]:
 def tabulate_privacy_profile(promise: ComposedPromise) -> dict[str, Any]:
     """What stands on the engineer's page beyond the certificate: delta at some epsilons and back,
     under both relations, and the trade-off curves (type I, type II) of a secret."""
-    relations = ("add_or_remove", "replace")
     curves = {
-        r: privacy_cost.privacy_profile(promise.events, "pld", r, promise.groups) for r in relations
+        relation: privacy_cost.privacy_profile(
+            promise.events, "pld", neighbouring_relation=relation, group=promise.groups
+        )
+        for relation in ("add_or_remove", "replace")
     }
     grid = [i / 80 for i in range(81)]
     rates = {"missed": (1.0, 0.0)}

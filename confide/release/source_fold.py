@@ -42,7 +42,7 @@ class FilesPromise:
 
     kind: Literal["none", "dp", "bayesian_confidentiality", "secret_protection"]
     unit: PrivacyUnit = "turn"
-    relation: str = "replace"
+    neighbouring_relation: str = "replace"
     events: tuple[SampledGaussian, ...] = ()
     gamma: float = 0.0
     delta2: float = 0.0
@@ -106,7 +106,7 @@ def combine_sources(sources: Iterable[FileSource], altered: Iterable[str] = ()) 
     if plans:
         plan = plans[0]
         return FilesPromise(
-            "secret_protection", relation=plan.relation, gamma=1.0, plan=plan, **common
+            "secret_protection", neighbouring_relation=plan.relation, gamma=1.0, plan=plan, **common
         )
     if not noised:
         return FilesPromise("none", gamma=1.0, delta2=1.0, **common)

@@ -175,7 +175,7 @@ def _find_number_fault(value: Mapping[str, Any], own: source_fold.FilesPromise) 
     kinds: list[str] = [own.kind]  # or what earlier ones leave of it
     kinds += [composed_promise.BAYESIAN_KIND] if own.kind == "dp" else []
     kinds += ["dp"] if own.kind == composed_promise.BAYESIAN_KIND and not own.delta2 else []
-    if given["kind"] not in kinds or given["relation"] != own.relation:
+    if given["kind"] not in kinds or given["relation"] != own.neighbouring_relation:
         return "certificate: promises another kind of thing than the files can keep"
     if given.get("plan") != (own.plan and own.plan.plan):
         return "certificate: its plan is not that of the files"

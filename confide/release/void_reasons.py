@@ -125,7 +125,7 @@ def _reasons_of_noise(
     trained: CertifiableRun, spent: spending.SpentBudget, promise: ComposedPromise, epsilon: float
 ) -> Iterator[str]:
     """Of a promise with one epsilon and one delta for all."""
-    if trained.files_promise.relation == "add_or_remove":
+    if trained.files_promise.neighbouring_relation == "add_or_remove":
         yield (
             "The exact numbers of messages and people are treated as known, and one point more "
             "changes them: train with --neighbouring replace."

@@ -382,8 +382,8 @@ def write_report_files(
     rows: int = MAX_PAGE_ROWS,
     facts: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write ``report.html``, ``report.json``, ``runs.parquet`` and ``sequences.parquet``; the path of
-    the page is returned.
+    """Write ``report.html``, ``report.json``, ``runs.parquet`` and ``sequences.parquet``. Returns
+    the path of the page.
 
     ``facts`` join the summary in JSON. ``decode`` (the tokenizer's) writes text in clear into all
     four, unless only lengths may be shown; without it there is no text and no number of a single

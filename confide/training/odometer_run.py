@@ -280,7 +280,7 @@ def has_bound_for_missed(study: CrtStudy) -> bool:
         return False
     half = BoundedRate(0.5)
     terms = GuaranteeTerms(
-        gamma=half, delta2=BoundedRate(0.0), delta=1e-3, unit=study.unit, accountant="rdp",
+        gamma=half, delta2=BoundedRate(0.0), noise_delta=1e-3, unit=study.unit, accountant="rdp",
         neighbouring_relation="replace", public="",
     )  # fmt: skip
     promise = study.how.promise((SampledGaussian(0.1, 5.0, 1),), terms)

@@ -5,7 +5,8 @@
 >>> home = pathlib.Path(tempfile.mkdtemp())
 >>> jsonl.write_jsonl(customersim.simulate_corpus(20, 0), home / "c.jsonl")
 >>> made = make_secret_plan(home / "c.jsonl", home / "plan", policy="regex:customersim", by="user",
-...             posterior=0.1, scales=(5.0,), steps=20, batch_size=8)
+...             posterior=0.1, scales=(5.0,), steps=20, batch_size=8,
+...             neighbouring_relation="reference")
 >>> made.summary["secrets"], made.summary["by"]
 (20, 'user')
 """
@@ -95,8 +96,8 @@ def make_secret_plan(
     batch_size: float | None = None,
     scales: Sequence[float] = (2.0, 5.0, 10.0, math.inf),
     take: float | None = None,
+    neighbouring_relation: str,
     targets: str = "sqrt",
-    neighbouring_relation: str = "reference",
     force: bool = False,
 ) -> SecretPlanResult | None:
     """Who holds which secret in ``corpus``, and the plan under which each keeps its promise, in the

@@ -5,7 +5,8 @@ truth. Where an accountant has no answer, the least of the looser bounds in
 :data:`FALLBACK_ACCOUNTANTS` is given, with its name. The libraries are imported when they are first
 used.
 
->>> curve = cached_profile(((0.1, 2.24772, 100),), "pld", "add_or_remove")  # (q, sigma, steps), ...
+>>> steps = ((0.1, 2.24772, 100),)  # (q, sigma, steps), ...
+>>> curve = cached_profile(steps, "pld", neighbouring_relation="add_or_remove")
 >>> round(curve(1e-5), 4), curve(1e-3) < curve(1e-5)
 (2.0, True)
 >>> curve.answer(1e-300).accountant  # beyond what a transform resolves: a looser, proven bound
@@ -42,9 +43,8 @@ MAX_TRANSFORM_STEPS = 10**9  # beyond it the rounding of a transform would be al
 
 EpsilonCurve = Callable[[float], float]  # delta -> epsilon
 GaussianSteps = tuple[float, float, int]  # sampling probability, noise multiplier, steps
-HashableGroupSizes = (
-    int | tuple[int, ...]
-)  # of points that differ: for all events alike, or for each
+HashableGroupSizes = int | tuple[int, ...]
+"""How many points differ: in all events alike, or in each."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class AccountantBound:
 def cached_profile(
     events: tuple[GaussianSteps, ...],
     accountant: str,
-    relation: str,
+    *,
+    neighbouring_relation: str,
     group: HashableGroupSizes = 1,
     coarse: bool = False,
 ) -> PrivacyProfile:
@@ -70,10 +71,10 @@ def cached_profile(
     ``coarse`` is for searches: quicker, and looser or without the checks of the answer.
     """
     if accountant in ("pld", "rdp"):
-        return PrivacyProfile(events, accountant, relation, group, coarse)
+        return PrivacyProfile(events, accountant, neighbouring_relation, group, coarse)
     if group != 1:
         raise ValueError(f"accountant={accountant!r}: must be pld or rdp for a group of {group}")
-    return _ExternalProfile(events, accountant, relation, group, coarse)
+    return _ExternalProfile(events, accountant, neighbouring_relation, group, coarse)
 
 
 class PrivacyProfile:
@@ -83,11 +84,12 @@ class PrivacyProfile:
         self,
         events: tuple[GaussianSteps, ...],
         accountant: str,
-        relation: str,
+        neighbouring_relation: str,
         group: HashableGroupSizes,
         coarse: bool,
     ) -> None:
-        self.accountant, self.relation, self._coarse = accountant, relation, coarse
+        self.accountant, self._coarse = accountant, coarse
+        self.neighbouring_relation = neighbouring_relation
         self._steps = events
         sizes = (group,) * len(events) if isinstance(group, int) else group
         self._events = tuple((*e, size) for e, size in zip(events, sizes, strict=True))
@@ -160,7 +162,7 @@ class PrivacyProfile:
         many standard deviations; sampling only hides (joint convexity)."""
         if not self._least_sigma > 0:
             return math.inf
-        far = 2 if self.relation == "replace" else 1
+        far = 2 if self.neighbouring_relation == "replace" else 1
         return far * math.sqrt(sum(n * (k / sigma) ** 2 for _, sigma, n, k in self._events))
 
     @property
@@ -182,14 +184,14 @@ class PrivacyProfile:
 
     @cached_property
     def _compositions(self) -> list[Composition]:
-        ways = RELATION_DIRECTIONS[self.relation]
+        ways = RELATION_DIRECTIONS[self.neighbouring_relation]
         return [Composition(self._parts(way), coarse=self._coarse) for way in ways]
 
     @cached_property
     def renyi(self) -> RenyiCurve:
         with _silence_warnings():
             every = 8 if self._transformed and len(self._events) > MAX_FINE_PARTS else 1
-            ways = (self._parts(way) for way in RELATION_DIRECTIONS[self.relation])
+            ways = (self._parts(way) for way in RELATION_DIRECTIONS[self.neighbouring_relation])
             return RenyiCurve(*ways, every=every)
 
 
@@ -209,7 +211,9 @@ class _ExternalProfile(PrivacyProfile):
 
     @cached_property
     def _floor(self) -> PrivacyProfile | None:
-        return None if self._coarse else cached_profile(self._steps, "pld", "add_or_remove")
+        if self._coarse:
+            return None
+        return cached_profile(self._steps, "pld", neighbouring_relation="add_or_remove")
 
     @cached_property
     def _raw(self) -> EpsilonCurve | None:
@@ -229,11 +233,13 @@ class _ExternalProfile(PrivacyProfile):
     def _answer(self, delta: float) -> AccountantBound:
         if not self._events:
             return AccountantBound(0.0, self.accountant)
-        alone = self.relation == "add_or_remove"
+        alone = self.neighbouring_relation == "add_or_remove"
         value = self._one(delta) if alone else replacement_epsilon(self._one, delta)
         if value < math.inf or self._floor is None:
             return AccountantBound(value, self.accountant)
-        return cached_profile(self._steps, "rdp", self.relation).answer(delta)
+        return cached_profile(
+            self._steps, "rdp", neighbouring_relation=self.neighbouring_relation
+        ).answer(delta)
 
     def _one(self, delta: float) -> float:
         raw = self._raw  # refuses a package that is not there
@@ -274,7 +280,7 @@ def _prv_curve(events: Sequence[GaussianSteps]) -> EpsilonCurve:
     accountant = import_accountant("opacus.accountants").PRVAccountant()
     accountant.history = [(sigma, q, steps) for q, sigma, steps in events]
     total = sum(steps for _, _, steps in events)
-    bound = cached_profile(tuple(events), "rdp", "add_or_remove")
+    bound = cached_profile(tuple(events), "rdp", neighbouring_relation="add_or_remove")
 
     def curve(delta: float) -> float:
         # The grid's size, as Opacus will choose it; far too little noise would exhaust memory.
@@ -361,7 +367,13 @@ def invert_curve(curve: EpsilonCurve, epsilon: float) -> float:
 
 @lru_cache(maxsize=1024)
 def calibrate_noise(
-    target: float, delta: float, q: float, steps: int, accountant: str, relation: str
+    target: float,
+    delta: float,
+    q: float,
+    steps: int,
+    accountant: str,
+    *,
+    neighbouring_relation: str,
 ) -> float:
     """The least noise multiplier, with epsilon(delta) <= target.
 
@@ -371,7 +383,11 @@ def calibrate_noise(
 
     def excess(log_sigma: float, coarse: bool) -> float:
         name = "rdp" if coarse and accountant == "prv" else accountant  # prv is slow far away
-        value = cached_profile(((q, math.exp(log_sigma), steps),), name, relation, 1, coarse)(delta)
+        curve = cached_profile(
+            ((q, math.exp(log_sigma), steps),), name,
+            neighbouring_relation=neighbouring_relation, group=1, coarse=coarse,
+        )  # fmt: skip
+        value = curve(delta)
         return math.log(min(max(value, 1e-300), 1e300) / target)
 
     least = math.log(MIN_NOISE_MULTIPLIER)

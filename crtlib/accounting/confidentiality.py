@@ -1,16 +1,19 @@
 """Confidentiality (CRT, Section 3.3): what is learned of a secret that a policy may redact.
 
-An epsilon of the steps is differential privacy; :func:`confidentiality_epsilon` is what an
-adversary learns about a secret that the redaction policy misses one time in ten below (CRT,
-Proposition 6). Both hold for adding or
-removing a data point. Replacing a secret by ``<MASK>``, which is what confidentiality is about,
-costs more: pass ``neighbouring_relation="replace"``. What a person with several points, or one
-who weighs guesses, wants to know is in :mod:`crtlib.accounting.guarantees`.
+:func:`crtlib.accounting.privacy_cost.epsilon` of the steps is differential privacy.
+:func:`confidentiality_epsilon` bounds what an adversary learns about a secret drawn at random, of
+which the redaction policy leaves a trace with probability gamma (0.1 in the example; CRT,
+Proposition 6). The paper accounts for a data point that is added or removed. A secret replaced by
+``<MASK>``, which is what confidentiality is about, is the relation "replace", and costs more. How
+often somebody guesses right, also about a person with several points, is in
+:mod:`crtlib.accounting.guess_bounds`.
 
 >>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
->>> round(privacy_cost.epsilon(phase, delta=1e-5), 4)
+>>> paper = "add_or_remove"
+>>> round(privacy_cost.epsilon(phase, delta=1e-5, neighbouring_relation=paper), 4)
 2.0
->>> round(confidentiality_epsilon(phase, gamma=0.1, delta=1e-5), 4)
+>>> bound = confidentiality_epsilon(phase, gamma=0.1, total_delta=1e-5, neighbouring_relation=paper)
+>>> round(bound, 4)
 0.3619
 """
 
@@ -48,27 +51,28 @@ def confidentiality_epsilon(
     events: SampledGaussians,
     *,
     gamma: float,
-    delta: float,
+    total_delta: float,
+    neighbouring_relation: str,
     delta2: float = 0.0,
     accountant: str = "pld",
-    neighbouring_relation: str = "add_or_remove",
 ) -> float:
-    """The Bayesian confidentiality epsilon at a total ``delta`` (CRT, Figure 6; Theorem 8.3).
+    """The Bayesian confidentiality epsilon at a total delta (CRT, Figure 6; Theorem 8.3).
 
     Proposition 6 turns delta' into gamma delta' (+ delta2, the miss rate of the conservative
-    policy), so the profile is read at delta' = (delta - delta2) / gamma.
+    policy), so the profile is read at delta' = (total delta - delta2) / gamma.
 
     Args:
         events: What was done to private points.
         gamma: An upper bound of the rate at which a secret leaves a trace, in [0, 1].
-        delta: The total delta, in (0, 1); ``delta2`` is a part of it.
-        delta2: An upper bound of the rate at which a secret is trained on without noise.
-        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        total_delta: That of the noise and ``delta2`` together, in (0, 1).
         neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        delta2: An upper bound of the rate at which a secret is trained on without noise; a part of
+            ``total_delta``.
+        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
 
     Returns:
-        Zero where gamma is 0 or where delta' is 1 or more; infinite where delta2 alone spends
-        delta.
+        Zero where gamma is 0 or where delta' is 1 or more; infinite where delta2 alone spends the
+        total delta.
 
     Raises:
         ValueError: For arguments outside their range.
@@ -79,12 +83,12 @@ def confidentiality_epsilon(
         test_definition_4_and_theorem_8_on_a_finite_mechanism``,
         ``tests/accounting/test_confidentiality.py::test_edges_of_gamma``.
     """
-    check_delta(delta)
+    check_delta(total_delta, name="total_delta")
     check_probabilities(gamma=gamma, delta2=delta2)
-    curve = privacy_profile(events, accountant, neighbouring_relation)
-    if delta2 and delta2 >= delta:
+    curve = privacy_profile(events, accountant, neighbouring_relation=neighbouring_relation)
+    if delta2 and delta2 >= total_delta:
         return math.inf
-    return amplified_epsilon(curve, delta=delta - delta2, gamma=gamma)
+    return amplified_epsilon(curve, delta=total_delta - delta2, gamma=gamma)
 
 
 def crt_guarantee(
@@ -92,22 +96,22 @@ def crt_guarantee(
     *,
     gamma: BoundedRate,
     delta2: BoundedRate,
-    delta: float,
+    noise_delta: float,
     unit: str,
+    neighbouring_relation: str,
     accountant: str = "pld",
-    neighbouring_relation: str = "replace",
     public: str = "",
 ) -> Guarantee:
-    """What CRT promises of one random secret: Theorem 8.3 at ``delta``, with delta2 added in full.
+    """What CRT promises of one random secret: Theorem 8.3, with delta2 added in full.
 
     Args:
         events: What was done to private points.
         gamma: The trace rate; its :attr:`BoundedRate.bound` enters.
         delta2: The public rate; its bound enters. What both policies miss is learned without noise.
-        delta: Of the noise alone; the printed delta is this plus ``delta2``.
+        noise_delta: The delta of the noise alone; the printed delta is this plus ``delta2``.
         unit: The data point: "turn", "dialogue", "user".
-        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
         neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
         public: What is treated as known, in words.
 
     Returns:
@@ -126,16 +130,16 @@ def crt_guarantee(
         "neighbouring_relation": neighbouring_relation,
     }
     rate = gamma.bound
-    spent = confidentiality_epsilon(events, gamma=rate, delta=delta, **options)
-    read = privacy_cost.epsilon_and_accountant(
-        events, delta=min(delta / rate, 0.5) if rate else delta, **options
+    spent = confidentiality_epsilon(events, gamma=rate, total_delta=noise_delta, **options)
+    asked = privacy_cost.epsilon_and_accountant(
+        events, delta=min(noise_delta / rate, 0.5) if rate else noise_delta, **options
     )
     return Guarantee(
         spent,
-        delta=min(1.0, delta + delta2.bound),
+        delta=min(1.0, noise_delta + delta2.bound),
         unit=f"one secret in one {unit}",
-        neighbours=neighbouring_relation,
-        accountant=read.accountant,  # whose bound it is: a looser one where the asked has none
+        neighbouring_relation=neighbouring_relation,
+        accountant=asked.accountant,  # whose bound it is: a looser one where the asked has none
         kind="Bayesian confidentiality",
         gamma=gamma,
         delta2=delta2,
@@ -154,33 +158,33 @@ def _amplify_epsilon(epsilon: float, gamma: float) -> float:
 
 def account_training(
     *,
-    delta: float,
+    noise_delta: float,
     batch_size: float,
     points: int,
     epochs: float,
+    neighbouring_relation: str,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     gamma: float = 1.0,
     delta2: float = 0.0,
     accountant: str = "pld",
-    neighbouring_relation: str = "replace",
 ) -> dict[str, float | int | str]:
     """Everything about one run of DP-SGD after redaction, as a flat record of plain values.
 
-    Give the target ``epsilon`` or the ``noise_multiplier``. An epoch is as many steps as cover
-    ``points`` in expectation (CRT, footnote 3).
+    Give the target ``epsilon`` or the ``noise_multiplier``, one of the two. An epoch is as many
+    steps as cover ``points`` in expectation (CRT, footnote 3).
 
     Args:
-        delta: Of the noise alone, in (0, 1).
+        noise_delta: The delta of the noise alone, in (0, 1).
         batch_size: Private points of a batch, in expectation.
         points: Private points.
         epochs: Passes over the private points; the steps are rounded up.
+        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
         epsilon: The target, for one data point: the least noise that keeps it is taken.
         noise_multiplier: The noise, instead of a target: its deviation over the clip norm.
         gamma: An upper bound of the rate at which a secret leaves a trace, in [0, 1].
         delta2: An upper bound of the rate at which a secret is trained on without noise.
         accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
-        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
 
     Returns:
         "epsilon" is of one data point, "confidentiality_epsilon" of one random secret, each with
@@ -188,8 +192,8 @@ def account_training(
         where that has no answer (:func:`crtlib.accounting.privacy_cost.epsilon_and_accountant`).
 
     Raises:
-        ValueError: For arguments outside their range, for neither a target nor noise, and where
-            the noise is so small that nothing is shown.
+        ValueError: For arguments outside their range, for both a target and noise or neither, and
+            where the noise is so small that nothing is shown.
 
     Guarantee:
         Both epsilons are upper bounds, and ``delta2`` is added in full to the delta of the random
@@ -203,34 +207,36 @@ def account_training(
     )
     check_allowed("epochs", epochs, 0 < epochs < math.inf, "positive")
     check_probabilities(gamma=gamma)
-    check_delta(delta)
+    check_delta(noise_delta, name="noise_delta")
     check_allowed("delta2", delta2, 0 <= delta2 < 1, "in [0, 1)")
     options: dict[str, Any] = {
         "accountant": accountant,
         "neighbouring_relation": neighbouring_relation,
     }
     q, steps = batch_size / points, math.ceil(epochs * points / batch_size - 1e-9)
-    sigma = noise_multiplier
-    if sigma is None:
-        if epsilon is None:
-            raise ValueError("epsilon, noise_multiplier: give one of the two")
+    if epsilon is not None and noise_multiplier is None:
         sigma = privacy_cost.noise_multiplier(
-            epsilon=epsilon, delta=delta, sampling_probability=q, steps=steps, **options
+            epsilon=epsilon, delta=noise_delta, sampling_probability=q, steps=steps, **options
         )
+    elif noise_multiplier is not None and epsilon is None:
+        sigma = noise_multiplier
+    else:
+        how_many = "neither" if epsilon is None else "both"
+        raise ValueError(f"epsilon, noise_multiplier: give exactly one of the two, not {how_many}")
     check_allowed("noise_multiplier", sigma, 0 < sigma <= 1e100, "positive and at most 1e100")
     event = SampledGaussian(q, sigma, steps)
-    spent = privacy_cost.epsilon_and_accountant(event, delta=delta, **options)
+    spent = privacy_cost.epsilon_and_accountant(event, delta=noise_delta, **options)
     check_allowed("noise_multiplier", sigma, spent.value < math.inf, "larger: nothing is shown")
     return {
         "noise_multiplier": sigma,
         "epsilon": spent.value,
-        "delta": delta,
+        "delta": noise_delta,
         "gamma": gamma,
         "delta2": delta2,
         "confidentiality_epsilon": confidentiality_epsilon(
-            event, gamma=gamma, delta=delta, **options
+            event, gamma=gamma, total_delta=noise_delta, **options
         ),
-        "confidentiality_delta": min(1.0, delta + delta2),
+        "confidentiality_delta": min(1.0, noise_delta + delta2),
         "neighbouring_relation": neighbouring_relation,
         "neighbours": describe_relation(neighbouring_relation, spent.accountant),
         "accountant": spent.accountant,

@@ -20,17 +20,11 @@ RATE_ORIGINS = {"policy": "certain from the policy", "unknown": "unknown: no lab
 
 @dataclass(frozen=True)
 class BoundedRate:
-    """The rate at which secrets leave a trace (gamma), or are public (delta2), with the bound that
-    a
-    guarantee counts on: ``upper_bound``, or where that is None the ``rate``, which is then certain
-    or assumed.
+    """The rate at which secrets leave a trace (gamma) or are public (delta2), with the bound that a
+    guarantee counts on.
 
-    Of a rate that was measured on labels: ``count`` of ``labelled`` secrets, the ``confidence`` of
-    the bound, and where two people read, ``again``: of the secrets that the second one found, how
-    many the first had overlooked and count here, and how many they are. No bound is computed
-    from these counts here, but by :meth:`measured`, for one reader: what was counted by
-    :mod:`crtlib.screening.rates` has its bound, and :meth:`counted` takes it. ``origin`` says what
-    a rate stands on that was not measured.
+    :meth:`measured` computes the bound, for labels of one reader. A rate that
+    :mod:`crtlib.screening.rates` counted has a bound already, which :meth:`counted` takes.
 
     >>> print(BoundedRate.measured(0, 200))
     0 (measured: 0 of 200, 95 % upper bound 0.01487)
@@ -39,12 +33,20 @@ class BoundedRate:
     """
 
     rate: float
+    """What was measured; where nothing was, what is certain or assumed."""
     upper_bound: float | None = None
+    """Of a measured rate; None: the rate itself is the bound."""
     count: int | None = None
+    """Of a measured rate: how many of the labelled secrets leave a trace, or are public."""
     labelled: int | None = None
+    """Of a measured rate: how many secrets were labelled."""
     confidence: float = 0.95
+    """With which a measured bound holds."""
     again: tuple[int, int] | None = None
+    """Where two people read: of the secrets that the second one found, how many the first had
+    overlooked and count here, and how many they are."""
     origin: str = "assumed"
+    """What a rate stands on that was not measured."""
 
     def __post_init__(self) -> None:
         check_probabilities(rate=self.rate)
@@ -99,42 +101,42 @@ class BoundedRate:
     def __str__(self) -> str:
         if self.upper_bound is None:
             return f"{at_most(self.rate)} ({self.origin})"
-        held = float(
-            -round_up_to_figures(-100 * self.confidence)
-        )  # downwards: it is what one can rely on
-        twice = ""
+        # Rounded downwards: it is what one can rely on.
+        confidence = float(-round_up_to_figures(-100 * self.confidence))
+        second_reader = ""
         if self.again:
             overlooked, found = self.again
-            twice = f"; of {found} of a second reader {overlooked} were overlooked and missed"
+            second_reader = (
+                f"; of {found} of a second reader {overlooked} were overlooked and missed"
+            )
         return (
-            f"{self.rate:.4g} (measured: {self.count} of {self.labelled}{twice}, "
-            f"{held:g} % upper bound {at_most(self.upper_bound)})"
+            f"{self.rate:.4g} (measured: {self.count} of {self.labelled}{second_reader}, "
+            f"{confidence:g} % upper bound {at_most(self.upper_bound)})"
         )
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A guarantee that can be printed: epsilon and delta say nothing without the other fields.
-
-    ``gamma`` and ``delta2`` are the trace rate of the redaction policy and the public rate of the
-    conservative one; None where the guarantee does not use that policy. ``public`` names what else
-    the guarantee treats as known to everybody.
-    """
+    """A guarantee that can be printed: epsilon and delta say nothing without the other fields."""
 
     epsilon: float
     delta: float
     unit: str
-    neighbours: str
+    neighbouring_relation: str
+    """By name, or in words where no name says what differs between neighbours."""
     accountant: str
     kind: str = "differential privacy"
     gamma: BoundedRate | None = None
+    """The trace rate of the redaction policy; None where the guarantee does not use that policy."""
     delta2: BoundedRate | None = None
+    """The public rate of the conservative policy; None where the guarantee does not use that."""
     public: str = ""
+    """What else the guarantee treats as known to everybody."""
 
     @property
-    def _paper(self) -> str:
-        """What confidentiality under add/remove is, and what it is not."""
-        if self.neighbours != "add_or_remove" or "confidentiality" not in self.kind:
+    def _warning_of_removal(self) -> str:
+        """What confidentiality under add/remove covers, and what it does not."""
+        if self.neighbouring_relation != "add_or_remove" or "confidentiality" not in self.kind:
             return ""
         return (
             " (the paper's accounting: it covers leaving the point out, "
@@ -142,10 +144,11 @@ class Guarantee:
         )
 
     def __str__(self) -> str:
-        said = [
+        neighbours = describe_relation(self.neighbouring_relation, self.accountant)
+        parts = [
             f"({at_most(self.epsilon)}, {at_most(self.delta)}) {self.kind}",
             f"unit: {self.unit}",
-            f"neighbours: {describe_relation(self.neighbours, self.accountant)}{self._paper}",
+            f"neighbours: {neighbours}{self._warning_of_removal}",
             f"accountant: {self.accountant}",
         ]
         rates = (
@@ -153,9 +156,10 @@ class Guarantee:
             ("public rate: learned without noise", "delta2", self.delta2, "conservative"),
         )
         for name, symbol, rate, policy in rates:
-            used = f"{name}, {symbol} = {rate}"
-            said.append(used if rate is not None else f"{policy} policy: not used")
-        counted = any(rate and rate.labelled for rate in (self.gamma, self.delta2))
-        if known := [self.public] * bool(self.public) + ["the counts of labels"] * counted:
-            said.append(f"treated as public: {', and '.join(known)}")
-        return "; ".join(said)
+            of_policy = f"{name}, {symbol} = {rate}"
+            parts.append(of_policy if rate is not None else f"{policy} policy: not used")
+        rests_on_counts = any(rate and rate.labelled for rate in (self.gamma, self.delta2))
+        public = [self.public] * bool(self.public) + ["the counts of labels"] * rests_on_counts
+        if public:
+            parts.append(f"treated as public: {', and '.join(public)}")
+        return "; ".join(parts)

@@ -6,11 +6,9 @@ with it. (epsilon, delta) bounds such guesses on average. It does not bound what
 after one look at the model, so no function here returns a belief.
 
 >>> phase = SampledGaussian(1 / 90, noise_multiplier=1.063, steps=360)
->>> round(
-...     100
-...     * right_guess_rate(guess_advantage(phase, copies=1, trace_rate=0.055, public_rate=0.0092)),
-...     1,
-... )
+>>> rates = {"trace_rate": 0.055, "public_rate": 0.0092}
+>>> gain = guess_advantage(phase, copies=1, neighbouring_relation="replace", **rates)
+>>> round(100 * right_guess_rate(gain), 1)
 50.9
 """
 
@@ -27,10 +25,8 @@ from crtlib.accounting.events import GroupSizes, SampledGaussian, SampledGaussia
 from crtlib.accounting.privacy_loss import Array
 from crtlib.checks import check_allowed, check_probabilities, check_whole_number
 
-TRADEOFF_POINTS, MAX_TRADEOFF_EPSILON = (
-    600,
-    30.0,
-)  # epsilons at which a trade-off curve reads the profile, and the last
+TRADEOFF_POINTS = 600  # epsilons at which a trade-off curve reads the profile
+MAX_TRADEOFF_EPSILON = 30.0  # the largest of them
 MAX_COPIES = 500  # each number of copies up to it is accounted by itself
 MAX_FINE_GROUP_SIZE = 6  # groups up to this size are accounted finely, larger ones quickly
 
@@ -40,8 +36,8 @@ def guess_advantage(
     *,
     copies: int,
     trace_rate: float,
+    neighbouring_relation: str,
     public_rate: float = 0.0,
-    neighbouring_relation: str = "replace",
     group: GroupSizes = 1,
 ) -> float:
     """What a guess may gain over a coin, about a value that stands in several points or a person
@@ -56,8 +52,9 @@ def guess_advantage(
         events: What was done to private points.
         copies: In how many points the value stands, or how many secrets the person has.
         trace_rate: The probability, at most, with which each leaves a trace.
+        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`; "replace" where
+            the value is blacked out or another one stands in its place.
         public_rate: The probability, at most, with which each is trained on without noise.
-        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
         group: How many points one value stands for in all events or in each, as there.
 
     Returns:
@@ -80,7 +77,9 @@ def guess_advantage(
     far = [0.0] + [1.0] * copies  # more in clear tell no less: what follows a 1 is 1
     for j in range(1, copies + 1):
         grown = tuple(j * size for size in sizes)
-        far[j] = _total_variation_distance(every, grown, neighbouring_relation)
+        far[j] = _total_variation_distance(
+            every, grown, neighbouring_relation=neighbouring_relation
+        )
         if far[j] >= 1:
             break
     distances = np.maximum.accumulate(far)
@@ -90,12 +89,13 @@ def guess_advantage(
 
 @lru_cache(maxsize=4096)
 def _total_variation_distance(
-    events: tuple[SampledGaussian, ...], group: tuple[int, ...], relation: str
+    events: tuple[SampledGaussian, ...], group: tuple[int, ...], *, neighbouring_relation: str
 ) -> float:
     """A bound on the total variation distance of a group in clear; of a large one, to 1e-3."""
     curve = privacy_cost.privacy_profile(
-        events, "pld", relation, group, coarse=max(group, default=0) > MAX_FINE_GROUP_SIZE
-    )
+        events, "pld", neighbouring_relation=neighbouring_relation, group=group,
+        coarse=max(group, default=0) > MAX_FINE_GROUP_SIZE,
+    )  # fmt: skip
     return curve.delta(0.0)
 
 
@@ -163,7 +163,7 @@ def tradeoff_curve(
     events: SampledGaussians,
     type_i: Sequence[float] | Array,
     *,
-    neighbouring_relation: str = "replace",
+    neighbouring_relation: str,
     group: GroupSizes = 1,
     trace_rate: float = 1.0,
     public_rate: float = 0.0,
@@ -179,14 +179,17 @@ def tradeoff_curve(
     becomes that of Theorem 8.3.
 
     >>> phase = SampledGaussian(0.01, noise_multiplier=1.27053328, steps=1000)
-    >>> tradeoff_curve(phase, [0.01, 0.1, 0.5]).round(3).tolist()
+    >>> errors = [0.01, 0.1, 0.5]
+    >>> tradeoff_curve(phase, errors, neighbouring_relation="replace").round(3).tolist()
     [0.965, 0.78, 0.305]
     """
     at = np.asarray(type_i, dtype=float)
     for worst in (at.min(), at.max()) if at.size else ():
         check_probabilities(type_i=float(worst))
     check_probabilities(trace_rate=trace_rate, public_rate=public_rate)
-    curve = privacy_cost.privacy_profile(events, "pld", neighbouring_relation, group)
+    curve = privacy_cost.privacy_profile(
+        events, "pld", neighbouring_relation=neighbouring_relation, group=group
+    )
     epsilons, deltas = _sample_profile(curve)
     deltas = trace_rate * deltas[:, None] + public_rate
     grown = 1 + trace_rate * np.expm1(epsilons)[:, None]

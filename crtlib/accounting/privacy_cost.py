@@ -1,10 +1,11 @@
 """Privacy cost: the epsilon of what was done to private points, the noise an epsilon takes.
 
-What this differential privacy makes of a secret that a policy may redact is
-:mod:`crtlib.accounting.guarantees`.
+What this promises of a secret that a policy may redact is computed by
+:mod:`crtlib.accounting.confidentiality`, and how often the secret is guessed by
+:mod:`crtlib.accounting.guess_bounds`.
 
 >>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
->>> round(epsilon(phase, delta=1e-5), 4)
+>>> round(epsilon(phase, delta=1e-5, neighbouring_relation="add_or_remove"), 4)
 2.0
 """
 
@@ -37,7 +38,7 @@ def epsilon(
     *,
     delta: float,
     accountant: str = "pld",
-    neighbouring_relation: str = "add_or_remove",
+    neighbouring_relation: str,
     group: GroupSizes = 1,
 ) -> float:
     """The epsilon of one event, or of several composed, at a ``delta`` in (0, 1).
@@ -73,7 +74,9 @@ def epsilon(
         ``tests/accounting/test_accountants.py::test_a_borrowed_accountant_that_errs_is_corrected``.
     """
     check_delta(delta)
-    return privacy_profile(events, accountant, neighbouring_relation, group)(delta)
+    return privacy_profile(
+        events, accountant, neighbouring_relation=neighbouring_relation, group=group
+    )(delta)
 
 
 def epsilon_and_accountant(
@@ -81,18 +84,21 @@ def epsilon_and_accountant(
     *,
     delta: float,
     accountant: str = "pld",
-    neighbouring_relation: str = "add_or_remove",
+    neighbouring_relation: str,
     group: GroupSizes = 1,
 ) -> AccountantBound:
     """:func:`epsilon`, with the name of the accountant whose bound it is.
 
-    >>> epsilon_and_accountant(SampledGaussian(0.01, 1.0, 1000), delta=1e-5).accountant
+    >>> terms = {"delta": 1e-5, "neighbouring_relation": "add_or_remove"}
+    >>> epsilon_and_accountant(SampledGaussian(0.01, 1.0, 1000), **terms).accountant
     'pld'
-    >>> epsilon_and_accountant(SampledGaussian(1e-8, 0.55, 10**12), delta=1e-5).accountant
+    >>> epsilon_and_accountant(SampledGaussian(1e-8, 0.55, 10**12), **terms).accountant
     'rdp'
     """
     check_delta(delta)
-    return privacy_profile(events, accountant, neighbouring_relation, group).answer(delta)
+    return privacy_profile(
+        events, accountant, neighbouring_relation=neighbouring_relation, group=group
+    ).answer(delta)
 
 
 def delta(
@@ -100,12 +106,14 @@ def delta(
     *,
     epsilon: float,
     accountant: str = "pld",
-    neighbouring_relation: str = "add_or_remove",
+    neighbouring_relation: str,
     group: GroupSizes = 1,
 ) -> float:
     """The smallest delta the accountant shows for ``epsilon`` >= 0: ``epsilon()`` inverted."""
     check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
-    return privacy_profile(events, accountant, neighbouring_relation, group).delta(epsilon)
+    return privacy_profile(
+        events, accountant, neighbouring_relation=neighbouring_relation, group=group
+    ).delta(epsilon)
 
 
 def noise_multiplier(
@@ -115,7 +123,7 @@ def noise_multiplier(
     sampling_probability: float,
     steps: int,
     accountant: str = "pld",
-    neighbouring_relation: str = "add_or_remove",
+    neighbouring_relation: str,
 ) -> float:
     """The least noise multiplier (to 1e-8, on the safe side) that gives at most ``epsilon``.
 
@@ -147,16 +155,17 @@ def noise_multiplier(
     check_choice("accountant", accountant, ACCOUNTANTS)
     check_choice("neighbouring_relation", neighbouring_relation, NEIGHBOURING_RELATIONS)
     return accountants.calibrate_noise(
-        epsilon, delta, sampling_probability, int(steps), accountant, neighbouring_relation
-    )
+        epsilon, delta, sampling_probability, int(steps), accountant,
+        neighbouring_relation=neighbouring_relation,
+    )  # fmt: skip
 
 
 def privacy_profile(
     events: SampledGaussians,
     accountant: str,
-    relation: str,
-    group: GroupSizes = 1,
     *,
+    neighbouring_relation: str,
+    group: GroupSizes = 1,
     coarse: bool = False,
 ) -> PrivacyProfile:
     """The accountant's curve; equal events are merged, so that equal histories are cached once.
@@ -164,7 +173,7 @@ def privacy_profile(
     ``coarse`` is quicker and a little looser.
     """
     check_choice("accountant", accountant, ACCOUNTANTS)
-    check_choice("neighbouring_relation", relation, NEIGHBOURING_RELATIONS)
+    check_choice("neighbouring_relation", neighbouring_relation, NEIGHBOURING_RELATIONS)
     every = [events] if isinstance(events, SampledGaussian) else list(events)
     sizes = [group] * len(every) if isinstance(group, (int, float)) else list(group)
     for size in sizes:
@@ -181,4 +190,6 @@ def privacy_profile(
     merged = tuple((q, sigma, total[q, sigma, size]) for q, sigma, size in keys)
     alike = {size for _, _, size in keys}
     groups = tuple(size for _, _, size in keys) if len(alike) > 1 else min(alike, default=1)
-    return accountants.cached_profile(merged, accountant, relation, groups, coarse)
+    return accountants.cached_profile(
+        merged, accountant, neighbouring_relation=neighbouring_relation, group=groups, coarse=coarse
+    )

@@ -6,10 +6,11 @@ and, from that, a sampling probability; the noise is the least that keeps every 
 
 >>> held = sparse.csr_array([[1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]])
 >>> posterior = [0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204]
->>> made = plan_protection(
-...     held, 0.01, posterior, steps=100, batch_size=1, scale=1.0, targets="linear"
+>>> plan = plan_protection(
+...     held, 0.01, posterior, steps=100, batch_size=1, scale=1.0, targets="linear",
+...     neighbouring_relation="reference",
 ... )
->>> made.weights.round(6).tolist(), round(made.noise_multiplier, 6), made.binding.tolist()
+>>> plan.weights.round(6).tolist(), round(plan.noise_multiplier, 6), plan.binding.tolist()
 ([0.25, 0.6, 0.15, 1.0], 3.811242, [1])
 """
 
@@ -91,22 +92,26 @@ def secret_kl_divergences(
     probabilities: ArrayLike,
     noise_multiplier: float,
     *,
-    neighbouring_relation: str = "reference",
+    neighbouring_relation: str,
 ) -> Array:
     """KL divergence of one round in nats for every secret, ``(secrets,)``; T rounds cost T times
     as much, also where later rounds depend on earlier ones."""
     check_choice("neighbouring_relation", neighbouring_relation, tuple(PROMISE_DIRECTIONS))
     return _worst_direction_kl(
-        _secret_count_laws(incidence, probabilities), noise_multiplier, neighbouring_relation
-    )
+        _secret_count_laws(incidence, probabilities), noise_multiplier,
+        neighbouring_relation=neighbouring_relation,
+    )  # fmt: skip
 
 
 def _secret_count_laws(incidence: sparse.csr_array, probabilities: ArrayLike) -> GroupCountLaws:
     return group_count_laws(np.asarray(probabilities)[incidence.indices], incidence.indptr)
 
 
-def _worst_direction_kl(groups: GroupCountLaws, sigma: float, relation: str) -> Array:
-    each = [mixture_kl(groups, sigma, direction=d) for d in PROMISE_DIRECTIONS[relation]]
+def _worst_direction_kl(
+    groups: GroupCountLaws, sigma: float, *, neighbouring_relation: str
+) -> Array:
+    directions = PROMISE_DIRECTIONS[neighbouring_relation]
+    each = [mixture_kl(groups, sigma, direction=direction) for direction in directions]
     return np.asarray(np.max(each, axis=0))
 
 
@@ -117,7 +122,7 @@ def noise_multiplier_for_promises(
     posterior: ArrayLike,
     *,
     steps: int,
-    neighbouring_relation: str = "reference",
+    neighbouring_relation: str,
 ) -> float:
     """The least noise (to 1e-11, on the safe side) with which every secret keeps its promise
     (Hush!, Algorithm 2).
@@ -148,18 +153,17 @@ def noise_multiplier_for_promises(
     groups = _secret_count_laws(incidence, probabilities)
     if not len(allowed):
         return MIN_PLANNED_NOISE_MULTIPLIER
+    relation = {"neighbouring_relation": neighbouring_relation}
     few, sigma = np.zeros(0, dtype=int), 1.0
     while True:  # few secrets are searched; all are verified, and those that fail join the few
-        ratios = _worst_direction_kl(groups, sigma, neighbouring_relation) / allowed
+        ratios = _worst_direction_kl(groups, sigma, **relation) / allowed
         if len(few) and ratios.max() <= 1:
             return sigma
         few = np.union1d(few, np.argsort(-ratios, kind="stable")[:SECRETS_SEARCHED_FIRST])
         screened = _secret_count_laws(incidence[few], probabilities)
 
         def fails(s: float, screened: GroupCountLaws = screened, few: IndexArray = few) -> bool:
-            return bool(
-                (_worst_direction_kl(screened, s, neighbouring_relation) / allowed[few]).max() > 1
-            )
+            return bool((_worst_direction_kl(screened, s, **relation) / allowed[few]).max() > 1)
 
         high = sigma
         while fails(high):
@@ -261,8 +265,8 @@ def plan_protection(
     steps: int,
     batch_size: float,
     scale: float,
+    neighbouring_relation: str,
     targets: str = "sqrt",
-    neighbouring_relation: str = "reference",
     solver: str = "auto",
 ) -> ProtectionPlan:
     """Weights, sampling probabilities and noise for DP-SGD (Hush!, Algorithm 2).
@@ -275,9 +279,10 @@ def plan_protection(
         batch_size: Examples of a batch, in expectation.
         scale: A secret's examples may weigh this times its divergence c; infinite keeps every
             example: no preprocessing.
+        neighbouring_relation: "reference", "replace" or "add_or_remove"
+            (:data:`PROMISE_DIRECTIONS`).
         targets: "linear" in c, as in the paper, or in its square root ("sqrt", ours: the divergence
             of a round grows with the square of the load, so this keeps more with less noise).
-        neighbouring_relation: "reference", "replace" or "add_or_remove".
         solver: Of the linear program; its answer is repaired and certified.
 
     Returns:
@@ -304,9 +309,9 @@ def plan_protection(
     budgets = np.minimum(scale * allowed_divergence(p, r) ** TARGET_EXPONENTS[targets], sizes)
     optimum = maximise_weights(held, budgets, solver=solver)
     q, certain = probabilities_from_weights(optimum.weights, batch_size)
-    how: dict[str, Any] = {"neighbouring_relation": neighbouring_relation}
-    sigma = noise_multiplier_for_promises(held, q, p, r, steps=steps, **how)
-    ratios = steps * secret_kl_divergences(held, q, sigma, **how) / allowed_divergence(p, r)
+    relation: dict[str, Any] = {"neighbouring_relation": neighbouring_relation}
+    sigma = noise_multiplier_for_promises(held, q, p, r, steps=steps, **relation)
+    ratios = steps * secret_kl_divergences(held, q, sigma, **relation) / allowed_divergence(p, r)
     binding = np.flatnonzero(ratios >= ratios.max() * (1 - 1e-6))
     return ProtectionPlan(
         incidence=held,
@@ -344,11 +349,11 @@ def sweep_scales(
     )
 
 
-def compare_plans(made: Sequence[ProtectionPlan]) -> pd.DataFrame:
+def compare_plans(plans: Sequence[ProtectionPlan]) -> pd.DataFrame:
     """What each of these plans keeps, and the noise that it needs: a plan a row."""
-    shown = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
-    table = pd.DataFrame([one.summary() for one in made])[shown]
-    return table.assign(binding=[len(one.binding) for one in made])
+    columns = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
+    table = pd.DataFrame([plan.summary() for plan in plans])[columns]
+    return table.assign(binding=[len(plan.binding) for plan in plans])
 
 
 def secret_guess_bounds(
@@ -356,7 +361,7 @@ def secret_guess_bounds(
     incidence: sparse.csr_array,
     *,
     prior,
-    neighbouring_relation: str = "reference",
+    neighbouring_relation: str,
 ) -> tuple[np.ndarray, np.ndarray]:
     """From what was done: how often each secret may be guessed (Hush!, by KL divergences).
 

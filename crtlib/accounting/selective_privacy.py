@@ -3,7 +3,8 @@
 >>> from crtlib.accounting.events import SampledGaussian
 >>> from crtlib.accounting.guarantees import BoundedRate
 >>> event = SampledGaussian(sampling_probability=1.0, noise_multiplier=20.0, steps=24)
->>> selective_guarantee(event, gamma=BoundedRate(0.05), delta=8e-5, unit="turn").epsilon
+>>> terms = {"delta": 8e-5, "unit": "turn", "neighbouring_relation": "replace"}
+>>> selective_guarantee(event, gamma=BoundedRate(0.05), **terms).epsilon
 inf
 """
 
@@ -28,8 +29,8 @@ def selective_guarantee(
     gamma: BoundedRate,
     delta: float,
     unit: str,
+    neighbouring_relation: str,
     accountant: str = "pld",
-    neighbouring_relation: str = "replace",
 ) -> Guarantee:
     """What S-DP promises at ``delta``: something for a perfect policy, and else nothing.
 
@@ -43,8 +44,8 @@ def selective_guarantee(
         gamma: The policy's miss rate; its bound decides.
         delta: The total delta, in (0, 1).
         unit: The data point: "turn", "dialogue", "user".
-        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
         neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
 
     Returns:
         The guarantee, of the private tokens of one ``unit``.
@@ -65,7 +66,7 @@ def selective_guarantee(
         spent if gamma.bound == 0 else math.inf,
         delta=delta,
         unit=f"the private tokens of one {unit}",
-        neighbours=RELATION_DESCRIPTIONS[neighbouring_relation].format(unit),
+        neighbouring_relation=RELATION_DESCRIPTIONS[neighbouring_relation].format(unit),
         accountant=accountant,
         kind="selective differential privacy",
         gamma=gamma,

@@ -75,7 +75,7 @@ class TrainedStudy:
             GuaranteeTerms(
                 gamma=BoundedRate.counted(counted.trace.to_json(), alpha=counted.alpha),
                 delta2=BoundedRate.counted(counted.public.to_json(), alpha=counted.alpha),
-                delta=study.delta,
+                noise_delta=study.delta,
                 unit=study.unit,
                 accountant=study.accountant,
                 neighbouring_relation=study.neighbouring_relation,

@@ -63,10 +63,10 @@ ROWS_PER_GROUP = 1_000
 @dataclass(frozen=True)
 class CorpusSummary:
     """What a corpus folder holds. ``sha256`` is the corpus hash: over the canonical lines
-    (:func:`crtlib.text.jsonl.canonical_line`) of its dialogues in order, so the same for Parquet and
-    JSONL and any labels. ``users_are``: "thread"
-    where each dialogue counts as a user, else "column". ``policy``: one that fits the text, if one
-    is known. ``first`` and ``last`` are dates, None where no turn has a time."""
+    (:func:`crtlib.text.jsonl.canonical_line`) of its dialogues in order, so the same for Parquet
+    and JSONL and any labels. ``users_are``: "thread" where each dialogue counts as a user, else
+    "column". ``policy``: one that fits the text, if one is known. ``first`` and ``last`` are dates,
+    None where no turn has a time."""
 
     turns: int
     threads: int

@@ -86,12 +86,12 @@ class PublicConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class GuaranteeTerms:
-    """What a promise is made of, beside the events: the policies' miss rates, the total delta, the
-    unit, the accounting, and what else is treated as public."""
+    """What a promise is made of, beside the events: the trace and public rates of the policies, the
+    delta of the noise alone, the unit, the accounting, and what else is treated as public."""
 
     gamma: BoundedRate
     delta2: BoundedRate
-    delta: float
+    noise_delta: float
     unit: str
     accountant: str
     neighbouring_relation: str
@@ -169,17 +169,16 @@ def _promise_nothing(events: SampledGaussians, terms: GuaranteeTerms) -> None:
 
 def _promise_per_point(events: SampledGaussians, terms: GuaranteeTerms) -> Guarantee:
     """Differential privacy of one data point."""
-    relation = terms.neighbouring_relation
     return Guarantee(
         privacy_cost.epsilon(
             events,
-            delta=terms.delta,
+            delta=terms.noise_delta,
             accountant=terms.accountant,
-            neighbouring_relation=relation,
+            neighbouring_relation=terms.neighbouring_relation,
         ),
-        delta=terms.delta,
+        delta=terms.noise_delta,
         unit=f"one {terms.unit}",
-        neighbours=relation,
+        neighbouring_relation=terms.neighbouring_relation,
         accountant=terms.accountant,
         public=terms.public,
     )
@@ -291,7 +290,11 @@ SELECTIVE = register_method(
         label="S-DP",
         phases=_selective_from_constants,
         promise=lambda events, terms: selective_privacy.selective_guarantee(
-            events, gamma=terms.gamma, delta=terms.delta, unit=terms.unit
+            events,
+            gamma=terms.gamma,
+            delta=terms.noise_delta,
+            unit=terms.unit,
+            neighbouring_relation="replace",
         ),
         reads=frozenset(
             _POLICY_SETTINGS | _PUBLIC_SETTINGS | {"private_learning_rate", "clip_norm", "delta"}

@@ -14,7 +14,9 @@ What the policy misses lies in a public segment and is learned like any other wo
 >>> event = SampledGaussian(sampling_probability=1.0, noise_multiplier=20.0, steps=24)
 >>> for rate in (0.0, 0.05):
 ...     missed = BoundedRate(rate)
-...     promise = selective_guarantee(event, gamma=missed, delta=8e-5, unit="turn")
+...     promise = selective_guarantee(
+...         event, gamma=missed, delta=8e-5, unit="turn", neighbouring_relation="replace"
+...     )
 ...     print(f"{promise.epsilon:.2f}")
 1.69
 inf

@@ -114,7 +114,7 @@ def test_a_transform_of_unsampled_steps_is_one_gaussian(delta):
     by_transform = pld_composition.Composition([(pair, steps)]).epsilon(delta)
     assert exact <= by_transform <= exact * (1 + 1e-4) + 1e-6
     event = SampledGaussian(1.0, sigma, steps)
-    assert privacy_cost.epsilon(event, delta=delta) == exact
+    assert privacy_cost.epsilon(event, delta=delta, neighbouring_relation="add_or_remove") == exact
 
 
 def different(parts, q, steps=10):
@@ -156,7 +156,11 @@ def test_a_thousand_different_steps_take_ten_times_as_long_as_a_hundred():
     for n in (100, 1000):
         events = [SampledGaussian(0.01 + k / n / 1000, 1 + k / n, 10_000 // n) for k in range(n)]
         started = time.process_time()
-        assert 3.5 < privacy_cost.epsilon(events, delta=1e-5) < 4
+        assert (
+            3.5
+            < privacy_cost.epsilon(events, delta=1e-5, neighbouring_relation="add_or_remove")
+            < 4
+        )
         seconds[n] = time.process_time() - started
     assert seconds[1000] < 20 * seconds[100]
 
@@ -277,9 +281,9 @@ FAR = [
 def test_noise_is_found_with_few_evaluations(epsilon, delta, q, steps, relation, monkeypatch):
     honest, calls = accountants.cached_profile, []
 
-    def counted(events, accountant, relation, group=1, coarse=False):
+    def counted(events, accountant, *, coarse=False, **options):
         calls.append(coarse)
-        return honest(events, accountant, relation, group, coarse)
+        return honest(events, accountant, coarse=coarse, **options)
 
     monkeypatch.setattr(accountants, "cached_profile", counted)
     accountants.calibrate_noise.cache_clear()
@@ -305,16 +309,36 @@ def test_noise_is_found_with_few_evaluations(epsilon, delta, q, steps, relation,
 
 def test_the_bound_that_answered_is_named():
     event = SampledGaussian(0.01, 1.0, 1000)
-    assert privacy_cost.epsilon_and_accountant(event, delta=1e-6).accountant == "pld"
-    assert privacy_cost.epsilon_and_accountant(event, delta=1e-100).accountant == "rdp"
-    whisper = SampledGaussian(0.3, 1e-4, 3)  # hardly any noise: one Gaussian answers
-    assert privacy_cost.epsilon_and_accountant(whisper, delta=1e-6).accountant == "gaussian"
-    many = SampledGaussian(1e-3, 900.0, 10**12)
     assert (
-        privacy_cost.epsilon_and_accountant(many, delta=1e-6, accountant="prv").accountant == "rdp"
+        privacy_cost.epsilon_and_accountant(
+            event, delta=1e-6, neighbouring_relation="add_or_remove"
+        ).accountant
+        == "pld"
     )
     assert (
-        privacy_cost.epsilon_and_accountant(SampledGaussian(0.1, 0.0, 1), delta=1e-6).value
+        privacy_cost.epsilon_and_accountant(
+            event, delta=1e-100, neighbouring_relation="add_or_remove"
+        ).accountant
+        == "rdp"
+    )
+    whisper = SampledGaussian(0.3, 1e-4, 3)  # hardly any noise: one Gaussian answers
+    assert (
+        privacy_cost.epsilon_and_accountant(
+            whisper, delta=1e-6, neighbouring_relation="add_or_remove"
+        ).accountant
+        == "gaussian"
+    )
+    many = SampledGaussian(1e-3, 900.0, 10**12)
+    assert (
+        privacy_cost.epsilon_and_accountant(
+            many, delta=1e-6, accountant="prv", neighbouring_relation="add_or_remove"
+        ).accountant
+        == "rdp"
+    )
+    assert (
+        privacy_cost.epsilon_and_accountant(
+            SampledGaussian(0.1, 0.0, 1), delta=1e-6, neighbouring_relation="add_or_remove"
+        ).value
         == math.inf
     )
 
@@ -323,11 +347,16 @@ def test_the_bound_that_answered_is_named():
 def test_a_borrowed_accountant_that_errs_is_corrected(accountant, monkeypatch):
     """Another library's numerics may fail either way; too small an epsilon never comes through."""
     event = SampledGaussian(0.013, 1.1, 700)
-    tight = privacy_cost.epsilon(event, delta=1e-6)
+    tight = privacy_cost.epsilon(event, delta=1e-6, neighbouring_relation="add_or_remove")
     for wrong, expected in ((0.5 * tight, tight), (2 * tight, 2 * tight)):
         accountants.cached_profile.cache_clear()
         monkeypatch.setattr(accountants, f"_{accountant}_curve", lambda _, w=wrong: lambda d: w)
-        assert privacy_cost.epsilon(event, delta=1e-6, accountant=accountant) == expected
+        assert (
+            privacy_cost.epsilon(
+                event, delta=1e-6, accountant=accountant, neighbouring_relation="add_or_remove"
+            )
+            == expected
+        )
     accountants.cached_profile.cache_clear()
 
 
@@ -412,10 +441,15 @@ def test_mixed_runs_against_dp_accounting():
 
 def test_a_group_needs_an_accountant_for_groups():
     with pytest.raises(ValueError, match="accountant='prv': must be pld or rdp for a group of 2"):
-        privacy_cost.epsilon(RUNS[0], delta=1e-5, accountant="prv", group=2)
+        privacy_cost.epsilon(
+            RUNS[0], delta=1e-5, accountant="prv", group=2, neighbouring_relation="add_or_remove"
+        )
     with pytest.raises(ValueError, match=r"group=1\.5: must be a whole number"):
-        privacy_cost.epsilon(RUNS[0], delta=1e-5, group=1.5)
-    assert privacy_cost.epsilon(RUNS[0], delta=1e-5, group=0) == 0
+        privacy_cost.epsilon(RUNS[0], delta=1e-5, group=1.5, neighbouring_relation="add_or_remove")
+    assert (
+        privacy_cost.epsilon(RUNS[0], delta=1e-5, group=0, neighbouring_relation="add_or_remove")
+        == 0
+    )
 
 
 @pytest.mark.parametrize(("accountant", "package"), [("prv", "opacus"), ("autodp", "autodp")])
@@ -427,16 +461,27 @@ def test_an_accountant_that_is_not_installed_is_named_with_its_extra(
             monkeypatch.setitem(sys.modules, name, None)
     accountants.cached_profile.cache_clear()
     with pytest.raises(ValueError, match=rf"{package}'s, .* pip install 'crtlib\[accountants\]'"):
-        accountants.cached_profile(((0.1, 1.5, 7),), accountant, "add_or_remove")(1e-5)
+        accountants.cached_profile(
+            ((0.1, 1.5, 7),), accountant, neighbouring_relation="add_or_remove"
+        )(1e-5)
 
 
 def test_noise_that_takes_autodp_too_long_has_the_bound_of_renyi_divergences():
     """One of its bounds takes seconds there, and a search asks for a hundred."""
     most = accountants.MAX_AUTODP_NOISE_MULTIPLIER
     run = SampledGaussian(0.01, most + 1, 100)
-    found = privacy_cost.epsilon_and_accountant(run, delta=1e-5, accountant="autodp")
-    assert found == privacy_cost.epsilon_and_accountant(run, delta=1e-5, accountant="rdp")
+    found = privacy_cost.epsilon_and_accountant(
+        run, delta=1e-5, accountant="autodp", neighbouring_relation="add_or_remove"
+    )
+    assert found == privacy_cost.epsilon_and_accountant(
+        run, delta=1e-5, accountant="rdp", neighbouring_relation="add_or_remove"
+    )
     with pytest.raises(ValueError, match="epsilon=1e-09: out of reach of 'autodp'"):
         privacy_cost.noise_multiplier(
-            epsilon=1e-9, delta=1e-5, sampling_probability=0.01, steps=100, accountant="autodp"
+            epsilon=1e-9,
+            delta=1e-5,
+            sampling_probability=0.01,
+            steps=100,
+            accountant="autodp",
+            neighbouring_relation="add_or_remove",
         )

@@ -201,7 +201,12 @@ GROUPS = {
 
 def sigma_for(q, steps, epsilon, accountant, delta=DELTA):
     return privacy_cost.noise_multiplier(
-        epsilon=epsilon, delta=delta, sampling_probability=q, steps=steps, accountant=accountant
+        epsilon=epsilon,
+        delta=delta,
+        sampling_probability=q,
+        steps=steps,
+        accountant=accountant,
+        neighbouring_relation="add_or_remove",
     )
 
 
@@ -214,7 +219,11 @@ def test_figure_6_cells(accountant, cells):
         event = SampledGaussian(q, sigma, steps)
         row = [
             confidentiality.confidentiality_epsilon(
-                event, gamma=g, delta=DELTA, accountant=accountant
+                event,
+                gamma=g,
+                total_delta=DELTA,
+                accountant=accountant,
+                neighbouring_relation="add_or_remove",
             )
             for g in (0, *GAMMAS)
         ]
@@ -229,7 +238,11 @@ def test_the_authors_own_setting(accountant, sigma, amplified):
     assert found == pytest.approx(sigma, abs=1e-5)
     event = SampledGaussian(0.1, found, 100)
     value = confidentiality.confidentiality_epsilon(
-        event, gamma=0.1, delta=1e-5, accountant=accountant
+        event,
+        gamma=0.1,
+        total_delta=1e-5,
+        accountant=accountant,
+        neighbouring_relation="add_or_remove",
     )
     assert value == pytest.approx(amplified, abs=1e-5)
 
@@ -242,7 +255,9 @@ def test_the_papers_two_versions_read_the_profile_at_different_deltas(q, steps, 
     wrong way at gamma delta. A profile read at delta itself says 0.16, whatever it is."""
     event = SampledGaussian(q, sigma_for(q, steps, 1.0, "rdp"), steps)
     read = {
-        d: privacy_cost.epsilon(event, delta=d, accountant="rdp")
+        d: privacy_cost.epsilon(
+            event, delta=d, accountant="rdp", neighbouring_relation="add_or_remove"
+        )
         for d in (DELTA / 0.1, DELTA * 0.1)
     }
     found = [
@@ -259,11 +274,13 @@ def test_replacement(setting):
     tight, generic, bayes = REPLACE[setting]
     q, steps, sigma = setting
     event = SampledGaussian(q, sigma, steps)
-    replace = {"delta": DELTA, "neighbouring_relation": "replace"}
-    assert privacy_cost.epsilon(event, **replace) == pytest.approx(tight, abs=2e-5)
-    curve = accountants.cached_profile(((q, sigma, steps),), "pld", "add_or_remove")
+    replace = {"neighbouring_relation": "replace"}
+    assert privacy_cost.epsilon(event, delta=DELTA, **replace) == pytest.approx(tight, abs=2e-5)
+    curve = accountants.cached_profile(
+        ((q, sigma, steps),), "pld", neighbouring_relation="add_or_remove"
+    )
     assert accountants.replacement_epsilon(curve, DELTA) == pytest.approx(generic, rel=4e-5)
-    found = confidentiality.confidentiality_epsilon(event, gamma=0.1, **replace)
+    found = confidentiality.confidentiality_epsilon(event, gamma=0.1, total_delta=DELTA, **replace)
     assert found == pytest.approx(bayes, abs=2e-5)
 
 
@@ -282,19 +299,25 @@ def test_group_table():
 def test_groups_at_a_fixed_delta(setting):
     event = SampledGaussian(*setting)
     for k, (delta, epsilon) in GROUPS[setting].items():
-        low, high = theorems.group_delta(event, group=k, epsilon=k)
+        low, high = theorems.group_delta(
+            event, group=k, epsilon=k, neighbouring_relation="add_or_remove"
+        )
         assert low <= high <= low * (1 + 5e-5)
         assert high == pytest.approx(delta, rel=1e-4)  # four digits
         assert high < theorems.crt_group(1, delta=1.0001 * DELTA, missed=k)[1]
-        low, high = theorems.group_epsilon(event, group=k, delta=DELTA)
+        low, high = theorems.group_epsilon(
+            event, group=k, delta=DELTA, neighbouring_relation="add_or_remove"
+        )
         assert low <= high <= low + 1e-4
         assert high == pytest.approx(epsilon, abs=6e-3 if k == 10 else 2e-3)  # 15.65: two digits
 
 
 def test_a_group_of_one_is_a_data_point():
     event = SampledGaussian(0.02, 1.1, 300)
-    low, high = theorems.group_epsilon(event, group=1, delta=1e-4)
-    point = privacy_cost.epsilon(event, delta=1e-4)
+    low, high = theorems.group_epsilon(
+        event, group=1, delta=1e-4, neighbouring_relation="add_or_remove"
+    )
+    point = privacy_cost.epsilon(event, delta=1e-4, neighbouring_relation="add_or_remove")
     assert low <= point * (1 + 1e-4) and high == pytest.approx(point, rel=1e-3)
 
 
@@ -310,7 +333,9 @@ def test_a_group_in_one_step_equals_the_integral(k, q, sigma, epsilon):
     ends = -10 * sigma, k + 10 * sigma
     exact = max(integrate.quad(gap, *ends, args=(way,), limit=500)[0] for way in (0, 1))
     event = SampledGaussian(q, sigma, 1)
-    low, high = theorems.group_delta(event, group=k, epsilon=epsilon)
+    low, high = theorems.group_delta(
+        event, group=k, epsilon=epsilon, neighbouring_relation="add_or_remove"
+    )
     assert low - 1e-9 <= exact <= high + 1e-9 and high - low < 1e-5
 
 
@@ -319,7 +344,12 @@ def test_without_sampling_a_group_is_one_gaussian():
     k, sigma, steps, epsilon = 3, 5.0, 4, 1.0
     mu = k * math.sqrt(steps) / sigma
     ends = stats.norm.cdf([mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu])
-    low, high = theorems.group_delta(SampledGaussian(1, sigma, steps), group=k, epsilon=epsilon)
+    low, high = theorems.group_delta(
+        SampledGaussian(1, sigma, steps),
+        group=k,
+        epsilon=epsilon,
+        neighbouring_relation="add_or_remove",
+    )
     assert low <= ends[0] - math.exp(epsilon) * ends[1] <= high < low + 1e-7
 
 
@@ -354,10 +384,19 @@ def test_a_replaced_group_in_one_step_equals_the_integral(k, q, sigma, epsilon):
 
 def test_edges_of_the_group():
     event = SampledGaussian(0.1, 2.0, 100)
-    assert theorems.group_delta(event, group=0, epsilon=1) == (0, 0)
+    assert theorems.group_delta(
+        event, group=0, epsilon=1, neighbouring_relation="add_or_remove"
+    ) == (0, 0)
     never = SampledGaussian(0.0, 2.0, 100)
-    assert theorems.group_epsilon(never, group=3, delta=DELTA) == (0, 0)
-    ends = [theorems.group_epsilon(event, group=k, delta=DELTA)[1] for k in (1, 2, 3)]
+    assert theorems.group_epsilon(
+        never, group=3, delta=DELTA, neighbouring_relation="add_or_remove"
+    ) == (0, 0)
+    ends = [
+        theorems.group_epsilon(event, group=k, delta=DELTA, neighbouring_relation="add_or_remove")[
+            1
+        ]
+        for k in (1, 2, 3)
+    ]
     assert ends == sorted(ends)
 
 
@@ -547,32 +586,58 @@ def test_the_tight_form_of_theorem_8_3_is_reached():
 @pytest.mark.parametrize("event", [(0.02, 0.9, 100), (0.3, 3.0, 20), (1.0, 5.0, 10)])
 def test_monotone_in_gamma(event, accountant):
     """A better policy never costs, and the worst one costs what DP-SGD does."""
-    event, options = SampledGaussian(*event), {"delta": DELTA, "accountant": accountant}
+    event = SampledGaussian(*event)
+    options = {"accountant": accountant, "neighbouring_relation": "add_or_remove"}
     gammas = (0.0, 1e-4, 0.01, 0.02, 0.5, 1.0)
-    spent = [confidentiality.confidentiality_epsilon(event, gamma=g, **options) for g in gammas]
-    assert spent[0] == 0 and spent[-1] == privacy_cost.epsilon(event, **options)
+    spent = [
+        confidentiality.confidentiality_epsilon(event, gamma=g, total_delta=DELTA, **options)
+        for g in gammas
+    ]
+    assert spent[0] == 0 and spent[-1] == privacy_cost.epsilon(event, delta=DELTA, **options)
     assert all(a <= b * (1 + 1e-9) for a, b in pairwise(spent))
 
 
 def test_edges_of_gamma():
     event = SampledGaussian(0.1, 2.0, 100)
-    assert confidentiality.confidentiality_epsilon(event, gamma=0, delta=DELTA) == 0
-    full = privacy_cost.epsilon(event, delta=DELTA)
-    assert confidentiality.confidentiality_epsilon(event, gamma=1, delta=DELTA) == full
-    assert (
-        confidentiality.confidentiality_epsilon(event, gamma=DELTA, delta=DELTA) == 0
-    )  # delta / gamma = 1
-    total_variation = privacy_cost.delta(event, epsilon=0)
     assert (
         confidentiality.confidentiality_epsilon(
-            event, gamma=0.999 * DELTA / total_variation, delta=DELTA
+            event, gamma=0, total_delta=DELTA, neighbouring_relation="add_or_remove"
         )
         == 0
     )
-    some = confidentiality.confidentiality_epsilon(event, gamma=0.1, delta=DELTA, delta2=4e-5)
-    assert some == confidentiality.confidentiality_epsilon(event, gamma=0.1, delta=DELTA - 4e-5)
+    full = privacy_cost.epsilon(event, delta=DELTA, neighbouring_relation="add_or_remove")
     assert (
-        confidentiality.confidentiality_epsilon(event, gamma=0.1, delta=DELTA, delta2=DELTA)
+        confidentiality.confidentiality_epsilon(
+            event, gamma=1, total_delta=DELTA, neighbouring_relation="add_or_remove"
+        )
+        == full
+    )
+    assert (
+        confidentiality.confidentiality_epsilon(
+            event, gamma=DELTA, total_delta=DELTA, neighbouring_relation="add_or_remove"
+        )
+        == 0
+    )  # delta / gamma = 1
+    total_variation = privacy_cost.delta(event, epsilon=0, neighbouring_relation="add_or_remove")
+    assert (
+        confidentiality.confidentiality_epsilon(
+            event,
+            gamma=0.999 * DELTA / total_variation,
+            total_delta=DELTA,
+            neighbouring_relation="add_or_remove",
+        )
+        == 0
+    )
+    some = confidentiality.confidentiality_epsilon(
+        event, gamma=0.1, total_delta=DELTA, delta2=4e-5, neighbouring_relation="add_or_remove"
+    )
+    assert some == confidentiality.confidentiality_epsilon(
+        event, gamma=0.1, total_delta=DELTA - 4e-5, neighbouring_relation="add_or_remove"
+    )
+    assert (
+        confidentiality.confidentiality_epsilon(
+            event, gamma=0.1, total_delta=DELTA, delta2=DELTA, neighbouring_relation="add_or_remove"
+        )
         == math.inf
     )
 
@@ -583,13 +648,13 @@ def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
     for relation in ("add_or_remove", "replace"):
         options["neighbouring_relation"] = relation
         given = {"gamma": gamma, "delta2": delta2, "unit": "turn", "public": "lengths"}
-        found = confidentiality.crt_guarantee(event, delta=DELTA, **given, **options)
-        rates = {"gamma": gamma.bound, "delta": DELTA}
+        found = confidentiality.crt_guarantee(event, noise_delta=DELTA, **given, **options)
+        rates = {"gamma": gamma.bound, "total_delta": DELTA}
         assert found == Guarantee(
             confidentiality.confidentiality_epsilon(event, **rates, **options),
             delta=DELTA + delta2.bound,
             unit="one secret in one turn",
-            neighbours=relation,
+            neighbouring_relation=relation,
             accountant="rdp",
             kind="Bayesian confidentiality",
             gamma=gamma,
@@ -600,12 +665,13 @@ def test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given():
         never = {
             "gamma": BoundedRate(rate),
             "delta2": BoundedRate(1.0),
-            "delta": DELTA,
+            "noise_delta": DELTA,
             "unit": "turn",
+            "neighbouring_relation": "replace",
         }
         found = confidentiality.crt_guarantee(SampledGaussian(1, 40.0, 100), **never)
         assert (found.epsilon, found.delta, found.public) == (0, 1, "")
-        assert (found.neighbours, found.accountant) == ("replace", "pld")
+        assert (found.neighbouring_relation, found.accountant) == ("replace", "pld")
 
 
 def test_single_secrets():
@@ -639,7 +705,8 @@ EVENT = SampledGaussian(0.1, 1.0, 10)
 
 
 def account(**changes):
-    run = {"delta": 1e-5, "batch_size": 1000, "points": 1000, "epochs": 3, "noise_multiplier": 40.0}
+    run = {"noise_delta": 1e-5, "batch_size": 1000, "points": 1000, "epochs": 3,
+           "noise_multiplier": 40.0, "neighbouring_relation": "replace"}  # fmt: skip
     return confidentiality.account_training(**run | changes)
 
 
@@ -655,7 +722,7 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
     assert account() == plain
     paper = {"accountant": "rdp", "neighbouring_relation": "add_or_remove"}
     event = SampledGaussian(0.3, 4.0, 9)
-    amplified = confidentiality.confidentiality_epsilon(event, gamma=0.1, delta=1e-5, **paper)
+    amplified = confidentiality.confidentiality_epsilon(event, gamma=0.1, total_delta=1e-5, **paper)
     told = account(
         batch_size=300, epochs=2.5, noise_multiplier=4.0, gamma=0.1, delta2=0.02, **paper
     )
@@ -710,24 +777,34 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
             "delta2=2: must be in [0, 1]",
         ),
         (
-            lambda: theorems.group_delta(EVENT, group=1, epsilon=-1),
+            lambda: theorems.group_delta(
+                EVENT, group=1, epsilon=-1, neighbouring_relation="add_or_remove"
+            ),
             "epsilon=-1: must be at least 0",
         ),
         (
-            lambda: theorems.group_delta(EVENT, group=1.5, epsilon=1),
+            lambda: theorems.group_delta(
+                EVENT, group=1.5, epsilon=1, neighbouring_relation="add_or_remove"
+            ),
             "group=1.5: must be a whole number, at least 0",
         ),
         (
-            lambda: confidentiality.confidentiality_epsilon(EVENT, gamma=2, delta=0.1),
+            lambda: confidentiality.confidentiality_epsilon(
+                EVENT, gamma=2, total_delta=0.1, neighbouring_relation="add_or_remove"
+            ),
             "gamma=2: must be in [0, 1]",
         ),
         (
-            lambda: confidentiality.confidentiality_epsilon(EVENT, gamma=1, delta=0.1, delta2=-1),
+            lambda: confidentiality.confidentiality_epsilon(
+                EVENT, gamma=1, total_delta=0.1, delta2=-1, neighbouring_relation="add_or_remove"
+            ),
             "delta2=-1: must be in [0, 1]",
         ),
         (
-            lambda: confidentiality.confidentiality_epsilon(EVENT, gamma=1, delta=1),
-            "delta=1: must be in (0, 1)",
+            lambda: confidentiality.confidentiality_epsilon(
+                EVENT, gamma=1, total_delta=1, neighbouring_relation="add_or_remove"
+            ),
+            "total_delta=1: must be in (0, 1)",
         ),
         (lambda: account(points=0), "points=0: must be at least 1"),
         (lambda: account(batch_size=0), "batch_size=0: must be above 0, at most 1000 points"),
@@ -736,21 +813,37 @@ def test_the_record_of_a_run_says_what_was_asked_and_what_is_left_open():
         (lambda: account(epochs=math.inf), "epochs=inf: must be positive"),
         (lambda: account(gamma=-1), "gamma=-1: must be in [0, 1]"),
         (lambda: account(delta2=1), "delta2=1: must be in [0, 1)"),
-        (lambda: account(delta=0), "delta=0: must be in (0, 1)"),
-        (lambda: account(noise_multiplier=None), "epsilon, noise_multiplier: give one of the two"),
+        (lambda: account(noise_delta=0), "noise_delta=0: must be in (0, 1)"),
+        (
+            lambda: account(noise_multiplier=None),
+            "epsilon, noise_multiplier: give exactly one of the two, not neither",
+        ),
+        (
+            lambda: account(epsilon=1.0),
+            "epsilon, noise_multiplier: give exactly one of the two, not both",
+        ),
         (lambda: account(noise_multiplier=0), "noise_multiplier=0: must be positive and at most"),
         (lambda: account(noise_multiplier=1e101), "noise_multiplier=1e+101: must be positive and"),
         (lambda: hockey_stick([0.5, 0.6], [0.5, 0.5], epsilon=0), "sum of p=1.1: must be 1"),
         (
-            lambda: theorems.group_epsilon(EVENT, group=-1, delta=0.1),
+            lambda: theorems.group_epsilon(
+                EVENT, group=-1, delta=0.1, neighbouring_relation="add_or_remove"
+            ),
             "group=-1: must be a whole number",
         ),
         (
-            lambda: theorems.group_epsilon(EVENT, group=1, delta=0),
+            lambda: theorems.group_epsilon(
+                EVENT, group=1, delta=0, neighbouring_relation="add_or_remove"
+            ),
             "delta=0: must be in (0, 1)",
         ),
         (
-            lambda: theorems.group_delta(SampledGaussian(0.1, 0, 1), group=1, epsilon=1),
+            lambda: theorems.group_delta(
+                SampledGaussian(0.1, 0, 1),
+                group=1,
+                epsilon=1,
+                neighbouring_relation="add_or_remove",
+            ),
             "noise_multiplier=0: must be positive",
         ),
         (
@@ -809,7 +902,13 @@ def test_command_account_of_a_huge_run(crtlib):
 
 def test_the_public_rate_is_added_to_delta():
     told = confidentiality.account_training(
-        delta=1e-5, batch_size=100, points=1000, epochs=1, noise_multiplier=2.0, delta2=0.01
+        noise_delta=1e-5,
+        batch_size=100,
+        points=1000,
+        epochs=1,
+        noise_multiplier=2.0,
+        delta2=0.01,
+        neighbouring_relation="replace",
     )
     assert told["confidentiality_delta"] == 0.01001
     assert told["confidentiality_epsilon"] == pytest.approx(told["epsilon"], rel=1e-9)
@@ -847,10 +946,9 @@ def test_beyond_the_largest_exponent_one_direction_is_still_a_number():
 
 
 def test_a_miss_rate_above_one_is_refused_wherever_it_enters():
-    run = {"delta": 1e-5, "batch_size": 10, "points": 1000, "epochs": 1, "noise_multiplier": 1.0}
     for call in (
         lambda: confidentiality.amplify_by_miss_rate(1.0, delta=1e-5, gamma=1.5),
-        lambda: confidentiality.account_training(**run, gamma=1.5),
+        lambda: account(gamma=1.5),
     ):
         with pytest.raises(ValueError, match=r"gamma=1\.5: must be in"):
             call()

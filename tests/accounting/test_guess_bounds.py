@@ -32,7 +32,7 @@ def example():
 
 def guesses(event, copies, traces, public):
     value = guess_bounds.guess_advantage(
-        event, copies=copies, trace_rate=traces, public_rate=public
+        event, copies=copies, trace_rate=traces, public_rate=public, neighbouring_relation="replace"
     )
     return 100 * guess_bounds.right_guess_rate(value)
 
@@ -42,9 +42,13 @@ def test_the_worked_example(example):
     assert event.noise_multiplier == pytest.approx(0.844316, abs=1e-6)
     assert (traces, public) == pytest.approx((0.054935, 0.009180), abs=1e-6)
     assert privacy_cost.epsilon(event, delta=1e-6, **REPLACE) == pytest.approx(3, abs=1e-6)
-    secret = confidentiality.confidentiality_epsilon(event, gamma=traces, delta=1e-6, **REPLACE)
+    secret = confidentiality.confidentiality_epsilon(
+        event, gamma=traces, total_delta=1e-6, **REPLACE
+    )
     assert secret == pytest.approx(0.4516, abs=1e-4)
-    paper = confidentiality.confidentiality_epsilon(event, gamma=traces, delta=1e-6)
+    paper = confidentiality.confidentiality_epsilon(
+        event, gamma=traces, total_delta=1e-6, neighbouring_relation="add_or_remove"
+    )
     assert paper == pytest.approx(0.2709, abs=1e-4)
     distances = [privacy_cost.delta(event, epsilon=0, group=k, **REPLACE) for k in range(1, 7)]
     assert distances == pytest.approx([0.2208, 0.4185, 0.5845, 0.7157, 0.8137, 0.8829], abs=1e-4)
@@ -58,7 +62,9 @@ def test_the_worked_example(example):
         assert value / prior == pytest.approx(most, abs=0.05)
     twice = [event, event]
     assert privacy_cost.epsilon(twice, delta=1e-6, **REPLACE) == pytest.approx(4.0953, abs=1e-3)
-    secret = confidentiality.confidentiality_epsilon(twice, gamma=traces, delta=1e-6, **REPLACE)
+    secret = confidentiality.confidentiality_epsilon(
+        twice, gamma=traces, total_delta=1e-6, **REPLACE
+    )
     assert secret == pytest.approx(0.9806, abs=1e-3)
     assert guesses(twice, 1, traces, public) == pytest.approx(51.31, abs=0.01)
     assert guesses(twice, 1, 1.0, 0.0) == pytest.approx(65.45, abs=0.01)
@@ -157,25 +163,42 @@ def test_the_bound_for_copies_holds_however_misses_depend():
     assert spread["together"] < spread["independent"] < spread["apart"]
     alone = 2 * stats.norm.cdf(1 / 4.0) - 1  # one step without sampling, of one replaced point
     told = guess_bounds.guess_advantage(
-        SampledGaussian(1.0, 4.0, 1), copies=copies, trace_rate=gamma
+        SampledGaussian(1.0, 4.0, 1),
+        copies=copies,
+        trace_rate=gamma,
+        neighbouring_relation="replace",
     )
     assert told >= laws["apart"][1] * alone - 1e-12
 
 
 def test_advantage_is_one_where_a_secret_is_public():
     event = SampledGaussian(0.1, 2.0, 10)
-    assert guess_bounds.guess_advantage(event, copies=4, trace_rate=0.1, public_rate=0.3) == 1
-    assert guess_bounds.guess_advantage(event, copies=0, trace_rate=0.1, public_rate=0.3) == 0
-    few = guess_bounds.guess_advantage(event, copies=2, trace_rate=0.1, public_rate=0.01)
-    more = guess_bounds.guess_advantage(event, copies=3, trace_rate=0.1, public_rate=0.01)
+    assert (
+        guess_bounds.guess_advantage(
+            event, copies=4, trace_rate=0.1, public_rate=0.3, neighbouring_relation="replace"
+        )
+        == 1
+    )
+    assert (
+        guess_bounds.guess_advantage(
+            event, copies=0, trace_rate=0.1, public_rate=0.3, neighbouring_relation="replace"
+        )
+        == 0
+    )
+    few = guess_bounds.guess_advantage(
+        event, copies=2, trace_rate=0.1, public_rate=0.01, neighbouring_relation="replace"
+    )
+    more = guess_bounds.guess_advantage(
+        event, copies=3, trace_rate=0.1, public_rate=0.01, neighbouring_relation="replace"
+    )
     assert 0.02 < few < more < 1
 
 
-def test_a_statement_is_about_replaced_points_unless_told_otherwise():
+def test_a_statement_is_about_the_relation_that_is_asked_for():
     event, other = SampledGaussian(1, 20, 4), SampledGaussian(1, 30, 2)
-    for way, told in ((REPLACE, {}), (REPLACE, REPLACE), (ADD, ADD)):
-        far = [privacy_cost.delta(event, epsilon=0, group=k, **way) for k in (1, 2, 4)]
-        rates = {"copies": 2, "trace_rate": 0.1, **told}
+    for relation in (REPLACE, ADD):
+        far = [privacy_cost.delta(event, epsilon=0, group=k, **relation) for k in (1, 2, 4)]
+        rates = {"copies": 2, "trace_rate": 0.1, **relation}
         bound = guess_bounds.concave_majorant([0, *far[:2]], 0.2)
         assert guess_bounds.guess_advantage(event, **rates) == pytest.approx(bound, rel=1e-9)
         assert guess_bounds.guess_advantage(event, public_rate=0.01, **rates) == pytest.approx(
@@ -193,19 +216,27 @@ def test_a_statement_is_about_replaced_points_unless_told_otherwise():
     "call, said",
     [
         (
-            lambda e: guess_bounds.guess_advantage(e, copies=1, trace_rate=2),
+            lambda e: guess_bounds.guess_advantage(
+                e, copies=1, trace_rate=2, neighbouring_relation="replace"
+            ),
             "trace_rate=2: must be in",
         ),
         (
-            lambda e: guess_bounds.guess_advantage(e, copies=-1, trace_rate=0),
+            lambda e: guess_bounds.guess_advantage(
+                e, copies=-1, trace_rate=0, neighbouring_relation="replace"
+            ),
             "copies=-1: must be a whole",
         ),
         (
-            lambda e: guess_bounds.guess_advantage(e, copies=1.5, trace_rate=0),
+            lambda e: guess_bounds.guess_advantage(
+                e, copies=1.5, trace_rate=0, neighbouring_relation="replace"
+            ),
             "copies=1.5: must be a whol",
         ),
         (
-            lambda e: guess_bounds.guess_advantage(e, copies=1, trace_rate=0, public_rate=2),
+            lambda e: guess_bounds.guess_advantage(
+                e, copies=1, trace_rate=0, public_rate=2, neighbouring_relation="replace"
+            ),
             "public_rate=2: must be in",
         ),
         (lambda e: guess_bounds.value_guess_rate(1.0, delta=0.0, prior=0), "prior=0: must be in"),

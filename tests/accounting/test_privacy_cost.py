@@ -1,5 +1,6 @@
 """Privacy cost against golden numbers, second routes, and the properties a guarantee must have."""
 
+import inspect
 import math
 import re
 
@@ -10,7 +11,14 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from crtbook.tight import compose
-from crtlib.accounting import accountants, privacy_cost
+from crtlib.accounting import (
+    accountants,
+    confidentiality,
+    guess_bounds,
+    privacy_cost,
+    secret_protection,
+    selective_privacy,
+)
 from crtlib.accounting.events import SampledGaussian
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.intervals import clopper_pearson_upper, labels_needed
@@ -97,17 +105,25 @@ def test_composition_of_phases():
         parts = [SampledGaussian(0.01, 1.0, 300), SampledGaussian(0.01, 1.0, 700)]
         whole = SampledGaussian(0.01, 1.0, 1000)
         two, one = (
-            privacy_cost.epsilon(events, delta=DELTA, accountant=accountant)
+            privacy_cost.epsilon(
+                events, delta=DELTA, accountant=accountant, neighbouring_relation="add_or_remove"
+            )
             for events in (parts, whole)
         )
         assert two == one
         mixed = [SampledGaussian(0.01, 1.0, 500), SampledGaussian(0.02, 2.0, 500)]
-        more = privacy_cost.epsilon(mixed, delta=DELTA, accountant=accountant)
-        assert more > privacy_cost.epsilon(mixed[0], delta=DELTA, accountant=accountant)
+        more = privacy_cost.epsilon(
+            mixed, delta=DELTA, accountant=accountant, neighbouring_relation="add_or_remove"
+        )
+        assert more > privacy_cost.epsilon(
+            mixed[0], delta=DELTA, accountant=accountant, neighbouring_relation="add_or_remove"
+        )
     gaussians = [SampledGaussian(1, 10, 50), SampledGaussian(1, 20, 100)]
     together = SampledGaussian(1, (50 / 100 + 100 / 400) ** -0.5, 1)  # exact for Gaussians
-    assert privacy_cost.epsilon(gaussians, delta=DELTA) == pytest.approx(
-        privacy_cost.epsilon(together, delta=DELTA), rel=1e-4
+    assert privacy_cost.epsilon(
+        gaussians, delta=DELTA, neighbouring_relation="add_or_remove"
+    ) == pytest.approx(
+        privacy_cost.epsilon(together, delta=DELTA, neighbouring_relation="add_or_remove"), rel=1e-4
     )
 
 
@@ -122,22 +138,40 @@ def test_each_event_may_have_a_group_of_its_own():
     for relation in privacy_cost.NEIGHBOURING_RELATIONS:
         way = {"neighbouring_relation": relation}
         assert spent(events, group=(2, 1), **way) == pytest.approx(spent(shifted, **way), rel=1e-9)
-    assert spent(events, group=(1, 0)) == spent(events[0]) > 0
-    assert spent(events, group=0) == 0 == spent([SampledGaussian(1, 10, 0)])
-    assert spent(events, group=1) == spent(events, group=(1, 1)) == spent(events)
-    more = [SampledGaussian(1, 10, 20), SampledGaussian(1, 20, 100), SampledGaussian(1, 10, 30)]
-    assert spent(more) == spent(events)
+        assert spent(events, group=(1, 0), **way) == spent(events[0], **way) > 0
+        assert spent(events, group=0, **way) == 0 == spent([SampledGaussian(1, 10, 0)], **way)
+        both = spent(events, **way)
+        assert spent(events, group=1, **way) == spent(events, group=(1, 1), **way) == both
+        more = [SampledGaussian(1, 10, 20), SampledGaussian(1, 20, 100), SampledGaussian(1, 10, 30)]
+        assert spent(more, **way) == both
 
 
-def test_what_a_question_leaves_open_is_the_tight_bound_for_one_point_left_out():
-    event = SampledGaussian(1, 10, 5)
+@pytest.mark.parametrize("function", [
+    privacy_cost.epsilon, privacy_cost.epsilon_and_accountant, privacy_cost.delta,
+    privacy_cost.noise_multiplier, privacy_cost.privacy_profile, guess_bounds.guess_advantage,
+    guess_bounds.tradeoff_curve, confidentiality.confidentiality_epsilon,
+    confidentiality.crt_guarantee, confidentiality.account_training,
+    selective_privacy.selective_guarantee, secret_protection.plan_protection,
+    secret_protection.secret_kl_divergences, secret_protection.secret_guess_bounds,
+    secret_protection.noise_multiplier_for_promises,
+])  # fmt: skip
+def test_nobody_accounts_for_a_relation_that_was_not_named(function):
+    """Sibling functions had different defaults once, and one phase two epsilons."""
+    parameter = inspect.signature(function).parameters["neighbouring_relation"]
+    assert parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+
+
+def test_what_a_question_leaves_open_is_the_tight_bound_for_one_point():
+    event, paper = SampledGaussian(1, 10, 5), {"neighbouring_relation": "add_or_remove"}
     said = {"accountant": "pld", "neighbouring_relation": "add_or_remove", "group": 1}
-    found = privacy_cost.epsilon(event, delta=DELTA)
+    found = privacy_cost.epsilon(event, delta=DELTA, **paper)
     assert found == privacy_cost.epsilon(event, delta=DELTA, **said)
-    assert privacy_cost.epsilon_and_accountant(event, delta=DELTA) == accountants.AccountantBound(
-        found, "pld"
+    assert privacy_cost.epsilon_and_accountant(
+        event, delta=DELTA, **paper
+    ) == accountants.AccountantBound(found, "pld")
+    assert privacy_cost.delta(event, epsilon=0.5, **paper) == privacy_cost.delta(
+        event, epsilon=0.5, **said
     )
-    assert privacy_cost.delta(event, epsilon=0.5) == privacy_cost.delta(event, epsilon=0.5, **said)
     other = {"accountant": "rdp", "neighbouring_relation": "replace", "group": 3}
     sampled = SampledGaussian(0.1, 4.0, 10)
     much = privacy_cost.epsilon_and_accountant(sampled, delta=DELTA, **other)
@@ -149,10 +183,20 @@ def test_what_a_question_leaves_open_is_the_tight_bound_for_one_point_left_out()
     )
     for name, value in said.items():  # each of the three was heard
         assert privacy_cost.epsilon(sampled, delta=DELTA, **(other | {name: value})) < much.value
-    assert 0 < privacy_cost.delta(event, epsilon=0) < 1
-    sigma = privacy_cost.noise_multiplier(epsilon=1, delta=DELTA, sampling_probability=1, steps=5)
+    assert 0 < privacy_cost.delta(event, epsilon=0, neighbouring_relation="add_or_remove") < 1
+    sigma = privacy_cost.noise_multiplier(
+        epsilon=1,
+        delta=DELTA,
+        sampling_probability=1,
+        steps=5,
+        neighbouring_relation="add_or_remove",
+    )
     event = SampledGaussian(1, sigma, 5)
-    assert 1 - 1e-6 < privacy_cost.epsilon(event, delta=DELTA) <= 1
+    assert (
+        1 - 1e-6
+        < privacy_cost.epsilon(event, delta=DELTA, neighbouring_relation="add_or_remove")
+        <= 1
+    )
 
 
 def test_a_relation_is_said_in_words():
@@ -225,10 +269,12 @@ def test_a_sigma_rounded_up_keeps_the_promise(accountant, q, steps, epsilon, rel
 @pytest.mark.parametrize("accountant", privacy_cost.ACCOUNTANTS)
 def test_epsilon_and_delta_are_inverse(accountant):
     event = SampledGaussian(0.1, 3.0, 50)
-    eps = privacy_cost.epsilon(event, delta=1e-4, accountant=accountant)
-    assert privacy_cost.delta(event, epsilon=eps, accountant=accountant) == pytest.approx(
-        1e-4, rel=2e-3
+    eps = privacy_cost.epsilon(
+        event, delta=1e-4, accountant=accountant, neighbouring_relation="add_or_remove"
     )
+    assert privacy_cost.delta(
+        event, epsilon=eps, accountant=accountant, neighbouring_relation="add_or_remove"
+    ) == pytest.approx(1e-4, rel=2e-3)
 
 
 def check_monotone(event, accountant):
@@ -266,13 +312,23 @@ def test_monotone_by_pld(event):
 @pytest.mark.parametrize("accountant", privacy_cost.ACCOUNTANTS)
 def test_edges_of_the_event(accountant):
     def spent(*event):
-        return privacy_cost.epsilon(SampledGaussian(*event), delta=DELTA, accountant=accountant)
+        return privacy_cost.epsilon(
+            SampledGaussian(*event),
+            delta=DELTA,
+            accountant=accountant,
+            neighbouring_relation="add_or_remove",
+        )
 
     assert spent(0.1, 1.0, 0) == 0 == spent(0.0, 1.0, 100)
     assert spent(0.1, 0.0, 1) == math.inf
     assert 0 < spent(1.0, 30.0, 10) < 1
     assert privacy_cost.noise_multiplier(
-        epsilon=1, delta=DELTA, sampling_probability=0, steps=10, accountant=accountant
+        epsilon=1,
+        delta=DELTA,
+        sampling_probability=0,
+        steps=10,
+        accountant=accountant,
+        neighbouring_relation="add_or_remove",
     ) == pytest.approx(0)
 
 
@@ -286,10 +342,18 @@ NONE = SampledGaussian(1, 1, 0)
         (lambda: SampledGaussian(0.1, -1, 1), "noise_multiplier=-1: must be finite"),
         (lambda: SampledGaussian(0.1, math.nan, 1), "noise_multiplier=nan"),
         (lambda: SampledGaussian(0.1, 1, 2.5), "steps=2.5: must be a whole number"),
-        (lambda: privacy_cost.epsilon([], delta=0), "delta=0: must be in (0, 1)"),
-        (lambda: privacy_cost.epsilon([], delta=1.0), "delta=1.0: must be in (0, 1)"),
         (
-            lambda: privacy_cost.epsilon([], delta=0.1, accountant="gdp"),
+            lambda: privacy_cost.epsilon([], delta=0, neighbouring_relation="add_or_remove"),
+            "delta=0: must be in (0, 1)",
+        ),
+        (
+            lambda: privacy_cost.epsilon([], delta=1.0, neighbouring_relation="add_or_remove"),
+            "delta=1.0: must be in (0, 1)",
+        ),
+        (
+            lambda: privacy_cost.epsilon(
+                [], delta=0.1, accountant="gdp", neighbouring_relation="add_or_remove"
+            ),
             "accountant='gdp': must be one of pld",
         ),
         (
@@ -302,15 +366,32 @@ NONE = SampledGaussian(1, 1, 0)
         (lambda: sigma_for(1.1, 0, 1), "sampling_probability=1.1: must be in [0, 1]"),
         (lambda: sigma_for(0.1, 10, 1, "gdp"), "accountant='gdp': must be one of pld, rdp"),
         (lambda: sigma_for(0.1, 10, 1, relation="swap"), "neighbouring_relation='swap': must be"),
-        (lambda: privacy_cost.delta([], epsilon=-1), "epsilon=-1: must be at least 0"),
-        (lambda: privacy_cost.epsilon_and_accountant([], delta=2), "delta=2: must be in (0, 1)"),
         (
-            lambda: privacy_cost.epsilon([NONE], delta=0.1, group=-1),
+            lambda: privacy_cost.delta([], epsilon=-1, neighbouring_relation="add_or_remove"),
+            "epsilon=-1: must be at least 0",
+        ),
+        (
+            lambda: privacy_cost.epsilon_and_accountant(
+                [], delta=2, neighbouring_relation="add_or_remove"
+            ),
+            "delta=2: must be in (0, 1)",
+        ),
+        (
+            lambda: privacy_cost.epsilon(
+                [NONE], delta=0.1, group=-1, neighbouring_relation="add_or_remove"
+            ),
             "group=-1: must be a whole number,",
         ),
-        (lambda: privacy_cost.epsilon([NONE], delta=0.1, group=1.5), "group=1.5: must be a whole"),
         (
-            lambda: privacy_cost.epsilon([NONE], delta=0.1, group=(1, 2)),
+            lambda: privacy_cost.epsilon(
+                [NONE], delta=0.1, group=1.5, neighbouring_relation="add_or_remove"
+            ),
+            "group=1.5: must be a whole",
+        ),
+        (
+            lambda: privacy_cost.epsilon(
+                [NONE], delta=0.1, group=(1, 2), neighbouring_relation="add_or_remove"
+            ),
             "groups=2: must be as many as",
         ),
         (lambda: clopper_pearson_upper(3, 2), "count=3: must be in [0, 2]"),
@@ -329,7 +410,7 @@ def test_a_guarantee_says_everything():
             epsilon=0.2753,
             delta=DELTA,
             unit="one secret in one turn",
-            neighbours="replace",
+            neighbouring_relation="replace",
             accountant="pld",
             kind="Bayesian confidentiality",
             gamma=BoundedRate.measured(20, 200),
@@ -363,7 +444,13 @@ def test_steps_that_cannot_be_counted_are_refused(steps, shown):
     with pytest.raises(ValueError, match=re.escape(whole)):
         SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=steps)
     with pytest.raises(ValueError, match=re.escape(whole)):
-        privacy_cost.noise_multiplier(epsilon=1, delta=1e-5, sampling_probability=0.1, steps=steps)
+        privacy_cost.noise_multiplier(
+            epsilon=1,
+            delta=1e-5,
+            sampling_probability=0.1,
+            steps=steps,
+            neighbouring_relation="add_or_remove",
+        )
 
 
 @pytest.mark.parametrize("field", ["sampling_probability", "noise_multiplier", "steps"])
@@ -376,6 +463,6 @@ def test_true_is_no_number(field, true):
 
 @pytest.mark.parametrize("name", ["epsilon", "delta"])
 def test_a_budget_is_a_number(name):
-    budget = {"epsilon": 1.0, "delta": 1e-5} | {name: True}
+    budget = {"epsilon": 1.0, "delta": 1e-5, "neighbouring_relation": "replace"} | {name: True}
     with pytest.raises(ValueError, match=f"{name}=True: must be"):
         privacy_cost.noise_multiplier(**budget, sampling_probability=0.1, steps=3)

@@ -60,7 +60,8 @@ GOLDEN_POSTERIOR = (0.3572905727, 0.3939942833, 0.1405737778, 0.2510016204)
 
 
 def golden(**changes):
-    options = {"steps": 100, "batch_size": 1, "scale": 1.0, "targets": "linear"} | changes
+    options = {"steps": 100, "batch_size": 1, "scale": 1.0, "targets": "linear",
+               "neighbouring_relation": "reference"} | changes  # fmt: skip
     return plan_protection(GOLDEN, 0.01, GOLDEN_POSTERIOR, **options)
 
 
@@ -137,7 +138,9 @@ def test_kl_of_a_reconstruction_bounds_its_success():
         success = (seen.argmax(axis=1) == truth).mean()
         bound = float(secret_guesses.posterior_from_divergence(shift**2 / 2, 1 / k))
         assert 1.5 / k < success < bound
-        best = tight_posterior(np.array([0.0, 1.0]), 1 / shift, 1, 1 / k)[1]
+        best = tight_posterior(
+            np.array([0.0, 1.0]), 1 / shift, 1, 1 / k, neighbouring_relation="reference"
+        )[1]
         assert success < best + 4 * math.sqrt(0.25 / n) and best < bound
 
 
@@ -190,10 +193,15 @@ def test_sampling_probabilities():
 @pytest.mark.parametrize("n, q, prior, posterior, sigma, tight", NOISE)
 def test_golden_noise(n, q, prior, posterior, sigma, tight):
     held = sparse.csr_array(np.ones((1, n)))
-    found = noise_multiplier_for_promises(held, np.full(n, q), prior, posterior, steps=1000)
+    found = noise_multiplier_for_promises(
+        held, np.full(n, q), prior, posterior, steps=1000, neighbouring_relation="reference"
+    )
     assert found == pytest.approx(sigma, abs=1e-6)
     law = group_mixtures.poisson_binomial([q] * n)  # the tight one lies between these two
-    at = [tight_posterior(law, s, 1000, prior) for s in (tight * 0.997, tight * 1.001)]
+    at = [
+        tight_posterior(law, s, 1000, prior, neighbouring_relation="reference")
+        for s in (tight * 0.997, tight * 1.001)
+    ]
     assert at[1][1] <= posterior <= at[0][0]
 
 
@@ -285,7 +293,8 @@ def test_a_plan_tells_in_numbers_what_it_does():
 
 
 def test_plans_are_compared_a_row_each():
-    options = {"steps": 100, "batch_size": 1, "targets": "linear"}
+    options = {"steps": 100, "batch_size": 1, "targets": "linear",
+               "neighbouring_relation": "reference"}  # fmt: skip
     table = sweep_scales(GOLDEN, 0.01, GOLDEN_POSTERIOR, scales=(1.0, math.inf), **options)
     plans = [golden(), golden(scale=math.inf)]
     names = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
@@ -313,17 +322,30 @@ def test_what_was_done_is_charged_round_by_round():
             secret_guess_bounds(events[0], GOLDEN, prior=prior, **told)[1].tolist()
             == each[0].tolist()
         )
-    assert secret_guess_bounds(events, GOLDEN, prior=prior)[1].tolist() == pytest.approx(
+    assert secret_guess_bounds(events, GOLDEN, prior=prior, neighbouring_relation="reference")[
+        1
+    ].tolist() == pytest.approx(
         secret_guess_bounds(events, GOLDEN, prior=prior, neighbouring_relation="reference")[
             1
         ].tolist()
     )
     bare = WeightedGaussian((0.0, 0.0, 0.1, 0.0), 0.0, 1), events[1]
-    bound, spent = secret_guess_bounds(bare, GOLDEN, prior=prior)
+    bound, spent = secret_guess_bounds(bare, GOLDEN, prior=prior, neighbouring_relation="reference")
     assert bound[:2].tolist() == [1, 1] and np.isinf(spent).tolist() == [True, True, False, False]
-    assert bound[2] == secret_guess_bounds(events[1], GOLDEN, prior=prior)[0][2] < 0.03
+    assert (
+        bound[2]
+        == secret_guess_bounds(events[1], GOLDEN, prior=prior, neighbouring_relation="reference")[
+            0
+        ][2]
+        < 0.03
+    )
     with pytest.raises(ValueError, match="incidence: has 4 points, the phase 2"):
-        secret_guess_bounds(WeightedGaussian((0.1, 0.2), 1.0, 1), GOLDEN, prior=prior)
+        secret_guess_bounds(
+            WeightedGaussian((0.1, 0.2), 1.0, 1),
+            GOLDEN,
+            prior=prior,
+            neighbouring_relation="reference",
+        )
 
 
 @pytest.mark.parametrize(
@@ -332,11 +354,24 @@ def test_what_was_done_is_charged_round_by_round():
 def test_every_secret_keeps_its_promise(targets, tight, many):
     held, posterior = instance(many, 600)
     made = plan_protection(
-        held, 0.01, posterior, steps=200, batch_size=15, scale=12.0, targets=targets
+        held,
+        0.01,
+        posterior,
+        steps=200,
+        batch_size=15,
+        scale=12.0,
+        targets=targets,
+        neighbouring_relation="reference",
     )
     if tight:
         noise = tight_noise(
-            held, made.probabilities, 0.01, posterior, steps=200, accounting="tight"
+            held,
+            made.probabilities,
+            0.01,
+            posterior,
+            steps=200,
+            accounting="tight",
+            neighbouring_relation="reference",
         )
         assert noise < made.noise_multiplier
         made = replace(made, noise_multiplier=noise)
@@ -354,7 +389,7 @@ def test_every_secret_keeps_its_promise(targets, tight, many):
 def test_budgets_by_the_square_root_keep_more_with_less_noise():
     """An ablation of ours, on one synthetic instance: fewer copies, and those well chosen."""
     held, posterior = instance()
-    options = {"steps": 200, "batch_size": 15}
+    options = {"steps": 200, "batch_size": 15, "neighbouring_relation": "reference"}
     whole = plan_protection(held, 0.01, posterior, scale=1e6, **options)
     assert whole.kept == 1 and whole.noise_multiplier > 20
     linear = plan_protection(held, 0.01, posterior, scale=20.0, targets="linear", **options)
@@ -369,7 +404,14 @@ def test_a_plan_does_not_depend_on_how_the_incidence_is_written():
     twice = np.concatenate([rows, rows])[::-1], np.concatenate([columns, columns])[::-1]
     again = sparse.coo_array((np.full(14, 3.0), twice), shape=(4, 4))
     made = plan_protection(
-        again, 0.01, GOLDEN_POSTERIOR, steps=100, batch_size=1, scale=1.0, targets="linear"
+        again,
+        0.01,
+        GOLDEN_POSTERIOR,
+        steps=100,
+        batch_size=1,
+        scale=1.0,
+        targets="linear",
+        neighbouring_relation="reference",
     )
     np.testing.assert_array_equal(made.probabilities, golden().probabilities)
     assert made.noise_multiplier == golden().noise_multiplier
@@ -378,7 +420,12 @@ def test_a_plan_does_not_depend_on_how_the_incidence_is_written():
 def test_planted_fault_group_counted_as_one_example():
     """Accounting each example by itself, as for DP of a point, would promise too much."""
     made = golden()
-    whole = 100 * secret_kl_divergences(GOLDEN, made.probabilities, made.noise_multiplier)[1]
+    whole = (
+        100
+        * secret_kl_divergences(
+            GOLDEN, made.probabilities, made.noise_multiplier, neighbouring_relation="reference"
+        )[1]
+    )
     single = max(
         100
         * float(
@@ -422,17 +469,33 @@ def test_refused_plans(changes, said):
 )
 def test_refused_promises(prior, posterior, said):
     with pytest.raises(ValueError, match=said):
-        plan_protection(GOLDEN, prior, posterior, steps=1, batch_size=1, scale=1.0)
+        plan_protection(
+            GOLDEN,
+            prior,
+            posterior,
+            steps=1,
+            batch_size=1,
+            scale=1.0,
+            neighbouring_relation="reference",
+        )
 
 
 def test_a_secret_in_no_example_is_refused():
     empty = sparse.csr_array([[1, 0], [0, 0]])
     with pytest.raises(ValueError, match="secrets without an example=1: must be 0"):
-        plan_protection(empty, 0.01, 0.1, steps=1, batch_size=1, scale=1.0)
+        plan_protection(
+            empty, 0.01, 0.1, steps=1, batch_size=1, scale=1.0, neighbouring_relation="reference"
+        )
 
 
 def test_of_equally_held_secrets_the_strictest_promise_binds():
     made = plan_protection(
-        sparse.csr_array(np.eye(3)), 0.01, [0.5, 0.05, 0.3], steps=100, batch_size=1, scale=math.inf
+        sparse.csr_array(np.eye(3)),
+        0.01,
+        [0.5, 0.05, 0.3],
+        steps=100,
+        batch_size=1,
+        scale=math.inf,
+        neighbouring_relation="reference",
     )
     assert made.binding.tolist() == [1]

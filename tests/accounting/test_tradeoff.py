@@ -48,31 +48,43 @@ def test_no_curve_is_above_a_test_that_exists(relation, group):
 
 
 def test_more_steps_lower_the_curve():
-    one = guess_bounds.tradeoff_curve([SampledGaussian(0.02, 1.2, 100)], AT)
+    one = guess_bounds.tradeoff_curve(
+        [SampledGaussian(0.02, 1.2, 100)], AT, neighbouring_relation="replace"
+    )
     two = guess_bounds.tradeoff_curve(
-        [SampledGaussian(0.02, 1.2, 100), SampledGaussian(0.5, 9.0, 30)], AT
+        [SampledGaussian(0.02, 1.2, 100), SampledGaussian(0.5, 9.0, 30)],
+        AT,
+        neighbouring_relation="replace",
     )
     assert (two <= one).all() and two[3] < one[3]
-    none = guess_bounds.tradeoff_curve(SampledGaussian(0.0, 1.0, 10), AT)
+    none = guess_bounds.tradeoff_curve(
+        SampledGaussian(0.0, 1.0, 10), AT, neighbouring_relation="replace"
+    )
     np.testing.assert_allclose(none, 1 - AT)
-    open_book = guess_bounds.tradeoff_curve(SampledGaussian(0.1, 0.0, 10), AT)
+    open_book = guess_bounds.tradeoff_curve(
+        SampledGaussian(0.1, 0.0, 10), AT, neighbouring_relation="replace"
+    )
     assert (open_book == 0).all()
 
 
 def test_a_secret_that_may_be_redacted_has_a_curve_nearer_to_a_coins():
     """A test that exists: the secret is public with delta2, in clear with gamma, else redacted."""
     event = SampledGaussian(0.02, 1.2, 300)
-    clear = guess_bounds.tradeoff_curve(event, AT)
+    clear = guess_bounds.tradeoff_curve(event, AT, neighbouring_relation="replace")
     for gamma, delta2 in ((0.3, 0.0), (0.1, 0.05), (0.9, 0.05)):
-        mixed = guess_bounds.tradeoff_curve(event, AT, trace_rate=gamma, public_rate=delta2)
+        mixed = guess_bounds.tradeoff_curve(
+            event, AT, trace_rate=gamma, public_rate=delta2, neighbouring_relation="replace"
+        )
         upper = (1 - gamma - delta2) * (1 - AT) + gamma * by_tests(event)
         assert (mixed <= upper + 1e-9).all()
         assert (mixed >= clear - delta2 - 1e-9).all()
     assert mixed[3] < clear[3]
-    near = guess_bounds.tradeoff_curve(event, AT, trace_rate=0.05)
+    near = guess_bounds.tradeoff_curve(event, AT, trace_rate=0.05, neighbouring_relation="replace")
     assert near[3] > clear[3] + 0.1
 
 
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match=r"type_i=1.5: must be in \[0, 1\]"):
-        guess_bounds.tradeoff_curve(SampledGaussian(0.1, 1.0, 10), [0.1, 1.5])
+        guess_bounds.tradeoff_curve(
+            SampledGaussian(0.1, 1.0, 10), [0.1, 1.5], neighbouring_relation="replace"
+        )

@@ -173,12 +173,16 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
     """The worked example of guarantees.md, recomputed: q = 0.01, T = 1000, epsilon' = 1."""
     page = (ROOT / "book" / "guarantees.md").read_text(encoding="utf-8")
     sigma = privacy_cost.noise_multiplier(
-        epsilon=1, delta=8e-5, sampling_probability=0.01, steps=1000
+        epsilon=1,
+        delta=8e-5,
+        sampling_probability=0.01,
+        steps=1000,
+        neighbouring_relation="add_or_remove",
     )
     phase = SampledGaussian(sampling_probability=0.01, noise_multiplier=sigma, steps=1000)
     amplified = {
         relation: confidentiality.confidentiality_epsilon(
-            phase, gamma=0.1, delta=8e-5, neighbouring_relation=relation
+            phase, gamma=0.1, total_delta=8e-5, neighbouring_relation=relation
         )
         for relation in privacy_cost.NEIGHBOURING_RELATIONS
     }
@@ -186,9 +190,10 @@ def test_printed_guarantee_in_the_book_is_what_the_library_prints():
         phase,
         gamma=BoundedRate(0.1),
         delta2=BoundedRate(0.0),
-        delta=8e-5,
+        noise_delta=8e-5,
         unit="turn",
         public="the rounded number of private points",
+        neighbouring_relation="replace",
     )
     assert str(guarantee) in page
     replaced = privacy_cost.epsilon(phase, delta=8e-5, neighbouring_relation="replace")

@@ -12,7 +12,7 @@ from crtlib.accounting.secret_protection import plan_protection, secret_guess_bo
 
 PAIRS = ["1,a", "2,a", "3,a", "3,b", "4,b", "1,c", "2,d"]
 POSTERIOR = {"a": 0.3572905727, "b": 0.3939942833, "c": 0.1405737778, "d": 0.2510016204}
-OPTIONS = {"steps": 100, "batch_size": 1}
+OPTIONS = {"steps": 100, "batch_size": 1, "neighbouring_relation": "reference"}
 
 
 def held(*lines):
@@ -39,7 +39,9 @@ def test_golden_plan_from_a_table(kind):
     assert (secrets.posterior_kl <= secrets.promised * (1 + 1e-9)).all()
     # The tables are enough to train and to account: the guarantee follows from them alone.
     event = WeightedGaussian(tuple(weights.sampling_probability), made.noise_multiplier, made.steps)
-    bound, _ = secret_guess_bounds(event, found.matrix, prior=0.01)
+    bound, _ = secret_guess_bounds(
+        event, found.matrix, prior=0.01, neighbouring_relation="reference"
+    )
     assert bound.tolist() == pytest.approx(secrets.posterior_kl.tolist(), rel=1e-9)
 
 
@@ -62,7 +64,13 @@ def test_each_secret_keeps_its_own_promise():
     found = incidence.of_pairs(table, prior=0.1)
     assert found.prior.tolist() == [0.1, 0.1] and found.posterior.tolist() == [0.3, 0.4]
     made = plan_protection(
-        found.matrix, found.prior, found.posterior, steps=10, batch_size=1, scale=1e3
+        found.matrix,
+        found.prior,
+        found.posterior,
+        steps=10,
+        batch_size=1,
+        scale=1e3,
+        neighbouring_relation="reference",
     )
     assert all(g.posterior <= g.promised * (1 + 1e-9) for g in tight.guarantees(made, [0, 1]))
 

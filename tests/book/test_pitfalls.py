@@ -184,8 +184,9 @@ def test_9_delta_covers_what_labels_leave_possible(chapter):
         chapter.run,
         gamma=BoundedRate(0.1),
         delta2=BoundedRate.measured(0, chapter.needed),
-        delta=chapter.settings.delta,
+        noise_delta=chapter.settings.delta,
         unit="turn",
+        neighbouring_relation="replace",
     )
     assert chapter.settings.delta < enough.delta <= 2 * chapter.settings.delta
 

@@ -63,7 +63,9 @@ def test_the_factor_of_gaussian_noise_is_enough_for_the_training_of_the_chapter(
     noises, shares = np.geomspace(0.36, 4.2, 14), np.geomspace(2e-5, 1, 50)
     at = np.log1p(np.expm1(0.5) / shares)
     curves = (
-        privacy_cost.privacy_profile([SampledGaussian(0.01, s, 1000)], "pld", "replace")
+        privacy_cost.privacy_profile(
+            [SampledGaussian(0.01, s, 1000)], "pld", neighbouring_relation="replace"
+        )
         for s in noises
     )
     known = np.log(np.maximum([shares * c.deltas(at) for c in curves], 1e-300))

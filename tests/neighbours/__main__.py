@@ -762,7 +762,14 @@ def ran(given, method, home, watch, certified):
     if method == "plan":
         policy = f"regex:{home.parents[1]}/found.toml"
         secret_plans.make_secret_plan(
-            text, home / "plan", policy=policy, posterior=0.1, steps=4, batch_size=4, scales=(5.0,)
+            text,
+            home / "plan",
+            policy=policy,
+            posterior=0.1,
+            steps=4,
+            batch_size=4,
+            scales=(5.0,),
+            neighbouring_relation="reference",
         )
         given["plan"] = home / "plan"
     judges = given.pop("labels", None)

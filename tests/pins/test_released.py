@@ -59,6 +59,7 @@ def plan_of(corpus: Path, out: Path) -> Path:
         scales=(5.0,),
         steps=20,
         batch_size=8,
+        neighbouring_relation="reference",
     )
     return out
 

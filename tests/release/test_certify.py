@@ -616,7 +616,10 @@ def test_on_multiwoz_traces_and_misses_differ_and_so_do_the_epsilons(multiwoz):
     event = SampledGaussian(study.sampling_probability, study.noise_multiplier, 20)
     bounds = {
         name: confidentiality.confidentiality_epsilon(
-            event, gamma=clopper_pearson_upper(count, 51, confidence=0.975), delta=8e-5, **REPLACE
+            event,
+            gamma=clopper_pearson_upper(count, 51, confidence=0.975),
+            total_delta=8e-5,
+            **REPLACE,
         )
         for name, count in (("miss", 0), ("trace", 4))
     }
@@ -635,7 +638,7 @@ def test_the_certificate_of_a_multiwoz_run_stands_on_its_traces_and_says_nothing
     assert (trace["count"], trace["of"], miss["count"]) == (13, 250, 2)  # one of each person
     (event,) = events_of(tmp_path / "run")
     exact = confidentiality.confidentiality_epsilon(
-        event, gamma=trace["upper"], delta=8e-5, **REPLACE
+        event, gamma=trace["upper"], total_delta=8e-5, **REPLACE
     )
     assert exact <= made["guarantee"]["secret"]["epsilon"] <= 1.01 * exact
     assert made["policies"]["pi"]["taught_by"] is None  # nobody taught a regular expression

@@ -50,7 +50,7 @@ def plan(tmp_path, **changes):
     jsonl.write_jsonl(customersim.simulate_corpus(20, 3, "paper"), path)
     secret_plans.make_secret_plan(
         path, tmp_path / "plan", policy="regex:customersim", prior=0.01, posterior=0.3,
-        steps=3, scales=(1.0,),
+        steps=3, scales=(1.0,), neighbouring_relation="reference",
     )  # fmt: skip
     text = json.dumps(json.loads((tmp_path / "plan" / "plan.json").read_text()) | changes)
     (tmp_path / "plan" / "plan.json").write_text(text)

@@ -39,7 +39,14 @@ def phase(**changes):
 
 def plan():
     return secret_protection.plan_protection(
-        HELD, 0.01, POSTERIOR, steps=100, batch_size=1, scale=1.0, targets="linear"
+        HELD,
+        0.01,
+        POSTERIOR,
+        steps=100,
+        batch_size=1,
+        scale=1.0,
+        targets="linear",
+        neighbouring_relation="reference",
     )
 
 
@@ -112,7 +119,7 @@ def test_the_phases_of_a_plan_keep_its_promises():
         schedule = schedules.weighted_phases(made, epochs=epochs, clip_norm=0.1, learning_rate=0.1)
         assert sum(p.steps for p in schedule) == made.steps and schedule[0].normaliser == 1
         bound, spent = secret_protection.secret_guess_bounds(
-            (p.event() for p in schedule), HELD, prior=0.01
+            (p.event() for p in schedule), HELD, prior=0.01, neighbouring_relation="reference"
         )
         assert (bound <= np.array(POSTERIOR) * (1 + 1e-9)).all()
         assert bound[made.binding[0]] == pytest.approx(POSTERIOR[1], rel=1e-8)
@@ -120,7 +127,7 @@ def test_the_phases_of_a_plan_keep_its_promises():
         assert bound.tolist() == pytest.approx(each, rel=1e-9)
         less = [replace(p, noise_multiplier=p.noise_multiplier / 2) for p in schedule]
         broken, more = secret_protection.secret_guess_bounds(
-            (p.event() for p in less), HELD, prior=0.01
+            (p.event() for p in less), HELD, prior=0.01, neighbouring_relation="reference"
         )
         assert (more > spent).all() and (broken > np.array(POSTERIOR)).any()
 
@@ -128,7 +135,10 @@ def test_the_phases_of_a_plan_keep_its_promises():
 def test_without_noise_nothing_is_promised_of_a_sampled_secret():
     p = (0.0, 0.5, 0.0, 0.5)
     bound, spent = secret_protection.secret_guess_bounds(
-        phase(sampling_probability=p, noise_multiplier=0.0).event(), HELD, prior=0.01
+        phase(sampling_probability=p, noise_multiplier=0.0).event(),
+        HELD,
+        prior=0.01,
+        neighbouring_relation="reference",
     )
     assert bound.tolist() == [1, 1, pytest.approx(0.01), 1] and spent[0] == math.inf
 
@@ -230,7 +240,9 @@ def test_refusals():
         short = phase(sampling_probability=(0.1, 0.2))
         train_model(build_model(SPEC, 0), [short], PARTS, seed=0)
     with pytest.raises(ValueError, match="incidence: has 4 points, the phase 15"):
-        secret_protection.secret_guess_bounds(phase().event(), HELD, prior=0.01)
+        secret_protection.secret_guess_bounds(
+            phase().event(), HELD, prior=0.01, neighbouring_relation="reference"
+        )
     with pytest.raises(ValueError, match="epochs=0: must be in 1 to 100"):
         schedules.weighted_phases(plan(), epochs=0, clip_norm=0.1, learning_rate=0.1)
 

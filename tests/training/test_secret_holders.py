@@ -95,7 +95,7 @@ def test_a_plan_belongs_to_its_corpus(tmp_path):
         jsonl.write_jsonl(customersim.simulate_corpus(12, seed), tmp_path / f"{seed}.jsonl")
     secret_plans.make_secret_plan(
         tmp_path / "0.jsonl", tmp_path / "plan", policy="regex:customersim",
-        posterior=0.1, steps=5, batch_size=4,
+        posterior=0.1, steps=5, batch_size=4, neighbouring_relation="reference",
     )  # fmt: skip
     names = (tmp_path / "plan" / "weights.parquet").read_bytes()
     assert b"s0-d0" not in names and (tmp_path / "plan" / "key").stat().st_mode & 0o777 == 0o600
@@ -104,5 +104,5 @@ def test_a_plan_belongs_to_its_corpus(tmp_path):
     with pytest.raises(ValueError, match="--take: 7 must be one of 2, 5, 10, inf"):
         secret_plans.make_secret_plan(
             tmp_path / "0.jsonl", tmp_path / "p2", policy="regex:customersim",
-            posterior=0.1, steps=5, batch_size=4, take=7,
+            posterior=0.1, steps=5, batch_size=4, take=7, neighbouring_relation="reference",
         )  # fmt: skip

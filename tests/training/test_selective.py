@@ -325,7 +325,7 @@ def test_batches_do_not_depend_on_lengths():
 
 def test_a_guarantee_needs_a_perfect_policy():
     event = SampledGaussian(1.0, 20.0, 24)
-    options = {"delta": 8e-5, "unit": "turn"}
+    options = {"delta": 8e-5, "unit": "turn", "neighbouring_relation": "replace"}
     perfect = selective_guarantee(event, gamma=BoundedRate(0.0), **options)
     # Twice the clip apart, 24 times: one Gaussian mechanism, whose profile is known.
     mu = 2 * math.sqrt(24) / 20

@@ -136,7 +136,7 @@ def test_just_fine_tune_twice_reads_redacted_text_first_and_raw_text_with_noise(
         ("private", False),
     ]
     assert fitted.guarantee(study).epsilon == float("inf")  # counted: its bound is not zero
-    terms = {"delta": 8e-5, "unit": "turn", "accountant": "pld", "public": "",
+    terms = {"noise_delta": 8e-5, "unit": "turn", "accountant": "pld", "public": "",
              "neighbouring_relation": "replace"}  # fmt: skip
     certain = study_data.BoundedRate(0.0)
     promise = study.how.promise(

@@ -48,14 +48,21 @@ WORD = re.compile(r"[^\W_]+")
 def _event(epsilon: float = 1.0, accountant: str = "pld") -> SampledGaussian:
     """Batches of a tenth of the points, 100 steps, calibrated for a point added or removed."""
     sigma = privacy_cost.noise_multiplier(
-        epsilon=epsilon, delta=DELTA, sampling_probability=0.1, steps=100, accountant=accountant
+        epsilon=epsilon,
+        delta=DELTA,
+        sampling_probability=0.1,
+        steps=100,
+        accountant=accountant,
+        neighbouring_relation="add_or_remove",
     )
     return SampledGaussian(0.1, sigma, 100)
 
 
 @functools.cache
 def _group_epsilon(points: int) -> float:
-    return theorems.group_epsilon(_event(), group=points, delta=DELTA)[1]
+    return theorems.group_epsilon(
+        _event(), group=points, delta=DELTA, neighbouring_relation="add_or_remove"
+    )[1]
 
 
 # --- CRT ------------------------------------------------------------------------------------------
@@ -77,7 +84,7 @@ def amplification() -> Number:
 def amplification_number(*, accountant: str = "autodp", relation: str = "add_or_remove") -> Number:
     """Section 5.4's number, with the accountant that the paper names."""
     return confidentiality.confidentiality_epsilon(
-        _event(1.0, accountant), gamma=0.1, delta=DELTA, accountant=accountant,
+        _event(1.0, accountant), gamma=0.1, total_delta=DELTA, accountant=accountant,
         neighbouring_relation=relation,
     ), ""  # fmt: skip
 
@@ -85,7 +92,9 @@ def amplification_number(*, accountant: str = "autodp", relation: str = "add_or_
 def improvement() -> Number:
     """The least step of epsilon as gamma rises from 0 to 1."""
     values = [
-        confidentiality.confidentiality_epsilon(_event(), gamma=g, delta=DELTA)
+        confidentiality.confidentiality_epsilon(
+            _event(), gamma=g, total_delta=DELTA, neighbouring_relation="add_or_remove"
+        )
         for g in (0.0, 0.01, 0.1, 0.3, 0.5, 1.0)
     ]
     return float(np.diff(values).min()), ", ".join(f"{v:.3f}" for v in values)
@@ -136,7 +145,9 @@ def deduplicated_alone() -> Number:
 def group_sum() -> Number:
     """The tight delta of a group of five over Proposition 5's."""
     total, bound = theorems.group_naive([1.0] * 5, delta=DELTA, tight=False)
-    tight = theorems.group_delta(_event(), group=5, epsilon=total)[1]
+    tight = theorems.group_delta(
+        _event(), group=5, epsilon=total, neighbouring_relation="add_or_remove"
+    )[1]
     return tight / bound, f"δ is {tight:.2g}, at most {bound:.2g}"
 
 
@@ -303,7 +314,7 @@ def _best_guess() -> dict[str, float]:
     kl = STEPS * float(
         group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.01] * 75, [0, 75]), SIGMA)[0]
     )
-    low, high = tight_posterior(GROUP, SIGMA, STEPS, PRIOR)
+    low, high = tight_posterior(GROUP, SIGMA, STEPS, PRIOR, neighbouring_relation="reference")
     by_kl = float(secret_guesses.posterior_from_divergence(kl, PRIOR))
     return {"low": low, "tight": high, "kl": by_kl}
 
@@ -392,14 +403,16 @@ def binary_search() -> Number:
     """The share of the least sigma at which the search's plan breaks a promise."""
     plan = secret_protection.plan_protection(
         _incidence(), PRIOR, np.random.default_rng(1).uniform(0.1, 0.9, 200), scale=4.0, steps=30,
-        batch_size=60.0, targets="linear",
+        batch_size=60.0, targets="linear", neighbouring_relation="reference",
     )  # fmt: skip
     allowed = secret_guesses.allowed_divergence(plan.prior, plan.promised) * (1 + 1e-9)
     for share in (1.0, 0.99):
         sigma = share * plan.noise_multiplier
         if (
             plan.steps
-            * secret_protection.secret_kl_divergences(plan.incidence, plan.probabilities, sigma)
+            * secret_protection.secret_kl_divergences(
+                plan.incidence, plan.probabilities, sigma, neighbouring_relation="reference"
+            )
             > allowed
         ).any():
             return share, f"σ = {plan.noise_multiplier:.3f}; {share:g} of it breaks a promise"
@@ -411,10 +424,16 @@ def unequal_protection() -> Number:
     values = []
     for q, steps in ((1.0, 1), (0.01, 1000)):
         sigma = privacy_cost.noise_multiplier(
-            epsilon=4.0, delta=DELTA, sampling_probability=q, steps=steps
+            epsilon=4.0,
+            delta=DELTA,
+            sampling_probability=q,
+            steps=steps,
+            neighbouring_relation="add_or_remove",
         )
         law = group_mixtures.poisson_binomial([q])
-        values.append(tight_posterior(law, sigma, steps, PRIOR)[1])
+        values.append(
+            tight_posterior(law, sigma, steps, PRIOR, neighbouring_relation="reference")[1]
+        )
     return max(values) / min(values), "best guesses " + " and ".join(f"{v:.3f}" for v in values)
 
 

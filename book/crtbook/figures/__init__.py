@@ -1,1 +1,1 @@
-"""A table in, a figure out."""
+"""Figures and tables of the book."""

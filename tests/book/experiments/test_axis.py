@@ -71,7 +71,8 @@ def test_every_method_has_a_colour_of_its_own():
 
 
 def test_jft_proves_nothing_of_what_its_policy_misses():
-    given = {"sampling_probability": 0.1, "noise_multiplier": 1.1, "steps": 10, "delta": 1e-5}
+    given = {"sampling_probability": 0.1, "noise_multiplier": 1.1, "steps": 10, "delta": 1e-5,
+             "neighbouring_relation": "add_or_remove"}  # fmt: skip
     least = utility.epsilon_after_steps("user_dpsgd", gamma=0.3, **given)
     assert utility.epsilon_after_steps("jft", gamma=0.0, **given) == utility.epsilon_after_steps(
         "dpsgd", gamma=0.0, **given

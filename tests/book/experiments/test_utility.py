@@ -40,22 +40,35 @@ def test_epsilon_of_a_learned_policy_uses_what_it_was_counted_to_miss():
     runs = table.drop_duplicates("run")
     rows = [runs.assign(metric=name, value=float(n), epoch=2) for name, n in counts.items()]
     table = pd.concat([table, *rows], ignore_index=True)
-    curve = utility.utility_by_epoch(table).set_index(["gamma", "epoch"])
+    curve = utility.utility_by_epoch(table, neighbouring_relation="add_or_remove").set_index(
+        ["gamma", "epoch"]
+    )
     gamma, delta2 = (clopper_pearson_upper(n, 200, confidence=0.975) for n in (20, 5))
     assert set(curve.miss_rate) == {gamma}
     assert curve.delta.to_numpy() == pytest.approx(8e-5 + delta2)
     expected = utility.epsilon_after_steps(
-        "crt", sampling_probability=0.1, noise_multiplier=2.0, steps=20, gamma=gamma, delta=8e-5
+        "crt",
+        sampling_probability=0.1,
+        noise_multiplier=2.0,
+        steps=20,
+        gamma=gamma,
+        delta=8e-5,
+        neighbouring_relation="add_or_remove",
     )
     assert curve.epsilon[0.0, 2] == curve.epsilon[0.1, 2] == expected > 0
     unlabelled = utility.utility_by_epoch(
-        table.assign(value=table.value.where(table.metric != "pi_labelled", 0))
+        table.assign(value=table.value.where(table.metric != "pi_labelled", 0)),
+        neighbouring_relation="add_or_remove",
     )
     assert set(unlabelled.miss_rate) == {1.0}
 
 
 def test_epsilon_grows_with_the_epochs_and_shrinks_with_gamma():
-    curve = utility.utility_by_epoch(results()).set_index(["method", "gamma", "epoch"]).epsilon
+    curve = (
+        utility.utility_by_epoch(results(), neighbouring_relation="add_or_remove")
+        .set_index(["method", "gamma", "epoch"])
+        .epsilon
+    )
     assert curve["dpsgd", 0.0, 1] < curve["dpsgd", 0.0, 2]
     assert 0 == curve["crt", 0.0, 2] < curve["crt", 0.1, 1] < curve["crt", 0.1, 2]
     assert curve["crt", 0.1, 2] < curve["dpsgd", 0.0, 2]
@@ -64,7 +77,7 @@ def test_epsilon_grows_with_the_epochs_and_shrinks_with_gamma():
 
 def test_one_seed_has_a_mean_and_no_spread():
     table = results()
-    curve = utility.utility_by_epoch(table[table.seed == 0])
+    curve = utility.utility_by_epoch(table[table.seed == 0], neighbouring_relation="add_or_remove")
     assert curve.ppl_std.isna().all() and curve.ppl_mean.notna().all()
     assert set(plot_utility_by_epsilon(curve).axes[0].get_title("left").split(", ")) == {
         "CustomerSim",

@@ -60,10 +60,17 @@ def test_every_promise_is_kept_and_less_is_kept_with_less_noise():
     held = word_plans.hold_words(index, word_plans.rank_words(index)[60:90])
     promised = np.linspace(0.1, 0.9, 30)
     made = secret_protection.plan_protection(
-        held, 0.01, promised, steps=5, batch_size=8, scale=1.0, targets="linear"
+        held,
+        0.01,
+        promised,
+        steps=5,
+        batch_size=8,
+        scale=1.0,
+        targets="linear",
+        neighbouring_relation="reference",
     )
     spent = 5 * secret_protection.secret_kl_divergences(
-        held, made.probabilities, made.noise_multiplier
+        held, made.probabilities, made.noise_multiplier, neighbouring_relation="reference"
     )
     assert (spent <= allowed_divergence(0.01, promised) * (1 + 1e-9)).all()
     every, some = facts(replace(RUN, scale=None)), facts(RUN)
