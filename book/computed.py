@@ -112,7 +112,7 @@ def figure(finding: dict[str, Any], found: pd.DataFrame) -> Figure:
     scale, shown = finding.get("scale", 1), []
     for group, rows in found.groupby("group", sort=False):
         shown += [(GROUPS[str(group)], None), *((r["name"], r) for _, r in rows.iterrows())]
-    with theme.panels([""], height=0.2 + 0.27 * len(shown), room=0.7) as (fig, [ax]):
+    with theme.make_panels([""], height=0.2 + 0.27 * len(shown), room=0.7) as (fig, [ax]):
         ax.axvline(scale * finding["line"], color=theme.INK, linewidth=1)
         side = {"transform": ax.get_yaxis_transform(), "va": "center"}
         for y, (_, row) in enumerate(shown):
@@ -209,7 +209,7 @@ def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
     for words, of in found.groupby("words", sort=False):
         agree, open_ = int((of.verdict == AGREES).sum()), int(of.verdict.isin(UNDECIDED).sum())
         tallies.append((words, tally(agree, len(of) - agree - open_, open_)))
-    said = {"alt": theme.alt(figure(finding, found)), "recorded": [*map(tables.caption, each)]}
+    said = {"alt": theme.alt_text(figure(finding, found)), "recorded": [*map(tables.caption, each)]}
     title, counts = answer(finding, found)
     said |= {"title": title, "counts": counts, "tallies": tallies}
     return finding | said | {"rows": found.to_dict("records")}
@@ -258,7 +258,7 @@ def what_we_know(table: pd.DataFrame) -> dict[Path, str]:
     table, plan = of_claims(table), ledger.planned()
     findings = [(f, rows_of(f, table)) for f in teaching.data("known.yml")]
     out = {
-        BOOK / "_assets" / f"known-{f['name']}.svg": _alone(theme.svg(figure(f, found)))
+        BOOK / "_assets" / f"known-{f['name']}.svg": _alone(theme.render_svg(figure(f, found)))
         for f, found in findings
     }
     out[BOOK / "what_we_know.md"] = teaching.page(
@@ -286,7 +286,7 @@ def draw_readme_picture() -> tuple[str, str]:
     points = runs.groupby(crt_figures.CELL_COLUMNS).ngroups
     band = exposure_chance_band(canaries=10, seeds=runs.seed.nunique(), points=points)
     drawn = crt_figures.plot_exposure_by_gamma(crt_figures.exposures(runs), band, runs=runs)
-    light = _alone(theme.svg(drawn)).replace('style="', 'style="background: #fff; ', 1)
+    light = _alone(theme.render_svg(drawn)).replace('style="', 'style="background: #fff; ', 1)
     return light, tables.caption(runs)  # a README may be dark
 
 

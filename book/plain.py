@@ -207,7 +207,7 @@ def readable(cells: list[Any], *, whole: bool = False) -> list[Any]:
 
 
 MADE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
-"""How a figure was made, in its drawing (``crtbook.figures.theme.svg``)."""
+"""How a figure was made, in its drawing (``crtbook.figures.theme.render_svg``)."""
 
 
 def below(cell: dict[str, Any], numbers: dict[str, str]) -> list[dict[str, Any]]:

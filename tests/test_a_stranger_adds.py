@@ -96,9 +96,9 @@ def test_their_names_and_numbers_are_in_a_figure(table):
     labels = {name: method.label for name, method in methods.METHODS.items()}
     summary["method_label"] = summary.method.map(labels)
     fig = figures.attack_figure(summary, ylabel=toy.statistic, title=toy.label)
-    assert "Toy method" in theme.alt(fig) and "likelihood" in theme.alt(fig)
+    assert "Toy method" in theme.alt_text(fig) and "likelihood" in theme.alt_text(fig)
     shown = f"{summary[summary.method == 'toy_method']['mean'].item():.2f}"
-    assert shown.replace("-", "−") in theme.alt(fig).replace("-", "−")
+    assert shown.replace("-", "−") in theme.alt_text(fig).replace("-", "−")
 
 
 def test_a_run_without_the_attack_is_not_taken_for_one_with_it(monkeypatch):

@@ -35,7 +35,7 @@ NUMBER = re.compile(r"[-+−–±×%.,\d\s()/·⁰¹²³⁴-⁹⁻↑↓″]+$|-
 HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
 SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 MADE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
-"""How a figure was made, which ``theme.svg`` notes in the drawing."""
+"""How a figure was made, which ``theme.render_svg`` notes in the drawing."""
 PANEL = re.compile(
     r'(?ms)^  <g (?:transform="[^"]*" )?id="axes_\d+">\n   <g id="patch_\d+">\s*'
     r'<path d="M (?P<left>[\d.]+)'

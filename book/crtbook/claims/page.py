@@ -14,17 +14,17 @@ from crtbook.claims.claim import PAPERS
 
 def html(table: pd.DataFrame) -> str:
     """Two columns, which a telephone shows whole: the verdict, and all that it rests on."""
-    from crtbook.figures.theme import page  # heavy, and no terminal needs it
+    from crtbook.figures.theme import render_page  # heavy, and no terminal needs it
 
-    return page("ledger.html.j2", rows=table.to_dict("records"), papers=PAPERS)
+    return render_page("ledger.html.j2", rows=table.to_dict("records"), papers=PAPERS)
 
 
 def first_screen(table: pd.DataFrame) -> str:
     """A box a paper: its sentence, all cells that show it, and what would change it."""
     from crtbook.claims import headlines  # heavy, and no terminal needs it
-    from crtbook.figures.theme import page
+    from crtbook.figures.theme import render_page
 
-    return page("headlines.html.j2", boxes=headlines.boxes(table), papers=PAPERS)
+    return render_page("headlines.html.j2", boxes=headlines.boxes(table), papers=PAPERS)
 
 
 def whole(table: pd.DataFrame) -> str:

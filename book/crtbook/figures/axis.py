@@ -19,10 +19,10 @@ from crtbook.figures.theme import (
     INK,
     LOOKS,
     MUTED,
-    by_row,
     describe,
+    label_rows,
+    make_panels,
     method_looks,
-    panels,
     plain_ticks,
     shared_legend,
 )
@@ -38,9 +38,12 @@ def axis(rows: pd.DataFrame) -> Figure:
     The second: the accuracy of the best of all scores, with the upper end of its chance band.
     """
     colors, y = _colors(rows), np.arange(len(rows))
-    with panels(LOOKS["axis"], height=0.75 + 0.3 * len(y), room=0.5, sharey=True) as (fig, axes):
+    with make_panels(LOOKS["axis"], height=0.75 + 0.3 * len(y), room=0.5, sharey=True) as (
+        fig,
+        axes,
+    ):
         for ax, column in zip(axes, ("", "accuracy", "exposure", "test_ppl_words"), strict=True):
-            by_row(ax, rows.label.tolist())
+            label_rows(ax, rows.label.tolist())
             if column:
                 ax.scatter(rows[column], y, color=colors, s=45, zorder=3)
         _epsilons(axes[0], rows, colors)
@@ -98,7 +101,7 @@ def step_times(rows: pd.DataFrame) -> Figure:
     ``ratio_min``.
     """
     kinds = list(dict.fromkeys(rows.model))
-    with panels([""], height=0.72 * len(kinds), room=1.5) as (fig, (ax,)):
+    with make_panels([""], height=0.72 * len(kinds), room=1.5) as (fig, (ax,)):
         ax.axvline(1, color=INK, linewidth=1)
         for k, (engine, (label, color, marker)) in enumerate(STEP_STYLE.items()):
             some = rows[(rows.engine == engine) & rows.ratio_median.notna()]
@@ -109,7 +112,7 @@ def step_times(rows: pd.DataFrame) -> Figure:
         ax.set_xscale("log")
         ax.set(xlim=limits, xlabel="step time / natural step")
         plain_ticks(ax.xaxis, apart=1.45)
-        by_row(ax, [SHAPES.get(kind, kind) for kind in kinds])
+        label_rows(ax, [SHAPES.get(kind, kind) for kind in kinds])
         shared_legend(fig)
         describe(fig, f"Step time over that of a step without privacy. Our DP-SGD: {_ours(rows)}.")
     return fig

@@ -30,11 +30,11 @@ from crtbook.figures.theme import (
     corpus_name,
     describe,
     end_labels,
-    listed,
+    group_rows,
+    list_in_words,
+    make_panels,
     method_looks,
     model_name,
-    panels,
-    parts,
     plain_ticks,
     shared_legend,
 )
@@ -69,9 +69,9 @@ def attack_figure(
     ``nothing`` is the mean of a model that knows nothing (a dotted line), ``ceiling`` the name of
     the most that can be reached, and what it is at a gamma.
     """
-    models = parts(summary, "model")
+    models = group_rows(summary, "model")
     top = float(max(summary.gamma.max(), 0.05))
-    with panels([model_name(m) for m, _ in models], sharex=True, sharey=True) as (fig, axes):
+    with make_panels([model_name(m) for m, _ in models], sharex=True, sharey=True) as (fig, axes):
         for ax, (_, rows) in zip(axes, models, strict=True):
             _band(ax, rows)
             if nothing is not None:
@@ -144,7 +144,7 @@ def _spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
 def _finding(summary: DataFrame) -> str:
     """What the figure shows at the largest gamma: of each model the highest and lowest method."""
     said = []
-    for model, rows in parts(summary, "model"):
+    for model, rows in group_rows(summary, "model"):
         top = rows.gamma.max()
         at = rows[rows.gamma == top].sort_values("mean", ascending=False)
         looks, (low, high) = method_looks(at), (at.low.min(), at.high.max())
@@ -153,7 +153,7 @@ def _finding(summary: DataFrame) -> str:
             f"{looks[m].label} {v:.3g}" for m, v in zip(ends.method, ends["mean"], strict=True)
         ]
         chance = "" if math.isnan(low) else f" (chance: {low:.3g} to {high:.3g})"
-        said.append(f"{model_name(model)} at {top:g}: {listed(values)}{chance}")
+        said.append(f"{model_name(model)} at {top:g}: {list_in_words(values)}{chance}")
     return "; ".join(said)
 
 
@@ -167,10 +167,10 @@ def plot_utility_by_epsilon(curves: DataFrame, *, value: str = "ppl") -> Figure:
     it reached that utility, and promises nothing for it.
     """
     label = {"ppl": "perplexity over words", "acc": "top-1 accuracy over words"}[value]
-    cells = parts(curves, ["corpus", "model"])
+    cells = group_rows(curves, ["corpus", "model"])
     titles = [f"{corpus_name(c)}, {model_name(m)}" for (c, m), _ in cells]
     rename = {"epsilon": "gamma", f"{value}_mean": "mean", f"{value}_std": "std"}
-    with panels(titles, height=3.1, room=0.5) as (fig, axes):
+    with make_panels(titles, height=3.1, room=0.5) as (fig, axes):
         for ax, (_, rows) in zip(axes, cells, strict=True):
             ax.set(ylabel=label, yscale="log" if value == "ppl" else "linear")
             _utility(ax, rows.drop(columns="gamma").rename(columns=rename).sort_values("epoch"))
@@ -190,13 +190,13 @@ def plot_final_perplexity(ends: DataFrame) -> Figure:
     relations, joined by a line. A method without a finite epsilon is a line across. Of the first
     model the marks are filled and the lines across as the method's; the others are hollow, dotted.
     """
-    corpora = parts(ends, "corpus")
+    corpora = group_rows(ends, "corpus")
     first, *others = sorted(set(ends.model))
     marks = dict(zip([first, *others], "os^Dv", strict=False))
-    with panels([corpus_name(c) for c, _ in corpora], height=3.6, room=2.4) as (fig, axes):
+    with make_panels([corpus_name(c) for c, _ in corpora], height=3.6, room=2.4) as (fig, axes):
         for ax, (_, part) in zip(axes, corpora, strict=True):
             looks = method_looks(part)
-            for (method, model), line in parts(part, ["method", "model"]):
+            for (method, model), line in group_rows(part, ["method", "model"]):
                 look, seen = looks[method], line[np.isfinite(line.epsilon)]
                 name = f"{look.label}, {model_name(model)}"
                 if seen.empty:
@@ -228,10 +228,10 @@ def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
     read: at one epsilon a longer training has more noise, which a curve of one run cannot show.
     """
     ended = trials[(trials.metric == "valid_ppl_words") & (trials.epoch == trials.epochs)]
-    cells = parts(ended, ["corpus", "model"])
+    cells = group_rows(ended, ["corpus", "model"])
     titles = [f"{corpus_name(c)}, {model_name(m)}" for (c, m), _ in cells]
     said = []
-    with panels(titles, height=2.6, room=0.5, sharex=True) as (fig, axes):
+    with make_panels(titles, height=2.6, room=0.5, sharex=True) as (fig, axes):
         for ax, title, (_, rows) in zip(axes, titles, cells, strict=True):
             ends, chosen = [], []
             for name, look in method_looks(rows).items():
@@ -249,7 +249,7 @@ def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
             ax.set_xticks(tried, labels=[f"{epochs:g}" for epochs in tried])
             ax.xaxis.set_minor_locator(plt.NullLocator())
             end_labels(ax, ends)
-            said.append(f"{title}: {listed(chosen)}")
+            said.append(f"{title}: {list_in_words(chosen)}")
         axes[-1].set_xlabel("epochs of the training, at the same ε")
         describe(fig, f"The best trial of each number of epochs, least: {'; '.join(said)}.")
     return fig
@@ -265,7 +265,7 @@ def _ended(ends: DataFrame, mean: str) -> str:
         epsilon = rows.epsilon[name]
         at = f" at ε = {epsilon:.2g}" if np.isfinite(epsilon) else ""
         said.append(f"{look.label} {rows[mean][name]:.3g}{at}")
-    return listed(said)
+    return list_in_words(said)
 
 
 def _utility(ax: Axes, rows: DataFrame) -> None:
@@ -369,15 +369,15 @@ def plot_epsilon_by_gamma(table: DataFrame) -> Figure:
     Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and ``relation``: one panel each. The
     vertical axis is linear up to 0.1 and logarithmic above.
     """
-    relations, targets = parts(table, "relation"), sorted(set(table.target))
+    relations, targets = group_rows(table, "relation"), sorted(set(table.target))
     shades = [*map(to_hex, plt.get_cmap("viridis")(np.linspace(0.0, 0.7, len(targets))))]
     titles = [name.replace("_", " ") for name, _ in relations]
     most = 1.3 * table.epsilon.max()
-    with panels(titles, height=3.5, room=0.4, sharex=True, sharey=True) as (fig, axes):
+    with make_panels(titles, height=3.5, room=0.4, sharex=True, sharey=True) as (fig, axes):
         for ax, (_, rows) in zip(axes, relations, strict=True):
             ends = []
             for (target, line), shade in zip(
-                parts(rows.sort_values("target"), "target"), shades, strict=True
+                group_rows(rows.sort_values("target"), "target"), shades, strict=True
             ):
                 x, y = line.sort_values("gamma")[["gamma", "epsilon"]].to_numpy().T
                 ax.plot(x, y, "o-", color=shade, clip_on=False)
@@ -392,7 +392,9 @@ def plot_epsilon_by_gamma(table: DataFrame) -> Figure:
         target, gamma = (x[len(x) // 2] for x in (targets, sorted(set(table.gamma))))
         rows = table[(table.target == target) & (table.gamma == gamma)]
         pairs = zip(rows.epsilon, rows.relation, strict=True)
-        said = listed([f"{epsilon:.2g} ({name.replace('_', ' ')})" for epsilon, name in pairs])
+        said = list_in_words(
+            [f"{epsilon:.2g} ({name.replace('_', ' ')})" for epsilon, name in pairs]
+        )
         describe(fig, f"Bayesian confidentiality against the miss rate. At ε′ = {target:g}, "
                       f"at γ = {gamma:g}, ε is {said}.")  # fmt: skip
     return fig

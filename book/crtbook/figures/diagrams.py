@@ -16,7 +16,7 @@ from typing import Any
 from markupsafe import Markup
 
 from crtbook import entries
-from crtbook.figures.theme import page
+from crtbook.figures.theme import render_page
 
 WIDTH = 360
 """Pixels of a diagram: a telephone shows it without shrinking it."""
@@ -79,5 +79,5 @@ def diagram(name: str) -> str:
             "points": " ".join(f"{x:.0f},{y:.0f}" for x, y in points), "label": label,
             "x": (ax + bx) / 2 + (-42 if via else 6), "y": (ay + by) / 2 + 4, "dashed": dashed,
         })  # fmt: skip
-    return Markup(page("diagram.svg.j2", boxes=boxes.values(), arrows=paths, width=WIDTH,
+    return Markup(render_page("diagram.svg.j2", boxes=boxes.values(), arrows=paths, width=WIDTH,
                        height=made["height"], line=LINE, alt=made["alt"]))  # fmt: skip

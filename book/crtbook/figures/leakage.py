@@ -22,7 +22,15 @@ from pandas import DataFrame
 from pandas.io.formats.style import Styler
 
 from crtbook.figures.tables import number, show
-from crtbook.figures.theme import LOOKS, METHOD_STYLE, MUTED, Style, describe, panels, plain_ticks
+from crtbook.figures.theme import (
+    LOOKS,
+    METHOD_STYLE,
+    MUTED,
+    Style,
+    describe,
+    make_panels,
+    plain_ticks,
+)
 from crtlib.attacks.leakage import LeakageReport
 
 RAW, SAFE = METHOD_STYLE["sgd"].color, METHOD_STYLE["dpsgd"].color
@@ -49,7 +57,7 @@ def plot_leakage_by_epoch(table: DataFrame) -> Figure:
     )
     titles = ["(a) perplexity", "(b) unique sequences by their least length",
               "(c) perplexities of the unique sequences"]  # fmt: skip
-    with panels(titles, height=2.8, room=0.2) as (fig, (a, b, c)):
+    with make_panels(titles, height=2.8, room=0.2) as (fig, (a, b, c)):
         for name, label, line, color in (
             ("train_ppl", "training", "-", RAW), ("ppl", "validation", "--", SAFE)
         ):  # fmt: skip
@@ -101,7 +109,7 @@ def hardening(train: DataFrame, heldout: DataFrame) -> Figure:
     """
     titles = ["what is left", "what it costs"]
     finite = np.isfinite(train.threshold)
-    with panels(titles, height=2.3, room=0.3, sharex=True) as (fig, axes):
+    with make_panels(titles, height=2.3, room=0.3, sharex=True) as (fig, axes):
         for ax, values, label, color in zip(
             axes, (train["unique"], 100 * heldout.accuracy),
             ("unique sequences", "top-1 accuracy, %"), (RAW, SAFE), strict=True,

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from crtbook.figures.theme import TEMPLATES, page
+from crtbook.figures.theme import TEMPLATES, render_page
 
 ORDER = 6
 """Characters that the model looks back."""
@@ -75,7 +75,7 @@ def type_a_sentence(texts: Sequence[str], *, sentence: str, copies: int) -> str:
     prefix = sentence[: -len(number)]
     bits = Counts([*texts, *[sentence] * copies]).exposure(prefix, number)
     data = _embedded({"texts": list(texts), "order": ORDER, "alphabet": ALPHABET})
-    return page(
+    return render_page(
         "live_type.html.j2", data=data, script=Markup(SCRIPT), sentence=sentence,
         copies=copies, bits=f"{bits:.1f}", most=f"{len(number) * math.log2(10):.1f}",
     )  # fmt: skip

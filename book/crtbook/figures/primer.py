@@ -18,7 +18,16 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from crtbook.figures.theme import CARD, INK, LOOKS, SMALL, page, panels, plain_ticks, svg
+from crtbook.figures.theme import (
+    CARD,
+    INK,
+    LOOKS,
+    SMALL,
+    make_panels,
+    plain_ticks,
+    render_page,
+    render_svg,
+)
 
 
 def slider(
@@ -52,7 +61,7 @@ def slider(
     >>> page.count('data-frame="0" style="display:none"'), page.count('data-frame="1"')
     (1, 1)
     """
-    with panels([""], height=height, room=0.1) as (fig, (ax,)):
+    with make_panels([""], height=height, room=0.1) as (fig, (ax,)):
         for k, (_, _, what) in enumerate(positions):
             before = set(ax.get_children())
             draw(ax, what)
@@ -65,7 +74,7 @@ def slider(
             entries = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
             columns = 2 if max(map(len, entries), default=0) < 26 else 1
             fig.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=columns)
-        drawn = svg(fig).replace('role="img" aria-label=""', 'aria-hidden="true"', 1)
+        drawn = render_svg(fig).replace('role="img" aria-label=""', 'aria-hidden="true"', 1)
     for k in range(len(positions)):
         hidden = "" if k == active else ' style="display:none"'
         drawn = drawn.replace(f'id="frame-{k}"', f'data-frame="{k}"{hidden}')
@@ -74,7 +83,7 @@ def slider(
     # From the content, so that two runs write the same page.
     key = "live-" + hashlib.sha256((drawn + told).encode()).hexdigest()[:12]
     drawn = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{key}-", drawn)
-    return page(
+    return render_page(
         "slider.html.j2", key=key, plot=Markup(drawn), steps=Markup(told), frames=steps,
         active=active, name=name, alt=alt,
     )  # fmt: skip

@@ -30,12 +30,12 @@ from crtbook.figures.theme import (
     INK,
     LOOKS,
     MUTED,
-    by_row,
     corpus_name,
     describe,
-    page,
-    panels,
-    parts,
+    group_rows,
+    label_rows,
+    make_panels,
+    render_page,
     shared_legend,
 )
 from crtlib.intervals import clopper_pearson, clopper_pearson_upper, labels_needed
@@ -110,7 +110,7 @@ def render_redacted_dialogue(
     alt = "A dialogue with its secrets marked, redacted perfectly, and by a policy with errors: "
     alt += f"{missed} missed, {wrong} masked that are no secret."
     given = {"key": LOOKS["figure_1"], "caption": caption, "alt": alt}
-    return page("figure_1.html.j2", turns=turns, panels=columns, **given)
+    return render_page("figure_1.html.j2", turns=turns, panels=columns, **given)
 
 
 def _masks(point: Point, secret: str, mask: str) -> list[Piece]:
@@ -146,7 +146,9 @@ def render_screening_steps(
         })  # fmt: skip
     alt = f"What lines 1 to 4 of Algorithm 1 do to {len(points)} points: {len(public)} become "
     alt += f"public, {len(points) - len(public)} private, {sum(map(bool, repeated))} are repeats."
-    return page("figure_7.html.j2", rows=rows, key=LOOKS["figure_7"], caption=caption, alt=alt)
+    return render_page(
+        "figure_7.html.j2", rows=rows, key=LOOKS["figure_7"], caption=caption, alt=alt
+    )
 
 
 # --------------------------------------------------------------------------- charts
@@ -157,7 +159,7 @@ def public_and_private(counts: DataFrame) -> Figure:
     """
     kinds = LOOKS["parts"]
     shares = counts[[*kinds]].div(counts[[*kinds]].sum(axis=1), axis=0)[::-1]
-    with panels([""], height=0.56 * len(counts), room=0.95) as (fig, (ax,)):
+    with make_panels([""], height=0.56 * len(counts), room=0.95) as (fig, (ax,)):
         left = np.zeros(len(shares))
         for column, (label, color) in kinds.items():
             ax.barh(shares.index, shares[column], left=left, label=label, color=color, height=0.62)
@@ -183,7 +185,7 @@ def certified_miss_rate(*, target: float) -> Figure:
     """
     n = np.unique(np.geomspace(8, 3 / target, 120).astype(int))
     labelled, enough = 200, labels_needed(target)
-    with panels([""], height=2.9, room=0.7) as (fig, (ax,)):
+    with make_panels([""], height=2.9, room=0.7) as (fig, (ax,)):
         for misses, style, color in LOOKS["misses"]:
             bounds = [clopper_pearson_upper(misses, int(k)) for k in n[n > misses]]
             label = f"{misses} missed" if misses else "no miss"
@@ -221,11 +223,11 @@ def recall_bars(table: DataFrame) -> Figure:
     Columns ``corpus``, ``policy`` (a key of ``POLICY_STYLE``), ``kind``, ``secrets``, ``caught``.
     """
     table = _recalls(table[table.secrets > 0])
-    corpora = parts(table, "corpus")
+    corpora = group_rows(table, "corpus")
     sizes = [each.kind.nunique() for _, each in corpora]
     height = 0.6 + 0.4 * sum(sizes) / len(sizes)
     titles = [corpus_name(name) for name, _ in corpora]
-    with panels(titles, height=height, sharex=True, height_ratios=sizes) as (fig, axes):
+    with make_panels(titles, height=height, sharex=True, height_ratios=sizes) as (fig, axes):
         for ax, (_, each) in zip(axes, corpora, strict=True):
             kinds = each.kind.unique().tolist()
             for k, (policy, (label, color, marker)) in enumerate(POLICY_STYLE.items()):
@@ -233,7 +235,7 @@ def recall_bars(table: DataFrame) -> Figure:
                 y = rows.kind.map(kinds.index) + 0.22 * (k - 1)
                 ax.hlines(y, rows.low, rows.high, color=color, linewidth=1.2)
                 ax.scatter(rows.recall, y, color=color, marker=marker, s=45, label=label)
-            by_row(ax, kinds)
+            label_rows(ax, kinds)
         axes[-1].set_xlabel("recall on held-out secrets, 95 % interval")
         axes[-1].set_xlim(None, 1.02)
         shared_legend(fig)
@@ -272,7 +274,7 @@ def threshold_slider(sweep: DataFrame) -> str:
         name="flag a word whose score for plain is under",
         alt="Recall by kind of secret, with a slider for the threshold under which a word is "
         "flagged.",
-        arrange=lambda ax: by_row(ax, kinds),
+        arrange=lambda ax: label_rows(ax, kinds),
         legend=False,
         height=0.6 + 0.3 * len(kinds),
         xlim=(0, 1.02),

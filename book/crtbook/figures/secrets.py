@@ -23,10 +23,10 @@ from crtbook.figures.theme import (
     INK,
     LOOKS,
     MUTED,
-    by_row,
     describe,
-    listed,
-    panels,
+    label_rows,
+    list_in_words,
+    make_panels,
     shared_legend,
 )
 
@@ -43,7 +43,7 @@ def plot_plans_by_constant(cells: DataFrame, plans: DataFrame | None = None) -> 
     for.
     """
     titles = [title for title, _, _ in LOOKS["panels"]]
-    with panels(titles, columns=2, height=2.6, room=0.7) as (fig, axes):
+    with make_panels(titles, columns=2, height=2.6, room=0.7) as (fig, axes):
         for ax, (_, value, noisy) in zip(axes, LOOKS["panels"], strict=True):
             rows = cells[cells.noisy == noisy]
             if plans is not None and value != "test":
@@ -64,7 +64,7 @@ def plot_weight_and_noise(plans: DataFrame) -> Figure:
     ``scale`` is no preprocessing.
     """
     shown = [(title, value) for title, value, _ in LOOKS["panels"] if value != "test"]
-    with panels([title for title, _ in shown], columns=2, height=2.6, room=0.7) as (fig, axes):
+    with make_panels([title for title, _ in shown], columns=2, height=2.6, room=0.7) as (fig, axes):
         for ax, (_, value) in zip(axes, shown, strict=True):
             _against_scale(ax, plans, value)
             ax.title.set_fontsize(11.3)
@@ -121,18 +121,18 @@ def game_figure(verdicts: DataFrame) -> Figure:
     what is accounted; ``verdicts`` is :func:`crtbook.game.verdicts`, one row a line."""
     rows = verdicts.sort_values(["learns", "noise"]).reset_index(drop=True)
     y = np.arange(len(rows))
-    with panels([""], height=0.6 * len(rows), room=1.7) as (fig, (ax,)):
+    with make_panels([""], height=0.6 * len(rows), room=1.7) as (fig, (ax,)):
         ax.hlines(y, rows.low, rows.high, color="#0072B2")
         for column, shift, style in LOOKS["game_marks"]:
             ax.scatter(rows[column], y + shift, **style)
         names = [f"{LOOKS['games'][k]},\n{LOOKS['noise'].get(n, f'{n:g} of the noise')}"
                  for k, n in zip(rows.learns, rows.noise, strict=True)]  # fmt: skip
-        by_row(ax, names)
+        label_rows(ax, names)
         ax.set(xlim=(0, 1.03), ylabel="", xlabel="chance that the secret is named")
         shared_legend(fig, columns=1)
         whole = rows[rows.noise == 1.0]
         rates = [f"{r.rate:.2f} against {r.promised:.2f} ({r.learns})" for r in whole.itertuples()]
-        end = f"; with the promised noise: {listed(rates)}" if rates else ""
+        end = f"; with the promised noise: {list_in_words(rates)}" if rates else ""
         describe(fig, f"How often the secret was named, by noise, against the promise{end}.")
     return fig
 
@@ -145,7 +145,7 @@ def extraction_figure(summary: DataFrame) -> Figure:
     (shares of the probes) ``_mean`` and ``_std``. Bars are one standard deviation over seeds.
     """
     shades = plt.get_cmap("viridis")(np.linspace(0.1, 0.75, summary.hidden.nunique()))
-    with panels(["", ""], height=2.7, room=0.5, sharex=True) as (fig, (above, below)):
+    with make_panels(["", ""], height=2.7, room=0.5, sharex=True) as (fig, (above, below)):
         ends = summary.sort_values("noise_multiplier").groupby("hidden")
         for shade, (size, rows) in zip(shades, ends, strict=True):
             for ax, name, label, face, line in (
@@ -198,7 +198,7 @@ def posterior_slider(table: DataFrame) -> str:
             str(bound): (line.prior, line.posterior)
             for bound, line in rows.sort_values("prior").groupby("bound", sort=False)
         }
-        sentence = f"A prior of {at:.2g} becomes {listed(said)}."
+        sentence = f"A prior of {at:.2g} becomes {list_in_words(said)}."
         frames.append(Frame(f"{sigma:g}", sentence, curves | {"nothing learned": (priors, priors)}))
     return lines(
         frames, active=len(frames) // 2, prefix="σ",

@@ -1,17 +1,17 @@
 """One theme for all figures: colours, labels, panels, and the words that stand for a figure.
 
->>> with panels(["LSTM"]) as (fig, (ax,)):
+>>> with make_panels(["LSTM"]) as (fig, (ax,)):
 ...     _ = ax.axhspan(1.94, 7.60)
 ...     describe(fig, "Nothing but the band of chance.")
->>> METHOD_STYLE["crt"].label, ax.get_title("left"), alt(fig)
+>>> METHOD_STYLE["crt"].label, ax.get_title("left"), alt_text(fig)
 ('CRT', 'LSTM', 'Nothing but the band of chance.')
->>> made(provenance(fig, "quick, cpu, 1 seed, 2026-01-01"))
+>>> read_provenance(note_provenance(fig, "quick, cpu, 1 seed, 2026-01-01"))
 'quick, cpu, 1 seed, 2026-01-01'
 
 Every function of this room that returns a matplotlib figure has given it a plain sentence for
-those who do not see it: ``fig.get_label()``, which :func:`alt` reads. What is HTML carries the
-same sentence as ``aria-label``. A notebook shows such a figure as SVG (:func:`svg`), text as text,
-with that sentence inside.
+those who do not see it: ``fig.get_label()``, which :func:`alt_text` reads. What is HTML carries the
+same sentence as ``aria-label``. A notebook shows such a figure as SVG (:func:`render_svg`), text as
+text, with that sentence inside.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ def theme() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def panels(
+def make_panels(
     titles: Sequence[str],
     *,
     height: float = 2.9,
@@ -124,10 +124,10 @@ class Drawing(Figure):
     def _ipython_display_(self) -> None:
         from IPython.display import display  # heavy, and only a notebook calls this
 
-        display({"image/svg+xml": svg(self), "text/plain": alt(self)}, raw=True)  # type: ignore[no-untyped-call]
+        display({"image/svg+xml": render_svg(self), "text/plain": alt_text(self)}, raw=True)  # type: ignore[no-untyped-call]
 
 
-def svg(fig: Figure) -> str:
+def render_svg(fig: Figure) -> str:
     """The figure as one ``<svg>``: text as text, no date, its sentence as ``aria-label``."""
     with theme(), io.StringIO() as file:
         fig.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -137,22 +137,23 @@ def svg(fig: Figure) -> str:
     places = re.compile(r'(?<=\s)(?:d|x|y|points|transform|width|height)="[^"]*"')
     drawn = places.sub(lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), drawn)
     drawn = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", drawn, flags=re.S)
-    words = f'role="img" aria-label="{html.escape(alt(fig))}"'
+    words = f'role="img" aria-label="{html.escape(alt_text(fig))}"'
     drawn = drawn.replace("<svg", f'<svg {words} style="stroke-linejoin: round"', 1)
     # Seen where a pointer rests on the figure; the book writes it below the caption.
-    title = f"<title>{html.escape(made(fig), quote=False)}</title>" if made(fig) else ""
+    made_by = html.escape(read_provenance(fig), quote=False)
+    title = f"<title>{made_by}</title>" if made_by else ""
     return re.sub(r"<svg\b[^>]*>", lambda head: head[0] + title, drawn, count=1)
 
 
-def provenance(fig: Figure, text: str) -> Figure:
+def note_provenance(fig: Figure, text: str) -> Figure:
     """The figure, which knows how it was made: profile, device, seeds and date of the run. That is
     no part of the drawing, and stands below its caption."""
     vars(fig)["made"] = text
     return fig
 
 
-def made(fig: Figure) -> str:
-    """How a figure was made, as :func:`provenance` has noted it."""
+def read_provenance(fig: Figure) -> str:
+    """How a figure was made, as :func:`note_provenance` has noted it."""
     return str(vars(fig).get("made", ""))
 
 
@@ -161,15 +162,15 @@ def describe(fig: Figure, sentence: str) -> None:
     fig.set_label(textwrap.shorten(sentence, ALT_LENGTH, placeholder=" …"))
 
 
-def alt(fig: Figure) -> str:
+def alt_text(fig: Figure) -> str:
     """The sentence that stands for a figure, at most ``ALT_LENGTH`` characters."""
     return str(fig.get_label())
 
 
-def listed(names: Sequence[str]) -> str:
+def list_in_words(names: Sequence[str]) -> str:
     """Names as a person lists them.
 
-    >>> listed(["LSTM", "GRU", "GPT-2"])
+    >>> list_in_words(["LSTM", "GRU", "GPT-2"])
     'LSTM, GRU and GPT-2'
     """
     *first, last = names
@@ -206,7 +207,7 @@ def method_looks(table: pd.DataFrame) -> dict[str, Look]:
     return looks
 
 
-def parts(table: pd.DataFrame, by: Any) -> list[tuple[Any, pd.DataFrame]]:
+def group_rows(table: pd.DataFrame, by: Any) -> list[tuple[Any, pd.DataFrame]]:
     """The rows of each value of a column, or of several, in the order in which they first come."""
     return list(table.groupby(by, sort=False))
 
@@ -279,7 +280,7 @@ def plain_ticks(axis: Axis, *, apart: float = 1.35) -> None:
     axis.set_minor_locator(plt.NullLocator())
 
 
-def by_row(ax: Axes, names: Sequence[str]) -> None:
+def label_rows(ax: Axes, names: Sequence[str]) -> None:
     """A row for each of ``names``, the first on top."""
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.45, -0.55)
@@ -302,6 +303,6 @@ _PAGES = jinja2.Environment(
 )  # fmt: skip
 
 
-def page(template: str, **values: Any) -> str:
+def render_page(template: str, **values: Any) -> str:
     """A piece of a web page from one of this room's templates; every value is escaped."""
     return _PAGES.get_template(template).render(**values)

@@ -8,7 +8,7 @@ from matplotlib.text import Text
 
 from crtbook import tables, utility
 from crtbook.figures import crt
-from crtbook.figures.theme import METHOD_STYLE, SPARE, alt
+from crtbook.figures.theme import METHOD_STYLE, SPARE, alt_text
 from crtlib.attacks import exposure, membership, membership_measures
 from crtlib.intervals import ChanceBand
 
@@ -57,12 +57,12 @@ def test_a_strangers_method_is_drawn_under_its_label():
     # A known method keeps its label; one without a label keeps its name.
     assert named(fig.axes[0]) == {"CRT", "My own method", "yours"}
     assert np.allclose(drawn(fig.axes[0], SPARE[0][0]), [0.5, 0.525, 0.625])
-    assert "My own method 0.625" in alt(fig)
+    assert "My own method 0.625" in alt_text(fig)
 
 
 def test_no_internal_name_reaches_the_reader():
     fig = crt.attack_figure(summary(tuple(METHOD_STYLE)), ylabel="bits")
-    words = {t.get_text() for ax in fig.axes for t in ax.texts} | {alt(fig)}
+    words = {t.get_text() for ax in fig.axes for t in ax.texts} | {alt_text(fig)}
     words |= {t.get_text() for legend in fig.legends for t in legend.get_texts()}
     assert not [w for w in words for name in METHOD_STYLE if "_" in name and name in w]
 
@@ -106,7 +106,7 @@ def test_figure_2_keeps_apart_what_is_promised_and_what_is_not():
     for value in ("ppl", "acc"):
         fig = crt.plot_utility_by_epsilon(curves, value=value)
         assert named(fig.axes[0]) == {"non-private, masked (no ε)", "CRT"}
-        assert "CRT 3 at ε = 1.5" in alt(fig) or "CRT 0.3 at ε = 1.5" in alt(fig)
+        assert "CRT 3 at ε = 1.5" in alt_text(fig) or "CRT 0.3 at ε = 1.5" in alt_text(fig)
 
 
 def amplified():
@@ -132,14 +132,14 @@ def test_a_search_draws_the_best_trial_of_each_number_of_epochs():
     assert np.allclose(drawn(ax, METHOD_STYLE["sgd"].color), [3, 2, 2])
     assert [len(dots.get_offsets()) for dots in ax.collections] == [6, 6]
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["12", "24", "48"]
-    assert "CRT 4 after 24" in alt(fig) and "non-private, masked 2 after 24" in alt(fig)
+    assert "CRT 4 after 24" in alt_text(fig) and "non-private, masked 2 after 24" in alt_text(fig)
 
 
 def test_figure_6_has_a_panel_for_each_relation():
     fig = crt.plot_epsilon_by_gamma(amplified())
     assert [ax.get_title("left") for ax in fig.axes] == ["add or remove", "replace"]
     assert all(named(ax) == {"ε′ = 1", "ε′ = 2"} for ax in fig.axes)
-    assert "_" not in alt(fig)
+    assert "_" not in alt_text(fig)
 
 
 def of_crt(**chosen):

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from crtbook.figures import screening
-from crtbook.figures.theme import alt
+from crtbook.figures.theme import alt_text
 from crtlib.screening import regex_policies
 from crtlib.text import customersim, data_points
 from crtlib.text.records import Dialogue, Secret, Turn
@@ -73,7 +73,7 @@ def test_bars_show_shares():
     )
     fig = screening.public_and_private(counts)
     assert [t.get_text() for t in fig.axes[0].texts] == ["60 %", "100 %", "30 %", "10 %"]
-    assert alt(fig).endswith("public: turn 60%, dialogue 0%.")
+    assert alt_text(fig).endswith("public: turn 60%, dialogue 0%.")
 
 
 def test_certified_miss_rate_says_how_many_labels():

@@ -26,4 +26,4 @@ def test_figure_1_of_plans_draws_weight_and_noise_of_the_words_that_were_asked_f
     assert [list(line.get_ydata()) for line in drawn] == [[0.25, 0.5], [2.0, 4.0]]
     across = [ax.lines[0].get_ydata()[0] for ax in (kept, noise)]  # without preprocessing
     assert np.allclose(across, [1.0, 16.0])
-    assert "keeps 25 % of the weight and needs a noise of 2, 16 without it" in theme.alt(fig)
+    assert "keeps 25 % of the weight and needs a noise of 2, 16 without it" in theme.alt_text(fig)

@@ -14,12 +14,12 @@ from crtbook.figures.theme import (
     INK,
     METHOD_STYLE,
     SPARE,
-    alt,
+    alt_text,
     describe,
-    panels,
+    make_panels,
+    note_provenance,
     plain_ticks,
-    provenance,
-    svg,
+    render_svg,
 )
 from tests.book.contrast import contrast
 
@@ -139,7 +139,7 @@ def test_a_figure_reads_on_a_phone_and_has_its_words(make):
     boxes = [part.get_tightbbox() for part in (*parts, *fig.legends, *fig.texts)]
     cut = [b for b in boxes if b is not None and (b.x0 < -3 or b.x1 > fig.bbox.x1 + 3)]
     assert not cut, "nothing is cut off at the edges of the figure"
-    words = alt(fig)
+    words = alt_text(fig)
     assert 40 < len(words) <= ALT_LENGTH and words.endswith((".", "…")) and "_" not in words
 
 
@@ -173,7 +173,7 @@ def test_a_figure_that_fails_is_closed():
     import matplotlib.pyplot as plt
 
     before = plt.get_fignums()
-    with pytest.raises(RuntimeError), panels(["a"]):
+    with pytest.raises(RuntimeError), make_panels(["a"]):
         raise RuntimeError
     assert plt.get_fignums() == before
 
@@ -192,11 +192,11 @@ def test_a_slider_shows_each_frame_alone_and_escapes_what_it_says():
 
 
 def test_a_notebook_shows_a_figure_as_svg_with_its_sentence():
-    with panels(["one"]) as (fig, (ax,)):
+    with make_panels(["one"]) as (fig, (ax,)):
         ax.plot([0, 1], [0, 1 / 3])
         ax.set_xlabel("δ = 0.00008")
         describe(fig, 'A line "rises" & ends.')
-    drawn = svg(fig)
+    drawn = render_svg(fig)
     assert drawn.startswith('<svg role="img" aria-label="A line &quot;rises&quot; &amp; ends."')
     assert ">one</text>" in drawn and ">δ = 0.00008</text>" in drawn  # text as text, whole
     assert "<style" not in drawn and "<metadata" not in drawn
@@ -204,15 +204,15 @@ def test_a_notebook_shows_a_figure_as_svg_with_its_sentence():
 
 
 def test_how_a_figure_was_made_is_no_part_of_the_drawing():
-    with panels(["one"]) as (fig, _):
-        provenance(fig, "laptop profile, 5 seeds < 20")
-    drawn = svg(fig)
+    with make_panels(["one"]) as (fig, _):
+        note_provenance(fig, "laptop profile, 5 seeds < 20")
+    drawn = render_svg(fig)
     assert "<title>laptop profile, 5 seeds &lt; 20</title>" in drawn
     assert "laptop" not in drawn.replace("<title>laptop", "")
 
 
 def test_a_narrow_logarithmic_axis_has_ticks_all_the_same():
-    with panels(["one"], height=2.0) as (_, axes):
+    with make_panels(["one"], height=2.0) as (_, axes):
         axes[0].set(yscale="log", ylim=(1.32, 1.47))
         plain_ticks(axes[0].yaxis)
         assert len(axes[0].get_yticks()) >= 2
