@@ -21,7 +21,7 @@ import pandas as pd
 from scipy.stats import t as student
 
 from crtbook import tables
-from crtbook.redraws import upper
+from crtbook.redraws import upper_bounds
 from crtlib.screening import policy_changes, rates, regex_policies, tagger
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import JudgedSecret
@@ -70,7 +70,7 @@ def korn_graubard(secrets: np.ndarray, failures: np.ndarray) -> np.ndarray:
         1 - ALPHA, np.maximum(d - 1, 1)
     )
     size = np.minimum(left * ratio**2, n)
-    return upper(p * size, size, 1 - ALPHA)
+    return upper_bounds(p * size, size, 1 - ALPHA)
 
 
 def coverage(some: Population, dialogues: int, draws: int, seed: int) -> list[dict]:
@@ -82,8 +82,8 @@ def coverage(some: Population, dialogues: int, draws: int, seed: int) -> list[di
     has = secrets > 0
     one = has & (rng.random(drawn.shape) * np.maximum(secrets, 1) < failures)
     uppers = {
-        "one a user": upper(one.sum(1), has.sum(1), 1 - ALPHA),
-        "occurrences": upper(failures.sum(1), secrets.sum(1), 1 - ALPHA),
+        "one a user": upper_bounds(one.sum(1), has.sum(1), 1 - ALPHA),
+        "occurrences": upper_bounds(failures.sum(1), secrets.sum(1), 1 - ALPHA),
         "Korn and Graubard": korn_graubard(secrets, failures),
     }
     return [

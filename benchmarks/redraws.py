@@ -43,7 +43,9 @@ def table(draws: int) -> pd.DataFrame:
         for read in (n for n in SIZES if n < len(secrets)):
             cells = [(rate, most) for most in (False, True) for rate in RATES]
             worlds = [redraws.missed_whole(secrets, r, seed=0, most=m) for r, m in cells]
-            made = redraws.table(worlds, read, draws=draws, seed=0, epsilon=0.5, delta=8e-5)
+            made = redraws.simulate_draws(
+                worlds, read, draws=draws, seed=0, epsilon=0.5, delta=8e-5
+            )
             who = ["those who say most" if most else "at random" for _, most in cells]
             told = {"corpus": corpus, "people": len(secrets), "labels": read, "draws": draws}
             parts.append(made.assign(missed=who, **told))

@@ -1,6 +1,6 @@
 """White-box audits: what is proved of each private method, and what a game shows at the least.
 
->>> row = table(["dpsgd_replace"], games=2000, epsilons=(3.0,), noises=(1.0,)).iloc[0]
+>>> row = audit_methods(["dpsgd_replace"], games=2000, epsilons=(3.0,), noises=(1.0,)).iloc[0]
 >>> bool(0.7 * row.proved < row.audited < row.proved)
 True
 
@@ -387,7 +387,7 @@ def refuted_from(games: int, proved: float, *, confidence: float = 0.95) -> int:
     )
 
 
-def power(games: int, proved: float, true: float, *, confidence: float = 0.95) -> float:
+def detection_power(games: int, proved: float, true: float, *, confidence: float = 0.95) -> float:
     """How often the audit refutes a proof of the total variation ``proved`` where the attacker
     reaches ``true``, which with less noise may be more: by the binomial law of right guesses."""
     least = refuted_from(games, proved, confidence=confidence)
@@ -419,7 +419,7 @@ def scale_of(audit: Audit, epsilon: float, games: int) -> float:
     return _noise_at(audit.play(games, 1.0, 0, 1.0).proof, 0, epsilon)
 
 
-def table(
+def audit_methods(
     names: Sequence[str] | None = None,
     *,
     games: int = 48_000,
@@ -457,13 +457,15 @@ def table(
                 "epsilon": epsilon, "proved": proved, "right": right,
                 "audited": proof(left)[0] if left < math.inf else 0.0,
                 "refuted_from": refuted_from(games, distance, confidence=confidence),
-                "power": power(games, distance, 2 * right / games - 1, confidence=confidence),
+                "power": detection_power(
+                    games, distance, 2 * right / games - 1, confidence=confidence
+                ),
                 "delta": DELTA, "games": games, "confidence": confidence,
             })  # fmt: skip
     return DataFrame(rows)
 
 
-def rows(recorded: DataFrame) -> list[str]:
+def format_rows(recorded: DataFrame) -> list[str]:
     """The rows of a page: a method and an epsilon each, what was audited, and how often less noise
     would be refuted, with what happened."""
     out = []

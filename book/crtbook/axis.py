@@ -258,7 +258,7 @@ def _arm(table: DataFrame) -> pd.Series:
 
 def ordered(rows: DataFrame, games: DataFrame | None = None) -> DataFrame:
     """Whether proved >= audited >= chance for each arm (``summary``), and for each white-box game
-    (:func:`crtbook.audits.table`): columns ``of``, ``proved``, ``audited``, ``holds``.
+    (:func:`crtbook.audits.audit_methods`): columns ``of``, ``proved``, ``audited``, ``holds``.
     Nothing is audited below 0, and the strongest attack is not below its chance band."""
     each = DataFrame(
         {"of": rows.label, "kind": "one run", "proved": rows.proved_swap, "audited": rows.audited}
@@ -276,4 +276,6 @@ def games(*, trials: int) -> DataFrame:
     """The white-box games of the private methods at epsilon 3, ``trials`` each, with a confidence
     of .999: of five honest games hardly one shows too much. See :mod:`crtbook.audits`."""
     chosen = [each.name for each in audits.AUDITS if each.name != "dpsgd_lora"]
-    return audits.table(chosen, games=trials, epsilons=(3.0,), noises=(1.0,), confidence=0.999)
+    return audits.audit_methods(
+        chosen, games=trials, epsilons=(3.0,), noises=(1.0,), confidence=0.999
+    )

@@ -1,6 +1,6 @@
 """Black-box audits of real trainings: what each method shows of its canaries, and what was proved.
 
->>> row = run("dpsgd", epsilon=3.0, canaries=200, epochs=1, seed=0)
+>>> row = audit_training("dpsgd", epsilon=3.0, canaries=200, epochs=1, seed=0)
 >>> row["audited"] <= row["proved"], row["refuted_from"] <= row["guessed"]
 (True, True)
 
@@ -42,7 +42,7 @@ PARTS: dict[str, dict[str, Any]] = STUDIES["black_box"]
 once a seed. One without any noise is the same at every epsilon, so one serves "tight" as well."""
 
 
-def run(
+def audit_training(
     method: str,
     *,
     epsilon: float,
@@ -82,20 +82,20 @@ def _less(share: float, parameters: Any, *, std: float, generator: noises.Random
     noises.add_noise(parameters, std=share * std, generator=generator)
 
 
-def table() -> DataFrame:
+def audit_all_trainings() -> DataFrame:
     """Every training of :data:`PARTS`, a row each, with where it comes from."""
     out = []
     for name, part in PARTS.items():
         seeds, cells = range(part["seeds"]), (part[n] for n in ("methods", "epsilons", "noises"))
         for method, epsilon, noise, seed in itertools.product(*cells, seeds):
             how = {"epsilon": epsilon, "noise": noise, "epochs": part["epochs"], "seed": seed}
-            one = functools.partial(run, method, **how)
+            one = functools.partial(audit_training, method, **how)
             row, origin = tables.measure_with_provenance(one, profile="black_box")
             out.append({"part": name, **row, **origin})
     return DataFrame(out)
 
 
-def rows(recorded: DataFrame) -> list[str]:
+def format_rows(recorded: DataFrame) -> list[str]:
     """The rows of a page: what the trainings of a cell show, and how many were refuted."""
     out = []
     for _, cell in recorded.groupby(["part", "method", "epsilon", "noise"], sort=False):

@@ -75,7 +75,7 @@ class CarrierStudy(Study):
         return [("exposure_sampled", 0, item, float(x)) for item, x in enumerate(bits)]
 
 
-def table(runs: pd.DataFrame) -> pd.DataFrame:
+def tabulate_bits(runs: pd.DataFrame) -> pd.DataFrame:
     """A row a carrier: the bits of each known number, and the mean of the random ones."""
     rows = runs[runs.metric == "exposure_sampled"]
     names = {k: secret for k, secret in enumerate(KNOWN)}

@@ -13,8 +13,8 @@ Jordan 2025). Two things follow, both averages over the draw, of those whom nobo
   their charge passes 1, which :func:`~crtlib.intervals.exchangeable_rate` cuts off: nothing is
   promised there (tests/book/test_exchangeable.py has both).
 - *(epsilon, delta)* is not linear in the rate, so that (K + 1) / (n + 1) is not enough:
-  :func:`factor` says by how much it must grow. It holds, as Proposition 6 does, against who does
-  not know whether the policy missed the secret.
+  :func:`rate_factor` says by how much it must grow. It holds, as Proposition 6 does, against who
+  does not know whether the policy missed the secret.
 """
 
 import math
@@ -43,7 +43,7 @@ def delta_at(mu: Array, rates: Array, epsilon: float) -> Array:
     return np.where((rates > 0) & (mu > 0), rates * clear, 0.0)
 
 
-def largest(rates: Sequence[float] | Array, *, epsilon: float, delta: float) -> Array:
+def largest_sensitivity(rates: Sequence[float] | Array, *, epsilon: float, delta: float) -> Array:
     """For each rate the largest sensitivity over sigma with which a secret missed so often has
     (``epsilon``, ``delta``), at most :data:`LARGEST`."""
     check_allowed("epsilon", epsilon, 0 < epsilon < math.inf, "positive")
@@ -70,7 +70,7 @@ def _draws(of: int, population: int | None) -> tuple[Array, Array]:
     return np.asarray(stats.hypergeom.pmf(k, population, traces, of)), rest
 
 
-def spent(
+def spent_deltas(
     rates: Sequence[float] | Array, *, epsilon: float, delta: float, population: int | None = None
 ) -> float:
     """How many times ``delta`` a procedure spends at ``epsilon`` in the worst case that reads n =
@@ -81,23 +81,25 @@ def spent(
     of = len(rates) - 1
     if population is not None:
         check_whole_number("population", population, of + 1)
-    mu = largest(rates, epsilon=epsilon, delta=delta)
+    mu = largest_sensitivity(rates, epsilon=epsilon, delta=delta)
     chance, rest = _draws(of, population)
     return float((chance * delta_at(mu, rest, epsilon)).sum(axis=1).max()) / delta
 
 
-def factor(of: int, *, epsilon: float, delta: float, population: int | None = None) -> float:
-    """By how much (k + 1) / (of + 1) must grow so that a procedure as in :func:`spent` keeps
+def rate_factor(of: int, *, epsilon: float, delta: float, population: int | None = None) -> float:
+    """By how much (k + 1) / (of + 1) must grow so that a procedure as in :func:`spent_deltas` keeps
     (``epsilon``, ``delta``): the least such number, rounded up to 0.01.
 
-    >>> factor(30, epsilon=1.0, delta=1e-5), factor(30, epsilon=1.0, delta=1e-5, population=40)
-    (1.59, 3.88)
+    >>> rate_factor(30, epsilon=1.0, delta=1e-5)
+    1.59
+    >>> rate_factor(30, epsilon=1.0, delta=1e-5, population=40)
+    3.88
     """
     check_whole_number("of", of, 1)
     low, high = 99, 100 * (of + 1)  # the largest makes every rate 1
     while high - low > 1:
         middle = (low + high) // 2
         gamma = np.minimum(1.0, middle / 100 * np.arange(1, of + 2) / (of + 1))
-        kept = spent(gamma, epsilon=epsilon, delta=delta, population=population) <= 1 + 1e-9
+        kept = spent_deltas(gamma, epsilon=epsilon, delta=delta, population=population) <= 1 + 1e-9
         low, high = (low, middle) if kept else (middle, high)
     return high / 100

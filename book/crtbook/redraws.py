@@ -1,7 +1,7 @@
 """Labels drawn again and again from people of whom all is known: how often two statements hold.
 
 >>> people = missed_whole(np.array([20] * 10 + [1] * 190), 0.05, seed=0)
->>> row = table([people], 50, draws=2_000, seed=0, epsilon=0.5, delta=8e-5).iloc[0]
+>>> row = simulate_draws([people], 50, draws=2_000, seed=0, epsilon=0.5, delta=8e-5).iloc[0]
 >>> [bool(x) for x in (row.covered >= 0.95, row["mean"] <= 1.05, row.spent <= 1.05)]
 [True, True, True]
 
@@ -42,13 +42,13 @@ def missed_whole(secrets: Array, rate: float, *, seed: int, most: bool = False) 
     return People(secrets, failures)
 
 
-def upper(count: Array, of: Array, confidence: float = 0.95) -> Array:
+def upper_bounds(count: Array, of: Array, confidence: float = 0.95) -> Array:
     """The upper bounds of Clopper and Pearson; also for counts and numbers that are not whole."""
     bound = betaincinv(count + 1, np.maximum(of - count, 1e-12), confidence)
     return np.where(count >= of, 1.0, bound)
 
 
-def table(
+def simulate_draws(
     worlds: Iterable[People], read: int, *, draws: int, seed: int, epsilon: float, delta: float
 ) -> pd.DataFrame:
     """A row for each of ``worlds``, all with the same number of people, of whom ``read`` are drawn.
@@ -62,9 +62,9 @@ def table(
     """
     rows, worlds = [], list(worlds)
     people, counts = len(worlds[0].secrets), np.arange(1, read + 2) / (read + 1)
-    c = exchangeable.factor(read, epsilon=epsilon, delta=delta, population=people)
+    c = exchangeable.rate_factor(read, epsilon=epsilon, delta=delta, population=people)
     shifts = [
-        exchangeable.largest(np.minimum(1, f * counts), epsilon=epsilon, delta=delta)
+        exchangeable.largest_sensitivity(np.minimum(1, f * counts), epsilon=epsilon, delta=delta)
         for f in (c, 1.0)
     ]
     rng = np.random.default_rng(seed)
@@ -83,8 +83,8 @@ def table(
         over = rest / counts[k]
         rows.append({
             "truth": truth,
-            "covered": (upper(k, np.full_like(k, read)) >= truth).mean(),
-            "covered_each": (upper(failed, every) >= each).mean(),
+            "covered": (upper_bounds(k, np.full_like(k, read)) >= truth).mean(),
+            "covered_each": (upper_bounds(failed, every) >= each).mean(),
             "mean": over.mean(),
             "mean_each": (rest * (every + 1) / (failed + 1)).mean(),
             "spent": spent.mean(),

@@ -147,20 +147,24 @@ def naive(of):
 ])  # fmt: skip
 def test_the_naive_rate_is_not_enough_and_the_factor_is(of, epsilon, delta, times, least):
     terms = {"epsilon": epsilon, "delta": delta}
-    assert exchangeable.spent(naive(of), **terms) == pytest.approx(times, abs=0.01)
-    assert exchangeable.factor(of, **terms) == pytest.approx(least, abs=0.011)
-    enough = np.minimum(1, exchangeable.factor(of, **terms) * naive(of))
-    assert exchangeable.spent(enough, **terms) <= 1 + 1e-9
+    assert exchangeable.spent_deltas(naive(of), **terms) == pytest.approx(times, abs=0.01)
+    assert exchangeable.rate_factor(of, **terms) == pytest.approx(least, abs=0.011)
+    enough = np.minimum(1, exchangeable.rate_factor(of, **terms) * naive(of))
+    assert exchangeable.spent_deltas(enough, **terms) <= 1 + 1e-9
 
 
 def test_a_small_population_asks_for_more_and_a_95_percent_bound_is_not_enough_there():
     terms = {"epsilon": 1.0, "delta": 1e-5}
-    endless = np.minimum(1, exchangeable.factor(30, **terms) * naive(30))
+    endless = np.minimum(1, exchangeable.rate_factor(30, **terms) * naive(30))
     bounds = [clopper_pearson_upper(k, 30) for k in range(31)]
-    assert exchangeable.spent(endless, **terms, population=40) == pytest.approx(12.1, abs=0.1)
-    assert exchangeable.spent(bounds, **terms, population=40) == pytest.approx(3.11, abs=0.01)
-    assert exchangeable.spent(bounds, **terms, population=60) <= 1 + 1e-9
-    assert exchangeable.factor(30, **terms, population=40) == pytest.approx(3.88, abs=0.03)
+    assert exchangeable.spent_deltas(endless, **terms, population=40) == pytest.approx(
+        12.1, abs=0.1
+    )
+    assert exchangeable.spent_deltas(bounds, **terms, population=40) == pytest.approx(
+        3.11, abs=0.01
+    )
+    assert exchangeable.spent_deltas(bounds, **terms, population=60) <= 1 + 1e-9
+    assert exchangeable.rate_factor(30, **terms, population=40) == pytest.approx(3.88, abs=0.03)
 
 
 def test_the_worst_case_is_that_of_every_draw_written_out():
@@ -190,7 +194,7 @@ def test_the_worst_case_is_that_of_every_draw_written_out():
             k = sum(i < traces for i in some)
             total.append(stick(mus[k], (traces - k) / (units - read)))
         worst = max(worst, np.mean(total))
-    found = exchangeable.spent(rates, epsilon=epsilon, delta=delta, population=units)
+    found = exchangeable.spent_deltas(rates, epsilon=epsilon, delta=delta, population=units)
     assert found == pytest.approx(worst / delta, rel=1e-4)
 
 
@@ -200,4 +204,4 @@ def test_the_worst_case_is_that_of_every_draw_written_out():
 def test_what_cannot_be_is_refused(bad):
     given = {"of": 3, "epsilon": 1.0, "delta": 1e-5, **bad}
     with pytest.raises(ValueError, match="must be"):
-        exchangeable.factor(**given)
+        exchangeable.rate_factor(**given)

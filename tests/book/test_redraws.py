@@ -19,7 +19,7 @@ def drawn():
     """Four hundred people, each tenth with twenty secrets; some are missed whole."""
     secrets = np.where(np.arange(400) % 10, 1, 20)
     worlds = [redraws.missed_whole(secrets, r, seed=1, most=m) for r in RATES for m in (0, 1)]
-    return redraws.table(worlds, 100, draws=4_000, seed=0, **TERMS)
+    return redraws.simulate_draws(worlds, 100, draws=4_000, seed=0, **TERMS)
 
 
 def kept(rows, draws):
@@ -41,8 +41,8 @@ def test_the_draws_are_those_that_can_be_written_out(drawn, row):
     """People missed whole: the count among the labels is hypergeometric."""
     k, missed = np.arange(101), round(400 * RATES[row // 2])
     chance, rest = hypergeom.pmf(k, 400, missed, 100), np.clip((missed - k) / 300, 0, 1)
-    c = exchangeable.factor(100, population=400, **TERMS)
-    shifts = exchangeable.largest(np.minimum(1, c * (k + 1) / 101), **TERMS)
+    c = exchangeable.rate_factor(100, population=400, **TERMS)
+    shifts = exchangeable.largest_sensitivity(np.minimum(1, c * (k + 1) / 101), **TERMS)
     exact = chance @ exchangeable.delta_at(shifts, rest, 0.5) / 8e-5
     found = drawn.iloc[row]
     assert exact <= 1 + 1e-9
@@ -76,7 +76,7 @@ def test_the_factor_of_gaussian_noise_is_enough_for_the_training_of_the_chapter(
 
     for n in (30, 100, 300):
         counts = np.arange(n + 1)
-        gamma = np.minimum(1, exchangeable.factor(n, **TERMS) * (counts + 1) / (n + 1))
+        gamma = np.minimum(1, exchangeable.rate_factor(n, **TERMS) * (counts + 1) / (n + 1))
         low, high = (np.full(n + 1, np.log(end)) for end in noises[[0, -1]])
         for _ in range(30):
             middle = (low + high) / 2

@@ -27,7 +27,7 @@ def _more_games(monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_proof_holds_and_less_noise_is_refuted(name):
     """A game that could not find a mistake would prove nothing."""
-    rows = audits.table([name], games=12_000, epsilons=(3.0,)).set_index("noise")
+    rows = audits.audit_methods([name], games=12_000, epsilons=(3.0,)).set_index("noise")
     honest = rows.loc[1.0]
     assert 0.7 * honest.proved < honest.audited < honest.proved == pytest.approx(3, abs=1e-3)
     refuted = rows.right >= rows.refuted_from
@@ -45,14 +45,16 @@ def test_each_noise_fault_of_the_planted_list_is_refuted(fault, monkeypatch):
     if fault:
         code = planting.altered(fault).__code__
         monkeypatch.setattr(planting.function(fault.target), "__code__", code)
-    row = audits.table([name], games=games, epsilons=(8.0,), noises=(1.0,)).iloc[0]
+    row = audits.audit_methods([name], games=games, epsilons=(8.0,), noises=(1.0,)).iloc[0]
     assert (row.right >= row.refuted_from) == (fault is not None)
 
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_three_points_are_one_canary(name):
     """Of a group each is drawn by itself; those of a user are drawn and clipped together."""
-    rows = audits.table([name], games=300, epsilons=(8.0,), noises=(1.0, 0.5)).set_index("noise")
+    rows = audits.audit_methods([name], games=300, epsilons=(8.0,), noises=(1.0, 0.5)).set_index(
+        "noise"
+    )
     assert 0.5 * rows.proved.loc[1.0] < rows.audited.loc[1.0] < rows.proved.loc[1.0]
     assert rows.right.loc[1.0] < rows.refuted_from.loc[1.0] <= rows.right.loc[0.5]
 
@@ -65,7 +67,7 @@ def test_a_fault_of_known_size_is_found_as_often_as_was_said():
         played = audits.dpsgd(games, 0.9, seed, scale, relation="replace")
         right = int(((played.scores > 0) == played.included).sum())
         found += right >= audits.refuted_from(games, played.proof(1.0)[1])
-    said = audits.power(games, played.proof(1.0)[1], played.proof(0.9)[1])
+    said = audits.detection_power(games, played.proof(1.0)[1], played.proof(0.9)[1])
     assert 0.2 < said < 0.8
     low, high = clopper_pearson(found, 60, confidence=0.999)
     assert low < said < high
@@ -86,8 +88,8 @@ def test_how_many_right_guesses_refute():
     least = audits.refuted_from(1000, 0.2)
     tail = [stats.binom.sf(k - 1, 1000, 0.6) for k in (least - 1, least)]
     assert tail[1] <= 0.05 < tail[0]
-    assert audits.power(1000, 0.2, 0.2) == pytest.approx(tail[1])
-    assert audits.refuted_from(10, 1.0) == 11 and audits.power(10, 1.0, 1.0) == 0
+    assert audits.detection_power(1000, 0.2, 0.2) == pytest.approx(tail[1])
+    assert audits.refuted_from(10, 1.0) == 11 and audits.detection_power(10, 1.0, 1.0) == 0
 
 
 def test_a_canary_is_as_strong_as_the_clip_allows_and_moves_no_other():
@@ -113,7 +115,7 @@ def test_crt_shows_the_mask_where_the_policy_caught_the_secret():
 
 def test_a_method_without_an_audit_is_refused():
     with pytest.raises(ValueError, match="audit='sgd': must be one of dpsgd, dpsgd_replace, crt"):
-        audits.table(["sgd"])
+        audits.audit_methods(["sgd"])
 
 
 def test_the_page_shows_the_recorded_table():
@@ -125,4 +127,4 @@ def test_the_page_shows_the_recorded_table():
     page = (Path(__file__).resolve().parents[3] / "book" / "guarantees.md").read_text("utf-8")
     part = page.split("**Audits of the proofs.**")[1].split("**Noise faults.**")[0]
     lines = [line for line in part.splitlines() if line[:1] == "|"][2:]
-    assert lines == audits.rows(recorded)
+    assert lines == audits.format_rows(recorded)

@@ -11,7 +11,7 @@ def test_the_page_shows_the_recorded_trainings():
     part = PAGE.read_text("utf-8").split("**What an audit of a real training sees.**")[1]
     part = part.split("**Planted faults.**")[0]
     lines = [line for line in part.splitlines() if line[:1] == "|"][2:]
-    assert lines == black_box.rows(tables.load_recorded("black_box"))
+    assert lines == black_box.format_rows(tables.load_recorded("black_box"))
 
 
 def test_no_honest_training_was_refuted_and_selective_noise_was():
