@@ -213,19 +213,22 @@ def main() -> None:
             counter = rates.RateCounter(pi, careful, cluster="dialogue", texts=texts)
             told = {j.order: j for j in counter.add(truth)}
             real = counter.rates()
-            miss, trace = real.miss.all or (0, 1), real.trace.all or (0, 1)
+            miss = real.miss.labelled_counts or (0, 1)
+            trace = real.trace.labelled_counts or (0, 1)
             judged = []
             for turns in draws:
                 noticed = (rates.draw_order(0, p.id, s.start) for p in turns for s in p.secrets)
                 judged.append(counter.rates(of=[told[k] for k in noticed if k in told]).trace)
-            drawn = sum(r.count for r in judged) / sum(r.of for r in judged)
+            drawn = sum(r.failures for r in judged) / sum(r.judged_secrets for r in judged)
             row = {
                 "true miss": miss[0] / miss[1],
                 "true trace": trace[0] / trace[1],
-                "judged": np.median([(r.count, r.of) for r in judged], axis=0).tolist(),
-                "bound": np.percentile([r.upper for r in judged], (50, 5, 95)).tolist(),
+                "judged": np.median(
+                    [(r.failures, r.judged_secrets) for r in judged], axis=0
+                ).tolist(),
+                "bound": np.percentile([r.upper_bound for r in judged], (50, 5, 95)).tolist(),
                 "of a turn drawn": drawn,
-                "bound holds": float(np.mean([r.upper >= drawn for r in judged])),
+                "bound holds": float(np.mean([r.upper_bound >= drawn for r in judged])),
                 "clean flagged": sum(map(bool, pi(clean))) / len(clean),
                 "miss by kind": {
                     kind: (n := some["miss"].all or (0, 1))[0] / n[1]

@@ -34,4 +34,5 @@ for policy in (detector("codes", CODES), detector("+ names", NAMES)):
     found = measure_rates(points, policy, cautious)
     for name in ("miss", "trace", "public"):
         rate = getattr(found, name)
-        print(f"{policy.name:>8} {name:>7}: {rate.count:3} of {rate.of}, at most {rate.upper:.2%}")
+        counts = f"{rate.failures:3} of {rate.judged_secrets}"
+        print(f"{policy.name:>8} {name:>7}: {counts}, at most {rate.upper_bound:.2%}")

@@ -254,8 +254,8 @@ class ScreeningStudy(Study):
         facts["flagged"] = sum(map(bool, flags)) / len(points)
         for name in rates.RATE_NAMES:
             rate = getattr(counted, name)
-            facts |= {f"{name}_count": rate.count, f"{name}_of": rate.of}
-            facts |= {f"{name}_rate": rate.rate or 0.0, f"{name}_upper": rate.upper}
+            facts |= {f"{name}_count": rate.failures, f"{name}_of": rate.judged_secrets}
+            facts |= {f"{name}_rate": rate.rate or 0.0, f"{name}_upper": rate.upper_bound}
         return rows(facts)
 
     def _policy(self, name: str) -> Policy:

@@ -47,7 +47,7 @@ def write_detector_card(
         found = counter.rates(judged=about["judged"])
         groups = {
             trait: {name: some for name, some in counter.by(trait, judged=about["judged"]).items()
-                    if some["trace"].of >= LEAST_PEOPLE}
+                    if some["trace"].judged_secrets >= LEAST_PEOPLE}
             for trait in rates.SECRET_TRAITS
         }  # fmt: skip
         by = {

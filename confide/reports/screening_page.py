@@ -156,8 +156,8 @@ def format_screening(outcome: ScreeningOutcome, notes: Sequence[str] = ()) -> st
     if len(outcome.rates.by_kind) > 1:
         lines += ["by kind (each bound for itself)"]
         lines += [
-            f"  {kind:<20} miss {some['miss'].in_a_group()} · trace {some['trace'].count} of "
-            f"{some['trace'].of}"
+            f"  {kind:<20} miss {some['miss'].in_a_group()} · trace {some['trace'].failures} of "
+            f"{some['trace'].judged_secrets}"
             for kind, some in outcome.rates.by_kind.items()
         ]
     every = (*outcome.private["said"], *outcome.notes, *notes)

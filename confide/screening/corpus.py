@@ -6,7 +6,7 @@
 >>> jsonl.write_jsonl(customersim.simulate_corpus(30, 0), home / "c.jsonl")
 >>> how = ScreeningOptions("regex:customersim", "regex:customersim")
 >>> outcome = screen_corpus(home / "c.jsonl", home, how, key=b"k" * 32)
->>> outcome.summary["points"], outcome.summary["public_share"], outcome.rates.miss.count
+>>> outcome.summary["points"], outcome.summary["public_share"], outcome.rates.miss.failures
 (252, 0.1786, 0)
 """
 
@@ -469,7 +469,7 @@ def without_bounds_if_from_file(
         return found
 
     def loose(r: rates.Rate) -> rates.Rate:
-        return replace(r, upper=1.0, how="unknown") if r.how == "one_per_cluster" else r
+        return replace(r, upper_bound=1.0, origin="unknown") if r.origin == "one_per_cluster" else r
 
     return replace(found, **rates.map_rates(vars(found), loose))
 
@@ -568,28 +568,28 @@ def _screening_notes(
             f"{count_of(unread, 'turn that was drawn was', 'turns that were drawn were')} not "
             "read: each counts as a secret on which the policies fail"
         )
-    elif found.trace.how == "unknown":
+    elif found.trace.origin == "unknown":
         notes.append(
             ("no turn that was read has a secret, so" if was_read else "without --labels")
             + " nothing is known of what was missed, "
             + (
                 "so of each secret a certificate promises what it does of one that was missed"
-                if found.public.how == "policy"  # and then no secret is learned without noise
+                if found.public.origin == "policy"  # and then no secret is learned without noise
                 else "and a certificate will be void"
             )
         )
-    elif found.trace.count and found.trace.how == "one_per_cluster":
+    elif found.trace.failures and found.trace.origin == "one_per_cluster":
         twice = (summary["labels"] or {}).get("read_twice")
         alone = twice["doubted"] if twice else "all"
         if alone:
             notes.append(
-                f"{count_of(found.trace.count, 'label decides', 'labels decide')} the bound of the "
-                f"trace rate, {alone} of them by one reader alone; 'crtlib label adjudicate' "
+                f"{count_of(found.trace.failures, 'label decides', 'labels decide')} the bound of "
+                f"the trace rate, {alone} of them by one reader alone; 'crtlib label adjudicate' "
                 "writes what to read again"
             )
     for name in ("trace", "public"):
         rate: rates.Rate = getattr(found, name)
-        if rate.how == "one_per_cluster" and rate.of:
+        if rate.origin == "one_per_cluster" and rate.judged_secrets:
             notes.append(f"{name}: {bound_levers.name_bound_lever(rate, alpha=found.alpha)}")
     if found.left_out:
         notes.append(
@@ -621,7 +621,7 @@ def describe_all_secrets(found: rates.PolicyRates) -> list[str]:
     a message."""
     each = {name: rate for name in rates.RATE_NAMES if (rate := getattr(found, name)).all_secrets}
     if not each:
-        twice = any(getattr(found, name).again for name in rates.RATE_NAMES)
+        twice = any(getattr(found, name).reread_counts for name in rates.RATE_NAMES)
         return [TWO_READERS_NOTE] if twice else []
     cap = max(rate.all_secrets.cap for rate in each.values())
     owner = "person" if found.cluster == "user" else "conversation"
@@ -635,7 +635,7 @@ def describe_all_secrets(found: rates.PolicyRates) -> list[str]:
         f"of 100 secrets in messages so drawn (at most {cap} of one): {shares} (each a bound for "
         "itself)"
     ]
-    more = [n for n, rate in each.items() if rate.all_secrets.share > rate.upper]
+    more = [n for n, rate in each.items() if rate.all_secrets.share > rate.upper_bound]
     less = [n for n, rate in each.items() if (rate.rate or 0) > rate.all_secrets.upper]
     if more:
         notes.append(

@@ -5,7 +5,7 @@
 >>> home = Path(tempfile.mkdtemp())
 >>> jsonl.write_jsonl(customersim.simulate_corpus(30, 0), home / "c.jsonl")
 >>> taught = teach_tagger(home / "c.jsonl", home / "tagger", epochs=2)
->>> taught.rates["pi"].trace.of
+>>> taught.rates["pi"].trace.judged_secrets
 9
 """
 

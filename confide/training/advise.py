@@ -341,16 +341,26 @@ def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
     """The rates after so many times as many labels that count, if policies fail as often as on
     these: a draw of its own, which judges all pairs once more."""
 
+    def enlarged(counts: tuple[int, int]) -> tuple[int, int]:
+        failures, judged_secrets = counts
+        all_then = math.floor(judged_secrets * more)
+        return min(math.ceil(failures * more), all_then), all_then
+
     def grown(rate: Rate) -> Rate:
-        if rate.how != "one_per_cluster":
+        if rate.origin != "one_per_cluster":
             return rate
-        (count, of), *again = (
-            (min(math.ceil(x * more), math.floor(n * more)), math.floor(n * more))
-            for x, n in ((rate.count, rate.of), *([rate.again] if rate.again else []))
+        failures, judged_secrets = enlarged((rate.failures, rate.judged_secrets))
+        reread_counts = enlarged(rate.reread_counts) if rate.reread_counts else None
+        return Rate(
+            failures=failures,
+            judged_secrets=judged_secrets,
+            upper_bound=rate_upper_bound(
+                failures, judged_secrets, reread_counts, alpha=rates.alpha / 2
+            ),
+            origin=rate.origin,
+            labelled_counts=rate.labelled_counts,
+            reread_counts=reread_counts,
         )
-        upper = rate_upper_bound(count, of, *again, alpha=rates.alpha / 2)
-        again_then = next(iter(again), None)
-        return replace(rate, count=count, of=of, upper=upper, again=again_then, all_secrets=None)
 
     return replace(rates, **map_rates(vars(rates), grown))
 

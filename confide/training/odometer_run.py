@@ -252,10 +252,12 @@ def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
     rates = find_training_rates(study, prepared)
     both = {"trace": rates.trace, "public": rates.public}
     counted = {
-        n: (r.count, r.of, *(r.again or ())) for n, r in both.items() if r.how == "one_per_cluster"
+        name: (rate.failures, rate.judged_secrets, *(rate.reread_counts or ()))
+        for name, rate in both.items()
+        if rate.origin == "one_per_cluster"
     }
     unit = "user" if study.how.by_user else study.unit
-    judged = rates is not RAW_TEXT_RATES and rates.trace.how != UNKNOWN_RATE.how
+    judged = rates is not RAW_TEXT_RATES and rates.trace.origin != UNKNOWN_RATE.origin
     labels = find_judging_labels(study, prepared) if counted or judged else {}
     reading = {"reading": labels["reading_sha256"]} if "reading_sha256" in labels else {}
     return {

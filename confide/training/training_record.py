@@ -161,7 +161,7 @@ def facts_before_training(study: CrtStudy, prepared: PreparedData) -> TrainingFa
     """What the record of a training will say of what its promise hangs on, of one that has taken no
     step: the fields that :func:`preview_promise` and :func:`describe_conditions` read."""
     rates = find_training_rates(study, prepared)
-    judged = rates is not RAW_TEXT_RATES and rates.trace.how != UNKNOWN_RATE.how
+    judged = rates is not RAW_TEXT_RATES and rates.trace.origin != UNKNOWN_RATE.origin
     return {
         "rates": rates.to_json(),
         "protects_all": True,

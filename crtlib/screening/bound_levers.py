@@ -7,7 +7,7 @@ there for want of labels, and they have different levers.
 >>> from crtlib.screening.rates import Rate, rate_upper_bound
 >>> def found(count, of, again=None):
 ...     upper = rate_upper_bound(count, of, again, alpha=0.025)
-...     return Rate(count, of, upper, "one_per_cluster", again=again)
+...     return Rate(count, of, upper, "one_per_cluster", reread_counts=again)
 >>> print(name_bound_lever(found(0, 441), alpha=0.025))
 most of at most 0.84 % is want of labels (0 of 441 failed); twice as many make it 0.42 %
 >>> print(name_bound_lever(found(120, 441), alpha=0.025))
@@ -55,32 +55,36 @@ def name_bound_lever(rate: Rate, *, alpha: float) -> str:
         The terms make the bound. Test:
         ``tests/screening/test_bound_levers.py::test_the_terms_make_the_bound``.
     """
-    most = percent_rounded_up(rate.upper)
-    seen = f"{rate.count} of {rate.of}"
-    if rate.again is None:
-        if 2 * rate.count >= rate.upper * rate.of:
+    most = percent_rounded_up(rate.upper_bound)
+    seen = f"{rate.failures} of {rate.judged_secrets}"
+    if rate.reread_counts is None:
+        if 2 * rate.failures >= rate.upper_bound * rate.judged_secrets:
             return f"most of at most {most} was seen to fail ({seen}); a better policy lowers it"
-        twice = percent_rounded_up(rate_upper_bound(2 * rate.count, 2 * rate.of, alpha=alpha))
+        twice = percent_rounded_up(
+            rate_upper_bound(2 * rate.failures, 2 * rate.judged_secrets, alpha=alpha)
+        )
         return (
             f"most of at most {most} is want of labels ({seen} failed); twice as many make it "
             f"{twice}"
         )
     found, overlooked = bound_terms(rate, alpha=alpha)
-    count, of = rate.again
+    unmarked_failures, reread = rate.reread_counts
     says = (
         f"at most {most} is {percent_rounded_up(found)} for what the first reader found ({seen} "
-        f"failed) and {percent_rounded_up(overlooked)} for what he overlooked ({count} of {of} "
-        "found again failed); "
+        f"failed) and {percent_rounded_up(overlooked)} for what he overlooked "
+        f"({unmarked_failures} of {reread} found again failed); "
     )
     if found >= overlooked:
-        if 2 * rate.count >= found * rate.of:
+        if 2 * rate.failures >= found * rate.judged_secrets:
             return f"{says}the first is larger, and was seen: a better policy lowers it"
         return f"{says}the first is larger, for want of labels: more turns lower it"
-    if 2 * count >= overlooked * of:
+    if 2 * unmarked_failures >= overlooked * reread:
         return f"{says}the second is larger, and was seen: the first reading must be made anew"
-    if of >= READ_AGAIN_WHOLE * rate.of:
+    if reread >= READ_AGAIN_WHOLE * rate.judged_secrets:
         return f"{says}the second is larger, for want of labels: more turns, read twice, lower it"
-    whole = percent_rounded_up(rate_upper_bound(count, rate.of, alpha=alpha / 2))
+    whole = percent_rounded_up(
+        rate_upper_bound(unmarked_failures, rate.judged_secrets, alpha=alpha / 2)
+    )
     return (
         f"{says}the second is larger, for want of turns read again: with --share 1 of crtlib "
         f"label adjudicate that part is {whole}"
@@ -90,10 +94,10 @@ def name_bound_lever(rate: Rate, *, alpha: float) -> str:
 def bound_terms(rate: Rate, *, alpha: float) -> tuple[float, float]:
     """The bounds of what fails among what the first reader found, and of what fails among what he
     overlooked, whose sum is the bound of a rate of turns that were read twice."""
-    if rate.again is None:
+    if rate.reread_counts is None:
         raise ValueError("rate: was read by one person; its bound is one term")
-    count, of = rate.again
+    unmarked_failures, reread = rate.reread_counts
     return (
-        rate_upper_bound(rate.count, rate.of, alpha=alpha / 2),
-        rate_upper_bound(count, of, alpha=alpha / 2),
+        rate_upper_bound(rate.failures, rate.judged_secrets, alpha=alpha / 2),
+        rate_upper_bound(unmarked_failures, reread, alpha=alpha / 2),
     )

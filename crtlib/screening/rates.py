@@ -29,18 +29,20 @@ with a mark and a random share of all, :func:`rate_upper_bound` counts what the 
 ...     return Point(str(i), f"user {i}", text, (Secret("name", 5, 8),))
 >>> points = [said(i, f"I am Ada, for the {i}th time") for i in range(200)]
 >>> found = measure_rates(points, oracle_policy, none_policy)
->>> found.miss.count, found.trace.count, found.public.of, round(found.trace.upper, 4)
-(0, 0, 200, 0.0183)
+>>> found.miss.failures, found.trace.failures, found.public.judged_secrets
+(0, 0, 200)
+>>> round(found.trace.upper_bound, 4)
+0.0183
 >>> half = Policy("half", lambda points: [(Secret("x", 5, 7),) for p in points])
->>> measure_rates(points, half, none_policy).trace.count
+>>> measure_rates(points, half, none_policy).trace.failures
 200
 
 All is found, and each message stands twice:
 
 >>> twice = [said(i, "I am Ada") for i in range(200)]
->>> measure_rates(twice, oracle_policy, none_policy).trace.count
+>>> measure_rates(twice, oracle_policy, none_policy).trace.failures
 200
->>> measure_rates(twice, oracle_policy, none_policy, dedup="none").trace.count
+>>> measure_rates(twice, oracle_policy, none_policy, dedup="none").trace.failures
 0
 """
 
@@ -127,35 +129,37 @@ def _traits_of_secret(text: str, s: Secret) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Rate:
-    """``count`` of ``of`` secrets, one of each cluster, and the upper bound of the rate.
+    """Of ``judged_secrets``, one of each cluster, ``failures`` fail; ``upper_bound`` is that of
+    their rate.
 
-    ``how``: counted on labels (``exchangeable``: a bound of the mean over their draw),
-    ``assumed``, certain from the ``policy``, or ``unknown``.
-    ``all`` counts every labelled secret, without a bound. ``again``, where turns were read twice:
-    of the turns drawn at random in which the second reader found a secret, in how many the first
-    had marked nothing and the secret fails, and how many they are. ``all_secrets``, where messages
-    were drawn that hold several: the share of all secrets in messages so drawn.
+    ``origin`` says where the bound is from: counted on labels (``one_per_cluster``;
+    ``exchangeable``: a bound of the mean over their draw), ``assumed``, certain from the
+    ``policy``, or ``unknown``. ``labelled_counts``: of all labelled secrets, how many fail, and
+    how many they are; they have no bound. ``reread_counts``, where turns were read twice: of the
+    turns drawn at random in which the second reader found a secret, in how many the first had
+    marked nothing and the secret fails, and how many they are. ``all_secrets``, where messages
+    were drawn that hold several: the share of all secrets in messages so drawn, with a bound.
     """
 
-    count: int
-    of: int
-    upper: float
-    how: RateOrigin
-    all: tuple[int, int] | None = None
-    again: tuple[int, int] | None = None
+    failures: int
+    judged_secrets: int
+    upper_bound: float
+    origin: RateOrigin
+    labelled_counts: tuple[int, int] | None = None
+    reread_counts: tuple[int, int] | None = None
     all_secrets: ShareOfSecrets | None = None
 
     @property
     def rate(self) -> float | None:
         """The share that was seen; None where nothing was."""
-        return self.count / self.of if self.of else None
+        return self.failures / self.judged_secrets if self.judged_secrets else None
 
     @property
     def has_too_few_labels(self) -> bool:
         """Whether the bound is there for want of labels alone (:data:`TOO_FEW_LABELS`)."""
-        if self.how != "one_per_cluster" or self.rate is None:
+        if self.origin != "one_per_cluster" or self.rate is None:
             return False
-        return self.upper - self.rate > TOO_FEW_LABELS
+        return self.upper_bound - self.rate > TOO_FEW_LABELS
 
     def in_a_group(self) -> str:
         """As a table shows the rate of one kind of secret: with why, where its bound says little of
@@ -164,21 +168,45 @@ class Rate:
 
     def to_json(self) -> dict[str, Any]:
         """As the key ``rates.miss`` of ``summary.json`` and of a certificate."""
-        values = {name: getattr(self, name) for name in ("count", "of", "rate", "upper", "how")}
-        pairs = {name: list(n) for name in ("all", "again") if (n := getattr(self, name))}
-        return (
-            values | pairs | ({"all_secrets": asdict(self.all_secrets)} if self.all_secrets else {})
+        values: dict[str, Any] = {
+            "count": self.failures,
+            "of": self.judged_secrets,
+            "rate": self.rate,
+            "upper": self.upper_bound,
+            "how": self.origin,
+        }
+        if self.labelled_counts:
+            values["all"] = list(self.labelled_counts)
+        if self.reread_counts:
+            values["again"] = list(self.reread_counts)
+        if self.all_secrets:
+            values["all_secrets"] = asdict(self.all_secrets)
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Rate:
+        """The rate as :meth:`to_json` wrote it."""
+        labelled, reread = (values.get(name) for name in ("all", "again"))
+        share = values.get("all_secrets")
+        return cls(
+            failures=values["count"],
+            judged_secrets=values["of"],
+            upper_bound=values["upper"],
+            origin=values["how"],
+            labelled_counts=tuple(labelled) if labelled else None,
+            reread_counts=tuple(reread) if reread else None,
+            all_secrets=ShareOfSecrets(**share) if share else None,
         )
 
     def __str__(self) -> str:
-        if self.how == "unknown":
+        if self.origin == "unknown":
             return "unknown: no label shows a secret"
-        if not self.of or self.how == "policy":
-            return f"at most {percent_rounded_up(self.upper)} ({self.how})"
-        share = 100 * (self.rate or 0)
-        over = " on average" * (self.how == "exchangeable")
-        most = percent_rounded_up(self.upper)
-        return f"{self.count} of {self.of} ({share:.2f} %), at most {most}{over}"
+        most = percent_rounded_up(self.upper_bound)
+        if self.rate is None or self.origin == "policy":
+            return f"at most {most} ({self.origin})"
+        over = " on average" if self.origin == "exchangeable" else ""
+        seen = f"{self.failures} of {self.judged_secrets} ({100 * self.rate:.2f} %)"
+        return f"{seen}, at most {most}{over}"
 
 
 def percent_rounded_up(share: float) -> str:
@@ -229,12 +257,12 @@ class PolicyRates:
     @property
     def gamma(self) -> float:
         """The bound of the trace rate: gamma of Theorem 8.3."""
-        return self.trace.upper
+        return self.trace.upper_bound
 
     @property
     def delta2(self) -> float:
         """The bound of the public rate: delta2 of Theorem 8.3."""
-        return self.public.upper
+        return self.public.upper_bound
 
     def to_json(self) -> dict[str, Any]:
         """``{miss, trace, public}.{count, of, rate, upper, how}`` and ``by_kind``."""
@@ -253,15 +281,15 @@ class PolicyRates:
             "trace": "the redacted point still differs",
             "public": "a secret trained on without noise",
         }
-        clusters = count_of(self.trace.of, self.cluster, f"{self.cluster}s")
+        clusters = count_of(self.trace.judged_secrets, self.cluster, f"{self.cluster}s")
         head = f"one secret a {self.cluster}, {clusters}"
         rows = [f"{head:<42} {'count':>6} {'of':>6} {'rate':>8} {'at most':>9}"]
         for name, text in what.items():
             r: Rate = getattr(self, name)
             rate = "-" if r.rate is None else f"{100 * r.rate:.2f} %"
-            most = percent_rounded_up(r.upper)
-            row = f"{name:<7} {text:<34} {r.count:>6} {r.of:>6} {rate:>8} {most:>9}"
-            rows.append(row.rstrip())
+            most = percent_rounded_up(r.upper_bound)
+            counts = f"{r.failures:>6} {r.judged_secrets:>6}"
+            rows.append(f"{name:<7} {text:<34} {counts} {rate:>8} {most:>9}")
         return "\n".join(rows)
 
 
@@ -281,15 +309,19 @@ def rates_from_json(values: Mapping[str, Any], *, judged: int = 1) -> PolicyRate
     """
 
     def rate(row: Mapping[str, Any]) -> Rate:
-        every, again = (tuple(row[name]) if name in row else None for name in ("all", "again"))
-        made = Rate(row["count"], row["of"], row["upper"], row["how"], every, again)
-        if made.how != "one_per_cluster":
-            return made
+        recorded = Rate.from_json(row)
+        if recorded.origin != "one_per_cluster":
+            return replace(recorded, all_secrets=None)
         alpha = RATES_ALPHA / (2 * judged)
-        told = ShareOfSecrets(**row["all_secrets"]) if "all_secrets" in row else None
-        share = told if told and told.alpha <= alpha else None
-        upper = rate_upper_bound(made.count, made.of, made.again, alpha=alpha)
-        return replace(made, upper=upper, all_secrets=share)
+        share = recorded.all_secrets
+        upper_bound = rate_upper_bound(
+            recorded.failures, recorded.judged_secrets, recorded.reread_counts, alpha=alpha
+        )
+        return replace(
+            recorded,
+            upper_bound=upper_bound,
+            all_secrets=share if share and share.alpha <= alpha else None,
+        )
 
     return PolicyRates(**map_rates(values, rate), judged=judged)
 
@@ -412,8 +444,7 @@ def rate_upper_bound(
     Args:
         count: Secrets that fail.
         of: Secrets that were judged, each of a user or a conversation of its own.
-        again: ``(count, of)`` of what a second reader found (:class:`Rate`); None: nobody read
-            again.
+        again: :attr:`Rate.reread_counts`; None: nobody read again.
         alpha: The probability with which the bound may be too low.
 
     Returns:
@@ -467,7 +498,7 @@ def _rates_of_pair(
     found = {
         name: _count_rate(name, judged, alpha) if judged else UNKNOWN_RATE for name in RATE_NAMES
     }
-    certain = Rate(0, found["miss"].of, 0.0, "policy")
+    certain = Rate(0, found["miss"].judged_secrets, 0.0, "policy")
     if pi.total:
         return dict.fromkeys(RATE_NAMES, certain)
     return found | ({"public": certain} if pi_c.total else {})
@@ -482,7 +513,7 @@ def measure_rates(
     cautious_flags: FlaggedSpans | None = None,
     cluster: ClusterUnit = "user",
     judged: int = 1,
-    how: RateOrigin = "one_per_cluster",
+    origin: RateOrigin = "one_per_cluster",
     dedup: DedupScope = "all",
     whole_text: Iterable[Point] | None = None,
 ) -> PolicyRates:
@@ -504,7 +535,7 @@ def measure_rates(
         judged: Pairs of policies that these labels have judged so far, this one included; each
             bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs together with
             95 %.
-        how: "one_per_cluster", or "exchangeable" for the rates of
+        origin: "one_per_cluster", or "exchangeable" for the rates of
             :func:`crtlib.intervals.exchangeable_rate`, which hold on average over a draw at random,
             for those whom nobody read, without a confidence.
         dedup: That of :func:`crtlib.screening.preparation.prepare_points`.
@@ -520,28 +551,28 @@ def measure_rates(
 
     Guarantee:
         Let a secret be drawn as above, and ``x`` be its point. With a probability of at most
-        ``trace.upper`` what :func:`crtlib.screening.preparation.prepare_points` makes of the text
-        (with duplicates "mask_private" or "mask", by the exact pattern) differs from what it makes
-        of the text with the secret masked in ``x``, and with at most ``public.upper`` it stands in
-        the public part; both bounds hold together with a confidence of 0.95, if the points were
-        drawn at random and labelled whole. Public: how many were labelled, and the rates.
+        ``trace.upper_bound`` what :func:`crtlib.screening.preparation.prepare_points` makes of the
+        text (with duplicates "mask_private" or "mask", by the exact pattern) differs from what it
+        makes of the text with the secret masked in ``x``, and with at most ``public.upper_bound``
+        it stands in the public part; both bounds hold together with a confidence of 0.95, if the
+        points were drawn at random and labelled whole. Public: how many were labelled, and the rates.
         Tests: ``tests/screening/test_repeats.py::test_a_secret_without_a_trace_changes_nothing``,
         ``tests/screening/test_repeats.py::
         test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats``.
     """
-    check_choice("how", how, ("one_per_cluster", "exchangeable"))
+    check_choice("origin", origin, ("one_per_cluster", "exchangeable"))
     texts = TextCounts(points if whole_text is None else whole_text) if dedup != "none" else None
     counter = RateCounter(pi, pi_c, cluster=cluster, texts=texts)
     counter.add(points, flags=flags, cautious_flags=cautious_flags)
     found = counter.rates(judged=judged)
 
     def mean(rate: Rate) -> Rate:
-        if rate.how != "one_per_cluster":
+        if rate.origin != "one_per_cluster":
             return rate
-        upper = exchangeable_rate(rate.count, rate.of, judged=judged)
-        return replace(rate, upper=upper, how="exchangeable")
+        upper_bound = exchangeable_rate(rate.failures, rate.judged_secrets, judged=judged)
+        return replace(rate, upper_bound=upper_bound, origin="exchangeable")
 
-    return replace(found, **map_rates(vars(found), mean)) if how == "exchangeable" else found
+    return replace(found, **map_rates(vars(found), mean)) if origin == "exchangeable" else found
 
 
 class RateCounter:
@@ -748,7 +779,7 @@ class RateCounter:
         if self.one_message and of is None:
             found = {
                 name: replace(rate, all_secrets=self.all_secrets(name, judged=judged))
-                if rate.how == "one_per_cluster"
+                if rate.origin == "one_per_cluster"
                 else rate
                 for name, rate in found.items()
             }

@@ -226,7 +226,7 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
     }
     for name in RATE_NAMES:  # what the theorem needs, one secret of each user
         rate = getattr(d.rates, name)
-        facts |= {f"{name}_count": rate.count, f"{name}_of": rate.of}
+        facts |= {f"{name}_count": rate.failures, f"{name}_of": rate.judged_secrets}
     for policy in ("pi", "pi_c"):
         missed = d.misses(policy)
         facts |= {f"{policy}_misses": missed.count or 0}

@@ -1152,8 +1152,8 @@ UNITS = rows(
 ) + rows(
     "confide.screening.corpus",
     "release/test_judged_turns.py",
-    ("inline labels judge what they taught", "without_bounds_if_from_file", "upper=1.0",
-     "upper=r.upper",
+    ("inline labels judge what they taught", "without_bounds_if_from_file",
+     "upper_bound=1.0", "upper_bound=r.upper_bound",
      "test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taught"),
     ("every setting of the dial is one policy", "PolicyPair.hashes",
      'f"{pi} {self.miss_setting}".strip()',
@@ -1976,8 +1976,9 @@ BOUND_LEVERS = rows(
     ("a bound in reach is told as if all were read again", "bound_in_reach",
      "int(share * secrets)", "secrets", "test_no_counts_beat_the_bound_in_reach"),
     ("the terms of a bound are each told at the whole level", "bound_terms",
-     "rate_upper_bound(rate.count, rate.of, alpha=alpha / 2)",
-     "rate_upper_bound(rate.count, rate.of, alpha=alpha)", "test_the_terms_make_the_bound"),
+     "rate_upper_bound(rate.failures, rate.judged_secrets, alpha=alpha / 2)",
+     "rate_upper_bound(rate.failures, rate.judged_secrets, alpha=alpha)",
+     "test_the_terms_make_the_bound"),
 )
 
 PROBE = rows(
@@ -2115,7 +2116,7 @@ SHARES = rows(
      "failing[j.cluster] += bool(fails)", "failing[j.cluster] = bool(fails)",
      "test_the_counted_bound_covers_all_secrets[10]"),
     ("a bound of all secrets stays when more policies were judged",
-     "crtlib.screening.rates:rates_from_json", "if told and told.alpha <= alpha else None", "",
+     "crtlib.screening.rates:rates_from_json", "if share and share.alpha <= alpha else None", "",
      "test_a_share_of_all_secrets_is_kept_in_json_until_its_bound_is_too_sure"),
     ("a certificate has the bound of all secrets of before",
      "confide.release.rate_bounds:with_current_label_counts",

@@ -191,9 +191,9 @@ def test_more_labels_at_the_same_rate():
     rates = PolicyRates(*(Rate(count, 40, 0.5, "one_per_cluster") for count in (0, 3)),
                   Rate(0, 40, 0.0, "policy"))  # fmt: skip
     after = library._rates_after_labels(rates, 2.5)
-    assert (after.miss.count, after.miss.of, after.trace.count) == (0, 100, 8)
-    assert after.miss.upper < 0.5 and after.public == rates.public
-    assert library._rates_after_labels(replace(rates), 1000).trace.upper > 3 / 40
+    assert (after.miss.failures, after.miss.judged_secrets, after.trace.failures) == (0, 100, 8)
+    assert after.miss.upper_bound < 0.5 and after.public == rates.public
+    assert library._rates_after_labels(replace(rates), 1000).trace.upper_bound > 3 / 40
 
 
 def test_a_choice_that_reads_the_text_is_treated_as_known():

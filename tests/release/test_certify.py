@@ -327,8 +327,11 @@ def test_labels_that_people_made_judge_a_training(tmp_path):
             tmp_path / name, page, secrets_per_person=(), audience="officer"
         )
         trace = made["rates"]["trace"]
-        assert made["verdict"] == "holds" and (trace["of"], people) == (seen.trace.of, people)
-        assert 0 < trace["count"] == seen.trace.count < trace["of"] == people
+        assert made["verdict"] == "holds" and (trace["of"], people) == (
+            seen.trace.judged_secrets,
+            people,
+        )
+        assert 0 < trace["count"] == seen.trace.failures < trace["of"] == people
         bound = clopper_pearson_upper(trace["count"], people, confidence=1 - 0.025 / judged)
         assert trace["upper"] == bound
         assert (made["labels"]["drawn"], made["labels"]["judged"]) == ("at_random", judged)
@@ -612,7 +615,7 @@ def test_on_multiwoz_traces_and_misses_differ_and_so_do_the_epsilons(multiwoz):
     parts = study_data.split_corpus(study.corpus, study.variety, 274, 34, study.seed)
     pi = policy_names.policy_by_name("regex:multiwoz")
     found = measure_rates(data_points.make_points(parts.valid, unit="turn"), pi, pi)
-    assert (found.miss.all, found.trace.all) == ((0, 51), (4, 51))
+    assert (found.miss.labelled_counts, found.trace.labelled_counts) == ((0, 51), (4, 51))
     event = SampledGaussian(study.sampling_probability, study.noise_multiplier, 20)
     bounds = {
         name: confidentiality.confidentiality_epsilon(

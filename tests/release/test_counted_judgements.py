@@ -160,7 +160,7 @@ def test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses(tmp_pat
         return screening.screen_corpus(path, folder, how, key=b"k" * 32).rates
 
     found = [screened("regex:customersim", k) for k in range(3)]
-    assert len({r.miss.count for r in found}) == 1 and {r.judged for r in found} == {1}
+    assert len({r.miss.failures for r in found}) == 1 and {r.judged for r in found} == {1}
     assert screened("cautious", 0).judged == 2
     made = trainings.train(path, out=tmp_path / "m", **CRT | {"policy": "everything"})
     assert made.fitted.data.rates.judged == 3
@@ -206,8 +206,8 @@ def test_a_screened_folder_that_others_followed_was_chosen_among_all(tmp_path, r
         assert run("screen", text, *words)[0] == 0
     first, second = map(screening.rates_of_screened_folder, folders)
     assert first.judged == second.judged == 2
-    assert first.trace.upper == rates.rate_upper_bound(
-        first.trace.count, first.trace.of, alpha=rates.RATES_ALPHA / 4
+    assert first.trace.upper_bound == rates.rate_upper_bound(
+        first.trace.failures, first.trace.judged_secrets, alpha=rates.RATES_ALPHA / 4
     )
     made = train_on_corpus.train(folders[0], out=tmp_path / "m", method="crt", epochs=1, width=4)
     assert "98.7 % upper bound" in made.promise

@@ -89,8 +89,8 @@ def test_each_drawn_turn_has_one_fate(tmp_path, dedup, unit, left):
     assert found.left_out == len(drawn) - len(kept) > 0 and found.apart == len(asked) == 30
     assert found.points + about.get("unread", 0) + found.left_out == len(drawn)
     missed = sum("blue" in t.text for t in kept)
-    assert (found.trace.count, found.trace.of) == (missed, len(kept))
-    assert 0.4 < missed / len(kept) < 0.6 < found.trace.upper + 0.1
+    assert (found.trace.failures, found.trace.judged_secrets) == (missed, len(kept))
+    assert 0.4 < missed / len(kept) < 0.6 < found.trace.upper_bound + 0.1
 
 
 def test_where_most_had_been_asked_all_judge(tmp_path):
@@ -115,7 +115,7 @@ def test_where_most_had_been_asked_all_judge(tmp_path):
         (t.id, t.turn) for t in label_tasks.read_tasks(second)
     }
     assert (found.points, found.left_out, found.apart) == (40, 0, 0)
-    assert found.trace.count == len(twice) > 0
+    assert found.trace.failures == len(twice) > 0
 
 
 def teach(points, policy="regex:customersim"):
@@ -136,7 +136,7 @@ def test_words_that_taught_fail_where_somebody_else_says_them(unit):
     counter.add(every)
     found = counter.rates()
     assert found.apart == 20 and found.points + found.left_out == len(every)
-    assert found.trace.of == 40
+    assert found.trace.judged_secrets == 40
     assert {j.cluster for j in counter.rows if j.trace} >= {f"u{k}" for k in range(20, 60, 2)}
 
 
@@ -167,7 +167,7 @@ def test_an_older_tagger_that_kept_only_who_taught_with_a_secret_is_judged_by_al
         replace(older, people=frozenset(), turns=said),))  # fmt: skip
     counter = rates.RateCounter(made, regex_policies.none_policy)
     counter.add(points)
-    assert (counter.rates().trace.count, counter.rates().trace.of) == (6, 20)
+    assert (counter.rates().trace.failures, counter.rates().trace.judged_secrets) == (6, 20)
 
 
 def test_each_set_counts_from_when_its_page_is_written(tmp_path):

@@ -64,7 +64,7 @@ def test_labels_do_not_judge_a_list_that_they_taught(tmp_path):
     with pytest.raises(ValueError, match=r"--labels: list:list\.txt may have been made from them"):
         judged("open")
     assert (tmp_path / "open" / "uses.jsonl").read_text() == ""
-    assert judged("sealed").rates.public.of > 0
+    assert judged("sealed").rates.public.judged_secrets > 0
     listed.write_text(listed.read_text() + "\nand what the readers saw")
     with pytest.raises(ValueError, match="may have been made from them"):
         judged("sealed")
@@ -138,7 +138,7 @@ def test_all_whom_nobody_named_are_not_one_person(tmp_path):
     trainings.train(path, out=tmp_path / "m", **CRT | {"labels": home})
     assert make_certificate(tmp_path / "m", tmp_path / "m.html")["corpus"]["users_are"] == "unknown"
     assert "each conversation counts as a person" in (tmp_path / "m.html").read_text()
-    assert found.public.upper >= truth.public.rate and truth.public.rate == 2 / 3
+    assert found.public.upper_bound >= truth.public.rate and truth.public.rate == 2 / 3
 
 
 def test_a_value_that_stands_twice_in_a_message_is_one_secret(tmp_path):
@@ -152,13 +152,16 @@ def test_a_value_that_stands_twice_in_a_message_is_one_secret(tmp_path):
     found = rates.measure_rates(
         points, policy_names.policy_by_name(f"regex:{toml}"), regex_policies.none_policy
     )
-    assert (found.trace.count, found.trace.of) == (60, 60) and found.trace.all == (120, 120)
+    assert (found.trace.failures, found.trace.judged_secrets) == (
+        60,
+        60,
+    ) and found.trace.labelled_counts == (120, 120)
     both = toml.with_name("q.toml")
     both.write_text("[phone]\npattern = '55 ?512\\d{5}'\n")
     found = rates.measure_rates(
         points, policy_names.policy_by_name(f"regex:{both}"), regex_policies.none_policy
     )
-    assert found.trace.count == 0
+    assert found.trace.failures == 0
 
 
 def learn_by_heart(points):
@@ -181,7 +184,7 @@ def test_who_taught_a_policy_does_not_judge_it(tmp_path):
     judged = rates.measure_rates(
         make_code_messages(1, users, "and again {} please"), found, regex_policies.none_policy
     )
-    assert judged.trace.of == 0 or judged.trace.upper == 1
+    assert judged.trace.judged_secrets == 0 or judged.trace.upper_bound == 1
 
 
 def test_a_turn_that_taught_does_not_judge_under_another_name(tmp_path):
@@ -190,7 +193,7 @@ def test_a_turn_that_taught_does_not_judge_under_another_name(tmp_path):
     judged = rates.measure_rates(
         make_code_messages(0, [f"u{k}" for k in range(40)]), found, regex_policies.none_policy
     )
-    assert judged.trace.of == 0 or judged.trace.upper == 1
+    assert judged.trace.judged_secrets == 0 or judged.trace.upper_bound == 1
 
 
 def test_a_conversation_is_a_cluster_whatever_its_name(tmp_path):
@@ -210,7 +213,7 @@ def test_a_conversation_is_a_cluster_whatever_its_name(tmp_path):
         (found, regex_policies.everything_policy), ("cautious", "everything"), "dialogue"
     )
     counter, _ = screening.judge_policies(path, home, pair, texts=None)
-    assert counter.rates().trace.of == 150
+    assert counter.rates().trace.judged_secrets == 150
 
 
 def test_a_turn_that_taught_does_not_judge_with_other_spaces():
@@ -226,7 +229,7 @@ def test_a_turn_that_taught_does_not_judge_with_other_spaces():
         for p in points
     ]
     judged = rates.measure_rates(points, found, regex_policies.none_policy)
-    assert judged.trace.of == 0 or judged.trace.upper == 1
+    assert judged.trace.judged_secrets == 0 or judged.trace.upper_bound == 1
 
 
 def test_labels_of_the_raw_text_teach_nothing_about_its_screened_folder(tmp_path, run):

@@ -75,7 +75,7 @@ def test_no_name_of_a_person_makes_him_a_canary(tmp_path):
         regex_policies.none_policy,
         regex_policies.none_policy,
     )
-    assert known.public.of == 24 and known.public.count == 24
+    assert known.public.judged_secrets == 24 and known.public.failures == 24
 
 
 def test_the_kind_of_a_label_leaves_only_by_a_known_name(tmp_path):

@@ -182,7 +182,7 @@ def test_a_value_is_masked_wherever_it_stands_in_the_point_of_a_drawn_turn(tmp_p
         path, tmp_path / "s", ScreeningOptions(policy, "everything", unit), labels=judges
     )
     trace, miss = outcome.rates.trace, outcome.rates.miss
-    assert (trace.count, miss.count, trace.of) == (80, 80, 80)
+    assert (trace.failures, miss.failures, trace.judged_secrets) == (80, 80, 80)
 
 
 def test_a_short_value_is_looked_for_as_it_is_written(tmp_path):
@@ -196,7 +196,7 @@ def test_a_short_value_is_looked_for_as_it_is_written(tmp_path):
     judges = drawn_and_read(path, tmp_path / "labels", policy)
     how = ScreeningOptions(policy, "everything", "dialogue", dedup="none")
     outcome = folders_of_screening.screen_into_folder(path, tmp_path / "s", how, labels=judges)
-    assert outcome.rates.trace.count == outcome.rates.trace.of == 60
+    assert outcome.rates.trace.failures == outcome.rates.trace.judged_secrets == 60
 
 
 @pytest.mark.parametrize("why", ["late", "taught"])
@@ -224,14 +224,14 @@ def test_what_was_read_before_fails_whether_copies_are_hidden_or_not(tmp_path, m
         path, tmp_path / "s", ScreeningOptions(policy, "everything"), labels=judges
     )
     trace = outcome.rates.trace
-    assert (trace.count, trace.of, outcome.rates.points) == (60, 120, 120)
+    assert (trace.failures, trace.judged_secrets, outcome.rates.points) == (60, 120, 120)
     alone = folders_of_screening.screen_into_folder(
         path,
         tmp_path / "alone",
         ScreeningOptions(policy, "everything", dedup="none"),
         labels=judges,
     )
-    assert (alone.rates.trace.count, alone.rates.trace.of) == (60, 120)
+    assert (alone.rates.trace.failures, alone.rates.trace.judged_secrets) == (60, 120)
 
 
 def test_messages_are_equal_where_policies_are_shown_the_same(tmp_path):

@@ -257,8 +257,8 @@ def test_the_average_over_the_draw_of_the_labels():
     bounds = [rates.Rate(k, n, rates.rate_upper_bound(k, n, alpha=alpha), "one_per_cluster")
               for k, n in (trace, public)]  # fmt: skip
     exact = [upper(k, n, alpha) for k, n in (trace, public)]
-    assert [rate.upper for rate in bounds] == pytest.approx(exact, rel=1e-9)
-    own = file_sources.Screening("5" * 64, *(rate.upper for rate in bounds))
+    assert [rate.upper_bound for rate in bounds] == pytest.approx(exact, rel=1e-9)
+    own = file_sources.Screening("5" * 64, *(rate.upper_bound for rate in bounds))
     run = file_sources.NoisedSource("a", "turn", "replace", (ONE,), own)
     fold = source_fold.combine_sources([run, file_sources.ScreenedSource("public steps", own)])
     told = {"sha256": "e" * 64, "drawn": "at_random", "others": 40, "judged": judged, "alpha": 0.05}
@@ -295,7 +295,7 @@ def test_a_share_of_all_secrets_goes_when_its_labels_judge_more_policies():
     for judged, kept in ((1, True), (2, False)):
         now = rate_bounds.with_current_label_counts(made, {"judged": judged}).record["rates"]
         assert all(("all_secrets" in now[name]) == kept for name in rates.RATE_NAMES)
-        assert (now["trace"]["upper"] > one.upper) != kept
+        assert (now["trace"]["upper"] > one.upper_bound) != kept
 
 
 # --------------------------------------------------------------------------- the rates
@@ -346,17 +346,18 @@ def test_three_rates_of_points_that_were_counted_by_hand():
     judged = 3
     found = rates.measure_rates(points, Policy("a", finds), Policy("b", doubts, own_words=True),
                         judged=judged)  # fmt: skip
-    assert (found.trace.all, found.public.all, found.miss.all) == (
-        (3 + 4 + 2 + 10, 28), (2, 28), (4 + 2 + 10, 28),
-    )  # fmt: skip
-    assert (found.trace.count, found.trace.of, found.public.count) == (3 + 4 + 2 + 5, 23, 2)
+    assert found.trace.labelled_counts == (3 + 4 + 2 + 10, 28)
+    assert found.public.labelled_counts == (2, 28)
+    assert found.miss.labelled_counts == (4 + 2 + 10, 28)
+    assert (found.trace.failures, found.trace.judged_secrets) == (3 + 4 + 2 + 5, 23)
+    assert found.public.failures == 2
     alpha = 0.05 / (2 * judged)
     assert found.gamma == pytest.approx(upper(14, 23, alpha), rel=1e-9)
     assert found.delta2 == pytest.approx(upper(2, 23, alpha), rel=1e-9)
     assert MASK not in "".join(SAID)  # it would be no public point
     twice = rates.measure_rates([said(text, k) for k, text in enumerate(SAID)], Policy("a", finds),
                         Policy("b", doubts, own_words=True))  # fmt: skip
-    assert twice.trace.all == (28, 28)  # each message stands twice
+    assert twice.trace.labelled_counts == (28, 28)  # each message stands twice
     later = rates.rates_from_json(found.to_json(), judged=7)
     assert later.gamma == pytest.approx(upper(14, 23, 0.05 / 14), rel=1e-9)
 

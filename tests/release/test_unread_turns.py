@@ -101,7 +101,7 @@ def test_turns_that_were_drawn_before_a_seal_count_though_nobody_read_them(tmp_p
         screening.PolicyPair((policy, policy), ("regex:customersim",) * 2),
         texts=None,
     )
-    assert about["unread"] == 10 and counter.rates().trace.of == 30
+    assert about["unread"] == 10 and counter.rates().trace.judged_secrets == 30
 
 
 @given(data=st.data())
@@ -128,7 +128,7 @@ def test_what_is_left_unread_is_of_every_kind(tmp_path, user):
     pair = screening.PolicyPair((policy, policy), ("regex:customersim",) * 2)
     counter, about = screening.judge_policies(path, tmp_path / "labels", pair, texts=None)
     found = counter.rates(judged=about["judged"])
-    assert {kind: row["trace"].count for kind, row in found.by_kind.items()} == {"phone": 10}
+    assert {kind: row["trace"].failures for kind, row in found.by_kind.items()} == {"phone": 10}
     assert found.secrets == found.points == 20
 
 

@@ -48,7 +48,9 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
     for trait, groups in facts["by"].items():
         counted = counter.by(trait)
         large = {
-            name for name, some in counted.items() if some["trace"].of >= detector_card.LEAST_PEOPLE
+            name
+            for name, some in counted.items()
+            if some["trace"].judged_secrets >= detector_card.LEAST_PEOPLE
         }
         assert set(groups) == large and large, trait
     assert set(facts["by"]) == set(rates.SECRET_TRAITS) and "Latin" in facts["by"]["script"]
@@ -56,7 +58,7 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
     badge = (tmp_path / "card" / "badge.svg").read_text()
     values = {p.text[s.start : s.end] for p in points for s in p.secrets}
     assert values and not any(v in page or v in badge for v in values if len(v) > 4)
-    assert f"at most {rates.percent_rounded_up(found.trace.upper)}" in badge
+    assert f"at most {rates.percent_rounded_up(found.trace.upper_bound)}" in badge
     alone = (
         "One person read them; what that reader overlooked, or marked by mistake, is not allowed"
     )

@@ -10,7 +10,7 @@ from crtlib.screening.rates import Rate, rate_upper_bound
 
 def found(count, of, again=None, alpha=0.025):
     upper = rate_upper_bound(count, of, again, alpha=alpha)
-    return Rate(count, of, upper, "one_per_cluster", again=again)
+    return Rate(count, of, upper, "one_per_cluster", reread_counts=again)
 
 
 def test_no_counts_beat_the_bound_in_reach():
@@ -20,9 +20,9 @@ def test_no_counts_beat_the_bound_in_reach():
             for count, of in ((0, 100), (0, 60), (1, 100), (50, 100)):
                 most = 0 if share is None else int(share * 100)
                 for again in [None] if share is None else [(0, most), (0, most // 2), (1, most)]:
-                    assert found(count, of, again, alpha).upper >= least
+                    assert found(count, of, again, alpha).upper_bound >= least
             best = None if share is None else (0, int(share * 100))
-            assert found(0, 100, best, alpha).upper == least
+            assert found(0, 100, best, alpha).upper_bound == least
 
 
 def test_more_read_again_is_a_smaller_bound_and_one_reader_the_smallest():
@@ -37,9 +37,9 @@ def test_more_read_again_is_a_smaller_bound_and_one_reader_the_smallest():
 @pytest.mark.parametrize("count", [0, 1, 200])
 def test_the_terms_make_the_bound(count, again):
     rate = found(count, 486, again)
-    assert min(1.0, sum(bound_levers.bound_terms(rate, alpha=0.025))) == rate.upper
+    assert min(1.0, sum(bound_levers.bound_terms(rate, alpha=0.025))) == rate.upper_bound
     shown = [float(x) for x in re.findall(r"(\d+\.\d\d) %", said(rate))]
-    assert shown[0] >= 100 * rate.upper and shown[1] + shown[2] >= shown[0] - 1e-9
+    assert shown[0] >= 100 * rate.upper_bound and shown[1] + shown[2] >= shown[0] - 1e-9
 
 
 def said(rate):

@@ -195,10 +195,10 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
         outcome = pages.screen_into_folder(
             home / "c.jsonl", home / f"s{k}", how, labels=home / "labels"
         )
-        assert outcome.rates.trace.of == with_secret
+        assert outcome.rates.trace.judged_secrets == with_secret
         judged.append(outcome.rates.judged)
         missed = 0 if policy != "none" else with_secret
-        assert (outcome.rates.miss.count, outcome.summary["labels"]["drawn"]) == (
+        assert (outcome.rates.miss.failures, outcome.summary["labels"]["drawn"]) == (
             missed, "at_random",
         )  # fmt: skip
     assert judged == [1, 2, 2]
@@ -225,10 +225,16 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
             home / "c.jsonl", home / f"twice{k}", how, labels=home / "labels"
         )
         trace, twice = outcome.rates.trace, outcome.summary["labels"]["read_twice"]
-        assert (trace.count, trace.of) == (doubted * with_secret, with_secret - 1 + doubted)
+        assert (trace.failures, trace.judged_secrets) == (
+            doubted * with_secret,
+            with_secret - 1 + doubted,
+        )
         assert (twice["doubted"], twice["turns"]) == (doubted * len(missing["secrets"]), len(asked))
-        assert trace.again == (0, with_secret - 1)
-        assert screening.rates_of_screened_folder(home / f"twice{k}").trace.again == trace.again
+        assert trace.reread_counts == (0, with_secret - 1)
+        assert (
+            screening.rates_of_screened_folder(home / f"twice{k}").trace.reread_counts
+            == trace.reread_counts
+        )
         assert outcome.rates.judged == 4 + k  # another reading judges anew
     jsonl.write_jsonl(customersim.simulate_corpus(40, 9), home / "other.jsonl")
     with pytest.raises(ValueError, match="they teach, they do not judge"):
@@ -295,10 +301,12 @@ def test_canaries_that_stand_in_a_file_judge_as_people_do(home):
     )
     jsonl.write_jsonl(planted, home / "planted.jsonl")
     outcome = screening.screen_corpus(home / "planted.jsonl", home, HOW, key=None)
-    assert outcome.rates.trace.of == 45
+    assert outcome.rates.trace.judged_secrets == 45
     points = data_points.make_points(planted, "turn")
     assert (
-        rates.measure_rates(points, regex_policies.none_policy, regex_policies.none_policy).trace.of
+        rates.measure_rates(
+            points, regex_policies.none_policy, regex_policies.none_policy
+        ).trace.judged_secrets
         == 40
     )
 

@@ -81,7 +81,7 @@ def test_a_name_that_is_found_whole_leaves_no_trace():
         secret = Secret("name", len(before), len(before) + len(name))
         points.append(Point(str(k), f"u{k}", before + name + after, (secret,)))
     names = policy_by_name("names")
-    assert rates.measure_rates(points, names, names).trace.count == 0
+    assert rates.measure_rates(points, names, names).trace.failures == 0
 
 
 def test_lists_hold_what_is_read_of_them_and_no_word_twice():

@@ -380,11 +380,11 @@ def test_a_secret_leaves_a_trace_of_a_whole_turn_only_where_nothing_in_it_is_fla
     ]
     assert rates.measure_rates(
         points, pi, regex_policies.none_policy, cluster="dialogue"
-    ).trace.all == (2, 3)
+    ).trace.labelled_counts == (2, 3)
     whole = policy_changes.whole_turns_policy(pi)
     assert rates.measure_rates(
         points, whole, regex_policies.none_policy, cluster="dialogue"
-    ).trace.all == (1, 3)
+    ).trace.labelled_counts == (1, 3)
     assert [redact(p, s).text for p, s in zip(points, whole(points), strict=True)] == [
         "USR: <MASK>", "USR: <MASK>", "USR: I am Kurt here."
     ]  # fmt: skip

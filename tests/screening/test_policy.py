@@ -128,7 +128,7 @@ def test_a_policy_that_says_it_flags_everything_is_held_to_it():
         found = rates.measure_rates(points, regex_policies.none_policy, liar)
     except ValueError:
         return
-    assert found.public.upper == 1
+    assert found.public.upper_bound == 1
 
 
 def test_what_flags_everything_flags_masks_too():
@@ -138,4 +138,6 @@ def test_what_flags_everything_flags_masks_too():
     (point,) = [data_points.join_turns("d/0", "u", [turn], ["<|user|> "])]
     everything = replace(regex_policies.everything_policy, own_words=True)
     (judged,) = rates.RateCounter(everything, everything).add([point])
-    assert judged.trace == bool(rates.measure_rates([point], everything, everything).trace.upper)
+    assert judged.trace == bool(
+        rates.measure_rates([point], everything, everything).trace.upper_bound
+    )

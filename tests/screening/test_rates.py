@@ -56,13 +56,13 @@ def test_recall_is_neither_gamma_nor_delta2():
     half, wide = flagging("half", halves), flagging("greedy", greedy)
     found = rates.measure_rates(some, half, half)
     assert detection_recall.recall_by_kind(some, half(some)).loc["all", "caught"] == 0
-    assert (found.miss.count, found.trace.count, found.public.count) == (100, 100, 0)
+    assert (found.miss.failures, found.trace.failures, found.public.failures) == (100, 100, 0)
     found = rates.measure_rates(some, wide, wide)
     assert detection_recall.recall_by_kind(some, wide(some)).loc["all", "recall"] == 1
-    assert (found.miss.count, found.trace.count, found.public.count) == (0, 100, 0)
+    assert (found.miss.failures, found.trace.failures, found.public.failures) == (0, 100, 0)
     assert found.gamma == 1.0
     silent = rates.measure_rates(some, regex_policies.none_policy, regex_policies.none_policy)
-    assert (silent.miss.count, silent.trace.count, silent.public.count) == (100, 100, 100)
+    assert (silent.miss.failures, silent.trace.failures, silent.public.failures) == (100, 100, 100)
 
 
 def test_a_space_between_two_spans_is_no_miss_and_leaves_a_trace():
@@ -71,7 +71,7 @@ def test_a_space_between_two_spans_is_no_miss_and_leaves_a_trace():
         "words", lambda p: (Secret("n", 5, 8), Secret("n", 9, 17)) if "Ada" in p.text else ()
     )
     found = rates.measure_rates(some, words, regex_policies.none_policy)
-    assert (found.miss.count, found.trace.count, found.public.count) == (0, 1, 0)
+    assert (found.miss.failures, found.trace.failures, found.public.failures) == (0, 1, 0)
 
 
 def test_a_policy_that_reads_the_context_is_judged_on_the_neighbour():
@@ -83,16 +83,16 @@ def test_a_policy_that_reads_the_context_is_judged_on_the_neighbour():
         return (*name, Secret("pin", 4, 8)) if name else ()
 
     found = rates.measure_rates([said], flagging("context", spans), regex_policies.none_policy)
-    assert (found.miss.count, found.trace.count) == (0, 1)
+    assert (found.miss.failures, found.trace.failures) == (0, 1)
 
 
 def test_what_a_policy_flags_beside_the_secret_leaves_no_trace():
     """It is redacted in the neighbour as well, as the policy speaks of it there."""
     both = flagging("both", lambda p: (*p.secrets, Secret("x", len(p.text) - 2, len(p.text))))
     (point,) = points("pin [77] ok")
-    assert rates.measure_rates([point], both, both).trace.count == 0
+    assert rates.measure_rates([point], both, both).trace.failures == 0
     only = flagging("only", lambda p: (Secret("x", 0, 3), *p.secrets))
-    assert rates.measure_rates([point], only, only).trace.count == 0
+    assert rates.measure_rates([point], only, only).trace.failures == 0
 
 
 def test_a_point_that_holds_a_mask_already_is_not_public():
@@ -100,7 +100,7 @@ def test_a_point_that_holds_a_mask_already_is_not_public():
     assert (
         rates.measure_rates(
             some, regex_policies.none_policy, regex_policies.none_policy
-        ).public.count
+        ).public.failures
         == 0
     )
 
@@ -156,9 +156,13 @@ def test_the_bound_is_the_rate_at_which_so_few_are_as_rare_as_alpha(count, of, p
     )
     found = rates.measure_rates(some, finds, regex_policies.none_policy, judged=pairs)
     assert found.alpha == 0.05 / (2 * pairs)
-    assert (found.miss.count, found.miss.of, found.miss.rate) == (count, of, count / of)
-    assert found.public.count == count
-    assert binom.cdf(count, of, found.miss.upper) == pytest.approx(found.alpha, rel=1e-6)
+    assert (found.miss.failures, found.miss.judged_secrets, found.miss.rate) == (
+        count,
+        of,
+        count / of,
+    )
+    assert found.public.failures == count
+    assert binom.cdf(count, of, found.miss.upper_bound) == pytest.approx(found.alpha, rel=1e-6)
 
 
 def test_labels_needed_are_those_of_the_table():
@@ -182,7 +186,7 @@ def test_one_secret_of_each_user_counts_and_every_one_of_them_may():
     some = [Point(f"d/{i}", "ann", text, many) for i in range(2)]
     some.append(Point("e/0", "bob", "9", (Secret("id", 0, 1),)))
     found = rates.measure_rates(some, regex_policies.none_policy, regex_policies.none_policy)
-    assert (found.miss.of, found.secrets, found.miss.all) == (2, 9, (9, 9))
+    assert (found.miss.judged_secrets, found.secrets, found.miss.labelled_counts) == (2, 9, (9, 9))
     taken = Counter()
     for seed in range(4000):
         judged = rates.RateCounter(
@@ -200,18 +204,22 @@ def test_dialogues_are_the_clusters_where_they_were_drawn_or_no_user_is_known():
     secret = (Secret("id", 0, 1),)
     some = [Point(f"{d}/{i}", "ann", "7", secret, dialogue_id=d) for d in "ab" for i in range(3)]
     assert (
-        rates.measure_rates(some, regex_policies.none_policy, regex_policies.none_policy).miss.of
+        rates.measure_rates(
+            some, regex_policies.none_policy, regex_policies.none_policy
+        ).miss.judged_secrets
         == 1
     )
     assert (
         rates.measure_rates(
             some, regex_policies.none_policy, regex_policies.none_policy, cluster="dialogue"
-        ).miss.of
+        ).miss.judged_secrets
         == 2
     )
     nobody = [replace(p, user="") for p in some]
     assert (
-        rates.measure_rates(nobody, regex_policies.none_policy, regex_policies.none_policy).miss.of
+        rates.measure_rates(
+            nobody, regex_policies.none_policy, regex_policies.none_policy
+        ).miss.judged_secrets
         == 2
     )
     with pytest.raises(ValueError, match="a point has no dialogue_id"):
@@ -231,8 +239,8 @@ def test_kinds_have_bounds_of_their_own():
     assert set(found.by_kind) == {s.kind for p in POINTS for s in p.secrets}
     for kind, three in found.by_kind.items():
         users = {p.user for p in POINTS if any(s.kind == kind for s in p.secrets)}
-        assert three["miss"].of == len(users)
-    assert found.trace.of == len({p.user for p in POINTS if p.secrets}) == 60
+        assert three["miss"].judged_secrets == len(users)
+    assert found.trace.judged_secrets == len({p.user for p in POINTS if p.secrets}) == 60
 
 
 # --------------------------------------------------------------------------- who may judge
@@ -244,7 +252,7 @@ def test_canaries_never_count():
     only = flagging("ids", lambda p: tuple(s for s in p.secrets if s.kind == "id"))
     assert rates.measure_rates(planted, only, only) == rates.measure_rates(POINTS, only, only)
     alone = [p for p in planted if p.user.startswith(canaries.CANARY_USER_PREFIX)]
-    assert rates.measure_rates(alone, only, only).miss.how == "unknown"
+    assert rates.measure_rates(alone, only, only).miss.origin == "unknown"
 
 
 def test_who_taught_a_policy_does_not_judge_it_in_whatever_unit():
@@ -254,17 +262,18 @@ def test_who_taught_a_policy_does_not_judge_it_in_whatever_unit():
     pi, pi_c = tagger.tagger_policy(learned), tagger.conservative_tagger_policy(learned)
     assert pi.learned and not regex_policies.corpus_regex_policy().learned
     found = rates.measure_rates(POINTS, pi, pi_c)
-    assert found.miss.of == 40 and (found.left_out, found.apart) == (len(teachers), 20)
+    assert found.miss.judged_secrets == 40 and (found.left_out, found.apart) == (len(teachers), 20)
     for policy in (
         policy_changes.union_policy(regex_policies.corpus_regex_policy(), pi),
         policy_changes.with_misses(pi, 0.1, 0),
     ):
         assert (
             policy.learned
-            and rates.measure_rates(POINTS, policy, regex_policies.none_policy).miss.of == 40
+            and rates.measure_rates(POINTS, policy, regex_policies.none_policy).miss.judged_secrets
+            == 40
         )
     dialogues = data_points.make_points(CORPUS, unit="dialogue")
-    assert rates.measure_rates(dialogues, pi, pi_c).miss.of == 40
+    assert rates.measure_rates(dialogues, pi, pi_c).miss.judged_secrets == 40
     assert rates.measure_rates(teachers, pi, pi_c).miss == Rate(0, 0, 1.0, "unknown")
 
 
@@ -308,7 +317,7 @@ def test_without_labels_nothing_is_known_but_of_the_policy_that_flags_everything
     found = rates.measure_rates(
         bare, regex_policies.corpus_regex_policy(), regex_policies.everything_policy
     )
-    assert (found.gamma, found.delta2, found.public.how) == (1.0, 0.0, "policy")
+    assert (found.gamma, found.delta2, found.public.origin) == (1.0, 0.0, "policy")
     both = policy_changes.union_policy(
         regex_policies.corpus_regex_policy(), regex_policies.everything_policy
     )
@@ -353,7 +362,9 @@ def test_what_was_written_is_read_again():
         "cluster": "user", "turns": len(POINTS), "secrets": sum(len(p.secrets) for p in POINTS),
         "judged": 2, "alpha": 0.0125, "left_out": 0,
     }  # fmt: skip
-    assert found.miss.of == users and found.trace.all[1] == sum(len(p.secrets) for p in POINTS)
+    assert found.miss.judged_secrets == users and found.trace.labelled_counts[1] == sum(
+        len(p.secrets) for p in POINTS
+    )
 
 
 def test_a_rate_is_said_in_words():
@@ -363,9 +374,10 @@ def test_a_rate_is_said_in_words():
     assert str(Rate(1, 8, 0.52651, "one_per_cluster")) == "1 of 8 (12.50 %), at most 52.66 %"
     assert str(Rate(0, 8, 1.0, "one_per_cluster")) == "0 of 8 (0.00 %), at most 100.00 %"
     assert (
-        rates.assumed_rate(0.1) == Rate(0, 0, 0.1, "assumed") and rates.assumed_rate(1).upper == 1
+        rates.assumed_rate(0.1) == Rate(0, 0, 0.1, "assumed")
+        and rates.assumed_rate(1).upper_bound == 1
     )
-    assert rates.assumed_rate(0).upper == 0
+    assert rates.assumed_rate(0).upper_bound == 0
 
 
 def test_the_table_names_each_rate_and_what_it_counts():
@@ -396,8 +408,12 @@ def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
     text = "7 " * 3000
     one = Point("d/0", "ann", text, tuple(Secret("id", 2 * i, 2 * i + 1) for i in range(3000)))
     found = rates.measure_rates([one], regex_policies.none_policy, regex_policies.none_policy)
-    assert (found.trace.count, found.trace.of, found.trace.all) == (1, 1, None)
-    assert found.miss.all == (3000, 3000)
+    assert (found.trace.failures, found.trace.judged_secrets, found.trace.labelled_counts) == (
+        1,
+        1,
+        None,
+    )
+    assert found.miss.labelled_counts == (3000, 3000)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +452,7 @@ def test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else():
     rows = [one(f"u{k}", fails=k < 3, sure=k % 2 == 0) for k in range(10)]  # 1 of the 3 is doubted
     counter = rates.RateCounter(regex_policies.none_policy, regex_policies.none_policy)
     trace = counter.rates(of=rows).trace
-    assert (trace.count, trace.of, trace.all) == (3, 6, (3, 10))
+    assert (trace.failures, trace.judged_secrets, trace.labelled_counts) == (3, 6, (3, 10))
     # What is taken of a user does not hide a failure behind a mark that nobody else saw.
     both = [
         one("u", fails=f, sure=s, start=k)
@@ -444,7 +460,7 @@ def test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else():
     ]
     for some in (both, both[::-1]):
         trace = counter.rates(of=some).trace
-        assert (trace.count, trace.of) == (1, 1)
+        assert (trace.failures, trace.judged_secrets) == (1, 1)
 
 
 def test_what_the_first_reader_overlooked_is_added_to_the_bound():
@@ -453,18 +469,21 @@ def test_what_the_first_reader_overlooked_is_added_to_the_bound():
     rows += [one(f"w{k}", fails=False, sure=False, again="new") for k in range(9)]  # doubted
     counter = rates.RateCounter(regex_policies.none_policy, regex_policies.none_policy)
     trace = counter.rates(of=rows).trace
-    assert (trace.count, trace.of, trace.again) == (3, 100, (2, 45))
+    assert (trace.failures, trace.judged_secrets, trace.reread_counts) == (3, 100, (2, 45))
     parts = [
         rates.clopper_pearson_upper(x, n, confidence=1 - 0.0125) for x, n in ((3, 100), (2, 45))
     ]
-    assert trace.upper == pytest.approx(sum(parts))
+    assert trace.upper_bound == pytest.approx(sum(parts))
     again = rates.rates_from_json(
         json.loads(json.dumps(counter.rates(of=rows).to_json())), judged=2
     )
-    assert again.trace == counter.rates(judged=2, of=rows).trace and again.trace.upper > trace.upper
+    assert (
+        again.trace == counter.rates(judged=2, of=rows).trace
+        and again.trace.upper_bound > trace.upper_bound
+    )
     alone = [one("u", fails=False, again="")]
     assert (
-        counter.rates(of=alone).trace.upper == 1
+        counter.rates(of=alone).trace.upper_bound == 1
     )  # a second reader who found nothing bounds nothing
 
 
@@ -544,20 +563,25 @@ def test_the_counter_counts_as_the_simulation_does():
     for k in range(8):
         world = World(rng, 200, **(SLIPS, HARDER)[k % 2], share=0.3, decided=k % 4 < 2)
         found = rates._count_rate("trace", world.rows(), 0.025)
-        assert (found.count, found.of, found.again) == world.counts()
+        assert (found.failures, found.judged_secrets, found.reread_counts) == world.counts()
 
 
 def test_bounds_on_average_are_of_the_same_counts():
     pi = policy_changes.with_misses(regex_policies.oracle_policy, 0.3, seed=0)
     sure, mean = (
-        rates.measure_rates(POINTS, pi, regex_policies.everything_policy, judged=2, how=how)
-        for how in ("one_per_cluster", "exchangeable")
+        rates.measure_rates(POINTS, pi, regex_policies.everything_policy, judged=2, origin=origin)
+        for origin in ("one_per_cluster", "exchangeable")
     )
-    assert (mean.trace.count, mean.trace.of) == (sure.trace.count, sure.trace.of)
-    assert mean.trace.upper == exchangeable_rate(sure.trace.count, sure.trace.of, judged=2)
+    assert (mean.trace.failures, mean.trace.judged_secrets) == (
+        sure.trace.failures,
+        sure.trace.judged_secrets,
+    )
+    assert mean.trace.upper_bound == exchangeable_rate(
+        sure.trace.failures, sure.trace.judged_secrets, judged=2
+    )
     assert str(mean.trace).endswith("on average") and mean.public == sure.public
-    assert {r.how for row in mean.by_kind.values() for r in row.values()} <= {
+    assert {r.origin for row in mean.by_kind.values() for r in row.values()} <= {
         "exchangeable", "policy"
     }  # fmt: skip
-    with pytest.raises(ValueError, match="how"):
-        rates.measure_rates(POINTS, pi, regex_policies.none_policy, how="assumed")
+    with pytest.raises(ValueError, match="origin"):
+        rates.measure_rates(POINTS, pi, regex_policies.none_policy, origin="assumed")

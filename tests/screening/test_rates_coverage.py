@@ -77,7 +77,9 @@ def test_bounds_of_the_comparison_are_right_where_both_must_agree():
         coverage.upper(np.array([7]), np.array([200]), NOMINAL)[0], rel=0.01
     )
     upper = coverage.upper(np.array([7, 200]), np.array([200, 200]), NOMINAL)
-    assert upper[0] == pytest.approx(rates._count_rate("miss", _judged(7, 200), 1 - NOMINAL).upper)
+    assert upper[0] == pytest.approx(
+        rates._count_rate("miss", _judged(7, 200), 1 - NOMINAL).upper_bound
+    )
     assert upper[1] == 1.0
 
 

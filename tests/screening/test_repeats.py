@@ -134,14 +134,14 @@ def test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats():
     twice = [said(0, "it is ada"), said(1, "it is ada")]
     masked = [said(0, "it is ada"), said(1, f"it is {MASK}")]
     for points, count in ((unique, 0), (twice, 2), (masked, 1)):
-        assert rates.measure_rates(points, pi, pi).trace.count == count
-        assert rates.measure_rates(points, pi, pi, dedup="none").trace.count == 0
+        assert rates.measure_rates(points, pi, pi).trace.failures == count
+        assert rates.measure_rates(points, pi, pi, dedup="none").trace.failures == 0
     found = rates.measure_rates(unique, pi, pi, whole_text=[*unique, said(2, "it is ada")])
-    assert found.trace.count == 1
+    assert found.trace.failures == 1
     certain = rates.measure_rates(
         twice, regex_policies.everything_policy, regex_policies.none_policy
     )
-    assert (certain.trace.count, certain.gamma) == (0, 0.0)  # all points read <MASK>, copies too
+    assert (certain.trace.failures, certain.gamma) == (0, 0.0)  # all points read <MASK>, copies too
 
 
 def test_texts_are_counted_as_they_are_deduplicated():

@@ -488,7 +488,7 @@ def test_what_a_reader_cannot_decide_counts_as_a_failure(home, done):
     pair = screening.PolicyPair((policy_by_name("none"),) * 2, ("none",) * 2)
     counter, _ = screening.judge_policies(home / "c.jsonl", home / "labels", pair, texts=None)
     failing = 1 + sum(bool(spans(t.text)) for t in tasks[1:])
-    assert counter.rates().trace.count == counter.rates().trace.of == failing
+    assert counter.rates().trace.failures == counter.rates().trace.judged_secrets == failing
 
 
 def test_somebody_else_reads_what_the_first_left_undecided(home):

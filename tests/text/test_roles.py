@@ -96,7 +96,7 @@ def test_a_secret_that_moves_where_a_turn_begins_leaves_a_trace():
     said = Turn("USR", "s\nUSR: t", (Secret("name", 0, 1),)), Turn("USR", "u")
     point = replace(join_with_speakers(Dialogue("", "", said), said, "d"), dialogue_id="d")
     seen = measure_rates([point], Policy("of a test", flag), everything_policy, dedup="none")
-    assert (seen.miss.count, seen.trace.count, seen.trace.of) == (0, 1, 1)
+    assert (seen.miss.failures, seen.trace.failures, seen.trace.judged_secrets) == (0, 1, 1)
 
 
 SAID = [("USR", "I am Ann Lee"), ("SYS", "your number?"), ("USR", "it is 555 0100"), ("SYS", "yes")]
