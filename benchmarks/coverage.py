@@ -24,7 +24,7 @@ from crtbook import tables
 from crtbook.redraws import upper_bounds
 from crtlib.screening import policy_changes, rates, regex_policies, tagger
 from crtlib.screening.policy import Policy
-from crtlib.screening.rates import JudgedSecret
+from crtlib.screening.rates import SecretOutcome
 from crtlib.text import corpora, customersim, data_points
 from crtlib.text.records import Point
 
@@ -47,7 +47,7 @@ class Population:
         return float(self.failures.sum() / self.secrets.sum())
 
 
-def population(judged: Sequence[JudgedSecret], users: Sequence[str], name: str) -> Population:
+def population(judged: Sequence[SecretOutcome], users: Sequence[str], name: str) -> Population:
     """What befell the secrets of each user, and of those who have none."""
     place = {user: k for k, user in enumerate(dict.fromkeys(users))}
     secrets, failures = np.zeros(len(place), int), np.zeros(len(place), int)

@@ -209,8 +209,8 @@ def main() -> None:
             "all, whole turns": whole_turns_policy(every),
         }
         for which, pi in policies.items():
-            careful = policy_by_name("cautious")
-            counter = rates.RateCounter(pi, careful, cluster="dialogue", texts=texts)
+            conservative_policy = policy_by_name("cautious")
+            counter = rates.RateCounter(pi, conservative_policy, cluster="dialogue", texts=texts)
             told = {j.order: j for j in counter.add(truth)}
             real = counter.rates()
             miss = real.miss.labelled_counts or (0, 1)
@@ -218,7 +218,7 @@ def main() -> None:
             judged = []
             for turns in draws:
                 noticed = (rates.draw_order(0, p.id, s.start) for p in turns for s in p.secrets)
-                judged.append(counter.rates(of=[told[k] for k in noticed if k in told]).trace)
+                judged.append(counter.rates(outcomes=[told[k] for k in noticed if k in told]).trace)
             drawn = sum(r.failures for r in judged) / sum(r.judged_secrets for r in judged)
             row = {
                 "true miss": miss[0] / miss[1],

@@ -58,13 +58,14 @@ def clopper_pearson(count: int, of: int, *, confidence: float = 0.95) -> tuple[f
     return (float(special.betaincinv(count, of - count + 1, 1 - side)) if count else 0.0), high
 
 
-def exchangeable_rate(count: int, of: int, *, judged: int = 1) -> float:
+def exchangeable_rate(count: int, of: int, *, policy_pairs: int = 1) -> float:
     """A rate without a confidence level, after ``count`` in ``of`` units drawn at random.
 
     Args:
         count: Units that fail.
         of: Units that were drawn and judged.
-        judged: Policies or draws among which was chosen; each is charged.
+        policy_pairs: Pairs of policies among which somebody may choose by such rates; each is
+            charged.
 
     Returns:
         At most 1, which promises nothing.
@@ -74,12 +75,12 @@ def exchangeable_rate(count: int, of: int, *, judged: int = 1) -> float:
         Test:
         ``tests/release/test_rows_of_a_certificate.py::test_the_average_over_the_draw_of_the_labels``.
 
-    >>> round(exchangeable_rate(0, 100), 4), exchangeable_rate(3, 99, judged=2)
+    >>> round(exchangeable_rate(0, 100), 4), exchangeable_rate(3, 99, policy_pairs=2)
     (0.0099, 0.08)
     """
     check_allowed("count", count, 0 <= count <= of, f"in [0, {of}], the number of cases")
-    check_whole_number("judged", judged, 1)
-    return min(1.0, judged * (count + 1) / (of + 1))
+    check_whole_number("policy_pairs", policy_pairs, 1)
+    return min(1.0, policy_pairs * (count + 1) / (of + 1))
 
 
 def labels_needed(rate: float, confidence: float = 0.95) -> int:

@@ -29,9 +29,9 @@ def detector(name: str, pattern: re.Pattern[str]) -> Policy:
     )
 
 
-cautious = crtlib.policy("cautious")
+conservative_policy = crtlib.policy("cautious")
 for policy in (detector("codes", CODES), detector("+ names", NAMES)):
-    found = measure_rates(points, policy, cautious)
+    found = measure_rates(points, policy, conservative_policy)
     for name in ("miss", "trace", "public"):
         rate = getattr(found, name)
         counts = f"{rate.failures:3} of {rate.judged_secrets}"

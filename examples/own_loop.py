@@ -13,8 +13,9 @@ from crtlib.training import loop
 from crtlib.training.phases import PrivatePhase, PublicPhase
 
 points = crtlib.points(crtlib.simulate(300, seed=0), "turn")
-flags, cautious = (crtlib.policy(p)(points) for p in ("regex:customersim", "cautious"))
-text = crtlib.prepare(points, flags, cautious)  # Algorithm 1: what is flagged is private
+flags = crtlib.policy("regex:customersim")(points)
+conservative_flags = crtlib.policy("cautious")(points)
+text = crtlib.prepare(points, flags, conservative_flags)  # Algorithm 1: what is flagged is private
 
 bpe = tokenizer.train_bpe([p.text for p in text.public], vocab_size=400)  # of public text only
 parts = {

@@ -245,11 +245,11 @@ class ScreeningStudy(Study):
             for p in data_points.make_points(part, self.unit)
         )
         pi, pi_c = (self._policy(name) for name in (self.policy, self.conservative))
-        flags, cautious = pi(points), pi_c(points)
+        flags, conservative_flags = pi(points), pi_c(points)
         counter = rates.RateCounter(pi, pi_c)
-        counter.add(points, flags=flags, cautious_flags=cautious)
+        counter.add(points, flags=flags, conservative_flags=conservative_flags)
         counted = counter.rates()
-        either = [bool(f or c) for f, c in zip(flags, cautious, strict=True)]
+        either = [bool(f or c) for f, c in zip(flags, conservative_flags, strict=True)]
         facts: dict[str, float] = {"points": len(points), "private": sum(either) / len(points)}
         facts["flagged"] = sum(map(bool, flags)) / len(points)
         for name in rates.RATE_NAMES:

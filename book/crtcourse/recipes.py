@@ -72,7 +72,7 @@ RECIPES: dict[str, Callable[..., Any]] = {
     "ex-copies": lambda: 1 - 0.9**20,
     "ex-recall": lambda: intervals.clopper_pearson_upper(20, 200),
     "ex-lw-clean": lambda: next(n for n in range(999) if intervals.exchangeable_rate(0, n) <= 0.01),
-    "ex-lw-best": lambda: 50 * (1 + intervals.exchangeable_rate(2, 199, judged=4)),
+    "ex-lw-best": lambda: 50 * (1 + intervals.exchangeable_rate(2, 199, policy_pairs=4)),
     "ex-group": lambda: DELTA * sum(math.exp(j) for j in range(10)),
     "ex-canary-mean": lambda: 1 / math.log(2),
     "ex-canary-value": lambda: 0.1 * math.log2(10**6) + 0.9 / math.log(2),

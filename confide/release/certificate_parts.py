@@ -250,7 +250,7 @@ def average_rates(promise: ComposedPromise, record: Mapping[str, Any]) -> FloatP
     if labels.get("drawn") != "at_random" or not labels.get("others") or not alone:
         return None
     means = [
-        exchangeable_rate(row["count"], row["of"], judged=labels["judged"])
+        exchangeable_rate(row["count"], row["of"], policy_pairs=labels["judged"])
         for row in (trace, public)
     ]
     pair = means[0], means[1] if promise.delta2 else 0.0

@@ -44,9 +44,11 @@ def write_detector_card(
         pair = screening.PolicyPair((pi, pi), (policy, policy))
         texts = screening.count_texts(corpus, pair.unit)
         counter, about = screening.judge_policies(corpus, labels, pair, texts=texts)
-        found = counter.rates(judged=about["judged"])
+        found = counter.rates(policy_pairs=about["judged"])
         groups = {
-            trait: {name: some for name, some in counter.by(trait, judged=about["judged"]).items()
+            trait: {name: some
+                    for name, some
+                    in counter.rates_by_trait(trait, policy_pairs=about["judged"]).items()
                     if some["trace"].judged_secrets >= LEAST_PEOPLE}
             for trait in rates.SECRET_TRAITS
         }  # fmt: skip
@@ -116,7 +118,7 @@ def describe_readers(labels: Mapping[str, Any]) -> str:
 
 def format_card(facts: dict[str, Any]) -> str:
     """What ``crtlib card`` prints."""
-    found = rates.rates_from_json(facts["rates"], judged=facts["labels"]["judged"])
+    found = rates.rates_from_json(facts["rates"], policy_pairs=facts["labels"]["judged"])
     notes = screening.describe_all_secrets(found)
     notes = [describe_readers(facts["labels"]), *notes]
     return "\n".join([found.table(), *(f"note: {note}" for note in notes)])

@@ -305,7 +305,7 @@ def screen_corpus(
             flags, cautious = ([tuple(Secret(*s) for s in each) for each in some] for some in both)
             again = seen(points) if seen else deduplication.mark_repeats(points, "near")
             if not judges:
-                counter.add(points, flags=flags, cautious_flags=cautious)
+                counter.add(points, flags=flags, conservative_flags=cautious)
                 if texts is not None:
                     texts.add(points)
             tally.write(parts, points, flags, cautious, again)
@@ -315,7 +315,7 @@ def screen_corpus(
         parts.note("units", corpora.hash_registry_units(corpus, simulations))
         decided = parts.close()
     if judges:
-        found = counter.rates(judged=about["judged"])
+        found = counter.rates(policy_pairs=about["judged"])
     else:
         units = screened_folder.read_registry_units(folder)
         registry_of_texts = text_registry.Registry(text_registry.registry_home())
@@ -400,14 +400,18 @@ def judge_policies(
         counter.add_failing(read(without=kept))
     sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
     counter.add(
-        read(), sure=sure, again=adjudication.compare_second_reader(folder) if twice else None
+        read(),
+        undisputed=sure,
+        second_reader=adjudication.compare_second_reader(folder) if twice else None,
     )
     left = [t for t in adjudication.list_unread_tasks(folder) if t.task not in apart]
     counter.add_unread(label_tasks.points_of_tasks(left))
     one, other = pair.hashes()
     text_registry.register_text(corpus)
-    judged = judged_turns.record_judged_pair(folder, pi=one, pi_c=other, corpus=about["corpus"])
-    given = {"judged": judged, "drawn": "at_random", "sha256": about["labels"]}
+    policy_pairs = judged_turns.record_judged_pair(
+        folder, pi=one, pi_c=other, corpus=about["corpus"]
+    )
+    given = {"judged": policy_pairs, "drawn": "at_random", "sha256": about["labels"]}
     given |= {"reading_sha256": judged_turns.hash_reading(folder)}
     alone = not registry.count_other_sets(about["labels"], about["corpus"])
     if alone and "others" in about:  # else how many nobody read is not known
@@ -416,7 +420,7 @@ def judge_policies(
     replaced = registry.count_replaced_turns(about["labels"])
     given |= {"replaced": replaced} if replaced else {}
     if twice:
-        doubted = sum(bool(j.trace) and not j.is_undisputed for j in counter.rows)
+        doubted = sum(bool(o.trace) and not o.is_undisputed for o in counter.outcomes)
         turns = about["readers"][about["second"]]["read"]
         given["read_twice"] = {"turns": turns, "doubted": doubted}
         decided, dropped = adjudication.count_decided_turns(folder)
@@ -456,8 +460,8 @@ def count_corpus_labels(
     said = sorted(counter.judged_turns)  # who edits its labels judges anew
     name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
     drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
-    judged = registry.register_judged_pairs({"labels": name}, sha, [pair.hashes()], drawn)
-    return without_bounds_if_from_file(counter.rates(judged=judged), pair.names)
+    policy_pairs = registry.register_judged_pairs({"labels": name}, sha, [pair.hashes()], drawn)
+    return without_bounds_if_from_file(counter.rates(policy_pairs=policy_pairs), pair.names)
 
 
 def without_bounds_if_from_file(
@@ -673,4 +677,4 @@ def rates_of_screened_folder(folder: StrPath) -> rates.PolicyRates:
     told = summary["labels"] or {"judged": 1, "sha256": None}
     registry.refuse_earlier_reading(told["sha256"], told.get("reading_sha256"))
     now = registry.register_judged_pairs({"labels": told["sha256"]}, summary["corpus_sha256"])
-    return rates.rates_from_json(summary["rates"], judged=max(told["judged"], now))
+    return rates.rates_from_json(summary["rates"], policy_pairs=max(told["judged"], now))

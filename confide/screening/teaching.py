@@ -130,7 +130,7 @@ def teach_tagger(
     if outputs.is_up_to_date(out, **recipe):
         return None
     outputs.check_output_folder(out, inputs=list(inputs.values()), force=force)
-    judged = 1
+    policy_pairs = 1
     by: rates.ClusterUnit = "user"
     left: list[LabelTask] = []
     if not folders:
@@ -161,7 +161,9 @@ def teach_tagger(
             load_encoder(backbone)
         text_registry.register_text(corpus)  # what is refused before this has judged nothing
         for which in (name, f"{name} pi_c"):  # each is judged alone
-            judged = record_judged_pair(folders[0], pi=which, pi_c=which, corpus=about["corpus"])
+            policy_pairs = record_judged_pair(
+                folders[0], pi=which, pi_c=which, corpus=about["corpus"]
+            )
     made = train_tagger(taught, epochs=epochs, progress=progress, **fitted)
     epochs = epochs or made.net.epochs
     summary: dict[str, Any] = {"corpus": Path(corpus).name, "unit": unit, "epochs": epochs}
@@ -176,9 +178,9 @@ def teach_tagger(
         counter = rates.RateCounter(
             policy, policy, cluster=by, texts=texts, find_values_in_whole_point=drawn_labels
         )
-        counter.add(others, flags=flags, cautious_flags=flags)
+        counter.add(others, flags=flags, conservative_flags=flags)
         counter.add_unread(points_of_tasks(left))
-        found[key] = counter.rates(judged=judged)
+        found[key] = counter.rates(policy_pairs=policy_pairs)
         summary[key] = {
             "policy": policy.name,
             "rates": found[key].to_json(),

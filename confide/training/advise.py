@@ -263,7 +263,7 @@ def _advise_on_pair(
     """A pair of policies on labels that have judged so many ``pairs``, which are ``turns``, one of
     each of some of so many ``people``."""
     counted, parts = prepared.rates, prepared.prepared
-    rates = rates_from_json(counted.to_json(), judged=pairs)
+    rates = rates_from_json(counted.to_json(), policy_pairs=pairs)
     prepared = replace(prepared, known=rates)
     entered = odometer_run.odometer_fields(study.ready(), prepared)
     meter = odometer_run.open_odometer(
@@ -273,7 +273,7 @@ def _advise_on_pair(
         if not meter.folder.is_dir():
             meter = replace(meter, folder=Path(new) / "odometer")
             odometer.prepare_odometer(meter.folder, meter.facts["corpus"])
-        told = {**(prepared.labels or {}), "alpha": RATES_ALPHA, "judged": rates.judged}
+        told = {**(prepared.labels or {}), "alpha": RATES_ALPHA, "judged": rates.policy_pairs}
         spent = rate_bounds.with_current_bounds(meter.spent, told, meter.facts["corpus"])
         origin = meter.origin()
     ready = functools.cache(lambda epsilon: replace(study, epsilon=epsilon).ready())

@@ -641,7 +641,7 @@ def attach_label_rates(
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
     write = templates.make_point_writer(prepared.template)
     counter, about = judge_policies(study.corpus, labels, pair, texts=prepared.texts, write=write)
-    return replace(prepared, known=counter.rates(judged=about["judged"]), labels=about)
+    return replace(prepared, known=counter.rates(policy_pairs=about["judged"]), labels=about)
 
 
 def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:

@@ -120,7 +120,7 @@ def find_judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
     if before:
         counts = before["labels"]
         inline = _json_sha256(["labels of the corpus", before["corpus_sha256"]])
-        told = {"judged": d.rates.judged, "sha256": counts["sha256"] or inline}  # since then
+        told = {"judged": d.rates.policy_pairs, "sha256": counts["sha256"] or inline}  # since then
     elif d.labels is not None:
         told = dict(d.labels)
     else:

@@ -89,7 +89,7 @@ def describe_bare_masks(masks: int, points: int, duplicates: str) -> list[str]:
 def prepare_points(
     points: Sequence[Point],
     flags: Sequence[Sequence[Secret]] | None,
-    cautious_flags: Sequence[Sequence[Secret]] | None,
+    conservative_flags: Sequence[Sequence[Secret]] | None,
     *,
     dedup: DedupScope = "all",
     duplicates: DuplicateTreatment = "mask",
@@ -103,10 +103,10 @@ def prepare_points(
 
     Args:
         points: The raw data points, at least one.
-        flags: The spans of ``pi`` in each of them: what is redacted; None: it flags nothing, for
-            the baselines.
-        cautious_flags: Those of ``pi_c`` (the conservative policy): what else is private; None: it
-            flags nothing.
+        flags: The spans of the policy (the paper's ``pi``) in each of them: what is redacted; None:
+            it flags nothing, for the baselines.
+        conservative_flags: Those of the conservative policy (``pi_c``): what else is private; None:
+            it flags nothing.
         dedup: The scope of deduplication: ``"all"`` is the paper's; ``"flagged"`` (ours) leaves
             alone the points on which both policies are silent, so that harmless templates keep
             their frequencies, which is enough for Proposition 7 where ``pi_c`` has full recall;
@@ -144,7 +144,7 @@ def prepare_points(
     silent: FlaggedSpans = [()] * len(points)
     pi_spans = check_flagged_spans(points, silent if flags is None else flags, "flags")
     pi_c_spans = check_flagged_spans(
-        points, silent if cautious_flags is None else cautious_flags, "cautious_flags"
+        points, silent if conservative_flags is None else conservative_flags, "conservative_flags"
     )
     private_flags = [
         # a mask counts as flagged: on the neighbouring dataset a policy speaks where it stands

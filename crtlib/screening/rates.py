@@ -25,9 +25,9 @@ with a mark and a random share of all, :func:`rate_upper_bound` counts what the 
 
 >>> from crtlib.screening.regex_policies import oracle_policy, none_policy
 >>> from crtlib.screening.policy import Policy
->>> def said(i, text):
+>>> def message(i, text):
 ...     return Point(str(i), f"user {i}", text, (Secret("name", 5, 8),))
->>> points = [said(i, f"I am Ada, for the {i}th time") for i in range(200)]
+>>> points = [message(i, f"I am Ada, for the {i}th time") for i in range(200)]
 >>> found = measure_rates(points, oracle_policy, none_policy)
 >>> found.miss.failures, found.trace.failures, found.public.judged_secrets
 (0, 0, 200)
@@ -39,7 +39,7 @@ with a mark and a random share of all, :func:`rate_upper_bound` counts what the 
 
 All is found, and each message stands twice:
 
->>> twice = [said(i, "I am Ada") for i in range(200)]
+>>> twice = [message(i, "I am Ada") for i in range(200)]
 >>> measure_rates(twice, oracle_policy, none_policy).trace.failures
 200
 >>> measure_rates(twice, oracle_policy, none_policy, dedup="none").trace.failures
@@ -50,13 +50,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from crtlib.checks import check_allowed, check_choice
 from crtlib.intervals import clopper_pearson_upper, count_of, exchangeable_rate
@@ -65,6 +64,7 @@ from crtlib.screening.policy import FlagFunction, Policy, as_policy, spoken_span
 from crtlib.screening.preparation import DedupScope
 from crtlib.screening.redaction import (
     FlaggedSpans,
+    Spans,
     UnmaskedPiece,
     merge_spans,
     overlapping_pairs,
@@ -110,8 +110,13 @@ nothing of the policy."""
 SECRET_TRAITS = ("kind", "length", "position", "script")
 """By what a detector's rates are told apart: kind, characters, third of the text, alphabet."""
 
-NeighbourCase = tuple[Point, Point, Sequence[Secret]]
-"""A point with a secret, the point as redacted, and all places of the secret's value in it."""
+
+class NeighbourCase(NamedTuple):
+    """A secret's point, the point as redacted, and all places of the secret's value in it."""
+
+    point: Point
+    redacted: Point
+    places: Sequence[Secret]
 
 
 def _traits_of_secret(text: str, s: Secret) -> tuple[str, str, str]:
@@ -233,9 +238,10 @@ class PolicyRates:
     """The three rates; ``by_kind`` has the same by kind of secret, each bound for itself: they do
     not hold together. ``alpha`` is the probability with which one bound may fail.
 
-    ``clusters`` (users or dialogues) with a secret were judged, of ``points`` labelled points with
-    ``secrets`` secrets. ``left_out`` points are of people of whom the rates do not speak, as a
-    policy learned from them: ``apart``, so many there are.
+    ``cluster`` says of what one secret was taken, ``points`` how many labelled points were judged,
+    and ``secrets`` how many secrets stand in them. ``left_out`` points are of the ``apart`` people
+    of whom the rates do not speak, as a policy learned from them. ``policy_pairs`` have been judged
+    by these labels so far, this pair included.
     """
 
     miss: Rate
@@ -246,13 +252,13 @@ class PolicyRates:
     points: int = 0
     secrets: int = 0
     left_out: int = 0
-    judged: int = 1
+    policy_pairs: int = 1
     apart: int = 0
 
     @property
     def alpha(self) -> float:
         """The chance that one bound fails: two enter a guarantee, for each pair judged so far."""
-        return RATES_ALPHA / (2 * self.judged)
+        return RATES_ALPHA / (2 * self.policy_pairs)
 
     @property
     def gamma(self) -> float:
@@ -271,8 +277,8 @@ class PolicyRates:
     def labels_json(self) -> dict[str, Any]:
         """What a certificate says of the labels, as far as it is known here."""
         counts = {"cluster": self.cluster, "turns": self.points, "secrets": self.secrets}
-        told = {"judged": self.judged, "alpha": self.alpha, "left_out": self.left_out}
-        return counts | told | ({"apart": self.apart} if self.apart else {})
+        level = {"judged": self.policy_pairs, "alpha": self.alpha, "left_out": self.left_out}
+        return counts | level | ({"apart": self.apart} if self.apart else {})
 
     def table(self) -> str:
         """For a terminal, at most 80 columns."""
@@ -299,10 +305,10 @@ def map_rates(rates: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[st
     return {name: change(rates[name]) for name in RATE_NAMES} | {"by_kind": kinds}
 
 
-def rates_from_json(values: Mapping[str, Any], *, judged: int = 1) -> PolicyRates:
-    """The rates as ``PolicyRates.to_json`` wrote them, of labels that have judged so many pairs
-    since. A share of all secrets is left out where that makes its bound too sure: it does not
-    follow from counts.
+def rates_from_json(values: Mapping[str, Any], *, policy_pairs: int = 1) -> PolicyRates:
+    """The rates as ``PolicyRates.to_json`` wrote them, with the bounds that they have now that the
+    labels have judged so many pairs of policies. A share of all secrets is left out where its bound
+    would be too low by now: it does not follow from counts.
 
     >>> rates_from_json(PolicyRates(UNKNOWN_RATE, UNKNOWN_RATE, assumed_rate(0.1)).to_json()).delta2
     0.1
@@ -312,7 +318,7 @@ def rates_from_json(values: Mapping[str, Any], *, judged: int = 1) -> PolicyRate
         recorded = Rate.from_json(row)
         if recorded.origin != "one_per_cluster":
             return replace(recorded, all_secrets=None)
-        alpha = RATES_ALPHA / (2 * judged)
+        alpha = RATES_ALPHA / (2 * policy_pairs)
         share = recorded.all_secrets
         upper_bound = rate_upper_bound(
             recorded.failures, recorded.judged_secrets, recorded.reread_counts, alpha=alpha
@@ -323,17 +329,20 @@ def rates_from_json(values: Mapping[str, Any], *, judged: int = 1) -> PolicyRate
             all_secrets=share if share and share.alpha <= alpha else None,
         )
 
-    return PolicyRates(**map_rates(values, rate), judged=judged)
+    return PolicyRates(**map_rates(values, rate), policy_pairs=policy_pairs)
 
 
 # --------------------------------------------------------------------------- judging
 @dataclass(frozen=True, slots=True)
-class JudgedSecret:
-    """One labelled secret and what befell it; ``trace`` is None where it was not looked for.
-    ``traits`` are what it is, by :data:`SECRET_TRAITS`, but for its kind. ``is_undisputed``: no
-    reader doubts it. ``again``: what a second reader found, as :meth:`RateCounter.add` gets it.
-    ``text`` and ``masked``: hashes of its point's text, and of that with the secret masked; None
-    where it was not looked for."""
+class SecretOutcome:
+    """What befell a labelled secret, and what it is.
+
+    ``order`` decides which secret of a ``cluster`` is taken. ``trace`` is None where it was not
+    looked for. ``traits`` are those of :data:`SECRET_TRAITS` but for its kind. ``is_undisputed``:
+    no reader doubts that it is a secret. ``second_reader``: what the second reader says of it, as
+    :meth:`RateCounter.add` is told. ``text_hash`` and ``masked_hash`` are of its point's text, and
+    of that with the secret masked; None where no trace was looked for.
+    """
 
     cluster: str
     kind: str
@@ -343,30 +352,47 @@ class JudgedSecret:
     public: bool
     traits: tuple[str, str, str]
     is_undisputed: bool = True
-    again: str | None = None
-    text: int | None = None
-    masked: int | None = None
+    second_reader: str | None = None
+    text_hash: int | None = None
+    masked_hash: int | None = None
 
-    def repeated(self, texts: TextCounts) -> bool:
+    def is_repeated(self, texts: TextCounts) -> bool:
         """Whether its point, or that with the secret masked, is the text of another point."""
-        assert self.text is not None and self.masked is not None
-        here = texts.stands_elsewhere(self.text, here=True)
+        assert self.text_hash is not None and self.masked_hash is not None
+        here = texts.stands_elsewhere(self.text_hash, here=True)
         return here or (
-            self.masked != self.text and texts.stands_elsewhere(self.masked, here=False)
+            self.masked_hash != self.text_hash
+            and texts.stands_elsewhere(self.masked_hash, here=False)
         )
 
 
-def _find_traces(rows: Sequence[NeighbourCase], pi: Policy) -> Iterator[tuple[bool, int]]:
+def _secrets_to_trace(
+    outcomes: Sequence[SecretOutcome], cases: Sequence[NeighbourCase], characters: int
+) -> Sequence[int]:
+    """At which places of ``outcomes`` a trace is looked for. All, unless their neighbours, each as
+    long as its whole point, are many times the ``characters`` of the points: then those alone that
+    a rate can count, one of each cluster, and one of each cluster and kind."""
+    neighbour_characters = sum(len(case.point.text) for case in cases)
+    if neighbour_characters <= 16 * characters + 2**20:
+        return range(len(outcomes))
+    groupings = attrgetter("cluster"), attrgetter("cluster", "kind")
+    counted = {id(outcome) for group in groupings for outcome in first_per_cluster(outcomes, group)}
+    return [k for k, outcome in enumerate(outcomes) if id(outcome) in counted]
+
+
+def _find_traces(cases: Sequence[NeighbourCase], policy: Policy) -> Iterator[tuple[bool, int]]:
     """Of each secret: whether the redacted point differs from the redacted neighbour, in its text
     or in the turns that are found in it, and the hash of the neighbour's text. Neighbours are made
     and read so many characters at a time."""
-    sizes = itertools.accumulate(len(p.text) for p, *_ in rows)
-    for _, lot in itertools.groupby(zip(rows, sizes, strict=True), lambda row: row[1] // 2**24):
-        some = [(left, redact(p, places)) for (p, left, places), _ in lot]
-        for (left, masked), spans in zip(some, pi([p for _, p in some]), strict=True):
-            other = redact(masked, spans)
-            same = left.text == other.text and find_turns(left) == find_turns(other)
-            yield not same, hash_point_text(masked)
+    ends = itertools.accumulate(len(case.point.text) for case in cases)
+    batches = itertools.groupby(zip(cases, ends, strict=True), lambda row: row[1] // 2**24)
+    for _, batch in batches:
+        pairs = [(case.redacted, redact(case.point, case.places)) for case, _ in batch]
+        flags = policy([neighbour for _, neighbour in pairs])
+        for (redacted, neighbour), spans in zip(pairs, flags, strict=True):
+            other = redact(neighbour, spans)
+            same = redacted.text == other.text and find_turns(redacted) == find_turns(other)
+            yield not same, hash_point_text(neighbour)
 
 
 def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]]:
@@ -386,16 +412,15 @@ def _find_value_places(point: Point, values: Sequence[str]) -> list[list[Secret]
     find = ValueFinder("labels", [ListedValue(values[k], str(k), k) for k in findable])
     exact = {k: compile_value_pattern(value) for k, value in enumerate(values) if k not in findable}
     for start, end in spoken_spans(point):
-        said = point.text[start:end]
-        for (s,) in find(said)[0] if findable else ():
+        words = point.text[start:end]
+        for (s,) in find(words)[0] if findable else ():
             places[int(s.kind)].append(Secret("", start + s.start, start + s.end))
-        for k, alone in exact.items():
-            places[k] += [Secret("", start + a, start + b) for a, b in _match_spans(alone, said)]
+        for k, pattern in exact.items():
+            places[k] += [
+                Secret("", start + match.start(), start + match.end())
+                for match in pattern.finditer(words)
+            ]
     return places
-
-
-def _match_spans(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
-    return (m.span() for m in pattern.finditer(text))
 
 
 def _is_left_in_clear(
@@ -419,21 +444,26 @@ def cluster_of(point: Point, cluster: ClusterUnit) -> str:
 
 def draw_order(seed: int, name: str, start: int) -> bytes:
     """A key by whose order secrets are drawn: of a seed, the name of a point, and a place in it."""
-    said = f"{seed}\x1f{name}\x1f{start}".encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(said, digest_size=16).digest()
+    place = f"{seed}\x1f{name}\x1f{start}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(place, digest_size=16).digest()
 
 
 # --------------------------------------------------------------------------- counting
 def first_per_cluster(
-    judged: Sequence[JudgedSecret], each: Callable[[JudgedSecret], Any] = attrgetter("cluster")
-) -> list[JudgedSecret]:
+    outcomes: Sequence[SecretOutcome],
+    group: Callable[[SecretOutcome], Any] = attrgetter("cluster"),
+) -> list[SecretOutcome]:
     """Of each cluster the secret that comes first in ``order``, which is as good as random."""
-    last = sorted(judged, key=attrgetter("order"), reverse=True)
-    return list({each(j): j for j in last}.values())
+    last_first = sorted(outcomes, key=attrgetter("order"), reverse=True)
+    return list({group(outcome): outcome for outcome in last_first}.values())
 
 
 def rate_upper_bound(
-    count: int, of: int, again: Sequence[int] | None = None, *, alpha: float
+    failures: int,
+    judged_secrets: int,
+    reread_counts: Sequence[int] | None = None,
+    *,
+    alpha: float,
 ) -> float:
     """The upper bound of a rate, which fails with a probability of at most ``alpha``.
 
@@ -442,9 +472,9 @@ def rate_upper_bound(
     turns where he marked nothing.
 
     Args:
-        count: Secrets that fail.
-        of: Secrets that were judged, each of a user or a conversation of its own.
-        again: :attr:`Rate.reread_counts`; None: nobody read again.
+        failures: Secrets that fail.
+        judged_secrets: Secrets that were judged, each of a user or a conversation of its own.
+        reread_counts: That of :class:`Rate`; None: nobody read again.
         alpha: The probability with which the bound may be too low.
 
     Returns:
@@ -461,58 +491,67 @@ def rate_upper_bound(
         ``tests/screening/test_rates.py::test_what_the_first_reader_overlooked_is_added_to_the_bound``.
 
     >>> [
-    ...     round(rate_upper_bound(0, 400, again, alpha=0.025), 4)
-    ...     for again in (None, (0, 80), (0, 400))
+    ...     round(rate_upper_bound(0, 400, reread_counts, alpha=0.025), 4)
+    ...     for reread_counts in (None, (0, 80), (0, 400))
     ... ]
     [0.0092, 0.0642, 0.0218]
     """
-    if again:
-        cases = (count, of), (again[0], again[1])
-        return min(1.0, sum(rate_upper_bound(x, n, alpha=alpha / 2) for x, n in cases))
-    return clopper_pearson_upper(count, of, confidence=1 - alpha)
+    if reread_counts:
+        both = (failures, judged_secrets), (reread_counts[0], reread_counts[1])
+        return min(1.0, sum(rate_upper_bound(*counts, alpha=alpha / 2) for counts in both))
+    return clopper_pearson_upper(failures, judged_secrets, confidence=1 - alpha)
 
 
-def _count_rate(name: str, judged: Sequence[JudgedSecret], alpha: float) -> Rate:
+def _count_rate(name: str, outcomes: Sequence[SecretOutcome], alpha: float) -> Rate:
     """What one reader of two alone marked counts where it fails, and nowhere else: so of a cluster
     a failure is counted wherever the secret that is taken fails, if only true ones were marked."""
     fails = attrgetter(name)
-    each = list(map(fails, judged))
-    every = None if None in each else (sum(each), len(each))
-    taken = first_per_cluster([j for j in judged if j.is_undisputed or fails(j)])
-    again = None
-    if any(j.again is not None for j in judged):
-        new = [j for j in taken if j.again == "new"]
-        taken = [j for j in taken if j.again != "new"]
-        found = len(new) + len({j.cluster for j in judged if j.again == "found"})
-        again = sum(map(fails, new)), found
-    count, of = sum(map(fails, taken)), len(taken)
+    each = list(map(fails, outcomes))
+    labelled_counts = None if None in each else (sum(each), len(each))
+    taken = first_per_cluster([o for o in outcomes if o.is_undisputed or fails(o)])
+    reread_counts = None
+    if any(outcome.second_reader is not None for outcome in outcomes):
+        unmarked = [outcome for outcome in taken if outcome.second_reader == "new"]
+        taken = [outcome for outcome in taken if outcome.second_reader != "new"]
+        marked = {outcome.cluster for outcome in outcomes if outcome.second_reader == "found"}
+        reread_counts = sum(map(fails, unmarked)), len(unmarked) + len(marked)
+    failures = sum(map(fails, taken))
     return Rate(
-        count, of, rate_upper_bound(count, of, again, alpha=alpha), "one_per_cluster", every, again
+        failures=failures,
+        judged_secrets=len(taken),
+        upper_bound=rate_upper_bound(failures, len(taken), reread_counts, alpha=alpha),
+        origin="one_per_cluster",
+        labelled_counts=labelled_counts,
+        reread_counts=reread_counts,
     )
 
 
 def _rates_of_pair(
-    judged: Sequence[JudgedSecret], pi: Policy, pi_c: Policy, pairs: int
+    outcomes: Sequence[SecretOutcome],
+    policy: Policy,
+    conservative_policy: Policy,
+    policy_pairs: int,
 ) -> dict[str, Rate]:
-    alpha = RATES_ALPHA / (2 * pairs)
-    found = {
-        name: _count_rate(name, judged, alpha) if judged else UNKNOWN_RATE for name in RATE_NAMES
+    alpha = RATES_ALPHA / (2 * policy_pairs)
+    counted = {
+        name: _count_rate(name, outcomes, alpha) if outcomes else UNKNOWN_RATE
+        for name in RATE_NAMES
     }
-    certain = Rate(0, found["miss"].judged_secrets, 0.0, "policy")
-    if pi.total:
+    certain = Rate(0, counted["miss"].judged_secrets, 0.0, "policy")
+    if policy.total:
         return dict.fromkeys(RATE_NAMES, certain)
-    return found | ({"public": certain} if pi_c.total else {})
+    return counted | ({"public": certain} if conservative_policy.total else {})
 
 
 def measure_rates(
     points: Sequence[Point],
-    pi: FlagFunction,
-    pi_c: FlagFunction,
+    policy: FlagFunction,
+    conservative_policy: FlagFunction,
     *,
     flags: FlaggedSpans | None = None,
-    cautious_flags: FlaggedSpans | None = None,
+    conservative_flags: FlaggedSpans | None = None,
     cluster: ClusterUnit = "user",
-    judged: int = 1,
+    policy_pairs: int = 1,
     origin: RateOrigin = "one_per_cluster",
     dedup: DedupScope = "all",
     whole_text: Iterable[Point] | None = None,
@@ -527,14 +566,14 @@ def measure_rates(
 
     Args:
         points: Labelled whole, as drawn: which secrets are in them, not which are found.
-        pi: What is redacted.
-        pi_c: The conservative policy: what else is private.
-        flags: The answers of ``pi`` on all of ``points``, if they are known already.
-        cautious_flags: Those of ``pi_c``.
+        policy: What it flags is redacted (the paper's pi).
+        conservative_policy: What it flags is private, too (the paper's pi_c).
+        flags: The answers of ``policy`` on all of ``points``, if they are known already.
+        conservative_flags: Those of ``conservative_policy``.
         cluster: What was drawn; a point without a user counts for its dialogue.
-        judged: Pairs of policies that these labels have judged so far, this one included; each
-            bound holds with 1 - 0.05 / (2 judged), so trace and public of all pairs together with
-            95 %.
+        policy_pairs: Pairs of policies that these labels have judged so far, this one included;
+            each bound holds with 1 - 0.05 / (2 policy_pairs), so trace and public of all pairs
+            together with 95 %.
         origin: "one_per_cluster", or "exchangeable" for the rates of
             :func:`crtlib.intervals.exchangeable_rate`, which hold on average over a draw at random,
             for those whom nobody read, without a confidence.
@@ -543,8 +582,9 @@ def measure_rates(
 
     Returns:
         The three rates. Without labels all is unknown and each bound 1, but for a policy that flags
-        everything: with it as ``pi_c`` nothing is public, with it as ``pi`` nothing leaves a trace,
-        whatever the labels: all points are then ``<MASK>`` and nothing else, copies too.
+        everything: with it as ``conservative_policy`` nothing is public, with it as ``policy``
+        nothing leaves a trace, whatever the labels: all points are then ``<MASK>`` and nothing
+        else, copies too.
 
     Raises:
         ValueError: For arguments outside their range, and as the policies do.
@@ -555,24 +595,29 @@ def measure_rates(
         text (with duplicates "mask_private" or "mask", by the exact pattern) differs from what it
         makes of the text with the secret masked in ``x``, and with at most ``public.upper_bound``
         it stands in the public part; both bounds hold together with a confidence of 0.95, if the
-        points were drawn at random and labelled whole. Public: how many were labelled, and the rates.
+        points were drawn at random and labelled whole. Public: how many were labelled, and the
+        rates.
         Tests: ``tests/screening/test_repeats.py::test_a_secret_without_a_trace_changes_nothing``,
         ``tests/screening/test_repeats.py::
         test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats``.
     """
     check_choice("origin", origin, ("one_per_cluster", "exchangeable"))
     texts = TextCounts(points if whole_text is None else whole_text) if dedup != "none" else None
-    counter = RateCounter(pi, pi_c, cluster=cluster, texts=texts)
-    counter.add(points, flags=flags, cautious_flags=cautious_flags)
-    found = counter.rates(judged=judged)
+    counter = RateCounter(policy, conservative_policy, cluster=cluster, texts=texts)
+    counter.add(points, flags=flags, conservative_flags=conservative_flags)
+    counted = counter.rates(policy_pairs=policy_pairs)
+    if origin == "one_per_cluster":
+        return counted
 
     def mean(rate: Rate) -> Rate:
         if rate.origin != "one_per_cluster":
             return rate
-        upper_bound = exchangeable_rate(rate.failures, rate.judged_secrets, judged=judged)
+        upper_bound = exchangeable_rate(
+            rate.failures, rate.judged_secrets, policy_pairs=policy_pairs
+        )
         return replace(rate, upper_bound=upper_bound, origin="exchangeable")
 
-    return replace(found, **map_rates(vars(found), mean)) if origin == "exchangeable" else found
+    return replace(counted, **map_rates(vars(counted), mean))
 
 
 class RateCounter:
@@ -593,8 +638,8 @@ class RateCounter:
 
     def __init__(
         self,
-        pi: FlagFunction,
-        pi_c: FlagFunction,
+        policy: FlagFunction,
+        conservative_policy: FlagFunction,
         *,
         cluster: ClusterUnit = "user",
         seed: int = 0,
@@ -605,14 +650,16 @@ class RateCounter:
     ) -> None:
         check_choice("cluster", cluster, ("user", "dialogue"))
         self.kinds = SHOWN_KINDS.union(kinds)
-        self.pi, self.pi_c, self.cluster, self.seed = as_policy(pi), as_policy(pi_c), cluster, seed
+        self.policy = as_policy(policy)
+        self.conservative_policy = as_policy(conservative_policy)
+        self.cluster, self.seed = cluster, seed
         self.texts, self.one_message = texts, one_message
         self.find_values_in_whole_point = find_values_in_whole_point
         self.points = self.left_out = 0
         self.apart: set[str] = set()
         """Clusters of whom the rates do not speak, of those that were drawn."""
-        self._judged: list[JudgedSecret] = []
-        self._unread: list[JudgedSecret] = []
+        self._outcomes: list[SecretOutcome] = []
+        self._unread: list[SecretOutcome] = []
         self.judged_turns: set[tuple[str, str]] = set()  # each turn, and what decides its rates
 
     def add(
@@ -620,77 +667,103 @@ class RateCounter:
         points: Sequence[Point],
         *,
         flags: FlaggedSpans | None = None,
-        cautious_flags: FlaggedSpans | None = None,
-        sure: Container[tuple[str, int]] | None = None,
-        again: Mapping[str, str] | None = None,
-    ) -> list[JudgedSecret]:
-        """Judge the policies on further points: what befalls each labelled secret. Canaries do not
-        count. Of people who taught one of them nothing does, whatever they say
-        (:meth:`leave_out`); what taught one in the words of somebody else counts as failing
-        (:meth:`add_failing`). ``sure``: point and start of the secrets that no reader
-        doubts; None for all. ``again``: what a second reader found in turns drawn at
-        random, by cluster: "new" where the first had marked nothing, "found" where he marked a
-        secret that stands; None where nobody read again.
+        conservative_flags: FlaggedSpans | None = None,
+        undisputed: Container[tuple[str, int]] | None = None,
+        second_reader: Mapping[str, str] | None = None,
+    ) -> list[SecretOutcome]:
+        """Judge the policies on further points: what befalls each labelled secret.
 
-        Both are called on the points, unless their answers are given, and ``pi`` on neighbours,
-        each of which has the size of its whole point: where there are many secrets in a point only
-        those are looked at that count, one of each cluster and kind. ``order`` decides which secret
-        of a cluster is taken: BLAKE2b of seed, id and start.
+        Canaries do not count. Of people who taught one of the policies nothing does, whatever they
+        say (:meth:`leave_out`); what taught one in the words of somebody else counts as failing
+        (:meth:`add_failing`).
+
+        Both policies are called on the points, unless their answers are given, and ``policy`` on
+        neighbours, each of which has the size of its whole point: where there are many secrets in
+        a point only those are looked at that count, one of each cluster and kind. Which secret of a
+        cluster is taken follows from :func:`draw_order` of the seed, its point's id and its start.
+
+        Args:
+            points: Labelled whole.
+            flags: The answers of ``policy`` on all of ``points``, if they are known already.
+            conservative_flags: Those of ``conservative_policy``.
+            undisputed: Point and start of each secret that no reader doubts; None: of all.
+            second_reader: What a second reader found in turns drawn at random, by cluster: "new"
+                where the first had marked nothing, "found" where he marked a secret that stands;
+                None: nobody read again.
+
+        Returns:
+            The outcomes of the secrets of these points that were judged, in order.
         """
-        teachers = [*self.pi.taught_by, *self.pi_c.taught_by]
-        flags = self.pi(points) if flags is None else flags
-        cautious = self.pi_c(points) if cautious_flags is None else cautious_flags
-        judged: list[JudgedSecret] = []
-        where: list[NeighbourCase] = []
-        size = longest = 0
-        for p, spans, more in zip(points, flags, cautious, strict=True):
-            if p.user.startswith(CANARY_USER_PREFIX):
+        flags = self.policy(points) if flags is None else flags
+        if conservative_flags is None:
+            conservative_flags = self.conservative_policy(points)
+        teachers = [*self.policy.taught_by, *self.conservative_policy.taught_by]
+        outcomes: list[SecretOutcome] = []
+        cases: list[NeighbourCase] = []
+        characters = 0
+        for point, spans, suspected in zip(points, flags, conservative_flags, strict=True):
+            if point.user.startswith(CANARY_USER_PREFIX):
                 continue
-            if any(t.was_taught_by(p) for t in teachers):
-                self.leave_out([p])
+            if any(teaching.was_taught_by(point) for teaching in teachers):
+                self.leave_out([point])
                 continue
-            if any(t.judged_by(p) for t in teachers):
-                self.add_failing([p])
+            if any(teaching.judged_by(point) for teaching in teachers):
+                self.add_failing([point])
                 continue
             self.points += 1
-            if not p.secrets:
+            if not point.secrets:
                 continue
-            self.judged_turns.add((identity.hash_turn_text(p.text), f"{p.id} {p.user} {p.secrets}"))
-            size, longest = size + len(p.text), longest + len(p.text) * len(p.secrets)
-            redacted, public = redact(p, spans), not (spans or more or MASK in p.text)
-            pieces, hashed = unmasked_pieces(p.text, spans), hash_point_text(p)
-            places = self._places_of_values(p)
-            passed_over = {
-                value: _is_left_in_clear(p, some, pieces) for value, some in places.items()
-            }
-            for s in p.secrets:
-                value = _comparable_value(p, s)
-                name, order = cluster_of(p, self.cluster), draw_order(self.seed, p.id, s.start)
-                judged.append(
-                    JudgedSecret(
-                        cluster=name,
-                        kind=s.kind,
-                        order=order,
-                        miss=passed_over[value],
-                        trace=None,
-                        public=public,
-                        traits=_traits_of_secret(p.text, s),
-                        is_undisputed=sure is None or (p.id, s.start) in sure,
-                        again=None if again is None else again.get(name, ""),
-                        text=hashed,
-                    )
-                )
-                where.append((p, redacted, places[value]))
-        take: Sequence[int] = range(len(judged))
-        if longest > 16 * size + 2**20 and sure is None:
-            each = attrgetter("cluster"), attrgetter("cluster", "kind")
-            first = {id(j) for one in each for j in first_per_cluster(judged, one)}
-            take = [k for k, j in enumerate(judged) if id(j) in first]
-        traces = _find_traces([where[k] for k in take], self.pi)
-        for k, (trace, masked) in zip(take, traces, strict=True):
-            judged[k] = replace(judged[k], trace=trace, masked=masked)
-        self._judged += judged
-        return self._with_repeats(judged)
+            self.judged_turns.add(
+                (identity.hash_turn_text(point.text), f"{point.id} {point.user} {point.secrets}")
+            )
+            characters += len(point.text)
+            judged = self._judge_point(point, spans, suspected, undisputed, second_reader)
+            outcomes += (outcome for outcome, _ in judged)
+            cases += (case for _, case in judged)
+        # Where readers disagree a failure counts wherever it stands, so all traces are looked for.
+        to_trace: Sequence[int] = range(len(outcomes))
+        if undisputed is None:
+            to_trace = _secrets_to_trace(outcomes, cases, characters)
+        traces = _find_traces([cases[k] for k in to_trace], self.policy)
+        for k, (trace, masked_hash) in zip(to_trace, traces, strict=True):
+            outcomes[k] = replace(outcomes[k], trace=trace, masked_hash=masked_hash)
+        self._outcomes += outcomes
+        return self._with_repeats(outcomes)
+
+    def _judge_point(
+        self,
+        point: Point,
+        spans: Spans,
+        suspected: Spans,
+        undisputed: Container[tuple[str, int]] | None,
+        second_reader: Mapping[str, str] | None,
+    ) -> list[tuple[SecretOutcome, NeighbourCase]]:
+        """Of each labelled secret of a point what befalls it, but for its trace, and what its trace
+        is looked for in. ``spans`` are what the policy flags, ``suspected`` what the conservative
+        one does; the rest is as :meth:`add` has it."""
+        redacted = redact(point, spans)
+        public = not (spans or suspected or MASK in point.text)
+        pieces, text_hash = unmasked_pieces(point.text, spans), hash_point_text(point)
+        places = self._places_of_values(point)
+        missed = {value: _is_left_in_clear(point, some, pieces) for value, some in places.items()}
+        cluster = cluster_of(point, self.cluster)
+        judged = []
+        for secret in point.secrets:
+            value = _comparable_value(point, secret)
+            outcome = SecretOutcome(
+                cluster=cluster,
+                kind=secret.kind,
+                order=draw_order(self.seed, point.id, secret.start),
+                miss=missed[value],
+                trace=None,
+                public=public,
+                traits=_traits_of_secret(point.text, secret),
+                is_undisputed=undisputed is None or (point.id, secret.start) in undisputed,
+                second_reader=None if second_reader is None else second_reader.get(cluster, ""),
+                text_hash=text_hash,
+            )
+            judged.append((outcome, NeighbourCase(point, redacted, places[value])))
+        return judged
 
     def leave_out(self, points: Iterable[Point]) -> None:
         """Leave out people, by a rule that knows who they are and not what they say: the rates
@@ -715,8 +788,8 @@ class RateCounter:
         for p in points:
             self.points += 1
             for s in p.secrets:
-                self._judged.append(
-                    JudgedSecret(
+                self._outcomes.append(
+                    SecretOutcome(
                         cluster=cluster_of(p, self.cluster),
                         kind=s.kind,
                         order=draw_order(self.seed, p.id, s.start),
@@ -743,7 +816,7 @@ class RateCounter:
         for p in turns:
             name, order = cluster_of(p, self.cluster), draw_order(self.seed, p.id, 0)
             self._unread.append(
-                JudgedSecret(cluster=name, kind="", order=order, traits=("", "", ""), **fails)
+                SecretOutcome(cluster=name, kind="", order=order, traits=("", "", ""), **fails)
             )
 
     def _places_of_values(self, point: Point) -> dict[str, list[Secret]]:
@@ -757,50 +830,57 @@ class RateCounter:
                 some += more
         return places
 
-    def _with_repeats(self, judged: Iterable[JudgedSecret]) -> list[JudgedSecret]:
-        """The secrets, of which those that stand in a repeated text leave a trace."""
+    def _with_repeats(self, outcomes: Iterable[SecretOutcome]) -> list[SecretOutcome]:
+        """The outcomes, of which those of a secret that stands in a repeated text leave a trace."""
         texts = self.texts
         if texts is None:
-            return list(judged)
+            return list(outcomes)
         return [
-            replace(j, trace=True) if j.trace is False and j.repeated(texts) else j for j in judged
+            replace(outcome, trace=True)
+            if outcome.trace is False and outcome.is_repeated(texts)
+            else outcome
+            for outcome in outcomes
         ]
 
     @property
-    def rows(self) -> list[JudgedSecret]:
+    def outcomes(self) -> list[SecretOutcome]:
         """All secrets that were judged, with what befell them in the text as it is known by now."""
-        return self._with_repeats(self._judged)
+        return self._with_repeats(self._outcomes)
 
-    def rates(self, *, judged: int = 1, of: Sequence[JudgedSecret] | None = None) -> PolicyRates:
-        """The rates of what was counted so far, or ``of`` some of these secrets."""
-        check_allowed("judged", judged, judged >= 1, "at least 1")
-        rows, unread = (self.rows, self._unread) if of is None else (of, [])
-        found = _rates_of_pair([*rows, *unread], self.pi, self.pi_c, judged)
-        if self.one_message and of is None:
-            found = {
-                name: replace(rate, all_secrets=self.all_secrets(name, judged=judged))
+    def rates(
+        self, *, policy_pairs: int = 1, outcomes: Sequence[SecretOutcome] | None = None
+    ) -> PolicyRates:
+        """The rates of what was counted so far, or of some of its ``outcomes``, of which nobody
+        left any unread. ``policy_pairs``: as :func:`measure_rates` takes it."""
+        check_allowed("policy_pairs", policy_pairs, policy_pairs >= 1, "at least 1")
+        judged, unread = (self.outcomes, self._unread) if outcomes is None else (outcomes, [])
+        policies = self.policy, self.conservative_policy
+        counted = _rates_of_pair([*judged, *unread], *policies, policy_pairs)
+        if self.one_message and outcomes is None:
+            counted = {
+                name: replace(rate, all_secrets=self.all_secrets(name, policy_pairs=policy_pairs))
                 if rate.origin == "one_per_cluster"
                 else rate
-                for name, rate in found.items()
+                for name, rate in counted.items()
             }
         return PolicyRates(
-            **found,
-            by_kind=self.by("kind", judged=judged, of=of),
+            **counted,
+            by_kind=self.rates_by_trait("kind", policy_pairs=policy_pairs, outcomes=outcomes),
             cluster=self.cluster,
             points=self.points,
-            secrets=len(rows),
+            secrets=len(judged),
             left_out=self.left_out,
-            judged=judged,
+            policy_pairs=policy_pairs,
             apart=len(self.apart),
         )
 
-    def all_secrets(self, name: str, *, judged: int = 1) -> ShareOfSecrets | None:
+    def all_secrets(self, name: str, *, policy_pairs: int = 1) -> ShareOfSecrets | None:
         """Of all secrets in the messages that were read, not of one a message, how many fail by
         one of :data:`RATE_NAMES`, with a bound; one message of each cluster must have been drawn.
 
         Args:
             name: A rate.
-            judged: Pairs of policies that these labels have judged so far, this one included.
+            policy_pairs: Pairs of policies that these labels have judged so far, this one included.
 
         Returns:
             The share, with a bound of its own, by :func:`bound_share_of_secrets`. None where no
@@ -810,34 +890,44 @@ class RateCounter:
 
         Guarantee:
             The bound covers the share of all secrets of messages so drawn, of a message at most
-            ``cap``, with 1 - 0.05 / (2 judged). Test:
+            ``cap``, with 1 - 0.05 / (2 policy_pairs). Test:
             ``tests/screening/test_secret_shares.py::test_the_counted_bound_covers_all_secrets``.
         """
-        rows = self.rows
-        each = [getattr(j, name) for j in rows]
-        if None in each or any(not j.is_undisputed or j.again is not None for j in rows):
+        outcomes = self.outcomes
+        each = [getattr(outcome, name) for outcome in outcomes]
+        if None in each or any(
+            not outcome.is_undisputed or outcome.second_reader is not None for outcome in outcomes
+        ):
             return None
         failing, held = Counter[str](), Counter[str]()
-        for j, fails in zip(rows, each, strict=True):
-            failing[j.cluster] += bool(fails)
-            held[j.cluster] += 1
-        drawn = [(failing[cluster], n) for cluster, n in held.items()]
-        alpha = RATES_ALPHA / (2 * judged)
-        every = bound_share_of_secrets(drawn, alpha=alpha, unread=len(self._unread))
-        return every if every.cap > 1 else None
+        for outcome, fails in zip(outcomes, each, strict=True):
+            failing[outcome.cluster] += bool(fails)
+            held[outcome.cluster] += 1
+        counts_of_messages = [(failing[cluster], n) for cluster, n in held.items()]
+        alpha = RATES_ALPHA / (2 * policy_pairs)
+        share = bound_share_of_secrets(counts_of_messages, alpha=alpha, unread=len(self._unread))
+        return share if share.cap > 1 else None
 
-    def by(
-        self, trait: str, *, judged: int = 1, of: Sequence[JudgedSecret] | None = None
+    def rates_by_trait(
+        self,
+        trait: str,
+        *,
+        policy_pairs: int = 1,
+        outcomes: Sequence[SecretOutcome] | None = None,
     ) -> dict[str, dict[str, Rate]]:
         """The rates of the secrets that share a trait, one of :data:`SECRET_TRAITS`; each bound
-        holds for itself."""
-        groups: dict[str, list[JudgedSecret]] = {}
-        rows, unread = (self.rows, self._unread) if of is None else (of, [])
-        for row in rows:
-            kind = row.kind if row.kind in self.kinds else "other"
-            groups.setdefault((kind, *row.traits)[SECRET_TRAITS.index(trait)], []).append(row)
-        terms = (self.pi, self.pi_c, judged)
-        return {name: _rates_of_pair([*groups[name], *unread], *terms) for name in sorted(groups)}
+        holds for itself. The rest is as :meth:`rates` has it."""
+        judged, unread = (self.outcomes, self._unread) if outcomes is None else (outcomes, [])
+        groups: dict[str, list[SecretOutcome]] = {}
+        for outcome in judged:
+            kind = outcome.kind if outcome.kind in self.kinds else "other"
+            value = (kind, *outcome.traits)[SECRET_TRAITS.index(trait)]
+            groups.setdefault(value, []).append(outcome)
+        policies = self.policy, self.conservative_policy
+        return {
+            value: _rates_of_pair([*groups[value], *unread], *policies, policy_pairs)
+            for value in sorted(groups)
+        }
 
 
 def _comparable_value(point: Point, secret: Secret) -> str:

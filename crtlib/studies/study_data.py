@@ -179,13 +179,13 @@ class PreparedData:
     def counter(self) -> RateCounter:
         """What befell each labelled secret, on the training points or, for a policy that learned
         from labels, on held-out ones."""
-        points, flags, cautious = self.checked
+        points, flags, conservative_flags = self.checked
         counter = RateCounter(
             *self.policies,
             texts=self.texts,
             find_values_in_whole_point=self.find_values_in_whole_point,
         )
-        counter.add(points, flags=flags, cautious_flags=cautious)
+        counter.add(points, flags=flags, conservative_flags=conservative_flags)
         return counter
 
     @functools.cached_property
@@ -262,29 +262,33 @@ def prepare_data(
     else:
         form = templates.template_by_name(study.template, tokenizer)
     points = templates.render_points(planted, study.unit, form)
-    redacting, conservative = study_policies(study)
+    redacting, conservative_policy = study_policies(study)
     if study.repeats_are_hidden:
-        check_text_alone(redacting, conservative)
+        check_text_alone(redacting, conservative_policy)
     pi = with_misses(redacting, study.gamma, study.seed, per=study.per, coin=study.coin)
     flagged = _override_audit_canaries(study, points, pi(points), found=False)
-    cautious = _override_audit_canaries(study, points, conservative(points), found=True)
+    conservative_flags = _override_audit_canaries(
+        study, points, conservative_policy(points), found=True
+    )
     if study.learned:
         judged = templates.render_points(split.valid, study.unit, form)
-        checked = (judged, pi(judged), conservative(judged))
+        checked = (judged, pi(judged), conservative_policy(judged))
     else:
         own = [k for k, p in enumerate(points) if not p.user.startswith(CANARY_USER_PREFIX)]
-        checked = tuple([part[k] for k in own] for part in (points, flagged, cautious))  # type: ignore[assignment]
-    loud, speaks = cautious, conservative
+        checked = tuple([part[k] for k in own] for part in (points, flagged, conservative_flags))  # type: ignore[assignment]
+    private_flags, private_policy = conservative_flags, conservative_policy
     # What pi alone finds is redacted, so the vocabulary may not learn it either. Of one name they
     # are one tagger's, of which pi_c says all that pi says; a method without a policy has no pi.
     if study.policy != study.conservative and "policy" in study.how.reads:
-        speaks = union_policy(redacting, conservative)
-        loud = _override_audit_canaries(study, points, speaks(points), found=True)
-    prepared = _prepare_parts(study, points, flagged, cautious)
+        private_policy = union_policy(redacting, conservative_policy)
+        private_flags = _override_audit_canaries(study, points, private_policy(points), found=True)
+    prepared = _prepare_parts(study, points, flagged, conservative_flags)
     if tokenizer is None and public_words and study.unit != "turn" and not study.how.reads_raw:
         texts = [p.text for p in prepared.public]
         tokenizer = train_bpe(texts, vocab_size=study.vocab_size)
-    tokenizer = tokenizer or _train_tokenizer(planted, study, form, points, loud, speaks)
+    tokenizer = tokenizer or _train_tokenizer(
+        planted, study, form, points, private_flags, private_policy
+    )
     read = prepared.private if study.how.reads_redacted else prepared.all
     if study.how.flags_tokens:  # what pi finds is read with noise only
         read = tuple(redact(p, spans) for p, spans in zip(points, flagged, strict=True))
@@ -299,7 +303,7 @@ def prepare_data(
         points=points,
         pi=flagged,
         checked=checked,
-        policies=(pi, conservative),
+        policies=(pi, conservative_policy),
         prepared=prepared,
         tokenizer=tokenizer,
         canaries=secrets,
@@ -327,17 +331,22 @@ def _override_audit_canaries(
 
 
 def _prepare_parts(
-    study: CrtStudy, points: Sequence[Point], flagged: FlaggedSpans, cautious: FlaggedSpans
+    study: CrtStudy,
+    points: Sequence[Point],
+    flagged: FlaggedSpans,
+    conservative_flags: FlaggedSpans,
 ) -> PreparedPoints:
     """The public and the private part, as the method reads them."""
     if study.how.reads_raw:  # raw text, all of it private
         raw = prepare_points(points, None, everything_policy(points), dedup="none")
         if study.how.reads_redacted:
-            clean = prepare_points(points, flagged, cautious, dedup="none")
+            clean = prepare_points(points, flagged, conservative_flags, dedup="none")
             return replace(clean, public=clean.all, private=raw.private)
         return raw
     dedup = study.dedup if study.repeats_are_hidden else "none"
-    return prepare_points(points, flagged, cautious, dedup=dedup, duplicates=study.duplicates)
+    return prepare_points(
+        points, flagged, conservative_flags, dedup=dedup, duplicates=study.duplicates
+    )
 
 
 def study_policies(study: CrtStudy) -> tuple[Policy, Policy]:
@@ -380,27 +389,32 @@ def _train_tokenizer(
     study: CrtStudy,
     form: Template,
     points: Sequence[Point],
-    cautious: FlaggedSpans,
-    pi_c: Policy,
+    private_flags: FlaggedSpans,
+    private_policy: Policy,
 ) -> BpeTokenizer:
-    """BPE on the turns that are public for every gamma and neighbouring dataset: those on which
-    ``pi_c`` is silent and which hold no ``<MASK>`` (one may stand for a secret).
+    """BPE on the turns that are public for every gamma and neighbouring dataset: those of which
+    ``private_policy`` flags nothing and which hold no ``<MASK>`` (one may stand for a secret).
 
-    ``cautious``: what ``pi_c`` says of the ``points``. Where those are dialogues it has to be
-    silent on a turn within its dialogue, as its misses are counted, and on the turn by itself."""
+    ``private_flags``: what ``private_policy`` flags in the ``points``. Where those are dialogues it
+    has to flag nothing in a turn within its dialogue, as its misses are counted, and nothing in the
+    turn by itself."""
     by_turn = study.unit == "turn"
     corpus = data_points.merge_by_user(corpus) if study.unit == "user" else corpus
     turns = points if by_turn else templates.render_points(corpus, "turn", form)
-    speaks = [bool(spans) for spans in (cautious if by_turn else pi_c(turns))]
+    is_flagged = [bool(spans) for spans in (private_flags if by_turn else private_policy(turns))]
     if not by_turn:
-        within = [
+        is_flagged_within = [
             any(s.start < end and before < s.end - 1 for s in spans)
-            for p, spans in zip(points, cautious, strict=True)
+            for p, spans in zip(points, private_flags, strict=True)
             for before, end in itertools.pairwise([-1, *(end for _, end in p.spoken_spans)])
         ]
-        speaks = [a or b for a, b in zip(speaks, within, strict=True)]
-    silent = [p.text for p, s in zip(turns, speaks, strict=True) if not s and MASK not in p.text]
-    return train_bpe(silent, vocab_size=study.vocab_size)
+        is_flagged = [a or b for a, b in zip(is_flagged, is_flagged_within, strict=True)]
+    public_texts = [
+        turn.text
+        for turn, flagged in zip(turns, is_flagged, strict=True)
+        if not flagged and MASK not in turn.text
+    ]
+    return train_bpe(public_texts, vocab_size=study.vocab_size)
 
 
 def _count_heldout_points(corpus: Corpus, study: CrtStudy, form: Template) -> dict[Point, int]:

@@ -122,15 +122,15 @@ def test_a_charge_cut_off_at_one_is_no_promise_and_is_left_out(units, read):
             most = max(most, mean(gained))
         return most
 
-    cut = lambda k: exchangeable_rate(k, read, judged=2)  # noqa: E731
+    cut = lambda k: exchangeable_rate(k, read, policy_pairs=2)  # noqa: E731
     assert worst(cut) >= 1.1
     assert worst(lambda k: cut(k) if cut(k) < 1 else 0.0) <= 1 + 1e-12
 
 
 def test_the_rate_is_charged_and_ends_at_one():
-    assert exchangeable_rate(0, 100) == 1 / 101 and exchangeable_rate(3, 99, judged=2) == 0.08
-    assert exchangeable_rate(5, 9, judged=3) == 1 and exchangeable_rate(0, 0) == 1
-    for bad in ({"count": 3, "of": 2}, {"count": 0, "of": 2, "judged": 0}):
+    assert exchangeable_rate(0, 100) == 1 / 101 and exchangeable_rate(3, 99, policy_pairs=2) == 0.08
+    assert exchangeable_rate(5, 9, policy_pairs=3) == 1 and exchangeable_rate(0, 0) == 1
+    for bad in ({"count": 3, "of": 2}, {"count": 0, "of": 2, "policy_pairs": 0}):
         with pytest.raises(ValueError, match="must be"):
             exchangeable_rate(**bad)
 

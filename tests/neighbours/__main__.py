@@ -543,9 +543,9 @@ class Watch:
         """Which of the secrets that are judged are the one that is another in both corpora."""
 
         def add(counter, points, **named):
-            before = len(counter.rows)
+            before = len(counter.outcomes)
             rows = real(counter, points, **named)
-            teachers = [*counter.pi.taught_by, *counter.pi_c.taught_by]
+            teachers = [*counter.policy.taught_by, *counter.conservative_policy.taught_by]
             assert not teachers  # of whom points would be left out
             each = [
                 (p, s)
@@ -566,7 +566,7 @@ class Watch:
 
     def counted(self):
         """The rows of the secret that is another, as the product judges them."""
-        return [counter.rows[k] for counter, ours in self.judged for k in ours]
+        return [counter.outcomes[k] for counter, ours in self.judged for k in ours]
 
     def train(self, real, model, schedule, parts, **options):
         self.schedule, self.parts = list(schedule), {k: list(v) for k, v in parts.items()}

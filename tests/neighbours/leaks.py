@@ -10,7 +10,7 @@ NOT_COVERED = (
     (
         "a vocabulary from raw text",
         "studies.study_data:_train_tokenizer",
-        "if not s and MASK not in p.text",
+        "if not flagged and MASK not in turn.text",
         "if True",
     ),
     (
@@ -117,8 +117,8 @@ REPEATED = (
     (
         "the vocabulary follows from the different messages",
         "studies.study_data:_train_tokenizer",
-        "train_bpe(silent,",
-        "train_bpe(silent[len({p.text for p in points}) % 2 :],",
+        "train_bpe(public_texts,",
+        "train_bpe(public_texts[len({p.text for p in points}) % 2 :],",
     ),
     (
         "the different messages are counted in a setting",
@@ -180,10 +180,10 @@ REPEATED = (
 UNCOUNTED = (
     ("a secret in a repeated message is no trace", "screening.rates:RateCounter._with_repeats",
      "if texts is None", "if True"),
-    ("the masked message is not looked for elsewhere", "screening.rates:JudgedSecret.repeated",
+    ("the masked message is not looked for elsewhere", "screening.rates:SecretOutcome.is_repeated",
      "return here or (", "return here or False and ("),
-    ("the message itself is not looked for elsewhere", "screening.rates:JudgedSecret.repeated",
-     "here = texts.stands_elsewhere(self.text, here=True)", "here = False"),
+    ("the message itself is not looked for elsewhere", "screening.rates:SecretOutcome.is_repeated",
+     "here = texts.stands_elsewhere(self.text_hash, here=True)", "here = False"),
     ("drawn labels look for no repeated message", "confide.screening.corpus:judge_policies",
      "texts=texts, find_values_in_whole_point=True", "texts=None, find_values_in_whole_point=True"),
     ("a drawn value is looked for in its message alone", "confide.screening.corpus:judge_policies",
@@ -200,8 +200,8 @@ UNCOUNTED = (
      "in spoken_spans(point):", "in [*spoken_spans(point)][:1]:"),
     ("a value is looked for in the beginning of a turn", "screening.rates:_find_value_places",
      "point.text[start:end]", "point.text[start : min(end, start + 20)]"),
-    ("a value is masked at one of its places", "screening.rates:RateCounter.add",
-     "where.append((p, redacted, places[value]))", "where.append((p, redacted, [s]))"),
+    ("a value is masked at one of its places", "screening.rates:RateCounter._judge_point",
+     "NeighbourCase(point, redacted, places[value])", "NeighbourCase(point, redacted, [secret])"),
 )  # fmt: skip
 """A secret that leaves a trace, or is public, counts as one that is not."""
 MIXED = (

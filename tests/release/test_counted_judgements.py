@@ -160,10 +160,10 @@ def test_labels_of_the_corpus_count_what_they_judged_and_no_seed_chooses(tmp_pat
         return screening.screen_corpus(path, folder, how, key=b"k" * 32).rates
 
     found = [screened("regex:customersim", k) for k in range(3)]
-    assert len({r.miss.failures for r in found}) == 1 and {r.judged for r in found} == {1}
-    assert screened("cautious", 0).judged == 2
+    assert len({r.miss.failures for r in found}) == 1 and {r.policy_pairs for r in found} == {1}
+    assert screened("cautious", 0).policy_pairs == 2
     made = trainings.train(path, out=tmp_path / "m", **CRT | {"policy": "everything"})
-    assert made.fitted.data.rates.judged == 3
+    assert made.fitted.data.rates.policy_pairs == 3
 
 
 def test_other_labels_of_a_corpus_are_another_judgement(tmp_path):
@@ -171,7 +171,7 @@ def test_other_labels_of_a_corpus_are_another_judgement(tmp_path):
     judged = []
     for n in (20, 25, 25, 30):
         text, _ = write_coded_messages(tmp_path / "c.jsonl", labelled=n, people=60)
-        judged.append(screen_rates(text, tmp_path / f"s{len(judged)}").judged)
+        judged.append(screen_rates(text, tmp_path / f"s{len(judged)}").policy_pairs)
     assert judged == [1, 2, 2, 3]
 
 
@@ -205,7 +205,7 @@ def test_a_screened_folder_that_others_followed_was_chosen_among_all(tmp_path, r
         words = ["--policy", policy, "--conservative", "cautious", "--out", folder]
         assert run("screen", text, *words)[0] == 0
     first, second = map(screening.rates_of_screened_folder, folders)
-    assert first.judged == second.judged == 2
+    assert first.policy_pairs == second.policy_pairs == 2
     assert first.trace.upper_bound == rates.rate_upper_bound(
         first.trace.failures, first.trace.judged_secrets, alpha=rates.RATES_ALPHA / 4
     )
@@ -218,7 +218,7 @@ def test_a_screened_folder_that_others_followed_was_chosen_among_all(tmp_path, r
 def test_a_message_more_makes_no_judgement_the_first(tmp_path):
     text, judged = write_simulated_text(tmp_path / "c.jsonl"), []
     for k, name in enumerate(("regex:customersim", "regex:multiwoz")):
-        judged.append(screen_rates(text, tmp_path / f"s{k}", name).judged)
+        judged.append(screen_rates(text, tmp_path / f"s{k}", name).policy_pairs)
         more = {"id": f"x{k}", "user": f"x{k}", "turns": [{"speaker": "USR", "text": "hello"}]}
         text.write_text(text.read_text() + json.dumps(more) + "\n")
     assert judged == [1, 2]
@@ -232,7 +232,7 @@ def test_a_set_that_was_read_and_left_is_a_choice(tmp_path):
     homes = [
         draw_and_label(path, tmp_path / f"labels{k}", known, turns=20, seed=k) for k in range(4)
     ]
-    assert screen_rates(path, tmp_path / "s", judges=homes[-1]).judged >= len(homes)
+    assert screen_rates(path, tmp_path / "s", judges=homes[-1]).policy_pairs >= len(homes)
 
 
 def test_labels_of_a_corpus_that_are_edited_judge_anew(tmp_path):
@@ -245,7 +245,7 @@ def test_labels_of_a_corpus_that_are_edited_judge_anew(tmp_path):
         turns = [[replace(t, secrets=(*extra(t), *t.secrets)) for t in d.turns] for d in made]
         some = (replace(d, turns=tuple(t)) for d, t in zip(made, turns, strict=True))
         jsonl.write_jsonl(some, text)
-        return screen_rates(text, tmp_path / out, "regex:multiwoz").judged
+        return screen_rates(text, tmp_path / out, "regex:multiwoz").policy_pairs
 
     def wanting(turn):
         return [Secret("name", 0, 1) for s in turn.secrets[:1] if s.start]

@@ -137,7 +137,7 @@ def test_words_that_taught_fail_where_somebody_else_says_them(unit):
     found = counter.rates()
     assert found.apart == 20 and found.points + found.left_out == len(every)
     assert found.trace.judged_secrets == 40
-    assert {j.cluster for j in counter.rows if j.trace} >= {f"u{k}" for k in range(20, 60, 2)}
+    assert {j.cluster for j in counter.outcomes if j.trace} >= {f"u{k}" for k in range(20, 60, 2)}
 
 
 def test_people_who_taught_are_left_out_whatever_they_said():
@@ -153,7 +153,7 @@ def test_people_who_taught_are_left_out_whatever_they_said():
     taught = [p for p in points if p.id.endswith("/2") and int(p.user[1:]) < 30]
     counter = rates.RateCounter(teach(taught), regex_policies.none_policy)
     counter.add(points)
-    assert {j.cluster for j in counter.rows} == {f"u{k}" for k in range(30, 40)}
+    assert {j.cluster for j in counter.outcomes} == {f"u{k}" for k in range(30, 40)}
     assert counter.rates().apart == 30 and counter.rates().labels_json()["apart"] == 30
 
 
@@ -182,7 +182,7 @@ def test_each_set_counts_from_when_its_page_is_written(tmp_path):
     kind = read(path, tmp_path / "kind", turns=10, seed=2)
     pair = screening.ScreeningOptions("regex:customersim", "everything").pair()
     counter, about = screening.judge_policies(path, kind, pair, texts=None)
-    assert about["judged"] == 4 and counter.rates(judged=4).alpha == pytest.approx(0.05 / 8)
+    assert about["judged"] == 4 and counter.rates(policy_pairs=4).alpha == pytest.approx(0.05 / 8)
     other = write(tmp_path / "other.jsonl", [replace(d, id=f"x{d.id}") for d in family(60, ())])
     drawing.draw_label_tasks(other, tmp_path / "o", turns=10, seed=9, forms=["jsonl"])
     assert screening.judge_policies(path, kind, pair, texts=None)[1]["judged"] == 5

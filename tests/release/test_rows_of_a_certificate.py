@@ -345,7 +345,7 @@ def test_three_rates_of_points_that_were_counted_by_hand():
     points = [said(f"{text} , said {k}", k) for k, text in enumerate(SAID)]
     judged = 3
     found = rates.measure_rates(points, Policy("a", finds), Policy("b", doubts, own_words=True),
-                        judged=judged)  # fmt: skip
+                        policy_pairs=judged)  # fmt: skip
     assert found.trace.labelled_counts == (3 + 4 + 2 + 10, 28)
     assert found.public.labelled_counts == (2, 28)
     assert found.miss.labelled_counts == (4 + 2 + 10, 28)
@@ -358,7 +358,7 @@ def test_three_rates_of_points_that_were_counted_by_hand():
     twice = rates.measure_rates([said(text, k) for k, text in enumerate(SAID)], Policy("a", finds),
                         Policy("b", doubts, own_words=True))  # fmt: skip
     assert twice.trace.labelled_counts == (28, 28)  # each message stands twice
-    later = rates.rates_from_json(found.to_json(), judged=7)
+    later = rates.rates_from_json(found.to_json(), policy_pairs=7)
     assert later.gamma == pytest.approx(upper(14, 23, 0.05 / 14), rel=1e-9)
 
 

@@ -127,7 +127,7 @@ def test_what_is_left_unread_is_of_every_kind(tmp_path, user):
     policy = policy_names.policy_by_name("regex:customersim")
     pair = screening.PolicyPair((policy, policy), ("regex:customersim",) * 2)
     counter, about = screening.judge_policies(path, tmp_path / "labels", pair, texts=None)
-    found = counter.rates(judged=about["judged"])
+    found = counter.rates(policy_pairs=about["judged"])
     assert {kind: row["trace"].failures for kind, row in found.by_kind.items()} == {"phone": 10}
     assert found.secrets == found.points == 20
 

@@ -46,7 +46,7 @@ def test_a_card_says_what_rates_say_and_shows_no_text(read, run, tmp_path):
     found = counter.rates()
     assert facts["rates"]["miss"] == found.miss.to_json() and found.table() in told
     for trait, groups in facts["by"].items():
-        counted = counter.by(trait)
+        counted = counter.rates_by_trait(trait)
         large = {
             name
             for name, some in counted.items()

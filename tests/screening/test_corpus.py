@@ -196,7 +196,7 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
             home / "c.jsonl", home / f"s{k}", how, labels=home / "labels"
         )
         assert outcome.rates.trace.judged_secrets == with_secret
-        judged.append(outcome.rates.judged)
+        judged.append(outcome.rates.policy_pairs)
         missed = 0 if policy != "none" else with_secret
         assert (outcome.rates.miss.failures, outcome.summary["labels"]["drawn"]) == (
             missed, "at_random",
@@ -206,7 +206,7 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
         "none", "cautious", "dialogue"
     )  # on other points: other rates, so one more
     outcome = screening.screen_corpus(home / "c.jsonl", home, how, key=None, judges=home / "labels")
-    assert outcome.rates.judged == 3
+    assert outcome.rates.policy_pairs == 3
     assert (
         screening.rates_of_screened_folder(home / "s1").alpha == 0.05 / 6
     )  # chosen among what was judged since
@@ -235,7 +235,7 @@ def test_labels_judge_and_each_pair_is_counted_once(home):
             screening.rates_of_screened_folder(home / f"twice{k}").trace.reread_counts
             == trace.reread_counts
         )
-        assert outcome.rates.judged == 4 + k  # another reading judges anew
+        assert outcome.rates.policy_pairs == 4 + k  # another reading judges anew
     jsonl.write_jsonl(customersim.simulate_corpus(40, 9), home / "other.jsonl")
     with pytest.raises(ValueError, match="they teach, they do not judge"):
         pages.screen_into_folder(home / "other.jsonl", home / "x", HOW, labels=home / "labels")

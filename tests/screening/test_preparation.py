@@ -165,9 +165,12 @@ def test_missed_secrets_are_those_that_recall_does_not_count(data):
 @pytest.mark.parametrize("spans", [(10, 999), (-4, -1)])
 def test_spans_outside_the_text_are_refused(spans):
     wild = [(SimpleNamespace(kind="x", start=spans[0], end=spans[1]),) for _ in POINTS]
-    for flags, cautious, name in ((wild, None, "flags"), (None, wild, "cautious_flags")):
+    for flags, conservative_flags, name in (
+        (wild, None, "flags"),
+        (None, wild, "conservative_flags"),
+    ):
         with pytest.raises(ValueError, match=f"^{name}: point"):
-            prepare_points(POINTS, flags, cautious)
+            prepare_points(POINTS, flags, conservative_flags)
     with pytest.raises(ValueError, match=r"^flags: 0 labels for"):
         prepare_points(POINTS, [], None)
 

@@ -154,7 +154,7 @@ def test_the_bound_is_the_rate_at_which_so_few_are_as_rare_as_alpha(count, of, p
     finds = flagging(
         "not after x", lambda p: p.secrets if p.secrets and p.secrets[0].start == 0 else ()
     )
-    found = rates.measure_rates(some, finds, regex_policies.none_policy, judged=pairs)
+    found = rates.measure_rates(some, finds, regex_policies.none_policy, policy_pairs=pairs)
     assert found.alpha == 0.05 / (2 * pairs)
     assert (found.miss.failures, found.miss.judged_secrets, found.miss.rate) == (
         count,
@@ -287,7 +287,7 @@ def test_flags_that_are_known_already_are_not_asked_for_again():
     pi = flagging("counting", count)
     fresh = rates.measure_rates(POINTS, pi, pi)
     calls.clear()
-    known = rates.measure_rates(POINTS, pi, pi, flags=pi(POINTS), cautious_flags=pi(POINTS))
+    known = rates.measure_rates(POINTS, pi, pi, flags=pi(POINTS), conservative_flags=pi(POINTS))
     copies = Counter(p.text for p in POINTS)
     unique = next(p.text for p in POINTS if not p.secrets and copies[p.text] == 1)
     assert known == fresh and calls[unique] == 2
@@ -299,10 +299,11 @@ def test_batches_add_up_to_the_whole_and_the_seed_draws_the_secret():
     for batch in (POINTS[:50], POINTS[50:]):
         made.add(batch)
     whole = rates.RateCounter(pi, regex_policies.none_policy, seed=3)
-    assert made.rows == whole.add(POINTS) and made.rates() == whole.rates()
+    assert made.outcomes == whole.add(POINTS) and made.rates() == whole.rates()
     assert made.rates().points == len(POINTS)
     assert (
-        made.rows[0].order != rates.RateCounter(pi, regex_policies.none_policy).add(POINTS)[0].order
+        made.outcomes[0].order
+        != rates.RateCounter(pi, regex_policies.none_policy).add(POINTS)[0].order
     )
 
 
@@ -351,12 +352,15 @@ def test_the_json_form_is_that_of_summary_and_certificate():
 
 def test_what_was_written_is_read_again():
     found = rates.measure_rates(
-        POINTS, regex_policies.corpus_regex_policy(), regex_policies.everything_policy, judged=2
+        POINTS,
+        regex_policies.corpus_regex_policy(),
+        regex_policies.everything_policy,
+        policy_pairs=2,
     )
-    again = rates.rates_from_json(json.loads(json.dumps(found.to_json())), judged=2)
+    again = rates.rates_from_json(json.loads(json.dumps(found.to_json())), policy_pairs=2)
     assert again.by_kind == found.by_kind and len(found.by_kind) > 1
     assert (again.miss, again.trace, again.public) == (found.miss, found.trace, found.public)
-    assert again.judged == 2 and rates.rates_from_json(found.to_json()).judged == 1
+    assert again.policy_pairs == 2 and rates.rates_from_json(found.to_json()).policy_pairs == 1
     users = len({p.user for p in POINTS})
     assert found.labels_json() == {
         "cluster": "user", "turns": len(POINTS), "secrets": sum(len(p.secrets) for p in POINTS),
@@ -421,9 +425,9 @@ def test_thousands_of_secrets_in_one_point_are_judged_by_the_one_that_counts():
     [
         (
             lambda: rates.measure_rates(
-                POINTS, regex_policies.none_policy, regex_policies.none_policy, judged=0
+                POINTS, regex_policies.none_policy, regex_policies.none_policy, policy_pairs=0
             ),
-            "judged=0: must be at least 1",
+            "policy_pairs=0: must be at least 1",
         ),
         (
             lambda: rates.measure_rates(
@@ -445,13 +449,13 @@ def test_bad_arguments_are_named(call, message):
 def one(user, *, fails, sure=True, again=None, start=0, order=None):
     order = order or rates.draw_order(0, user, start)
     traits = ("1 to 4", "", "")
-    return rates.JudgedSecret(user, "name", order, fails, fails, fails, traits, sure, again)
+    return rates.SecretOutcome(user, "name", order, fails, fails, fails, traits, sure, again)
 
 
 def test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else():
     rows = [one(f"u{k}", fails=k < 3, sure=k % 2 == 0) for k in range(10)]  # 1 of the 3 is doubted
     counter = rates.RateCounter(regex_policies.none_policy, regex_policies.none_policy)
-    trace = counter.rates(of=rows).trace
+    trace = counter.rates(outcomes=rows).trace
     assert (trace.failures, trace.judged_secrets, trace.labelled_counts) == (3, 6, (3, 10))
     # What is taken of a user does not hide a failure behind a mark that nobody else saw.
     both = [
@@ -459,7 +463,7 @@ def test_a_mark_of_one_reader_counts_where_it_fails_and_nowhere_else():
         for k, (f, s) in enumerate([(False, False), (True, True)])
     ]
     for some in (both, both[::-1]):
-        trace = counter.rates(of=some).trace
+        trace = counter.rates(outcomes=some).trace
         assert (trace.failures, trace.judged_secrets) == (1, 1)
 
 
@@ -468,22 +472,22 @@ def test_what_the_first_reader_overlooked_is_added_to_the_bound():
     rows += [one(f"v{k}", fails=k < 2, again="new") for k in range(5)]
     rows += [one(f"w{k}", fails=False, sure=False, again="new") for k in range(9)]  # doubted
     counter = rates.RateCounter(regex_policies.none_policy, regex_policies.none_policy)
-    trace = counter.rates(of=rows).trace
+    trace = counter.rates(outcomes=rows).trace
     assert (trace.failures, trace.judged_secrets, trace.reread_counts) == (3, 100, (2, 45))
     parts = [
         rates.clopper_pearson_upper(x, n, confidence=1 - 0.0125) for x, n in ((3, 100), (2, 45))
     ]
     assert trace.upper_bound == pytest.approx(sum(parts))
     again = rates.rates_from_json(
-        json.loads(json.dumps(counter.rates(of=rows).to_json())), judged=2
+        json.loads(json.dumps(counter.rates(outcomes=rows).to_json())), policy_pairs=2
     )
     assert (
-        again.trace == counter.rates(judged=2, of=rows).trace
+        again.trace == counter.rates(policy_pairs=2, outcomes=rows).trace
         and again.trace.upper_bound > trace.upper_bound
     )
     alone = [one("u", fails=False, again="")]
     assert (
-        counter.rates(of=alone).trace.upper_bound == 1
+        counter.rates(outcomes=alone).trace.upper_bound == 1
     )  # a second reader who found nothing bounds nothing
 
 
@@ -569,7 +573,9 @@ def test_the_counter_counts_as_the_simulation_does():
 def test_bounds_on_average_are_of_the_same_counts():
     pi = policy_changes.with_misses(regex_policies.oracle_policy, 0.3, seed=0)
     sure, mean = (
-        rates.measure_rates(POINTS, pi, regex_policies.everything_policy, judged=2, origin=origin)
+        rates.measure_rates(
+            POINTS, pi, regex_policies.everything_policy, policy_pairs=2, origin=origin
+        )
         for origin in ("one_per_cluster", "exchangeable")
     )
     assert (mean.trace.failures, mean.trace.judged_secrets) == (
@@ -577,7 +583,7 @@ def test_bounds_on_average_are_of_the_same_counts():
         sure.trace.judged_secrets,
     )
     assert mean.trace.upper_bound == exchangeable_rate(
-        sure.trace.failures, sure.trace.judged_secrets, judged=2
+        sure.trace.failures, sure.trace.judged_secrets, policy_pairs=2
     )
     assert str(mean.trace).endswith("on average") and mean.public == sure.public
     assert {r.origin for row in mean.by_kind.values() for r in row.values()} <= {

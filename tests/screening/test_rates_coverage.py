@@ -86,7 +86,7 @@ def test_bounds_of_the_comparison_are_right_where_both_must_agree():
 def _judged(failures, of):
     some = ("1 to 4", "first third", "Latin")
     return [
-        rates.JudgedSecret(str(k), "id", bytes([k]), k < failures, False, False, some)
+        rates.SecretOutcome(str(k), "id", bytes([k]), k < failures, False, False, some)
         for k in range(of)
     ]
 

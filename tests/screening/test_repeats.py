@@ -107,7 +107,7 @@ def test_a_secret_without_a_trace_changes_nothing(seed, pi, pi_c, gamma, duplica
     counter = rates.RateCounter(pi, pi_c, texts=TextCounts(points))
     counter.add([replace(p, dialogue_id=p.id) for p in points])
     made = prepare_points(points, pi(points), pi_c(points), duplicates=duplicates)
-    rows = iter(counter.rows)
+    rows = iter(counter.outcomes)
     for k, p in enumerate(points):
         for s in p.secrets:
             row = next(rows)

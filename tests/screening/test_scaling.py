@@ -58,7 +58,7 @@ digits = regex_policies.corpus_regex_policy("wikitext2")
 
 def prepared(points: Sequence[Point]) -> object:
     flags = digits(points)
-    counted = rates.measure_rates(points, digits, digits, flags=flags, cautious_flags=flags)
+    counted = rates.measure_rates(points, digits, digits, flags=flags, conservative_flags=flags)
     return (
         prepare_points(points, flags, flags),
         counted,

@@ -90,17 +90,17 @@ def test_rates_name_what_they_are_of_where_messages_hold_several():
     (of_conversations, _) = describe_all_secrets(replace(found, cluster="dialogue"))
     assert "one of a conversation" in of_conversations and "person" not in of_conversations
     assert notes[1].startswith("miss and trace and public: of 100 secrets more fail")
-    assert counter.all_secrets("miss", judged=9).upper > counter.all_secrets("miss").upper
+    assert counter.all_secrets("miss", policy_pairs=9).upper > counter.all_secrets("miss").upper
 
 
 def test_a_share_of_all_secrets_is_kept_in_json_until_its_bound_is_too_sure():
     points, flag = _draw_messages(300, np.random.default_rng(0))
     counter = RateCounter(flag, none_policy, one_message=True)
     counter.add(points)
-    found = counter.rates(judged=3)
-    assert rates_from_json(found.to_json(), judged=3).trace == found.trace
-    assert rates_from_json(found.to_json(), judged=2).trace.all_secrets
-    later = rates_from_json(found.to_json(), judged=4)
+    found = counter.rates(policy_pairs=3)
+    assert rates_from_json(found.to_json(), policy_pairs=3).trace == found.trace
+    assert rates_from_json(found.to_json(), policy_pairs=2).trace.all_secrets
+    later = rates_from_json(found.to_json(), policy_pairs=4)
     assert later.trace.all_secrets is None and not describe_all_secrets(later)
 
 
@@ -116,6 +116,6 @@ def test_labels_that_nobody_drew_and_one_secret_a_message_have_no_other_share():
 def test_where_two_read_one_line_says_why_there_is_no_other_share():
     points, flag = _draw_messages(60, np.random.default_rng(0))
     counter = RateCounter(flag, none_policy, one_message=True)
-    counter.add(points, again={p.user: "found" for p in points[:9]})
+    counter.add(points, second_reader={p.user: "found" for p in points[:9]})
     found = counter.rates()
     assert found.trace.all_secrets is None and describe_all_secrets(found) == [TWO_READERS_NOTE]

@@ -57,7 +57,7 @@ def test_the_vocabulary_does_not_depend_on_private_text():
         assert ours.json == theirs.json
 
 
-def test_the_vocabulary_skips_a_turn_that_is_cautious_only_in_context():
+def test_the_vocabulary_skips_a_turn_that_is_flagged_only_in_context():
     """pi_c finds the second turn within its dialogue, and nothing in turns by themselves."""
     dialogues = [Dialogue(str(k), "u", (Turn("SYS", "hello"), Turn("USR", "zyx"))) for k in (0, 1)]
     corpus = Corpus("c", tuple(dialogues))
@@ -68,10 +68,10 @@ def test_the_vocabulary_skips_a_turn_that_is_cautious_only_in_context():
     def nothing(points):
         return [()] * len(points)
 
-    def fitted(corpus, cautious):
+    def fitted(corpus, private_flags):
         points = data_points.make_points(corpus, unit="dialogue")
         return study_data._train_tokenizer(
-            corpus, study, templates.SPEAKER_TEMPLATE, points, cautious, nothing
+            corpus, study, templates.SPEAKER_TEMPLATE, points, private_flags, nothing
         ).json
 
     words = fitted(corpus, found)

@@ -128,15 +128,18 @@ def render_screening_steps(
     The points are shown in clear: give simulated ones only, or ones that may be shown. Duplicates
     are those among ``points``.
     """
-    repeated, flagged, cautious = deduplication.mark_repeats(points), pi(points), pi_c(points)
+    repeated, flagged = deduplication.mark_repeats(points), pi(points)
+    conservative_flags = pi_c(points)
     points = [replace(p, id=str(i)) for i, p in enumerate(points)]
-    parts = prepare_points(points, flagged, cautious, pattern=repeated)
+    parts = prepare_points(points, flagged, conservative_flags, pattern=repeated)
     public = {p.id for p in parts.public}
     rows = []
-    for p, again, spans, careful in zip(points, repeated, flagged, cautious, strict=True):
+    for p, again, spans, suspected in zip(
+        points, repeated, flagged, conservative_flags, strict=True
+    ):
         left = redact(p, spans)
         changed = (spans or left.secrets) and not again
-        why = "holds a mask" if again or MASK in left.text else "flagged" if careful else ""
+        why = "holds a mask" if again or MASK in left.text else "flagged" if suspected else ""
         rows.append({
             "point": _masks(p, "secret", "caught"),
             "deduplicated": [Piece(MASK, "repeat")] if again else [],
