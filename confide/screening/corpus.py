@@ -92,10 +92,10 @@ def default_policy(corpus: StrPath, otherwise: str = "") -> str:
     No policy is known to fit other text: it is ``otherwise``, or ``ValueError`` is raised.
     """
     path = Path(corpus)
-    first = next(corpora.read_dialogues(path))  # what is no corpus at all is said first
-    if path.is_dir() and (named := corpus_folder.read_corpus_summary(path).policy):
-        return named
-    if customersim.SimulationCheck().holds(first):
+    first_dialogue = next(corpora.read_dialogues(path))  # what is no corpus at all is said first
+    if path.is_dir() and (own_policy := corpus_folder.read_corpus_summary(path).policy):
+        return own_policy
+    if customersim.SimulationCheck().holds(first_dialogue):
         return "regex:customersim"
     if not otherwise:
         raise ValueError(NO_POLICY_MESSAGE)
@@ -104,20 +104,21 @@ def default_policy(corpus: StrPath, otherwise: str = "") -> str:
 
 @dataclass(frozen=True)
 class PolicyPair:
-    """The policies pi and pi_c as labels judge them: what they are called, on points of which
-    ``unit``, and what else was turned at pi, ``miss_setting``."""
+    """The policy and the conservative policy as labels judge them: what they are called, on points
+    of which ``unit``, and which misses were planted in the first, ``miss_setting``
+    (:func:`crtlib.screening.policy_changes.describe_planted_misses`)."""
 
     policies: tuple[Policy, Policy]
     names: tuple[str, str]
     unit: str = "turn"
     miss_setting: str = ""
 
-    def hashes(self) -> tuple[str, str]:
-        """Hashes of both with what else decides their rates: on other points a pair has other
-        ones, and who tries both may choose."""
-        pi, pi_c = map(policy_digest, self.names)
+    def pair_identity(self) -> tuple[str, str]:
+        """By what labels know a pair again: hashes of both policies, with what else decides their
+        rates. On other points a pair has other rates, and who tries both may choose."""
+        digest, conservative_digest = map(policy_digest, self.names)
         points = "" if self.unit == "turn" else f" by {self.unit}"
-        return f"{pi} {self.miss_setting}".strip() + points, pi_c + points
+        return f"{digest} {self.miss_setting}".strip() + points, conservative_digest + points
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class ScreeningOptions:
     def __post_init__(self) -> None:
         check_choice("unit", self.unit, data_points.POINT_UNITS)
         check_choice("dedup", self.dedup, ("all", "flagged", "none"))
-        check_choice("method", self.dedup_by, ("exact", "bloom", "near"))
+        check_choice("dedup_by", self.dedup_by, ("exact", "bloom", "near"))
         if self.duplicates == "drop":
             raise ValueError(
                 "duplicates='drop': a found secret in a repeated message would decide how many "
@@ -145,32 +146,35 @@ class ScreeningOptions:
             )
         check_choice("duplicates", self.duplicates, preparation.CERTIFIABLE_TREATMENTS)
 
-    def hashes(self) -> tuple[str, str]:
-        """Of what the policies pi and pi_c hold now."""
+    def policy_digests(self) -> tuple[str, str]:
+        """Hashes of what the policy and the conservative policy hold now."""
         return policy_digest(self.policy), policy_digest(self.conservative)
 
     def pair(self) -> PolicyPair:
-        """The policies pi, with the dial, and pi_c."""
-        dial = f"misses {self.gamma} per occurrence, seed {self.seed}" if self.gamma else ""
-        made, names = _load_policy_pair(self, self.hashes()), (self.policy, self.conservative)
-        return PolicyPair(made, names, self.unit, dial)
+        """The policy, with planted misses, and the conservative policy."""
+        return PolicyPair(
+            _load_policy_pair(self, self.policy_digests()),
+            (self.policy, self.conservative),
+            self.unit,
+            policy_changes.describe_planted_misses(self.gamma, "occurrence", self.seed),
+        )
 
     def recorded(self) -> dict[str, Any]:
         """As a marker records it: policies by name and by what they hold."""
-        named = {n: strip_paths(getattr(self, n)) for n in ("policy", "conservative")}
-        hashes = dict(zip((f"{n}_sha256" for n in named), self.hashes(), strict=True))
-        return asdict(self) | named | hashes
+        names = {n: strip_paths(getattr(self, n)) for n in ("policy", "conservative")}
+        digests = zip((f"{n}_sha256" for n in names), self.policy_digests(), strict=True)
+        return asdict(self) | names | dict(digests)
 
 
 @lru_cache(maxsize=4)
-def _load_policy_pair(how: ScreeningOptions, shas: tuple[str, str]) -> tuple[Policy, Policy]:
+def _load_policy_pair(how: ScreeningOptions, digests: tuple[str, str]) -> tuple[Policy, Policy]:
     """The pair as it was hashed; made once by each worker."""
-    check_policies_unchanged((how.policy, how.conservative), shas)
-    pi = policy_changes.with_misses(policy_by_name(how.policy), how.gamma, how.seed)
-    pi_c = policy_by_name(how.conservative)
+    check_policies_unchanged((how.policy, how.conservative), digests)
+    policy = policy_changes.with_misses(policy_by_name(how.policy), how.gamma, how.seed)
+    conservative_policy = policy_by_name(how.conservative)
     if how.dedup != "none":
-        check_text_alone(pi, pi_c)
-    return pi, pi_c
+        check_text_alone(policy, conservative_policy)
+    return policy, conservative_policy
 
 
 @dataclass(frozen=True)
@@ -186,10 +190,14 @@ class ScreeningOutcome:
 
 
 class _ScreeningTally:
-    """What is counted on the way; a kind is shown by a name that is ``known``, or as "other"."""
+    """What is counted on the way; a kind that is none of ``shown_kinds`` is counted as "other".
 
-    def __init__(self, how: ScreeningOptions, reveal: int, known: frozenset[str]) -> None:
-        self.how, self.reveal, self.known, self.coin = how, reveal, known, random.Random(0)
+    Of each kind ``reveal`` examples are kept, drawn from all with the same chance.
+    """
+
+    def __init__(self, how: ScreeningOptions, reveal: int, shown_kinds: frozenset[str]) -> None:
+        self.how, self.reveal, self.shown_kinds = how, reveal, shown_kinds
+        self.draw = random.Random(0)
         self.counts, self.kinds = Counter[str](), Counter[str]()
         self.users, self.longest, self.turns = set[int](), 0, [0] * MAP_COLUMNS
         self.places: dict[str, list[int]] = defaultdict(lambda: [0] * MAP_COLUMNS)
@@ -200,22 +208,27 @@ class _ScreeningTally:
         parts: screened_folder.ScreenedWriter,
         points: Sequence[Point],
         flags: FlaggedSpans,
-        cautious: FlaggedSpans,
-        again: Sequence[bool],
+        conservative_flags: FlaggedSpans,
+        repeats: Sequence[bool],
     ) -> None:
         """Prepare a batch and hand it to the parts."""
         how = self.how
         prepared = prepare_points(
-            points, flags, cautious, dedup=how.dedup, duplicates=how.duplicates, pattern=again
+            points,
+            flags,
+            conservative_flags,
+            dedup=how.dedup,
+            duplicates=how.duplicates,
+            pattern=repeats,
         )
-        for name, some in (("public", prepared.public), ("private", prepared.private)):
-            parts.add(name, some)
-            self.counts[name] += len(some)
+        for name, part in (("public", prepared.public), ("private", prepared.private)):
+            parts.add(name, part)
+            self.counts[name] += len(part)
         for p, spans in zip(points, flags, strict=True):
-            self.point(p, spans)
+            self.count_point(p, spans)
         rows = (
             (p.id, s.start, s.end, s.kind, policy)
-            for p, *both in zip(points, flags, cautious, strict=True)
+            for p, *both in zip(points, flags, conservative_flags, strict=True)
             for policy, spans in zip(("pi", "pi_c"), both, strict=True)
             for s in spans
         )
@@ -227,32 +240,33 @@ class _ScreeningTally:
         self.counts["labelled"] += sum(bool(p.secrets) for p in points)
         self.counts["secrets_in_public"] += sum(len(p.secrets) for p in prepared.public)
 
-    def point(self, p: Point, spans: Sequence[Secret]) -> None:
-        """Count the spans of pi in a point by kind and by the turn in which they stand."""
+    def count_point(self, p: Point, spans: Sequence[Secret]) -> None:
+        """Count the spans of the policy in a point by kind and by the turn in which they stand."""
         self.users.add(hash(p.user))
-        starts = [a for a, _ in p.spoken_spans] or [0]
-        self.longest = max(self.longest, len(starts))
+        turn_starts = [start for start, _ in p.spoken_spans] or [0]
+        self.longest = max(self.longest, len(turn_starts))
         name = p.id.rpartition("/")[2]
         first = int(name) if self.how.unit == "turn" and name.isdecimal() else 0
-        for k in range(len(starts)):
+        for k in range(len(turn_starts)):
             self.turns[min(first + k, MAP_COLUMNS - 1)] += 1
-        spans = [s if s.kind in self.known else Secret("other", s.start, s.end) for s in spans]
-        for place, kind in {(max(bisect_right(starts, s.start) - 1, 0), s.kind) for s in spans}:
-            self.places[kind][min(first + place, MAP_COLUMNS - 1)] += 1
+        spans = [
+            s if s.kind in self.shown_kinds else Secret("other", s.start, s.end) for s in spans
+        ]
+        for turn, kind in {(max(bisect_right(turn_starts, s.start) - 1, 0), s.kind) for s in spans}:
+            self.places[kind][min(first + turn, MAP_COLUMNS - 1)] += 1
         for s in spans:
-            self.kinds[s.kind] += 1
-            place = self.kinds[s.kind] - 1
-            if place >= self.reveal:  # all with the same chance
-                place = self.coin.randrange(place + 1)
-            if place < self.reveal:
-                a, b, c, d = (
-                    max(0, s.start - EXAMPLE_MARGIN),
-                    s.start,
-                    s.end,
-                    s.end + EXAMPLE_MARGIN,
-                )
-                example = p.text[a:b], p.text[b:c], p.text[c:d]
-                self.examples[s.kind][place : place + 1] = [example]
+            self._draw_example(p, s)
+
+    def _draw_example(self, p: Point, s: Secret) -> None:
+        """Count a span, and keep it in the place of an example where the draw says so."""
+        self.kinds[s.kind] += 1
+        place = self.kinds[s.kind] - 1
+        if place >= self.reveal:  # all with the same chance
+            place = self.draw.randrange(place + 1)
+        if place < self.reveal:
+            before = p.text[max(0, s.start - EXAMPLE_MARGIN) : s.start]
+            after = p.text[s.end : s.end + EXAMPLE_MARGIN]
+            self.examples[s.kind][place : place + 1] = [(before, p.text[s.start : s.end], after)]
 
 
 def screen_corpus(
@@ -277,65 +291,78 @@ def screen_corpus(
     Raises ``ValueError`` for what does not fit.
     """
     pair = how.pair()
-    pi, pi_c = pair.policies
     texts = TextCounts() if how.dedup != "none" else None
-    counter = rates.RateCounter(pi, pi_c, texts=texts, find_values_in_whole_point=True)
-    about: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
+    counter = rates.RateCounter(*pair.policies, texts=texts, find_values_in_whole_point=True)
+    label_facts: dict[str, Any] = {"drawn": "given", "sha256": None, "agreement": None}
     if judges:
         if texts is not None:
             texts = count_texts(corpus, how.unit)
-        counter, about = judge_policies(corpus, judges, pair, texts=texts)
+        counter, label_facts = judge_policies(corpus, judges, pair, texts=texts)
     tally = _ScreeningTally(how, reveal, counter.kinds)
-    size, seen = 0, None
+    expected_points, mark_seen = 0, None
     if how.dedup_by == "bloom":  # it must know how many points there will be
-        every = corpora.read_dialogues(corpus)
-        size = sum(len(d.turns) if how.unit == "turn" else 1 for d in every)  # users: as many
+        dialogues = corpora.read_dialogues(corpus)
+        # users: as many as dialogues
+        expected_points = sum(len(d.turns) if how.unit == "turn" else 1 for d in dialogues)
     if how.dedup_by != "near":
-        seen = deduplication.make_duplicate_filter(how.dedup_by, size)
-    taught = list(dict.fromkeys((*pi.taught_by, *pi_c.taught_by)))
-    shifts = [Shift(0.0, 0.0, 0) for _ in taught]
-    whole = how.dedup_by == "near" or how.unit == "user"
-    reading, shas = corpora.TextReading(corpus), how.hashes()
-    batches = batch_dialogues(reading.watch(corpora.read_dialogues(corpus)), whole=whole)
-    lots = (data_points.make_points(Corpus("", tuple(batch)), how.unit) for batch in batches)
+        mark_seen = deduplication.make_duplicate_filter(how.dedup_by, expected_points)
+    teachings = list(dict.fromkeys(t for policy in pair.policies for t in policy.taught_by))
+    shifts = [Shift(0.0, 0.0, 0) for _ in teachings]
+    in_one_batch = how.dedup_by == "near" or how.unit == "user"
+    reading, digests = corpora.TextReading(corpus), how.policy_digests()
+    batches = batch_dialogues(
+        reading.watch(corpora.read_dialogues(corpus)), in_one_batch=in_one_batch
+    )
+    batches_of_points = (
+        data_points.make_points(Corpus("", tuple(batch)), how.unit) for batch in batches
+    )
+    flag_batch = partial(_flag_batch, how, digests)
     bar = tqdm(desc="screening", unit=" points", **bar_options(progress))
     with screened_folder.ScreenedWriter(folder, key=key) as parts, bar:
-        for points, both in map_in_order(partial(_flag_batch, how, shas), lots, executor, shards):
+        for points, rows in map_in_order(flag_batch, batches_of_points, executor, shards):
             bar.update(len(points))
-            flags, cautious = ([tuple(Secret(*s) for s in each) for each in some] for some in both)
-            again = seen(points) if seen else deduplication.mark_repeats(points, "near")
+            flags, conservative_flags = (
+                [tuple(Secret(*span) for span in spans) for spans in flagged] for flagged in rows
+            )
+            repeats = mark_seen(points) if mark_seen else deduplication.mark_repeats(points, "near")
             if not judges:
-                counter.add(points, flags=flags, conservative_flags=cautious)
+                counter.add(points, flags=flags, conservative_flags=conservative_flags)
                 if texts is not None:
                     texts.add(points)
-            tally.write(parts, points, flags, cautious, again)
-            shifts = [measure_shift(points, *each) for each in zip(taught, shifts, strict=True)]
-        check_policies_unchanged(pair.names, shas)  # as each worker did
+            tally.write(parts, points, flags, conservative_flags, repeats)
+            shifts = [measure_shift(points, *each) for each in zip(teachings, shifts, strict=True)]
+        check_policies_unchanged(pair.names, digests)  # as each worker did
         simulations = customersim.SimulationCheck()
         parts.note("units", corpora.hash_registry_units(corpus, simulations))
-        decided = parts.close()
+        file_hashes = parts.close()
     if judges:
-        found = counter.rates(policy_pairs=about["judged"])
+        counted = counter.rates(policy_pairs=label_facts["judged"])
     else:
         units = screened_folder.read_registry_units(folder)
         registry_of_texts = text_registry.Registry(text_registry.registry_home())
         registry_of_texts.register(reading.sha256, units)
-        found = count_corpus_labels(counter, reading.sha256, pair)
+        counted = count_corpus_labels(counter, reading.sha256, pair)
     about_text = _describe_text(corpus, tally, reading) | {"simulated": simulations.all_held}
-    summary = _screening_summary(corpus, reading.sha256, about_text, tally, found, shifts, about)
-    private: dict[str, Any] = {"decided": decided, "sizes": reading.sizes}
+    summary = _screening_summary(
+        corpus, reading.sha256, about_text, tally, counted, shifts, label_facts
+    )
     masks, read = tally.counts["bare_masks"], tally.counts["public"] + tally.counts["private"]
-    private |= {"bare_masks": masks, "said": describe_bare_masks(masks, read, how.duplicates)}
-    notes = _screening_notes(summary, found, shifts, was_read=bool(judges))
-    notes += describe_all_secrets(found)
-    return ScreeningOutcome(summary, found, notes, tally.examples, private)
+    private = {
+        "decided": file_hashes,
+        "sizes": reading.sizes,
+        "bare_masks": masks,
+        "said": describe_bare_masks(masks, read, how.duplicates),
+    }
+    notes = _screening_notes(summary, counted, shifts, was_read=bool(judges))
+    notes += describe_all_secrets(counted)
+    return ScreeningOutcome(summary, counted, notes, tally.examples, private)
 
 
 def count_texts(corpus: StrPath, unit: str) -> TextCounts:
     """How often each text of a corpus on disk stands in it, in bounded memory but for a hash of
     each different one."""
     texts = TextCounts()
-    for batch in batch_dialogues(corpora.read_dialogues(corpus), whole=unit == "user"):
+    for batch in batch_dialogues(corpora.read_dialogues(corpus), in_one_batch=unit == "user"):
         texts.add(data_points.make_points(Corpus("", tuple(batch)), unit))
     return texts
 
@@ -359,28 +386,38 @@ def judge_policies(
 
     Raises ``ValueError`` for such a policy that may have been made from what they say: one that was
     not sealed when they were drawn."""
-    about = label_tasks.read_label_facts(folder)
-    twice = "second" in about
-    if pair.unit == "user" and about["by"] == "dialogue":
+    facts = label_tasks.read_label_facts(folder)
+    read_twice = "second" in facts
+    if pair.unit == "user" and facts["by"] == "dialogue":
         raise ValueError("--labels: were drawn by conversation; --unit user takes those by user")
-    own = {policy_digest(p): p for name in pair.names for p in name.split("+") if is_from_file(p)}
-    unsealed = set(own) - set(about.get("sealed", ()))
-    before = registry.read_before_seal(folder, list(own))
+    own_policies = {
+        policy_digest(part): part
+        for name in pair.names
+        for part in name.split("+")
+        if is_from_file(part)
+    }
+    unsealed = set(own_policies) - set(facts.get("sealed", ()))
+    before = registry.read_before_seal(folder, list(own_policies))
     drawn_tasks = [t for t in label_tasks.read_tasks(folder) if t.part == "judge"]
     if unsealed or before.tasks >= {t.task for t in drawn_tasks}:
+        policy = strip_paths(own_policies[min(unsealed or own_policies)])
         raise ValueError(
-            f"--labels: {strip_paths(own[min(unsealed or own)])} may have been made from them; "
-            f"only what "
+            f"--labels: {policy} may have been made from them; only what "
             "is sealed before they are read is judged: crtlib label sample --seal"
         )
     asked = before.people
-    apart = {t.task for t in drawn_tasks if _is_asked(t.user, t.id, about, asked)}
+    apart = {t.task for t in drawn_tasks if _is_asked(t.user, t.id, facts, asked)}
     if 2 * len(apart) > len(drawn_tasks):  # decided by draws alone, so this is no choice
         apart, asked = set(), frozenset()
-    late = before.tasks - apart
-    drawn = {"cluster": about["by"], "seed": about["seed"], "kinds": about["kinds"]}
+    read_before = before.tasks - apart
     counter = rates.RateCounter(
-        *pair.policies, **drawn, texts=texts, find_values_in_whole_point=True, one_message=True
+        *pair.policies,
+        cluster=facts["by"],
+        seed=facts["seed"],
+        kinds=facts["kinds"],
+        texts=texts,
+        find_values_in_whole_point=True,
+        one_message=True,
     )
     read = partial(
         judged_turns.read_labelled_points,
@@ -388,66 +425,77 @@ def judge_policies(
         folder,
         part="judge",
         unit=pair.unit,
-        without=late | apart,
+        without=read_before | apart,
         write=write,
     )
     counter.leave_out(label_tasks.points_of_tasks([t for t in drawn_tasks if t.task in apart]))
-    counter.apart |= _find_people_apart(corpus, pair, about, asked)
-    if seen_before := late & {
-        t.task for t, _ in adjudication.read_labelled_turns(folder, part="judge")
-    }:
-        kept = {t.task for t in label_tasks.read_tasks(folder)} - seen_before
-        counter.add_failing(read(without=kept))
-    sure = {(p.id, s.start) for p in read(sure=True) for s in p.secrets} if twice else None
-    counter.add(
-        read(),
-        undisputed=sure,
-        second_reader=adjudication.compare_second_reader(folder) if twice else None,
-    )
-    left = [t for t in adjudication.list_unread_tasks(folder) if t.task not in apart]
-    counter.add_unread(label_tasks.points_of_tasks(left))
-    one, other = pair.hashes()
+    counter.apart |= _find_people_apart(corpus, pair, facts, asked)
+    labelled = {t.task for t, _ in adjudication.read_labelled_turns(folder, part="judge")}
+    if failing := read_before & labelled:
+        others = {t.task for t in label_tasks.read_tasks(folder)} - failing
+        counter.add_failing(read(without=others))
+    undisputed, second_reader = None, None
+    if read_twice:
+        undisputed = {(p.id, s.start) for p in read(sure=True) for s in p.secrets}
+        second_reader = adjudication.compare_second_reader(folder)
+    counter.add(read(), undisputed=undisputed, second_reader=second_reader)
+    unread = [t for t in adjudication.list_unread_tasks(folder) if t.task not in apart]
+    counter.add_unread(label_tasks.points_of_tasks(unread))
+    identity, conservative_identity = pair.pair_identity()
     text_registry.register_text(corpus)
     policy_pairs = judged_turns.record_judged_pair(
-        folder, pi=one, pi_c=other, corpus=about["corpus"]
+        folder, pi=identity, pi_c=conservative_identity, corpus=facts["corpus"]
     )
-    given = {"judged": policy_pairs, "drawn": "at_random", "sha256": about["labels"]}
-    given |= {"reading_sha256": judged_turns.hash_reading(folder)}
-    alone = not registry.count_other_sets(about["labels"], about["corpus"])
-    if alone and "others" in about:  # else how many nobody read is not known
-        given["others"] = about["others"]
-    given |= {"unread": len(left)} if left else {}
-    replaced = registry.count_replaced_turns(about["labels"])
-    given |= {"replaced": replaced} if replaced else {}
-    if twice:
-        doubted = sum(bool(o.trace) and not o.is_undisputed for o in counter.outcomes)
-        turns = about["readers"][about["second"]]["read"]
-        given["read_twice"] = {"turns": turns, "doubted": doubted}
-        decided, dropped = adjudication.count_decided_turns(folder)
-        given["read_twice"] |= {"decided": decided, "dropped": dropped} if decided else {}
-    return counter, given | {"agreement": (about.get("agreement") or {}).get("f1")}
+    certified = {
+        "judged": policy_pairs,
+        "drawn": "at_random",
+        "sha256": facts["labels"],
+        "reading_sha256": judged_turns.hash_reading(folder),
+    }
+    is_only_set = not registry.count_other_sets(facts["labels"], facts["corpus"])
+    if is_only_set and "others" in facts:  # else how many nobody read is not known
+        certified["others"] = facts["others"]
+    if unread:
+        certified["unread"] = len(unread)
+    if replaced := registry.count_replaced_turns(facts["labels"]):
+        certified["replaced"] = replaced
+    if read_twice:
+        certified["read_twice"] = _describe_second_reading(folder, facts, counter)
+    return counter, certified | {"agreement": (facts.get("agreement") or {}).get("f1")}
 
 
-def _is_asked(user: str, dialogue_id: str, about: Mapping[str, Any], asked: frozenset[str]) -> bool:
+def _describe_second_reading(
+    folder: StrPath, facts: Mapping[str, Any], counter: rates.RateCounter
+) -> dict[str, int]:
+    """How many turns a second reader read, how many of the failures one reader doubts, and what a
+    third one decided, if one did."""
+    disputed_traces = sum(bool(o.trace) and not o.is_undisputed for o in counter.outcomes)
+    turns = facts["readers"][facts["second"]]["read"]
+    described = {"turns": turns, "doubted": disputed_traces}
+    decided, dropped = adjudication.count_decided_turns(folder)
+    return described | ({"decided": decided, "dropped": dropped} if decided else {})
+
+
+def _is_asked(user: str, dialogue_id: str, facts: Mapping[str, Any], asked: frozenset[str]) -> bool:
     """Whether a person (or conversation, where these are drawn) is among those who were
     ``asked``, as :func:`confide.labels.registry.hash_asked_people` names them."""
-    names = registry.hash_asked_people(about["corpus"], user, dialogue_id)
-    return names[0 if about["by"] == "user" else -1] in asked
+    names = registry.hash_asked_people(facts["corpus"], user, dialogue_id)
+    return names[0 if facts["by"] == "user" else -1] in asked
 
 
 def _find_people_apart(
-    corpus: StrPath, pair: PolicyPair, about: Mapping[str, Any], asked: frozenset[str]
+    corpus: StrPath, pair: PolicyPair, facts: Mapping[str, Any], asked: frozenset[str]
 ) -> set[str]:
     """All people of a text (or conversations, where these are drawn) of whom rates do not speak:
     those who were ``asked`` before a seal, and those of whom a turn taught one of the policies."""
-    taught = [t.people for policy in pair.policies for t in policy.taught_by]
-    if not (asked or any(taught)):
+    teachers = [t.people for policy in pair.policies for t in policy.taught_by]
+    if not (asked or any(teachers)):
         return set()
     return {
-        (about["by"] == "user" and d.user) or d.id
+        (facts["by"] == "user" and d.user) or d.id
         for d in corpora.read_dialogues(corpus)
-        if _is_asked(d.user, d.id, about, asked)
-        or any(digest_teaching_person(d.user, d.id) in people for people in taught)
+        if _is_asked(d.user, d.id, facts, asked)
+        or any(digest_teaching_person(d.user, d.id) in people for people in teachers)
     }
 
 
@@ -457,29 +505,33 @@ def count_corpus_labels(
     """Note in the registry that the labels which a text with this hash brings, those that were
     counted, judge a pair of policies; the rates, as they are after all pairs that were judged on
     this text so far, this one included. The registry knows the text already."""
-    said = sorted(counter.judged_turns)  # who edits its labels judges anew
-    name = f"given {hashlib.sha256(json.dumps(said).encode()).hexdigest()}"
-    drawn = (f"given {turn}" for turn, _ in said)  # a text that grows keeps most of these
-    policy_pairs = registry.register_judged_pairs({"labels": name}, sha, [pair.hashes()], drawn)
+    turns = sorted(counter.judged_turns)  # who edits its labels judges anew
+    name = f"given {hashlib.sha256(json.dumps(turns).encode()).hexdigest()}"
+    turn_names = (f"given {turn}" for turn, _ in turns)  # a text that grows keeps most of these
+    policy_pairs = registry.register_judged_pairs(
+        {"labels": name}, sha, [pair.pair_identity()], turn_names
+    )
     return without_bounds_if_from_file(counter.rates(policy_pairs=policy_pairs), pair.names)
 
 
 def without_bounds_if_from_file(
-    found: rates.PolicyRates, names: Sequence[str]
+    counted: rates.PolicyRates, names: Sequence[str]
 ) -> rates.PolicyRates:
     """The rates as counted on labels that nobody drew: where one of the policies with these
     ``names`` is a file of somebody's own, they may have taught it, and bound nothing."""
     if not any(is_from_file(part) for name in names for part in name.split("+")):
-        return found
+        return counted
 
-    def loose(r: rates.Rate) -> rates.Rate:
-        return replace(r, upper_bound=1.0, origin="unknown") if r.origin == "one_per_cluster" else r
+    def without_bound(rate: rates.Rate) -> rates.Rate:
+        if rate.origin != "one_per_cluster":
+            return rate
+        return replace(rate, upper_bound=1.0, origin="unknown")
 
-    return replace(found, **rates.map_rates(vars(found), loose))
+    return replace(counted, **rates.map_rates(vars(counted), without_bound))
 
 
 def batch_dialogues(
-    dialogues: Iterator[Dialogue], *, whole: bool = False
+    dialogues: Iterator[Dialogue], *, in_one_batch: bool = False
 ) -> Iterator[list[Dialogue]]:
     """Dialogues by about 10,000 turns at a time, or all at once."""
     batch: list[Dialogue] = []
@@ -487,18 +539,20 @@ def batch_dialogues(
     for d in dialogues:
         batch.append(d)
         turns += len(d.turns)
-        if turns >= TURNS_PER_BATCH and not whole:
+        if turns >= TURNS_PER_BATCH and not in_one_batch:
             yield batch
             batch, turns = [], 0
     if batch:
         yield batch
 
 
-def _flag_batch(how: ScreeningOptions, shas: tuple[str, str], points: Sequence[Point]) -> list[Any]:
+def _flag_batch(
+    how: ScreeningOptions, digests: tuple[str, str], points: Sequence[Point]
+) -> list[Any]:
     """The spans of both policies, as a JSON value."""
     return [
         [[(s.kind, int(s.start), int(s.end)) for s in spans] for spans in policy(points)]
-        for policy in _load_policy_pair(how, shas)
+        for policy in _load_policy_pair(how, digests)
     ]
 
 
@@ -507,35 +561,47 @@ def _screening_summary(
     sha: str,
     about_text: dict[str, Any],
     tally: _ScreeningTally,
-    found: rates.PolicyRates,
+    counted: rates.PolicyRates,
     shifts: Sequence[Shift],
-    given: dict[str, Any],
+    label_facts: dict[str, Any],
 ) -> dict[str, Any]:
     if not tally.counts["points"]:
         raise ValueError(f"{corpus}: is empty, at least one dialogue is needed")
-    names = ("points", "duplicates", "redacted_spans", "redacted_points", "public", "private")
-    unseen = ("missed_secrets", "secrets_in_public")
-    left = {n: tally.counts[n] if tally.counts["labelled"] else None for n in unseen}
+    counted_names = (
+        "points",
+        "duplicates",
+        "redacted_spans",
+        "redacted_points",
+        "public",
+        "private",
+    )
     how = tally.how
-    pi, pi_c = how.pair().policies
+    policy, conservative_policy = how.pair().policies
     return {
         "schema": screened_folder.SCREENED_SUMMARY_FORMAT,
         "corpus": Path(corpus).name,
         "corpus_sha256": sha,
         "about": about_text,
-        "taught_by": {"policy": pi.teachers, "conservative": pi_c.teachers},
+        "taught_by": {
+            "policy": policy.teachers,
+            "conservative": conservative_policy.teachers,
+        },
         "taught_people": count_teaching_people(
-            (pi, pi_c), ((d.user, d.id) for d in corpora.read_dialogues(corpus))
+            (policy, conservative_policy),
+            ((d.user, d.id) for d in corpora.read_dialogues(corpus)),
         ),
         **how.recorded(),
-        **{name: tally.counts[name] for name in names},
+        **{name: tally.counts[name] for name in counted_names},
         "copies_left_out": tally.counts["points"]
         - tally.counts["public"]
         - tally.counts["private"],
         "public_share": round(tally.counts["public"] / tally.counts["points"], 4),
-        **left,
-        "rates": found.to_json(),
-        "labels": found.labels_json() | given if found.secrets else None,
+        **{
+            name: tally.counts[name] if tally.counts["labelled"] else None
+            for name in ("missed_secrets", "secrets_in_public")
+        },
+        "rates": counted.to_json(),
+        "labels": counted.labels_json() | label_facts if counted.secrets else None,
         "shift": [asdict(s) for s in shifts] or None,
         "flagged": dict(sorted(tally.kinds.items())),
         "map": {"turns": tally.turns, "kinds": tally.places},
@@ -559,7 +625,7 @@ def _describe_text(
 
 
 def _screening_notes(
-    summary: dict[str, Any], found: rates.PolicyRates, shifts: Sequence[Shift], *, was_read: bool
+    summary: dict[str, Any], counted: rates.PolicyRates, shifts: Sequence[Shift], *, was_read: bool
 ) -> list[str]:
     """What a reader of the numbers must know, a sentence each. ``was_read``: people read turns of
     this text to judge the policies."""
@@ -572,42 +638,43 @@ def _screening_notes(
             f"{count_of(unread, 'turn that was drawn was', 'turns that were drawn were')} not "
             "read: each counts as a secret on which the policies fail"
         )
-    elif found.trace.origin == "unknown":
+    elif counted.trace.origin == "unknown":
         notes.append(
             ("no turn that was read has a secret, so" if was_read else "without --labels")
             + " nothing is known of what was missed, "
             + (
                 "so of each secret a certificate promises what it does of one that was missed"
-                if found.public.origin == "policy"  # and then no secret is learned without noise
+                if counted.public.origin == "policy"  # and then no secret is learned without noise
                 else "and a certificate will be void"
             )
         )
-    elif found.trace.failures and found.trace.origin == "one_per_cluster":
-        twice = (summary["labels"] or {}).get("read_twice")
-        alone = twice["doubted"] if twice else "all"
-        if alone:
+    elif counted.trace.failures and counted.trace.origin == "one_per_cluster":
+        second_reading = (summary["labels"] or {}).get("read_twice")
+        disputed = second_reading["doubted"] if second_reading else "all"
+        if disputed:
             notes.append(
-                f"{count_of(found.trace.failures, 'label decides', 'labels decide')} the bound of "
-                f"the trace rate, {alone} of them by one reader alone; 'crtlib label adjudicate' "
-                "writes what to read again"
+                f"{count_of(counted.trace.failures, 'label decides', 'labels decide')} the bound "
+                f"of the trace rate, {disputed} of them by one reader alone; 'crtlib label "
+                "adjudicate' writes what to read again"
             )
     for name in ("trace", "public"):
-        rate: rates.Rate = getattr(found, name)
+        rate: rates.Rate = getattr(counted, name)
         if rate.origin == "one_per_cluster" and rate.judged_secrets:
-            notes.append(f"{name}: {bound_levers.name_bound_lever(rate, alpha=found.alpha)}")
-    if found.left_out:
+            notes.append(f"{name}: {bound_levers.name_bound_lever(rate, alpha=counted.alpha)}")
+    if counted.left_out:
         notes.append(
-            f"{count_of(found.left_out, 'labelled point is', 'labelled points are')} of people who "
-            "taught a policy, or drawn before it was sealed: the rates are of all others"
+            f"{count_of(counted.left_out, 'labelled point is', 'labelled points are')} of people "
+            "who taught a policy, or drawn before it was sealed: the rates are of all others"
         )
     if not summary["redacted_spans"]:
         notes.append("pi flagged nothing, so nothing was redacted")
     if not summary["public"]:
         notes.append("no point is public, so CRT is DP-SGD on redacted text")
-    brought = policy_names.user_supplied_parts(f"{summary['policy']}+{summary['conservative']}")
-    if brought:
+    supplied = policy_names.user_supplied_parts(f"{summary['policy']}+{summary['conservative']}")
+    if supplied:
         notes.append(
-            f"it is assumed that {' and '.join(brought)} {'was' if len(brought) == 1 else 'were'} "
+            f"it is assumed that {' and '.join(supplied)} "
+            f"{'was' if len(supplied) == 1 else 'were'} "
             "not made from this text: a message that decided what stands there would decide how "
             "others are read"
         )
@@ -619,16 +686,16 @@ def _screening_notes(
     return notes
 
 
-def describe_all_secrets(found: rates.PolicyRates) -> list[str]:
+def describe_all_secrets(counted: rates.PolicyRates) -> list[str]:
     """What the rates are of, and what they are of all secrets, where messages that were drawn hold
     several; a warning where the two differ by more than their error. Promises are of one secret of
     a message."""
-    each = {name: rate for name in rates.RATE_NAMES if (rate := getattr(found, name)).all_secrets}
+    each = {name: rate for name in rates.RATE_NAMES if (rate := getattr(counted, name)).all_secrets}
     if not each:
-        twice = any(getattr(found, name).reread_counts for name in rates.RATE_NAMES)
-        return [TWO_READERS_NOTE] if twice else []
+        was_read_twice = any(getattr(counted, name).reread_counts for name in rates.RATE_NAMES)
+        return [TWO_READERS_NOTE] if was_read_twice else []
     cap = max(rate.all_secrets.cap for rate in each.values())
-    owner = "person" if found.cluster == "user" else "conversation"
+    owner = "person" if counted.cluster == "user" else "conversation"
     shares = "; ".join(
         f"{name} {100 * rate.all_secrets.share:.1f}, at most "
         f"{math.ceil(1000 * rate.all_secrets.upper) / 10}"
@@ -674,7 +741,11 @@ def rates_of_screened_folder(folder: StrPath) -> rates.PolicyRates:
     judged until now, this one was chosen. Raises ``ValueError`` where the labels that judged were
     read again since."""
     summary = screened_folder.read_screening_summary(folder)
-    told = summary["labels"] or {"judged": 1, "sha256": None}
-    registry.refuse_earlier_reading(told["sha256"], told.get("reading_sha256"))
-    now = registry.register_judged_pairs({"labels": told["sha256"]}, summary["corpus_sha256"])
-    return rates.rates_from_json(summary["rates"], policy_pairs=max(told["judged"], now))
+    labels = summary["labels"] or {"judged": 1, "sha256": None}
+    registry.refuse_earlier_reading(labels["sha256"], labels.get("reading_sha256"))
+    judged_until_now = registry.register_judged_pairs(
+        {"labels": labels["sha256"]}, summary["corpus_sha256"]
+    )
+    return rates.rates_from_json(
+        summary["rates"], policy_pairs=max(labels["judged"], judged_until_now)
+    )

@@ -62,8 +62,7 @@ LEAST_OF_A_KIND = 10
 class TaughtTagger:
     """A tagger, and what its policies ``pi`` and ``pi_c`` do on people who did not teach it.
 
-    ``rates`` has each policy as pi and as its own pi_c: what it would be alone. ``measure_shift``
-    is how
+    ``rates`` has each policy as pi and as its own pi_c: what it would be alone. ``shift`` is how
     unlike the judging text is to the teaching one: what to compare the shift of other text with.
     """
 
@@ -115,7 +114,7 @@ def teach_tagger(
     (:func:`measure_learning_curve`). Raises ``ValueError`` where nothing is labelled.
     """
     backbone = None if backbone == FROM_NOTHING else backbone or default_backbone()
-    check_allowed("judging_share", judging_share, 0 < judging_share < 1, "in (0, 1)")
+    check_allowed("judging_share (--heldout)", judging_share, 0 < judging_share < 1, "in (0, 1)")
     folders = [labels] if isinstance(labels, str | os.PathLike) else list(labels)
     inputs = {"corpus": corpus} | {f"labels {k}": folder for k, folder in enumerate(folders, 1)}
     if int8 and not backbone:

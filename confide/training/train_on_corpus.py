@@ -57,6 +57,7 @@ from crtlib.models import interface, pretrained
 from crtlib.models.construction import build_model
 from crtlib.models.specs import ModelSpec
 from crtlib.screening import policy_names
+from crtlib.screening.policy_changes import describe_planted_misses
 from crtlib.studies import crt_study, study_data, study_run
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
@@ -501,9 +502,9 @@ def _canaries_for_power(study: CrtStudy, power: float) -> int:
         privacy_cost.epsilon, delta=study.delta, accountant=study.accountant,
         neighbouring_relation="replace",
     )  # fmt: skip
-    half = replace(event, noise_multiplier=event.noise_multiplier / 2)
+    half_noise = replace(event, noise_multiplier=event.noise_multiplier / 2)
     return run_audit.count_canaries_needed(
-        spent(event), spent(half), delta=study.delta, power=power
+        spent(event), spent(half_noise), delta=study.delta, power=power
     )
 
 
@@ -625,9 +626,10 @@ def attach_label_rates(
     if labels is None and before:
         return prepared
     named = (study.policy, study.conservative)
-    misses = f"misses {study.gamma} per {study.per}, seed {study.seed}" if study.gamma else ""
-    dial = misses + (", own words" if study.template != "speaker" else "")
-    pair = PolicyPair(prepared.policies, named, study.unit, dial)
+    miss_setting = describe_planted_misses(study.gamma, study.per, study.seed)
+    if study.template != "speaker":
+        miss_setting += ", own words"
+    pair = PolicyPair(prepared.policies, named, study.unit, miss_setting)
     if labels is None:
         found = without_bounds_if_from_file(prepared.rates, named) if raw else (
             count_corpus_labels(

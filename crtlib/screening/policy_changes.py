@@ -40,6 +40,16 @@ def _hash_to_uniform(*drawn_from: object) -> float:
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
+def describe_planted_misses(gamma: float, per: MissScope, seed: int) -> str:
+    """Which misses :func:`with_misses` plants, as labels know a pair of policies again; "" for
+    none. It is hashed: another wording would make another pair of each that was judged.
+
+    >>> describe_planted_misses(0.1, "occurrence", 3), describe_planted_misses(0.0, "value", 3)
+    ('misses 0.1 per occurrence, seed 3', '')
+    """
+    return f"misses {gamma} per {per}, seed {seed}" if gamma else ""
+
+
 def with_misses(
     policy: FlagFunction,
     gamma: float,

@@ -185,7 +185,7 @@ UNCOUNTED = (
     ("the message itself is not looked for elsewhere", "screening.rates:SecretOutcome.is_repeated",
      "here = texts.stands_elsewhere(self.text_hash, here=True)", "here = False"),
     ("drawn labels look for no repeated message", "confide.screening.corpus:judge_policies",
-     "texts=texts, find_values_in_whole_point=True", "texts=None, find_values_in_whole_point=True"),
+     "texts=texts,", "texts=None,"),
     ("a drawn value is looked for in its message alone", "confide.screening.corpus:judge_policies",
      "find_values_in_whole_point=True", "find_values_in_whole_point=False"),
     ("a drawn value is looked for as it is written", "screening.rates:_find_value_places",

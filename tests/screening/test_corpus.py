@@ -126,10 +126,16 @@ def test_a_summary_that_may_be_shown_has_no_plain_hash_of_the_text(home):
     assert "hmac" in shown and corpora.hash_corpus(home / "c.jsonl") not in shown
 
 
+@pytest.mark.parametrize("name", ["unit", "dedup", "dedup_by", "duplicates"])
+def test_an_option_of_another_value_is_refused_by_its_own_name(name):
+    with pytest.raises(ValueError, match=rf"^{name}='foo': must be one of "):
+        ScreeningOptions("none", **{name: "foo"})
+
+
 def test_a_policy_that_changes_meanwhile_is_refused_and_what_was_finished_kept(home):
     (home / "names.txt").write_text("Ann\n")
     how = ScreeningOptions(f"list:{home}/names.txt")
-    shas = how.hashes()
+    shas = how.policy_digests()
     (home / "names.txt").write_text("Ann\nBob\n")
     batch = corpora.read_corpus_at(home / "c.jsonl").dialogues[:1]
     with pytest.raises(MachineError, match="is another one now"):
