@@ -1,8 +1,9 @@
-"""Membership inference: does the model hold the secrets that it read likelier than fresh ones?
+"""Membership inference: does the model give secrets that it was trained on a higher likelihood
+than secrets that it never saw?
 
 CRT, Section 5.1 and Appendix A.5: members are sentences of the training text that hold a secret,
-non-members are of the same format with secrets that were never read; the half of lower perplexity
-is called members, and one half right is a guess.
+non-members are of the same format with secrets that the model never saw; the half of lower
+perplexity is called members. An accuracy of one half is chance.
 
 >>> from crtlib.attacks.membership_measures import best_possible_accuracy
 >>> from crtlib.attacks.membership_scores import TextLogprobs
@@ -86,11 +87,9 @@ ACCURACY_METRICS = (
     AccuracyMetric("mia_redacted_accuracy", np.asarray, "redacted"),
     AccuracyMetric("group_accuracy", np.exp, "all", group=True),
     AccuracyMetric("group_nll_accuracy", np.asarray, "all", group=True),
-    AccuracyMetric("mia_address_accuracy", np.asarray, "named"),
-    AccuracyMetric("group_address_accuracy", np.exp, "named", group=True),
+    AccuracyMetric("mia_address_accuracy", np.asarray, "paper_kind"),
+    AccuracyMetric("group_address_accuracy", np.exp, "paper_kind", group=True),
 )
-
-
 ACCURACY_METRIC_NAMES = tuple(each.name for each in ACCURACY_METRICS)
 
 
@@ -235,10 +234,11 @@ def membership_metrics(
 ) -> list[tuple[str, float]]:
     """Every attack on given scores, as (metric, value).
 
-    Four views on one side's carriers and the other's: all, only those whose secret was missed,
-    only the redacted ones, only addresses. What has no member in its view is left out.
+    Each accuracy is taken over four sets of members: all, those whose secret was missed, those
+    redacted, and those of the kind that the paper attacks (:func:`paper_kind_mask`). A set without
+    members is left out.
     """
-    masks = member_views(probe) | {"named": paper_kind_mask(probe)}
+    masks = member_views(probe) | {"paper_kind": paper_kind_mask(probe)}
     rows = [("n_members", float(len(members))), ("n_missed", float(masks["missed"].sum()))]
     group = functools.partial(group_accuracy, seed=seed)
     for each in ACCURACY_METRICS:

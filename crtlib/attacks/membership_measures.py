@@ -15,8 +15,6 @@ from crtlib.intervals import ChanceBand
 
 # --------------------------------------------------------------------------- the attacks
 StatisticValues = float | np.ndarray
-
-
 MembershipStatistic = Callable[[np.ndarray, np.ndarray], StatisticValues]
 """A number of two sides, (n,) and (m,); of (draws, n) and (draws, m) one a draw."""
 
@@ -166,12 +164,12 @@ def accuracy_chance_band(
 class AccuracyMetric(NamedTuple):
     """A metric that is one half by chance; ``name_null`` is its null deviation.
 
-    ``of`` is applied to the mean negative log-likelihoods of a sentence; of the members, "all" are
-    asked, those whose secret was "missed", those that were "redacted", or those of the kind that
-    the paper "named": addresses, and in MultiWOZ reference numbers.
+    ``of`` is applied to the mean negative log-likelihoods of a sentence. ``members`` says over
+    which members it is taken: all, those whose secret was missed, those that were redacted, or
+    those of the kind that the paper attacks (addresses, and in MultiWOZ reference numbers).
     """
 
     name: str
     of: Callable[[np.ndarray], np.ndarray]
-    members: Literal["all", "missed", "redacted", "named"]
+    members: Literal["all", "missed", "redacted", "paper_kind"]
     group: bool = False

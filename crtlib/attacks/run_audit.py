@@ -197,7 +197,7 @@ def audit_training(
         raise ValueError(
             f"{run}: was not trained with --canaries N --copies 1, N at least {MIN_AUDIT_CANARIES}"
         )
-    known = dict(enumerate(canaries.make_canary_pairs(planted["planted"], seed=planted["seed"])))
+    pairs = dict(enumerate(canaries.make_canary_pairs(planted["planted"], seed=planted["seed"])))
     if claim is None and not _reads_canaries_first(record):
         raise ValueError(
             f"{run}: started from a model that may have read the same canaries, so more may be "
@@ -205,15 +205,15 @@ def audit_training(
             "or audited with --claim"
         )
     if claim is None:
-        known = {k: pair for k, pair in known.items() if k not in planted["in_public"]}
+        pairs = {k: pair for k, pair in pairs.items() if k not in planted["in_public"]}
     form = record.get("settings", {}).get("template", "speaker")
     options: dict[str, Any] = {"guesses": guesses, "confidence": confidence, "seed": seed}
-    asked = options | {
+    question = options | {
         "claim": claim,
         "references": sorted(str(hash_tensors(folder)) for folder in references),
     }
-    name = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-    own, *others = [load_model(Path(folder)) for folder in (run, *references)]
+    name = hashlib.sha256(json.dumps(question).encode()).hexdigest()
+    audited, *others = [load_model(Path(folder)) for folder in (run, *references)]
     enter(name, None)
     key, weights = bytes.fromhex(record["key"]), outputs.hash_file(Path(run) / "model.safetensors")
     coins = seed
@@ -221,10 +221,10 @@ def audit_training(
         drawn = hmac.digest(key, f"coins of an audit of {hash_tensors(run)}".encode(), "sha256")
         coins = int.from_bytes(drawn[:8])
     found = judge_gaps(
-        canary_control_gaps(own, known, references=others, form=form),
+        canary_control_gaps(audited, pairs, references=others, form=form),
         delta=record["delta"], claimed=claim is not None,
         proved=_proved_epsilon(record) if claim is None else claim,
-        half=_proved_epsilon(record, 0.5) if claim is None else math.inf,
+        half_noise_epsilon=_proved_epsilon(record, 0.5) if claim is None else math.inf,
         confidence=confidence, guesses=guesses, seed=coins,
     )  # fmt: skip
     asks_more = claim is not None and bool(planted["in_public"])  # than what is promised
@@ -249,17 +249,17 @@ def _bound_at_audit_confidence(found: RunAudit, delta: float, guesses: int | Non
 
 
 def canary_control_gaps(
-    read: ModelAndTokenizer,
-    known: dict[int, tuple[str, str]],
+    audited: ModelAndTokenizer,
+    pairs: dict[int, tuple[str, str]],
     *,
     references: Sequence[ModelAndTokenizer] = (),
     form: str = "speaker",
 ) -> np.ndarray:
     """By how much the log-probability of each canary is above that of its control, (canaries,);
     less the mean of the same over ``references``, where there are any."""
-    words = [word for pair in known.values() for word in pair]
-    own, *others = [_canary_logprobs(each, words, form) for each in (read, *references)]
-    values = own - np.mean(others or [np.zeros(1)], axis=0)
+    words = [word for pair in pairs.values() for word in pair]
+    logprobs, *others = [_canary_logprobs(each, words, form) for each in (audited, *references)]
+    values = logprobs - np.mean(others or [np.zeros(1)], axis=0)
     return np.asarray(values[0::2] - values[1::2])
 
 
@@ -281,27 +281,38 @@ def judge_gaps(
     *,
     delta: float,
     proved: float,
-    half: float,
+    half_noise_epsilon: float,
     confidence: float = AUDIT_CONFIDENCE,
     guesses: int | None = None,
     seed: int,
     claimed: bool = False,
 ) -> RunAudit:
-    """What these gaps show of a training of epsilon ``proved``, which would be ``half`` with half
-    of the noise."""
+    """What these gaps show of a training of epsilon ``proved``, which with half of the noise would
+    be ``half_noise_epsilon``."""
     m = len(gaps)
     coins = np.random.default_rng([seed, 2]).random(m) < 0.5
     values = np.where(coins, 1, -1) * gaps
     best = audit_one_run(values, coins, delta=delta, confidence=confidence, guesses=guesses)
-    from_ = _refuting_guess_counts(m, proved, delta=delta, confidence=confidence, guesses=guesses)
-    reached = sum(
-        bound_guess_chance(m, guesses=tried, correct=enough, delta=delta, epsilon=half)
-        for tried, enough in from_.items()
+    refuting = _refuting_guess_counts(
+        m, proved, delta=delta, confidence=confidence, guesses=guesses
+    )
+    power = sum(
+        bound_guess_chance(
+            m, guesses=tried, correct=enough, delta=delta, epsilon=half_noise_epsilon
+        )
+        for tried, enough in refuting.items()
     )
     return RunAudit(
-        best.epsilon, confidence, m, best.guesses, best.correct, proved,
-        from_.get(best.guesses), None if claimed else min(1.0, reached), claimed,
-    )  # fmt: skip
+        epsilon_lower=best.epsilon,
+        confidence=confidence,
+        canaries=m,
+        guessed=best.guesses,
+        right=best.correct,
+        proved=proved,
+        refuted_from=refuting.get(best.guesses),
+        strongest_attacker_power=None if claimed else min(1.0, power),
+        claimed=claimed,
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -324,14 +335,16 @@ def _refuting_guess_counts(
     return found
 
 
-def count_canaries_needed(proved: float, half: float, *, delta: float, power: float) -> int:
-    """Canaries with which an audit refutes ``power`` of the trainings of epsilon ``half`` that say
-    ``proved``, where the attacker is as good as ``half`` lets him be in a fifth of them. Raises
-    ``ValueError`` where :data:`MAX_AUDIT_CANARIES` do not do."""
+def count_canaries_needed(
+    proved: float, half_noise_epsilon: float, *, delta: float, power: float
+) -> int:
+    """Canaries with which an audit refutes ``power`` of the trainings that say ``proved`` and are
+    of ``half_noise_epsilon``, where the attacker is as good as that lets him be in a fifth of
+    them. Raises ``ValueError`` where :data:`MAX_AUDIT_CANARIES` do not do."""
     for m in np.geomspace(MIN_AUDIT_CANARIES, MAX_AUDIT_CANARIES, 20).round().astype(int).tolist():
         found = judge_gaps(
-            np.zeros(m), delta=delta, proved=proved, half=half, guesses=m // 5, seed=0,
-            confidence=0.99,
+            np.zeros(m), delta=delta, proved=proved, half_noise_epsilon=half_noise_epsilon,
+            guesses=m // 5, seed=0, confidence=0.99,
         )  # fmt: skip
         if (found.strongest_attacker_power or 0.0) >= power:
             return int(m)
@@ -380,14 +393,14 @@ def _seeds_of_canaries_read(folder: Path) -> set[int]:
     has the released folder alone, its settings."""
     if find_record(folder) is not None:
         planted = _read_record(folder)["canaries"]
-        own = {planted["seed"]} if planted["planted"] else set()
-        return own.union(planted.get("read_before") or ())
+        seeds = {planted["seed"]} if planted["planted"] else set()
+        return seeds.union(planted.get("read_before") or ())
     settings = folder / SETTINGS_FILE
     if not settings.is_file():
         return set()
     try:
-        said = dict(json.loads(files.read_text(settings)))
-        return {said["seed"]} if said.get("canaries") else set()
+        recorded = dict(json.loads(files.read_text(settings)))
+        return {recorded["seed"]} if recorded.get("canaries") else set()
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError(f"--reference: {settings} is no record of a training") from None
 

@@ -1,5 +1,6 @@
-"""Where a learned policy is silent its text trains without noise, so silence has to be earned:
-between it and "everything" stands one that flags whatever plain words are not.
+"""The policy ``cautious`` flags every word that is not on a list of plain words. Text that no
+policy flags trains without noise, so this is the middle way between a learned policy and
+``everything``.
 
 >>> text = "Please call Ada at 555 1234 about the zyzzyva."
 >>> [text[s.start : s.end] for s in cautious_policy()([Point("0", "u", text)])[0]]
@@ -19,7 +20,6 @@ from crtlib.screening.policy import Policy
 from crtlib.text.package_data import read_package_file
 from crtlib.text.records import MASK, Point, Secret
 
-# --------------------------------------------------------------------------- whatever is not plain
 COMMON_WORD_RANKS = 5_000
 """A word is rare beyond this rank of the list."""
 
@@ -31,17 +31,8 @@ _TOKEN_PATTERN = re.compile(
     r"|(?P<word>\w+(?:['’]\w+|(?<=\d)[.,:/-]\d\w*)*)"
     r"|(?P<stop>[.!?:\n])"
 )
-_APOSTROPHE_ENDINGS = {
-    "s",
-    "t",
-    "d",
-    "m",
-    "ll",
-    "re",
-    "ve",
-    "em",
-    "n",
-}  # what stands after an apostrophe
+_APOSTROPHE_ENDINGS = frozenset(("s", "t", "d", "m", "ll", "re", "ve", "em", "n"))
+"""What stands after the apostrophe of a plain word."""
 
 
 @lru_cache(maxsize=4)

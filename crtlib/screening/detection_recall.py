@@ -22,12 +22,12 @@ def recall_by_kind(
 
     A secret is caught where every one of its characters is flagged and no gap is between the
     spans: half a telephone number in clear is a miss. Columns: ``secrets``, ``caught``,
-    ``recall``, ``miss_upper`` (upper confidence bound of the miss rate, so 1 - it bounds
-    recall from below), ``flagged`` (spans of that kind by the policy), ``precision`` (the share of
-    them that touch a secret) and its lower bound ``precision_lower``. NaN where there is nothing to
-    divide by. The
-    bounds are for independent secrets: copies of one value promise less, so no guarantee uses them
-    (:func:`crtlib.screening.rates.measure_rates` has bounds for clustered labels).
+    ``recall``, ``miss_upper`` (upper confidence bound of the miss rate; 1 less it bounds recall
+    from below), ``flagged`` (spans of that kind by the policy), ``precision`` (the share of them
+    that touch a secret) and its lower bound ``precision_lower``. NaN where there is nothing to
+    divide by. The bounds are for independent secrets: copies of one value promise less, so no
+    guarantee uses them (:func:`crtlib.screening.rates.measure_rates` has bounds for clustered
+    labels).
     """
     counts = {name: Counter[str]() for name in ("secrets", "missed", "flagged", "right")}
     for p, spans in zip(points, labels, strict=True):

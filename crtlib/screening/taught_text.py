@@ -1,4 +1,5 @@
-"""What taught a policy it must not be judged on, and its numbers are for text like that:
+"""A policy must not be judged on text that taught it, and its failure rates hold for similar text
+only. This module recognises the one and measures the other.
 
 >>> from crtlib.text.records import Secret
 >>> known = digest_teaching_points([Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),))])

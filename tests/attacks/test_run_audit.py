@@ -4,6 +4,8 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from typing import NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -84,28 +86,40 @@ def test_a_model_that_learned_them_without_noise_is_above_its_proof(
     assert end.value.code == 4 and "MORE THAN PROVED" in capsys.readouterr().out
 
 
+class Entry(NamedTuple):
+    """What is entered of an audit, its name and its bound, and what the audit returns."""
+
+    name: str
+    bound: float
+    right: int
+    epsilon_lower: float
+
+
 def test_no_audit_is_drawn_again(memorised, tmp_path, monkeypatch):
-    """Its coins follow from the run, so that nobody draws them until a small bound comes; each that
-    is another is told, before it measures anything and before its result is written."""
+    """Its coins follow from the run, so that nobody draws them until a small bound comes. An audit
+    that asks something else is another one. Each is entered twice: before it measures anything, and
+    with its bound before its result is written."""
     run, corpus = memorised
-    told, seeds, judge = [], [], run_audit.judge_gaps
+    coin_seeds, judge_gaps = [], run_audit.judge_gaps
 
-    def judged(*gaps, seed, **named):
-        seeds.append(seed)
-        return judge(*gaps, seed=seed, **named)
+    def keep_seed(*gaps, seed, **named):
+        coin_seeds.append(seed)
+        return judge_gaps(*gaps, seed=seed, **named)
 
-    monkeypatch.setattr(run_audit, "judge_gaps", judged)
+    monkeypatch.setattr(run_audit, "judge_gaps", keep_seed)
+    audits = []
     for k, options in enumerate(({}, {}, {"seed": 1}, {"guesses": 20}, {"confidence": 0.5})):
-        found = run_audit.audit_training(
-            run, corpus, tmp_path / f"{k}", enter=lambda *x: told.append(x), **options
-        )
-        told[-1] += (found.right, found.epsilon_lower)
-    (name, bound, *rest), again, *others = told[1::2]
-    assert (name, bound, *rest) == again and [*map(len, told)] == [2, 5 - 1] * 5
-    assert len({name, *(other[0] for other in others)}) == 4
-    assert bound == rest[1] and others[-1][1] < others[-1][3]  # told at 95 %, found at 50 %
-    assert told[::2] == [(each[0], None) for each in told[1::2]]
-    assert seeds[0] == seeds[1] and seeds[2] == 1
+        enter = Mock()
+        found = run_audit.audit_training(run, corpus, tmp_path / f"{k}", enter=enter, **options)
+        (name, before), (name_of_bound, bound) = (call.args for call in enter.call_args_list)
+        assert before is None and name_of_bound == name
+        audits.append(Entry(name, bound, found.right, found.epsilon_lower))
+    first, again, *others = audits
+    assert again == first and coin_seeds[0] == coin_seeds[1] and coin_seeds[2] == 1
+    assert len({audit.name for audit in (first, *others)}) == 4
+    assert first.bound == first.epsilon_lower  # both at 95 %
+    at_half_confidence = others[-1]
+    assert at_half_confidence.bound < at_half_confidence.epsilon_lower  # entered at 95 %, too
 
 
 def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path):
@@ -122,8 +136,10 @@ def test_a_model_that_never_read_them_shows_next_to_nothing(memorised, tmp_path)
 
 
 def test_what_is_proved_counts_all_that_read_the_canaries(memorised, tmp_path, run):
-    """ "proved 8" of a model whose start had read the same canaries, 11.2 by both, and of the best
-    of several trials."""
+    """All trials of a search count, and a model whose start had read the same canaries is refused.
+
+    Fault: "proved 8" of a model whose start had read the same canaries, where both trainings
+    together proved 11.2, and of the best of several trials."""
     content = json.loads((memorised[0] / run_audit.AUDITED_RECORD_FILE).read_text())
     once, thrice = (
         run_audit._proved_epsilon(content | {"searched": {"trials": n}}) for n in (1, 3)
@@ -155,8 +171,11 @@ def test_what_is_proved_counts_all_that_read_the_canaries(memorised, tmp_path, r
 
 
 def test_an_audit_whose_attacker_saw_nothing_prints_no_power():
-    """ "says nothing: 13 of 26 are a coin's guesses" beside `"power": 1.0`, as of an audit that
-    would surely have noticed: it was that of the strongest attacker there is."""
+    """An audit says nothing where its attacker was right as often as a coin, and where even the
+    strongest attacker would hardly notice half of the noise; no field of it is called power.
+
+    Fault: `"power": 1.0`, that of the strongest attacker, stood beside "says nothing: 13 of 26 are
+    a coin's guesses", as if this audit would surely have noticed."""
     blind = run_audit.RunAudit(0.0, 0.95, 528, 26, 13, 3.0, None, 1.0)
     for found in (blind, replace(blind, claimed=True, strongest_attacker_power=None)):
         written = found.to_json()
@@ -269,7 +288,7 @@ def test_more_canaries_are_taken_for_more_power():
         run_audit.count_canaries_needed(1.0, 2.2, delta=1e-5, power=p) for p in (0.5, 0.9, 0.99)
     ]
     assert found[0] == run_audit.MIN_AUDIT_CANARIES < found[1] < found[2]
-    at = {"delta": 1e-5, "proved": 1.0, "half": 2.2, "confidence": 0.99, "seed": 0}
+    at = {"delta": 1e-5, "proved": 1.0, "half_noise_epsilon": 2.2, "confidence": 0.99, "seed": 0}
     assert (
         run_audit.judge_gaps(
             np.zeros(found[1]), guesses=found[1] // 5, **at
