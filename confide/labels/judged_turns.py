@@ -49,21 +49,21 @@ def read_labelled_points(
     :func:`crtlib.text.data_points.make_points`. Labels of an earlier export of a conversation teach
     what stands in this one in the same words, which may be nothing. Raises ``ValueError`` where
     those that judge are of another corpus, or nobody has read that part."""
-    about = read_label_facts(folder)
+    facts = read_label_facts(folder)
     if part == "judge":
-        check_label_corpus(corpus, about)
-    done = {
+        check_label_corpus(corpus, facts)
+    read = {
         (t.id, t.turn): (t.text, spans)
         for t, spans in read_labelled_turns(folder, part=part, sure=sure)
         if t.task not in without
     }
-    if not done:
+    if not read:
         parts = {"teach": ("teaching", "--teach 600"), "judge": ("judging", "--secrets 400")}
         empty, size = parts[part]
         raise ValueError(
             f"--labels: the {empty} part is empty; draw one with 'crtlib label sample {size}'"
         )
-    read_dialogues = {dialogue_id for dialogue_id, _ in done}
+    read_dialogues = {dialogue_id for dialogue_id, _ in read}
     here = {
         (d.id, i): (t.text.replace("\r", " "), d.user)  # as it was drawn
         for d in corpora.read_dialogues(corpus)
@@ -71,18 +71,18 @@ def read_labelled_points(
         for i, t in enumerate(d.turns)
     }
     secrets = {
-        turn: spans for turn, (text, spans) in done.items() if here.get(turn, ("",))[0] == text
+        turn: spans for turn, (text, spans) in read.items() if here.get(turn, ("",))[0] == text
     }
     labelled_dialogues = {dialogue_id for dialogue_id, _ in secrets}
     owners = {here[turn][1] for turn in secrets}
-    found: list[Dialogue] = []
+    labelled: list[Dialogue] = []
     for d in corpora.read_dialogues(corpus):
         if d.id in labelled_dialogues or (unit == "user" and d.user in owners):
             turns = [replace(t, secrets=secrets.get((d.id, i), ())) for i, t in enumerate(d.turns)]
-            found.append(replace(d, turns=tuple(turns)))
+            labelled.append(replace(d, turns=tuple(turns)))
     read_turns = {f"{dialogue_id}/{turn}" for dialogue_id, turn in secrets}
-    cut = data_points.make_points(Corpus("", tuple(found)), unit, write)
-    return tuple(p for p in cut if unit != "turn" or p.id in read_turns)
+    points = data_points.make_points(Corpus("", tuple(labelled)), unit, write)
+    return tuple(p for p in points if unit != "turn" or p.id in read_turns)
 
 
 def hash_reading(folder: str | os.PathLike) -> str:
@@ -92,24 +92,24 @@ def hash_reading(folder: str | os.PathLike) -> str:
 
 
 def hash_rows_of_readers(
-    told: Mapping[str, Any], tasks: Iterable[LabelTask], rows: Iterable[Mapping[str, Any]]
+    facts: Mapping[str, Any], tasks: Iterable[LabelTask], rows: Iterable[Mapping[str, Any]]
 ) -> str:
     """:func:`hash_reading` of a folder with these facts, tasks and rows of labels."""
     judge = {t.task for t in tasks if t.part == "judge"}
     rows = [row for row in rows if row["task"] in judge]
-    said = [row for role in READER_ROLES for row in rows if row["annotator"] == told.get(role)]
-    said += [told["again"]] if "second" in told else []
-    return hash_text(json.dumps(said))
+    reading = [row for role in READER_ROLES for row in rows if row["annotator"] == facts.get(role)]
+    reading += [facts["again"]] if "second" in facts else []
+    return hash_text(json.dumps(reading))
 
 
 def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus: str) -> int:
     """Note in ``uses.jsonl`` and in the registry that these labels judge a pair of policies on a
     corpus; how many pairs so far (:func:`confide.labels.registry.register_judged_pairs`), this one
     included. Raises ``ValueError`` where another reading of them came after this one."""
-    told = read_label_facts(folder)
+    facts = read_label_facts(folder)
     reading = hash_reading(folder)
-    register_reading(told["labels"], reading, is_last=False)  # an older crtlib's is not known yet
-    refuse_earlier_reading(told["labels"], reading)
+    register_reading(facts["labels"], reading, is_last=False)  # an older crtlib's is not known yet
+    refuse_earlier_reading(facts["labels"], reading)
     pi += f" by {reading}"  # each reading judges anew
     use = {"pi": pi, "pi_c": pi_c, "corpus": corpus}
     with files.check_regular_file(Path(folder) / "uses.jsonl").open("r+", encoding="utf-8") as file:
@@ -120,7 +120,7 @@ def record_judged_pair(folder: str | os.PathLike, *, pi: str, pi_c: str, corpus:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             file.write(json.dumps({"time": now, **use}) + "\n")
     drawn = (hash_turn_text(task.text) for task in read_tasks(folder))
-    return register_judged_pairs(told, corpus, {*pairs, (pi, pi_c)}, drawn)
+    return register_judged_pairs(facts, corpus, {*pairs, (pi, pi_c)}, drawn)
 
 
 def format_import_summary(summary: Mapping[str, Any]) -> str:

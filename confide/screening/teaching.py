@@ -74,12 +74,13 @@ class TaughtTagger:
     def text(self) -> str:
         """The summary for a terminal."""
         lines = []
-        for name, found in self.rates.items():
-            told, points = self.summary[name], self.summary["judged_points"]
+        points = self.summary["judged_points"]
+        for name, counted in self.rates.items():
+            facts = self.summary[name]
             lines += [
-                f"{name} ({told['policy']}) on {points} held-out points, of which it flags "
-                f"{told['flagged_points']}",
-                f"{found.table()}\n",
+                f"{name} ({facts['policy']}) on {points} held-out points, of which it flags "
+                f"{facts['flagged_points']}",
+                f"{counted.table()}\n",
             ]
         lines += describe_learning_curve(self.summary.get("curve", ()))
         lines.append(f"of the held-out text {self.shift}: its numbers are for text like this")
@@ -131,79 +132,81 @@ def teach_tagger(
     outputs.check_output_folder(out, inputs=list(inputs.values()), force=force)
     policy_pairs = 1
     by: rates.ClusterUnit = "user"
-    left: list[LabelTask] = []
+    unread: list[LabelTask] = []
     if not folders:
         every = data_points.make_points(corpora.load_corpus(corpus), unit=unit)
         users = sorted({p.user for p in every})
         drawn = np.random.default_rng(seed).permutation(users)[: round(judging_share * len(users))]
-        apart = set(drawn.tolist())  # nobody is on both sides
-        taught = [p for p in every if p.user not in apart]
-        others = [p for p in every if p.user in apart]
+        judging_people = set(drawn.tolist())  # nobody is on both sides
+        teaching = [p for p in every if p.user not in judging_people]
+        judging = [p for p in every if p.user in judging_people]
         texts = TextCounts(every)
     else:
-        about = read_label_facts(folders[0])
-        by = about["by"]
-        known = json.dumps([options, outputs.hash_inputs(inputs)])
-        name = hashlib.sha256(known.encode()).hexdigest()
-        others = list(read_labelled_points(corpus, folders[0], part="judge", unit=unit))
-        left = list_unread_tasks(folders[0])
+        facts = read_label_facts(folders[0])
+        by = facts["by"]
+        asked_for = json.dumps([options, outputs.hash_inputs(inputs)])
+        name = hashlib.sha256(asked_for.encode()).hexdigest()
+        judging = list(read_labelled_points(corpus, folders[0], part="judge", unit=unit))
+        unread = list_unread_tasks(folders[0])
         texts = count_texts(corpus, unit)
-        apart = {rates.cluster_of(p, by) for p in others}
-        sets = [read_labelled_points(corpus, x, part="teach", unit=unit) for x in folders]
-        taught = [p for some in sets for p in some if rates.cluster_of(p, by) not in apart]
-        if not any(p.secrets for p in taught):
+        judging_people = {rates.cluster_of(p, by) for p in judging}
+        teaching = [
+            point
+            for labels_folder in folders
+            for point in read_labelled_points(corpus, labels_folder, part="teach", unit=unit)
+            if rates.cluster_of(point, by) not in judging_people
+        ]
+        if not any(p.secrets for p in teaching):
             raise ValueError(
-                f"--labels: none of the {len(taught)} turns that teach holds a secret; draw more "
+                f"--labels: none of the {len(teaching)} turns that teach holds a secret; draw more "
                 "with 'crtlib label sample --teach'"
             )
         if backbone:
             load_encoder(backbone)
         text_registry.register_text(corpus)  # what is refused before this has judged nothing
-        for which in (name, f"{name} pi_c"):  # each is judged alone
+        for policy_name in (name, f"{name} pi_c"):  # each is judged alone
             policy_pairs = record_judged_pair(
-                folders[0], pi=which, pi_c=which, corpus=about["corpus"]
+                folders[0], pi=policy_name, pi_c=policy_name, corpus=facts["corpus"]
             )
-    made = train_tagger(taught, epochs=epochs, progress=progress, **fitted)
-    epochs = epochs or made.net.epochs
+    tagger = train_tagger(teaching, epochs=epochs, progress=progress, **fitted)
+    epochs = epochs or tagger.net.epochs
     summary: dict[str, Any] = {"corpus": Path(corpus).name, "unit": unit, "epochs": epochs}
-    summary |= {**fitted, "taught_points": len(taught), "judged_points": len(others)}
-    found: dict[str, rates.PolicyRates] = {}
-    for key, policy in {
-        "pi": tagger_policy(made),
-        "pi_c": conservative_tagger_policy(made),
-    }.items():
-        flags = policy(others)
+    summary |= {**fitted, "taught_points": len(teaching), "judged_points": len(judging)}
+    counted: dict[str, rates.PolicyRates] = {}
+    policies = {"pi": tagger_policy(tagger), "pi_c": conservative_tagger_policy(tagger)}
+    for key, policy in policies.items():
+        flags = policy(judging)
         drawn_labels = bool(folders)
         counter = rates.RateCounter(
             policy, policy, cluster=by, texts=texts, find_values_in_whole_point=drawn_labels
         )
-        counter.add(others, flags=flags, conservative_flags=flags)
-        counter.add_unread(points_of_tasks(left))
-        found[key] = counter.rates(policy_pairs=policy_pairs)
+        counter.add(judging, flags=flags, conservative_flags=flags)
+        counter.add_unread(points_of_tasks(unread))
+        counted[key] = counter.rates(policy_pairs=policy_pairs)
         summary[key] = {
             "policy": policy.name,
-            "rates": found[key].to_json(),
-            "labels": found[key].labels_json(),
+            "rates": counted[key].to_json(),
+            "labels": counted[key].labels_json(),
             "flagged_points": sum(map(bool, flags)),
         }
-    unlike = measure_shift(others, digest_teaching_points(taught))
-    summary["shift"] = asdict(unlike)
+    shift = measure_shift(judging, digest_teaching_points(teaching))
+    summary["shift"] = asdict(shift)
     if curve:
-        summary["curve"] = measure_learning_curve(taught, by, epochs=epochs, **fitted)
+        summary["curve"] = measure_learning_curve(teaching, by, epochs=epochs, **fitted)
     with outputs.staged_folder(out, force=force, **recipe) as part:
-        save_tagger(made, part)
+        save_tagger(tagger, part)
         (part / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    return TaughtTagger(made, found, unlike, summary)
+    return TaughtTagger(tagger, counted, shift, summary)
 
 
 def measure_learning_curve(
-    taught: Sequence[Point], by: rates.ClusterUnit, *, seed: int, **fitted: Any
+    teaching: Sequence[Point], by: rates.ClusterUnit, *, seed: int, **fitted: Any
 ) -> list[dict[str, Any]]:
     """How many secrets of a kind taggers miss that a quarter and a half of the teaching people
     taught, on the other half: so no label that judges is asked.
 
     Args:
-        taught: Points that teach, with what readers marked.
+        teaching: Points that teach, with what readers marked.
         by: Who is on one side alone: "user" or "dialogue".
         seed: Of the split and of training.
         fitted: Further arguments of :func:`crtlib.screening.tagger.train_tagger`.
@@ -212,16 +215,16 @@ def measure_learning_curve(
         Of each size ``turns`` and, by kind, (missed, of): all secrets, none counted twice. Empty
         where a part holds no secret.
     """
-    people = sorted({rates.cluster_of(p, by) for p in taught})
+    people = sorted({rates.cluster_of(p, by) for p in teaching})
     order = [people[k] for k in np.random.default_rng([seed, 1]).permutation(len(people))]
     middle = len(order) // 2
-    judging = [p for p in taught if rates.cluster_of(p, by) in set(order[middle:])]
+    judging = [p for p in teaching if rates.cluster_of(p, by) in set(order[middle:])]
     rows: list[dict[str, Any]] = []
     for size in (middle // 2, middle):
-        some = [p for p in taught if rates.cluster_of(p, by) in set(order[:size])]
-        if not any(p.secrets for p in some) or not any(p.secrets for p in judging):
+        part = [p for p in teaching if rates.cluster_of(p, by) in set(order[:size])]
+        if not any(p.secrets for p in part) or not any(p.secrets for p in judging):
             return []
-        flags = tagger_policy(train_tagger(some, seed=seed, **fitted))(judging)
+        flags = tagger_policy(train_tagger(part, seed=seed, **fitted))(judging)
         kinds: dict[str, list[int]] = {}
         for point, spans in zip(judging, flags, strict=True):
             covered = {at for span in spans for at in range(span.start, span.end)}
@@ -229,7 +232,7 @@ def measure_learning_curve(
                 missed, of = kinds.get(secret.kind, [0, 0])
                 is_missed = not covered.issuperset(range(secret.start, secret.end))
                 kinds[secret.kind] = [missed + is_missed, of + 1]
-        rows.append({"turns": len(some), "kinds": kinds})
+        rows.append({"turns": len(part), "kinds": kinds})
     return rows
 
 

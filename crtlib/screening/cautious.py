@@ -98,5 +98,5 @@ def cautious_policy(words: str = "") -> Policy:
     message that says it, so one message would decide what is flagged in others.
     """
     name = f"cautious:{words}" if words else "cautious"
-    found = partial(_flag_not_plain, common_words(words))
-    return Policy(name, partial(map, found), own_words=True)
+    flag = partial(_flag_not_plain, common_words(words))
+    return Policy(name, partial(map, flag), own_words=True)

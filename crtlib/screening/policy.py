@@ -55,8 +55,8 @@ class Teaching:
     def judged_by(self, point: Point) -> bool:
         """Whether this labelled point would judge what it taught: the same words with a secret,
         whoever says them. (An older tagger kept who said those, and not who taught besides.)"""
-        known = {*digest_secret_turns(point), _digest_of_teaching(f"user\x1f{point.user}")}
-        return not self.turns.isdisjoint(known)
+        digests = {*digest_secret_turns(point), _digest_of_teaching(f"user\x1f{point.user}")}
+        return not self.turns.isdisjoint(digests)
 
     def was_taught_by(self, point: Point) -> bool:
         """Whether a turn of the same person taught it, whatever they said; without a name, of the
@@ -94,17 +94,17 @@ class Policy:
     unsorted, overlap or lie outside their text. No text is shown, and the exception that ``flag``
     raised is not chained, as it may quote one.
 
-    ``name`` is what a command line says. ``learned``: it was taught
-    from labels, so that only others may judge it and its numbers are for text like them;
-    ``taught_by`` says what those were, where that is known. ``own_words``: ``flag`` gets the words
-    of each turn alone, without the speaker, and what it says is cut around a ``<MASK>`` that is
-    there already. ``total``: it flags every character of every text, which each call checks;
-    so it reads the speakers and the masks as well, whatever ``own_words`` says.
-    ``batched``: ``flag`` takes many points at once, for speed, and answers each as if it stood
-    alone; otherwise it is asked for one point at a time, as a guarantee needs that a secret decides
-    nothing about other points. ``reads_ids``: it is shown whose a point is and what it is called;
-    every other policy gets points without id, user and dialogue_id, so that of two points with one
-    text it says the same. Deduplication needs that (:func:`check_text_alone`).
+    ``name`` is what a command line says. ``learned``: it was taught from labels, so that only
+    others may judge it and its numbers are for text like them; ``taught_by`` says what those were,
+    where that is known. ``own_words``: ``flag`` gets the words of each turn alone, without the
+    speaker, and what it says is cut around a ``<MASK>`` that is there already. ``total``: it flags
+    every character of every text, which each call checks; so it reads the speakers and the masks as
+    well, whatever ``own_words`` says. ``batched``: ``flag`` takes many points at once, for speed,
+    and answers each as if it stood alone; otherwise it is asked for one point at a time, as a
+    guarantee needs that a secret decides nothing about other points. ``reads_ids``: it is shown
+    whose a point is and what it is called; every other policy gets points without id, user and
+    dialogue_id, so that of two points with one text it says the same. Deduplication needs that
+    (:func:`check_text_alone`).
     """
 
     name: str
@@ -152,11 +152,11 @@ class Policy:
         labels: FlaggedSpans = []
         shown = points if self.reads_ids else [_anonymous_point(p) for p in points]
         try:
-            for lot in [shown] if self.batched else [[point] for point in shown]:
-                found = [tuple(spans) for spans in self.flag(lot)]
-                if len(found) != len(lot):
-                    raise UnansweredError(f"{who}: {len(found)} labels for {len(lot)} points")
-                labels += found
+            for batch in [shown] if self.batched else [[point] for point in shown]:
+                answers = [tuple(spans) for spans in self.flag(batch)]
+                if len(answers) != len(batch):
+                    raise UnansweredError(f"{who}: {len(answers)} labels for {len(batch)} points")
+                labels += answers
         except UnansweredError:  # what quotes no text
             raise
         except Exception as error:  # its message may quote the text
@@ -181,8 +181,8 @@ class Policy:
             for _, p, a, b in at
         ]
         labels: list[list[Secret]] = [[] for _ in points]
-        said = replace(self, own_words=False)(turns)
-        for (k, _, a, b), turn, spans in zip(at, turns, said, strict=True):
+        answers = replace(self, own_words=False)(turns)
+        for (k, _, a, b), turn, spans in zip(at, turns, answers, strict=True):
             labels[k] += clip_to_pieces(
                 cut_around_masks(turn.text, spans), [UnmaskedPiece(0, b, a)]
             )
@@ -221,11 +221,11 @@ def as_policy(policy: FlagFunction) -> Policy:
 # --------------------------------------------------------------------------- steady
 def _flags_when_masked(pi: Policy, jobs: Sequence[tuple[Point, Spans]]) -> Iterator[Spans]:
     """Of each point what ``pi`` flags where some spans are masked, at its place in the point."""
-    hidden = [redact(p, spans) for p, spans in jobs]
-    for (p, spans), h, found in zip(jobs, hidden, pi(hidden), strict=True):
-        left = unmasked_pieces(p.text, spans)
-        back = [UnmaskedPiece(c.start + c.shift, c.end + c.shift, -c.shift) for c in left]
-        yield clip_to_pieces(cut_around_masks(h.text, found), back)
+    masked = [redact(p, spans) for p, spans in jobs]
+    for (p, spans), neighbour, flags in zip(jobs, masked, pi(masked), strict=True):
+        pieces = unmasked_pieces(p.text, spans)
+        back = [UnmaskedPiece(c.start + c.shift, c.end + c.shift, -c.shift) for c in pieces]
+        yield clip_to_pieces(cut_around_masks(neighbour.text, flags), back)
 
 
 def stable_under_masking(policy: FlagFunction) -> Policy:
@@ -246,21 +246,27 @@ def stable_under_masking(policy: FlagFunction) -> Policy:
     pi = as_policy(policy)
 
     def flag(points: Sequence[Point]) -> FlaggedSpans:
-        first = pi(points)
-        held = [(p, spans) for p, spans in zip(points, first, strict=True) if spans]
-        every = [
-            (p, merge_spans([spans, more]))
-            for (p, spans), more in zip(held, _flags_when_masked(pi, held), strict=True)
+        flags = pi(points)
+        flagged = [(p, spans) for p, spans in zip(points, flags, strict=True) if spans]
+        candidates = [
+            (p, merge_spans([spans, beside_masks]))
+            for (p, spans), beside_masks in zip(
+                flagged, _flags_when_masked(pi, flagged), strict=True
+            )
         ]
-        jobs = [(p, tuple(o for o in spans if o is not s)) for p, spans in every for s in spans]
-        again = _flags_when_masked(pi, jobs)
-        kept = iter(
+        others_masked = [
+            (p, tuple(other for other in spans if other is not span))
+            for p, spans in candidates
+            for span in spans
+        ]
+        answers = _flags_when_masked(pi, others_masked)
+        stable = iter(
             [
-                [f for s in spans for f, _ in overlapping_pairs(next(again), [s])]
-                for _, spans in every
+                [flag for span in spans for flag, _ in overlapping_pairs(next(answers), [span])]
+                for _, spans in candidates
             ]
         )
-        return [merge_spans([next(kept)]) if spans else () for spans in first]
+        return [merge_spans([next(stable)]) if spans else () for spans in flags]
 
     return replace(pi, flag=flag, own_words=False, batched=True)
 
@@ -344,5 +350,5 @@ def digest_teaching_person(user: str, dialogue_id: str) -> str:
     return _digest_of_teaching(f"person\x1f{user}" if user else f"thread\x1f{dialogue_id}")
 
 
-def _digest_of_teaching(said: str) -> str:
-    return hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=12).hexdigest()
+def _digest_of_teaching(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()

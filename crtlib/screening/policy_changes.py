@@ -35,8 +35,8 @@ def _with_changed_flags(
 
 def _hash_to_uniform(*drawn_from: object) -> float:
     """Uniform on [0, 1), a function of what is hashed and of nothing else."""
-    said = "\x1f".join(map(str, drawn_from))
-    digest = hashlib.blake2b(said.encode(), digest_size=8).digest()
+    text = "\x1f".join(map(str, drawn_from))
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
@@ -85,10 +85,10 @@ def with_misses(
             s for s in spans if _hash_to_uniform(seed, *place, p.text[s.start : s.end]) >= gamma
         )
 
-    made = _with_changed_flags(policy, found)
-    name = f"{made.name} (misses {gamma:g} per {per})"
+    missing = _with_changed_flags(policy, found)
+    name = f"{missing.name} (misses {gamma:g} per {per})"
     by_id = gamma > 0 and per == "occurrence" and coin == "point"
-    return replace(made, name=name, total=False, reads_ids=made.reads_ids or by_id)
+    return replace(missing, name=name, total=False, reads_ids=missing.reads_ids or by_id)
 
 
 # --------------------------------------------------------------------------- unions
@@ -130,5 +130,5 @@ def whole_turns_policy(policy: FlagFunction) -> Policy:
         hit = overlapping_pairs(turns, merge_spans([spans, find_masks(p.text)]))
         return merge_spans([spans, list(dict.fromkeys(turn for turn, _ in hit))])
 
-    made = _with_changed_flags(policy, found)
-    return replace(made, name=f"{made.name}+whole_turns")
+    whole = _with_changed_flags(policy, found)
+    return replace(whole, name=f"{whole.name}+whole_turns")

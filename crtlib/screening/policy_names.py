@@ -24,9 +24,7 @@ from crtlib.screening.listed_names import names_policy
 from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker, as_policy
 from crtlib.screening.policy_changes import union_policy, whole_turns_policy
 from crtlib.screening.presidio import SPACY_MODELS, presidio_policy
-from crtlib.screening.redaction import (
-    Spans,
-)
+from crtlib.screening.redaction import Spans
 from crtlib.screening.regex_policies import (
     REGEX_CORPORA,
     everything_policy,
@@ -53,11 +51,11 @@ def screened_folder_policy(folder: str) -> Policy:
         for row in screened_folder.read_screened_rows(folder, "private")
     )
 
-    def found(p: Point) -> Spans:
-        apart = p.text and (p.user if by_user else p.dialogue_id) in private
-        return (Secret("private", 0, len(p.text)),) if apart else ()
+    def flag_private(p: Point) -> Spans:
+        is_private = p.text and (p.user if by_user else p.dialogue_id) in private
+        return (Secret("private", 0, len(p.text)),) if is_private else ()
 
-    return Policy(f"screened:{Path(folder).name}", partial(map, found), reads_ids=True)
+    return Policy(f"screened:{Path(folder).name}", partial(map, flag_private), reads_ids=True)
 
 
 # --------------------------------------------------------------------------- by name
@@ -142,10 +140,11 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
         It flags whatever one of its parts flags. Test: ``tests/screening/test_own_policies.py::
         test_a_union_flags_what_its_parts_flag_and_has_the_kind_of_the_first``.
     """
-    whole = ("whole_turns", "")
-    made = [_make_part(*part, name, corpus) for part in parse_policy_name(name) if part != whole]
-    joined = made[0] if len(made) == 1 else union_policy(*made or [none_policy])
-    return whole_turns_policy(joined) if whole in parse_policy_name(name) else joined
+    parts = list(parse_policy_name(name))
+    whole_turns = ("whole_turns", "")
+    policies = [_make_part(*part, name, corpus) for part in parts if part != whole_turns]
+    joined = policies[0] if len(policies) == 1 else union_policy(*policies or [none_policy])
+    return whole_turns_policy(joined) if whole_turns in parts else joined
 
 
 def parse_policy_name(name: str) -> Iterator[tuple[str, str]]:
@@ -171,8 +170,8 @@ def _make_part(kind: str, argument: str, name: str, corpus: str | None) -> Polic
     if maker is None or (argument and not maker.takes) or (not argument and maker.takes[:1] == ":"):
         allowed = ", ".join(f"{kind}{takes}" for kind, takes in available_policies().items())
         near = difflib.get_close_matches(kind, available_policies(), 1)
-        told = f":{argument}" if argument else ""
-        hint = f"; did you mean {near[0]}{told}?" if near and near[0] != kind else ""
+        suffix = f":{argument}" if argument else ""
+        hint = f"; did you mean {near[0]}{suffix}?" if near and near[0] != kind else ""
         raise ValueError(f"policy={name!r}: must be one of {allowed}, joined by +{hint}")
     return as_policy(maker.make(argument))
 
@@ -217,15 +216,17 @@ def user_supplied_parts(name: str) -> tuple[str, ...]:
     >>> user_supplied_parts("list:/home/ann/names.txt+regex:customersim+cautious+tagger:T")
     ('list:names.txt',)
     """
-    own = ("tagger", "tagger_conservative")
-    ships = {"regex": REGEX_CORPORA, "presidio": SPACY_MODELS}
+    says_what_taught_it = ("tagger", "tagger_conservative")
+    shipped = {"regex": REGEX_CORPORA, "presidio": SPACY_MODELS}
     return tuple(
         dict.fromkeys(
             strip_paths(part)
             for part in name.split("+")
             for kind, argument in parse_policy_name(part)
-            if kind not in own
-            and (kind not in _BUILTIN_MAKERS or (argument and argument not in ships.get(kind, ())))
+            if kind not in says_what_taught_it
+            and (
+                kind not in _BUILTIN_MAKERS or (argument and argument not in shipped.get(kind, ()))
+            )
         )
     )
 
@@ -264,13 +265,13 @@ def policy_digest(name: str) -> str:
     hashes = []
     for kind, argument in parse_policy_name(name):
         path = Path(argument)
-        known = bool(argument) and path.exists()  # without one it would be the current folder
-        if known:
+        content = argument
+        if argument and path.exists():  # without an argument it would be the current folder
             files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-        made = (
-            "" if kind in _BUILTIN_MAKERS else _hash_package_code(kind)
-        )  # another package's is another in each version
-        hashes.append(f"{kind}:{sources.hash_files(files) if known else argument}{made}")
+            content = sources.hash_files(files)
+        # another package's policy is another one in each version
+        code = "" if kind in _BUILTIN_MAKERS else _hash_package_code(kind)
+        hashes.append(f"{kind}:{content}{code}")
     return hashlib.sha256("+".join(hashes).encode()).hexdigest()
 
 
@@ -337,18 +338,17 @@ def is_from_file(part: str) -> bool:
     """Whether a part of a policy is read from a file or folder of somebody's own, or is his code,
     that does not say what taught it, as a tagger does."""
     ((kind, argument),) = parse_policy_name(part)
-    known = kind in ("tagger", "tagger_conservative")
-    own = bool(argument) and Path(argument).exists()
-    return not known and (own or kind not in _BUILTIN_MAKERS)
+    says_what_taught_it = kind in ("tagger", "tagger_conservative")
+    reads_file = bool(argument) and Path(argument).exists()
+    return not says_what_taught_it and (reads_file or kind not in _BUILTIN_MAKERS)
 
 
-def check_policies_unchanged(names: Iterable[str], shas: Iterable[str]) -> None:
+def check_policies_unchanged(names: Iterable[str], digests: Iterable[str]) -> None:
     """Raise :class:`MachineError` where a policy's files are not those whose hash was taken: all
     workers must flag alike."""
-    for name, sha in zip(names, shas, strict=True):
-        if policy_digest(name) != sha:
+    for name, digest in zip(names, digests, strict=True):
+        if policy_digest(name) != digest:
             raise MachineError(
                 f"policy={strip_paths(name)!r}: is another one now, or where a worker reads it; "
-                f"what was "
-                "finished is kept: give all workers the same files"
+                "what was finished is kept: give all workers the same files"
             )

@@ -43,14 +43,14 @@ def check_flagged_spans(
     point from 1: its id may be a person."""
     if len(labels) != len(points):
         raise ValueError(f"{who}: {len(labels)} labels for {len(points)} points")
-    made = [tuple(spans) for spans in labels]
-    for k, (p, spans) in enumerate(zip(points, made, strict=True), 1):
+    flags = [tuple(spans) for spans in labels]
+    for k, (p, spans) in enumerate(zip(points, flags, strict=True), 1):
         try:
             check_spans(p.text, spans)
         except (ValueError, AttributeError, TypeError) as error:
             why = str(error) if isinstance(error, ValueError) else "its spans are no Secrets"
             raise ValueError(f"{who}: point {k}: {why}") from None
-    return made
+    return flags
 
 
 @dataclass(frozen=True, slots=True)

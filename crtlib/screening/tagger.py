@@ -89,7 +89,7 @@ class Tagger:
 
     def doubt(self, points: Sequence[Point]) -> list[float]:
         """Of each point the highest score of a word for any secret: where reading teaches most."""
-        return [1 - float(found[:, 0].min(initial=1)) for found in self.probabilities(points)]
+        return [1 - float(scores[:, 0].min(initial=1)) for scores in self.probabilities(points)]
 
 
 def _word_tags(point: Point, kinds: Sequence[str]) -> list[int]:
@@ -119,13 +119,12 @@ def train_tagger(
     """Train a tagger on labelled points; equal seeds give equal taggers on one machine.
 
     It learns from nothing, in 14 ``epochs``, or on a pre-trained ``backbone``
-    (:func:`load_encoder`), in 6. Most points hold no secret: an epoch is all
-    that do and twice as many of the others (with a backbone twenty times), drawn anew, which is
-    quicker and leans towards recall.
-    ``threshold`` is that of its policy. ``int8``: a backbone that has learned is put in whole
-    numbers of eight bits (:mod:`crtlib.screening.int8_layers`): what is judged is what will run.
-    Raises ``ValueError`` where no point holds a labelled secret, there is no such backbone, or
-    ``int8`` is asked of none.
+    (:func:`load_encoder`), in 6. Most points hold no secret: an epoch is all that do and twice as
+    many of the others (with a backbone twenty times), drawn anew, which is quicker and leans
+    towards recall. ``threshold`` is that of its policy. ``int8``: a backbone that has learned is
+    put in whole numbers of eight bits (:mod:`crtlib.screening.int8_layers`): what is judged is what
+    will run. Raises ``ValueError`` where no point holds a labelled secret, there is no such
+    backbone, or ``int8`` is asked of none.
     """
     check_allowed("epochs", epochs, epochs is None or epochs >= 1, "at least 1")
     check_allowed("threshold", threshold, 0 < threshold <= 1, "in (0, 1]")
@@ -198,8 +197,8 @@ def save_tagger(tagger: Tagger, folder: StrPath) -> None:
     summary: dict[str, object] = {"version": tagger.net.version, "kinds": tagger.kinds}
     summary |= {"threshold": tagger.threshold, "backbone": tagger.backbone}
     summary |= {"int8": True} if tagger.int8 else {}
-    if known := tagger.taught_by:
-        summary["taught_by"] = {name: sorted(some) for name, some in vars(known).items()}
+    if teaching := tagger.taught_by:
+        summary["taught_by"] = {name: sorted(some) for name, some in vars(teaching).items()}
     files.write_text(folder / "tagger.json", json.dumps(summary) + "\n")
 
 
@@ -229,9 +228,9 @@ def load_tagger(folder: StrPath) -> Tagger:
 # --------------------------------------------------------------------------- its two policies
 def _threshold_policy(name: str, tagger: Tagger, plain: float) -> Policy:
     """Flags what ``tagger`` calls plain with a probability under ``plain``."""
-    known = (tagger.taught_by,) if tagger.taught_by else ()
-    made = detector_policy(name, tagger.kinds, tagger.probabilities, plain)
-    return replace(made, taught_by=known, own_words=False)
+    policy = detector_policy(name, tagger.kinds, tagger.probabilities, plain)
+    taught_by = (tagger.taught_by,) if tagger.taught_by else ()
+    return replace(policy, taught_by=taught_by, own_words=False)
 
 
 def tagger_policy(tagger: Tagger) -> Policy:

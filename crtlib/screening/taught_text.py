@@ -2,10 +2,11 @@
 only. This module recognises the one and measures the other.
 
 >>> from crtlib.text.records import Secret
->>> known = digest_teaching_points([Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),))])
->>> print(measure_shift([Point("1", "bob", "I am Kurt 345"), Point("2", "bob", "so be it")], known))
+>>> teaching = digest_teaching_points([Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),))])
+>>> others = [Point("1", "bob", "I am Kurt 345"), Point("2", "bob", "so be it")]
+>>> print(measure_shift(others, teaching))
 71.4 % of the words and 0.0 % of their shapes are new to it
->>> known.judged_by(Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),)))
+>>> teaching.judged_by(Point("0", "ann", "I am Ada 12", (Secret("name", 5, 8),)))
 True
 """
 
@@ -53,23 +54,23 @@ def count_teaching_people(
     1
     """
     learned = [p for p in policies if p.learned]
-    known = [t.people for p in learned for t in p.taught_by]
-    if not all(known) or not all(p.taught_by for p in learned):
+    people_of_policies = [t.people for p in learned for t in p.taught_by]
+    if not all(people_of_policies) or not all(p.taught_by for p in learned):
         return None
-    taught = frozenset[str]().union(*known)
+    taught = frozenset[str]().union(*people_of_policies)
     if not taught:  # then nobody need be read
         return 0
     return len({who for each in people if (who := digest_teaching_person(*each)) in taught})
 
 
-def measure_shift(points: Sequence[Point], known: Teaching, before: Shift = NO_SHIFT) -> Shift:
+def measure_shift(points: Sequence[Point], teaching: Teaching, before: Shift = NO_SHIFT) -> Shift:
     """How unlike ``points`` are to what taught, and those ``before`` them; by occurrences of words
     in the turns' own text."""
     words, shapes, n = round(before.words * before.of), round(before.shapes * before.of), before.of
     for token in (t for p in points for t in _spoken_tokens(p)):
         n += 1
-        words += _hash_word(token) not in known.words
-        shapes += _hash_shape(token) not in known.shapes
+        words += _hash_word(token) not in teaching.words
+        shapes += _hash_shape(token) not in teaching.shapes
     return Shift(words / max(n, 1), shapes / max(n, 1), n)
 
 

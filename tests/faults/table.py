@@ -1493,7 +1493,7 @@ STEADY = rows(
      "put_linear_layers_in_int8(net)", "pass",
      "test_an_encoder_of_int8_says_the_same_in_any_company"),
     ("a span is asked about beside the values of others", "stable_under_masking",
-     "tuple(o for o in spans if o is not s)", "()",
+     "tuple(other for other in spans if other is not span)", "()",
      "test_a_span_that_stays_beside_masks_stays_beside_values"),
 ) + rows(
     "screening.policy_changes",
@@ -1821,11 +1821,11 @@ ASSUMED = rows(
 ) + rows(
     "screening.policy_names",
     "release/test_what_is_assumed.py",
-    ("frequent words come with the library", "user_supplied_parts", "if kind not in own",
-     'if kind not in (*own, "cautious")',
+    ("frequent words come with the library", "user_supplied_parts",
+     "if kind not in says_what_taught_it", 'if kind not in (*says_what_taught_it, "cautious")',
      "test_every_policy_that_somebody_brought_is_named"),
-    ("rules come with the library", "user_supplied_parts", "argument not in ships",
-     'kind not in ships',
+    ("rules come with the library", "user_supplied_parts", "argument not in shipped",
+     'kind not in shipped',
      "test_every_policy_that_somebody_brought_is_named"),
     ("what packages bring comes with the library", "user_supplied_parts",
      "kind not in _BUILTIN_MAKERS or ", "",
@@ -2314,9 +2314,9 @@ MACHINE = rows(
      "ignore_errors=kind is not None", "ignore_errors=True",
      "text/test_ingest.py::test_a_folder_of_rows_that_stays_is_told"),
     ("labels judge before damage is found", "confide.screening.teaching:teach_tagger",
-     "        others = list(read_labelled_points(",
-     "        record_judged_pair(folders[0], pi=name, pi_c=name, corpus=about[\"corpus\"])\n"
-     "        others = list(read_labelled_points(",
+     "        judging = list(read_labelled_points(",
+     "        record_judged_pair(folders[0], pi=name, pi_c=name, corpus=facts[\"corpus\"])\n"
+     "        judging = list(read_labelled_points(",
      "screening/test_teaching.py::test_several_sets_of_labels_teach_and_the_first_judges"),
 )
 
@@ -2443,7 +2443,8 @@ PROMISED = rows(
      "test_a_strangers_policy_that_was_taught_is_known_by_its_name"),
     ("the first part of a policy alone is asked",
      "crtlib.screening.policy_names:policy_by_name",
-     "union_policy(*made or [none_policy])", "union_policy(*made[:1] or [none_policy])",
+     "union_policy(*policies or [none_policy])",
+     "union_policy(*policies[:1] or [none_policy])",
      "test_a_union_flags_what_its_parts_flag_and_has_the_kind_of_the_first"),
 ) + rows(
     "confide.odometer",
