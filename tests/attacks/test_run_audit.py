@@ -319,8 +319,8 @@ def test_references_show_more_of_what_was_learned(memorised, tmp_path):
 
 @pytest.mark.parametrize("known", ["weights", "settings"])
 def test_a_released_folder_that_read_the_canaries_is_no_reference(known, memorised, tmp_path):
-    """Of the folder of a model without its private record nobody looked what it had read, so that
-    "its attacker did no better than a coin", of a model that had learned each canary."""
+    """Without a private record its weights or its settings show what it read. Fault: nobody looked
+    there, so "its attacker did no better than a coin" of a model that had learned each canary."""
     run, corpus = memorised
     other = tmp_path / "released"
     shutil.copytree(run if known == "weights" else trained(run.parent, 0)[0], other)
@@ -334,7 +334,7 @@ def test_a_released_folder_that_read_the_canaries_is_no_reference(known, memoris
 
 
 def test_a_claim_is_refuted_of_canaries_that_noise_never_touched(memorised, tmp_path):
-    """As of S-DP and JFT, whose epsilon is for a policy that misses nothing."""
+    """S-DP and JFT make such claims: their epsilon is for a policy that misses nothing."""
     run, corpus = memorised
     open_ = tmp_path / "open"
     shutil.copytree(run, open_)
@@ -394,6 +394,6 @@ def test_canaries_auto_are_as_many_as_power_needs(tmp_path, registry, monkeypatc
 
 
 def test_an_audit_rounds_what_was_proved_up_and_what_was_shown_down():
-    """Both were rounded to the nearest: 2.99 was "proved" of 2.9931."""
+    """Fault: both were rounded to the nearest, so "proved 2.99" of 2.9931."""
     found = run_audit.RunAudit(0.9967, 0.95, 300, 100, 60, 2.9931, 99, 0.61)
     assert found.lines()[0] == "proved 3 \u00b7 audited at least 0.99 (95 %)"

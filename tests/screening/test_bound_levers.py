@@ -26,7 +26,7 @@ def test_no_counts_beat_the_bound_in_reach():
 
 
 def test_more_read_again_is_a_smaller_bound_and_one_reader_the_smallest():
-    """Which is why the bound of one reader is told beside what it takes for granted."""
+    """So the bound of one reader is told beside what it takes for granted."""
     reach = [bound_levers.bound_in_reach(486, s, alpha=0.025) for s in (0.2, 0.5, 1, None)]
     assert reach == sorted(reach, reverse=True) and reach[0] > 0.05 and reach[-1] < 0.01
 
@@ -63,7 +63,7 @@ def test_the_lever_is_that_of_the_larger_term(rate, lever):
 
 
 def test_a_kind_with_too_few_labels_says_why_its_bound_is_large():
-    """ "0 of 20, too few for a bound", which stood in the certificate."""
+    """Fault: "0 of 20, too few for a bound", though the certificate had the bound."""
     few, some = found(0, 20, (0, 3)), found(2, 80)
     assert few.in_a_group() == f"{few}, for want of labels" and "at most" in str(few)
     assert some.in_a_group() == str(some)

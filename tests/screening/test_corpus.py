@@ -260,7 +260,7 @@ def test_without_labels_rates_are_unknown_and_that_is_said(home):
 
 
 def test_labels_without_a_secret_are_not_called_none(home):
-    """ "Without --labels nothing is known", of ten turns that somebody had read."""
+    """Fault: "without --labels nothing is known", where somebody had read ten turns."""
     bare, labels = home / "bare.jsonl", home / "bare-labels"
     talks = [Dialogue(f"d{k}", f"u{k}", (Turn("USR", f"it is late {k}"),)) for k in range(10)]
     jsonl.write_jsonl(Corpus("bare", tuple(talks)), bare)
@@ -334,7 +334,7 @@ def test_a_damaged_part_is_named(home):
 
 
 def test_a_file_that_was_put_into_a_screened_folder_is_refused(home):
-    """Any file in its place was read, though the marker said nothing of it, or was edited too."""
+    """Fault: any file in its place was read, also one that the marker did not name."""
     pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
     more = home / "s" / "public" / "data" / "train-00001-of-00002.parquet"
     pq.write_table(pa.table({"id": ["x"], "user": ["x"], "text": ["Ada"]}), more)
@@ -356,7 +356,7 @@ def test_a_file_that_was_put_into_a_screened_folder_is_refused(home):
 
 
 def test_a_summary_of_another_form_is_one_line(home):
-    """Who holds the key can list it again; it ended ``train`` with a traceback."""
+    """Who holds the key can list it again. Fault: it ended ``train`` with a traceback."""
     pages.screen_into_folder(home / "c.jsonl", home / "s", HOW)
     path = home / "s" / "private" / "summary.json"
     good = json.loads(path.read_bytes())
@@ -378,7 +378,7 @@ def test_a_summary_of_another_form_is_one_line(home):
 
 
 def test_a_screened_folder_knows_the_units_and_sizes_of_the_raw_text(home):
-    """It had neither, and a duplicate that is gone was none of a person's messages."""
+    """Fault: it had neither, so a duplicate that was left out was no message of its person."""
     turns = tuple(
         Turn("USR", f"My {word} does not work. " * 5) for word in ("phone", "phone", "tv")
     )

@@ -116,7 +116,7 @@ def moved(labels, secret):
     st.sampled_from(["occurrence", "value"]),
 )
 def test_masking_one_secret_changes_no_other_label(point, data, name, gamma, seed, per):
-    """What Proposition 5 needs of a policy, and a sequential generator would break."""
+    """Proposition 5 needs this of a policy; coins of a sequential generator would break it."""
     secret = data.draw(st.sampled_from(point.secrets))
     policy = policy_changes.with_misses(
         policy_names.policy_by_name(name, "customersim"), gamma, seed, per
@@ -298,7 +298,7 @@ def test_shapes_of_other_corpora(corpus, text, expected):
 
 @pytest.mark.parametrize("corpus", ["customersim", *SHAPES])
 def test_no_text_makes_the_expressions_slow(corpus):
-    """A pattern that backtracks exponentially takes hours on each of these; 0.1 s otherwise."""
+    """A pattern that backtracks exponentially takes hours on each of these, any other 0.1 s."""
     worst = [
         "Internationalisationisms" * 3,
         "Aa " * 300,

@@ -18,7 +18,7 @@ from tests.trainings import make_certificate
 
 
 def test_a_policy_is_asked_for_one_point_at_a_time():
-    """It flagged what is said once in the text, so one secret decided about thirty messages."""
+    """Fault: one that flags what stands once in a text let one secret decide about 30 messages."""
 
     def flag(points):
         said = Counter(word for p in points for word in p.text.split())
@@ -36,7 +36,7 @@ def test_a_policy_is_asked_for_one_point_at_a_time():
 
 
 def test_a_policy_of_a_package_is_all_of_its_files(tmp_path, monkeypatch):
-    """The list beside its code changed after it was sealed; the hash of the code did not."""
+    """Fault: the list beside its code could change after the seal, and the hash stayed."""
     (tmp_path / "house").mkdir()
     code = tmp_path / "house" / "__init__.py"
     code.write_text("def make(_):\n    pass\n")
@@ -55,8 +55,8 @@ def test_a_policy_of_a_package_is_all_of_its_files(tmp_path, monkeypatch):
 
 
 def test_a_policy_of_loose_files_is_not_sealed(tmp_path, monkeypatch, run):
-    """Its rules stood in a module beside the one that was hashed, and were made of the labels
-    after these were read; or in the package above."""
+    """Fault: its rules could stand in a module beside the one that was hashed, or in the package
+    above, and be made of the labels after these were read."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def make_of(file):
@@ -105,7 +105,7 @@ def test_a_policy_of_loose_files_is_not_sealed(tmp_path, monkeypatch, run):
 
 
 def test_what_is_assumed_of_a_foreign_policy_is_said_of_its_folder(tmp_path, run, monkeypatch):
-    """It was said of a corpus, and not of its screened folder."""
+    """Fault: it was said of a corpus only, and not of its screened folder."""
     text = write_simulated_text(tmp_path / "c.jsonl")
     maker = PolicyMaker(
         "company", "", lambda _: Policy("company", lambda points: [()] * len(points))
@@ -120,8 +120,8 @@ def test_what_is_assumed_of_a_foreign_policy_is_said_of_its_folder(tmp_path, run
 
 
 def test_a_policy_that_says_it_flags_everything_is_held_to_it():
-    """Another package's policy with ``total``: "public 0", and what it let pass was learned
-    without noise."""
+    """Fault: of another package's policy with ``total`` the public rate was 0, and what it let
+    pass was learned without noise."""
     liar = policy.Policy("company", lambda points: [() for _ in points], total=True)
     points = make_code_messages(0, [f"u{k}" for k in range(40)])
     try:
@@ -132,8 +132,8 @@ def test_a_policy_that_says_it_flags_everything_is_held_to_it():
 
 
 def test_what_flags_everything_flags_masks_too():
-    """With a template the policy "everything" was cut around a mask: three masks where one stood
-    for the secret, each secret left a trace, and the rate was 0 by definition."""
+    """Fault: with a template the policy "everything" was cut around a mask. Three masks stood where
+    one stands for the secret, so each secret left a trace, and the rate was 0 by definition."""
     turn = Turn("USR", "I am Ada here", (Secret("name", 5, 8),))
     (point,) = [data_points.join_turns("d/0", "u", [turn], ["<|user|> "])]
     everything = replace(regex_policies.everything_policy, own_words=True)

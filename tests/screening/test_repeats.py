@@ -76,7 +76,7 @@ def test_one_message_decides_about_no_other(seed, pi, pi_c, gamma, duplicates, s
 
 
 def test_dropped_copies_of_private_points_change_their_number():
-    """What the old default did: a secret that is found, in a message that stands twice."""
+    """With "drop", once the default, a found secret in a repeated message is seen in the number."""
     points = [Point("0", "ann", "it is ada"), Point("1", "bob", "it is ada")]
     changed = [Point("0", "ann", f"it is {MASK}"), points[1]]
     pi = _flag("ada")

@@ -25,8 +25,8 @@ SAID = {  # what the policy finds, the value, and where it passes the value over
 
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 def test_a_value_beside_a_script_without_spaces_is_found(said):
-    """Of a drawn message of each conversation nine in ten were found ("trace at most 17 of 100"),
-    though each number stood once more, beside a letter, where nothing found it: all leave one."""
+    """Each number stands once more, beside a letter, where the policy does not find it: all leave a
+    trace. Fault: that place was not looked at, so "trace at most 17 of 100"."""
     found, value, passed_over = said
     text = f"{found.format(value)}\n{passed_over.format(value)}"
     before, after = (re.escape(part) for part in found.split("{}"))
@@ -46,7 +46,7 @@ def test_a_value_beside_a_script_without_spaces_is_found(said):
 
 
 def test_a_number_of_any_script_ends_with_its_digits():
-    """Of an Arabic telephone number a shorter one of a list was masked, and the rest was left."""
+    """Fault: in an Arabic telephone number a shorter one of a list was masked, the rest left."""
     said = "رقم هاتفي ٠٥٠١٢٣٤٥٦٧"
     for number in ("١٢٣٤٥٦", "١٢", "123456"):
         assert not compile_value_pattern(number).search(said)
