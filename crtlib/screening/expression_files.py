@@ -44,13 +44,13 @@ class _ExpressionTable(BaseModel, extra="forbid", strict=True):
     check: Literal["luhn"] | None = None
 
 
-def has_luhn_digit(said: str) -> bool:
+def has_luhn_digit(number: str) -> bool:
     """Whether the last digit of a number is that of Luhn (ISO/IEC 7812-1, annex B), as on cards.
 
     >>> has_luhn_digit("4111 1111 1111 1111"), has_luhn_digit("4111 1111 1111 1112")
     (True, False)
     """
-    digits = [unicodedata.decimal(c) for c in said if c.isdecimal()]
+    digits = [unicodedata.decimal(c) for c in number if c.isdecimal()]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
     return len(digits) > 1 and (sum(digits[::-2]) + sum(doubled)) % 10 == 0
 
@@ -70,7 +70,7 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
         nonlocal slow
         seconds, began = MATCH_TIMEOUT_SECONDS + 5e-6 * len(text), time.thread_time()
         try:
-            found = [(m[group], *m.span(group)) for m in pattern.finditer(text, timeout=seconds)]
+            matches = [(m[group], *m.span(group)) for m in pattern.finditer(text, timeout=seconds)]
         except TimeoutError:
             raise UnansweredError(
                 f"{where}, [{kind}] pattern: takes longer than {seconds:.0f} s on "
@@ -86,8 +86,8 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
             )
         return [
             Secret(kind, a, b)
-            for said, a, b in found
-            if a < b and said not in excluded and (table.check is None or has_luhn_digit(said))
+            for value, a, b in matches
+            if a < b and value not in excluded and (table.check is None or has_luhn_digit(value))
         ]
 
     try:
@@ -119,15 +119,15 @@ def _compile_expression(where: str, kind: str, value: object) -> Callable[[str, 
 def expression_file_policy(file: str) -> Policy:
     """Flags what the expressions of a TOML file match: one table a kind.
 
-    ``pattern`` is a regular expression as of the package ``regex``, which reads those
-    of ``re``; the span is the group ``secret`` if there is one. ``flags`` of i and x, ``examples``
-    that must match whole, ``not``: values that are no secrets, ``check = "luhn"``: numbers whose
-    last digit is that of a card. An expression that takes longer than
-    ``MATCH_TIMEOUT_SECONDS`` on a turn ends the call with a ``ValueError`` that names both.
+    ``pattern`` is a regular expression as of the package ``regex``, which reads those of ``re``;
+    the span is the group ``secret`` if there is one. ``flags`` of i and x, ``examples`` that must
+    match whole, ``not``: values that are no secrets, ``check = "luhn"``: numbers whose last digit
+    is that of a card. An expression that takes longer than ``MATCH_TIMEOUT_SECONDS`` on a turn ends
+    the call with a ``ValueError`` that names both.
     """
     where = Path(file).name
-    if told := files.why_not_regular(file):
-        raise ValueError(f"policy='regex:{file}': {told}")
+    if reason := files.why_not_regular(file):
+        raise ValueError(f"policy='regex:{file}': {reason}")
     try:
         tables = tomllib.loads(files.read_text(file))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -135,11 +135,11 @@ def expression_file_policy(file: str) -> Policy:
         raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None
     if not tables:
         raise ValueError(f"policy='regex:{file}': holds no table")
-    made = [_compile_expression(where, *item) for item in tables.items()]
+    finders = [_compile_expression(where, *item) for item in tables.items()]
 
     def flag(points: Sequence[Point]) -> Iterator[Spans]:
         for k, p in enumerate(points, 1):
-            yield merge_spans([spans(p.text, f"turn {k}") for spans in made])
+            yield merge_spans([spans(p.text, f"turn {k}") for spans in finders])
 
     return Policy(f"regex:{file}", flag, own_words=True, batched=True)
 
