@@ -111,18 +111,18 @@ def rank_secrets(
     margin = TIE_MARGIN_NATS
     while True:
         near = [np.flatnonzero(np.abs(scores - scores[i]) <= margin) for i in index]
-        again = np.unique(np.concatenate(near))  # each candidate once, though near to several
-        texts = letters[again[:, None] // places % width]
+        candidates = np.unique(np.concatenate(near))  # each candidate once, though near to several
+        texts = letters[candidates[:, None] // places % width]
         rescored = scoring.token_logprobs(exact, [[*prefix, *text] for text in texts.tolist()])
         total = np.array([s[len(prefix) - 1 :].sum() for s in rescored])
-        if np.abs(total - scores[again]).max() <= margin / 3:
+        if np.abs(total - scores[candidates]).max() <= margin / 3:
             break
         margin *= 10
     out = []
     for i, close in zip(index, near, strict=True):
         above = int((scores > scores[i]).sum() - (scores[close] > scores[i]).sum())
-        best = total[np.searchsorted(again, close)]
-        out.append(1 + above + int((best > total[np.searchsorted(again, i)]).sum()))
+        best = total[np.searchsorted(candidates, close)]
+        out.append(1 + above + int((best > total[np.searchsorted(candidates, i)]).sum()))
     return np.array(out)
 
 
@@ -165,8 +165,8 @@ def sampled_exposure(
     digits = [[tokenizer.digits[int(c)] for c in text] for text in texts]
     logprobs = scoring.token_logprobs(model, [[*before, *text] for text in digits])
     scores = np.array([x[len(before) - 1 :].sum() for x in logprobs])
-    own, rest = scores[: len(secrets), None], scores[len(secrets) :]
-    share = (1 + (rest > own).sum(1)) / (1 + len(rest))
+    secret_scores, rest = scores[: len(secrets), None], scores[len(secrets) :]
+    share = (1 + (rest > secret_scores).sum(1)) / (1 + len(rest))
     return np.asarray(-np.log2(share))
 
 
@@ -215,12 +215,12 @@ def _measure_exposure(subject: Subject) -> list[AttackRow]:
     if not subject.canaries:
         return []
     weights = [*subject.model.parameters()]
-    asked, carrier = (subject.model, subject.tokenizer, subject.canaries), subject.carrier
+    audited, carrier = (subject.model, subject.tokenizer, subject.canaries), subject.carrier
     if sum(p.numel() for p in weights) > MIN_PARAMETERS_TO_SAMPLE and not weights[0].is_cuda:
         name = "exposure_sampled"
-        bits = sampled_exposure(*asked, seed=10**6 + subject.seed, carrier=carrier)
+        bits = sampled_exposure(*audited, seed=10**6 + subject.seed, carrier=carrier)
     else:
-        name, bits = "exposure", canary_exposure(*asked, carrier=carrier)
+        name, bits = "exposure", canary_exposure(*audited, carrier=carrier)
     return [(name, k, float(x)) for k, x in enumerate(bits)]
 
 

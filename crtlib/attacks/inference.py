@@ -105,17 +105,17 @@ def _replace_secret(point: Point, s: Secret, value: str) -> Point:
 
 
 def answer_questions(
-    model: nn.Module, tokenizer: BpeTokenizer, asked: Sequence[InferenceQuestion]
+    model: nn.Module, tokenizer: BpeTokenizer, questions: Sequence[InferenceQuestion]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of every candidate of every question, (questions, candidates): the negative log-likelihood
     of the whole sentence in nats, and whether greedy decoding from what stands before gives it."""
-    sentences = [p for question in asked for p in question.candidates]
+    sentences = [p for question in questions for p in question.candidates]
     sequences, flags = tokenizer.encode_marked(sentences)
     logprobs, ranks = scoring.token_scores(model, sequences)
     losses = np.array([-x.sum() for x in logprobs])
-    given = [bool((r[np.array(f[1:])] == 0).all()) for r, f in zip(ranks, flags, strict=True)]
-    shape = (len(asked), -1)
-    return losses.reshape(shape), np.array(given).reshape(shape)
+    decoded = [bool((r[np.array(f[1:])] == 0).all()) for r, f in zip(ranks, flags, strict=True)]
+    shape = (len(questions), -1)
+    return losses.reshape(shape), np.array(decoded).reshape(shape)
 
 
 def right_answer_shares(losses: np.ndarray) -> np.ndarray:
@@ -129,17 +129,19 @@ def measure_inference(subject: Subject) -> list[AttackRow]:
     """``pii_inference``, the share of secrets that are named, ``pii_missed_inference`` of those
     that the model has read, ``pii_reconstruction``, and ``pii_reconstruction_null``, the share of
     the other candidates that it gives; and how many were asked for."""
-    asked = pose_questions(subject.points, subject.read, subject.others, seed=subject.seed)
-    rows: list[AttackRow] = [("pii_questions", 0, float(len(asked)))]
-    if not asked:
+    questions = pose_questions(subject.points, subject.read, subject.others, seed=subject.seed)
+    rows: list[AttackRow] = [("pii_questions", 0, float(len(questions)))]
+    if not questions:
         return rows
-    losses, given = answer_questions(subject.model, subject.tokenizer, asked)
-    right, missed = right_answer_shares(losses), np.array([question.missed for question in asked])
+    losses, decoded = answer_questions(subject.model, subject.tokenizer, questions)
+    right = right_answer_shares(losses)
+    missed = np.array([question.missed for question in questions])
     facts = {"candidates": losses.shape[1], "inference": right.mean()}
     facts |= {"missed_questions": missed.sum()}
     if missed.any():
         facts |= {"missed_inference": right[missed].mean()}
-    facts |= {"reconstruction": given[:, 0].mean(), "reconstruction_null": given[:, 1:].mean()}
+    facts |= {"reconstruction": decoded[:, 0].mean()}
+    facts |= {"reconstruction_null": decoded[:, 1:].mean()}
     return rows + [(f"pii_{name}", 0, float(value)) for name, value in facts.items()]
 
 

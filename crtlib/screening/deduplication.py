@@ -120,8 +120,8 @@ class TextCounts:
     the form in which they are trained on, as it is there that their copies are found.
 
     >>> from crtlib.text.records import Point
-    >>> counts = TextCounts(Point(str(i), "u", said) for i, said in enumerate(("a", "b", "a")))
-    >>> [counts.stands_elsewhere(hash_point_text(Point("", "", said)), here=True) for said in "ab"]
+    >>> counts = TextCounts(Point(str(i), "u", text) for i, text in enumerate(("a", "b", "a")))
+    >>> [counts.stands_elsewhere(hash_point_text(Point("", "", text)), here=True) for text in "ab"]
     [True, False]
     >>> counts.stands_elsewhere(hash_point_text(Point("", "", "b")), here=False)
     True
@@ -165,8 +165,8 @@ def hash_point_text(point: Point) -> int:
 
 def _policy_input_bytes(point: Point) -> bytes:
     """All that a policy is shown of a point: its text, and where the turns' own words stand."""
-    own = point.spoken_spans or ((0, len(point.text)),)
-    return f"{point.text}\x1f{own}".encode("utf-8", "surrogatepass")
+    spoken = point.spoken_spans or ((0, len(point.text)),)
+    return f"{point.text}\x1f{spoken}".encode("utf-8", "surrogatepass")
 
 
 def _mark_near_repeats(texts: list[str], threshold: float) -> list[bool]:
@@ -278,4 +278,6 @@ def _import_dedup_package(package: str) -> Any:
     try:
         return import_module(package)
     except ModuleNotFoundError:
-        raise ValueError(f"method: needs {package}, pip install 'crtlib[dedup]'") from None
+        raise ValueError(
+            f"method (--dedup-by): needs {package}, pip install 'crtlib[dedup]'"
+        ) from None

@@ -10,9 +10,7 @@ import numpy.typing as npt
 
 from crtlib.checks import check_allowed
 from crtlib.screening.policy import Policy
-from crtlib.screening.redaction import (
-    Spans,
-)
+from crtlib.screening.redaction import Spans
 from crtlib.text.records import MASK, Point, Secret
 
 # --------------------------------------------------------------------------- words

@@ -147,8 +147,8 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
         No value of a list is passed over in silence. Test:
         ``tests/text/test_names_that_stand_twice.py``.
     """
-    if told := files.why_not_regular(path):
-        raise ValueError(f"{where}: {told}")
+    if reason := files.why_not_regular(path):
+        raise ValueError(f"{where}: {reason}")
     if path.suffix not in (".txt", ".csv", ".parquet"):
         raise ValueError(f"{where}: must be a .txt, .csv or .parquet file")
     try:
@@ -257,7 +257,7 @@ class ValueFinder:
             _drop_digit_separators(normal, at) if len(self.automata[1]) else ("", []),
         ]
         spans: list[Secret] = []
-        found = set[int]()
+        row_numbers = set[int]()
         for automaton, (form, places) in zip(self.automata, forms, strict=True):
             for last, (length, kind, numbers) in automaton.iter(form) if len(automaton) else ():
                 start, end = places[last - length + 1], places[last] + 1
@@ -267,9 +267,9 @@ class ValueFinder:
                 while end < len(text) and unicodedata.combining(text[end]):
                     end += 1  # the accent of the last letter
                 spans.append(Secret(kind, start, end))
-                found.update(numbers)
+                row_numbers.update(numbers)
         spans.sort(key=lambda s: s.start - s.end)
-        return [(s,) for s in spans], found
+        return [(s,) for s in spans], row_numbers
 
 
 def list_policy(file: str) -> Policy:
@@ -309,9 +309,9 @@ def list_policy(file: str) -> Policy:
     def flag(points: Sequence[Point]) -> Iterator[Spans]:
         hits: Counter[int] = Counter()
         for p in points:
-            spans, found = find(p.text)
+            spans, row_numbers = find(p.text)
             yield merge_spans(spans)
-            hits.update(found)
+            hits.update(row_numbers)
         for number, count in hits.items():
             if len(points) >= 100 and count > COMMON_VALUE_SHARE * len(points):
                 says = f"stands in {100 * count / len(points):.1f} % of the turns"

@@ -107,18 +107,18 @@ class WordScorer(nn.Module, ABC):
 
     def loss(self, sentences: Sequence[TokenisedText], tags: Sequence[Sequence[int]]) -> Tensor:
         """Cross entropy of the tokens' tags; a word's later tokens go on where it begins."""
-        lots, wanted = [], list[int]()
-        for (tokens, of), right in zip(sentences, tags, strict=True):
-            each = [
-                right[k] + (right[k] % 2 and k == last)
-                for k, last in zip(of, [-1, *of[:-1]], strict=True)
+        lots, targets = [], list[int]()
+        for (tokens, words), word_tags in zip(sentences, tags, strict=True):
+            token_tags = [
+                word_tags[word] + (word_tags[word] % 2 and word == last)
+                for word, last in zip(words, [-1, *words[:-1]], strict=True)
             ]
             for k in range(0, len(tokens), self.piece):
                 lots.append(tokens[k : k + self.piece])
-                wanted += each[k : k + self.piece]
+                targets += token_tags[k : k + self.piece]
         scores = self(lots)
         weight = torch.full((scores.shape[1],), self.weight).index_fill(0, torch.tensor(0), 1.0)
-        return F.cross_entropy(scores, torch.tensor(wanted), weight)
+        return F.cross_entropy(scores, torch.tensor(targets), weight)
 
     def scores(self, sentences: Sequence[TokenisedText]) -> Iterator[tuple[int, FloatArray]]:
         """The probabilities of each word. A word is as little plain as its least plain token, and
@@ -139,26 +139,30 @@ class WordScorer(nn.Module, ABC):
         """
         net = copy.deepcopy(self).double() if self.padded else self
         lots_of = _lots_of_similar_length if self.padded else _lots_of_equal_length
-        at = [(n, k) for n, (s, _) in enumerate(sentences) for k in range(0, len(s), self.piece)]
-        ends = self.piece + self.beside
-        read = [sentences[n][0][max(0, k - self.beside) : k + ends] for n, k in at]
-        found = dict[tuple[int, int], Tensor]()
-        for rows in lots_of(list(map(len, read))):
-            lots = [read[i] for i in rows]
-            every = net(lots).softmax(-1).split(list(map(len, lots)))
-            for i, scores in zip(rows, every, strict=True):
-                first = min(at[i][1], self.beside)
-                found[at[i]] = scores[first : first + self.piece]
-        for n, some in itertools.groupby(at, itemgetter(0)):
-            each, of = (
-                torch.cat([found[one] for one in some]).double(),
-                torch.tensor(sentences[n][1]),
-            )
+        pieces = [
+            (n, start)
+            for n, (tokens, _) in enumerate(sentences)
+            for start in range(0, len(tokens), self.piece)
+        ]
+        reach = self.piece + self.beside
+        texts = [
+            sentences[n][0][max(0, start - self.beside) : start + reach] for n, start in pieces
+        ]
+        scores_of_pieces = dict[tuple[int, int], Tensor]()
+        for rows in lots_of(list(map(len, texts))):
+            lots = [texts[i] for i in rows]
+            scores_of_lots = net(lots).softmax(-1).split(list(map(len, lots)))
+            for i, scores in zip(rows, scores_of_lots, strict=True):
+                first = min(pieces[i][1], self.beside)
+                scores_of_pieces[pieces[i]] = scores[first : first + self.piece]
+        for n, pieces_of_text in itertools.groupby(pieces, itemgetter(0)):
+            token_scores = torch.cat([scores_of_pieces[key] for key in pieces_of_text]).double()
+            words = torch.tensor(sentences[n][1])
             if self.columns is not None:
-                each = each @ torch.from_numpy(self.columns)
-            made = each[torch.searchsorted(of, of.unique())]
-            made[:, 0].scatter_reduce_(0, of, each[:, 0], "amin")
-            yield n, made.round(decimals=6).numpy()
+                token_scores = token_scores @ torch.from_numpy(self.columns)
+            word_scores = token_scores[torch.searchsorted(words, words.unique())]
+            word_scores[:, 0].scatter_reduce_(0, words, token_scores[:, 0], "amin")
+            yield n, word_scores.round(decimals=6).numpy()
 
 
 class HashedFeatureNet(WordScorer):
@@ -225,9 +229,9 @@ class EncoderScorer(WordScorer):
         full = [torch.tensor([*before, *lot, *after]) for lot in lots]
         there = pad_sequence([torch.ones_like(x) for x in full], batch_first=True)
         tokens = pad_sequence(full, batch_first=True)
-        found = self.body(tokens, attention_mask=there).logits
+        logits = self.body(tokens, attention_mask=there).logits
         first = len(before)
-        return torch.cat([s[first : first + len(x)] for s, x in zip(found, lots, strict=True)])
+        return torch.cat([s[first : first + len(x)] for s, x in zip(logits, lots, strict=True)])
 
     def save(self, folder: Path) -> None:
         """Write what :func:`build_blank_encoder` reads beside the weights."""
