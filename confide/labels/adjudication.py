@@ -97,9 +97,9 @@ def read_marks_by_role(folder: str | os.PathLike) -> tuple[dict[str, Any], list[
 
 
 def _merge_marks(
-    first: Sequence[Secret], second: Sequence[Secret], sure: bool
+    first: Sequence[Secret], second: Sequence[Secret], undisputed: bool
 ) -> tuple[Secret, ...]:
-    """What one reader at least marked, overlapping marks as one; ``sure``: what both marked.
+    """What one reader at least marked, overlapping marks as one; ``undisputed``: what both marked.
 
     >>> _merge_marks([Secret("name", 0, 3), Secret("id", 9, 12)], [Secret("name", 1, 5)], True)
     (Secret(kind='name', start=0, end=5),)
@@ -112,18 +112,18 @@ def _merge_marks(
             groups[-1] = (replace(last, end=max(last.end, s.end)), readers | {who})
         else:
             groups.append((s, {who}))
-    return tuple(s for s, readers in groups if len(readers) == 2 or not sure)
+    return tuple(s for s, readers in groups if len(readers) == 2 or not undisputed)
 
 
 def read_labelled_turns(
-    folder: str | os.PathLike, *, part: str | None = None, sure: bool = False
+    folder: str | os.PathLike, *, part: str | None = None, undisputed: bool = False
 ) -> list[tuple[LabelTask, tuple[Secret, ...]]]:
     """The turns that were read, of one ``part`` or both, and their secrets: what both readers
-    marked, or who decides; where nobody did, what one at least marked, unless only what is ``sure``
-    is asked for; where one read, what the first says."""
+    marked, or who decides; where nobody did, what one at least marked, unless only what is
+    ``undisputed`` is asked for; where one read, what the first says."""
     _, (spans, second, decided) = read_marks_by_role(folder)
     for t, marked in second.items():
-        both = _merge_marks(spans.get(t, ()), marked, sure or t in decided)
+        both = _merge_marks(spans.get(t, ()), marked, undisputed or t in decided)
         spans[t] = _merge_marks(both, decided.get(t, ()), False)
     tasks = read_tasks(folder)
     return [(t, spans[t.task]) for t in tasks if t.task in spans and part in (None, t.part)]
@@ -133,13 +133,13 @@ def list_unread_tasks(folder: str | os.PathLike) -> list[LabelTask]:
     """The turns to judge that were drawn and that the first reader left unread. Raises
     ``ValueError`` where a second one read others, or left some: crtlib 0.3 let that pass."""
     about, (first, second, _) = read_marks_by_role(folder)
-    left = [t for t in read_tasks(folder) if t.part == "judge" and t.task not in first]
-    if "second" in about and (left or not set(about["again"]["random"]) <= second.keys()):
+    unread = [t for t in read_tasks(folder) if t.part == "judge" and t.task not in first]
+    if "second" in about and (unread or not set(about["again"]["random"]) <= second.keys()):
         raise ValueError(
             f"{folder}: was read twice, and not whole; bring in all that the first reader read "
             "anew: crtlib label import --role first"
         )
-    return left
+    return unread
 
 
 def find_disputed_turns(folder: str | os.PathLike) -> dict[str, tuple[Secret, ...]]:
@@ -157,15 +157,15 @@ def compare_second_reader(folder: str | os.PathLike) -> dict[str, str]:
     """What the second reader found in the turns that were drawn at random, by user (or dialogue):
     "new" where the first had marked nothing, "found" where he marked a secret that stands."""
     about, (first, second, _) = read_marks_by_role(folder)
-    stands = {t.task: (t, spans) for t, spans in read_labelled_turns(folder, sure=True)}
-    found: dict[str, str] = {}
+    stands = {t.task: (t, spans) for t, spans in read_labelled_turns(folder, undisputed=True)}
+    findings: dict[str, str] = {}
     for t, spans in (stands[name] for name in about["again"]["random"] if name in second):
         name = (about["by"] == "user" and t.user) or t.id
         if not first.get(t.task):
-            found[name] = "new"
+            findings[name] = "new"
         elif _merge_marks(second[t.task], spans, True):
-            found[name] = "found"
-    return found
+            findings[name] = "found"
+    return findings
 
 
 def count_decided_turns(folder: str | os.PathLike) -> tuple[int, int]:
@@ -205,28 +205,28 @@ def write_adjudication(
     check_label_corpus(corpus, about)
     marked = read_labelled_turns(folder, part="judge")
     role, flags = "second", dict[str, tuple[Secret, ...]]()
-    if left := list_unread_tasks(folder):
-        role, some = "undecided", left
+    if unread := list_unread_tasks(folder):
+        role, tasks = "undecided", unread
     elif "second" in about:
         role, flags = "decides", find_disputed_turns(folder)
-        some = [t for t, _ in marked if t.task in flags]
+        tasks = [t for t, _ in marked if t.task in flags]
     else:
         drawn = _draw_again(marked, about, share)
-        some = [t for t, spans in marked if spans or t.task in drawn]
-        about["again"] = {"read": [t.task for t in some], "random": sorted(drawn)}
+        tasks = [t for t, spans in marked if spans or t.task in drawn]
+        about["again"] = {"read": [t.task for t in tasks], "random": sorted(drawn)}
     reach = _bounds_in_reach(marked, about, share) if role == "second" else []
-    if not some:
+    if not tasks:
         raise ValueError(f"--labels: {folder} has no mark that a reader could differ on")
     shown = about | {"labels": name_label_page(about, role), "role": role}
-    said: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
+    recipe: dict[str, Any] = {"command": "label adjudicate", "options": {"role": role}}
     with outputs.staged_folder(
-        out, **said, inputs={"corpus": about["corpus"]}, force=force
+        out, **recipe, inputs={"corpus": about["corpus"]}, force=force
     ) as part:
-        names = write_forms(forms, part, some, flags, shown)
-        with outputs.staged_folder(folder, add=True, **said) as kept:
+        names = write_forms(forms, part, tasks, flags, shown)
+        with outputs.staged_folder(folder, add=True, **recipe) as kept:
             write_label_facts(kept, about)
     return {
-        "out": os.fspath(out), "role": role, "turns": len(some), "files": names, "reach": reach,
+        "out": os.fspath(out), "role": role, "turns": len(tasks), "files": names, "reach": reach,
     }  # fmt: skip
 
 

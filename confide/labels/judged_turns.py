@@ -40,7 +40,7 @@ def read_labelled_points(
     part: str,
     unit: str,
     without: Collection[str] = (),
-    sure: bool = False,
+    undisputed: bool = False,
     write: Callable[[Dialogue, Sequence[Turn], str], Point] = data_points.join_with_speakers,
 ) -> tuple[Point, ...]:
     """The points of ``corpus`` in which turns of ``part`` ("judge" or "teach") were read, with what
@@ -54,7 +54,7 @@ def read_labelled_points(
         check_label_corpus(corpus, facts)
     read = {
         (t.id, t.turn): (t.text, spans)
-        for t, spans in read_labelled_turns(folder, part=part, sure=sure)
+        for t, spans in read_labelled_turns(folder, part=part, undisputed=undisputed)
         if t.task not in without
     }
     if not read:

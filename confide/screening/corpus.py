@@ -436,7 +436,7 @@ def judge_policies(
         counter.add_failing(read(without=others))
     undisputed, second_reader = None, None
     if read_twice:
-        undisputed = {(p.id, s.start) for p in read(sure=True) for s in p.secrets}
+        undisputed = {(p.id, s.start) for p in read(undisputed=True) for s in p.secrets}
         second_reader = adjudication.compare_second_reader(folder)
     counter.add(read(), undisputed=undisputed, second_reader=second_reader)
     unread = [t for t in adjudication.list_unread_tasks(folder) if t.task not in apart]

@@ -743,12 +743,12 @@ def test_where_readers_differ_somebody_decides(home):
     assert found == {t.user: "found" for t in tasks if spans(t.text) and t != differ} | {
         t.user: "new" for t in tasks if not spans(t.text)
     }
-    both, sure = (
-        dict(adjudication.read_labelled_turns(home / "labels", sure=k)) for k in (False, True)
+    both, undisputed = (
+        dict(adjudication.read_labelled_turns(home / "labels", undisputed=k)) for k in (False, True)
     )
-    assert both[differ] == spans(differ.text) and sure[differ] == ()
+    assert both[differ] == spans(differ.text) and undisputed[differ] == ()
     assert {t: s for t, s in both.items() if t != differ} == {
-        t: s for t, s in sure.items() if t != differ
+        t: s for t, s in undisputed.items() if t != differ
     }
     (shown,) = again(home, "last")
     assert shown["task"] == differ.task and shown["secrets"]
@@ -767,8 +767,8 @@ def test_what_both_readers_marked_is_not_decided_away(home):
     again(home, "again", share=1)
     reading(home, "b", lambda t: spans(t.text)[: 1 if t == differ else 2], tasks, role="second")
     reading(home, "c", lambda t: (), [differ], role="decides")
-    for sure in (False, True):
+    for undisputed in (False, True):
         assert (
-            dict(adjudication.read_labelled_turns(home / "labels", sure=sure))[differ]
+            dict(adjudication.read_labelled_turns(home / "labels", undisputed=undisputed))[differ]
             == spans(differ.text)[:1]
         )
