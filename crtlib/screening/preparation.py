@@ -142,21 +142,21 @@ def prepare_points(
     if not points:
         raise ValueError("points: the corpus is empty, at least one point is needed")
     silent: FlaggedSpans = [()] * len(points)
-    pi_spans = check_flagged_spans(points, silent if flags is None else flags, "flags")
-    pi_c_spans = check_flagged_spans(
+    flags = check_flagged_spans(points, silent if flags is None else flags, "flags")
+    conservative_flags = check_flagged_spans(
         points, silent if conservative_flags is None else conservative_flags, "conservative_flags"
     )
     private_flags = [
         # a mask counts as flagged: on the neighbouring dataset a policy speaks where it stands
-        bool(by_pi or by_pi_c) or MASK in point.text
-        for point, by_pi, by_pi_c in zip(points, pi_spans, pi_c_spans, strict=True)
+        bool(flagged or suspected) or MASK in point.text
+        for point, flagged, suspected in zip(points, flags, conservative_flags, strict=True)
     ]
     repeat_flags = _mark_hidden_repeats(points, private_flags, dedup, pattern)
 
     public: list[Point] = []
     private: list[Point] = []
     redacted_spans = redacted_points = missed_secrets = 0
-    rows = zip(points, pi_spans, private_flags, repeat_flags, strict=True)
+    rows = zip(points, flags, private_flags, repeat_flags, strict=True)
     for point, spans, is_private, is_repeat in rows:
         if is_repeat:
             if duplicates == "mask" or (duplicates == "mask_private" and is_private):
