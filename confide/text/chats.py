@@ -52,8 +52,8 @@ def list_export_files(path: Path) -> list[str]:
     Raises ``ValueError`` for what is no zip file.
     """
     if path.is_dir():
-        found = (one for one in path.rglob("*") if one.is_file())
-        return sorted(one.relative_to(path).as_posix() for one in found)
+        members = (one for one in path.rglob("*") if one.is_file())
+        return sorted(one.relative_to(path).as_posix() for one in members)
     with _open_zip(path) as packed:
         return sorted(one for one in packed.namelist()[:_MAX_FILES] if not one.endswith("/"))
 
@@ -185,11 +185,11 @@ def is_whatsapp_text(head: str) -> bool:
     """Whether a text begins as an exported chat does: its first line has a time, and somebody
     says something in the first lines."""
     lines = [line for line in head.splitlines() if line.strip()][:30]
-    stamped = [found for line in lines if (found := _WHATSAPP_LINE.fullmatch(line))]
+    stamped = [match for line in lines if (match := _WHATSAPP_LINE.fullmatch(line))]
     return bool(
         lines
         and _WHATSAPP_LINE.fullmatch(lines[0])
-        and any(_SAID_BY.match(found[7]) for found in stamped)
+        and any(_SAID_BY.match(match[7]) for match in stamped)
     )
 
 
@@ -199,8 +199,8 @@ def split_whatsapp(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     open_message: dict[str, Any] | None = None
     size = 0
     for line in lines:
-        found = _WHATSAPP_LINE.fullmatch(line.rstrip("\r\n"))
-        if not found:
+        match = _WHATSAPP_LINE.fullmatch(line.rstrip("\r\n"))
+        if not match:
             if open_message is not None:
                 size += len(line)
                 if size > files.MAX_LINE_LENGTH:
@@ -210,15 +210,15 @@ def split_whatsapp(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         if open_message is not None:
             yield from _finished(open_message)
         open_message, size = None, 0
-        said = _SAID_BY.fullmatch(found[7])
-        if said and not (said[2] or "").startswith(("\u200e", "\u200f")):
-            half = re.sub(r"[\s.]", "", found[6]).lower()
-            time = f"{int(found[3])}:{found[4]}:{found[5] or '00'} {half}".strip()
+        spoken = _SAID_BY.fullmatch(match[7])
+        if spoken and not (spoken[2] or "").startswith(("\u200e", "\u200f")):
+            half = re.sub(r"[\s.]", "", match[6]).lower()
+            time = f"{int(match[3])}:{match[4]}:{match[5] or '00'} {half}".strip()
             open_message = {
-                "user": said[1].strip(_MARKS + " ~\u202f\xa0"),
-                "thread": found[1],
-                "lines": [said[2] or ""],
-                "time": f"{found[1]} {time}",
+                "user": spoken[1].strip(_MARKS + " ~\u202f\xa0"),
+                "thread": match[1],
+                "lines": [spoken[2] or ""],
+                "time": f"{match[1]} {time}",
             }
     if open_message is not None:
         yield from _finished(open_message)

@@ -26,7 +26,7 @@ _KNOWN_NAMES: dict[str, dict[str, list[str]]] = tomllib.loads(
     read_package_file("columns.toml", INGEST_TEMPLATES)
 )
 COLUMN_ROLES: dict[str, list[str]] = {
-    role: [*known["names"], *known["weak"]] for role, known in _KNOWN_NAMES.items()
+    role: [*words["names"], *words["weak"]] for role, words in _KNOWN_NAMES.items()
 }
 """What a column is called, in lower case, without accents, "_", "-", "." and spaces, that is
 guessed to be it; some also with a word such as "id" before or after it."""
@@ -65,20 +65,20 @@ def _match_name(name: str, role: str) -> tuple[bool, str, int] | None:
     >>> _match_name("customer_no", "user"), _match_name("ID Cliente", "user")
     ((False, 'customer', 1), (False, 'cliente', 0))
     """
-    known, compared = _KNOWN_NAMES[role], comparable_name(name)
-    for place, affix in enumerate(known["affixes"]):
+    words, compared = _KNOWN_NAMES[role], comparable_name(name)
+    for place, affix in enumerate(words["affixes"]):
         for stem in {compared.removesuffix(affix), compared.removeprefix(affix)}:
             if stem != compared or not affix:
                 for weak in (False, True):
-                    if stem in known["weak" if weak else "names"]:
+                    if stem in words["weak" if weak else "names"]:
                         return weak, stem, place
     return None
 
 
 def is_weak_name(name: str, role: str) -> bool:
     """Whether a name is that of a role only where the cells say so, too."""
-    found = _match_name(name, role)
-    return found is not None and found[0]
+    match = _match_name(name, role)
+    return match is not None and match[0]
 
 
 def may_have_role(name: str) -> bool:
@@ -114,8 +114,8 @@ def guess_columns(
         if role in given or (role == "user" and no_users):
             continue
         matches = {n: _match_name(n, role) for n in names if n not in columns.values()}
-        found = {n: match for n, match in matches.items() if match}
-        strong = {n: match for n, match in found.items() if not match[0]} or found
+        candidates = {n: match for n, match in matches.items() if match}
+        strong = {n: match for n, match in candidates.items() if not match[0]} or candidates
         if len({stem for _, stem, _ in strong.values()}) > 1 or (
             len(strong) > 1 and len({place for _, _, place in strong.values()}) == 1
         ):

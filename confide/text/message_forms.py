@@ -139,8 +139,8 @@ class IngestSource:
             return
         rows = itertools.islice(self.read(), DATE_ROWS)
         cells = (c.get(when) for _, c in rows if not isinstance(c, BadRow))
-        found = [_NUMERIC_DATE.fullmatch(c.strip()) for c in cells if isinstance(c, str)]
-        pairs = {(int(m[1]), int(m[3])) for m in found if m and m[2] != "." and len(m[1]) < 3}
+        matches = [_NUMERIC_DATE.fullmatch(c.strip()) for c in cells if isinstance(c, str)]
+        pairs = {(int(m[1]), int(m[3])) for m in matches if m and m[2] != "." and len(m[1]) < 3}
         day_first, month_first = (any(pair[k] > 12 for pair in pairs) for k in (0, 1))
         if day_first != month_first:
             self.how = replace(self.how, dates="dmy" if day_first else "mdy")
@@ -255,15 +255,15 @@ def parse_time(value: Any, column: str = "time", dates: str = "auto") -> int | N
         raise BadRow("no time", "is no time that is understood", column) from None
 
 
-def _read_numeric_date(found: re.Match[str], dates: str, column: str) -> datetime:
+def _read_numeric_date(match: re.Match[str], dates: str, column: str) -> datetime:
     """What a date of three numbers says; with points between the day is first."""
-    sign, half = found[2], found[8] or ""
-    first, second, third = (int(found[k]) for k in (1, 3, 4))
-    hours, minutes, seconds = (int(found[k] or 0) for k in (5, 6, 7))
+    sign, half = match[2], match[8] or ""
+    first, second, third = (int(match[k]) for k in (1, 3, 4))
+    hours, minutes, seconds = (int(match[k] or 0) for k in (5, 6, 7))
     if half and 1 <= hours <= 12:
         hours = hours % 12 + 12 * (half in "pP")
     clock = (hours, minutes, seconds)
-    if len(found[1]) > 2:
+    if len(match[1]) > 2:
         return datetime(first, second, third, *clock)
     if sign != "." and dates == "auto":
         raise BadRow(
@@ -284,10 +284,10 @@ def _parse_datetime(value: Any, dates: str, column: str) -> datetime:
             try:
                 return datetime.fromisoformat(value)
             except ValueError:
-                found = _NUMERIC_DATE.fullmatch(value)
+                match = _NUMERIC_DATE.fullmatch(value)
                 return (
-                    _read_numeric_date(found, dates, column)
-                    if found
+                    _read_numeric_date(match, dates, column)
+                    if match
                     else parsedate_to_datetime(value)
                 )
     number = float(value)

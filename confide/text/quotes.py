@@ -97,43 +97,45 @@ def _ends_announced(line: str) -> bool:
     return line.endswith((":", "：")) or (line.startswith("--") and line.endswith("--"))
 
 
-def _announces(said: str) -> bool:
-    """Whether it says who wrote what follows: by a verb, or a mailbox at its end and when. One that
-    ends without a colon says all of it: the day, the hour, the address, and the verb at its end."""
-    if len(said) > MAX_ANNOUNCEMENT_LENGTH:
+def _announces(text: str) -> bool:
+    """Whether a text says who wrote what follows: by a verb, or a mailbox at its end and when. One
+    that ends without a colon says all of it: the day, the hour, the address, and the verb at its
+    end."""
+    if len(text) > MAX_ANNOUNCEMENT_LENGTH:
         return False
-    if not _ends_announced(said):
-        return bool(_ENDS_IN_VERB.search(said)) and _count_parts_of_when(said) == 3
-    return bool(_WROTE.search(said) or (_ENDS_IN_MAILBOX.search(said) and _says_when(said)))
+    if not _ends_announced(text):
+        return bool(_ENDS_IN_VERB.search(text)) and _count_parts_of_when(text) == 3
+    return bool(_WROTE.search(text) or (_ENDS_IN_MAILBOX.search(text) and _says_when(text)))
 
 
-def _says_when(said: str) -> bool:
-    """Whether it has two of a day, an hour and an address, as programs write and people seldom."""
-    return _count_parts_of_when(said) > 1
+def _says_when(text: str) -> bool:
+    """Whether a text has two of a day, an hour and an address, as programs write and people
+    seldom."""
+    return _count_parts_of_when(text) > 1
 
 
-def _count_parts_of_when(said: str) -> int:
-    return sum(bool(look.search(said)) for look in (_DAY, _HOUR, _ADDRESS))
+def _count_parts_of_when(text: str) -> int:
+    return sum(bool(look.search(text)) for look in (_DAY, _HOUR, _ADDRESS))
 
 
 def _count_announcing(lines: list[str], place: int) -> int:
     """How many lines, up to three, say from here on who wrote what follows; 0 for none. Of several
     the first one has a part of when; those after it do not say all of it alone, or it ends in a
     comma. Before a quoted line an address is enough."""
-    said = [line.strip() for line in lines[place : place + 3]]
-    for count in range(1, 1 + len(said)):
-        if not said[count - 1] or _MARK.match(said[count - 1]):
+    texts = [line.strip() for line in lines[place : place + 3]]
+    for count in range(1, 1 + len(texts)):
+        if not texts[count - 1] or _MARK.match(texts[count - 1]):
             return 0
-        if not _announces(" ".join(said[:count])):
+        if not _announces(" ".join(texts[:count])):
             continue
         if count == 1:
             return 1
-        rest, after = " ".join(said[1:count]), lines[place + count : place + count + 2]
+        rest, after = " ".join(texts[1:count]), lines[place + count : place + count + 2]
         before_quotation = any(map(_MARK.match, after))
         parts_needed = 1 if before_quotation and _ADDRESS.search(rest) else 2
-        whole = _count_parts_of_when(" ".join(said[:count])) >= parts_needed
-        alone = _announces(rest) and _says_when(rest) and not said[0].endswith(",")
-        return count if re.search(r"\d", said[0]) and whole and not alone else 0
+        whole = _count_parts_of_when(" ".join(texts[:count])) >= parts_needed
+        alone = _announces(rest) and _says_when(rest) and not texts[0].endswith(",")
+        return count if re.search(r"\d", texts[0]) and whole and not alone else 0
     return 0
 
 
