@@ -656,7 +656,7 @@ REPEATS = rows(
     ("a text that stands twice stands nowhere else", "TextCounts.stands_elsewhere",
      "self._more if here else self._once", "self._more",
      "test_a_secret_in_a_repeated_message_is_a_trace_whichever_half_repeats"),
-    ("texts are equal whoever speaks their words", "_policy_input_bytes", "{own}", "",
+    ("texts are equal whoever speaks their words", "_policy_input_bytes", "{spoken}", "",
      "release/test_repeated_messages.py::"
      "test_messages_are_equal_where_policies_are_shown_the_same"),
 ) + rows(
@@ -1966,8 +1966,8 @@ ASSUMED = rows(
      "if imports.exported_page(p) in mine]", "]",
      "release/test_drawn_turns.py::test_a_project_takes_no_export_of_another_month"),
     ("half of a first reading is read again", "write_adjudication",
-     "if left := list_unread_tasks(folder):",
-     "if left := []:", "test_nobody_reads_a_second_time_what_was_not_read_whole"),
+     "if unread := list_unread_tasks(folder):",
+     "if unread := []:", "test_nobody_reads_a_second_time_what_was_not_read_whole"),
     ("half of a second reading is a whole one", "list_unread_tasks", 'if "second" in about',
      "if False",
      "test_what_0_3_let_pass_is_refused_in_one_line_or_counted"),
