@@ -34,10 +34,13 @@ HAS_ATTACKS_SQL = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '
 ATTACKS_SQL = "SELECT name, found FROM attacks WHERE kind = ? AND model = ? ORDER BY rowid"
 
 
-def find_ledgers(record: Mapping[str, Any] | None, place: Path | None = None) -> list[Path]:
+def find_ledgers(
+    record: Mapping[str, Any] | None, odometer_folder: Path | None = None
+) -> list[Path]:
     """Where attacks on the model of a training are entered: the registry of this user, and the
-    odometer of its text, as its ``record`` has it, or at another ``place``, where there is one."""
-    folder = place or (record or {}).get("odometer", {}).get("folder")
+    odometer of its text, as its ``record`` has it, or in another
+    ``odometer_folder``, where there is one."""
+    folder = odometer_folder or (record or {}).get("odometer", {}).get("folder")
     odometers = [] if folder is None else [Path(folder) / LEDGER_FILE]
     return [
         text_registry.Registry(text_registry.registry_home()).path,

@@ -151,7 +151,7 @@ class OdometerEntry:
         return not self.repeats_counted and self.method not in COPY_KEEPING_METHODS
 
     @property
-    def moves_copies(self) -> bool:
+    def counts_masked_copies(self) -> bool:
         """Whether several messages that are masked together may become copies of each other, each
         of which is a private point that changes, though none leaves a trace alone."""
         return self.hides_copies and self.method not in COPY_KEEPING_METHODS

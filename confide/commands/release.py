@@ -117,7 +117,7 @@ def certify(
 
     if verify:
         difference, value = certify.compare_certificate_with_run(
-            run, out, place=odometer, standard=evidence
+            run, out, odometer_folder=odometer, standard=evidence
         )
         if require:  # other limits than those that were set when it was written
             value = value | {"limits": limits.judge_limits(value, require)}
@@ -130,7 +130,7 @@ def certify(
             audience=for_,
             audit=audit,
             report=report,
-            place=odometer,
+            odometer_folder=odometer,
             secrets_per_person=parse_whole_numbers("secrets_per_person", secrets_per_person),
             require=require,
             standard=evidence,

@@ -97,16 +97,16 @@ class CertifiableRun:
 
 
 def read_certifiable_run(
-    run: StrPath,
+    model: StrPath,
     *,
-    place: StrPath | None = None,
+    odometer_folder: StrPath | None = None,
     replaced: Sequence[Path] = (),
 ) -> CertifiableRun:
-    """The training in the folder ``run``, with its record in ``run.work``, beside it.
+    """The training of the model in a folder; its record is in the folder ``.work`` beside that.
 
     Args:
-        run: The folder of the model.
-        place: Its odometer; None: where the record says.
+        model: The folder of the model.
+        odometer_folder: Of its odometer; None: where the record says.
         replaced: Files that are written anew now, and are no change of the release; what one who
             was killed left beside them is removed.
 
@@ -119,7 +119,7 @@ def read_certifiable_run(
         test_who_edits_what_is_signed_is_told_in_one_line``,
         ``tests/release/test_edited_files.py::test_who_harms_a_ledger_is_told_in_one_line``.
     """
-    folder = Path(run)
+    folder = Path(model)
     choices = [folder / RECORD_FILE, folder.with_name(folder.name + ".work") / RECORD_FILE]
     path = next((p for p in choices if p.is_file()), None)
     if path is None:
@@ -147,7 +147,7 @@ def read_certifiable_run(
             void_reasons.append("The files are of another run than the record.")
     except ValueError as error:
         void_reasons.append(f"What was released is not known ({str(error).rpartition('/')[2]}).")
-    home = Path(place) if place is not None else Path(ours["folder"])
+    home = Path(odometer_folder) if odometer_folder is not None else Path(ours["folder"])
     corpus, registry = (
         record["corpus"]["sha256"],
         text_registry.Registry(text_registry.registry_home()),

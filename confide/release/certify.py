@@ -1,16 +1,19 @@
 """From a release to its certificate: the fold over the sources of its files, composed with what was
 spent before, sealed, written as a page and as JSON, and verified again.
 
->>> from confide.release.composed_promise import round_bound_up
->>> round_bound_up(0.44012), round_bound_up(float("inf")), round_bound_up(0.0)
-(0.441, 'inf', 0.0)
+>>> for path in name_evidence_files(Path("model.html"), "aisvs"):
+...     print(path)
+model.aisvs.html
+model.aisvs.json
+>>> summarise_certificate({"verdict": "none", "void_because": []})
+'no promise: the method adds no noise'
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,14 +46,14 @@ DAMAGED_RECORD = "its record is damaged, or of another version of crtlib"
 
 
 def write_certificate(
-    run: StrPath,
+    model: StrPath,
     out: StrPath,
     *,
     name: str | None = None,
     audience: str = "both",
     audit: StrPath | None = None,
     report: StrPath | None = None,
-    place: StrPath | None = None,
+    odometer_folder: StrPath | None = None,
     secrets_per_person: Sequence[int] = SECRETS_PER_PERSON,
     require: Sequence[str] = (),
     standard: str | None = None,
@@ -59,14 +62,14 @@ def write_certificate(
     """Write the page ``out`` and, of the same name, the JSON.
 
     Args:
-        run: The folder of the model, with its record beside it.
+        model: Its folder, with its record beside it.
         out: The page.
         name: What the model is called (:func:`crtlib.checks.check_plain_name`); None: as its
             folder is.
         audience: Whom the page is for: "officer", "engineer" or "both".
         audit: Evidence to attach: ``audit.json``.
         report: Evidence to attach: the folder of a report.
-        place: The odometer; None: where the record says.
+        odometer_folder: Of the odometer; None: where the record says.
         secrets_per_person: For each of these numbers a row of guesses about a person with so many
             secrets, or about a value that is said so often.
         require: Limits (:func:`confide.release.limits.judge_limits`), whose verdict it gives.
@@ -86,63 +89,99 @@ def write_certificate(
         test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command``,
         ``tests/release/test_certify.py::test_a_real_run_has_a_certificate_that_the_schema_allows``.
     """
+    page = Path(out)
+    _check_arguments(page, name=name, audience=audience, secrets_per_person=secrets_per_person)
+    release_list = Path(model) / seal.RELEASE_FILE
+    output_paths = _list_output_paths(page, standard)
+    _check_output_paths(page, output_paths, force=force or _is_half_written(page))
+    replaced = (*output_paths, release_list)
+    with refuse_whatever_fails(str(model), DAMAGED_RECORD, ours=ValueError):
+        trained = read_certifiable_run(model, odometer_folder=odometer_folder, replaced=replaced)
+        trained = with_current_label_counts(trained)
+        parts = collect_certificate_parts(
+            trained,
+            name=name,
+            secrets_per_person=secrets_per_person,
+            evidence=read_evidence(model, trained.record, audit, report, odometer_folder),
+            require=require,
+        )
+        certificate, page_html = _build_signed_certificate(parts, trained, audience, page.name)
+    evidence_files = _render_evidence_files(certificate, model, page, standard) if standard else {}
+    contents = _order_files(certificate, {page: page_html, **evidence_files}, trained, page)
+    modes = {path: mode for path, _, mode in contents}
+    with files.replace_together(modes) as temporary_paths:
+        for path, text, _ in contents:
+            temporary_paths[path].write_text(text, encoding="utf-8")
+    return certificate
+
+
+def _check_arguments(
+    page: Path, *, name: str | None, audience: str, secrets_per_person: Sequence[int]
+) -> None:
+    """Raise ``ValueError`` for an argument that no certificate can have."""
     check_choice("for", audience, AUDIENCES)
     if name is not None:
         check_plain_name("name", name)
     if isinstance(secrets_per_person, int | str):
-        told = printable(secrets_per_person, quoted=True)
-        raise ValueError(f"secrets_per_person={told}: must be a list of whole numbers")
+        shown = printable(secrets_per_person, quoted=True)
+        raise ValueError(f"secrets_per_person={shown}: must be a list of whole numbers")
     for number in secrets_per_person:
         check_whole_number("secrets_per_person", number, 1)
-    page = Path(out)
     if page.suffix != ".html":
         raise ValueError(f"--out: {page} must end in .html; its JSON has the same name")
-    both = page, page.with_suffix(".json")
-    beside = name_evidence_files(page, standard) if standard else ()
-    half = both[0].is_file() != both[1].is_file() and _is_half_written(both)
-    for path in (*both, *beside):
+
+
+def _list_output_paths(page: Path, standard: str | None) -> tuple[Path, ...]:
+    """The files that a certificate is: page, JSON and those of a standard."""
+    evidence_files = name_evidence_files(page, standard) if standard else ()
+    return (page, page.with_suffix(".json"), *evidence_files)
+
+
+def _check_output_paths(page: Path, paths: Iterable[Path], *, force: bool) -> None:
+    """Raise ``ValueError`` for one of the files of a certificate that may not be written."""
+    for path in paths:
         if path.is_symlink():
             raise ValueError(f"--out: {path} is a link; name the file itself")
-        outputs.check_output_file(path, force=force or half)
-    if both[1].is_file() and "void_because" not in read_json_object(both[1]):  # such as model.json
-        raise ValueError(f"--out: {both[1]} is there and no certificate; take another name")
-    replaced = (*both, *beside, Path(run) / seal.RELEASE_FILE)
-    with refuse_whatever_fails(str(run), DAMAGED_RECORD, ours=ValueError):
-        trained = read_certifiable_run(run, place=place, replaced=replaced)
-        trained = with_current_label_counts(trained)
-        attached = read_evidence(run, trained.record, audit, report, place)
-        content = collect_certificate_parts(
-            trained,
-            name=name,
-            secrets_per_person=secrets_per_person,
-            evidence=attached,
-            require=require,
-        )
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        value = certificate_pages.assemble_certificate(content, issued=now.replace("+00:00", "Z"))
-        if trained.key:
-            value["public_key"] = trained.key.public_key().public_bytes_raw().hex()
-        shown = _render_certificate(value, trained, audience, page.name)
-        value["page_sha256"] = certificate_pages.hash_page(shown)
-        value = seal.sign_value(value, trained.key) if trained.key else value
-        certificate_pages.certificate_validator().validate(value)
-    plain = json.dumps(value, indent=1, allow_nan=False) + "\n"
-    shows = _render_evidence_files(value, run, page, standard) if standard else {}
-    texts = {page: shown, **shows, page.with_suffix(".json"): plain}
-    mode = outputs.PUBLIC_FILE_MODE if value["verdict"] == "holds" else outputs.PRIVATE_FILE_MODE
-    modes, sealed = dict.fromkeys(texts, mode), Path(run) / seal.RELEASE_FILE
-    listed = None
-    if Path(run).resolve() in page.resolve().parents and trained.key and sealed.is_file():
+        outputs.check_output_file(path, force=force)
+    path = page.with_suffix(".json")
+    if path.is_file() and "void_because" not in read_json_object(path):  # such as model.json
+        raise ValueError(f"--out: {path} is there and no certificate; take another name")
+
+
+def _build_signed_certificate(
+    parts: Mapping[str, Any], trained: CertifiableRun, audience: str, page_name: str
+) -> tuple[dict[str, Any], str]:
+    """The certificate, signed where the odometer has a key, and its page, whose hash it holds."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    certificate = certificate_pages.assemble_certificate(parts, issued=now.replace("+00:00", "Z"))
+    if trained.key:
+        certificate["public_key"] = trained.key.public_key().public_bytes_raw().hex()
+    page_html = _render_certificate(certificate, trained, audience, page_name)
+    certificate["page_sha256"] = certificate_pages.hash_page(page_html)
+    if trained.key:
+        certificate = seal.sign_value(certificate, trained.key)
+    certificate_pages.certificate_validator().validate(certificate)
+    return certificate, page_html
+
+
+def _order_files(
+    certificate: Mapping[str, Any], pages: Mapping[Path, str], trained: CertifiableRun, page: Path
+) -> list[tuple[Path, str, int]]:
+    """What is written, each file with its text and its mode, in the order in which names change:
+    the JSON last, as it says that all others are there. Within the folder of the model, the signed
+    list of the release has them, too, and is written just before it."""
+    holds = certificate["verdict"] == "holds"
+    mode = outputs.PUBLIC_FILE_MODE if holds else outputs.PRIVATE_FILE_MODE
+    certificate_json = json.dumps(certificate, indent=1, allow_nan=False) + "\n"
+    texts = {**pages, page.with_suffix(".json"): certificate_json}
+    contents = [(path, text, mode) for path, text in texts.items()]
+    folder, release_list = trained.folder, trained.folder / seal.RELEASE_FILE
+    if folder.resolve() in page.resolve().parents and trained.key and release_list.is_file():
         inside = {path.resolve(): text.encode() for path, text in texts.items()}
-        listed = released_folder.list_more_files(Path(run), inside, trained.key)
-    if listed is not None:  # what the list says of them is true as soon as the JSON is there
-        first = dict.fromkeys((page, *shows), mode)
-        modes = {**first, sealed: outputs.PUBLIC_FILE_MODE, page.with_suffix(".json"): mode}
-        texts[sealed] = listed
-    with files.replace_together(modes) as parts:
-        for path, part in parts.items():
-            part.write_text(texts[path], encoding="utf-8")
-    return value
+        longer_list = released_folder.list_more_files(folder, inside, trained.key)
+        if longer_list is not None:
+            contents.insert(-1, (release_list, longer_list, outputs.PUBLIC_FILE_MODE))
+    return contents
 
 
 def name_evidence_files(page: Path, standard: str) -> tuple[Path, Path]:
@@ -152,25 +191,27 @@ def name_evidence_files(page: Path, standard: str) -> tuple[Path, Path]:
 
 
 def _render_evidence_files(
-    value: Mapping[str, Any], run: StrPath, page: Path, standard: str
+    value: Mapping[str, Any], model: StrPath, page: Path, standard: str
 ) -> dict[Path, str]:
     """The two files of :func:`name_evidence_files`, as a certificate gives them."""
-    shown, plain = name_evidence_files(page, standard)
-    made = standards.assemble_evidence(value, standard)
-    words = ["crtlib", "certify", Path(run).resolve().name, "--out", page.name]
+    evidence_page, evidence_json = name_evidence_files(page, standard)
+    evidence = standards.assemble_evidence(value, standard)
+    words = ["crtlib", "certify", Path(model).resolve().name, "--out", page.name]
     again = shlex.join([*words, "--evidence", standard])
     return {
-        shown: standards.render_evidence_page(made, f"{again} --verify"),
-        plain: json.dumps(made, indent=1, allow_nan=False) + "\n",
+        evidence_page: standards.render_evidence_page(evidence, f"{again} --verify"),
+        evidence_json: json.dumps(evidence, indent=1, allow_nan=False) + "\n",
     }
 
 
-def _is_half_written(both: tuple[Path, Path]) -> bool:
+def _is_half_written(page: Path) -> bool:
     """Whether one of the two files of a certificate is there and ours: a kill between their names
     left it, and the same command makes both."""
-    page, plain = both
-    if plain.is_file():
-        return "void_because" in read_json_object(plain)
+    certificate_json = page.with_suffix(".json")
+    if page.is_file() == certificate_json.is_file():
+        return False
+    if certificate_json.is_file():
+        return "void_because" in read_json_object(certificate_json)
     with files.open_regular_file(page) as file:
         start = file.read(1 << 22)
     return any(title in start for title in certificate_pages.PAGE_TITLES)
@@ -181,12 +222,12 @@ def _render_certificate(
 ) -> str:
     """The page for an audience, which has this name; without its own hash and the signature."""
     value = {k: v for k, v in value.items() if k not in ("page_sha256", "signature")}
-    own, numbers = trained.promise(), None
-    if value["verdict"] == "holds" and audience != "officer" and own.has_noise_bound:
-        numbers = tabulate_privacy_profile(own)
+    promise, profile = trained.promise(), None
+    if value["verdict"] == "holds" and audience != "officer" and promise.has_noise_bound:
+        profile = tabulate_privacy_profile(promise)
     command = shlex.join(["crtlib", "certify", trained.folder.resolve().name, "--out", name])
     return certificate_pages.render_certificate_pages(
-        value, audience, profile=numbers, command=command
+        value, audience, profile=profile, command=command
     )
 
 
@@ -243,18 +284,18 @@ def _say_promises_little(value: Mapping[str, Any]) -> str:
 
 
 def compare_certificate_with_run(
-    run: StrPath,
+    model: StrPath,
     out: StrPath,
     *,
-    place: StrPath | None = None,
+    odometer_folder: StrPath | None = None,
     standard: str | None = None,
 ) -> tuple[str | None, dict[str, Any]]:
     """Whether a certificate is what its run gives again.
 
     Args:
-        run: The folder of the model, with its record beside it.
+        model: Its folder, with its record beside it.
         out: The page of the certificate; its JSON has the same name.
-        place: The odometer; None: where the record says.
+        odometer_folder: Of the odometer; None: where the record says.
         standard: Compare what stands beside it of this standard, too; None: nothing.
 
     Returns:
@@ -275,10 +316,10 @@ def compare_certificate_with_run(
     value = read_json_object(page.with_suffix(".json"))
     if "id" not in value or "verdict" not in value:
         raise ValueError(f"{page.with_suffix('.json')}: is no certificate")
-    with refuse_whatever_fails(str(run), DAMAGED_RECORD, ours=ValueError):
-        found = next(_certificate_differences(value, run, place, page), None)
+    with refuse_whatever_fails(str(model), DAMAGED_RECORD, ours=ValueError):
+        found = next(_certificate_differences(value, model, odometer_folder, page), None)
         if standard and not found:
-            for path, text in _render_evidence_files(value, run, page, standard).items():
+            for path, text in _render_evidence_files(value, model, page, standard).items():
                 if not path.is_file() or files.read_bytes(path) != text.encode():
                     return f"{path}: differs from what the certificate shows", value
         return found, value
@@ -286,15 +327,15 @@ def compare_certificate_with_run(
 
 def _certificate_differences(
     value: dict[str, Any],
-    run: StrPath,
-    place: StrPath | None,
+    model: StrPath,
+    odometer_folder: StrPath | None,
     page: Path,
 ) -> Iterator[str]:
     if error := best_match(certificate_pages.certificate_validator().iter_errors(value)):
         yield f"{error.json_path}: is not what the schema allows"
     if certificate_pages.hash_certificate(value) != value["id"]:
         yield "id: is not that of this content; it was changed"
-    trained = read_certifiable_run(run, place=place)
+    trained = read_certifiable_run(model, odometer_folder=odometer_folder)
     try:
         if trained.key:
             seal.check_signature(
@@ -307,7 +348,7 @@ def _certificate_differences(
     for name, rate in value["rates"].items():
         if name != "by_kind" and recompute_bound(rate, value["labels"]) != rate["upper"]:
             yield f"rates.{name}.upper: does not follow from its counts"
-    weights = Path(run) / "model.safetensors"
+    weights = Path(model) / "model.safetensors"
     if weights.is_file() and outputs.hash_file(weights) != value["model"]["sha256"]:
         yield "model.sha256: the model is another one"
     again = collect_certificate_parts(
@@ -315,11 +356,12 @@ def _certificate_differences(
         secrets_per_person=[row["copies"] for row in value["right_guess"] if row["who"] == "user"],
         require=[row["limit"] for row in value.get("limits", ())],
     )  # fmt: skip
-    told, made = {n: v for n, v in value.items() if n in again}, json.loads(json.dumps(again))
-    if told != made:
-        one, two = dict(model_card.flatten_fields(told)), dict(model_card.flatten_fields(made))
-        where = (path for path in one | two if one.get(path) != two.get(path))
-        yield f"{next(where, 'a part')}: is another when it is made again"
+    stated = {name: part for name, part in value.items() if name in again}
+    recomputed = json.loads(json.dumps(again))
+    if stated != recomputed:
+        old, new = (dict(model_card.flatten_fields(parts)) for parts in (stated, recomputed))
+        changed = (path for path in old | new if old.get(path) != new.get(path))
+        yield f"{next(changed, 'a part')}: is another when it is made again"
     text = files.read_bytes(page) if page.is_file() else b""
     if not any(
         _render_certificate(value, trained, a, page.name).encode() == text for a in AUDIENCES

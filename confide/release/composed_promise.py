@@ -47,7 +47,7 @@ class ComposedPromise:
     delta2: float
     accountant: str
     delta: float
-    moves_copies: bool = True
+    counts_masked_copies: bool = True
     """Whether several messages that are masked together may become copies of each other."""
 
     @property
@@ -101,10 +101,12 @@ class ComposedPromise:
         return guess_bounds.right_guess_rate(gained)
 
     def right_guesses(
-        self, copies: Sequence[int], average: FloatPair | None = None
+        self, copies: Sequence[int], average_rates: FloatPair | None = None
     ) -> list[tuple[str, int, float]]:
         """About whom, in how many messages, and how often a guess is right: the rows of a
-        certificate, unrounded. A plan has none.
+        certificate, unrounded. A plan has none. ``average_rates``: the trace and the public rate on
+        average over the draw of the labels, where there are any
+        (:func:`confide.release.certificate_parts.average_rates`).
 
         Guarantee:
             Of a person, or a value, in k messages each of these may change a private point though
@@ -119,12 +121,14 @@ class ComposedPromise:
         rows = [("missed", 1, self.right_guess_chance(1, 1.0, 0.0))]
         if bayes:
             rows.insert(0, ("random", 1, self.right_guess_chance(1, gamma, delta2)))
-            rows += [("other", 1, self.right_guess_chance(1, *average))] if average else []
+            rows += (
+                [("other", 1, self.right_guess_chance(1, *average_rates))] if average_rates else []
+            )
         if delta2 > 0:
             rows.append(("public", 1, 1.0))
-        together = 1.0 if self.moves_copies else gamma
+        rate_of_several = 1.0 if self.counts_masked_copies else gamma
         return rows + [
-            ("user", k, self.right_guess_chance(k, gamma if k == 1 else together, delta2))
+            ("user", k, self.right_guess_chance(k, gamma if k == 1 else rate_of_several, delta2))
             for k in copies
         ]
 
@@ -167,12 +171,14 @@ class ComposedPromise:
             "plan": plan and plan.plan,
         }
 
-    def guesses(self, copies: Sequence[int], average: FloatPair | None = None) -> dict[str, Any]:
+    def guesses(
+        self, copies: Sequence[int], average_rates: FloatPair | None = None
+    ) -> dict[str, Any]:
         """As the certificate has them, rounded upwards."""
         return {
             "right_guess": [
                 {"who": who, "copies": k, "prior": 0.5, "at_most": round_chance_up(p)}
-                for who, k, p in self.right_guesses(copies, average)
+                for who, k, p in self.right_guesses(copies, average_rates)
             ],
             "value_guess": [
                 {"prior": p, "at_most": round_chance_up(q)} for p, q in self.value_guesses()
@@ -189,9 +195,16 @@ def compose_promise(
     trials: int = 1,
     law: str | None = None,
 ) -> ComposedPromise:
-    """What this run and those of ``spent`` promise together. Each of the ``trials`` among which it
-    was chosen is charged as it is, as for a search of a fixed size. ``law``: of the labels that
-    bound its rates (:func:`confide.odometer_lines.draw_law`)."""
+    """What this run and those before it promise together.
+
+    Args:
+        files_promise: What the files of this run promise alone.
+        spent: What was spent before on the same text; None: nothing is known of it.
+        delta: That of the noise alone.
+        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        trials: Trainings of which this model was chosen; each is charged like this one.
+        law: How the labels behind its rates were drawn (:func:`confide.odometer_lines.draw_law`).
+    """
     before = spent or spending.SpentBudget(())
     events = tuple(replace(e, steps=e.steps * trials) for e in files_promise.events)
     gamma, delta2 = before.rates(
@@ -212,7 +225,8 @@ def compose_promise(
         delta2=delta2,
         accountant=exact,
         delta=delta,
-        moves_copies=files_promise.hides_copies or any(e.moves_copies for e in before.private),
+        counts_masked_copies=files_promise.masks_copies
+        or any(e.counts_masked_copies for e in before.private),
     )
 
 

@@ -25,17 +25,17 @@ REPORT_COUNTS = {
 
 
 def read_evidence(
-    run: StrPath,
+    model: StrPath,
     record: Mapping[str, Any],
     audit: StrPath | None,
     report: StrPath | None,
-    place: StrPath | None = None,
+    odometer_folder: StrPath | None = None,
 ) -> dict[str, Any]:
-    """What ``audit.json`` and the folder of a leakage report say of the model in ``run``, for the
+    """What ``audit.json`` and the folder of a leakage report say of the model in ``model``, for the
     certificate. Raises ``ValueError`` where they are of another one, or name none, or the report is
     of another text than that of the ``record``, as of what screening left of it; or options were
     chosen with which an attack finds more or less than it does by itself, or another report found
-    more. ``place``: of the odometer; None: where the record says.
+    more. ``odometer_folder``: of the odometer; None: where the record says.
 
     Guarantee:
         All audits and reports of the model that its odometer, or the registry of this user, knows
@@ -48,12 +48,14 @@ def read_evidence(
     a report are counts on the text itself: :func:`declare_report_counts` declares them."""
     attached: dict[str, Any] = {}
     other = "is of another model, or names none; make it again"
-    text, tensors = record["corpus"]["sha256"], str(hash_tensors(run))
-    ledgers = attacks_made.find_ledgers(record, None if place is None else Path(place))
+    text, tensors = record["corpus"]["sha256"], str(hash_tensors(model))
+    ledgers = attacks_made.find_ledgers(
+        record, None if odometer_folder is None else Path(odometer_folder)
+    )
     if audit is not None:
         a = read_json_object(Path(audit))
         made = outputs.require_marker(Path(audit).parent, [Path(audit).name])
-        if a.get("model") != outputs.hash_file(Path(run) / "model.safetensors"):
+        if a.get("model") != outputs.hash_file(Path(model) / "model.safetensors"):
             raise ValueError(f"--audit: {audit} {other}")
         if "strongest_attacker_power" not in a:
             raise ValueError(
@@ -95,7 +97,7 @@ def read_evidence(
         read, key = marked["inputs"], outputs.load_or_make_key(outputs.key_path_beside(report))
         if marked["options"].get("reveal"):
             raise ValueError(f"--report: {report} is in clear; a redacted one may be shown")
-        if read.get("model") != outputs.hash_tree(run):
+        if read.get("model") != outputs.hash_tree(model):
             raise ValueError(f"--report: {report} {other}")
         if read.get("text") != outputs.with_keyed_hashes(text, key):
             raise ValueError(

@@ -48,7 +48,7 @@ class FilesPromise:
     delta2: float = 0.0
     screening: str = ""
     holds: Mapping[str, int] = field(default_factory=dict)
-    hides_copies: bool = True
+    masks_copies: bool = True
     plan: PlannedSource | None = None
     declared: tuple[DeclaredSource | StoppedSource, ...] = ()
     assumed: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from confide.training.training_facts import (
     find_judging_labels,
     find_training_rates,
     hash_screening,
-    hides_copies,
+    masks_copies,
 )
 from crtlib import files, outputs
 from crtlib.accounting.events import SampledGaussian
@@ -198,25 +198,31 @@ def open_odometer(
     *,
     init: str,
     protects: bool,
-    place: StrPath | None = None,
+    odometer_folder: StrPath | None = None,
     secure: bool = True,
     trials: int = 1,
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], Mapping[str, Any]] | None = None,
 ) -> OdometerRun:
-    """The odometer of a training, in ``place`` or beside its corpus, made where there is none; the
-    registry knows the corpus then, and the runs of all its odometers that lie beside it. ``facts``
-    go into every line. Noise that is not ``secure``, as it follows from a known seed, protects
-    nobody.
+    """The odometer of a training, in ``odometer_folder`` or beside its corpus, made where there is
+    none; the registry knows the corpus then, and the runs of all its odometers that lie beside it.
+    ``facts`` go into every line. Noise that is not ``secure``, as it follows from a known seed,
+    protects nobody.
 
     Raises ``ValueError`` for the odometer of another corpus or a broken one, and where it cannot be
     written.
     """
     sha = corpora.hash_corpus(corpus)
     beside = odometer.find_odometers(corpus, sha)
-    home = Path(place) if place is not None else odometer.find_odometer(corpus, sha)
+    home = (
+        Path(odometer_folder)
+        if odometer_folder is not None
+        else odometer.find_odometer(corpus, sha)
+    )
     others = [folder for folder in beside if folder.resolve() != home.resolve()]
     if beside and others == beside:
-        raise ValueError(f"--odometer: {place}: this text has one already, {beside[0]}; name that")
+        raise ValueError(
+            f"--odometer: {odometer_folder}: this text has one already, {beside[0]}; name that"
+        )
     weights = Path(init) / "model.safetensors"
     ours = {
         "corpus": sha,
@@ -271,7 +277,7 @@ def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
         "holds": {} if unit == "turn" else corpora.max_points_per_unit(study.corpus)[unit],
         "law": odometer_lines.draw_law(labels) if judged else None,
         "repeats_counted": True,
-        "hides_copies": hides_copies(study),
+        "hides_copies": masks_copies(study),
     }
 
 

@@ -254,7 +254,7 @@ class Session:
                 self._held.enter_context(files.lock_folder(aside, taken))
             self.odometer = odometer_run.open_odometer(
                 recipe.corpus, job.odometer_fields, init=recipe.init, protects=job.protects,
-                place=recipe.odometer, secure=secure, trials=getattr(recipe, "trials", 1),
+                odometer_folder=recipe.odometer, secure=secure, trials=getattr(recipe, "trials", 1),
                 conditions=job.conditions,
             )  # fmt: skip
             self.odometer.mark = mark

@@ -66,7 +66,7 @@ def find_training_rates(study: CrtStudy, prepared: PreparedData) -> PolicyRates:
     return RAW_TEXT_RATES if study.how.reads_raw else prepared.rates
 
 
-def hides_copies(study: CrtStudy) -> bool:
+def masks_copies(study: CrtStudy) -> bool:
     """Whether second occurrences of a message were masked or left out, here or by screening."""
     screened = study.screening
     if screened is not None and not study.how.reads_raw:

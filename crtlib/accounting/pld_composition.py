@@ -35,20 +35,25 @@ from crtlib.accounting.privacy_loss import (
     tail_masses,
 )
 
-MAX_MASS_BEYOND_LATTICE = 1e-30  # mass of all steps together that the lattices may leave out above
-MIN_DELTA = 1e-26  # below it, what is left out would count
-MAX_FINE_PARTS = 64  # parts; more of them are put on coarser lattices, each as sound as a finer one
-MAX_TRANSFORM_POINTS = 2**21  # points of a transform
-LOG_MASS_OUTSIDE_WINDOW = -28.0  # log of the share of a tilted law that may leave the window
-LOG_TILT_RANGE = (-7.0, 9.0)  # the range of log theta
-TILT_SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.05)  # shares of the best theta that are tried
-CHERNOFF_WIDTHS = np.array(
-    [0.05, 0.2, 0.7, 2.0, 4.0, 7.0, 10.0, 20.0]
-)  # of Chernoff's bounds, in 1 / spread
-TILT_ERROR_SHARE = (
-    1e-5  # the share of delta that the numerics may take: below it no other tilt is tried
-)
-LATTICE_ERROR_SHARE = 1e-2  # and below this one no other lattice
+MAX_MASS_BEYOND_LATTICE = 1e-30
+"""Mass of all steps together that the lattices may leave out above."""
+MIN_DELTA = 1e-26
+"""Below it, what is left out would count."""
+MAX_FINE_PARTS = 64
+"""More parts than these are put on coarser lattices, each as sound as a finer one."""
+MAX_TRANSFORM_POINTS = 2**21
+LOG_MASS_OUTSIDE_WINDOW = -28.0
+"""Log of the share of a tilted law that may leave the window."""
+LOG_TILT_RANGE = (-7.0, 9.0)
+"""The range of log theta."""
+TILT_SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.05)
+"""Shares of the best theta that are tried."""
+CHERNOFF_WIDTHS = np.array([0.05, 0.2, 0.7, 2.0, 4.0, 7.0, 10.0, 20.0])
+"""Of Chernoff's bounds, in 1 / spread."""
+TILT_ERROR_SHARE = 1e-5
+"""Where the numerics take no larger share of delta, no other tilt is tried."""
+LATTICE_ERROR_SHARE = 1e-2
+"""Where the numerics take no larger share of delta, no other lattice is tried."""
 
 
 class Composition:
@@ -77,9 +82,9 @@ class Composition:
         """An upper bound of the hockey-stick divergence of P from Q at e^epsilon >= 1."""
         least = 1.0
         for points in self._sizes:  # fewer points err less, and say more
-            value, charge = self._level(points).delta(epsilon)
+            value, error_share = self._level(points).delta(epsilon)
             least = min(least, value)
-            if charge <= LATTICE_ERROR_SHARE:
+            if error_share <= LATTICE_ERROR_SHARE:
                 break
         return least
 
@@ -98,9 +103,9 @@ class Composition:
             return (0.0 if delta >= 1 else math.inf), 0.0
         least = math.inf, 0.0
         for points in self._sizes:
-            value, charge = self._level(points).epsilon(delta)
-            least = min(least, (value, charge * delta))
-            if charge <= LATTICE_ERROR_SHARE:
+            value, error_share = self._level(points).epsilon(delta)
+            least = min(least, (value, error_share * delta))
+            if error_share <= LATTICE_ERROR_SHARE:
                 break
         return least
 
@@ -134,21 +139,21 @@ class _LatticeComposition:
                 - math.log1p(theta)
             )
 
-        def shown(tilt: TiltedComposition) -> tuple[float, float]:
+        def delta_and_error_share(tilt: TiltedComposition) -> tuple[float, float]:
             value = min(1.0, tilt.delta(epsilon) + self._infinity)
-            return value, tilt.charge(epsilon) / max(value, 1e-300)
+            return value, tilt.charged_delta(epsilon) / max(value, 1e-300)
 
-        return self._best(_minimise_over_tilts(exponent), shown, 1.0)
+        return self._best(_minimise_over_tilts(exponent), delta_and_error_share, 1.0)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """epsilon at ``delta``, and the share of delta that is there for the numerics."""
         decade = 10 ** (math.floor(math.log10(delta)) + 0.5)  # one transform serves a decade
 
-        def shown(tilt: TiltedComposition) -> tuple[float, float]:
+        def epsilon_and_error_share(tilt: TiltedComposition) -> tuple[float, float]:
             value = tilt.epsilon(delta - self._infinity)
-            return value, tilt.charge(value) / delta if value < math.inf else 1.0
+            return value, tilt.charged_delta(value) / delta if value < math.inf else 1.0
 
-        return self._best(self._theta(decade), shown, math.inf)
+        return self._best(self._theta(decade), epsilon_and_error_share, math.inf)
 
     def deltas(self, epsilons: Array) -> Array:
         """The least delta that a few tilts show at each of ``epsilons``."""
@@ -171,18 +176,23 @@ class _LatticeComposition:
         return _minimise_over_tilts(bound)
 
     def _best(
-        self, theta: float, shown: Callable[[TiltedComposition], tuple[float, float]], worst: float
+        self,
+        theta: float,
+        value_and_error_share: Callable[[TiltedComposition], tuple[float, float]],
+        vacuous_value: float,
     ) -> tuple[float, float]:
-        """The least value, with its share, that is ``shown`` of the composed law under this tilt,
-        then under weaker ones: all are sound. Where a single step may decide (rare draws, little
-        noise) the best tilt has no window that is small."""
-        best = worst, 1.0
-        for weaker in TILT_SHARES:
-            value, share = shown(self._at(float(np.float32(theta * weaker))))
-            if best[0] < worst and share > best[1]:
+        """The least value, with the share of delta that the numerics take, of the composed law
+        under this tilt, then under weaker ones: all are sound. Where a single step may decide (rare
+        draws, little noise) the best tilt has no window that is small. ``vacuous_value`` is what
+        holds without any tilt."""
+        best = vacuous_value, 1.0
+        for tilt_share in TILT_SHARES:
+            tilt = self._at(float(np.float32(theta * tilt_share)))
+            value, error_share = value_and_error_share(tilt)
+            if best[0] < vacuous_value and error_share > best[1]:
                 break
-            best = min(best, (value, share))
-            if share <= TILT_ERROR_SHARE:
+            best = min(best, (value, error_share))
+            if error_share <= TILT_ERROR_SHARE:
                 break
         return best
 
@@ -412,7 +422,7 @@ class TiltedComposition:
         found = np.where(j < len(self.grid), np.maximum(sums, 0.0), 0.0) + self.top
         return np.where(epsilons < self.least, 1.0, found)
 
-    def charge(self, epsilon: float) -> float:
+    def charged_delta(self, epsilon: float) -> float:
         """How much of :meth:`delta` is there for the numerics."""
         grid = self.grid[int(np.searchsorted(self.grid, epsilon, "right")) :]
         weights = np.exp(np.minimum(self.cgf - self.theta * grid, 650))

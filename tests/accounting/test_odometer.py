@@ -468,12 +468,12 @@ def test_all_odometers_of_a_text_beside_it_count(tmp_path):
     assert sum(e.run == "branch" for e in again.registry.entries()) == 1
     assert (tmp_path / "T-branch.odometer" / odometer_lines.LEDGER_FILE).read_bytes() == before
     branch = odometer_run.open_odometer(
-        text, facts, init="random", protects=True, place=tmp_path / "T-branch.odometer"
+        text, facts, init="random", protects=True, odometer_folder=tmp_path / "T-branch.odometer"
     )
     assert {"new", "old"} < {e.run for e in branch.spent.entries}
     with pytest.raises(ValueError, match=r"has one already, .*T\.jsonl\.odometer; name that"):
         odometer_run.open_odometer(
-            text, facts, init="random", protects=True, place=tmp_path / "elsewhere"
+            text, facts, init="random", protects=True, odometer_folder=tmp_path / "elsewhere"
         )
 
 

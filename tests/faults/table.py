@@ -714,7 +714,7 @@ REPEATS = rows(
     "confide.release.composed_promise",
     "release/test_repeated_messages.py",
     ("several messages of a person are counted by the trace rate of one",
-     "ComposedPromise.right_guesses", "1.0 if self.moves_copies else gamma", "gamma",
+     "ComposedPromise.right_guesses", "1.0 if self.counts_masked_copies else gamma", "gamma",
      "test_messages_of_one_template_that_are_masked_together"),
 ) + rows(
     "confide.training.study_of_text",
@@ -1689,7 +1689,7 @@ FORMULAS_BY_DAY = rows(
     "confide.release.composed_promise",
     ROWS,
     ("a person of several secrets has none without noise", "ComposedPromise.right_guesses",
-     "gamma if k == 1 else together, delta2)", "gamma if k == 1 else together, 0.0)",
+     "gamma if k == 1 else rate_of_several, delta2)", "gamma if k == 1 else rate_of_several, 0.0)",
      f"{GUESSES}[nothing-replace]"),
     ("a guess forgets a person's earlier messages", "ComposedPromise.right_guess_chance",
      "group=self.groups",
@@ -2248,7 +2248,7 @@ SHEET = rows(
      "not PLAIN_NAME.fullmatch(value)", "not value",
      "test_printable.py::test_a_name_in_a_sentence_says_nothing[m. **Nothing can leak.** It]"),
     ("half a certificate refuses the same command", "confide.release.certify:write_certificate",
-     "force=force or half", "force=force",
+     "force=force or _is_half_written(page)", "force=force",
      "test_a_certificate_that_was_stopped_between_its_files_is_made_by_the_same_command"
      "[1-new.html]"),
     ("a plan is asked after the training", "confide.training.secret_plans:read_secret_plan",

@@ -426,12 +426,18 @@ def test_without_its_odometer_nothing_is_promised(runs, tmp_path):
     ):
         (moved / odometer_lines.OLD_LEDGER_FILE).write_text("".join(ledger_text))
         made = certify.write_certificate(
-            runs / "two", tmp_path / "c.html", place=moved, secrets_per_person=(), force=True
+            runs / "two",
+            tmp_path / "c.html",
+            odometer_folder=moved,
+            secrets_per_person=(),
+            force=True,
         )
         assert made["verdict"] == "void" and says in made["void_because"][0]
         assert "/" not in made["void_because"][0]
     assert (
-        certify.compare_certificate_with_run(runs / "two", runs / "two.html", place=moved)[0]
+        certify.compare_certificate_with_run(
+            runs / "two", runs / "two.html", odometer_folder=moved
+        )[0]
         is not None
     )
 

@@ -45,19 +45,21 @@ def test_the_registry_and_the_odometer_are_found(old):
 def test_a_model_of_a_method_that_hides_copies_has_no_certificate(old):
     """0.3 said: holds, a secret at random (3.62, .001). Ten of forty leave a trace."""
     place = old / "talk.jsonl.odometer"
-    value = certify.write_certificate(old / "model_crt", old / "c.html", place=place)
+    value = certify.write_certificate(old / "model_crt", old / "c.html", odometer_folder=place)
     assert value["verdict"] == "void"
     assert any("trained by crtlib 0.3" in why and "again" in why for why in value["void_because"])
 
 
 def test_a_model_that_read_each_copy_stays_certified_once_the_other_is_struck(old):
     place = old / "talk.jsonl.odometer"
-    value = certify.write_certificate(old / "model_dpsgd", old / "c.html", place=place)
+    value = certify.write_certificate(old / "model_dpsgd", old / "c.html", odometer_folder=place)
     assert value["verdict"] == "void" and "--strike" in value["void_because"][0]
     crt = next(e for e in odometer.read_entries(place) if e.method == "crt")
     registry = text_registry.Registry(text_registry.registry_home())
     odometer.strike_run(place, crt.entry[:12], because="nobody saw it", registry=registry)
-    value = certify.write_certificate(old / "model_dpsgd", old / "c.html", place=place, force=True)
+    value = certify.write_certificate(
+        old / "model_dpsgd", old / "c.html", odometer_folder=place, force=True
+    )
     assert value["verdict"] == "holds"
 
 

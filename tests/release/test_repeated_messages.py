@@ -285,5 +285,5 @@ def test_messages_of_one_template_that_are_masked_together(tmp_path):
         > promise.right_guess_chance(5, promise.gamma, 0.0)
     )
     assert rows["user", 1] == rows["random", 1] < rows["missed", 1]
-    kept = replace(promise, moves_copies=False)  # as with --dedup none
+    kept = replace(promise, counts_masked_copies=False)  # as with --dedup none
     assert kept.right_guesses((5,))[-1][2] == promise.right_guess_chance(5, promise.gamma, 0.0)
