@@ -149,7 +149,7 @@ def tidy(executed: Path) -> None:
     write(executed, notebook)
 
 
-SHOWS = re.compile(r"""\b(?:recorded|edition)\(\s*["'](\w+)["']""")
+SHOWS = re.compile(r"""\b(?:load_recorded|find_recorded)\(\s*["'](\w+)["']""")
 LEDGER = re.compile(r"\bledger\.ledger\(")
 
 
