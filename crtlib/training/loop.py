@@ -139,12 +139,12 @@ class Step:
         """Charge it, where a phase begins, and learn from its batch."""
         if self._begun or self._training.current is not self:
             raise ValueError(f"{self!r}: is taken once, and before the next one is asked for")
-        self._training._refuse_disturbed_model()
-        self._training._refuse_changed_optimizers()
+        self._training._check_model()
+        self._training._check_optimizers()
         if losses is not None:
             self._training.try_losses(losses, self._phase)
         self._begun = True
-        self._training._enter_phase()
+        self._training._charge_phase()
         state, started = self._training.state, time.perf_counter()
         for kind, rate in self._phase.rates().items():
             for group in state.optimizers[kind].param_groups:
@@ -313,10 +313,10 @@ class Training:
         self._steps: Generator[Step] | None = None
         self.current: Step | None = None
         self._watched = True
-        self._changed: Tensor | int = 0
-        self._relearned: Tensor | int = 0
+        self._changed_tensors: Tensor | int = 0  # of the model, outside of steps
+        self._changed_states: Tensor | int = 0  # of the optimizers, outside of steps
         self._tried_losses: list[Losses] = []
-        self._entered = -1  # the last phase of which a step has begun
+        self._last_charged_phase = -1  # -1: none yet
         self._frozen_seal = WeightSeal.of(model, bits_of="frozen")
         self._settings_seal = SettingsSeal.of(model)
         self._seal_model()
@@ -343,10 +343,18 @@ class Training:
     @property
     def steps_left(self) -> int:
         """Steps that were not taken."""
-        over = sum(self._steps_of_phase[: self.phases_done])
-        if self.current is not None:
-            over = max(over, self.current.number - (not self.current.taken))
-        return len(self) - over
+        return len(self) - self._steps_taken
+
+    @property
+    def _steps_of_finished_phases(self) -> int:
+        return sum(self._steps_of_phase[: self.phases_done])
+
+    @property
+    def _steps_taken(self) -> int:
+        if self.current is None:
+            return self._steps_of_finished_phases
+        of_current = self.current.number - (not self.current.taken)
+        return max(self._steps_of_finished_phases, of_current)
 
     def __iter__(self) -> Iterator[Step]:
         if self._steps is not None:
@@ -374,7 +382,7 @@ class Training:
         now (:func:`crtlib.training.probe.refuse_mixing`), and after the first step."""
         if self._steps is not None:
             raise ValueError("training: has begun; hook the model before its first step")
-        self._refuse_changed_weights()
+        self._check_weights()
         self._try_reading(self.model)
         self._seal_model()  # it was moved a little, and back
 
@@ -402,7 +410,7 @@ class Training:
             raise ValueError("losses: must be left out where some tokens alone are counted")
         if not self._adds_noise or losses in self._tried_losses:
             return
-        self._refuse_changed_weights()
+        self._check_weights()
         try:
             with self._step_settings():
                 refuse_mixing_losses(self.model, losses, longest=self._longest)
@@ -420,8 +428,8 @@ class Training:
             Test: ``tests/training/test_own_loop.py::
             test_a_weight_that_was_changed_after_all_steps_is_refused``.
         """
-        self._refuse_changed_weights()
-        self._refuse_changed_optimizers()
+        self._check_weights()
+        self._check_optimizers()
         self._watched = False
         for step in self:
             step()
@@ -435,34 +443,33 @@ class Training:
             raise ValueError(f"training: {self.steps_left} steps are left; take them first")
         for step in self._steps or self:
             raise ValueError(f"{step!r}: is left; take it first")
-        self._refuse_whatever_changed()  # its phase may have been over before somebody did so
+        self._check_model_fully()  # its phase may have been over before somebody did so
         self._settings_seal.restore()
         return self.run
 
     def stop(self) -> TrainingRun:
         """Leave the steps that were not taken: what was to come is charged as if it had run, as
         every phase is charged in full when it begins. Raises ValueError before the first step."""
-        if self.current is None or self._steps is None or self._entered < 0:
+        if self.current is None or self._steps is None or self._last_charged_phase < 0:
             raise ValueError("training: no step was taken; there is nothing to end")
-        over = self.current.number - (not self.current.taken)
-        if over > sum(self._steps_of_phase[: self.phases_done]):
+        if self._steps_taken > self._steps_of_finished_phases:
             self._end_phase()
             self.phases_done += 1
         self._steps.close()
-        left = self.phases[max(self.phases_done, self._entered + 1) :]
-        self.run.events.extend(event for p in left if (event := p.event()) is not None)
+        uncharged = self.phases[max(self.phases_done, self._last_charged_phase + 1) :]
+        self.run.events.extend(event for p in uncharged if (event := p.event()) is not None)
         self.phases_done = len(self.phases)
-        self._refuse_whatever_changed()
+        self._check_model_fully()
         self._settings_seal.restore()
         return self.run
 
     def _run_phases(self) -> Generator[Step]:
         run, state, file = self.run, self.state, self._file
         if not any(self._steps_of_phase[self.phases_done :]):  # killed when all were taken
-            self._enter_run()
-        self._refuse_changed_weights()
+            self._announce_all_charges()
+        self._check_weights()
         run.model.train()
-        number = sum(self._steps_of_phase[: self.phases_done])
+        number = self._steps_of_finished_phases
         bar = tqdm(
             initial=number, desc="training", unit="step",
             **bar_options(self.progress and process_group().is_leader, total=len(self)),
@@ -492,21 +499,21 @@ class Training:
                 file.save(state, k + 1)
         bar.close()
 
-    def _enter_phase(self) -> None:
-        """Before the first step of a phase reads a text, charge it, and before the first of all
-        the whole run."""
-        if self._entered == self.phases_done:
+    def _charge_phase(self) -> None:
+        """Charge a phase in full, before its first step reads a text. Before the first phase, tell
+        ``on_start`` what the whole run may cost."""
+        if self._last_charged_phase == self.phases_done:
             return
-        if self._entered < 0:
-            self._enter_run()
-        self._entered = self.phases_done
+        if self._last_charged_phase < 0:
+            self._announce_all_charges()
+        self._last_charged_phase = self.phases_done
         if (event := self.phases[self.phases_done].event()) is not None:
             self.run.events.append(event)
             if self.secure and self._file:  # charged before it runs: see ``secure``
                 self._file.save(self.state, self.phases_done)
 
-    def _enter_run(self) -> None:
-        """Say what the whole run may cost, whether or not any of its steps are left to be taken."""
+    def _announce_all_charges(self) -> None:
+        """Tell ``on_start`` what the whole run may cost, even where no step is left to be taken."""
         if self.on_start and process_group().is_leader:
             ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]
             self.on_start([*self.run.events, *ahead], bool(self.phases_done or self.run.events))
@@ -576,46 +583,50 @@ class Training:
         if self._watched:
             self._optimizer_seal = OptimizerSeal.of(self.state.optimizers.values())
 
-    def _refuse_disturbed_model(self) -> None:
-        """Before each step, and whenever all is compared."""
-        self._refuse_changed_weights()
+    def _check_model(self) -> None:
+        """Check the weights, and what is hooked to the model: before each step."""
+        self._check_weights()
         if self._adds_noise:
             self._reading_seal.refuse_changed_reading(self.model)
 
-    def _refuse_changed_weights(self) -> None:
-        """Before whatever reads the model, or moves it and takes its seal anew."""
-        self._seal.refuse_disturbed_model()
+    def _check_weights(self) -> None:
+        """Refuse a model whose tensors were changed outside of a step: before anything reads the
+        model, or moves it and seals it again. On a GPU a value that was changed is only counted
+        here, and refused when its phase ends, so that no step waits for the device."""
+        self._seal.refuse_visible_changes()
         if self._watched:
-            self._changed = self._changed + self._seal.count_changed()
+            self._changed_tensors = self._changed_tensors + self._seal.count_changed()
             if is_host(self._device):
-                self._refuse_changed_bits()
+                self._raise_if_values_changed()
 
-    def _refuse_changed_bits(self) -> None:
-        if int(self._changed):
+    def _raise_if_values_changed(self) -> None:
+        """Raise ValueError where a change was counted; on a GPU this waits for the device."""
+        if int(self._changed_tensors):
             raise ValueError("model: a weight was changed outside of a step")
-        if int(self._relearned):
+        if int(self._changed_states):
             raise ValueError("optimizer: what it has learned was changed outside of a step")
 
-    def _refuse_changed_optimizers(self) -> None:
-        """Before a step, which moves the weights by what its optimizer has learned. After the last
-        one they may go."""
+    def _check_optimizers(self) -> None:
+        """Refuse optimizers whose settings or learned state were changed outside of a step: before
+        each step, which moves the weights by that state. After the last step nothing checks it."""
         if self._watched:
             self._optimizer_seal.refuse_changed_settings()
-            self._relearned = self._relearned + self._optimizer_seal.count_changed()
+            self._changed_states = self._changed_states + self._optimizer_seal.count_changed()
             if is_host(self._device):
-                self._refuse_changed_bits()
+                self._raise_if_values_changed()
 
-    def _refuse_whatever_changed(self) -> None:
-        """After the last step of a phase, and before the model is handed over."""
-        self._refuse_disturbed_model()
+    def _check_model_fully(self) -> None:
+        """Check weights, hooks and the tensors that no step changes, and raise for all changes that
+        were counted: after the last step of a phase, and before the model is handed over."""
+        self._check_model()
         if self._watched:
             if self._adds_noise:  # else a layer may keep averages of what it reads
-                self._changed = self._changed + self._frozen_seal.count_changed()
-            self._refuse_changed_bits()
+                self._changed_tensors = self._changed_tensors + self._frozen_seal.count_changed()
+            self._raise_if_values_changed()
 
     def _end_phase(self) -> None:
         """Read what the phase has left on the device: the one time that it is waited for."""
-        self._refuse_whatever_changed()
+        self._check_model_fully()
         self.run.non_finite += process_group().total(int(self.state.non_finite))
         self.state.non_finite = 0
 

@@ -6,7 +6,7 @@
 >>> int(seal.count_changed())
 0
 >>> escapes_the_count_of_torch = model.weight.data.mul_(1.01)
->>> seal.refuse_disturbed_model()
+>>> seal.refuse_visible_changes()
 >>> int(seal.count_changed())
 1
 """
@@ -73,7 +73,7 @@ class WeightSeal:
             },
         )
 
-    def refuse_disturbed_model(self) -> None:
+    def refuse_visible_changes(self) -> None:
         """Raise ValueError, by name, for what the host can see: a tensor that was added, taken
         away, frozen, set free, replaced or changed in place, or that has a gradient."""
         now = _tensors_by_name(self.model)

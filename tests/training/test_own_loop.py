@@ -111,7 +111,7 @@ def test_a_step_is_taken_once_and_in_its_turn():
 
 def test_a_step_is_taken_by_one_thread(monkeypatch):
     """Two threads that called one step, which is accounted once, both took it."""
-    both, check, learn = threading.Barrier(2), Training._refuse_disturbed_model, Step._learn
+    both, check, learn = threading.Barrier(2), Training._check_model, Step._learn
     learned, said = [], []
 
     def check_together(training):
@@ -123,7 +123,7 @@ def test_a_step_is_taken_by_one_thread(monkeypatch):
         learned.append(step.number)
         learn(step, *args)
 
-    monkeypatch.setattr(Training, "_refuse_disturbed_model", check_together)
+    monkeypatch.setattr(Training, "_check_model", check_together)
     monkeypatch.setattr(Step, "_learn", learn_and_count)
     step = next(iter(begin()))
 
