@@ -143,7 +143,7 @@ def _sources_of_phase(phase: Phase, study: CrtStudy, screening: Screening) -> It
         yield RawSource(
             "Points were drawn each with a probability of its own, which a plan alone accounts for"
         )
-    elif "public" in phase.rates():
+    elif "public" in phase.learning_rates():
         reads_public_part = phase.part == "public"
         if phase.reads_flags or (reads_public_part and study.how.reads_redacted):
             yield RedactedSource("redacted text", screening)

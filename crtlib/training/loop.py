@@ -52,11 +52,10 @@ from crtlib.training.parallel import process_group
 from crtlib.training.phases import (
     Phase,
     PrivacyEvent,
-    PrivatePhase,
-    PublicPhase,
     TokenFlags,
     TokenSequences,
     collate_micro_batches,
+    is_plain_phase,
 )
 from crtlib.training.probe import refuse_mixing
 from crtlib.training.run_state import (
@@ -73,19 +72,19 @@ from crtlib.training.weight_seal import OptimizerSeal, ReadingSeal, SettingsSeal
 class Step:
     """One logical batch of a phase: public points, or a Poisson sample, which may be empty.
 
-    Calling it takes it: what it may cost is entered, the batch is drawn, and gradient, clipping,
-    noise and the optimizer are one act, between which nobody can reach a gradient. Nothing that is
-    shown of a private step knows of its sample, not even its size.
+    Calling the step takes it: the first step of a phase charges the phase; the batch is drawn; and
+    the gradient is made, clipped, noised and given to the optimizer in one call, so that no other
+    code sees it. Nothing that a private step shows depends on its sample, not even on its size.
 
     ``number`` counts from 1, also where the training goes on from a checkpoint; ``private``:
-    whether noise is added to what it learns; ``loss``: of a public one that was taken, the mean of
-    a token, a scalar without a graph.
+    whether noise is added to what the step learns; ``loss``: of a public step that was taken the
+    batch's mean loss, a scalar without a graph, else None.
     """
 
     def __init__(
         self, training: Training, phase: Phase, number: int, batches: Iterator[LogicalBatch]
     ) -> None:
-        self.number, self.private = number, "private" in phase.rates()
+        self.number, self.private = number, phase.adds_noise
         self.taken = False
         self.loss: Tensor | None = None
         self._begun = False
@@ -95,26 +94,26 @@ class Step:
         return f"Step({self.number}, {'private' if self.private else 'public'})"
 
     def __call__(self, losses: Losses | None = None, *, rate_factor: float = 1.0) -> Tensor | None:
-        """Take it.
+        """Take the step.
 
         Args:
-            losses: Of a model and a micro-batch as ``transformers`` reads it (``input_ids``,
+            losses: Gets the model and a micro-batch as ``transformers`` reads it (``input_ids``,
                 ``attention_mask``, ``position_ids`` and ``labels``, (B, T) each; labels are not
-                shifted) the loss of each of its rows, (B,), with a graph: of private and public
-                steps alike. None: the mean loss of a token of each example, of a public step of
-                the whole batch. A function that is new is tried before the step
-                (:meth:`Training.try_losses`); define it once.
-            rate_factor: Multiplies the learning rate of the phase: a schedule is a function of
-                ``number``, so that a training that goes on is where it was.
+                shifted) and returns the loss of each row, (B,), with a graph, in private and
+                public steps alike. None: in a private step, each example's mean loss per token; in
+                a public step, the batch's mean loss per token. A new function is tried before the
+                step (:meth:`Training.try_losses`), so define it once.
+            rate_factor: Multiplies the learning rate of the phase. Compute a schedule from
+                ``number``: then a training that goes on from a checkpoint keeps to it.
 
         Returns:
-            Its ``loss``: of a private one None, because its loss is itself private.
+            The ``loss`` of a public step; None of a private one, because its loss is private.
 
         Raises:
-            ValueError: For a step that was taken, failed, or is not the current one; that another
-                thread is taking, or a process that was forked off; for a model that somebody else
-                has changed since the last step; and for losses that are not one of each row, mix
-                the rows of a batch, or learn something beside the model.
+            ValueError: For a step that was taken before, that failed, or that is not the current
+                one; that another thread is taking, or that a forked process calls; for a model that
+                other code has changed since the last step; and for losses that are not one per
+                row, that mix the rows of a batch, or that learn something beside the model.
 
         Guarantee:
             A step that is accounted once is taken once: two threads would both read a batch, and
@@ -129,14 +128,17 @@ class Step:
                 "open it where its steps are taken"
             )
         if not self._training.taking.acquire(blocking=False):
-            raise ValueError(f"{self!r}: is being taken, by another thread or a loss of its own")
+            raise ValueError(
+                f"{self!r}: is already being taken, by another thread or from inside its own loss "
+                "function"
+            )
         try:
             return self._take(losses, rate_factor)
         finally:
             self._training.taking.release()
 
     def _take(self, losses: Losses | None, rate_factor: float) -> Tensor | None:
-        """Charge it, where a phase begins, and learn from its batch."""
+        """Check model and optimizers, charge the phase if it begins, and learn from the batch."""
         if self._begun or self._training.current is not self:
             raise ValueError(f"{self!r}: is taken once, and before the next one is asked for")
         self._training._check_model()
@@ -146,7 +148,7 @@ class Step:
         self._begun = True
         self._training._charge_phase()
         state, started = self._training.state, time.perf_counter()
-        for kind, rate in self._phase.rates().items():
+        for kind, rate in self._phase.learning_rates().items():
             for group in state.optimizers[kind].param_groups:
                 group["lr"] = rate * rate_factor
         with self._training._step_settings():
@@ -157,15 +159,15 @@ class Step:
         return self.loss
 
     def _learn(self, state: TrainingState, losses: Losses | None) -> None:
-        """All updates of the batch.
+        """Draw the batch and make all of its updates.
 
         Guarantee:
-            A layer that writes into a weight as it reads, as an embedding with a largest norm does,
+            A layer that writes into a weight as it reads, as an embedding with ``max_norm`` does,
             is refused: no noise is added to that. Test: ``tests/training/test_own_loop.py::
             test_a_weight_that_a_step_writes_as_it_reads_is_refused``.
         """
         phase: Any = self._phase
-        given = () if losses is None else (losses,)  # which not every phase takes
+        if_own_losses = () if losses is None else (losses,)  # not every phase takes them
         noise = state.generators["noise"]
         batch = next(self._batches, None)
         if batch is None:
@@ -174,7 +176,7 @@ class Step:
             )
         weights = list(state.run.model.parameters())
         versions = [p._version for p in weights]
-        for update in phase.updates(state.run.model, batch, noise, *given):
+        for update in phase.updates(state.run.model, batch, noise, *if_own_losses):
             if versions != [p._version for p in weights]:
                 raise ValueError("model: a weight was changed by what a step read, without noise")
             state.optimizers[update.kind].step()
@@ -309,7 +311,7 @@ class Training:
         most = _longest_row(phases, self._parts)
         self._device = device_of(model)
         self._tokens_at_once = tokens_at_once(model, memory, most)
-        self._steps_of_phase = [_count_batches(p, len(self._parts[p.part])) for p in phases]
+        self._steps_of_phase = [p.count_batches(len(self._parts[p.part])) for p in phases]
         self._steps: Generator[Step] | None = None
         self.current: Step | None = None
         self._watched = True
@@ -364,7 +366,7 @@ class Training:
 
     @property
     def _adds_noise(self) -> bool:
-        return any("private" in phase.rates() for phase in self.phases)
+        return any(phase.adds_noise for phase in self.phases)
 
     def _try_reading(self, model: nn.Module) -> None:
         """Try the model as it is hooked now: only so may it read texts from now on."""
@@ -403,9 +405,9 @@ class Training:
             anything is charged. Test: ``tests/training/test_own_losses.py::
             test_losses_that_hook_the_model_are_tried_before_anything_is_charged``.
         """
-        for taken in self.phases if phase is None else [phase]:
-            if type(taken) not in (PublicPhase, PrivatePhase):
-                raise ValueError(f"losses: must be left out in a {type(taken).__name__}")
+        for one in self.phases if phase is None else [phase]:
+            if not is_plain_phase(one):
+                raise ValueError(f"losses: must be left out in a {type(one).__name__}")
         if self._counted:
             raise ValueError("losses: must be left out where some tokens alone are counted")
         if not self._adds_noise or losses in self._tried_losses:
@@ -526,7 +528,7 @@ class Training:
         cut = partial(
             collate_micro_batches,
             at_once=self._tokens_at_once,
-            whole=phase.draws_numbers or phase.reads_flags,
+            as_few_as_possible=phase.draws_numbers or phase.reads_flags,
         )
         counted = self._counted.get(phase.part)
 
@@ -670,7 +672,7 @@ def _check_phases(
         points = parts.get(phase.part, ())
         if not points:
             raise ValueError(f"part={phase.part!r}: {type(phase).__name__} has no points to read")
-        if process_group().size > 1 and type(phase) not in (PublicPhase, PrivatePhase):
+        if process_group().size > 1 and not is_plain_phase(phase):
             raise ValueError(
                 f"processes={process_group().size}: must be 1 for a {type(phase).__name__}"
             )
@@ -704,7 +706,7 @@ def _check_counted(
 ) -> None:
     """Refuse marks that are not one of each token, and phases that do not read them."""
     for phase in phases:
-        if type(phase) not in (PublicPhase, PrivatePhase):
+        if not is_plain_phase(phase):
             raise ValueError(f"counted: must be left out of a {type(phase).__name__}")
     for part, rows in parts.items():
         marks = counted[part].lengths if part in counted else ()
@@ -728,11 +730,3 @@ def _group_points_by_owner(
     for k, owner in enumerate(owners):
         units[owner].append(k)
     return units
-
-
-def _count_batches(phase: Phase, points: int) -> int:
-    """Batches of a phase."""
-    if isinstance(phase, PublicPhase):
-        return phase.passes * math.ceil(points / phase.batch_size)
-    steps = getattr(phase, "steps", None)
-    return int(steps or math.ceil(points / getattr(phase, "batch_size", points)))

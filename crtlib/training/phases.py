@@ -48,8 +48,8 @@ TOKENS_AT_ONCE = 4096
 
 
 class Phase(Protocol):
-    """What :func:`crtlib.training.loop.train_model` asks of a phase, and what those are like that
-    say nothing else; here public and private ones, and
+    """What :func:`crtlib.training.loop.train_model` asks of a phase, with defaults. There are
+    :class:`PublicPhase`, :class:`PrivatePhase` and
     :class:`crtlib.training.selective.SelectivePhase`."""
 
     epoch: int
@@ -59,9 +59,14 @@ class Phase(Protocol):
     order: ClassVar[BatchOrder] = "public order"
     """The generator of its batches: "public order", or "poisson" where they are secret."""
     reads_flags: ClassVar[bool] = False
-    """Whether its points come with a flag for each token."""
+    """Whether its points come with a flag for each token: whether it is private."""
     draws_numbers: ClassVar[bool] = False
-    """Whether it draws numbers in each pass: then how a batch is cut decides what they are."""
+    """Whether it draws random numbers in each pass: then they depend on how a batch is cut."""
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether some of its updates are of private points, and get noise."""
+        return "private" in self.learning_rates()
 
     def check(self, model: nn.Module, points: TokenSequences, flags: TokenFlags) -> None:
         """Refuse, before the first step, a model, points or flags that it cannot work with."""
@@ -70,10 +75,13 @@ class Phase(Protocol):
     def batches(self, lengths: Tensor, generator: RandomSource) -> Iterator[Tensor]:
         """Indices of the points of each batch."""
 
+    def count_batches(self, points: int) -> int:
+        """How many batches :meth:`batches` gives for so many points."""
+
     def event(self) -> PrivacyEvent | None:
         """What an accountant has to know: nothing where every point is public, or unprotected."""
 
-    def rates(self) -> dict[UpdateKind, float]:
+    def learning_rates(self) -> dict[UpdateKind, float]:
         """The learning rate of each kind of update; each kind has an optimizer of its own."""
 
     def updates(
@@ -114,11 +122,15 @@ class PublicPhase(Phase):
                 for k in torch.randperm(len(batches), generator=generator).tolist():
                     yield batches[k]
 
+    def count_batches(self, points: int) -> int:
+        """All batches of all passes."""
+        return self.passes * math.ceil(points / self.batch_size)
+
     def event(self) -> None:
         """Nothing: every point is public."""
         return None
 
-    def rates(self) -> dict[UpdateKind, float]:
+    def learning_rates(self) -> dict[UpdateKind, float]:
         """The learning rate of each kind of update."""
         return {"public": self.learning_rate}
 
@@ -160,9 +172,9 @@ class PrivatePhase(Phase):
     def __post_init__(self) -> None:
         p, name = self.sampling_probability, "sampling_probability"
         if isinstance(p, Sequence | np.ndarray):
-            each = tuple(float(x) for x in p)
-            object.__setattr__(self, name, each)
-            for x in each:
+            probabilities = tuple(float(x) for x in p)
+            object.__setattr__(self, name, probabilities)
+            for x in probabilities:
                 check_allowed(name, x, 0 <= x <= 1, "in [0, 1]")
         else:
             check_allowed(name, p, 0 < p <= 1, "in (0, 1]")
@@ -212,6 +224,10 @@ class PrivatePhase(Phase):
         for _ in range(self.steps):
             yield (draw_uniforms(len(lengths), generator) < p).nonzero().flatten()
 
+    def count_batches(self, points: int) -> int:
+        """As many as ``steps``, however many points there are."""
+        return self.steps
+
     def event(self) -> PrivacyEvent:
         """What an accountant has to know of this phase.
 
@@ -220,8 +236,8 @@ class PrivatePhase(Phase):
             probability of its own.
 
         Guarantee:
-            Sampling probability, noise and steps are those of :meth:`batches` and :meth:`step`: one
-            object makes the batches and the event that is accounted. Tests:
+            Sampling probability, noise and steps are those of :meth:`batches` and :meth:`updates`:
+            one object makes the batches and the event that is accounted. Tests:
             ``tests/training/test_phases.py::test_the_count_of_a_group_has_the_accounted_law``,
             ``tests/training/test_loop.py::
             test_the_sampler_is_poisson_with_the_probability_of_the_event``,
@@ -233,30 +249,12 @@ class PrivatePhase(Phase):
         return SampledGaussian(p, self.noise_multiplier, self.steps)
 
     def examples(self, batch: LogicalBatch, noise: RandomSource) -> Iterator[tuple[Tensor, ...]]:
-        """What the model reads of a batch: ``(tokens, lengths)`` and perhaps targets. Here all of
-        it, to predict each next token."""
+        """The micro-batches of a batch as the model reads them: ``(tokens, lengths)``, or with
+        targets as a third. Here the batch as it is, so that each next token is predicted; a
+        subclass may give other tokens and targets."""
         yield from batch
 
-    def step(
-        self,
-        model: nn.Module,
-        batch: LogicalBatch,
-        noise: RandomSource,
-        losses: Losses | None = None,
-    ) -> Tensor | int:
-        """Set ``.grad`` to (sum of clipped gradients + noise) / normaliser:
-        :func:`crtlib.training.steps.set_private_gradient`."""
-        return set_private_gradient(
-            model,
-            self.examples(batch, noise),
-            clip_norm=self.clip_norm,
-            noise_multiplier=self.noise_multiplier,
-            normaliser=self.normaliser,
-            noise=noise,
-            losses=losses,
-        )
-
-    def rates(self) -> dict[UpdateKind, float]:
+    def learning_rates(self) -> dict[UpdateKind, float]:
         """The learning rate of each kind of update."""
         return {"private": self.learning_rate}
 
@@ -267,8 +265,24 @@ class PrivatePhase(Phase):
         noise: RandomSource,
         losses: Losses | None = None,
     ) -> Iterator[PendingUpdate]:
-        """One :meth:`step`."""
-        yield PendingUpdate("private", self.step(model, batch, noise, losses))
+        """One :func:`crtlib.training.steps.set_private_gradient`, of :meth:`examples`."""
+        non_finite = set_private_gradient(
+            model,
+            self.examples(batch, noise),
+            clip_norm=self.clip_norm,
+            noise_multiplier=self.noise_multiplier,
+            normaliser=self.normaliser,
+            noise=noise,
+            losses=losses,
+        )
+        yield PendingUpdate("private", non_finite)
+
+
+def is_plain_phase(phase: Phase) -> bool:
+    """Whether a phase is a :class:`PublicPhase` or a :class:`PrivatePhase`, and of no subclass,
+    which may do something else with its batches. These two alone take losses of one's own and loss
+    masks, and run in several processes."""
+    return type(phase) in (PublicPhase, PrivatePhase)
 
 
 def collate_micro_batches(
@@ -277,21 +291,22 @@ def collate_micro_batches(
     device: torch.device,
     at_once: int = TOKENS_AT_ONCE,
     *,
-    whole: bool = True,
+    as_few_as_possible: bool = True,
 ) -> LogicalBatch:
     """Micro-batches of similar length, of at most ``at_once`` padded targets each: the tokens on
-    ``device``, the lengths on the host, where they are read. They are as few as possible where
-    ``whole``; else one of the CPU has at most ``MAX_PADDING_TOKENS`` tokens of padding."""
-    most = MAX_PADDING_TOKENS if is_host(device) and not whole else math.inf
+    ``device``, the lengths on the host, where they are read. Unless they are to be
+    ``as_few_as_possible``, one of the CPU has at most ``MAX_PADDING_TOKENS`` tokens of padding."""
+    cuts_padding = is_host(device) and not as_few_as_possible
+    max_padding = MAX_PADDING_TOKENS if cuts_padding else math.inf
     rows = sorted((points[i] for i in indices), key=len)
     batch: LogicalBatch = []
     start = 0
     while start < len(rows):
         end = start + 1
-        padding = 0  # of the block with the next row
+        padding = 0  # tokens, of the block with the next row
         while end < len(rows) and (end + 1 - start) * (len(rows[end]) - 1) <= at_once:
             padding += (end - start) * (len(rows[end]) - len(rows[end - 1]))
-            if padding > most:
+            if padding > max_padding:
                 break
             end += 1
         block = rows[start:end]

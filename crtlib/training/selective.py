@@ -129,6 +129,10 @@ class SelectivePhase(Phase):
         assert isinstance(generator, torch.Generator)  # the order promises nothing
         yield from torch.randperm(len(lengths), generator=generator).split(self.batch_size)
 
+    def count_batches(self, points: int) -> int:
+        """Those of one pass over the points."""
+        return math.ceil(points / self.batch_size)
+
     def event(self) -> SampledGaussian:
         """The Gaussian mechanisms of this epoch that a point takes part in, at most.
 
@@ -139,7 +143,7 @@ class SelectivePhase(Phase):
         each = 1 if self.hidden_clip is None else 3
         return SampledGaussian(1.0, self.noise_multiplier, each * self.private_segments)
 
-    def rates(self) -> dict[UpdateKind, float]:
+    def learning_rates(self) -> dict[UpdateKind, float]:
         """The learning rate of each kind of update."""
         return {"public": self.public_learning_rate, "private": self.private_learning_rate}
 

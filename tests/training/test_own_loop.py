@@ -139,7 +139,10 @@ def test_a_step_is_taken_by_one_thread(monkeypatch):
     for thread in threads:
         thread.join()
     assert learned == [1]
-    assert said == ["Step(1, public): is being taken, by another thread or a loss of its own"]
+    assert said == [
+        "Step(1, public): is already being taken, by another thread or from inside its own loss "
+        "function"
+    ]
 
 
 def test_a_fork_takes_no_step():

@@ -103,12 +103,12 @@ def test_training_adds_the_accounted_noise():
 
 
 def test_planted_fault_half_the_noise_is_caught(monkeypatch):
-    honest = phases.PrivatePhase.step
+    honest = phases.PrivatePhase.updates
 
-    def step(self, *what):
+    def updates(self, *what):
         return honest(replace(self, noise_multiplier=self.noise_multiplier / 2), *what)
 
-    monkeypatch.setattr(phases.PrivatePhase, "step", step)
+    monkeypatch.setattr(phases.PrivatePhase, "updates", updates)
     with pytest.raises(AssertionError):
         noise_has_the_accounted_deviation()
 
@@ -177,12 +177,12 @@ def test_each_phase_says_what_it_costs_how_fast_it_learns_and_what_an_update_was
     assert (
         torch.equal(learned, flat(build_model(SPEC, 0))) and model.head.weight.grad.abs().sum() > 0
     )
-    assert public().event() is None and public().rates() == {"public": 0.1}
+    assert public().event() is None and public().learning_rates() == {"public": 0.1}
     made = phase(sampling_probability=0.25)
     assert tuple(made.updates(model, batch, generator)) == (("private", 0, None),)
-    assert made.event() == phases.SampledGaussian(0.25, 1.0, 4) and made.rates() == {
-        "private": 0.01
-    }
+    assert made.event() == phases.SampledGaussian(0.25, 1.0, 4)
+    assert made.learning_rates() == {"private": 0.01}
+    assert made.adds_noise and not public().adds_noise
     assert list(made.examples(batch, generator)) == batch
     with torch.no_grad():
         model.head.weight.fill_(math.inf)
@@ -278,7 +278,8 @@ def test_padding_is_cut_where_another_pass_costs_less():
     points = [[1 + k % 7] * n for k, n in enumerate((3, 400, 390, 40, 44, 60, 5, 398))]
     cpu = torch.device("cpu")
     (whole,), cut = (
-        phases.collate_micro_batches(points, range(8), cpu, whole=w) for w in (True, False)
+        phases.collate_micro_batches(points, range(8), cpu, as_few_as_possible=few)
+        for few in (True, False)
     )
     assert whole[0].numel() == 8 * 400 and [len(t) for t, _ in cut] == [5, 3]
     assert sum(t.numel() for t, _ in cut) == 5 * 60 + 3 * 400
