@@ -196,7 +196,7 @@ def distance_from_brute_force(model: nn.Module) -> tuple[str, float]:
 def try_model(model: nn.Module) -> dict[str, Any]:
     """What a training would say of the model, and how exact it would be."""
     try:
-        probe.refuse_mixing(model, longest=PROBE_TOKENS)
+        probe.refuse_mixing(model, max_text_tokens=PROBE_TOKENS)
         passes, distance = distance_from_brute_force(model)
     except ValueError as error:
         return {"refused": str(error)}

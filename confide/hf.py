@@ -252,7 +252,7 @@ class SessionTrainer(_TrainerBehind):
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Take the step, at the learning rate of the schedule."""
         rate = self.lr_scheduler.get_last_lr()[0] / self._first_rate
-        loss = inputs(rate_factor=rate)
+        loss = inputs(learning_rate_factor=rate)
         if loss is not None:
             self._losses.append(loss)
         return torch.zeros((), device=self.args.device)

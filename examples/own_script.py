@@ -19,7 +19,7 @@ with tempfile.TemporaryDirectory() as home:
     options = {"unit": "turn", "policy": "regex:customersim", "width": 16, "epsilon": 3}
     with confide.Session(talk, out=model, epochs=2, **options) as session:
         for step in session:
-            loss = step(rate_factor=1 - step.number / (1 + len(session)))
+            loss = step(learning_rate_factor=1 - step.number / (1 + len(session)))
             if loss is not None and step.number % 8 == 1:
                 print(f"step {step.number} of {len(session)}: loss {loss:.2f}")
         print(session.close().promise)

@@ -241,7 +241,7 @@ def test_own_optimizers_and_schedules_go_on_where_they_were(talk, tmp_path):
                 for step in session:
                     if not last and session.training.phases_done:
                         break
-                    step(rate_factor=1 - step.number / (len(session) + 1))
+                    step(learning_rate_factor=1 - step.number / (len(session) + 1))
                 if last:
                     ends.append(flat(session.close().run.model))
     assert torch.equal(*ends)

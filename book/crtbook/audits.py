@@ -118,7 +118,7 @@ def _pushes(
     parts: dict[str, list[list[int]]],
     *,
     seed: int,
-    flags: dict[str, list[list[bool]]] | None = None,
+    private_tokens: dict[str, list[list[bool]]] | None = None,
 ) -> tuple[np.ndarray, list[Any]]:
     """Train, and give how far each epoch moved each canary's embedding towards YES, (epochs,
     games), in clip norms, and the events."""
@@ -133,7 +133,10 @@ def _pushes(
         return {}
 
     look(0, model)
-    done = train_model(model, phases, parts, flags=flags, seed=seed, optimizer="sgd", on_epoch=look)
+    done = train_model(
+        model, phases, parts, private_tokens=private_tokens, seed=seed, optimizer="sgd",
+        on_epoch=look,
+    )  # fmt: skip
     return torch.stack(places).diff(dim=0).double().numpy() / CLIP, done.events
 
 
@@ -281,7 +284,7 @@ def sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
     points = [[FIRST + i, YES if coin else NO, END, END] for i, coin in enumerate(included)]
     marks = [[False, True, False, False]] * games
     pushes, events = _pushes(
-        model, watched, {"private": points}, flags={"private": marks}, seed=seed
+        model, watched, {"private": points}, private_tokens={"private": marks}, seed=seed
     )
     releases = np.concatenate([pushes, *(phase.pushes(games) for phase in watched)])
     one = np.ones(1)

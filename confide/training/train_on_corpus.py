@@ -261,7 +261,7 @@ class Session:
             self.odometer.script = file_sources.script_source()
             outputs.check_inputs_unchanged(self._inputs, self._hashes)  # while nothing is spent
         self.training, self._made = job.begin(
-            checkpoint=checkpoint, secure=secure, memory=recipe.memory, progress=progress,
+            checkpoint=checkpoint, secure=secure, memory_gib=recipe.memory, progress=progress,
             on_start=self.odometer.start if self.odometer else None, **options,
         )  # fmt: skip
 

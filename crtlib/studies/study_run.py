@@ -120,16 +120,16 @@ def begin_study(
     ``gradient_checkpointing`` as :func:`crtlib.models.pretrained.with_gradient_checkpointing`,
     which changes no result. ``completions_alone``: the loss counts the last turn of each
     conversation, which changes no guarantee: clipping and noise are those of the whole point.
-    ``training``: ``checkpoint``, ``secure``, ``memory``, ``optimizer``,
+    ``training``: ``checkpoint``, ``secure``, ``memory_gib``, ``optimizer``,
     ``on_start`` and ``progress`` of :class:`crtlib.training.loop.Training`. Raises ``ValueError``
     where no point is private and the method trains with noise.
     """
     study = study.ready()
     d = prepared or prepare_data(study)
-    flags = None
+    private_tokens = None
     if study.how.flags_tokens:  # what pi finds is private, token by token; the text stays raw
         marked = [replace(p, secrets=spans) for p, spans in zip(d.points, d.pi, strict=True)]
-        flags = {"private": d.tokenizer.encode_marked(marked)[1]}
+        private_tokens = {"private": d.tokenizer.encode_marked(marked)[1]}
     model, spec = _initial_model(study, d.tokenizer)
     if gradient_checkpointing:
         pretrained.with_gradient_checkpointing(model)
@@ -138,7 +138,7 @@ def begin_study(
     phases = schedule_phases(study, has_public=bool(d.prepared.public))
     drawn = {"private", *(phase.part for phase in phases if phase.order == "poisson")}
     parts, owners = _tokenise_parts(study, d, model, sorted(drawn))
-    counted = _mark_completions(study, d, parts, owners) if completions_alone else None
+    loss_mask = _mark_completions(study, d, parts, owners) if completions_alone else None
     how: dict[str, Any] = {"tokenizer": d.tokenizer, "own_words": study.template != "speaker"}
     model.to(device)
     start = measure_utility(model, points=d.test, **how) if before and spec is None else {}
@@ -146,12 +146,12 @@ def begin_study(
         model,
         phases,
         parts,
-        flags=flags,
-        counted=counted,
+        private_tokens=private_tokens,
+        loss_mask=loss_mask,
         owners=owners or None,
         precision=study.precision,
         seed=study.seed,
-        longest=_context_limit(study, model),
+        max_text_tokens=_context_limit(study, model),
         on_epoch=lambda _, m: measure_utility(m, points=d.valid, **how),
         **{"optimizer": study.optimizer} | training,
     )

@@ -30,8 +30,8 @@ def hash_run_inputs(
     model: nn.Module,
     phases: Sequence[Phase],
     parts: Mapping[str, RaggedArray],
-    flags: Mapping[str, RaggedArray],
-    counted: Mapping[str, RaggedArray],
+    private_tokens: Mapping[str, RaggedArray],
+    loss_masks: Mapping[str, RaggedArray],
     options: Mapping[str, Any],
 ) -> str:
     """A hash of all that decides a run: phases, data, options, the model before training."""
@@ -43,7 +43,10 @@ def hash_run_inputs(
         # As bytes, because NumPy has no bfloat16.
         flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
         digest.update(name.encode() + flat.numpy().tobytes())
-    for kind, tables in [("", parts), ("", flags), *([("counted ", counted)] if counted else [])]:
+    every_table = [("", parts), ("", private_tokens)]
+    if loss_masks:
+        every_table.append(("counted ", loss_masks))  # as in the hashes of earlier checkpoints
+    for kind, tables in every_table:
         named = {part: [rows] for part, rows in tables.items() if part != "all"}
         named["all"] = [tables[part] for part in ("public", "private") if part in tables]
         for part, several in named.items():

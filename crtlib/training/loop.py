@@ -93,7 +93,9 @@ class Step:
     def __repr__(self) -> str:
         return f"Step({self.number}, {'private' if self.private else 'public'})"
 
-    def __call__(self, losses: Losses | None = None, *, rate_factor: float = 1.0) -> Tensor | None:
+    def __call__(
+        self, losses: Losses | None = None, *, learning_rate_factor: float = 1.0
+    ) -> Tensor | None:
         """Take the step.
 
         Args:
@@ -103,7 +105,7 @@ class Step:
                 public steps alike. None: in a private step, each example's mean loss per token; in
                 a public step, the batch's mean loss per token. A new function is tried before the
                 step (:meth:`Training.try_losses`), so define it once.
-            rate_factor: Multiplies the learning rate of the phase. Compute a schedule from
+            learning_rate_factor: Multiplies the learning rate of the phase. Compute a schedule from
                 ``number``: then a training that goes on from a checkpoint keeps to it.
 
         Returns:
@@ -121,7 +123,12 @@ class Step:
             test_a_step_is_taken_by_one_thread``, ``tests/training/test_own_loop.py::
             test_a_fork_takes_no_step``.
         """
-        check_allowed("rate_factor", rate_factor, 0 <= rate_factor < math.inf, "finite, at least 0")
+        check_allowed(
+            "learning_rate_factor",
+            learning_rate_factor,
+            0 <= learning_rate_factor < math.inf,
+            "finite, at least 0",
+        )
         if os.getpid() != self._training.process:
             raise ValueError(
                 f"{self!r}: is of a training of another process, from which this one was forked; "
@@ -133,11 +140,11 @@ class Step:
                 "function"
             )
         try:
-            return self._take(losses, rate_factor)
+            return self._take(losses, learning_rate_factor)
         finally:
             self._training.taking.release()
 
-    def _take(self, losses: Losses | None, rate_factor: float) -> Tensor | None:
+    def _take(self, losses: Losses | None, learning_rate_factor: float) -> Tensor | None:
         """Check model and optimizers, charge the phase if it begins, and learn from the batch."""
         if self._begun or self._training.current is not self:
             raise ValueError(f"{self!r}: is taken once, and before the next one is asked for")
@@ -150,7 +157,7 @@ class Step:
         state, started = self._training.state, time.perf_counter()
         for kind, rate in self._phase.learning_rates().items():
             for group in state.optimizers[kind].param_groups:
-                group["lr"] = rate * rate_factor
+                group["lr"] = rate * learning_rate_factor
         with self._training._step_settings():
             self._learn(state, losses)
         self._training._seal_model()
@@ -204,9 +211,10 @@ class Training:
             of four bytes a token: hand over a :class:`~crtlib.ragged_array.RaggedArray`, which is
             not copied, where memory counts.
         seed: Of the order of public batches, and of all else where not ``secure``.
-        flags: In the shape of ``parts``, the private tokens, for phases that read them.
-        counted: In the shape of ``parts``, the tokens that an example's loss counts when it
-            predicts them; all of them without it.
+        private_tokens: In the shape of ``parts``, whether each token is private, for phases that
+            read that.
+        loss_mask: In the shape of ``parts``, of which tokens the prediction enters the loss;
+            default: of all.
         owners: Of each point of a part the unit it belongs to (0, 1, ...): Poisson phases then draw
             units and clip what each owns as one gradient, so their guarantee is one of units.
         secure: Take Poisson draws and noise from the operating system's cryptographic generator, of
@@ -222,10 +230,10 @@ class Training:
             learns is changed by steps alone, and so are its settings.
         precision: "bfloat16" is that of products; weights, norms, sums and noise stay in float32.
             On a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.devices`).
-        memory: GiB that one pass may take, by default a quarter of what is free: larger batches
-            are read in parts, which changes no result but for rounding.
-        longest: Tokens that a text may have, a public constant, up to which the model is tried
-            before a private phase (:func:`crtlib.training.probe.refuse_mixing`).
+        memory_gib: GiB that one pass may take, by default a quarter of what is free: larger
+            batches are read in parts, which changes no result but for rounding.
+        max_text_tokens: Tokens that a text may have, a public constant. Texts up to this length
+            are tried before a private phase (:func:`crtlib.training.probe.refuse_mixing`).
         on_epoch: Called with epoch and model after the last phase of each epoch; what it measured,
             on data of its own: the loss on private points is itself private and is not kept.
         checkpoint: A file that is replaced atomically after every phase, with model, optimizers,
@@ -263,14 +271,14 @@ class Training:
         parts: Mapping[str, TokenSequences],
         *,
         seed: int,
-        flags: Mapping[str, TokenFlags] | None = None,
-        counted: Mapping[str, TokenFlags] | None = None,
+        private_tokens: Mapping[str, TokenFlags] | None = None,
+        loss_mask: Mapping[str, TokenFlags] | None = None,
         owners: Mapping[str, Sequence[int]] | None = None,
         secure: bool = False,
         optimizer: OptimizerName | OptimizerFactory = "adam",
         precision: Literal["float32", "bfloat16"] = "float32",
-        memory: float | None = None,
-        longest: int | None = None,
+        memory_gib: float | None = None,
+        max_text_tokens: int | None = None,
         on_epoch: Callable[[int, nn.Module], dict[str, float]] | None = None,
         checkpoint: StrPath | None = None,
         on_start: Callable[[list[PrivacyEvent], bool], None] | None = None,
@@ -281,17 +289,17 @@ class Training:
         self.on_epoch, self.on_start, self.progress = on_epoch, on_start, progress
         read = {phase.part for phase in phases}
         self._parts = _flatten_parts(parts, read, "int32")
-        self._flags = _flatten_parts(flags or {}, read, "bool")
-        self._counted = _flatten_parts(counted or {}, read, "bool")
+        self._private_tokens = _flatten_parts(private_tokens or {}, read, "bool")
+        self._loss_mask = _flatten_parts(loss_mask or {}, read, "bool")
         self._units = {
             part: _group_points_by_owner(part, self._parts, ids)
             for part, ids in (owners or {}).items()
         }
-        _check_phases(model, phases, self._parts, self._flags)
+        _check_phases(model, phases, self._parts, self._private_tokens)
         _check_owners(phases, self._parts, self._units)
-        if self._counted:
-            _check_counted(phases, self._parts, self._counted)
-        self._longest = longest
+        if self._loss_mask:
+            _check_loss_mask(phases, self._parts, self._loss_mask)
+        self._max_text_tokens = max_text_tokens
         self._try_reading(model)
         self.state = TrainingState.begin(model, seed=seed, secure=secure, optimizer=optimizer)
         self._file: Checkpoint | None = None
@@ -303,14 +311,14 @@ class Training:
             options |= {"precision": precision} if precision != "float32" else {}
             options |= {"processes": process_group().size} if process_group().size > 1 else {}
             identity = hash_run_inputs(
-                model, phases, self._parts, self._flags, self._counted, options
+                model, phases, self._parts, self._private_tokens, self._loss_mask, options
             )
             self._file = Checkpoint(checkpoint, identity)
             self.phases_done = self._file.restore(self.state)
             process_group().check_agreement(f"{identity}{self.phases_done:08x}")
-        most = _longest_row(phases, self._parts)
+        longest_text_tokens = _longest_text_tokens(phases, self._parts)
         self._device = device_of(model)
-        self._tokens_at_once = tokens_at_once(model, memory, most)
+        self._tokens_at_once = tokens_at_once(model, memory_gib, longest_text_tokens)
         self._steps_of_phase = [p.count_batches(len(self._parts[p.part])) for p in phases]
         self._steps: Generator[Step] | None = None
         self.current: Step | None = None
@@ -373,7 +381,7 @@ class Training:
         if self._adds_noise:
             refuse_mixing(
                 model,
-                longest=self._longest,
+                max_text_tokens=self._max_text_tokens,
                 progress=self.progress and process_group().is_leader,
             )
         self._reading_seal = ReadingSeal.of(model)
@@ -408,14 +416,14 @@ class Training:
         for one in self.phases if phase is None else [phase]:
             if not is_plain_phase(one):
                 raise ValueError(f"losses: must be left out in a {type(one).__name__}")
-        if self._counted:
-            raise ValueError("losses: must be left out where some tokens alone are counted")
+        if self._loss_mask:
+            raise ValueError("losses: must be left out where there is a loss_mask")
         if not self._adds_noise or losses in self._tried_losses:
             return
         self._check_weights()
         try:
             with self._step_settings():
-                refuse_mixing_losses(self.model, losses, longest=self._longest)
+                refuse_mixing_losses(self.model, losses, max_text_tokens=self._max_text_tokens)
         finally:
             self._seal_model()  # it moves the weights a little, and back
         self._try_reading(self.model)
@@ -522,24 +530,26 @@ class Training:
 
     def _batches(self, phase: Phase) -> Iterator[LogicalBatch]:
         """All batches of a phase, cut into micro-batches."""
-        points, flags = self._parts[phase.part], self._flags.get(phase.part, ())
+        points = self._parts[phase.part]
+        private_tokens = self._private_tokens.get(phase.part, ())
+        loss_mask = self._loss_mask.get(phase.part)
         units = self._units.get(phase.part) if phase.order == "poisson" else None
-        # Flags lie on the host and are cut as their tokens are.
         cut = partial(
             collate_micro_batches,
             at_once=self._tokens_at_once,
             as_few_as_possible=phase.draws_numbers or phase.reads_flags,
         )
-        counted = self._counted.get(phase.part)
+        host = torch.device("cpu")  # where flags and masks stay; they are cut as their tokens are
 
         def cut_points(picked: Sequence[int]) -> LogicalBatch:
             batch = cut(points, picked, self._device)
-            if counted is None:
+            if loss_mask is None:
                 return batch
-            marks = cut(counted, picked, torch.device("cpu"))
             return [
-                _with_targets(tokens, lengths, mark)
-                for (tokens, lengths), (mark, _) in zip(batch, marks, strict=True)
+                _with_targets(tokens, lengths, mask)
+                for (tokens, lengths), (mask, _) in zip(
+                    batch, cut(loss_mask, picked, host), strict=True
+                )
             ]
 
         sizes = points.lengths if units is None else [len(unit) for unit in units]
@@ -547,16 +557,17 @@ class Training:
         drawn = phase.batches(lengths, self.state.generators[phase.order])
         for indices in process_group().broadcast_batches(drawn):
             picked = process_group().share(indices.tolist(), key=lambda k: int(lengths[k]))
-            several: list[Any] = []  # a Unit stands where a micro-batch does
+            units_of_several: list[Any] = []  # each stands where a micro-batch does
             if units is not None:
                 groups = [units[k] for k in picked]
                 picked = [group[0] for group in groups if len(group) == 1]
                 pieces = [cut_points(g) for g in groups if len(g) > 1]
-                several = [MultiTextUnit(cast(Any, rows)) for rows in pieces]  # no flags: pairs
-            batch = [*cut_points(picked), *several]
+                # Without flags, so each piece is a pair.
+                units_of_several = [MultiTextUnit(cast(Any, rows)) for rows in pieces]
+            batch = [*cut_points(picked), *units_of_several]
             if phase.reads_flags:
-                marks = cut(flags, picked, torch.device("cpu"))
-                batch = [(*rows, marked) for rows, (marked, _) in zip(batch, marks, strict=True)]
+                flags = cut(private_tokens, picked, host)
+                batch = [(*rows, flag) for rows, (flag, _) in zip(batch, flags, strict=True)]
             yield batch
 
     # ----------------------------------------------------------------- around a step
@@ -656,7 +667,7 @@ def _flatten_parts(
     return flat
 
 
-def _longest_row(phases: Sequence[Phase], parts: Mapping[str, RaggedArray]) -> int:
+def _longest_text_tokens(phases: Sequence[Phase], parts: Mapping[str, RaggedArray]) -> int:
     """Tokens of the longest point that a phase reads."""
     return max((int(parts[p.part].lengths.max(initial=0)) for p in phases), default=0)
 
@@ -665,7 +676,7 @@ def _check_phases(
     model: nn.Module,
     phases: Sequence[Phase],
     parts: Mapping[str, RaggedArray],
-    flags: Mapping[str, RaggedArray],
+    private_tokens: Mapping[str, RaggedArray],
 ) -> None:
     """Refuse, before the first step, what cannot be trained."""
     for phase in phases:
@@ -676,8 +687,8 @@ def _check_phases(
             raise ValueError(
                 f"processes={process_group().size}: must be 1 for a {type(phase).__name__}"
             )
-        phase.check(model, points, flags.get(phase.part, ()))
-    longest, limit = _longest_row(phases, parts), interface.context_length(model)
+        phase.check(model, points, private_tokens.get(phase.part, ()))
+    longest, limit = _longest_text_tokens(phases, parts), interface.context_length(model)
     if limit is not None and longest - 1 > limit:
         raise ValueError(
             f"context={limit}: the longest point has {longest} tokens; use shorter points "
@@ -701,22 +712,22 @@ def _check_owners(
             )
 
 
-def _check_counted(
-    phases: Sequence[Phase], parts: Mapping[str, RaggedArray], counted: Mapping[str, RaggedArray]
+def _check_loss_mask(
+    phases: Sequence[Phase], parts: Mapping[str, RaggedArray], loss_mask: Mapping[str, RaggedArray]
 ) -> None:
-    """Refuse marks that are not one of each token, and phases that do not read them."""
+    """Refuse a mask that has not one value for each token, and phases that read none."""
     for phase in phases:
         if not is_plain_phase(phase):
-            raise ValueError(f"counted: must be left out of a {type(phase).__name__}")
+            raise ValueError(f"loss_mask: must be left out with a {type(phase).__name__}")
     for part, rows in parts.items():
-        marks = counted[part].lengths if part in counted else ()
-        if not np.array_equal(rows.lengths, marks):
-            raise ValueError(f"counted: must have a mark for each token of the part {part!r}")
+        mask_lengths = loss_mask[part].lengths if part in loss_mask else ()
+        if not np.array_equal(rows.lengths, mask_lengths):
+            raise ValueError(f"loss_mask: must have a value for each token of the part {part!r}")
 
 
-def _with_targets(tokens: Tensor, lengths: Tensor, counted: Tensor) -> tuple[Tensor, ...]:
-    """Inputs (B, T - 1), their lengths, and of each the next token, where that is counted."""
-    targets = tokens[:, 1:].masked_fill(~counted[:, 1:].bool().to(tokens.device), IGNORE_INDEX)
+def _with_targets(tokens: Tensor, lengths: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    """Inputs (B, T - 1), their lengths, and as targets the next tokens that are in the loss."""
+    targets = tokens[:, 1:].masked_fill(~mask[:, 1:].bool().to(tokens.device), IGNORE_INDEX)
     return tokens[:, :-1], (lengths - 1).clamp_min(0), targets
 
 

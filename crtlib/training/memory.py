@@ -3,7 +3,7 @@
 >>> from crtlib.models.construction import build_model
 >>> from crtlib.models.specs import ModelSpec
 >>> tokens_at_once(
-...     build_model(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0), memory=1
+...     build_model(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0), memory_gib=1
 ... )
 4096
 """
@@ -20,31 +20,33 @@ from crtlib.models import interface
 from crtlib.models.interface import device_of
 from crtlib.training.devices import is_on_host
 from crtlib.training.gradient_entries import max_ghost_positions, trainable_parameters
-from crtlib.training.phases import (
-    TOKENS_AT_ONCE,
-)
+from crtlib.training.phases import TOKENS_AT_ONCE
 
 MIN_TOKENS_AT_ONCE = 64
 GPU_TOKENS_AT_ONCE = 2**18
 """As :data:`crtlib.training.phases.TOKENS_AT_ONCE`, with which a GPU would wait for its host."""
 FREE_MEMORY_SHARE = 0.25
-"""Of the free memory, where nobody names a bound."""
+"""The share of the free memory that one pass may take, where no bound is given."""
 
 
-def tokens_at_once(model: nn.Module, memory: float | None = None, longest: int = 0) -> int:
-    """At most ``TOKENS_AT_ONCE``, on a GPU more, and fewer where the activations that one pass
-    keeps would take more than ``memory`` GiB (default: a quarter of what is free on its device).
+def tokens_at_once(
+    model: nn.Module, memory_gib: float | None = None, longest_text_tokens: int = 0
+) -> int:
+    """At most ``TOKENS_AT_ONCE``, on a GPU ``GPU_TOKENS_AT_ONCE``, and fewer where the activations
+    that one pass keeps would take more than ``memory_gib`` GiB (default: a quarter of what is free
+    on the model's device).
 
-    An estimate: each weight matrix keeps its input and the gradient of its output, the head two
-    rows of the vocabulary if it learns, else a part of one; half as much again for what autograd
-    keeps between them. A matrix whose gradient of each example is formed, of texts up to
-    ``longest``, takes most where that begins to pay: there it is shared by the fewest tokens.
+    An estimate of the bytes for each token: each weight matrix keeps its input and the gradient of
+    its output, the head two rows of the vocabulary if it learns, else a part of one; half as much
+    again for what autograd keeps between them. Where some text is so long that a matrix's gradient
+    of each example is formed, the shortest such texts take most: each such gradient is then shared
+    by the fewest tokens.
     """
-    if memory is not None:
-        check_allowed("memory", memory, memory > 0, "positive")
+    if memory_gib is not None:
+        check_allowed("memory_gib", memory_gib, memory_gib > 0, "positive")
     device = device_of(model)
-    if memory is not None:
-        free = memory * 2**30
+    if memory_gib is not None:
+        free = memory_gib * 2**30
     elif device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0] * FREE_MEMORY_SHARE
     else:
@@ -52,10 +54,10 @@ def tokens_at_once(model: nn.Module, memory: float | None = None, longest: int =
     head = interface.output_head(model).weight
     widths = sum(sum(p.shape) for p in model.parameters() if p.ndim == 2 and p is not head)
     vocabulary = len(head) * (2 if head.requires_grad else 0.5)
-    learns = [
+    ghost_limits = [
         (p, max_ghost_positions(p, p)) for p in trainable_parameters(model).values() if p.ndim == 2
     ]
-    direct = sum(p.numel() / turn for p, turn in learns if longest > turn)
-    each = 4 * (1.5 * widths + vocabulary + direct)
+    formed = sum(p.numel() / limit for p, limit in ghost_limits if longest_text_tokens > limit)
+    bytes_per_token = 4 * (1.5 * widths + vocabulary + formed)
     most = TOKENS_AT_ONCE if is_on_host(head) else GPU_TOKENS_AT_ONCE
-    return int(max(MIN_TOKENS_AT_ONCE, min(most, free / each)))
+    return int(max(MIN_TOKENS_AT_ONCE, min(most, free / bytes_per_token)))

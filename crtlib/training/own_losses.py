@@ -13,11 +13,11 @@ example, the output layer like all others.
 ...     inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "position_ids")}
 ...     squares = model(**inputs).logits.logsumexp(-1).square() * batch["attention_mask"]
 ...     return squares.sum(1) / batch["attention_mask"].sum(1)
->>> refuse_mixing_losses(model, z_loss, longest=8)
+>>> refuse_mixing_losses(model, z_loss, max_text_tokens=8)
 >>> def weighed_by_the_batch(model, batch):
 ...     each = z_loss(model, batch)
 ...     return each * each.mean()
->>> refuse_mixing_losses(model, weighed_by_the_batch, longest=8)  # doctest: +ELLIPSIS
+>>> refuse_mixing_losses(model, weighed_by_the_batch, max_text_tokens=8)  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
 ValueError: losses: the rows of a batch change what one of them adds, by ... clip norms: ...
@@ -129,7 +129,9 @@ def add_clipped_unit_gradient_of_losses(
     return clipping.add_clipped_by_autograd(model, backpropagate, clip_norm=clip_norm)
 
 
-def refuse_mixing_losses(model: nn.Module, losses: Losses, *, longest: int | None = None) -> None:
+def refuse_mixing_losses(
+    model: nn.Module, losses: Losses, *, max_text_tokens: int | None = None
+) -> None:
     """Refuse losses of which one depends on another row of its batch, or that draw at random.
 
     As :func:`crtlib.training.probe.refuse_mixing` tries a model: the clipped sum of a batch of
@@ -149,7 +151,7 @@ def refuse_mixing_losses(model: nn.Module, losses: Losses, *, longest: int | Non
         ``tests/training/test_own_losses.py::test_losses_that_mix_are_refused``.
     """
     limit = interface.context_length(model) or probe.MAX_TOKENS_IF_UNLIMITED
-    longest = min(longest or limit, limit)
+    longest = min(max_text_tokens or limit, limit)
     allowed = probe.CPU_TOLERANCE if is_host(interface.device_of(model)) else probe.GPU_TOLERANCE
     short = [min(n, longest) for n in probe.SHORT_TEXT_TOKENS]
     batches = [short]

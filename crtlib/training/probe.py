@@ -11,10 +11,10 @@ trying.
 >>> from crtlib.models.construction import build_model
 >>> spec = ModelSpec("gpt2", vocab_size=60, hidden=8, layers=1, heads=2, context=32)
 >>> model = build_model(spec, seed=0)
->>> refuse_mixing(model, longest=32)
+>>> refuse_mixing(model, max_text_tokens=32)
 >>> model.transformer.h[0].register_forward_hook(lambda layer, x, y: y - y.mean(0))  # of the batch
 <torch.utils.hooks.RemovableHandle object at ...>
->>> refuse_mixing(model, longest=32)  # doctest: +ELLIPSIS
+>>> refuse_mixing(model, max_text_tokens=32)  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 ...
 ValueError: model: a GPT2LMHeadModel lets the texts of a batch change what one of them adds, by ...
@@ -61,7 +61,9 @@ MAX_TOKENS_IF_UNLIMITED = 256
 """Tokens that are tried of a model without a longest text, where nobody says how many."""
 
 
-def refuse_mixing(model: nn.Module, *, longest: int | None = None, progress: bool = False) -> None:
+def refuse_mixing(
+    model: nn.Module, *, max_text_tokens: int | None = None, progress: bool = False
+) -> None:
     """Refuse a model that noise would not cover, before it has read any text.
 
     A model for next tokens that looks ahead is refused by what it says of itself, as it would be
@@ -70,8 +72,8 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None, progress: boo
     draws, and compared with the clipped sum of each alone. Without clipping it is compared with the
     gradients that autograd takes of the model's own logits of each text alone, unpadded; so a loss
     that is not the model's own is found as well, as of a head that scales. Then the same of a batch
-    of long texts (:func:`long_text_tokens`): a short one, one of half of the ``longest`` length,
-    one of a token less than that, and one of all of it. Both of the parameters that learn, by the
+    of long texts (:func:`long_text_tokens`): a short one, one of half of the longest length, one
+    of a token less than that, and one of all of it. Both of the parameters that learn, by the
     way in which they will be clipped (at once, or one text after the other), with weights that are
     moved a little. What is charged for rounding, of long texts up to some hundredths of a clip
     norm, is the same in company and alone, so clipped sums are compared with clipped sums.
@@ -82,8 +84,8 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None, progress: boo
     Args:
         model: On the device where it will be trained. It is left as it was: weights, gradients,
             buffers, mode, and the state of torch's generators.
-        longest: Tokens of the longest text that may be read, a public constant; None is what the
-            model can read, at most ``MAX_TOKENS_IF_UNLIMITED``.
+        max_text_tokens: Tokens of the longest text that may be read, a public constant; None is
+            what the model can read, at most ``MAX_TOKENS_IF_UNLIMITED``.
         progress: Show a bar of passes; a large model takes minutes for its longest texts.
 
     Raises:
@@ -95,17 +97,16 @@ def refuse_mixing(model: nn.Module, *, longest: int | None = None, progress: boo
         what their texts add alone, to within ``CPU_TOLERANCE`` clip norms (``GPU_TOLERANCE`` on a
         GPU), in the model's own precision or in double precision, where what is rounding vanishes
         (:func:`distance_beyond_rounding`); private text decides nothing here, as none is read and
-        ``longest`` is public. It is tried, not proved: what shows with certain tokens, lengths or
-        weights alone is not found.
+        ``max_text_tokens`` is public. It is tried, not proved: what shows with certain tokens,
+        lengths or weights alone is not found.
         Tests: ``tests/training/test_probe.py::test_what_mixes_is_refused``,
         ``tests/training/test_probe.py::test_what_mixes_long_texts_alone_is_refused``.
     """
     if isinstance(model, RecurrentLM):
         return
     limit = interface.context_length(model)
-    longest = min(
-        n for n in (longest or MAX_TOKENS_IF_UNLIMITED, limit or longest or MAX_TOKENS_IF_UNLIMITED)
-    )
+    wanted = max_text_tokens or MAX_TOKENS_IF_UNLIMITED
+    longest = min(wanted, limit or wanted)
     name, device = type(interface.unwrap_model(model)).__name__, interface.device_of(model)
     allowed = CPU_TOLERANCE if is_host(device) else GPU_TOLERANCE
     if interface.is_causal(model) and (layer := _layer_that_looks_ahead(model)):

@@ -116,7 +116,9 @@ class SelectivePhase(Phase):
         """Refuse, before the first step, a model or flags that this phase cannot work with."""
         _single_lstm_layer(model)
         if [len(row) for row in points] != [len(row) for row in flags]:
-            raise ValueError(f"flags: must have one for each token of the {len(points)} points")
+            raise ValueError(
+                f"private_tokens: must have a flag for each token of the {len(points)} points"
+            )
         most = max_private_segments(flags)
         if most > self.private_segments:
             raise ValueError(

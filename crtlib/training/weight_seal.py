@@ -164,7 +164,7 @@ class OptimizerSeal:
     >>> seal.refuse_changed_settings()
     Traceback (most recent call last):
     ...
-    ValueError: optimizer: was given other settings between two steps; a schedule is rate_factor
+    ValueError: optimizer: was given other settings; give a schedule as learning_rate_factor
 
     Guarantee:
         Test: ``tests/training/test_own_loop.py::
@@ -186,7 +186,7 @@ class OptimizerSeal:
         """Raise ValueError where a group has other settings."""
         if _describe_settings(self.optimizers) != self.settings:
             raise ValueError(
-                "optimizer: was given other settings between two steps; a schedule is rate_factor"
+                "optimizer: was given other settings; give a schedule as learning_rate_factor"
             )
 
     def count_changed(self) -> Tensor:

@@ -49,7 +49,7 @@ def script_of_session(base, kill_at):
                 for step in s:
                     if step.number == kill_at:
                         os.kill(os.getpid(), signal.SIGKILL)
-                    step(rate_factor=1 - step.number / (1 + len(s)))
+                    step(learning_rate_factor=1 - step.number / (1 + len(s)))
                 s.close()
         except ValueError as error:
             if not goes_on(error):

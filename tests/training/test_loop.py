@@ -414,7 +414,7 @@ def test_counted_tokens_alone_are_learned(part):
         else private(sampling_probability=1.0, steps=1, **still)
     )
     options = {"seed": 0, "optimizer": "sgd"}
-    train_model(model, [phase], {part: rows}, counted={part: marks}, **options)
+    train_model(model, [phase], {part: rows}, loss_mask={part: marks}, **options)
     total, targets = 0, 0
     for row, mark in zip(rows, marks, strict=True):
         if any(mark):
@@ -425,5 +425,7 @@ def test_counted_tokens_alone_are_learned(part):
     (total / (targets or 1)).backward()
     for p, q in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(p.detach(), (q - q.grad).detach(), rtol=1e-5, atol=1e-7)
-    with pytest.raises(ValueError, match=r"^counted: must have a mark for each token of the part"):
-        train_model(model, [phase], {part: rows}, counted={part: marks[:2]}, **options)
+    with pytest.raises(
+        ValueError, match=r"^loss_mask: must have a value for each token of the part"
+    ):
+        train_model(model, [phase], {part: rows}, loss_mask={part: marks[:2]}, **options)

@@ -73,7 +73,7 @@ def moves(phase, model, *, secure=False, repeats=REPEATS):
         model,
         [replace(phase, epoch=k) for k in range(repeats)],
         {"private": POINTS},
-        flags={"private": [[True] * len(p) for p in POINTS]},
+        private_tokens={"private": [[True] * len(p) for p in POINTS]},
         seed=0,
         secure=secure,
         optimizer="sgd",

@@ -468,20 +468,20 @@ def test_a_schedule_of_the_step_number_goes_on_where_it_was(tmp_path):
     model = build_model(SPEC, 0)
     whole = Training(model, schedule(), PARTS, seed=0, optimizer=adamw)
     for step in whole:
-        step(rate_factor=linear(step, whole))
+        step(learning_rate_factor=linear(step, whole))
     for cut in (8, len(whole)):
         name = tmp_path / f"{cut}.pt"
         again = build_model(SPEC, 0)
         part = Training(again, schedule(), PARTS, seed=0, optimizer=adamw, checkpoint=name)
         for step in part:
-            step(rate_factor=linear(step, part))
+            step(learning_rate_factor=linear(step, part))
             if step.number == cut:
                 break
         again = build_model(SPEC, 0)
         rest = Training(again, schedule(), PARTS, seed=0, optimizer=adamw, checkpoint=name)
         assert 0 < rest.phases_done < len(schedule())
         for step in rest:
-            step(rate_factor=linear(step, rest))
+            step(learning_rate_factor=linear(step, rest))
         assert torch.equal(flat(again), flat(model)) and rest.finish().events == whole.run.events
     constant = build_model(SPEC, 0)
     train_model(constant, schedule(), PARTS, seed=0, optimizer=adamw)
@@ -593,7 +593,10 @@ def schedule_rates(optimizer):
     [
         (fill_moments, "what it has learned was changed outside of a step"),
         (lambda o: o.state.clear(), "what it has learned was changed outside of a step"),
-        (schedule_rates, "was given other settings between two steps; a schedule is rate_factor"),
+        (
+            schedule_rates,
+            "was given other settings; give a schedule as learning_rate_factor",
+        ),
     ],
 )
 def test_what_an_optimizer_has_learned_is_changed_by_steps_alone(misuse, said):
@@ -643,5 +646,5 @@ def test_an_optimizer_steps_what_learns_and_nothing_else():
         with pytest.raises(ValueError, match=f"^optimizer: {said}"):
             TrainingState.begin(build_model(SPEC, 0), seed=0, secure=False, optimizer=made)
     for bad in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="rate_factor"):
-            next(iter(begin()))(rate_factor=bad)
+        with pytest.raises(ValueError, match="learning_rate_factor"):
+            next(iter(begin()))(learning_rate_factor=bad)

@@ -112,4 +112,4 @@ def test_what_cannot_be_shared_is_refused(monkeypatch):
     for name in ("masked", "selective"):
         phase = replace(PHASES[name], epoch=1)
         with pytest.raises(ValueError, match="processes=2: must be 1 for a "):
-            train_model(build_model(SPEC, 0), [phase], PARTS, flags=flags, seed=0)
+            train_model(build_model(SPEC, 0), [phase], PARTS, private_tokens=flags, seed=0)

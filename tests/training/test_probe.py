@@ -95,7 +95,7 @@ def apart(model):
 @pytest.mark.parametrize("kind", FIT)
 def test_an_architecture_that_keeps_texts_apart_is_let_through(kind):
     model = tiny(kind)
-    refuse_mixing(model, longest=48)
+    refuse_mixing(model, max_text_tokens=48)
     assert apart(model) < 1e-5
 
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_tried_is_refused_in_one_line(kind, said):
     one that fills masks."""
     more = {"n_embd": 16, "dff": 24, "n_layer": 1, "n_head": 2} if kind == "ctrl" else {}
     with pytest.raises(ValueError, match=said):
-        refuse_mixing(tiny(kind, **more), longest=24)
+        refuse_mixing(tiny(kind, **more), max_text_tokens=24)
 
 
 @pytest.mark.parametrize(("kind", "scale"), [("llama", 1.0), ("cohere", 0.25), ("granite", 0.125)])
@@ -138,7 +138,7 @@ def test_a_head_has_the_scale_of_its_model(kind, scale):
 def test_what_is_charged_for_rounding_is_no_mixing():
     """A GPT-2 of this size was refused from 64 tokens on: the charge followed the longest text."""
     spec = ModelSpec("gpt2", vocab_size=2000, hidden=256, layers=1, heads=4, context=128)
-    refuse_mixing(build_model(spec, seed=0), longest=128)
+    refuse_mixing(build_model(spec, seed=0), max_text_tokens=128)
 
 
 def in_single_precision(model):
@@ -187,7 +187,7 @@ def test_a_model_that_no_double_can_read_keeps_its_distance():
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "granite"])
 def test_adapters_are_tried_as_well(kind):
     model = pretrained.with_lora(tiny(kind), 2, seed=0)
-    refuse_mixing(model, longest=48)
+    refuse_mixing(model, max_text_tokens=48)
     assert apart(model) < 1e-5
 
 
@@ -278,7 +278,7 @@ def keeps(model):
 def test_what_is_kept_of_a_text_in_a_saved_buffer_is_refused():
     """A mean of the texts was saved beside the weights, without noise."""
     with pytest.raises(ValueError, match=r"keeps something of what it reads in '.*seen'"):
-        refuse_mixing(keeps(tiny("llama")), longest=24)
+        refuse_mixing(keeps(tiny("llama")), max_text_tokens=24)
 
 
 def positions_of_a_largest_norm():
@@ -306,7 +306,7 @@ def keeps_in_a_weight(learns):
 def test_what_is_kept_of_a_text_in_a_weight_is_refused(made, place):
     """It was a weight, which the probe did not look at, and no noise was added to it."""
     with pytest.raises(ValueError, match=rf"keeps something of what it reads in '.*{place}'"):
-        refuse_mixing(made(), longest=24)
+        refuse_mixing(made(), max_text_tokens=24)
 
 
 MIXES = {
@@ -328,7 +328,7 @@ MIXES = {
 @pytest.mark.parametrize("name", MIXES)
 def test_what_mixes_is_refused(name):
     with pytest.raises(ValueError, match=r"^model: a \w+ .*must ") as refused:
-        refuse_mixing(MIXES[name](), longest=48)
+        refuse_mixing(MIXES[name](), max_text_tokens=48)
     assert "\n" not in str(refused.value)
 
 
@@ -341,33 +341,33 @@ def test_what_mixes_long_texts_alone_is_refused(kind, targets):
     model = tiny(kind, **{k: v for k, v in SPARSE.items() if k in known})
     model = pretrained.with_lora(model, 2, seed=0, targets=targets)
     with pytest.raises(ValueError, match=r"beside one of 128 tokens, by .* clip norms"):
-        refuse_mixing(model, longest=128)
+        refuse_mixing(model, max_text_tokens=128)
 
 
 def test_sparse_attention_to_more_than_any_text_is_let_through():
     known = set(transformers.CONFIG_MAPPING["hy_v4"]().to_dict())
     model = tiny("hy_v4", **{k: v for k, v in SPARSE.items() if k in known} | {"index_topk": 64})
-    refuse_mixing(pretrained.with_lora(model, 2, seed=0), longest=48)
+    refuse_mixing(pretrained.with_lora(model, 2, seed=0), max_text_tokens=48)
 
 
 @pytest.mark.parametrize("kind", ["bert-generation", "roberta"])
 def test_an_encoder_is_refused_as_a_model_for_next_tokens(kind):
     """Whatever its weights hide from texts that are tried: it would see padding."""
     with pytest.raises(ValueError, match=r"looks ahead in layer .* must be a causal model"):
-        refuse_mixing(tiny(kind), longest=48)
+        refuse_mixing(tiny(kind), max_text_tokens=48)
 
 
 def test_a_decoder_of_the_same_kind_is_let_through():
-    refuse_mixing(tiny("bert-generation", is_decoder=True), longest=48)
+    refuse_mixing(tiny("bert-generation", is_decoder=True), max_text_tokens=48)
 
 
 def test_batch_norm_is_refused_by_its_name():
     with pytest.raises(ValueError, match="BatchNorm1d, which mixes the examples"):
-        refuse_mixing(batch_norm(), longest=48)
+        refuse_mixing(batch_norm(), max_text_tokens=48)
 
 
 def test_longrope_within_its_original_length_is_let_through():
-    refuse_mixing(longrope(), longest=32)
+    refuse_mixing(longrope(), max_text_tokens=32)
 
 
 def test_a_training_is_refused_before_its_first_step():
@@ -375,7 +375,7 @@ def test_a_training_is_refused_before_its_first_step():
     phases = schedules.dpsgd_phases(epochs=1, private=PRIVATE)
     with pytest.raises(ValueError, match="beside one of 48 tokens"):
         loop.train_model(
-            longrope(), phases, {"private": [[5, 6, 7]] * 8}, seed=0, longest=48,
+            longrope(), phases, {"private": [[5, 6, 7]] * 8}, seed=0, max_text_tokens=48,
             on_start=lambda *_: started.append(1),
         )  # fmt: skip
     assert not started
@@ -387,7 +387,7 @@ def test_a_model_is_left_as_it_was():
     first.grad = torch.ones_like(first)
     before = {k: v.clone() for k, v in model.state_dict().items()}
     state = torch.get_rng_state()
-    refuse_mixing(model, longest=48)
+    refuse_mixing(model, max_text_tokens=48)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert torch.equal(first.grad, torch.ones_like(first)) and not model.training

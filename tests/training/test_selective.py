@@ -56,10 +56,10 @@ def flat(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def trained(*phases, parts=PARTS, flags=FLAGS, **options):
+def trained(*phases, parts=PARTS, private_tokens=FLAGS, **options):
     model = build_model(SPEC, 0)
     options = {"seed": 0, "optimizer": "sgd"} | options
-    run = train_model(model, phases, parts, flags=flags, **options)
+    run = train_model(model, phases, parts, private_tokens=private_tokens, **options)
     return flat(model), run
 
 
@@ -190,7 +190,7 @@ def test_clipped_sum_with_a_state_is_that_of_a_loop():
 
 def test_public_text_alone_is_ordinary_training():
     flags = {"private": [[False] * len(ids) for ids in PARTS["private"]]}
-    have, run = trained(phase(private_segments=0), flags=flags)
+    have, run = trained(phase(private_segments=0), private_tokens=flags)
     want, _ = trained(PublicPhase(1, "all", 1, 8, 0.5))
     torch.testing.assert_close(have, want, rtol=1e-5, atol=1e-7)
     assert run.updates == {"public": 1}
@@ -208,7 +208,7 @@ def update_noise(sigma=2.0):
         trained(
             phase(noise_multiplier=s, private_segments=1, batch_size=40, private_learning_rate=1.0),
             parts=parts,
-            flags=flags,
+            private_tokens=flags,
         )[0]
         for s in (0.0, sigma)
     ]
@@ -286,10 +286,10 @@ def test_the_private_tokens_reach_nothing_but_through_noise():
     flags = {"private": [list(row) for row in FLAGS["private"]]}
     other["private"][1] = [1, 7, 2, 3, 4, 11, 12, 13, 5, 6]
     flags["private"][1] = [bool(f) for f in [0, 1, 0, 0, 0, 1, 1, 1, 0, 0]]
-    a, b = trained(quiet)[0], trained(quiet, parts=other, flags=flags)[0]
+    a, b = trained(quiet)[0], trained(quiet, parts=other, private_tokens=flags)[0]
     torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
     loud = phase(hidden_clip=None)
-    c, d = trained(loud)[0], trained(loud, parts=other, flags=flags)[0]
+    c, d = trained(loud)[0], trained(loud, parts=other, private_tokens=flags)[0]
     assert not torch.allclose(c, d, atol=1e-5)
 
 
@@ -360,7 +360,7 @@ def test_resume_is_bit_identical(tmp_path):
     assert (run.events, run.updates) == (straight.events, straight.updates)
     other = {"private": [[not f for f in row] for row in FLAGS["private"]]}
     with pytest.raises(ValueError, match="belongs to another run"):
-        trained(*schedule, flags=other, checkpoint=file, **options)
+        trained(*schedule, private_tokens=other, checkpoint=file, **options)
 
 
 @pytest.mark.parametrize(
@@ -380,9 +380,11 @@ def test_bad_constants_are_named(changes, message):
 def test_bad_input_is_refused_before_the_first_step():
     with pytest.raises(ValueError, match="private_segments=1: a point has 2; allow as many"):
         trained(phase(private_segments=1))
-    with pytest.raises(ValueError, match="flags: must have one for each token of the 8 points"):
-        trained(phase(), flags=None)
+    with pytest.raises(
+        ValueError, match="private_tokens: must have a flag for each token of the 8"
+    ):
+        trained(phase(), private_tokens=None)
     for kind, layers in (("gru", 1), ("lstm", 2), ("gpt2", 1)):
         spec = ModelSpec(kind, vocab_size=20, hidden=8, layers=layers, heads=2, context=16)
         with pytest.raises(ValueError, match="model: must be an lstm of one layer"):
-            train_model(build_model(spec, 0), [phase()], PARTS, flags=FLAGS, seed=0)
+            train_model(build_model(spec, 0), [phase()], PARTS, private_tokens=FLAGS, seed=0)
