@@ -12,8 +12,9 @@ from tests.trainings import CRT, make_certificate
 
 
 def test_what_ran_is_charged_whatever_a_method_says_of_itself(tmp_path, monkeypatch):
-    """A method of a package took ordinary steps on the private part before those of CRT, and a
-    phase of its own class could do anything."""
+    """Ordinary steps on the private part before those of CRT are charged as such, and a phase of a
+    class of its own, which could do anything, voids the certificate. Once: a method of a package
+    could do both."""
 
     class Quiet(PublicPhase):
         pass
@@ -34,8 +35,8 @@ def test_what_ran_is_charged_whatever_a_method_says_of_itself(tmp_path, monkeypa
 
 
 def test_points_with_a_probability_each_are_accounted_by_a_plan_alone():
-    """A method of a package had a second phase of such steps: the noise of its first was all that
-    its certificate composed."""
+    """Once: a method of a package had a second phase of such steps, and its certificate composed
+    the noise of the first alone."""
     weighted = PrivatePhase(2, (1.0, 0.5), 20, 0.5, 1.0, 1.0, 0.1)
     plain = replace(weighted, sampling_probability=0.5)
     said = [

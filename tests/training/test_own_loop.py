@@ -110,7 +110,8 @@ def test_a_step_is_taken_once_and_in_its_turn():
 
 
 def test_a_step_is_taken_by_one_thread(monkeypatch):
-    """Two threads that called one step, which is accounted once, both took it."""
+    """A second thread that calls the step is refused. Once: both took it, and it was accounted
+    once."""
     both, check, learn = threading.Barrier(2), Training._check_model, Step._learn
     learned, said = [], []
 
@@ -146,7 +147,8 @@ def test_a_step_is_taken_by_one_thread(monkeypatch):
 
 
 def test_a_fork_takes_no_step():
-    """A fork in the middle went on as a second training, which nothing had charged."""
+    """A forked process is refused. Once: it went on as a second training, which nothing had
+    charged."""
     steps = iter(begin())
     next(steps)()
     step = next(steps)
@@ -231,8 +233,8 @@ def test_a_changed_weight_is_refused(misuse, said, last):
 
 @pytest.mark.parametrize("way", ["take_all", "its own loop", "try_model_again"])
 def test_a_weight_that_was_changed_before_the_first_step_is_refused(way):
-    """A script wrote a message into the weights between making a training and taking its steps, and
-    the certificate held, without a word of a script."""
+    """Once: a script wrote a message into the weights between making a training and taking its
+    steps, and the certificate held, without a word of a script."""
     model = build_model(GPT2, 0)
     training = begin(model)
     next(model.parameters()).data.view(-1)[:3] = torch.tensor([109.0, 121.0, 32.0])
@@ -245,7 +247,8 @@ def test_a_weight_that_was_changed_before_the_first_step_is_refused(way):
 
 
 def test_a_weight_that_was_changed_after_the_loop_is_refused():
-    """The last phase had been compared when the loop ended; what was written then was released."""
+    """Once: the last comparison was that of the last phase, so what was written after the loop was
+    released."""
     model = build_model(GPT2, 0)
     training = begin(model)
     for step in training:
@@ -256,7 +259,8 @@ def test_a_weight_that_was_changed_after_the_loop_is_refused():
 
 
 def test_a_weight_that_was_changed_after_all_steps_is_refused():
-    """``take_all`` had watched no bits, so nobody saw what was written after it."""
+    """The bits are compared after ``take_all``, too, which does not watch them between its steps.
+    Once: nobody saw what was written after it."""
     for frozen in (False, True):
         model = build_model(GPT2, 0)
         model.transformer.wpe.weight.requires_grad_(not frozen)
@@ -293,8 +297,8 @@ def model_with_tables():
     ],
 )
 def test_a_tensor_that_is_no_weight_is_refused(misuse, said, last):
-    """A script registered a message as a buffer between two steps: it was released in the file of
-    the weights, and the certificate held."""
+    """Once: a script registered a message as a buffer between two steps; it was released in the
+    file of the weights, and the certificate held."""
     model = model_with_tables()
     training = begin(model)
     with pytest.raises(ValueError, match=f"^model: .*{said}"):
@@ -324,7 +328,7 @@ def test_what_is_saved_and_does_not_learn_is_as_it_was_at_the_end(monkeypatch):
 
 
 def test_what_is_saved_is_what_was_tried():
-    """A hook of what is saved put a message into the file, after all steps."""
+    """Once: a hook of what is saved, registered after all steps, put a message into the file."""
     model = build_model(GPT2, 0)
     training = begin(model)
     for step in training:
@@ -336,7 +340,7 @@ def test_what_is_saved_is_what_was_tried():
 
 @pytest.mark.parametrize("end", ["finish", "stop"])
 def test_the_settings_of_a_model_are_those_of_the_beginning(end):
-    """A script wrote a message into ``config``, which is released beside the weights."""
+    """Once: a script wrote a message into ``config``, which is released beside the weights."""
     model = build_model(GPT2, 0)
     said = model.config.to_json_string()
     training = begin(model)
@@ -365,8 +369,8 @@ def mix(layer, inputs, out):
 )
 @pytest.mark.parametrize("first", [True, False])
 def test_a_hook_of_a_script_is_refused(hook, first):
-    """A script hooked a layer so that the texts of a batch changed what each adds, after the model
-    had been tried: no weight was another between two steps, and the certificate held."""
+    """Once: a script hooked a layer after the model had been tried, so that the texts of a batch
+    changed what each adds; no weight was another between two steps, and the certificate held."""
     model = build_model(GPT2, 0)
     training = begin(model)
     handles = [hook(model)] if first else []
@@ -508,8 +512,8 @@ def test_a_step_in_bfloat16_reads_the_weights_that_it_finds():
 
 
 class TwoPasses(torch.optim.SGD):
-    """As sharpness-aware minimisation takes its steps: it ended in its assertion when the run had
-    been charged."""
+    """As sharpness-aware minimisation takes its steps. Once: it ended in its assertion when the run
+    had been charged."""
 
     def step(self, closure=None):
         assert closure is not None, "requires closure, but it was not provided"
@@ -538,8 +542,8 @@ def keep_optimizers(kept):
 
 @pytest.mark.parametrize("settled", [False, True], ids=["moments", "steps alone"])
 def test_an_optimizer_begins_with_nothing_learned(settled):
-    """``load_state_dict`` of an Adam that had read another private text moved the weights by what
-    that had taught it, and the certificate held."""
+    """Once: ``load_state_dict`` of an Adam that had read another private text moved the weights by
+    what that had taught it, and the certificate held."""
     kept = []
     training = begin(build_model(GPT2, 0), optimizer=keep_optimizers(kept))
     for step in training:
@@ -563,7 +567,7 @@ def test_an_optimizer_begins_with_nothing_learned(settled):
 
 
 def test_two_optimizers_that_hold_each_other_are_read_once():
-    """A search through what each holds went on for ever."""
+    """Once: a search through what each holds went on for ever."""
     kept = []
 
     def make(learning):
@@ -600,7 +604,8 @@ def schedule_rates(optimizer):
     ],
 )
 def test_what_an_optimizer_has_learned_is_changed_by_steps_alone(misuse, said):
-    """The next step moves the weights by it, whatever the noise; a schedule was not heard."""
+    """The next step moves the weights by it, whatever the noise. Once: a learning rate that a
+    schedule set was overwritten without a word."""
     kept = []
     training = begin(build_model(GPT2, 0), optimizer=keep_optimizers(kept))
     with pytest.raises(ValueError, match=f"^optimizer: {said}"):

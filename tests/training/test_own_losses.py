@@ -254,7 +254,8 @@ def that_hook_what_mixes(model, batch):
 
 @pytest.mark.parametrize("first", [0, 1], ids=["public", "private"])
 def test_losses_that_hook_the_model_are_tried_before_anything_is_charged(first):
-    """Hidden states were refused at the second step, when the first was charged."""
+    """A loss that asks for hidden states is taken at every step. Once: it was refused at the second
+    step, when the first was charged."""
     charged = []
     model, phases = build_model(GPT2, 0), PHASES[first : first + 2]
     training = Training(model, phases, PARTS, seed=0, on_start=lambda *_: charged.append(1))

@@ -315,6 +315,6 @@ def test_batches_of_phases_that_draw_in_each_pass_are_not_cut():
 
 
 def test_a_clipping_norm_that_float32_cannot_hold_is_refused():
-    """A clipped gradient was 1.3 times its norm."""
+    """Once: with such a norm a clipped gradient was 1.3 times as long as it."""
     with pytest.raises(ValueError, match="clip_norm=3e-35: must be at least 1e-6"):
         PrivatePhase(1, 0.5, 1, 1.0, 3e-35, 1.0, 0.1)

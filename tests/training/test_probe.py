@@ -116,8 +116,8 @@ def test_more_architectures_are_let_through(kind):
     ],
 )
 def test_what_cannot_be_tried_is_refused_in_one_line(kind, said):
-    """A CTRL changes its embeddings in place, and a BERT that predicts the next token was taken for
-    one that fills masks."""
+    """A CTRL changes its embeddings in place; a BERT that predicts the next token looks ahead.
+    Once: that BERT was taken for one that fills masks."""
     more = {"n_embd": 16, "dff": 24, "n_layer": 1, "n_head": 2} if kind == "ctrl" else {}
     with pytest.raises(ValueError, match=said):
         refuse_mixing(tiny(kind, **more), max_text_tokens=24)
@@ -125,7 +125,7 @@ def test_what_cannot_be_tried_is_refused_in_one_line(kind, said):
 
 @pytest.mark.parametrize(("kind", "scale"), [("llama", 1.0), ("cohere", 0.25), ("granite", 0.125)])
 def test_a_head_has_the_scale_of_its_model(kind, scale):
-    """To 0.3 Cohere and Granite were trained on the loss of a model without it."""
+    """Once (to 0.3): Cohere and Granite were trained on the loss of a model without it."""
     model = tiny(kind)
     head, texts = interface.output_head(model), torch.tensor([[5, 6, 7]])
     with torch.no_grad():
@@ -136,7 +136,8 @@ def test_a_head_has_the_scale_of_its_model(kind, scale):
 
 
 def test_what_is_charged_for_rounding_is_no_mixing():
-    """A GPT-2 of this size was refused from 64 tokens on: the charge followed the longest text."""
+    """Once: a GPT-2 of this size was refused from 64 tokens on, as the charge followed the longest
+    text."""
     spec = ModelSpec("gpt2", vocab_size=2000, hidden=256, layers=1, heads=4, context=128)
     refuse_mixing(build_model(spec, seed=0), max_text_tokens=128)
 
@@ -147,7 +148,7 @@ def in_single_precision(model):
 
 def test_what_vanishes_in_double_precision_is_rounding():
     """Of the 30 layers of SmolLM2 a batch of short texts is 1.2e-4 clip norms from its texts alone,
-    and 1e-15 in double precision: it was refused as a model that mixes, by the processor."""
+    and 1e-15 in double precision. Once: on some processors it was refused as a model that mixes."""
     model = tiny("llama")
     before = [(x, x.data_ptr(), x.clone()) for x in (*model.parameters(), *model.buffers())]
     distances = {True: 5e-4, False: 1e-12}
@@ -276,7 +277,7 @@ def keeps(model):
 
 
 def test_what_is_kept_of_a_text_in_a_saved_buffer_is_refused():
-    """A mean of the texts was saved beside the weights, without noise."""
+    """Once: a mean of the texts was saved beside the weights, without noise."""
     with pytest.raises(ValueError, match=r"keeps something of what it reads in '.*seen'"):
         refuse_mixing(keeps(tiny("llama")), max_text_tokens=24)
 
@@ -304,7 +305,7 @@ def keeps_in_a_weight(learns):
      (lambda: keeps_in_a_weight(False), "seen")],
 )  # fmt: skip
 def test_what_is_kept_of_a_text_in_a_weight_is_refused(made, place):
-    """It was a weight, which the probe did not look at, and no noise was added to it."""
+    """Once: the probe did not look at weights, and no noise was added to this one."""
     with pytest.raises(ValueError, match=rf"keeps something of what it reads in '.*{place}'"):
         refuse_mixing(made(), max_text_tokens=24)
 

@@ -204,9 +204,9 @@ def test_a_long_bias_has_its_norm():
 
 @pytest.mark.parametrize(("share", "gram"), [(1, 512), (1, 100), (0.2, 512), (0.2, 100)])
 def test_what_is_charged_depends_on_no_other_example(share, gram, monkeypatch):
-    """The charge followed the longest text of a batch, and so did whether there was any: one text
-    decided what every other one added, by up to a hundredth of the clip norm. Nor may it matter
-    that beside a long text an embedding's norm is taken token by token."""
+    """Nor does it matter that beside a long text an embedding's norm is taken token by token.
+    Once: the charge followed the longest text of a batch, and so did whether there was any, so one
+    text decided what every other one added, by up to a hundredth of the clip norm."""
     monkeypatch.setattr(gradient_entries, "MAX_GRAM_TOKENS", gram)
     config = transformers.GPT2Config(
         vocab_size=4000, n_positions=128, n_embd=256, n_layer=2, n_head=2,

@@ -47,8 +47,9 @@ def test_a_policy_finds_values_and_users():
 
 
 def test_a_value_is_held_wherever_and_however_it_stands():
-    """A policy that flags two spellings and passes a third over: one promise was two, of .1 each,
-    where the value could be guessed with .69; and with 1 from what was passed over."""
+    """A policy that flags two spellings of a value and passes over a third makes one promise. Once:
+    it made two, of .1 each, where the value could be guessed with .69, and with 1 from the spelling
+    that was passed over."""
     texts = ["call 555-1234", "call 555 1234", "dial 5551234 now", "Ann", "hello"]
     points = [Point(f"d/{k}", f"user {k}", text) for k, text in enumerate(texts)]
 
