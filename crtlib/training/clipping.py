@@ -150,7 +150,7 @@ def add_unclipped_gradients(
             batch,
             low,
             lambda entry: entry.add(None),
-            keep=False,
+            keeps_entries=False,
         )
         if h.requires_grad:
             torch.autograd.backward([h], [d_h])
@@ -176,23 +176,20 @@ def add_clipped_unit_gradient(
     """
 
     def backpropagate() -> tuple[Tensor, int]:
-        loss, targets = torch.zeros(()), 0
-        for tokens, lengths, *given in pieces:
-            own = given[0] if given else None
-            loss = (
-                loss
-                + add_unclipped_gradients(
-                    model, tokens, lengths, targets=own, reduction="sum"
-                ).sum()
+        loss, target_count = torch.zeros(()), 0
+        for tokens, lengths, *if_targets in pieces:
+            targets = if_targets[0] if if_targets else None
+            losses = add_unclipped_gradients(
+                model, tokens, lengths, targets=targets, reduction="sum"
             )
-            if own is None:
-                targets += int((lengths - 1).clamp_min(0).sum())
+            loss = loss + losses.sum()
+            if targets is None:
+                target_count += int((lengths - 1).clamp_min(0).sum())
             else:
-                real = (
-                    torch.arange(own.shape[1], device=own.device) < lengths.to(own.device)[:, None]
-                )
-                targets += int(((own != IGNORE_INDEX) & real).sum())
-        return loss, max(1, targets) if reduction == "mean" else 1
+                places = torch.arange(targets.shape[1], device=targets.device)
+                is_real = places < lengths.to(targets.device)[:, None]
+                target_count += int(((targets != IGNORE_INDEX) & is_real).sum())
+        return loss, max(1, target_count) if reduction == "mean" else 1
 
     return add_clipped_by_autograd(model, backpropagate, clip_norm=clip_norm)
 
@@ -200,8 +197,9 @@ def add_clipped_unit_gradient(
 def add_clipped_by_autograd(
     model: nn.Module, backpropagate: Callable[[], tuple[Tensor, int]], *, clip_norm: float
 ) -> LossesAndNorms:
-    """ADD the clipped gradient of ONE unit to ``.grad``, of which ``backpropagate`` adds a multiple
-    and says the loss, and by what both are to be divided. Loss and norm are scalars.
+    """ADD the clipped gradient of ONE unit to ``.grad``. ``backpropagate`` adds a multiple of it,
+    not clipped, and returns as large a multiple of the loss, and the number that divides both. Loss
+    and norm are scalars.
 
     Where the norm is no finite number nothing is added.
     """
@@ -212,8 +210,8 @@ def add_clipped_by_autograd(
     try:
         for p in parameters:
             p.grad = torch.zeros_like(p)
-        loss, share = backpropagate()
-        grads = [gradient_buffer(p) / share for p in parameters]
+        loss, divisor = backpropagate()
+        grads = [gradient_buffer(p) / divisor for p in parameters]
     finally:
         for p, total in zip(parameters, sums, strict=True):
             p.grad = torch.zeros_like(p) if total is None else total
@@ -222,24 +220,29 @@ def add_clipped_by_autograd(
     if factor > 0:  # 0 times infinity would be no number
         for p, g in zip(parameters, grads, strict=True):
             gradient_buffer(p).add_(g * factor.to(g.dtype))
-    return LossesAndNorms(loss / share, norm)
+    return LossesAndNorms(loss / divisor, norm)
 
 
 def _add_clipped_in_one_pass(
     model: nn.Module, batch: SortedExamples, clip_norm: float
 ) -> tuple[Tensor, Tensor]:
-    book = GradientRecorder(model, len(batch.inputs))
-    with torch.enable_grad(), book.recording(model):
+    recorder = GradientRecorder(model, len(batch.inputs))
+    with torch.enable_grad(), recorder.recording(model):
         h = interface.hidden_states(model, batch.inputs, batch.lengths)
-        book.again = True
+        recorder.is_recomputing = True
         with without_autograd_and_autocast(h) as low:
             losses, d_h = _backpropagate_head(
-                interface.output_head(model), h.detach(), batch, low, book.add, keep=True
+                interface.output_head(model),
+                h.detach(),
+                batch,
+                low,
+                recorder.add,
+                keeps_entries=True,
             )
             if h.requires_grad:
-                book.backward(h, d_h)
-            norms = book.norms()
-            book.add_clipped(clip_factors(norms, clip_norm))
+                recorder.backward(h, d_h)
+            norms = recorder.norms()
+            recorder.add_clipped(clip_factors(norms, clip_norm))
     return losses, norms
 
 
@@ -267,62 +270,79 @@ def _backpropagate_head(
     hidden: Tensor,
     batch: SortedExamples,
     low: torch.dtype | None,
-    enter: Callable[[GradientEntry], None],
+    add_entry: Callable[[GradientEntry], None],
     *,
-    keep: bool,
+    keeps_entries: bool,
 ) -> tuple[Tensor, Tensor]:
     """Logits, log-softmax, loss and its gradient in one pass over blocks of positions.
 
-    Returns the losses (B,) and the gradient of ``hidden`` (B, T, d); ``enter`` is given the head's
-    entries of the book, while their block is in the cache. ``keep``: they outlive the next block.
+    Returns the losses (B,) and the gradient of ``hidden`` (B, T, d). ``add_entry`` gets the head's
+    gradient entries, while their block is in the cache; ``keeps_entries``: it keeps them, so that
+    what they hold must outlive the next block.
     """
-    read = batch.head_positions()
-    h = read.gather(hidden)
+    positions = batch.head_positions()
+    h = positions.gather(hidden)
     weight = head.weight.detach().to(low or head.weight.dtype)
     bias = None if head.bias is None else head.bias.detach().to(weight.dtype)
-    dtype = read.weights.dtype
+    dtype = positions.weights.dtype
     losses = torch.zeros(len(h), dtype=dtype, device=h.device)
     d_h = torch.zeros_like(h)
-    learns = [p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)]
-    keep = keep and any(p is not None for p in learns)  # of a frozen head nothing is asked later
+    learning_weight, learning_bias = (
+        p if p is not None and p.requires_grad else None for p in (head.weight, head.bias)
+    )
+    if learning_weight is None and learning_bias is None:
+        keeps_entries = False  # there are none
     # Of bfloat16 there are two more copies, which shall stay in the cache.
-    cells = (
+    max_logits = (
         MAX_LOGITS_PER_BLOCK
         if weight.dtype == dtype or weight.is_cuda
         else MAX_LOGITS_PER_BLOCK // 16
     )
-    blocks = list(_split_by_length(read.extents, len(weight), cells))
-    sizes = [(rows.stop - rows.start) * read.extents[rows.start] for rows in blocks]
+    blocks = list(_split_by_length(positions.extents, len(weight), max_logits))
+    sizes = [(rows.stop - rows.start) * positions.extents[rows.start] for rows in blocks]
     # On a CPU the gradients of logits are kept as they will be summed.
     like = cast_for_exact_sums(weight[:0])
-    # A product of each example is made at once; for a ghost norm its factors are kept.
-    stay = [
-        keep and read.extents[r.start] <= max_ghost_positions(head.weight, like) for r in blocks
-    ]
-    each = list(zip(blocks, sizes, stay, strict=True))
-    most = max((size for _, size, stays in each if not stays), default=0)
-    store = SCRATCH.take((sum(size for _, size, stays in each if stays) + most, len(weight)), like)
-    for rows, size, stays in each:
-        time = read.extents[rows.start]
-        x = h[rows, :time].flatten(0, 1).to(weight.dtype)
-        w, targets = read.weights[rows, :time].flatten(), read.targets[rows, :time].flatten()
-        out, store = store[:size], store[size:] if stays else store
-        nll, d = _cross_entropy_and_gradient(x, weight, bias, targets, head, dtype, out)
-        losses[rows] = (nll * w).unflatten(0, (-1, time)).sum(1)
-        # The gradient of the logits is w * d; w goes to the narrow side.
-        w = w[:, None].to(x.dtype)
-        parts = (d.to(weight.dtype) @ weight, d, x * w, w)
-        of_h, d, x, w = (part.unflatten(0, (-1, time)) for part in parts)
-        torch.mul(of_h, w, out=d_h[rows, :time])
-        p, q = learns
-        if p is not None and (stays or not keep):
-            enter(OuterProductGrad(p, d, x, bias=None if q is None else (q, w), span=rows))
+    # For a ghost norm the factors of a block are kept; else the product of each example is formed
+    # at once, and the next block may overwrite them.
+    ghost_limit = max_ghost_positions(head.weight, like)
+    are_kept = [keeps_entries and positions.extents[rows.start] <= ghost_limit for rows in blocks]
+    kept_size = sum(size for size, is_kept in zip(sizes, are_kept, strict=True) if is_kept)
+    overwritten_size = max(
+        (size for size, is_kept in zip(sizes, are_kept, strict=True) if not is_kept), default=0
+    )
+    store = SCRATCH.take((kept_size + overwritten_size, len(weight)), like)
+    for rows, size, is_kept in zip(blocks, sizes, are_kept, strict=True):
+        time = positions.extents[rows.start]
+        flat_inputs = h[rows, :time].flatten(0, 1).to(weight.dtype)
+        loss_weights = positions.weights[rows, :time].flatten()
+        targets = positions.targets[rows, :time].flatten()
+        out, store = store[:size], store[size:] if is_kept else store
+        nll, flat_grads = _cross_entropy_and_gradient(
+            flat_inputs, weight, bias, targets, head, dtype, out
+        )
+        losses[rows] = (nll * loss_weights).unflatten(0, (-1, time)).sum(1)
+        # The gradient of the logits is the loss weight times that; the narrow side is multiplied.
+        flat_scales = loss_weights[:, None].to(flat_inputs.dtype)
+        of_h, grads, inputs, scales = (
+            x.unflatten(0, (-1, time))
+            for x in (
+                flat_grads.to(weight.dtype) @ weight,
+                flat_grads,
+                flat_inputs * flat_scales,
+                flat_scales,
+            )
+        )
+        torch.mul(of_h, scales, out=d_h[rows, :time])
+        if learning_weight is not None and (is_kept or not keeps_entries):
+            bias_column = None if learning_bias is None else (learning_bias, scales)
+            add_entry(OuterProductGrad(learning_weight, grads, inputs, bias=bias_column, span=rows))
             continue
-        if p is not None:
-            enter(choose_matrix_entry(p, d, x, rows))
-        if q is not None:
-            enter(DenseGrad(q, torch.bmm(d.mT, w.to(d.dtype))[..., 0], span=rows))
-    return losses, read.scatter(d_h, hidden)
+        if learning_weight is not None:
+            add_entry(choose_matrix_entry(learning_weight, grads, inputs, rows))
+        if learning_bias is not None:
+            sums = torch.bmm(grads.mT, scales.to(grads.dtype))[..., 0]
+            add_entry(DenseGrad(learning_bias, sums, span=rows))
+    return losses, positions.scatter(d_h, hidden)
 
 
 def _cross_entropy_and_gradient(
@@ -373,16 +393,16 @@ def _cross_entropy_and_gradient(
     return nll, p if p.data_ptr() == out.data_ptr() else out.copy_(p)
 
 
-def _split_by_length(extents: Sequence[int], vocabulary: int, cells: int) -> Iterator[slice]:
+def _split_by_length(extents: Sequence[int], vocabulary: int, max_logits: int) -> Iterator[slice]:
     """Runs of examples of similar extent (sorted downwards), so that little padding is computed.
 
     A run has at least ``MIN_POSITIONS_PER_BLOCK`` positions, or products are too small to be
-    efficient, and at most ``cells`` logits, or they take too much memory.
+    efficient, and at most ``max_logits`` logits, or they take too much memory.
     """
     first = 0
     for i, extent in enumerate(extents):
         rows, longest = (i - first) * extents[first], extents[first]
-        full = (rows + longest) * vocabulary > cells
+        full = (rows + longest) * vocabulary > max_logits
         if extent == 0 or (
             rows and (full or (rows >= MIN_POSITIONS_PER_BLOCK and extent < 0.9 * longest))
         ):

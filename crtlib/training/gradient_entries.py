@@ -33,7 +33,7 @@ figures of an H100: twelve bytes are moved for each number (written, read for th
 sum) at 3.3 TB/s, and 67 (float32, never TF32 here) or 400 (bfloat16) TFLOP/s go by meanwhile."""
 MAX_STACKED_INPUT_NUMBERS = 2**23
 """Numbers of a layer's input up to which a GPU takes no longer to work than to be asked: layers of
-one shape then enter the book together."""
+one shape are then recorded together."""
 
 ALL_EXAMPLES = slice(None)
 BLOCK_ROUNDINGS = 384
@@ -58,7 +58,7 @@ class ScratchBuffer(threading.local):
         self.buffer, self.used, self.wanted = torch.empty(0), 0, 0
 
     def reset(self) -> None:
-        """Begin a step; the last one's wishes decide the size."""
+        """Begin a step, with as much memory as the last one asked for."""
         if self.wanted > len(self.buffer):
             self.buffer = torch.empty(0)  # free the old one first
             self.buffer = torch.empty(self.wanted)
@@ -473,10 +473,11 @@ def cross_inner_products(a: GradientEntry, b: GradientEntry) -> BoundedSum:
 def _with_dense_rounding(
     value: Tensor, size: Tensor, share: float, *entries: DenseGrad
 ) -> BoundedSum:
-    """With what the squares of these entries are off by themselves, which cancels no longer."""
+    """The sum, with the rounding of the squares of these entries added to its own: in each of them
+    it has cancelled already, and here it does not."""
     for entry in entries:
-        own = _dense_share(entry.grads)
-        size, share = size * (share / own) + entry.size.square(), own
+        dense_share = _dense_share(entry.grads)
+        size, share = size * (share / dense_share) + entry.size.square(), dense_share
     return BoundedSum(value, size, share)
 
 
@@ -502,8 +503,8 @@ def choose_matrix_entry(
     lengths = [torch.linalg.vector_norm(x, dim=2, dtype=dtype) for x in (rows, columns)]
     charged = (lengths[0] * lengths[1]).sum(1), _matrix_share(rows, *parameter.shape)
     if dtype != rows.dtype:
-        made = _batched_matmul(rows.mT, columns)
+        gradients = _batched_matmul(rows.mT, columns)
     else:
         out = SCRATCH.take((len(rows), *parameter.shape), rows)
-        made = torch.bmm(rows.mT, columns, out=out)
-    return DenseGrad(parameter, made, span=span, charged=charged)
+        gradients = torch.bmm(rows.mT, columns, out=out)
+    return DenseGrad(parameter, gradients, span=span, charged=charged)

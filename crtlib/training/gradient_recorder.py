@@ -1,13 +1,13 @@
-"""Hooks that fill the book during one forward and one backward pass of a model.
+"""Hooks that record each layer's input and output gradient in one forward and backward pass.
 
 >>> from crtlib.models.construction import build_model
 >>> from crtlib.models.specs import ModelSpec
 >>> model = build_model(ModelSpec("lstm", vocab_size=9, embedding=4, hidden=5), seed=0)
->>> book = GradientRecorder(model, batch=1)
->>> with book.recording(model):
+>>> recorder = GradientRecorder(model, batch=1)
+>>> with recorder.recording(model):
 ...     h = interface.hidden_states(model, torch.tensor([[1, 2, 3]]))
->>> book.backward(h, torch.ones_like(h))
->>> [len(book.entries[p]) for p in model.parameters()]  # the head is not part of this pass
+>>> recorder.backward(h, torch.ones_like(h))
+>>> [len(recorder.entries[p]) for p in model.parameters()]  # the head is not part of this pass
 [1, 1, 1, 0, 0]
 """
 
@@ -55,10 +55,10 @@ UNCHARGED_DENSE_SHARE = 6e-4
 
 
 class GradientRecorder:
-    """Entries of each parameter, filled during one forward and one backward pass.
+    """Gradient entries of each parameter, recorded in one forward and one backward pass.
 
-    ``again``: what the layers compute now was computed before, and forgotten to save memory
-    (gradient checkpointing): it has to come out the same, and is not entered twice.
+    ``is_recomputing``: what the layers compute now they have computed before, and it was forgotten
+    to save memory (gradient checkpointing): it has to come out the same, and is not recorded twice.
     """
 
     def __init__(self, model: nn.Module, batch: int) -> None:
@@ -66,14 +66,15 @@ class GradientRecorder:
         self.parameters = trainable_parameters(model)
         self.entries: dict[nn.Parameter, list[Any]] = {p: [] for p in self.parameters.values()}
         self.squares: list[tuple[slice, BoundedSum]] = []
-        self.again = False
+        self.is_recomputing = False
         head = interface.output_head(model)
         self.uses = Counter(p for p in (head.weight, head.bias) if p is not None)
         self.waiting: dict[Any, list[tuple[nn.Module, Tensor, Tensor]]] = {}
         self.has_large_inputs = False
 
     def add(self, entry: Any) -> None:
-        """Enter it, and count its norm and its cross terms with earlier entries."""
+        """Record an entry, with its squared norm and its cross terms with earlier entries of its
+        parameter."""
         earlier = self.entries[entry.parameter]
         with float32_matmul:
             self.squares.append((entry.span, entry.square()))
@@ -109,42 +110,43 @@ class GradientRecorder:
 
     def add_clipped(self, factors: Tensor) -> None:
         """Add the sum over examples, each times its factor; where that is 0, nothing at all."""
-        none = factors == 0
-        # To sift small entries takes a GPU less than to be waited for; large ones, more.
-        some = not (is_on_host(none) or self.has_large_inputs) or bool(none.any())
-        of = functools.cache(lambda x, layers: x.repeat(layers) if layers > 1 else x)
+        left_out = factors == 0
+        # On a GPU, masking small entries for nothing takes less time than waiting to know whether
+        # there is anything to mask; masking large ones takes more.
+        masks = not (is_on_host(left_out) or self.has_large_inputs) or bool(left_out.any())
+        repeat = functools.cache(lambda x, layers: x.repeat(layers) if layers > 1 else x)
         with float32_matmul:
             for entry in itertools.chain(*self.entries.values()):
                 layers = len(entry.parameters) if isinstance(entry, StackedGrad) else 1
-                if some:  # a gradient that is not finite: 0 times infinity would be no number
-                    entry.leave_out(of(none, layers))
-                entry.add(of(factors, layers))
+                if masks:  # a gradient that is not finite: 0 times infinity would be no number
+                    entry.leave_out(repeat(left_out, layers))
+                entry.add(repeat(factors, layers))
 
     @contextlib.contextmanager
     def recording(self, model: nn.Module) -> Iterator[None]:
-        """While active, layers work with frozen weights and register for their output gradient;
-        it ends after the backward pass, which may compute them ``again``.
+        """While active, layers run with frozen weights, and hooks record their inputs and output
+        gradients. It is left after the backward pass, which may recompute some layers.
 
-        Frozen, so that autograd does not spend a third of the backward pass on weight gradients
-        that would mix the examples.
+        The weights are frozen so that autograd does not spend a third of the backward pass on
+        weight gradients that would mix the examples.
         """
         handles = []
         owners = [
-            (name, module, own) for name, module in model.named_modules()
-            if (own := [p for p in module.parameters(recurse=False) if p.requires_grad])
+            (name, module, learning) for name, module in model.named_modules()
+            if (learning := [p for p in module.parameters(recurse=False) if p.requires_grad])
         ]  # fmt: skip
         head = {id(interface.output_head(model).weight), id(interface.output_head(model).bias)}
         try:
-            for name, module, own in owners:
+            for name, module, learning in owners:
                 if isinstance(module, RecurrentLayer):
                     module.sink = self._recurrent_sink(module)
                 elif rule := find_layer_rule(module):
-                    before, after = self._hooks(name, module, own, rule)
+                    before, after = self._hooks(name, module, learning, rule)
                     handles.append(module.register_forward_pre_hook(before))
                     handles.append(
                         module.register_forward_hook(after, with_kwargs=True, always_call=True)
                     )
-                elif not all(id(p) in head for p in own):
+                elif not all(id(p) in head for p in learning):
                     raise UnknownLayer(
                         f"parameter {name!r}: no rule for {layer_class_name(module)}"
                     )
@@ -157,23 +159,25 @@ class GradientRecorder:
                     module.sink = None
 
     def _hooks(
-        self, name: str, module: nn.Module, own: list[nn.Parameter], rule: LayerRule
+        self, name: str, module: nn.Module, learning: list[nn.Parameter], rule: LayerRule
     ) -> tuple[Callable[..., None], Callable[..., None]]:
+        """What is called before and after the forward pass of a layer."""
+
         def before(_module: nn.Module, _args: tuple[Any, ...]) -> None:
-            for p in own:
+            for p in learning:
                 p.requires_grad_(False)
 
         def after(
             _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor | None
         ) -> None:
-            for p in own:
+            for p in learning:
                 p.requires_grad_(True)
             if out is None:  # the layer raised
                 return
-            if self.again:
+            if self.is_recomputing:
                 out.requires_grad_()
                 return
-            self.uses.update(own)
+            self.uses.update(learning)
             x = (*args, *kwargs.values())[0].detach()
             if len(x) != self.batch:
                 raise UnknownLayer(f"parameter {name!r}: its input has {len(x)} rows, not one "
@@ -185,25 +189,29 @@ class GradientRecorder:
         return before, after
 
     def _record(self, rule: LayerRule, module: nn.Module, x: Tensor, grad: Tensor) -> None:
-        grad, own = grad.detach(), [*module.parameters(recurse=False)]
+        """Add the entries of a layer now, or, of small layers on a GPU, once the backward pass is
+        over, together with the others of their kind and shape."""
+        grad, parameters = grad.detach(), [*module.parameters(recurse=False)]
         small = not is_on_host(x) and x.numel() <= MAX_STACKED_INPUT_NUMBERS
         small &= layer_class_name(module) in LAYER_RULES  # else it was proved for itself alone
         self.has_large_inputs |= not small
-        if small and rule is not embedding_entries and all(self.uses[p] == 1 for p in own):
+        if small and rule is not embedding_entries and all(self.uses[p] == 1 for p in parameters):
             kind = (
                 layer_class_name(module),
                 norm_layer_epsilon(module),
-                *((p.shape, p.requires_grad) for p in own),
+                *((p.shape, p.requires_grad) for p in parameters),
             )
             sizes = x.shape, x.dtype, grad.shape, grad.dtype
             self.waiting.setdefault((rule, kind, sizes), []).append((module, x, grad))
         else:
-            self._enter(rule, [(module, x, grad)])
+            self._add_entries(rule, [(module, x, grad)])
 
-    def _enter(self, rule: LayerRule, records: list[tuple[nn.Module, Tensor, Tensor]]) -> None:
-        """Entries of one layer, or of several of one kind and shape together."""
-        layers, *both = zip(*records, strict=True)
-        x, grad = (torch.cat(each) if len(each) > 1 else each[0] for each in both)
+    def _add_entries(
+        self, rule: LayerRule, records: list[tuple[nn.Module, Tensor, Tensor]]
+    ) -> None:
+        """Add the entries of one layer, or of several of one kind and shape together."""
+        layers, inputs, grads = zip(*records, strict=True)
+        x, grad = (torch.cat(many) if len(many) > 1 else many[0] for many in (inputs, grads))
         for entry in rule(layers[0], x, grad):
             if len(layers) > 1:
                 name = next(n for n, p in layers[0].named_parameters() if p is entry.parameter)
@@ -226,7 +234,8 @@ class GradientRecorder:
         return sink
 
     def backward(self, h: Tensor, d_h: Tensor) -> None:
-        """Run it; refuse if a parameter was used outside of the layer that owns it."""
+        """Run the backward pass from ``h``, whose gradient is ``d_h``. Raises UnknownLayer where a
+        parameter was used outside of the layer that owns it."""
         kept = {name: p.grad for name, p in self.parameters.items()}
         for p in self.parameters.values():
             p.grad = None
@@ -234,7 +243,7 @@ class GradientRecorder:
             torch.autograd.backward([h], [d_h])
             while self.waiting:  # what is copied here, autograd no longer keeps
                 (rule, *_), records = self.waiting.popitem()
-                self._enter(rule, records)
+                self._add_entries(rule, records)
             for name, p in self.parameters.items():
                 if p.grad is not None:
                     raise UnknownLayer(f"parameter {name!r}: is used outside of its own layer")

@@ -2,8 +2,8 @@
 
 The engine of :mod:`crtlib.training.clipping` knows the cross entropy of the next token, and makes
 logits and their gradient in one pass. Any other loss is a function of the model and of a
-micro-batch as ``transformers`` reads it: the layers that it calls enter the gradients of each
-example, the output layer like all others.
+micro-batch as ``transformers`` reads it: the gradients of each example are recorded at the layers
+that it calls, the output layer like all others.
 
 >>> from crtlib.models.construction import build_model
 >>> from crtlib.models.specs import ModelSpec
@@ -51,16 +51,16 @@ Losses = Callable[[nn.Module, MicroBatch], Tensor]
 """The model and a micro-batch of B rows -> the loss of each row, (B,), with a graph."""
 
 
-def name_micro_batch(tokens: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-    """Rows (B, T) as models of ``transformers`` read them; positions of each row, as the table of
-    positions would else see a batch of one."""
-    at = torch.arange(tokens.shape[1], device=tokens.device).repeat(len(tokens), 1)
-    real = at < send_to_device(lengths, tokens.device)[:, None]
+def make_micro_batch(tokens: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+    """Rows (B, T) as models of ``transformers`` read them. Each row has positions of its own: else
+    the table of positions would see a batch of one."""
+    positions = torch.arange(tokens.shape[1], device=tokens.device).repeat(len(tokens), 1)
+    is_real = positions < send_to_device(lengths, tokens.device)[:, None]
     return {
-        "input_ids": tokens * real,
-        "attention_mask": real.long(),
-        "position_ids": at,
-        "labels": tokens.masked_fill(~real, IGNORE_INDEX),
+        "input_ids": tokens * is_real,
+        "attention_mask": is_real.long(),
+        "position_ids": positions,
+        "labels": tokens.masked_fill(~is_real, IGNORE_INDEX),
     }
 
 
@@ -72,9 +72,9 @@ def add_gradients_of_losses(
     if not len(tokens):
         return torch.zeros(0, device=tokens.device)
     with torch.enable_grad():
-        each = _losses_of_rows(model, losses, name_micro_batch(tokens, lengths))
-        each.sum().backward()
-    return each.detach()
+        row_losses = _losses_of_rows(model, losses, make_micro_batch(tokens, lengths))
+        row_losses.sum().backward()
+    return row_losses.detach()
 
 
 def add_clipped_gradients_of_losses(
@@ -98,7 +98,7 @@ def add_clipped_gradients_of_losses(
     if not len(tokens):
         return LossesAndNorms(*torch.zeros(2, 0, device=tokens.device))
     try:
-        batch = name_micro_batch(tokens, lengths)
+        batch = make_micro_batch(tokens, lengths)
         return _add_clipped_losses_in_one_pass(model, losses, batch, clip_norm)
     except UnknownLayer as error:
         warnings.warn(f"{error}; clipping one example after the other (slow)", stacklevel=2)
@@ -109,8 +109,8 @@ def add_clipped_gradients_of_losses(
         )
         for row, length in rows
     ]
-    each, norms = map(torch.stack, zip(*units, strict=True))
-    return LossesAndNorms(each, norms.to(each.dtype))
+    row_losses, norms = map(torch.stack, zip(*units, strict=True))
+    return LossesAndNorms(row_losses, norms.to(row_losses.dtype))
 
 
 def add_clipped_unit_gradient_of_losses(
@@ -162,7 +162,7 @@ def refuse_mixing_losses(
         for sizes in batches:
             texts = probe.random_texts(model, sizes)
             tokens, lengths = probe.pad_texts(texts)
-            _refuse_lasting_tensors(model, losses, name_micro_batch(tokens, lengths))
+            _refuse_lasting_tensors(model, losses, make_micro_batch(tokens, lengths))
             norms = add_clipped_gradients_of_losses(
                 model, tokens, lengths, losses, clip_norm=1.0
             ).norms
@@ -180,11 +180,10 @@ def _refuse_lasting_tensors(model: nn.Module, losses: Losses, batch: MicroBatch)
     """Refuse losses that read a tensor outside of the model which an optimizer may move, whatever
     its type: one that is the same in two calls, unlike those that a layer makes as it reads."""
     with torch.enable_grad():
-        calls = [[*_leaves(_losses_of_rows(model, losses, batch))] for _ in range(2)]
-    own = set(map(id, model.parameters()))
-    again = set(map(id, calls[1])) - own
-    for leaf in calls[0]:
-        if id(leaf) in again:
+        first, second = ([*_leaves(_losses_of_rows(model, losses, batch))] for _ in range(2))
+    lasting = set(map(id, second)) - set(map(id, model.parameters()))
+    for leaf in first:
+        if id(leaf) in lasting:
             raise ValueError(
                 f"losses: read a tensor of shape {tuple(leaf.shape)} that learns outside of the "
                 "model; must be part of it, or frozen"
@@ -231,37 +230,39 @@ def _clipped_sum(
 
 
 def _losses_of_rows(model: nn.Module, losses: Losses, batch: MicroBatch) -> Tensor:
-    each, size = losses(model, batch), len(batch["input_ids"])
-    if not isinstance(each, Tensor) or each.shape != (size,):  # the size is private
+    """What ``losses`` returns, of which it is checked that it is a loss of each row, with a graph
+    that ends in the model."""
+    row_losses, rows = losses(model, batch), len(batch["input_ids"])
+    if not isinstance(row_losses, Tensor) or row_losses.shape != (rows,):  # the number is private
         raise ValueError(
             "losses: must be a tensor with one number for each row of input_ids, not of the batch"
         )
-    if not each.requires_grad:
+    if not row_losses.requires_grad:
         raise ValueError("losses: have no graph; must be what the model computes, not detached")
-    own = set(map(id, model.parameters()))
-    for leaf in _leaves(each):
-        if isinstance(leaf, nn.Parameter) and id(leaf) not in own:
+    of_model = set(map(id, model.parameters()))
+    for leaf in _leaves(row_losses):
+        if isinstance(leaf, nn.Parameter) and id(leaf) not in of_model:
             raise ValueError(
                 f"losses: read a tensor of shape {tuple(leaf.shape)} that learns outside of the "
                 "model; must be part of it, or frozen"
             )
-    return each
+    return row_losses
 
 
 def _add_clipped_losses_in_one_pass(
     model: nn.Module, losses: Losses, batch: MicroBatch, clip_norm: float
 ) -> LossesAndNorms:
-    book = GradientRecorder(model, len(batch["input_ids"]))
-    with torch.enable_grad(), book.recording(model):
-        each = _losses_of_rows(model, losses, batch)
-        book.again = True
-        with clipping.without_autograd_and_autocast(each):
-            book.backward(each, torch.ones_like(each))
-            if not book.squares:
-                raise UnknownLayer("losses: no layer of the model was entered")
-            norms = book.norms()
-            book.add_clipped(clip_factors(norms, clip_norm))
-    return LossesAndNorms(each.detach(), norms)
+    recorder = GradientRecorder(model, len(batch["input_ids"]))
+    with torch.enable_grad(), recorder.recording(model):
+        row_losses = _losses_of_rows(model, losses, batch)
+        recorder.is_recomputing = True
+        with clipping.without_autograd_and_autocast(row_losses):
+            recorder.backward(row_losses, torch.ones_like(row_losses))
+            if not recorder.squares:
+                raise UnknownLayer("losses: no layer of the model was recorded")
+            norms = recorder.norms()
+            recorder.add_clipped(clip_factors(norms, clip_norm))
+    return LossesAndNorms(row_losses.detach(), norms)
 
 
 def _leaves(x: Tensor) -> Iterator[Tensor]:

@@ -59,32 +59,33 @@ def set_public_gradient(
     model: nn.Module, batch: Iterable[tuple[Tensor, ...]], losses: Losses | None = None
 ) -> Tensor | None:
     """Set ``.grad`` to the gradient of the mean token loss of ``batch``, or of the mean of its
-    examples' ``losses``; that loss.
+    examples' ``losses``, and return that mean.
 
     ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``, or with targets (B, L) as a
-    third (:func:`crtlib.training.clipping.add_clipped_gradients`), of several processes the share
-    of this one, of which is then the loss. Without a target the gradient is zero, ``None`` where
-    there is no micro-batch, and so is the loss.
+    third (:func:`crtlib.training.clipping.add_clipped_gradients`). Of several processes each is
+    given its share, and returns the mean of that. Without any target the gradient is zero (None
+    where there is no micro-batch either), and the loss is None.
     """
     parameters = _clear_gradients(model)
-    own, sums = 0, []
-    for tokens, lengths, *given in batch:
-        targets = given[0] if given else None
+    count, sums = 0, []  # of targets, or of examples where they have losses of their own
+    for tokens, lengths, *if_targets in batch:
+        targets = if_targets[0] if if_targets else None
         if losses is None:
-            each = clipping.add_unclipped_gradients(
+            row_losses = clipping.add_unclipped_gradients(
                 model, tokens, lengths, targets=targets, reduction="sum"
             )
-            own += int((lengths - 1).sum() if targets is None else (targets != IGNORE_INDEX).sum())
+            counted = (lengths - 1).sum() if targets is None else (targets != IGNORE_INDEX).sum()
+            count += int(counted)
         else:
-            each = own_losses.add_gradients_of_losses(model, tokens, lengths, losses)
-            own += len(tokens)
-        sums.append(each.sum())
+            row_losses = own_losses.add_gradients_of_losses(model, tokens, lengths, losses)
+            count += len(tokens)
+        sums.append(row_losses.sum())
     process_group().sum_gradients(parameters)
-    count = process_group().total(own)
-    if count <= 0:
+    count_of_all = process_group().total(count)
+    if count_of_all <= 0:
         return None
-    _divide_gradients(parameters, count)
-    return torch.stack(sums).sum() / own if own else None
+    _divide_gradients(parameters, count_of_all)
+    return torch.stack(sums).sum() / count if count else None
 
 
 def set_private_gradient(

@@ -266,10 +266,10 @@ def test_the_head_of_a_long_example_is_a_product_and_of_a_short_one_a_ghost(name
     for until in (0, 99, turn):
         kinds = []
 
-        def add(book, entry, kinds=kinds, honest=gradient_recorder.GradientRecorder.add):
+        def add(recorder, entry, kinds=kinds, honest=gradient_recorder.GradientRecorder.add):
             if entry.parameter is head and not isinstance(entry, gradient_entries.EmbeddingGrad):
                 kinds.append(type(entry).__name__)
-            honest(book, entry)
+            honest(recorder, entry)
 
         with monkeypatch.context() as patch:
             for module in (gradient_entries, clipping):

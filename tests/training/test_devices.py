@@ -144,7 +144,7 @@ def test_the_branches_of_a_gpu_give_the_same_sums(spec, monkeypatch):
 @pytest.mark.parametrize(("name", "overflows"), [
     *((name, False) for name in SMALL), *((name, True) for name in ("lstm-2", "gru", "gpt2-untied"))
 ])  # fmt: skip
-def test_layers_that_enter_the_book_together_count_each_for_itself(name, overflows, gpu):
+def test_layers_that_are_recorded_together_count_each_for_itself(name, overflows, gpu):
     model = model_of(name)
     batch = batch_of(model)
     if overflows:  # of one example, that alone reads a certain token

@@ -59,7 +59,7 @@ def test_public_steps_take_the_mean_of_the_rows():
         loss = step(focal)
     same = {
         n: torch.cat([x, x, x, x])
-        for n, x in own_losses.name_micro_batch(
+        for n, x in own_losses.make_micro_batch(
             torch.tensor([[1, 2, 3, 4, 0], [2, 3, 0, 0, 0], [4, 5, 6, 7, 8]]),
             torch.tensor([4, 2, 5]),
         ).items()
@@ -75,7 +75,7 @@ def clipped_alone(model, losses, clip_norm):
     """Row by row, by autograd alone."""
     total = 0
     for row, length in zip(TOKENS, LENGTHS, strict=True):
-        batch = own_losses.name_micro_batch(row[None, : int(length)], length[None])
+        batch = own_losses.make_micro_batch(row[None, : int(length)], length[None])
         gradient = torch.autograd.grad(
             losses(model, batch).sum(), list(model.parameters()), allow_unused=True
         )
@@ -211,7 +211,7 @@ def test_other_losses_that_are_refused(losses, said):
 
 
 def test_a_layer_beside_the_model_is_refused_at_any_step():
-    batch = own_losses.name_micro_batch(torch.ones(2, 3, dtype=torch.long), torch.tensor([3, 2]))
+    batch = own_losses.make_micro_batch(torch.ones(2, 3, dtype=torch.long), torch.tensor([3, 2]))
     with pytest.raises(ValueError, match="learns outside of the model"):
         own_losses._losses_of_rows(build_model(GPT2, 0), Probe(20, 2), batch)
 

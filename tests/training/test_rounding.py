@@ -92,11 +92,15 @@ def added_of_each(make, clip_norm):
             fill_missing_gradients(model.parameters())
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(interface, "output_head", lambda m: interface.Head(m.each[0]))
-                book = GradientRecorder(model, EXAMPLES)
+                recorder = GradientRecorder(model, EXAMPLES)
             for entry in make(model):
-                book.add(entry)
-            each = clip_factors(book.norms(), clip_norm) if factors == "clipped" else torch.ones(16)
-            book.add_clipped(each * (torch.arange(EXAMPLES) == i))
+                recorder.add(entry)
+            each = (
+                clip_factors(recorder.norms(), clip_norm)
+                if factors == "clipped"
+                else torch.ones(16)
+            )
+            recorder.add_clipped(each * (torch.arange(EXAMPLES) == i))
             grads = [p.grad.double().flatten() for p in model.parameters()]
             found.append(torch.cat(grads).norm())
     return torch.stack(found[:EXAMPLES]), torch.stack(found[EXAMPLES:])
@@ -131,10 +135,12 @@ def test_an_ordinary_norm_is_the_number_that_was_computed():
     model = Parameters(2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interface, "output_head", lambda m: interface.Head(m.each[0]))
-        book = GradientRecorder(model, 4)
-    book.add(OuterProductGrad(model.each[0], rows, columns))
+        recorder = GradientRecorder(model, 4)
+    recorder.add(OuterProductGrad(model.each[0], rows, columns))
     grams = (rows @ rows.mT) * (columns @ columns.mT)
-    assert torch.equal(book.norms(), grams.flatten(1).sum(1, dtype=torch.float64).sqrt().float())
+    assert torch.equal(
+        recorder.norms(), grams.flatten(1).sum(1, dtype=torch.float64).sqrt().float()
+    )
 
 
 def test_a_long_row_of_one_size_has_its_norm():
