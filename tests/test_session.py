@@ -163,11 +163,13 @@ def test_with_an_evaluation_no_text_is_held_out(talk, tmp_path):
     sizes = []
     for evaluation in (None, other):
         with confide.Session(talk, evaluation=evaluation, **options) as session:
-            sizes.append(sum(len(d.turns) for d in session._made.data.corpus.dialogues))
-            heard = {p.text for p in session._made.data.test}
+            sizes.append(
+                sum(len(d.turns) for d in session._result_in_progress.data.corpus.dialogues)
+            )
+            heard = {p.text for p in session._result_in_progress.data.test}
             rows = [("test_ppl", 1, 0, 2.0)]
             facts = training_summary.describe_study(
-                session._job.conditions.args[0], session._made, rows
+                session._job.conditions.args[0], session._result_in_progress, rows
             )
             assert facts["held_out"] == (evaluation is None)
     every = sum(len(d.turns) for d in jsonl.read_jsonl(talk))
@@ -206,7 +208,7 @@ def test_what_an_evaluation_has_in_common_is_left_out_and_said(unit, talk, tmp_p
     mixed = [replace(d, id=f"c{d.id}", user=f"c{d.user}") for d in read[:4]]
     jsonl.write_jsonl(Corpus("", (*mixed, *other)), path)
     with confide.Session(short, evaluation=path, **CRT | {"unit": unit, "epochs": 1}) as session:
-        heard = [p.text for p in session._made.data.test]
+        heard = [p.text for p in session._result_in_progress.data.test]
     assert len(heard) == 10 and not any(f"{d.turns[0].text}" in heard for d in mixed)
     _, said = train_on_corpus._leave_out_what_is_read(corpora.load_corpus(path), short, unit)
     lines = {

@@ -49,6 +49,7 @@ from confide.training.training_record import TrainingResult, make_work_folder, w
 from crtlib import files, outputs
 from crtlib.accounting import privacy_cost
 from crtlib.accounting.events import SampledGaussian, WeightedGaussian
+from crtlib.accounting.secret_protection import ProtectionPlan
 from crtlib.attacks import run_audit
 from crtlib.checks import plain_name
 from crtlib.files import StrPath
@@ -63,7 +64,7 @@ from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
 from crtlib.studies.study_run import TrainedStudy
 from crtlib.text import corpora, screened_folder, templates
-from crtlib.text.records import Corpus, Dialogue
+from crtlib.text.records import Corpus, Dialogue, Point
 from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
 from crtlib.training import methods, parallel, schedules
 from crtlib.training.devices import device_by_name
@@ -82,18 +83,22 @@ UNFINISHED_FILES = ("unfinished.pt", "unfinished.run")
 
 @dataclass(frozen=True)
 class PendingTraining:
-    """A training that can be made: all that can be refused before has been. ``begin`` makes it, and
-    what it will leave; ``odometer_fields`` are what the odometer says of it, ``finish`` says what
-    came of it. ``protects``: its noise, for each point. ``tokenizer`` and ``template`` (Jinja) are
-    those that it reads texts with. ``conditions``: of its promise, before it begins."""
+    """A training that can be made: all that can be refused before has been."""
 
     begin: Callable[..., tuple[Training, Any]]
+    """Makes the training, and the object that ``finish`` gets."""
     odometer_fields: dict[str, Any]
+    """What its line in the odometer says of it."""
     protects: bool
+    """Whether its noise protects every point."""
     finish: Callable[[Any, OdometerRun], TrainingResult]
+    """Gives what came of the training, after its last step."""
     tokenizer: BpeTokenizer
+    """What texts are read with."""
     template: str | None = None
+    """The template (Jinja) by which turns become text."""
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], TrainingFacts] | None = None
+    """Gives what its promise will assume, before the first step."""
 
 
 def train(what: Recipe | StrPath, /, **options: Any) -> Any:
@@ -169,7 +174,7 @@ class Session:
         optimizer: Makes an optimizer of the list of parameters that learn; one is made for public
             and one for private steps, and the phases set their learning rates. It begins with
             nothing learned: moments hold what an earlier training read. Default: Adam.
-        names: Fields of the recipe.
+        recipe_fields: Fields of the recipe.
 
     Raises:
         ValueError: For what cannot be trained on; nothing is written then, and nothing spent.
@@ -197,10 +202,12 @@ class Session:
         evaluation: StrPath | None = None,
         completions_alone: bool = False,
         optimizer: OptimizerFactory | None = None,
-        **names: Any,
+        **recipe_fields: Any,
     ) -> None:
         recipe = (
-            what if isinstance(what, Recipe) else recipes.make_recipe({"corpus": what, **names})
+            what
+            if isinstance(what, Recipe)
+            else recipes.make_recipe({"corpus": what, **recipe_fields})
         )
         if recipe.workers is not None:
             torch.set_num_threads(recipe.workers)
@@ -211,7 +218,9 @@ class Session:
             recipe = study_of_text.resolve_model(
                 recipe, device, holds_people_out=evaluation is None
             )
-        self._inputs = {n: path for n in ("corpus", "plan") if (path := getattr(recipe, n, None))}
+        self._inputs = {
+            name: path for name in ("corpus", "plan") if (path := getattr(recipe, name, None))
+        }
         if evaluation is not None:
             self._inputs["evaluation"] = Path(evaluation)
         self._hashes = outputs.hash_inputs(self._inputs)
@@ -225,7 +234,7 @@ class Session:
         else:
             self._job = _prepare_study(recipe, device, study or {}, evaluation)
         self.recipe, self._card, self._device = recipe, card, device
-        self._held = contextlib.ExitStack()
+        self._open_resources = contextlib.ExitStack()
         try:
             options: dict[str, Any] = {"optimizer": optimizer} if optimizer else {}
             if completions_alone:
@@ -237,21 +246,21 @@ class Session:
                 options["completions_alone"] = True
             self._open(progress, options)
         except BaseException:
-            self._held.close()
+            self._open_resources.close()
             raise
 
     def _open(self, progress: bool, options: Mapping[str, Any]) -> None:
         """Take the place of the model, open the odometer, and make the training."""
         recipe, job = self.recipe, self._job
-        aside = None if recipe.out is None else make_work_folder(recipe.out)
+        work = None if recipe.out is None else make_work_folder(recipe.out)
         secure = not getattr(recipe, "repeatable_noise", False)
-        checkpoint, mark = (aside / name if aside else None for name in UNFINISHED_FILES)
+        checkpoint, mark = (work / name if work else None for name in UNFINISHED_FILES)
         self.odometer: OdometerRun | None = None
         if parallel.process_group().is_leader:
-            if aside:
-                self._held.callback(_remove_if_empty, aside)
-                taken = f"--out: {aside} is in use by another training"  # two would be one run
-                self._held.enter_context(files.lock_folder(aside, taken))
+            if work:
+                self._open_resources.callback(_remove_if_empty, work)
+                refusal = f"--out: {work} is in use by another training"  # two would be one run
+                self._open_resources.enter_context(files.lock_folder(work, refusal))
             self.odometer = odometer_run.open_odometer(
                 recipe.corpus, job.odometer_fields, init=recipe.init, protects=job.protects,
                 odometer_folder=recipe.odometer, secure=secure, trials=getattr(recipe, "trials", 1),
@@ -260,7 +269,7 @@ class Session:
             self.odometer.mark = mark
             self.odometer.script = file_sources.script_source()
             outputs.check_inputs_unchanged(self._inputs, self._hashes)  # while nothing is spent
-        self.training, self._made = job.begin(
+        self.training, self._result_in_progress = job.begin(
             checkpoint=checkpoint, secure=secure, memory_gib=recipe.memory, progress=progress,
             on_start=self.odometer.start if self.odometer else None, **options,
         )  # fmt: skip
@@ -277,7 +286,7 @@ class Session:
 
     def evaluation_tokens(self) -> list[list[int]]:
         """The texts that perplexity is measured on, as the model reads them, each once."""
-        return self.tokenizer.encode(p.text for p in self._made.data.test)
+        return self.tokenizer.encode(p.text for p in self._result_in_progress.data.test)
 
     def save_tokenizer(self, folder: Path) -> None:
         """Write the tokenizer and the template of the texts, as ``transformers`` reads them."""
@@ -301,7 +310,7 @@ class Session:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._held.close()
+        self._open_resources.close()
 
     def close(self, *, early: bool = False) -> TrainingResult | None:
         """Attack the model, say what it promises, and write it.
@@ -322,12 +331,13 @@ class Session:
                 self.odometer.stopped = file_sources.StoppedSource(len(self) - left, len(self))
         else:
             self.training.finish()
-        with self._held:
+        with self._open_resources:
             if self.odometer is None:
                 return None
             recipe, meter = self.recipe, self.odometer
-            made = self._job.finish(self._made, meter)
-            trained = _attach_promise(made, recipe, meter)
+            trained = _attach_promise(
+                self._job.finish(self._result_in_progress, meter), recipe, meter
+            )
             outputs.check_inputs_unchanged(self._inputs, self._hashes)
             if recipe.out is None:
                 meter.finish(None, training_record.conditions_of_result(trained, meter))
@@ -349,76 +359,92 @@ def _prepare_study(
 ) -> PendingTraining:
     """A training of a study, with the fields of it that are ``fixed``; measured on text of an
     ``evaluation``, where there is one."""
-    r: Any = recipe
-    ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
-    if both := sorted({*dict(recipe)} & {*fixed} - ablated):
-        raise ValueError(f"study={both[0]!r}: is an option of the training; give it as one")
-    own = {f.name for f in fields(CrtStudy)} - FIELDS_OF_THE_CORPUS
-    if wrong := sorted({*fixed} - own):
-        raise ValueError(
-            f"study={wrong[0]!r}: must be a field of CrtStudy, and none that the corpus decides "
-            f"({', '.join(sorted(FIELDS_OF_THE_CORPUS))})"
-        )
-    named = study_of_text.study_fields(recipe, device) | dict(fixed)
+    # The recipe of another package's method has these options, too, but is no LanguageRecipe.
+    options: Any = recipe
+    settings = _study_settings(recipe, device, fixed)
     if evaluation is not None:
-        named["heldout"] = 0
+        settings["heldout"] = 0
         if text_registry.count_shared_units(recipe.corpus, evaluation):
             raise ValueError(
                 f"evaluation={str(evaluation)!r}: must be text that is not trained on, and has "
                 f"conversations, people or messages of {recipe.corpus}; leave them out"
             )
-    study, measured, overlap = study_of_text.build_study(recipe.corpus, **named), None, list[str]()
+    study = study_of_text.build_study(recipe.corpus, **settings)
+    other_text, lines = None, list[str]()
     if evaluation is not None:
-        text = corpora.load_corpus(evaluation)
-        measured, line = _leave_out_what_is_read(text, recipe.corpus, study.unit)
-        overlap = [line]
+        other_text, line = _leave_out_what_is_read(
+            corpora.load_corpus(evaluation), recipe.corpus, study.unit
+        )
+        lines = [line]
     digests = {
         name: policy_names.policy_digest(name) for name in (study.policy, study.conservative)
     }
-    prepared = _prepare_data(study, measured)  # refuses before anything is written
-    study = study_of_text.choose_hyperparameters_by_size(study, prepared, named)
-    if r.canaries == "auto":
-        study = replace(study, canaries=_canaries_for_power(study.ready(), r.power))
-        prepared = _prepare_data(study, measured)
-        study = study_of_text.choose_hyperparameters_by_size(study, prepared, named)
-    prepared = attach_label_rates(study, prepared, getattr(r, "labels", None))
-
-    def finish(fitted: TrainedStudy, meter: OdometerRun) -> TrainingResult:
-        policy_names.check_policies_unchanged(digests, digests.values())
-        rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(done)
-        settings = _portable_settings(done)
-        facts = training_summary.describe_study(done, fitted, rows)
-        facts |= {"settings": _settings_in_force(done)}
-        return TrainingResult(
-            run=fitted.run,
-            facts=facts,
-            lines=[*training_summary.summarise_training(done, fitted, rows, facts), *overlap],
-            settings=settings,
-            model_files={
-                "tokenizer": fitted.data.tokenizer,
-                "spec": fitted.spec,
-                "template": fitted.data.template.source,
-            },
-            sources=record_sources.collect_training_sources(done, fitted, meter),
-            record=training_record.record_study(done, fitted, guarantee, meter),
-            study=done,
-            fitted=fitted,
-            rows=rows,
-        )
-
-    begin = partial(
-        study_run.begin_study, study, prepared=prepared, device=device, before=True,
-        gradient_checkpointing=r.gradient_checkpointing,
-    )  # fmt: skip
-    done = study.ready()
+    prepared = _prepare_data(study, other_text)  # refuses before anything is written
+    study = study_of_text.choose_hyperparameters_by_size(study, prepared, settings)
+    if options.canaries == "auto":
+        study = replace(study, canaries=_canaries_for_power(study.ready(), options.power))
+        prepared = _prepare_data(study, other_text)
+        study = study_of_text.choose_hyperparameters_by_size(study, prepared, settings)
+    prepared = attach_label_rates(study, prepared, getattr(options, "labels", None))
+    ready = study.ready()
     return PendingTraining(
-        begin,
-        odometer_run.odometer_fields(done, prepared),
-        odometer_run.has_bound_for_missed(done),
-        finish,
-        prepared.tokenizer,
-        prepared.template.source,
-        partial(training_record.conditions_before_training, done, prepared),
+        begin=partial(
+            study_run.begin_study, study, prepared=prepared, device=device, before=True,
+            gradient_checkpointing=options.gradient_checkpointing,
+        ),
+        odometer_fields=odometer_run.odometer_fields(ready, prepared),
+        protects=odometer_run.has_bound_for_missed(ready),
+        finish=partial(_finish_study, ready, digests, lines),
+        tokenizer=prepared.tokenizer,
+        template=prepared.template.source,
+        conditions=partial(training_record.conditions_before_training, ready, prepared),
+    )  # fmt: skip
+
+
+def _study_settings(recipe: Recipe, device: str, fixed: TrainingFacts) -> dict[str, Any]:
+    """Fields of the study that the recipe or the caller sets. Raises ValueError for those that both
+    set, and for those that the corpus decides."""
+    ablated = {"method"} if fixed.get("method") in ("dedup", "crt_sigma0") else set()
+    if in_both := sorted({*dict(recipe)} & {*fixed} - ablated):
+        raise ValueError(f"study={in_both[0]!r}: is an option of the training; give it as one")
+    may_be_fixed = {f.name for f in fields(CrtStudy)} - FIELDS_OF_THE_CORPUS
+    if wrong := sorted({*fixed} - may_be_fixed):
+        raise ValueError(
+            f"study={wrong[0]!r}: must be a field of CrtStudy, and none that the corpus decides "
+            f"({', '.join(sorted(FIELDS_OF_THE_CORPUS))})"
+        )
+    return study_of_text.study_fields(recipe, device) | dict(fixed)
+
+
+def _finish_study(
+    study: CrtStudy,
+    digests: Mapping[str, str],
+    lines: Sequence[str],
+    fitted: TrainedStudy,
+    meter: OdometerRun,
+) -> TrainingResult:
+    """Attack the model of a study, and say what came of it, with these ``lines`` at the end. Raises
+    MachineError where a policy is another than that of its digest."""
+    policy_names.check_policies_unchanged(digests, digests.values())
+    rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(study)
+    settings = _portable_settings(study)
+    facts = training_summary.describe_study(study, fitted, rows)
+    facts |= {"settings": _settings_in_force(study)}
+    return TrainingResult(
+        run=fitted.run,
+        facts=facts,
+        lines=[*training_summary.summarise_training(study, fitted, rows, facts), *lines],
+        settings=settings,
+        model_files={
+            "tokenizer": fitted.data.tokenizer,
+            "spec": fitted.spec,
+            "template": fitted.data.template.source,
+        },
+        sources=record_sources.collect_training_sources(study, fitted, meter),
+        record=training_record.record_study(study, fitted, guarantee, meter),
+        study=study,
+        fitted=fitted,
+        rows=rows,
     )
 
 
@@ -432,20 +458,23 @@ def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[C
         common with it is counted. Test:
         ``tests/test_session.py::test_what_an_evaluation_has_in_common_is_left_out_and_said``.
     """
-    every = sum(len(d.turns) for d in text.dialogues)
-    said = corpora.find_said_messages(corpus, {t.text for d in text.dialogues for t in d.turns})
+    messages = sum(len(d.turns) for d in text.dialogues)
+    read = corpora.find_said_messages(corpus, {t.text for d in text.dialogues for t in d.turns})
     kept: list[Dialogue] = []
     for d in text.dialogues:
-        new = tuple(t for t in d.turns if t.text not in said)
+        new = tuple(t for t in d.turns if t.text not in read)
         kept += [replace(d, turns=new if unit == "turn" else d.turns)] * bool(new)
     if not kept:
         raise ValueError(
             f"evaluation={text.name!r}: must be text that is not trained on, and each of its "
             f"messages is said in {corpus}"
         )
-    left = sum(len(d.turns) for d in kept)
-    common = sum(t.text in said for d in kept for t in d.turns)
-    line = f"other text: {left:,} messages; {every - left:,} more are left out, as the corpus"
+    kept_messages = sum(len(d.turns) for d in kept)
+    common = sum(t.text in read for d in kept for t in d.turns)
+    line = (
+        f"other text: {kept_messages:,} messages; {messages - kept_messages:,} more are left out, "
+        "as the corpus"
+    )
     if unit == "turn":
         line += " says them word for word"
     else:
@@ -457,12 +486,14 @@ def _leave_out_what_is_read(text: Corpus, corpus: StrPath, unit: str) -> tuple[C
 
 def _portable_settings(study: CrtStudy) -> dict[str, Any]:
     """The fields of a study, without paths of this machine."""
-    each = asdict(study) | {"corpus": Path(study.corpus).name}
+    settings = asdict(study) | {"corpus": Path(study.corpus).name}
     if study.brings_vocabulary:
-        each["init"] = pretrained.base_model_name(study.init)
+        settings["init"] = pretrained.base_model_name(study.init)
     if study.template not in templates.CANDIDATE_TEMPLATES:
-        each["template"] = "chat"  # of the folder that is written
-    return each | {n: policy_names.strip_paths(each[n]) for n in ("policy", "conservative")}
+        settings["template"] = "chat"  # of the folder that is written
+    for name in ("policy", "conservative"):
+        settings[name] = policy_names.strip_paths(settings[name])
+    return settings
 
 
 def _settings_in_force(study: CrtStudy) -> dict[str, Any]:
@@ -486,11 +517,11 @@ def _settings_in_force(study: CrtStudy) -> dict[str, Any]:
         idle |= {"lora_alpha", "lora_targets"}
     if study.split == "coin":  # a tenth of the people each, of a text that nobody simulated here
         idle |= {"heldout", "variety"}
-    said: dict[str, Any] = {}
+    of_screening: dict[str, Any] = {}
     if screening is not None:
-        said = {n: screening[n] for n in ("policy", "conservative", "gamma", "dedup")}
+        of_screening = {n: screening[n] for n in ("policy", "conservative", "gamma", "dedup")}
         idle |= {"labelled", "per", "coin", "duplicates"}  # its page has the form of copies
-    return {n: v for n, v in (_portable_settings(study) | said).items() if n not in idle}
+    return {n: v for n, v in (_portable_settings(study) | of_screening).items() if n not in idle}
 
 
 def _canaries_for_power(study: CrtStudy, power: float) -> int:
@@ -506,6 +537,26 @@ def _canaries_for_power(study: CrtStudy, power: float) -> int:
     return run_audit.count_canaries_needed(
         spent(event), spent(half_noise), delta=study.delta, power=power
     )
+
+
+@dataclass(frozen=True)
+class _PlannedTraining:
+    """What a training with a plan of ``crtlib protect`` reads."""
+
+    recipe: SecretPlanRecipe
+    text: Corpus
+    plan: ProtectionPlan
+    summary: Mapping[str, Any]
+    """What ``plan.json`` says, and which policy found the secrets."""
+    points: Sequence[Point]
+    tokenizer: BpeTokenizer
+    spec: ModelSpec | None
+    """The shape of the model, where it starts from random weights."""
+
+    @property
+    def has_tagger(self) -> bool:
+        """Whether labelled text taught the policy that found the secrets."""
+        return training_facts.names_a_tagger(self.summary["policy"])
 
 
 def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
@@ -533,80 +584,122 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         plan, epochs=min(recipe.epochs, plan.steps), clip_norm=PLAN_CLIP_NORM,
         learning_rate=recipe.private_learning_rate,
     )  # fmt: skip
-    method = methods.LP_WEIGHTED.name
-    relation: Any = plan.neighbouring_relation
-    entered = {"unit": summary["unit"], "method": method, "holds": {}, "gamma": 1.0,
-               "screening": corpora.hash_corpus(recipe.corpus), "delta2": 1.0,
-               "relation": relation}  # fmt: skip
-
-    def finish(run: TrainingRun, meter: OdometerRun) -> TrainingResult:
-        table = secret_plans.account_secrets(run.events, plan, recipe.plan)
-        kept = bool((table.posterior <= table.promised).all())
-        groups = table.groupby(["prior", "promised"]).posterior.max().reset_index()
-        guesses: list[list[float]] = groups[["prior", "posterior"]].to_numpy().tolist()
-        sha = outputs.hash_file(recipe.plan / "plan.json")
-        pairs = tuple((p, q) for p, q in guesses)
-        taught = training_facts.names_a_tagger(summary["policy"])
-        teachers = summary.get("taught_by", "unknown") if taught else None
-        policy = {"name": summary["policy"], "taught_by": teachers, "sha256": sha}
-        people = summary.get("taught_people")
-        policy |= {"people": people} if people else {}
-        events = [e for e in run.events if isinstance(e, WeightedGaussian)]
-        how = {
-            "corpus": training_record.describe_corpus(recipe.corpus, text, meter.facts["corpus"]),
-            "protects_all": True,
-            "accountant": "KL divergence",
-            "delta": 1.0,
-            "phases": [
-                {"kind": "private", "points": len(points), "steps": e.steps,
-                 "noise_multiplier": e.noise_multiplier, "clip_norm": PLAN_CLIP_NORM}
-                for e in events
-            ],
-            "plan": {"sha256": sha, "kept": kept, "guesses": guesses},
-            "rates": training_facts.RAW_TEXT_RATES.to_json(),
-            "labels": None,
-            "policies": {"pi": policy, "pi_c": policy},
-            "oracle_on_real_text": False,
-            "treated_as_public": [secret_plans.PUBLIC_KNOWLEDGE],
-            "canaries": {"planted": 0, "copies": 0},
-        }  # fmt: skip
-        return TrainingResult(
-            run=run,
-            facts={
-                **training_summary.count_parameters(run.model),
-                "secrets": len(table),
-                "kept": kept,
-            },
-            settings={
-                "method": method,
-                "init": Path(recipe.init).name,
-                "model": recipe.model,
-                "seed": recipe.seed,
-            },
-            model_files={"tokenizer": tokenizer, "spec": spec},
-            record=how,
-            secrets=table,
-            keeps_promises=kept,
-            sources=[
-                file_sources.PlannedSource(
-                    meter.run, sha, relation, pairs, kept, of_people=summary.get("by") == "user"
-                ),
-                file_sources.ConstantSource("settings and sizes"),
-                *meter.origin(),
-                *(
-                    file_sources.BroughtSource(plain_name(name))
-                    for name in secret_plans.user_files_of_plan(summary)
-                ),
-                *([file_sources.TaughtSource(people)] if taught else []),
-            ],
-        )
 
     def begin(**options: Any) -> tuple[Training, TrainingRun]:
         rows = {"private": tokenizer.encode_flat(p.text for p in points)}
         training = Training(net.to(device), phases, rows, seed=recipe.seed, **options)
         return training, training.run
 
-    return PendingTraining(begin, entered, False, finish, tokenizer)
+    planned = _PlannedTraining(recipe, text, plan, summary, points, tokenizer, spec)
+    return PendingTraining(
+        begin=begin,
+        odometer_fields={
+            "unit": summary["unit"],
+            "method": methods.LP_WEIGHTED.name,
+            "holds": {},
+            "gamma": 1.0,
+            "screening": corpora.hash_corpus(recipe.corpus),
+            "delta2": 1.0,
+            "relation": plan.neighbouring_relation,
+        },
+        protects=False,
+        finish=partial(_finish_plan, planned),
+        tokenizer=tokenizer,
+    )
+
+
+def _finish_plan(planned: _PlannedTraining, run: TrainingRun, meter: OdometerRun) -> TrainingResult:
+    """Account for each secret what was spent, and say what came of the training."""
+    recipe = planned.recipe
+    secrets = secret_plans.account_secrets(run.events, planned.plan, recipe.plan)
+    keeps_promises = bool((secrets.posterior <= secrets.promised).all())
+    worst = secrets.groupby(["prior", "promised"]).posterior.max().reset_index()
+    guesses: list[list[float]] = worst[["prior", "posterior"]].to_numpy().tolist()
+    plan_facts = {
+        "sha256": outputs.hash_file(recipe.plan / "plan.json"),
+        "kept": keeps_promises,
+        "guesses": guesses,
+    }
+    return TrainingResult(
+        run=run,
+        facts={
+            **training_summary.count_parameters(run.model),
+            "secrets": len(secrets),
+            "kept": keeps_promises,
+        },
+        settings={
+            "method": methods.LP_WEIGHTED.name,
+            "init": Path(recipe.init).name,
+            "model": recipe.model,
+            "seed": recipe.seed,
+        },
+        model_files={"tokenizer": planned.tokenizer, "spec": planned.spec},
+        record=_plan_record(planned, run, plan_facts, meter),
+        secrets=secrets,
+        keeps_promises=keeps_promises,
+        sources=_plan_sources(planned, plan_facts, meter),
+    )
+
+
+def _plan_record(
+    planned: _PlannedTraining, run: TrainingRun, plan_facts: TrainingFacts, meter: OdometerRun
+) -> dict[str, Any]:
+    """How a training with a plan was done, for :func:`training_record.build_record`."""
+    summary = planned.summary
+    policy = {
+        "name": summary["policy"],
+        "taught_by": summary.get("taught_by", "unknown") if planned.has_tagger else None,
+        "sha256": plan_facts["sha256"],
+    }
+    if people := summary.get("taught_people"):
+        policy["people"] = people
+    corpus = planned.recipe.corpus
+    return {
+        "corpus": training_record.describe_corpus(corpus, planned.text, meter.facts["corpus"]),
+        "protects_all": True,
+        "accountant": "KL divergence",
+        "delta": 1.0,
+        "phases": [
+            {
+                "kind": "private",
+                "points": len(planned.points),
+                "steps": event.steps,
+                "noise_multiplier": event.noise_multiplier,
+                "clip_norm": PLAN_CLIP_NORM,
+            }
+            for event in run.events
+            if isinstance(event, WeightedGaussian)
+        ],
+        "plan": plan_facts,
+        "rates": training_facts.RAW_TEXT_RATES.to_json(),
+        "labels": None,
+        "policies": {"pi": policy, "pi_c": policy},
+        "oracle_on_real_text": False,
+        "treated_as_public": [secret_plans.PUBLIC_KNOWLEDGE],
+        "canaries": {"planted": 0, "copies": 0},
+    }
+
+
+def _plan_sources(
+    planned: _PlannedTraining, plan_facts: TrainingFacts, meter: OdometerRun
+) -> list[file_sources.FileSource]:
+    """What the files of a training with a plan may know of the text."""
+    summary = planned.summary
+    relation: Any = planned.plan.neighbouring_relation
+    guesses = tuple((prior, posterior) for prior, posterior in plan_facts["guesses"])
+    brought = secret_plans.user_files_of_plan(summary)
+    sources: list[file_sources.FileSource] = [
+        file_sources.PlannedSource(
+            meter.run, plan_facts["sha256"], relation, guesses, plan_facts["kept"],
+            of_people=summary.get("by") == "user",
+        ),
+        file_sources.ConstantSource("settings and sizes"),
+        *meter.origin(),
+        *(file_sources.BroughtSource(plain_name(name)) for name in brought),
+    ]  # fmt: skip
+    if planned.has_tagger:
+        sources.append(file_sources.TaughtSource(summary.get("taught_people")))
+    return sources
 
 
 def _prepare_data(study: CrtStudy, evaluation: Corpus | None) -> PreparedData:
@@ -622,28 +715,32 @@ def attach_label_rates(
 ) -> PreparedData:
     """What a run reads, with the rates of its policies as a folder of labels, if any, judges
     them."""
-    raw, before = study.how.reads_raw, screened_folder.is_screened_folder(study.corpus)
-    if labels is None and before:
+    reads_raw = study.how.reads_raw
+    is_screened = screened_folder.is_screened_folder(study.corpus)
+    if labels is None and is_screened:
         return prepared
-    named = (study.policy, study.conservative)
+    both = (study.policy, study.conservative)
     miss_setting = describe_planted_misses(study.gamma, study.per, study.seed)
     if study.template != "speaker":
         miss_setting += ", own words"
-    pair = PolicyPair(prepared.policies, named, study.unit, miss_setting)
+    pair = PolicyPair(prepared.policies, both, study.unit, miss_setting)
     if labels is None:
-        found = without_bounds_if_from_file(prepared.rates, named) if raw else (
+        rates = without_bounds_if_from_file(prepared.rates, both) if reads_raw else (
             count_corpus_labels(
                 prepared.counter, text_registry.register_text(study.corpus), pair
             )
         )  # fmt: skip
-        return replace(prepared, known=found)
-    if raw:
+        return replace(prepared, known=rates)
+    if reads_raw:
         raise ValueError(f"--labels: {study.method} redacts nothing that they could judge")
-    if before:
+    if is_screened:
         raise ValueError("--labels: the corpus is screened already; give them to 'crtlib screen'")
     write = templates.make_point_writer(prepared.template)
-    counter, about = judge_policies(study.corpus, labels, pair, texts=prepared.texts, write=write)
-    return replace(prepared, known=counter.rates(policy_pairs=about["judged"]), labels=about)
+    counter, label_facts = judge_policies(
+        study.corpus, labels, pair, texts=prepared.texts, write=write
+    )
+    rates = counter.rates(policy_pairs=label_facts["judged"])
+    return replace(prepared, known=rates, labels=label_facts)
 
 
 def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:
@@ -667,8 +764,8 @@ def _remove_checkpoint(out: Path) -> None:
         (work_folder(out) / name).unlink(missing_ok=True)
 
 
-def _attach_promise(made: TrainingResult, recipe: Recipe, meter: OdometerRun) -> TrainingResult:
-    """What came of a training of any method, with what its certificate says now, in words.
+def _attach_promise(result: TrainingResult, recipe: Recipe, meter: OdometerRun) -> TrainingResult:
+    """The result of a training of any method, with what its certificate says now, in words.
 
     Guarantee:
         The words, which stand in ``guarantee.txt``, on the model's card and in the last line, say
@@ -676,11 +773,12 @@ def _attach_promise(made: TrainingResult, recipe: Recipe, meter: OdometerRun) ->
     """
     method = methods.method_by_name(meter.facts["method"])
     facts = {
-        **made.facts,
+        **result.facts,
         "name": recipe.out.name if recipe.out else "",
         "method": {"name": method.name, "label": method.label},
     }
-    certificate = training_record.preview_certificate(replace(made, facts=facts), meter)
+    certificate = training_record.preview_certificate(replace(result, facts=facts), meter)
     promise, holds = model_card.describe_promise(certificate), certificate["verdict"] == "holds"
     facts |= {"promise": promise, "kind": certificate["guarantee"]["kind"] if holds else None}
-    return replace(made, promise=promise, holds=holds, facts=facts, lines=[*made.lines, promise])
+    lines = [*result.lines, promise]
+    return replace(result, promise=promise, holds=holds, facts=facts, lines=lines)

@@ -533,7 +533,7 @@ LOOP = rows(
      "self._reading_seal.refuse_changed_reading(self.model)", "pass",
      "training/test_own_loop.py::test_a_hook_of_a_script_is_refused[True-a layer]"),
     ("an evaluation may be trained on", "confide.training.train_on_corpus:_leave_out_what_is_read",
-     "t for t in d.turns if t.text not in said", "d.turns",
+     "t for t in d.turns if t.text not in read", "d.turns",
      "test_session.py::test_what_an_evaluation_has_in_common_is_left_out_and_said"),
     ("a script registers a buffer", "crtlib.training.weight_seal:_tensors_by_name",
      "named |= dict(model.named_buffers())", "pass",

@@ -46,8 +46,8 @@ NOT_COVERED = (
     (
         "a count in a setting",
         "confide.training.train_on_corpus:_portable_settings",
-        "each = asdict(study) |",
-        "each = asdict(study) | "
+        "settings = asdict(study) |",
+        "settings = asdict(study) | "
         "{'seen': sum(len(p.text) for p in study_data.prepare_data(study).points)} |",
     ),
     (
@@ -123,8 +123,8 @@ REPEATED = (
     (
         "the different messages are counted in a setting",
         "confide.training.train_on_corpus:_portable_settings",
-        "each = asdict(study) |",
-        "each = asdict(study) | {'seen': len({p.text for p in "
+        "settings = asdict(study) |",
+        "settings = asdict(study) | {'seen': len({p.text for p in "
         "study_data.prepare_data(study).points})} |",
     ),
     (

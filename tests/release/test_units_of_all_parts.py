@@ -42,7 +42,10 @@ def test_all_that_a_person_says_is_one_unit_of_both_parts(tmp_path, monkeypatch,
     policy = {} if method.reads_raw else screened
     options = {"width": 4, "epochs": 1, "batch_size": 8, "unit": "turn", "out": tmp_path / "m"}
     with Session(corpus(tmp_path / "c.jsonl"), method="on_all", **policy, **options) as session:
-        points, units = session._made.data.prepared.all, session.training._units["all"]
+        points, units = (
+            session._result_in_progress.data.prepared.all,
+            session.training._units["all"],
+        )
         people = [{points[k].user for k in unit} for unit in units]
         assert [len(some) for some in people] == [1] * len({p.user for p in points})
         assert sorted(k for unit in units for k in unit) == [*range(len(points))]
@@ -53,7 +56,7 @@ def test_the_pieces_of_a_long_message_are_one_unit_of_both_parts(tmp_path, monke
     options = {"model": "gpt2", "context": 24, "width": 8, "epochs": 1, "batch_size": 8}
     with Session(corpus(tmp_path / "c.jsonl"), method="on_all", **options) as session:
         units = session.training._units["all"]
-        assert len(units) == len(session._made.data.prepared.all)
+        assert len(units) == len(session._result_in_progress.data.prepared.all)
         assert max(map(len, units)) > 1
 
 
