@@ -60,27 +60,33 @@ LABEL_MULTIPLES = tuple(1.05**k for k in range(1, 120))
 @dataclass(frozen=True)
 class AdviceRow:
     """A pair of policies with the least noise that meets the limits (or, where none does, with the
-    most that was tried): the bounds of its certificate. ``read``: turns that must be read, in all,
-    until it meets them, if the policies go on to fail as often as on these labels; None where as
-    many as can be drawn, one of each person, are not enough. ``redacted`` is a share of the
-    characters, ``private`` of the points. ``tried``: for each of :data:`TRIED_EPSILONS` the noise,
-    the guess (in [0, 1]), the limits as judged, and whether all are met. ``void``: why a
-    certificate of it would be void."""
+    most that was tried): the bounds of its certificate."""
 
     policy: str
     conservative: str
     unit: str
     meets: bool
+    """Whether it meets the limits."""
     epsilon: float
     noise: float
     private: float
+    """The share of the points that is private."""
     redacted: float
+    """The share of the characters that is masked."""
     rates: Mapping[str, Any]
     judged: Sequence[Mapping[str, Any]]
+    """The limits, each with what is certified and whether that meets it."""
     guess: float
+    """How often a guess is right at most, in [0, 1]."""
     read: int | None
+    """Turns that must be read, in all, until it meets the limits, if the policies go on to fail as
+    often as on these labels; None where as many as can be drawn, one of each person, are not
+    enough."""
     tried: Sequence[Mapping[str, Any]] = ()
+    """For each of :data:`TRIED_EPSILONS` noise, guess, the limits as judged, and whether all are
+    met."""
     void: Sequence[str] = ()
+    """Why a certificate of it would be void."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +129,8 @@ class Advice:
             f"labels: {turns}, each of another of the text's {self.people:,} {self.owners};",
             f"        they have judged {pairs}, and all are charged",
         ]
-        told = [CHOICE_NOTE] * (self.best is not None)
-        return "\n".join([*lines, self.why, *told, *self.commands])
+        note = [CHOICE_NOTE] * (self.best is not None)
+        return "\n".join([*lines, self.why, *note, *self.commands])
 
     def page(self) -> str:
         """A page with the rows, and the guess of each over :data:`TRIED_EPSILONS` as a picture."""
@@ -138,7 +144,7 @@ class Advice:
 
 
 def _owners_of_turns(about: Mapping[str, Any]) -> str:
-    """Of whom one turn each was drawn, in the words of a person."""
+    """What one turn each was drawn of, as a word for a person: people or conversations."""
     return {"user": "people", "dialogue": "conversations"}[str(about["by"])]
 
 
@@ -159,8 +165,9 @@ def advise_on_limits(
     Args:
         labels: A folder of ``crtlib label`` that somebody has read; it counts the pairs judged.
         require: Limits as of ``crtlib certify --require``.
-        policies: By default the corpus' own, if any.
-        conservative: With each of which each policy is tried, for each of the ``units``.
+        policies: Policies that are tried; by default the corpus' own, if any.
+        conservative: Conservative policies. Each policy is tried with each of them.
+        units: Units. Each such pair is tried for each of them.
         hours: How long people can still read.
         trials: How many trainings will be compared, each of which is charged.
         settings: Fields of a training (:class:`confide.recipe.Crt`), as ``epochs`` or ``init``.
@@ -175,17 +182,17 @@ def advise_on_limits(
     """
     if not require:
         raise ValueError("--require: is missing; say 'public <= 1%' or another limit")
-    limits.judge_limits({"verdict": "none"}, require)  # refuses what is none
+    limits.judge_limits({"verdict": "none"}, require)  # refuses what is no limit
     about = labelled.read_label_facts(labels)
     turns, people = int(about["judge"]), int(about["users"])
-    names = [
+    pairs_and_units = [
         (p, c, u) for p in policies or [default_policy(corpus)] for c in conservative for u in units
     ]
     given = {k: v for k, v in settings.items() if v is not None}
     tried: list[tuple[CrtStudy, PreparedData]] = []
-    for policy, cautious, unit in dict.fromkeys(names):
-        how = {**given, "policy": policy, "conservative": cautious, "unit": unit}
-        study = study_of_text.build_study(corpus, **how)
+    for policy, cautious, unit in dict.fromkeys(pairs_and_units):
+        fields = {**given, "policy": policy, "conservative": cautious, "unit": unit}
+        study = study_of_text.build_study(corpus, **fields)
         prepared = study_data.prepare_data(study, known=stored_rates(study.corpus))
         tried.append(
             (
@@ -211,20 +218,20 @@ def advise_on_limits(
         options |= {"init": "random", **given}  # else a machine with a GPU takes another model
         out = _find_free_name("model")
         options |= {"trials": str(trials), "out": out} if trials > 1 else {"out": out}
-        named = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
-        asked = [("--require", text) for text in require]
+        words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items()]
+        requirements = [("--require", text) for text in require]
         commands = [
-            ["train", str(corpus), *(word for pair in named for word in pair)],
-            ["certify", out, "--out", "certificate.html", *(w for pair in asked for w in pair)],
+            ["train", str(corpus), *itertools.chain(*words)],
+            ["certify", out, "--out", "certificate.html", *itertools.chain(*requirements)],
         ]
     else:
         why, near = _explain_unmet(rows, about, hours)
         if near:
-            drawn = ["--turns", str(near), *_options_of_a_like_draw(about, names)]
+            draw = ["--turns", str(near), *_options_of_a_like_draw(about, pairs_and_units)]
             out = _find_free_name("more-labels")
-            commands = [["label", "sample", str(corpus), *drawn, "--out", out]]
-    said = tuple(shlex.join(["crtlib", *words]) for words in commands)
-    return Advice(rows, best, why, said, turns, people, pairs, _owners_of_turns(about))
+            commands = [["label", "sample", str(corpus), *draw, "--out", out]]
+    lines = tuple(shlex.join(["crtlib", *words]) for words in commands)
+    return Advice(rows, best, why, lines, turns, people, pairs, _owners_of_turns(about))
 
 
 def _find_free_name(name: str) -> str:
@@ -236,8 +243,9 @@ def _find_free_name(name: str) -> str:
 def _options_of_a_like_draw(
     about: Mapping[str, Any], pairs: Sequence[tuple[str, str, str]]
 ) -> list[str]:
-    """What makes further labels such as judged these pairs of policies: of the same persons or
-    conversations, and kinds, and what is read from a file of somebody's own sealed anew.
+    """Options of ``crtlib label sample`` that draw labels like those that judged these pairs of
+    policies: of people or of conversations, of the same kinds, with the files of somebody's own
+    that policies read sealed anew.
 
     Guarantee:
         Test: ``tests/release/test_advise.py::
@@ -260,21 +268,21 @@ def _advise_on_pair(
     people: int,
     trials: int,
 ) -> AdviceRow:
-    """A pair of policies on labels that have judged so many ``pairs``, which are ``turns``, one of
-    each of some of so many ``people``."""
+    """The advice on a pair of policies. So many ``pairs`` were judged by the labels, which are so
+    many ``turns``, each of another of the ``people``."""
     counted, parts = prepared.rates, prepared.prepared
     rates = rates_from_json(counted.to_json(), policy_pairs=pairs)
     prepared = replace(prepared, known=rates)
-    entered = odometer_run.odometer_fields(study.ready(), prepared)
+    odometer_fields = odometer_run.odometer_fields(study.ready(), prepared)
     meter = odometer_run.open_odometer(
-        study.corpus, entered, init=study.init, protects=True, trials=trials
+        study.corpus, odometer_fields, init=study.init, protects=True, trials=trials
     )
     with tempfile.TemporaryDirectory() as new:  # where there is no odometer, none is left
         if not meter.folder.is_dir():
             meter = replace(meter, folder=Path(new) / "odometer")
             odometer.prepare_odometer(meter.folder, meter.facts["corpus"])
-        told = {**(prepared.labels or {}), "alpha": RATES_ALPHA, "judged": rates.policy_pairs}
-        spent = rate_bounds.with_current_bounds(meter.spent, told, meter.facts["corpus"])
+        labels = {**(prepared.labels or {}), "alpha": RATES_ALPHA, "judged": rates.policy_pairs}
+        spent = rate_bounds.with_current_bounds(meter.spent, labels, meter.facts["corpus"])
         origin = meter.origin()
     ready = functools.cache(lambda epsilon: replace(study, epsilon=epsilon).ready())
 
@@ -292,18 +300,18 @@ def _advise_on_pair(
         )  # fmt: skip
         content = training_record.facts_before_training(planned, judged_by)
         promise, why = training_record.preview_promise(content, sources, meter, spent)
-        said = {
+        certificate = {
             "verdict": "void" if why else "holds",
             "rates": content["rates"],
             "spent_before": {"gamma": promise.gamma, "delta2": promise.delta2},
             "guarantee": promise.guarantee(),
             **promise.guesses(()),
         }
-        judged, guess = limits.judge_limits(said, require), said["right_guess"][0]["at_most"]
+        judged = limits.judge_limits(certificate, require)
         return {
             "epsilon": epsilon,
             "noise": planned.noise_multiplier,
-            "guess": guess,
+            "guess": certificate["right_guess"][0]["at_most"],
             "judged": judged,
             "met": all(row["met"] for row in judged),
             "void": why,
@@ -346,7 +354,7 @@ def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
         all_then = math.floor(judged_secrets * more)
         return min(math.ceil(failures * more), all_then), all_then
 
-    def grown(rate: Rate) -> Rate:
+    def with_more_labels(rate: Rate) -> Rate:
         if rate.origin != "one_per_cluster":
             return rate
         failures, judged_secrets = enlarged((rate.failures, rate.judged_secrets))
@@ -362,7 +370,7 @@ def _rates_after_labels(rates: PolicyRates, more: float) -> PolicyRates:
             reread_counts=reread_counts,
         )
 
-    return replace(rates, **map_rates(vars(rates), grown))
+    return replace(rates, **map_rates(vars(rates), with_more_labels))
 
 
 def _explain_unmet(

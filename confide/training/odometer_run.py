@@ -42,30 +42,38 @@ from crtlib.training.phases import PrivacyEvent
 @dataclass
 class OdometerRun:
     """Enters one training into the odometer of its corpus and the registry: :meth:`start` before
-    its first step, :meth:`finish` after. ``mark`` is a file beside the checkpoint that names the
-    run and its place, so that one that goes on there is not counted twice. ``init``: what the model
-    starts from. ``secure``: no seed repeats the noise; ``has_bound_for_missed``: there is some.
-    ``hash_key``: the key of hashes in what is shown. ``conditions``: of the run and its events,
-    what its lines say of the conditions of its promise (:func:`confide.training.training_record
-    .describe_conditions`); without it they say nothing, and it counts as void. ``script``: who took
-    the steps, where it was not this application; ``stopped``: the last one, if some are left."""
+    its first step, :meth:`finish` after."""
 
     folder: Path
+    """The odometer."""
     facts: dict[str, Any]
+    """What every line of the run says."""
     init: str
+    """What the model starts from."""
     secure: bool
+    """Whether the noise follows from no seed."""
     protects: bool
+    """Whether noise that is secure protects every point."""
     script: file_sources.ScriptSource | None = None
+    """Who takes the steps, where it is not this application."""
     earlier_scripts: tuple[file_sources.ScriptSource, ...] = ()
+    """Who took the steps before the checkpoint."""
     stopped: file_sources.StoppedSource | None = None
+    """The last step, where some are left."""
     mark: Path | None = None
+    """A file beside the checkpoint that names the run and its place, so that a training that goes
+    on there is not counted twice."""
     run: str = ""
     entry: odometer_lines.OdometerEntry = field(init=False, repr=False)
     registry: text_registry.Registry = field(
         default_factory=lambda: text_registry.Registry(text_registry.registry_home())
     )
     hash_key: bytes = field(default_factory=partial(secrets.token_bytes, 32), repr=False)
+    """The key of the hashes that are shown to others."""
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], Mapping[str, Any]] | None = None
+    """Gives what the first line says of the conditions of the promise
+    (:func:`confide.training.training_record.describe_conditions`). Without it the line says
+    nothing of them, and the run counts as void."""
 
     def start(self, events: Sequence[PrivacyEvent], resumed: bool) -> None:
         """Enter the run with all that it may spend. One that goes on replaces what it had entered;
@@ -76,7 +84,7 @@ class OdometerRun:
             Who took steps before the checkpoint is named, whoever takes the rest. Test:
             ``tests/test_session.py::test_every_script_that_took_a_step_is_named``.
         """
-        every = [e for e in events if isinstance(e, SampledGaussian)]
+        sampled = [e for e in events if isinstance(e, SampledGaussian)]
         self.run = secrets.token_hex(16)
         if self.mark:
             if resumed:
@@ -85,10 +93,10 @@ class OdometerRun:
             # Before all else, so that a kill is no second run.
             _write_mark(self.mark, self.run, self.scripts)
         odometer.prepare_odometer(self.folder, self.facts["corpus"], self.registry)
-        said = self.conditions(self, every) if self.conditions and self.protects else {}
+        conditions = self.conditions(self, sampled) if self.conditions and self.protects else {}
         self.entry = odometer.add_entry(
             self.folder, registry=self.registry, run=self.run, state="started",
-            events=every if self.protects else None, **self.facts, **said,
+            events=sampled if self.protects else None, **self.facts, **conditions,
         )  # fmt: skip
 
     def finish(self, model: Path | None, conditions: Mapping[str, Any] | None = None) -> None:
@@ -106,7 +114,7 @@ class OdometerRun:
 
     @property
     def scripts(self) -> tuple[file_sources.ScriptSource, ...]:
-        """All that took steps, each once."""
+        """All scripts that took steps, each once."""
         now = () if self.script is None else (self.script,)
         return tuple(dict.fromkeys((*self.earlier_scripts, *now)))
 
@@ -118,30 +126,30 @@ class OdometerRun:
         return spending.read_history(self.folder, self.registry, run).spent(run, bases)
 
     def origin(self) -> list[file_sources.FileSource]:
-        """What is known of the script, of the noise, and of the model that it started from: one of
-        crtlib is in a ledger here. What that one assumed of its own start is assumed here.
+        """What is known of the script, of the noise, and of the model that training started from:
+        if crtlib made it here, a ledger here knows its run. What its training assumed of its own
+        start is assumed here, too.
 
         Guarantee:
             Of a model whose runs are not counted as having read this text it is assumed that it
             had not, wherever it was made. Test:
             ``tests/release/test_earlier_runs.py::test_a_base_that_is_not_counted_carries_an_assumption``.
         """
-        known: list[file_sources.FileSource] = [*self.scripts]
-        known += [] if self.stopped is None else [self.stopped]
-        known += [] if self.secure else [file_sources.RawSource(SEEDED_NOISE_REASON)]
+        sources: list[file_sources.FileSource] = [*self.scripts]
+        sources += [] if self.stopped is None else [self.stopped]
+        sources += [] if self.secure else [file_sources.RawSource(SEEDED_NOISE_REASON)]
         if not Path(self.init).is_dir():
-            return (
-                known
-                if self.init == "random"
-                else [*known, file_sources.BaseSource(plain_name(self.init), "outside")]
-            )
+            if self.init != "random":
+                sources.append(file_sources.BaseSource(plain_name(self.init), "outside"))
+            return sources
         lines = [*odometer.read_entries(self.folder), *self.registry.entries()]
         hashes = {self.facts["base"], self.facts["base_tensors"]} - {None}
         name = plain_name(Path(self.init).name)
         runs = {e.run for e in lines if {e.model, e.tensors} & hashes}
         if not runs:
-            ours = (outputs.find_marker(self.init) or {}).get("command") == "train"
-            return [*known, file_sources.BaseSource(name, "unknown" if ours else "outside")]
+            is_of_crtlib = (outputs.find_marker(self.init) or {}).get("command") == "train"
+            lineage: Any = "unknown" if is_of_crtlib else "outside"
+            return [*sources, file_sources.BaseSource(name, lineage)]
         before = [file_sources.BaseSource(f"what {name} started from", "outside")]
         with contextlib.suppress(ValueError):  # of weights that were copied nothing else is here
             if not (released := released_folder.read_release(self.init)).altered:
@@ -153,7 +161,7 @@ class OdometerRun:
         own = file_sources.BaseSource(name, "known")
         if not runs <= counted:
             own = _judge_base(name, runs | above, counted)
-        return [*known, *dict.fromkeys((own, *earlier))]
+        return [*sources, *dict.fromkeys((own, *earlier))]
 
     def record_fields(self) -> dict[str, str]:
         """Where the run is entered, for its record."""
@@ -169,19 +177,19 @@ class OdometerRun:
 
 def _write_mark(mark: Path, run: str, scripts: Sequence[file_sources.ScriptSource]) -> None:
     """The run that goes on from the checkpoint beside ``mark``, where it is, and who took steps."""
-    named = "".join(f"{script.sha256} {script.name}\n" for script in scripts)
-    files.write_text(mark, f"{run} {mark.resolve()}\n{named}")
+    lines = "".join(f"{script.sha256} {script.name}\n" for script in scripts)
+    files.write_text(mark, f"{run} {mark.resolve()}\n{lines}")
 
 
 def _read_mark(mark: Path) -> tuple[str | None, tuple[file_sources.ScriptSource, ...]]:
-    """What :func:`_write_mark` wrote of a checkpoint that lies where it was made. Of another nobody
-    knows the run, nor who took its steps."""
-    run, _, told = (files.read_text(mark) if mark.exists() else "").partition(" ")
+    """The run and the scripts that :func:`_write_mark` wrote, if the checkpoint lies where it was
+    made. Of one from elsewhere nobody knows the run, nor who took its steps."""
+    run, _, rest = (files.read_text(mark) if mark.exists() else "").partition(" ")
     place = f"{mark.resolve()}\n"
-    if not told.startswith(place):
+    if not rest.startswith(place):
         return None, (file_sources.UNKNOWN_SCRIPT,)
-    named = (line.partition(" ") for line in told.removeprefix(place).splitlines())
-    return run, tuple(file_sources.ScriptSource(name, sha256) for sha256, _, name in named)
+    lines = (line.partition(" ") for line in rest.removeprefix(place).splitlines())
+    return run, tuple(file_sources.ScriptSource(name, sha256) for sha256, _, name in lines)
 
 
 def _judge_base(name: str, runs: set[str], counted: set[str]) -> file_sources.BaseSource:
@@ -224,7 +232,7 @@ def open_odometer(
             f"--odometer: {odometer_folder}: this text has one already, {beside[0]}; name that"
         )
     weights = Path(init) / "model.safetensors"
-    ours = {
+    facts_of_run = {
         "corpus": sha,
         "base": outputs.hash_file(weights) if weights.is_file() else None,
         "base_tensors": hash_tensors(init),
@@ -233,7 +241,9 @@ def open_odometer(
         **facts,
     }
     odometer_lines.refuse_no_folder(home)
-    meter = OdometerRun(home, ours, init, secure, protects and secure, conditions=conditions)
+    meter = OdometerRun(
+        home, facts_of_run, init, secure, protects and secure, conditions=conditions
+    )
     if os.path.lexists(home / odometer_lines.SIGNING_KEY_FILE):
         seal.ensure_signing_key(home)  # refuses one that is none, before anything is written
     try:
@@ -256,10 +266,9 @@ def open_odometer(
 def odometer_fields(study: CrtStudy, prepared: PreparedData) -> dict[str, Any]:
     """What the line of a study says (:func:`open_odometer`)."""
     rates = find_training_rates(study, prepared)
-    both = {"trace": rates.trace, "public": rates.public}
     counted = {
         name: (rate.failures, rate.judged_secrets, *(rate.reread_counts or ()))
-        for name, rate in both.items()
+        for name, rate in (("trace", rates.trace), ("public", rates.public))
         if rate.origin == "one_per_cluster"
     }
     unit = "user" if study.how.by_user else study.unit

@@ -86,13 +86,13 @@ def find_flagged_holders(
     for points in batches():
         for p, spans in zip(points, policy(points), strict=True):
             values = [p.text[s.start : s.end] for s in spans]
-            each = {
+            numbers = {
                 rows.setdefault(search_form_of(v), ListedValue(v, "", len(rows))).number
                 for v in values
             }
-            for number in each:
+            for number in numbers:
                 users.setdefault(number, set()).add(p.user)
-            flagged.append(each)
+            flagged.append(numbers)
     find = ValueFinder(
         "--from-policy", [row for (n, _), row in rows.items() if len(n) >= MIN_VALUE_CHARACTERS]
     )
@@ -143,16 +143,17 @@ def _find_holders(
     order: Sequence[str] = (),
     flagged: Sequence[set[int]] = (),
 ) -> SecretHolders:
-    """Who holds what ``find`` finds in a point, and what was ``flagged`` there: of each number the
-    ``names`` of the secrets. They are told in this ``order``, or as they come."""
+    """Which point holds which secret: what ``find`` finds in it, and what was ``flagged`` there.
+    ``names`` gives the names of the secrets by the number of a value. Secrets come in this
+    ``order``, or as they are found."""
     points = itertools.chain.from_iterable(batches)
     pairs: list[tuple[str, int]] = []
     examples: list[str] = []
     for k, p in enumerate(points):
-        known = flagged[k] if flagged else set()
-        held = known.union(*(find(p.text[a:b])[1] for a, b in spoken_spans(p)))
-        each = sorted(set().union(*(names[number] for number in held)))
-        pairs += [(name, k) for name in each]
+        flagged_here = flagged[k] if flagged else set()
+        held = flagged_here.union(*(find(p.text[a:b])[1] for a, b in spoken_spans(p)))
+        held_names = sorted(set().union(*(names[number] for number in held)))
+        pairs += [(name, k) for name in held_names]
         examples.append(p.id)
     if not pairs:
         raise ValueError("secrets=0: none of them stands in the text; there is nothing to protect")

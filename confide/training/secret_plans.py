@@ -59,8 +59,8 @@ SECRET_LIST_NAME = "a list of secrets"
 
 @dataclass(frozen=True)
 class SecretPlanResult:
-    """A plan of a corpus: its ``summary`` without names, and the ``table`` of all that were tried,
-    with what ``why`` the one was taken for."""
+    """A plan of a corpus: its ``summary`` without names, the ``table`` of all plans that were
+    tried, and ``why`` this one was taken."""
 
     plan: ProtectionPlan
     summary: dict[str, Any]
@@ -118,9 +118,10 @@ def make_secret_plan(
         {"policy": strip_paths(policy), "policy_sha256": policy_digest(policy)} if policy else {}
     )
     promise: dict[str, Any] = {"by": by, "prior": prior, "posterior": posterior}
-    how = {"targets": targets, "neighbouring_relation": neighbouring_relation}
-    options = {**named, **promise, **how, "unit": unit, "steps": steps, "batch_size": batch_size,
-               "scales": [str(s) for s in scales], "take": str(take)}  # fmt: skip
+    accounting = {"targets": targets, "neighbouring_relation": neighbouring_relation}
+    options = {**named, **promise, **accounting, "unit": unit, "steps": steps,
+               "batch_size": batch_size, "scales": [str(s) for s in scales],
+               "take": str(take)}  # fmt: skip
     recipe: dict[str, Any] = {"command": "protect", "options": options, "inputs": inputs,
                               "key": "key"}  # fmt: skip
     if outputs.is_up_to_date(out, **recipe):
@@ -128,27 +129,27 @@ def make_secret_plan(
     with outputs.staged_folder(out, public=PUBLIC_PLAN_FILES, force=force, **recipe) as part:
         points = partial(_point_batches, corpus, unit)
         if table is not None:
-            found = find_listed_holders(points(), table, **promise)
+            holders = find_listed_holders(points(), table, **promise)
         elif posterior is None:
             raise ValueError("--posterior: must be given with --from-policy")
         else:
-            found = find_flagged_holders(points, policy_by_name(policy or ""), **promise)
-        matrix, n = found.matrix(), len(found.examples)
+            holders = find_flagged_holders(points, policy_by_name(policy or ""), **promise)
+        matrix, n = holders.matrix(), len(holders.examples)
         batch = min(DEFAULT_BATCH_SIZE, max(1, n // 10)) if batch_size is None else batch_size
         count = max(1, math.ceil(DEFAULT_EPOCHS * n / batch)) if steps is None else steps
         check_allowed("steps", count, count >= 1, "at least 1")
-        budget: dict[str, Any] = {"steps": count, "batch_size": batch, **how}
+        budget: dict[str, Any] = {"steps": count, "batch_size": batch, **accounting}
         plans = [
             secret_protection.plan_protection(
-                matrix, np.array(found.prior), np.array(found.posterior), scale=s, **budget
+                matrix, np.array(holders.prior), np.array(holders.posterior), scale=s, **budget
             )
             for s in scales
         ]
         chosen, why = _choose_plan(plans, take)
-        summary = _plan_summary(chosen, found, matrix) | {"unit": unit, "by": by}
+        summary = _plan_summary(chosen, holders, matrix) | {"unit": unit, "by": by}
         summary["corpus_sha256"] = corpora.hash_text_as_read(corpus)
         summary |= _describe_teachers(policy, corpus) if policy else {}
-        _write_plan(part, chosen, found, summary, outputs.load_or_make_key(part / "key"))
+        _write_plan(part, chosen, holders, summary, outputs.load_or_make_key(part / "key"))
     return SecretPlanResult(chosen, summary, secret_protection.compare_plans(plans), why)
 
 
@@ -196,30 +197,32 @@ def _choose_plan(plans: Sequence[ProtectionPlan], take: float | None) -> tuple[P
 
 
 def _plan_summary(
-    plan: ProtectionPlan, found: SecretHolders, matrix: sparse.csr_array
+    plan: ProtectionPlan, holders: SecretHolders, matrix: sparse.csr_array
 ) -> dict[str, Any]:
+    """What ``plan.json`` says of a plan, as JSON values."""
     name = {"rounds": "steps", "certified_gap": "gap"}
     plain = {name.get(k, k): "inf" if v == math.inf else v for k, v in plan.summary().items()}
     pairs = sorted({(float(p), float(r)) for p, r in zip(plan.prior, plan.promised, strict=True)})
     held = len(np.unique(matrix.indices))
     return {"schema": "crtlib/plan/1", **plain, "binding": len(plan.binding), "held": held,
-            "unseen": found.unseen, "promises": pairs}  # fmt: skip
+            "unseen": holders.unseen, "promises": pairs}  # fmt: skip
 
 
 def _write_plan(
-    part: Path, plan: ProtectionPlan, found: SecretHolders, summary: dict[str, Any], key: bytes
+    part: Path, plan: ProtectionPlan, holders: SecretHolders, summary: dict[str, Any], key: bytes
 ) -> None:
-    examples = [make_pseudonym(key, "id", e) for e in found.examples]
-    names = [make_pseudonym(key, "secret", s) for s in found.secrets]
+    """Write the files of a plan, with pseudonyms for examples and secrets."""
+    examples = [make_pseudonym(key, "id", e) for e in holders.examples]
+    names = [make_pseudonym(key, "secret", s) for s in holders.secrets]
     tables = plan.tables(examples, names)
     columns = {"prior": "p", "promised": "r", "posterior_kl": "posterior"}
-    told = tables["secrets"].rename(columns=columns)[["secret", "p", "r", "posterior", "examples"]]
-    pairs = [(names[k], examples[i]) for k, i in found.pairs]
+    secrets = tables["secrets"].rename(columns=columns)
+    pairs = [(names[k], examples[i]) for k, i in holders.pairs]
     for name, table in {
         "weights": tables["weights"].sort_values("example"),
-        "secrets": told,
+        "secrets": secrets[["secret", "p", "r", "posterior", "examples"]],
         "holders": pd.DataFrame(pairs, columns=["secret", "example"]),
-        "names": pd.DataFrame({"secret": names, "name": found.secrets}),
+        "names": pd.DataFrame({"secret": names, "name": holders.secrets}),
     }.items():
         table.to_parquet(part / f"{name}.parquet", index=False)
     text = json.dumps(outputs.with_keyed_hashes(summary, key), indent=1, allow_nan=False) + "\n"
@@ -261,10 +264,8 @@ def read_secret_plan(
         SavedPlan.model_validate(summary)
     key = outputs.load_or_make_key(home / "key")
     summary["policy"] = marked["options"].get("policy", SECRET_LIST_NAME)
-    made_for, this = (
-        summary.get("corpus_hmac"),
-        outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key),
-    )
+    made_for = summary.get("corpus_hmac")
+    this = outputs.with_keyed_hashes(corpora.hash_text_as_read(corpus), key)
     if not isinstance(made_for, str):
         raise ValueError(f"--plan: {folder} was made of a table, for no corpus that is known")
     if made_for != this:
@@ -277,24 +278,30 @@ def read_secret_plan(
             raise ValueError(
                 "--plan: was made for other points; make it again with 'crtlib protect'"
             )
-        told, holds = (_read_table(home / f"{n}.parquet") for n in ("secrets", "holders"))
-        where = (pd.Index(told.secret).get_indexer(pd.Index(holds.secret)),
-                 pd.Index(names).get_indexer(pd.Index(holds.example)))  # fmt: skip
-        matrix = sparse.csr_array((np.ones(len(holds)), where), shape=(len(told), len(names)))
+        secrets, holders = (_read_table(home / f"{n}.parquet") for n in ("secrets", "holders"))
+        where = (pd.Index(secrets.secret).get_indexer(pd.Index(holders.secret)),
+                 pd.Index(names).get_indexer(pd.Index(holders.example)))  # fmt: skip
+        matrix = sparse.csr_array((np.ones(len(holders)), where), shape=(len(secrets), len(names)))
         weights = weights.loc[names]
         kept_weight = float(weights.weight.sum())
-        same = "noise_multiplier", "steps", "batch_size", "targets", "neighbouring_relation"
+        as_summarised = (
+            "noise_multiplier",
+            "steps",
+            "batch_size",
+            "targets",
+            "neighbouring_relation",
+        )
         return ProtectionPlan(
             incidence=matrix,
-            prior=told.p.to_numpy(),
-            promised=told.r.to_numpy(),
+            prior=secrets.p.to_numpy(),
+            promised=secrets.r.to_numpy(),
             weights=weights.weight.to_numpy(),
             bound=kept_weight / (1 - summary["gap"]),
             probabilities=weights.sampling_probability.to_numpy(),
             certain_examples=summary["in_every_batch"],
             binding=np.arange(0),
             scale=float(summary["scale"]),
-            **{name: summary[name] for name in same},
+            **{name: summary[name] for name in as_summarised},
         ), summary, points  # fmt: skip
 
 
@@ -311,15 +318,18 @@ def user_files_of_plan(summary: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def account_secrets(
-    done: Sequence[PrivacyEvent], plan: ProtectionPlan, folder: StrPath
+    run_events: Sequence[PrivacyEvent], plan: ProtectionPlan, folder: StrPath
 ) -> pd.DataFrame:
-    """What was promised of each secret, and what was done, from the events of the run."""
+    """A row for each secret: what was promised, and the ``posterior`` that the events of the run
+    allow."""
     names = _read_table(Path(folder) / "secrets.parquet").secret
-    events = [e for e in done if isinstance(e, WeightedGaussian)]
+    events = [e for e in run_events if isinstance(e, WeightedGaussian)]
     bound, _ = secret_protection.secret_guess_bounds(
         events, plan.incidence, prior=plan.prior, neighbouring_relation=plan.neighbouring_relation
     )
     # A plan meets its promises to 1e-9: the last digits of a binding one are no broken promise.
-    held = np.where(bound <= plan.promised * (1 + 1e-9), np.minimum(bound, plan.promised), bound)
-    table = {"secret": names, "prior": plan.prior, "promised": plan.promised, "posterior": held}
+    is_kept = bound <= plan.promised * (1 + 1e-9)
+    posterior = np.where(is_kept, np.minimum(bound, plan.promised), bound)
+    table = {"secret": names, "prior": plan.prior, "promised": plan.promised}
+    table |= {"posterior": posterior}
     return pd.DataFrame({**table, "examples": np.diff(plan.incidence.indptr)})

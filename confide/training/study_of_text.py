@@ -1,5 +1,8 @@
-"""A recipe and a text become a study: the corpus decides its policy and its people, the size of the
-model and of the text what nobody names."""
+"""Make a study of a recipe and a corpus.
+
+Settings that the recipe leaves open follow from the corpus (policy, who is held out) or from the
+sizes of model and text (batch size, epochs, learning rates).
+"""
 
 from __future__ import annotations
 
@@ -40,13 +43,14 @@ MODEL_OPTIONS = {"init", "model", "width", "layers", "vocab_size", "lora"}
 
 
 def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
-    """The study that trains on a corpus of one's own: of its people a tenth validates and a tenth
-    tests, each by a coin, and nobody where ``heldout`` is 0.
+    """The study that trains on a corpus of one's own. For each of its people a coin decides whether
+    they validate (a tenth), test (a tenth) or are trained on; nobody is held out where ``heldout``
+    is 0.
 
-    ``settings`` are fields of :class:`CrtStudy`; None is one that is not given. The policy is then
-    the corpus' own, and the conservative one the same. A screened folder is read as it was
-    screened. Raises ``ValueError`` for a corpus that is too small, and where no policy is known to
-    fit.
+    ``settings`` are fields of :class:`CrtStudy`; one that is None counts as left out. Without a
+    ``policy`` it is the corpus' own, and without ``conservative`` that is the same policy. A
+    screened folder is read as it was screened. Raises ``ValueError`` for a corpus that is too
+    small, and where no policy is known to fit.
     """
     settings = _settings_from_corpus(corpus, {k: v for k, v in settings.items() if v is not None})
     size = len(corpora.load_corpus(corpus))
@@ -55,36 +59,38 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
         raise ValueError(
             f"{corpus}: has {size} dialogues, at least {MIN_DIALOGUES} are needed to hold some out"
         )
-    chosen: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
-    chosen |= {"canaries": 0, "neighbouring_relation": "replace"}
-    chosen |= {"duplicates": "mask_private", "coin": "text", "split": "coin"}
+    defaults: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
+    defaults |= {"canaries": 0, "neighbouring_relation": "replace"}
+    defaults |= {"duplicates": "mask_private", "coin": "text", "split": "coin"}
     init = settings.get("init", "random")
     if init != "random":
         if crt_study.is_corpus(init):  # which may be this very text
             raise ValueError(f"init={init!r}: must be random or a model, and is a corpus")
-        plain = not (
-            says_who_spoke(corpus)
-            and templates.read_chat_template(pretrained.resolve_model_path(init))
+        has_chat_template = says_who_spoke(corpus) and templates.read_chat_template(
+            pretrained.resolve_model_path(init)
         )
-        chosen |= {"context": MAX_CONTEXT_TOKENS, "template": "speaker" if plain else "chat"}
+        template = "chat" if has_chat_template else "speaker"
+        defaults |= {"context": MAX_CONTEXT_TOKENS, "template": template}
         settings["model"] = "pretrained"
     return CrtStudy(
         corpus=str(Path(corpus).resolve()),
         dialogues=size,
         heldout=heldout,
-        **chosen | settings,
+        **defaults | settings,
     )
 
 
 def says_who_spoke(corpus: StrPath) -> bool:
-    """Whether its text has turns, and is no text already, as what an earlier version screened."""
+    """Whether a corpus says who said each message. A folder that an earlier version screened holds
+    text without speakers."""
     return not screened_folder.is_screened_folder(corpus) or screened_folder.holds_roles(corpus)
 
 
 def default_hyperparameters(parameters: int, *, adapters: bool) -> dict[str, Any]:
-    """What nobody names, by the number of parameters, and whether adapters alone are trained: a
-    model that has read the internet is not trained at the rate of one that has read nothing.
-    Learning rates (Adam) of public and private steps, epochs, points of a batch.
+    """The hyperparameters that a recipe leaves open: learning rates (Adam) of public and private
+    steps, epochs, and points of a batch. They follow from the number of parameters, and from
+    whether adapters alone are trained: a model that has read the internet is not trained at the
+    rate of one that has read nothing.
 
     >>> [default_hyperparameters(n, adapters=False)["learning_rate"] for n in (50_000, 135_000_000)]
     [0.01, 2e-05]
@@ -110,14 +116,11 @@ def model_for_budget(
     >>> [model_for_budget(hours, 10**6, "cpu")["width"] for hours in (0.01, 5, 50)]
     [64, 128, 1024]
     """
-    most = hours / _hours_per_parameter(turns, device)
+    max_parameter_passes = hours / _hours_per_parameter(turns, device)
 
     def fits(parameters: int, *, adapters: bool = False) -> bool:
-        return (
-            parameters
-            * (epochs or default_hyperparameters(parameters, adapters=adapters)["epochs"])
-            <= most
-        )
+        passes = epochs or default_hyperparameters(parameters, adapters=adapters)["epochs"]
+        return bool(parameters * passes <= max_parameter_passes)
 
     if not smollm2.missing_smollm2_packages() and fits(smollm2.SMOLLM2_PARAMETERS, adapters=True):
         return {"init": smollm2.SMOLLM2_NAME, "lora": 8}
@@ -137,7 +140,7 @@ def hours_of_smollm2(turns: int, device: str, epochs: int | None = None) -> floa
 
 
 def _hours_per_parameter(turns: int, device: str) -> float:
-    """Of a pass over so many turns of 30 tokens: six operations a token."""
+    """Hours of a pass over so many turns of 30 tokens, at six operations a token and parameter."""
     seconds = 6 * 30 * file_sources.round_down_points(turns)
     return seconds / OPERATIONS_PER_SECOND[device.partition(":")[0]] / 3600
 
@@ -145,13 +148,13 @@ def _hours_per_parameter(turns: int, device: str) -> float:
 def choose_hyperparameters_by_size(
     study: CrtStudy, prepared: PreparedData, given: TrainingFacts
 ) -> CrtStudy:
-    """The study with what was not ``given`` chosen by the sizes of its model and of
-    its text. A batch has a tenth of the points at most; delta is the largest power of ten that is
-    at most a tenth of one over the private points.
+    """The study with the hyperparameters that are not ``given`` chosen by the sizes of its model
+    and of its text. A batch has a tenth of the points at most; delta is the largest power of ten
+    that is at most a tenth of one over the private points.
 
     Private batches are Poisson samples of ``batch_size`` points in expectation, or up to a quarter
     more, or of the share ``sampling_probability``; public ones have as many. All that is chosen
-    leaves, so of the number of private points it may know the rounded one alone.
+    is released with the model, so it may follow from the rounded number of private points alone.
     """
     if study.brings_vocabulary:
         parameters = pretrained.count_pretrained_parameters(
@@ -159,20 +162,20 @@ def choose_hyperparameters_by_size(
         )
     else:
         parameters = sum(p.numel() for p in build_model(study.shape(), 0).parameters())
-    rule = default_hyperparameters(parameters, adapters=study.lora > 0)
-    most = rule.pop("batch_size")
+    defaults = default_hyperparameters(parameters, adapters=study.lora > 0)
+    max_batch_size = defaults.pop("batch_size")
     exact = training_facts.count_private_points(study, prepared)
     count = file_sources.round_down_points(exact)
     points = count if exact else len(prepared.prepared.all)
-    size = given.get("batch_size") or max(1, min(most, points // 10))
+    size = given.get("batch_size") or max(1, min(max_batch_size, points // 10))
     q = given.get("sampling_probability") or min(1.0, size / count)
     bound = max(1, 5 * count // 4)  # the exact number is no larger
-    fixed = rule | {
+    defaults |= {
         "delta": float(f"1e-{math.ceil(math.log10(10 * bound))}"),
         "clip_norm": 1.0,
         "pub_passes": max(1, min(10, count // max(1, len(prepared.prepared.public)))),
     }
-    chosen = fixed | {k: v for k, v in given.items() if k in fixed}
+    chosen = defaults | {k: v for k, v in given.items() if k in defaults}
     return replace(
         study, **chosen, batch_size=size, sampling_probability=q, normaliser=max(1.0, q * count)
     )
@@ -190,10 +193,10 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
         return {"conservative": settings.get("policy", "everything")} | settings
     if method.reads_raw or method.flags_tokens:
         raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
-    before = screened_folder.read_screening_summary(corpus)
-    own: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
-    own |= {"unit": before["unit"], "dedup": "none", "gamma": 0.0}
-    own |= {"duplicates": "mask_private"}
+    screening = screened_folder.read_screening_summary(corpus)
+    fixed: dict[str, Any] = {"policy": "none", "conservative": f"screened:{Path(corpus).resolve()}"}
+    fixed |= {"unit": screening["unit"], "dedup": "none", "gamma": 0.0}
+    fixed |= {"duplicates": "mask_private"}
     if settings.get("canaries") and not settings.get("audited"):
         raise ValueError(
             f"canaries={settings['canaries']!r}: must be those of an audit (auto, or --copies 1) "
@@ -201,9 +204,9 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
             "not, on raw text alone"
         )
     for name, value in settings.items():
-        if name in own and value not in (own[name], 0, "all"):
+        if name in fixed and value not in (fixed[name], 0, "all"):
             raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")
-    return settings | own
+    return settings | fixed
 
 
 def resolve_model(recipe: LanguageRecipe, device: str, *, holds_people_out: bool = True) -> Recipe:
@@ -216,10 +219,10 @@ def resolve_model(recipe: LanguageRecipe, device: str, *, holds_people_out: bool
     """
     given = recipe.model_dump(exclude_unset=True)
     hours = given.pop("core_hours", None)
-    if named := sorted(MODEL_OPTIONS & given.keys()):
+    if model_options := sorted(MODEL_OPTIONS & given.keys()):
         if hours is not None:
             raise recipes.InvalidOption(
-                "core_hours", f"chooses the model, and {named[0]} is given", str(hours)
+                "core_hours", f"chooses the model, and {model_options[0]} is given", str(hours)
             )
         return recipe
     if hours is None and (device == "cpu" or smollm2.missing_smollm2_packages()):
@@ -242,7 +245,7 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
     Returns:
         Values by the study's names. A recipe has no field of what its method does not read.
     """
-    r: Any = recipe
+    r: Any = recipe  # one of points, which has the fields of a LanguageRecipe
     read = dict(recipe).get
     is_audited = r.canaries == "auto" or (r.canaries > 0 and r.copies == 1)
     if is_audited and r.canaries != "auto" and r.canaries < run_audit.MIN_AUDIT_CANARIES:

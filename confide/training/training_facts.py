@@ -45,13 +45,13 @@ def hash_screening(study: CrtStudy, corpus: str) -> str:
     """What decides which secrets stay in the text: equal for runs that read the same redactions."""
     if study.how.reads_raw:
         return _json_sha256([corpus, "raw"])
-    if before := study.screening:
+    if screening := study.screening:
         names = ("policy_sha256", "conservative_sha256", "unit", "gamma", "seed")
-        return _json_sha256([corpus, *(before[name] for name in names)])
+        return _json_sha256([corpus, *(screening[name] for name in names)])
     dial = [study.gamma, study.per, study.seed, study.dialogues] if study.gamma else []
-    read = [policy_hash(study.policy), policy_hash(study.conservative), study.labelled]
+    policies = [policy_hash(study.policy), policy_hash(study.conservative), study.labelled]
     words = ["own words"] if study.template != "speaker" else []  # what the policies were shown
-    return _json_sha256([corpus, study.unit, *read, dial, *words])
+    return _json_sha256([corpus, study.unit, *policies, dial, *words])
 
 
 def count_private_points(study: CrtStudy, prepared: PreparedData) -> int:
@@ -82,20 +82,20 @@ def user_files_of_study(study: CrtStudy) -> tuple[str, ...]:
         Of each the certificate, its page and ``guarantee.txt`` say what is assumed. Test:
         ``tests/release/test_what_is_assumed.py::test_a_policy_of_a_file_was_not_made_from_the_text``.
     """
-    said = study.screening or vars(study)
-    read = study.screening is not None or not study.how.reads_raw
-    names = [said["policy"], said["conservative"]] if read else []
-    found = [part for name in names for part in policy_names.user_supplied_parts(name)]
+    settings = study.screening or vars(study)
+    reads_policies = study.screening is not None or not study.how.reads_raw
+    policies = [settings["policy"], settings["conservative"]] if reads_policies else []
+    names = [part for policy in policies for part in policy_names.user_supplied_parts(policy)]
     if study.template.endswith((".j2", ".jinja")):
-        found.append(Path(study.template).name)
-    return tuple(dict.fromkeys(found))
+        names.append(Path(study.template).name)
+    return tuple(dict.fromkeys(names))
 
 
 def has_tagger(study: CrtStudy) -> bool:
     """Whether a policy that labelled text taught decided how the text is read."""
-    said = study.screening or vars(study)
-    named = any(names_a_tagger(said[n]) for n in ("policy", "conservative"))
-    return not study.how.reads_raw and named
+    settings = study.screening or vars(study)
+    is_named = any(names_a_tagger(settings[name]) for name in ("policy", "conservative"))
+    return not study.how.reads_raw and is_named
 
 
 def names_a_tagger(policy: str) -> bool:
@@ -116,15 +116,16 @@ def count_teachers(study: CrtStudy, d: PreparedData) -> int | None:
 def find_judging_labels(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
     """The labels that judged: those of the screening, those that people made for this training, or
     those of the corpus itself, which nobody drew for this."""
-    counts, before = d.rates.labels_json(), study.screening
-    if before:
-        counts = before["labels"]
-        inline = _json_sha256(["labels of the corpus", before["corpus_sha256"]])
-        told = {"judged": d.rates.policy_pairs, "sha256": counts["sha256"] or inline}  # since then
+    counts, screening = d.rates.labels_json(), study.screening
+    if screening:
+        counts = screening["labels"]
+        inline = _json_sha256(["labels of the corpus", screening["corpus_sha256"]])
+        # What was judged since then counts as well.
+        facts = {"judged": d.rates.policy_pairs, "sha256": counts["sha256"] or inline}
     elif d.labels is not None:
-        told = dict(d.labels)
+        facts = dict(d.labels)
     else:
         spans = [[p.id, [[s.kind, s.start, s.end] for s in p.secrets]] for p in d.checked[0]]
-        told = {"sha256": _json_sha256(spans), "drawn": "given", "agreement": None}
-    every = {**counts, **told, "alpha": RATES_ALPHA}  # that of both bounds together
-    return {name: value for name, value in every.items() if name != "left_out"}
+        facts = {"sha256": _json_sha256(spans), "drawn": "given", "agreement": None}
+    labels = {**counts, **facts, "alpha": RATES_ALPHA}  # that of both bounds together
+    return {name: value for name, value in labels.items() if name != "left_out"}

@@ -77,33 +77,34 @@ PERPLEXITY_BOUNDS = tuple(2.0**k for k in range(1, 13))
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished training of any method: its model, what it promises, and what is said of it.
-
-    ``promise`` is that of its certificate at the end of the training, in words, and ``holds``
-    whether it does. ``facts`` are for ``--json`` and a model card, ``lines`` for a person;
-    ``settings`` say how it was made, without paths of this machine. ``model_files`` lie beside
-    the weights; all that leaves may know the ``sources``. ``build_record`` is what a certificate
-    says of how it was done.
-
-    Of a study there are its ``rows`` of measurements. Of a plan, ``secrets`` has a row each, by
-    pseudonym: what was promised, and the ``posterior`` that was accounted for what was done;
-    ``keeps_promises``: each is within its promise. Training that was cut short may have spent more.
-    """
+    """A finished training of any method: its model, what it promises, and what is said of it."""
 
     run: TrainingRun
     facts: TrainingFacts
+    """For ``--json`` and a model card."""
     settings: TrainingFacts
+    """How it was made, without paths of this machine."""
     model_files: TrainingFacts
+    """What lies beside the weights."""
     sources: Sequence[file_sources.FileSource]
+    """What the files that are released may know of the text."""
     record: TrainingFacts
+    """How it was done, for :func:`build_record`."""
     promise: str = ""
+    """That of its certificate at the end of the training, in words."""
     holds: bool = False
+    """Whether that certificate holds."""
     lines: Sequence[str] = ()
+    """For a person."""
     study: CrtStudy | None = None
     fitted: TrainedStudy | None = None
     rows: Sequence[StudyRow] = ()
+    """The measurements of a study."""
     secrets: pd.DataFrame | None = None
+    """Of a plan, a row for each secret, by pseudonym: what was promised, and the ``posterior`` that
+    was accounted for what was done. A training that was cut short may have spent more."""
     keeps_promises: bool = True
+    """Whether each of these secrets is within its promise."""
 
 
 # --------------------------------------------------------------------------- the record
@@ -115,12 +116,12 @@ def preview_promise(
 ) -> tuple[composed_promise.ComposedPromise, list[str]]:
     """What a certificate of a training would promise, and why it would be void: one with this
     ``content`` of its record, whose files know these ``sources``."""
-    told = {**content, "searched": {"trials": meter.facts["trials"]}}
-    trained = certifiable_run.CertifiableRun(
-        Path(), told, _promise_of_sources(sources, meter), spent
+    content = {**content, "searched": {"trials": meter.facts["trials"]}}
+    preview = certifiable_run.CertifiableRun(
+        Path(), content, _promise_of_sources(sources, meter), spent
     )
-    promise = trained.promise()
-    return promise, void_reasons.list_void_reasons(trained, promise, promise.missed_bound()[0])
+    promise = preview.promise()
+    return promise, void_reasons.list_void_reasons(preview, promise, promise.missed_bound()[0])
 
 
 def preview_certificate(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
@@ -144,8 +145,8 @@ def describe_conditions(
     ``void``, ``assumed``, ``treated_as_public`` and ``declared`` of
     :class:`confide.odometer_lines.OdometerEntry`: a later certificate composes with it on these.
     What earlier runs leave is theirs to say, but for what the weights began with."""
-    begun = spending.SpentBudget((), base_unprotected=meter.spent.base_unprotected)
-    _, void = preview_promise(content, sources, meter, begun)
+    spent_by_start = spending.SpentBudget((), base_unprotected=meter.spent.base_unprotected)
+    _, void = preview_promise(content, sources, meter, spent_by_start)
     fold = _promise_of_sources(sources, meter)
     if fold.kind == "none":
         void = ["No noise of it is counted."]
@@ -179,8 +180,8 @@ def conditions_before_training(
     meter: OdometerRun,
     events: Sequence[SampledGaussian],
 ) -> dict[str, Any]:
-    """:func:`describe_conditions` of a training that is about to take these steps; what is only
-    told of a finished one is not declared yet."""
+    """:func:`describe_conditions` of a training that is about to take these steps; what is declared
+    of a finished training alone is left out."""
     content = facts_before_training(study, prepared)
     phases = schedule_phases(study)
     sources = collect_sources_of_steps(study, prepared, meter, events, phases, 0)
@@ -217,7 +218,10 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
     """All that a certificate says of a finished training: how it was done, versions, the model,
     and where it is entered."""
     facts, entered = trained.facts, meter.facts
-    known = meter.init != "random"
+    base = None
+    if meter.init != "random":
+        name = plain_name(Path(meter.init).name)
+        base = {"name": name, "sha256": model_fingerprint(meter.init)}
     return {
         "schema": RECORD_FORMAT,
         "key": meter.hash_key.hex(),
@@ -225,8 +229,7 @@ def build_record(trained: TrainingResult, meter: OdometerRun) -> dict[str, Any]:
                      "torch": torch.__version__},
         "model": {"sha256": meter.entry.model, "parameters": facts["parameters"],
                   "trained_parameters": facts["trained_parameters"],
-                  "base": {"name": plain_name(Path(meter.init).name),
-                           "sha256": model_fingerprint(meter.init)} if known else None},
+                  "base": base},
         "unit": entered["unit"],
         "method": facts["method"],
         "randomness": "operating_system" if meter.secure else "seed",
@@ -263,15 +266,11 @@ def describe_corpus(corpus: StrPath, read: Corpus, sha: str) -> dict[str, Any]:
     """What a certificate says of a corpus of which ``read`` was trained on, without canaries; the
     hash is that of it all."""
     users = {d.user for d in read.dialogues}
-    if screened_folder.is_screened_folder(
-        corpus
-    ):  # a point is a dialogue, and may stand for several turns
-        before, said = (
-            screened_folder.read_screening_summary(corpus),
-            screened_folder.read_turn_counts(corpus),
-        )
-        name, turns = before["corpus"], sum(said[d.id] for d in read.dialogues)
-        dates = {name: before["about"][name] for name in ("users_are", "from", "to")}
+    if screened_folder.is_screened_folder(corpus):
+        summary = screened_folder.read_screening_summary(corpus)
+        turn_counts = screened_folder.read_turn_counts(corpus)  # of each point, which is a dialogue
+        name, turns = summary["corpus"], sum(turn_counts[d.id] for d in read.dialogues)
+        dates = {key: summary["about"][key] for key in ("users_are", "from", "to")}
     else:
         facts = corpus_folder.read_corpus_summary(corpus) if Path(corpus).is_dir() else None
         users_are = corpora.describe_users(corpus, read.dialogues)
@@ -305,18 +304,19 @@ def _policy_rows(study: CrtStudy, d: PreparedData) -> dict[str, Any]:
         No certificate names a search that decided nothing. Test: ``tests/reports/
         test_model_cards.py::test_no_search_is_named_where_the_text_was_read_as_it_is``.
     """
-    before, rows, names = study.screening, {}, {"pi": "policy", "pi_c": "conservative"}
-    searches = before is not None or "policy" in study.how.reads
+    screening, rows, names = study.screening, {}, {"pi": "policy", "pi_c": "conservative"}
+    searches = screening is not None or "policy" in study.how.reads
     people = count_teachers(study, d) if has_tagger(study) else None
     for (key, name), policy in zip(names.items(), d.policies, strict=True):
-        if before:
-            told = before[name], before[f"{name}_sha256"], before["taught_by"][name]
+        if screening:
+            shown_name, sha256 = screening[name], screening[f"{name}_sha256"]
+            teachers = screening["taught_by"][name]
         else:
-            called = getattr(study, name) if searches or key == "pi_c" else "none"
+            policy_name = getattr(study, name) if searches or key == "pi_c" else "none"
+            shown_name, sha256 = policy_names.strip_paths(policy_name), policy_hash(policy_name)
             teachers = policy.teachers if searches else None
-            told = policy_names.strip_paths(called), policy_hash(called), teachers
-        rows[key] = dict(zip(("name", "sha256", "taught_by"), told, strict=True))
-        if told[2] and people:
+        rows[key] = {"name": shown_name, "sha256": sha256, "taught_by": teachers}
+        if teachers and people:
             rows[key]["people"] = people
     return rows
 
@@ -328,11 +328,11 @@ def reads_labels_of_real_text(study: CrtStudy) -> bool:
         A text is a simulation's where every dialogue of it is, with its labels. Test:
         ``tests/release/test_simulated_text.py``.
     """
-    said = study.screening or vars(study)
-    if "oracle" not in f"{said['policy']}+{said['conservative']}".split("+"):
+    settings = study.screening or vars(study)
+    if "oracle" not in f"{settings['policy']}+{settings['conservative']}".split("+"):
         return False
     if study.screening:
-        return not said["about"]["simulated"]
+        return not settings["about"]["simulated"]
     path = Path(study.corpus)
     return not (path.exists() and customersim.are_simulated(corpora.read_dialogues(path)))
 
@@ -368,10 +368,10 @@ def _list_canaries_read_before(meter: OdometerRun) -> list[int] | None:
     if place is None:
         return None
     with contextlib.suppress(ValueError):
-        theirs = seal.read_signed(place)
-        if theirs["model"]["sha256"] == meter.facts["base"]:
-            planted = theirs["canaries"]
-            before = planted.get("read_before", [] if theirs["model"]["base"] is None else None)
+        record = seal.read_signed(place)
+        if record["model"]["sha256"] == meter.facts["base"]:
+            planted = record["canaries"]
+            before = planted.get("read_before", [] if record["model"]["base"] is None else None)
             mine = [planted["seed"]] * bool(planted["planted"])
             return None if before is None else sorted({*before, *mine})
     return None
@@ -403,7 +403,7 @@ def write_training(
     :mod:`crtlib.models.folder` does), with its promise; the marker comes last. What is private
     goes into :func:`work_folder`, for its owner alone. Others may read the model if it carries a
     promise. The run is finished in the odometer before the weights take their place."""
-    aside, key, run = make_work_folder(out), seal.ensure_signing_key(meter.folder), trained.run
+    work, key, run = make_work_folder(out), seal.ensure_signing_key(meter.folder), trained.run
     with outputs.staged_folder(
         out,
         command="train",
@@ -412,29 +412,33 @@ def write_training(
         public=("*",) if trained.holds else (),
         seal=lambda _: release.close(key, meter.run),
     ) as part:
-        made, release = part / ".made", released_folder.Release(part)
+        model, release = part / ".made", released_folder.Release(part)
         spec = trained.model_files["spec"]
         saved = {**trained.model_files, "spec": spec if spec and spec.recurrent else None}
-        model_folder.save_model(run.model, folder=made, base=base_model_name(meter.init), **saved)
-        told = _public_texts(trained.settings, trained.facts, card) if trained.study else {}
-        conditions = conditions_of_result(trained, meter, told.values())
-        meter.finish(made / "model.safetensors", conditions)
-        release.write_folder(made, *trained.sources)
-        shutil.rmtree(made)
+        model_folder.save_model(run.model, folder=model, base=base_model_name(meter.init), **saved)
+        described = _public_texts(trained.settings, trained.facts, card) if trained.study else {}
+        conditions = conditions_of_result(trained, meter, described.values())
+        meter.finish(model / "model.safetensors", conditions)
+        release.write_folder(model, *trained.sources)
+        shutil.rmtree(model)
         promise = file_sources.SourcedContent.text(trained.promise + "\n")
-        texts = {"guarantee.txt": promise, **told}
-        kept = {SIGNED_RECORD_FILE: seal.sign_value(build_record(trained, meter), key)}
+        texts = {"guarantee.txt": promise, **described}
+        private = {SIGNED_RECORD_FILE: seal.sign_value(build_record(trained, meter), key)}
         if trained.study:
-            done = {"device": device, "seconds": round(run.seconds, 2)}
-            kept["results.json"] = {"guarantee": trained.promise, "rows": trained.rows, **done}
-        known = frozenset(trained.sources).union(*(text.sources for text in texts.values()))
+            private["results.json"] = {
+                "guarantee": trained.promise,
+                "rows": trained.rows,
+                "device": device,
+                "seconds": round(run.seconds, 2),
+            }
+        sources = frozenset(trained.sources).union(*(text.sources for text in texts.values()))
         for name, text in texts.items():
-            release.write(name, file_sources.SourcedContent(text.content, known))
+            release.write(name, file_sources.SourcedContent(text.content, sources))
         # Before the model takes its place: a run that is killed after that is not done again.
-        for name, content in kept.items():
-            files.write_text(aside / name, json.dumps(content, indent=1) + "\n", mode=0o600)
+        for name, content in private.items():
+            files.write_text(work / name, json.dumps(content, indent=1) + "\n", mode=0o600)
         if trained.secrets is not None:
-            with files.replace_atomically(aside / "secrets.parquet", mode=0o600) as file:
+            with files.replace_atomically(work / "secrets.parquet", mode=0o600) as file:
                 trained.secrets.to_parquet(file, index=False)
 
 
@@ -448,15 +452,15 @@ def _public_texts(
         it gets the interval that is declared. Test: ``tests/release/test_declared_counts.py::
         test_a_card_is_told_what_is_declared_and_nothing_more_exact``.
     """
-    told = {**facts, "bits_per_character": None}
+    card_facts = {**facts, "bits_per_character": None}
     texts = {
         "experiment.json": file_sources.SourcedContent.text(json.dumps(settings, indent=1) + "\n")
     }
     if card and facts.get("perplexity") is None:
-        texts["README.md"] = file_sources.SourcedContent.text(card(told))
+        texts["README.md"] = file_sources.SourcedContent.text(card(card_facts))
     elif card:
-        of = PERPLEXITY_NAMES[facts["held_out"]]
-        heard = file_sources.declare_interval(of, facts["perplexity"], PERPLEXITY_BOUNDS)
-        said = card(told | {"perplexity": heard.value})
-        texts["README.md"] = file_sources.SourcedContent.text(said, heard)
+        name = PERPLEXITY_NAMES[facts["held_out"]]
+        interval = file_sources.declare_interval(name, facts["perplexity"], PERPLEXITY_BOUNDS)
+        readme = card(card_facts | {"perplexity": interval.value})
+        texts["README.md"] = file_sources.SourcedContent.text(readme, interval)
     return texts

@@ -1,5 +1,5 @@
-"""What is said of a training of a study: its facts, bits a character, and the lines that a command
-prints."""
+"""What is said of the training of a study: its facts, its bits a character, and the lines that a
+command prints."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from crtlib.text.records import Point
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
-    every = [*model.parameters()]
+    """How many parameters a model has, and how many of them are trained."""
+    parameters = [*model.parameters()]
     return {
-        "parameters": sum(p.numel() for p in every),
-        "trained_parameters": sum(p.numel() for p in every if p.requires_grad),
+        "parameters": sum(p.numel() for p in parameters),
+        "trained_parameters": sum(p.numel() for p in parameters if p.requires_grad),
     }
 
 
 def describe_study(
     study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow]
 ) -> dict[str, Any]:
-    """Sizes, and what was measured on text that was held out, or else on an evaluation: None where
-    there is no text to measure on.
+    """Sizes, and the perplexity of text that was held out, or of an evaluation; None where there is
+    no such text.
 
     Guarantee:
         An evaluation is not called held out. Tests:
@@ -63,25 +64,27 @@ def describe_study(
 
 
 def _count_own_points(d: PreparedData) -> int:
-    """Of the text alone, without what was invented and planted in it."""
+    """Points of the text itself, without the canaries that were planted in it."""
     return sum(not p.user.startswith(CANARY_USER_PREFIX) for p in d.points)
 
 
-def _spoken(points: Iterable[Point], times: Mapping[Point, int] | None = None) -> Iterator[str]:
-    """The turns' own words in points, each so often as its point counts."""
+def _spoken_texts(
+    points: Iterable[Point], times: Mapping[Point, int] | None = None
+) -> Iterator[str]:
+    """What was said in these points, without what a template puts around it; each as often as its
+    point counts."""
     for p in points:
         for a, b in spoken_spans(p):
             yield from [p.text[a:b]] * (times[p] if times else 1)
 
 
 def _bits_per_character(study: CrtStudy, d: PreparedData, perplexity: float) -> float:
-    """Of the text that is measured on, with this perplexity per token."""
+    """Bits a character of the text that perplexity is measured on, at this ``perplexity`` per
+    token."""
     sequences, _ = d.tokenizer.encode_marked(d.test)
     own_words = study.template != "speaker"
-    counted = study_run.predicted_token_masks(
-        [*d.test], sequences, d.tokenizer, own_words=own_words
-    )
-    tokens = sum(w * int(n.sum()) for w, n in zip(d.test.values(), counted, strict=True))
+    masks = study_run.predicted_token_masks([*d.test], sequences, d.tokenizer, own_words=own_words)
+    tokens = sum(w * int(mask.sum()) for w, mask in zip(d.test.values(), masks, strict=True))
     letters = sum(w * (b - a) for p, w in d.test.items() for a, b in spoken_spans(p))
     return math.log2(perplexity) * tokens / letters
 
@@ -89,7 +92,8 @@ def _bits_per_character(study: CrtStudy, d: PreparedData, perplexity: float) -> 
 def summarise_training(
     study: CrtStudy, fitted: TrainedStudy, rows: Sequence[StudyRow], facts: TrainingFacts
 ) -> list[str]:
-    """Sizes, noise, perplexity, the attack."""
+    """The lines that a command prints: noise, sizes, perplexity, masks, and what the attack on the
+    canaries found."""
     run, d, lines = fitted.run, fitted.data, []
     n = {name: value for name, _, _, value in rows}
     if run.events:
@@ -115,7 +119,9 @@ def summarise_training(
             f"{facts['vocabulary']:,} tokens: {facts['bits_per_character']:.3g} bits a character, "
             "which alone compares vocabularies"
         )
-        counted = word_counts.word_count_bits(_spoken(d.read), Counter(_spoken(d.test, d.test)))
+        counted = word_counts.word_count_bits(
+            _spoken_texts(d.read), Counter(_spoken_texts(d.test, d.test))
+        )
         others = [f"counts of the words that it read {counted:.3g}"]
         if before is not None:
             others.insert(0, f"the untuned model {_bits_per_character(study, d, before):.3g}")
@@ -124,8 +130,8 @@ def summarise_training(
     prepared = d.prepared
     if study.repeats_are_hidden and study.duplicates != "drop":
         lines += describe_bare_masks(prepared.bare_masks, len(prepared.all), study.duplicates)
-    for metric, how in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
+    for metric, note in (("exposure", ""), ("exposure_sampled", " (sampled: at most 10)")):
         if bits := [value for name, _, _, value in rows if name == metric]:
-            each = " ".join(f"{x:.1f}" for x in bits)
-            lines.append(f"exposure of {len(bits)} canaries, in bits{how}: {each}")
+            listed = " ".join(f"{x:.1f}" for x in bits)
+            lines.append(f"exposure of {len(bits)} canaries, in bits{note}: {listed}")
     return lines

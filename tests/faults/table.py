@@ -1780,7 +1780,7 @@ FORMULAS_BY_DAY = rows(
     "confide.training.secret_holders",
     "release/test_secret_plans.py",
     ("who holds a value is who was flagged", "_find_holders",
-     "known.union(*(find(p.text[a:b])[1] for a, b in spoken_spans(p)))", "known",
+     "flagged_here.union(*(find(p.text[a:b])[1] for a, b in spoken_spans(p)))", "known",
      "test_a_value_of_three_spellings_has_one_promise"),
 ) + rows(
     "studies.study_run",

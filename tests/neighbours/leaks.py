@@ -53,7 +53,7 @@ NOT_COVERED = (
     (
         "the exact perplexity on the card",
         "confide.training.training_record:_public_texts",
-        '"perplexity": heard.value',
+        '"perplexity": interval.value',
         '"perplexity": str(facts["perplexity"])',
     ),
     (
