@@ -110,8 +110,8 @@ def save_model(
             whole.save_pretrained(folder)
             if whole is not model:  # what peft loads, without a path of this machine
                 adapter: Any = model
-                for config in adapter.peft_config.values():
-                    config.base_model_name_or_path = base or ""
+                for adapter_config in adapter.peft_config.values():
+                    adapter_config.base_model_name_or_path = base or ""
                 adapter.save_pretrained(folder / "adapter", save_embedding_layers=False)
                 (folder / "adapter" / "README.md").unlink(missing_ok=True)  # nobody has filled it
         return ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
@@ -125,7 +125,8 @@ def save_model(
 def save_fast_tokenizer(
     tokenizer: BpeTokenizer, folder: Path, template: str | None, longest: int | None
 ) -> None:
-    """As ``transformers`` reads it: the begin in front of every text, ``<MASK>`` shown as it is."""
+    """Write a tokenizer as ``transformers`` reads it: with the begin token in front of every text,
+    and ``<MASK>`` shown as it is."""
     from transformers import PreTrainedTokenizerFast
 
     content = json.loads(tokenizer.json)
@@ -169,12 +170,10 @@ def check_vocabulary(model: nn.Module, tokenizer: AnyTokenizer) -> None:
 
     A model may have some rows more than the tokenizer has tokens: padding to a multiple of 64.
     """
-    rows, size = (
-        len(interface.output_head(model).weight),
-        copy_backend_tokenizer(tokenizer).get_vocab_size(),
-    )
-    padded = rows % 64 == 0 and 0 < rows - size < max(64, rows / 20)
-    if size != rows and not padded:
+    rows = len(interface.output_head(model).weight)
+    size = copy_backend_tokenizer(tokenizer).get_vocab_size()
+    is_padded = rows % 64 == 0 and 0 < rows - size < max(64, rows / 20)
+    if size != rows and not is_padded:
         raise ForeignFileError(
             f"its tokenizer has {size} tokens, its model {rows}: it must be the model's"
         )

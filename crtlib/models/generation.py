@@ -144,19 +144,19 @@ def generate_text(
     rows = torch.zeros(n, dtype=torch.long)
     state, logprobs = state.select(rows), logprobs[rows]
     texts: list[list[int]] = [[] for _ in range(n)]
-    limit, over = context_length(model), [False] * n
+    limit, has_ended = context_length(model), [False] * n
     for _ in range(max_tokens):
         if temperature == 0:
-            drawn = logprobs.argmax(1)
+            tokens = logprobs.argmax(1)
         else:
             chances, order = torch.softmax(logprobs / temperature, 1).sort(1, descending=True)
             chances = chances.masked_fill(chances.cumsum(1) - chances >= top_p, 0)
-            drawn = order.gather(1, torch.multinomial(chances, 1, generator=generator))[:, 0]
-        for k, token in enumerate(drawn.tolist()):
-            over[k] |= token in ends
-            if not over[k]:
+            tokens = order.gather(1, torch.multinomial(chances, 1, generator=generator))[:, 0]
+        for k, token in enumerate(tokens.tolist()):
+            has_ended[k] |= token in ends
+            if not has_ended[k]:
                 texts[k].append(token)
-        if all(over) or (limit is not None and state.length >= limit):
+        if all(has_ended) or (limit is not None and state.length >= limit):
             break
-        state, logprobs = extend_prefix(model, state, drawn)
+        state, logprobs = extend_prefix(model, state, tokens)
     return [str(tokenizer.decode(row)) for row in texts]

@@ -52,13 +52,13 @@ NO_MODEL_DESCRIBED = "its config.json describes no model that can be built"
 
 
 def resolve_model_path(name: StrPath) -> str:
-    """Where a model lies: "smollm2" in the cache (:func:`smollm2_folder`), all others where
-    their name says, a folder or a hub id."""
+    """The folder or hub id of a model: "smollm2" lies in the cache (:func:`smollm2_folder`); any
+    other name is a folder or a hub id itself."""
     return str(smollm2_folder()) if str(name) == SMOLLM2_NAME else str(name)
 
 
 def base_model_name(name: StrPath) -> str:
-    """What a model card calls it: a hub id, or the last part of a folder's path."""
+    """What a model card calls a model: its hub id, or the last part of its folder's path."""
     if str(name) == SMOLLM2_NAME:
         return SMOLLM2_HUB_ID
     return Path(name).name if Path(name).is_dir() else str(name)
@@ -83,11 +83,11 @@ def load_model_config(name: StrPath, *, masked: bool = False) -> Any:
 
     Raises ``ValueError`` for a model of another kind, for pickled weights and for an adapter.
     """
-    said, folder = f"init={str(name)!r}", Path(name)
+    option, folder = f"init={str(name)!r}", Path(name)
     if not list(folder.glob("*.safetensors")) and list(folder.glob("*.bin")):
-        raise ValueError(f"{said}: holds pickled weights; save it as safetensors")
-    config = load_foreign_config(name, said)
-    with foreign_model(name, said, NO_MODEL_DESCRIBED):
+        raise ValueError(f"{option}: holds pickled weights; save it as safetensors")
+    config = load_foreign_config(name, option)
+    with foreign_model(name, option, NO_MODEL_DESCRIBED):
         kinds = config.architectures or [""]
         if masked and (config.model_type != "bert" or not any("ForMaskedLM" in k for k in kinds)):
             raise ForeignFileError(f"is a {kinds[0]}; a BertForMaskedLM is needed")
@@ -100,8 +100,8 @@ def load_model_config(name: StrPath, *, masked: bool = False) -> Any:
 
 
 def count_config_parameters(config: Any, kind: Any = None) -> int:
-    """How many a model of this configuration has, a causal one or of this ``kind``; it takes no
-    memory."""
+    """How many parameters a model of this configuration has, a causal one or one of this ``kind``.
+    The model is built without memory for its weights."""
     from transformers import AutoModelForCausalLM
 
     kind = kind or AutoModelForCausalLM
@@ -111,7 +111,8 @@ def count_config_parameters(config: Any, kind: Any = None) -> int:
 
 
 def count_pretrained_parameters(name: StrPath) -> int:
-    """How many a causal model of the hub, or of a local folder, has by its ``config.json``.
+    """How many parameters a causal model of the hub, or of a local folder, has by its
+    ``config.json``.
 
     Raises ``ValueError`` in one line where none can be built from it.
     """
@@ -146,14 +147,15 @@ def load_pretrained(name_or_folder: StrPath, *, masked: bool = False) -> nn.Modu
 
     config, folder = load_model_config(name_or_folder, masked=masked), Path(name_or_folder)
     kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
-    held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    bytes_of_files = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
     if getattr(config, "attn_logit_softcapping", None):
         options["attn_implementation"] = "eager"  # the other kernels leave the cap out
-    said = f"init={str(name_or_folder)!r}"
-    with foreign_model(name_or_folder, said, "its files make no model"), hide_progress_bars():
-        if folder.is_dir() and count_config_parameters(config, kind) > 2 * held:
-            raise ForeignFileError("its weights are fewer than config.json says")  # 2 are a byte
+    option = f"init={str(name_or_folder)!r}"
+    with foreign_model(name_or_folder, option, "its files make no model"), hide_progress_bars():
+        # A weight has four bits at least.
+        if folder.is_dir() and count_config_parameters(config, kind) > 2 * bytes_of_files:
+            raise ForeignFileError("its weights are fewer than config.json says")
         model: nn.Module = kind.from_pretrained(
             str(name_or_folder), config=config, dtype=torch.float32, **options
         ).eval()
@@ -184,11 +186,12 @@ def load_with_added_tokens(name_or_folder: StrPath, tokenizer: BpeTokenizer) -> 
     """
     model: Any = load_pretrained(name_or_folder)
     table = model.get_input_embeddings().weight
-    own = load_pretrained_tokenizer(name_or_folder)
-    known = own.get_vocab_size()
-    if tokenizer.vocab_size < known:
-        raise ValueError(f"vocab_size={tokenizer.vocab_size}: must be at least the model's {known}")
-    new = [i for i in range(known, tokenizer.vocab_size)]
+    old_size = load_pretrained_tokenizer(name_or_folder).get_vocab_size()
+    if tokenizer.vocab_size < old_size:
+        raise ValueError(
+            f"vocab_size={tokenizer.vocab_size}: must be at least the model's {old_size}"
+        )
+    added = list(range(old_size, tokenizer.vocab_size))
     with torch.no_grad():
         if tokenizer.vocab_size > len(table):
             model.resize_token_embeddings(tokenizer.vocab_size, mean_resizing=False)
@@ -196,7 +199,7 @@ def load_with_added_tokens(name_or_folder: StrPath, tokenizer: BpeTokenizer) -> 
             id(t): t for t in (model.get_input_embeddings().weight, output_head(model).weight)
         }
         for rows in tables.values():
-            rows[new] = rows[:known].mean(0)
+            rows[added] = rows[:old_size].mean(0)
     model.config.bos_token_id, model.config.eos_token_id = tokenizer.bos, tokenizer.eos
     return model
 

@@ -60,10 +60,10 @@ def token_scores(
         model.to(device)
 
     def measure(logprobs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        own = logprobs.gather(1, targets[:, None])
-        likelier = (logprobs > own).sum(1)  # a model that diverged (nan) is never right
-        likelier = likelier.masked_fill(own[:, 0].isnan(), logprobs.shape[1])
-        return own[:, 0].double(), likelier
+        of_target = logprobs.gather(1, targets[:, None])
+        likelier = (logprobs > of_target).sum(1)  # a model that diverged (nan) is never right
+        likelier = likelier.masked_fill(of_target[:, 0].isnan(), logprobs.shape[1])
+        return of_target[:, 0].double(), likelier
 
     logprobs, ranks = map_token_distributions(model, sequences, measure)
     return logprobs, ranks
@@ -88,27 +88,27 @@ def map_token_distributions(
         return _map_in_windows(model, sequences, measure, limit)
     training, layer, device = model.training, output_head(model), device_of(model)
     model.eval()
-    nothing = measure(torch.empty(0, len(layer.weight)), torch.empty(0, dtype=torch.long))
-    out = [[x.numpy()] * len(sequences) for x in nothing]
+    of_nothing = measure(torch.empty(0, len(layer.weight)), torch.empty(0, dtype=torch.long))
+    results = [[x.numpy()] * len(sequences) for x in of_nothing]
     # Rows of logits at once: about 4 million numbers, which stay near the processor.
     rows = max(1, 2**22 // len(layer.weight))
-    for here in group_by_length(sequences):
-        longest = len(sequences[here[0]])
-        lengths = torch.tensor([len(sequences[i]) for i in here])
-        padded = np.zeros((len(here), longest), dtype=np.int64)
-        for row, i in zip(padded, here, strict=True):
+    for batch in group_by_length(sequences):
+        longest = len(sequences[batch[0]])
+        lengths = torch.tensor([len(sequences[i]) for i in batch])
+        padded = np.zeros((len(batch), longest), dtype=np.int64)
+        for row, i in zip(padded, batch, strict=True):
             row[: len(sequences[i])] = sequences[i]
-        real = (torch.arange(1, longest) < lengths[:, None]).to(device)
+        is_real = (torch.arange(1, longest) < lengths[:, None]).to(device)
         tokens = torch.from_numpy(padded).to(device)
-        h, targets = hidden_states(model, tokens[:, :-1])[real], tokens[:, 1:][real]
+        h, targets = hidden_states(model, tokens[:, :-1])[is_real], tokens[:, 1:][is_real]
         pieces = zip(h.split(rows), targets.split(rows), strict=True)
         parts = zip(*[measure(head_logprobs(layer, a), b) for a, b in pieces], strict=True)
         cuts = np.cumsum(lengths.numpy() - 1)[:-1]
-        for values, part in zip(out, parts, strict=True):
-            for i, x in zip(here, np.split(torch.cat(part).cpu().numpy(), cuts), strict=True):
+        for values, part in zip(results, parts, strict=True):
+            for i, x in zip(batch, np.split(torch.cat(part).cpu().numpy(), cuts), strict=True):
                 values[i] = x
     model.train(training)
-    return out
+    return results
 
 
 def check_causal(model: nn.Module) -> None:
@@ -118,19 +118,20 @@ def check_causal(model: nn.Module) -> None:
 
 
 def group_by_length(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Which sequences are read together, by their places: the longest first, those of one token,
-    which predict nothing, nowhere."""
+    """Which sequences are read together, as lists of their places: the longest first, without those
+    of one token, which predict nothing."""
     order = sorted((i for i, s in enumerate(sequences) if len(s) > 1),
                    key=lambda i: -len(sequences[i]))  # fmt: skip
-    lots = []
+    batches = []
     while order:
         count = max(1, MAX_BATCH_TOKENS // len(sequences[order[0]]))
-        lots.append(order[:count])
+        batches.append(order[:count])
         order = order[count:]
-    return lots
+    return batches
 
 
 def _map_in_windows(model, sequences, measure, limit: int) -> list[list[np.ndarray]]:
+    """:func:`map_token_distributions` of sequences longer than ``limit``, in windows."""
     stride = max(1, limit // 2)
     windows, owners = [], []
     for i, s in enumerate(sequences):
@@ -138,10 +139,10 @@ def _map_in_windows(model, sequences, measure, limit: int) -> list[list[np.ndarr
         for first in [*range(0, last, stride), last]:
             windows.append(s[first : first + limit])
             owners.append((i, first))
-    found = map_token_distributions(model, windows, measure)
-    out = [[np.empty(max(0, len(s) - 1), v[0].dtype) for s in sequences] for v in found]
-    for values, scores in zip(out, found, strict=True):
+    of_windows = map_token_distributions(model, windows, measure)
+    results = [[np.empty(max(0, len(s) - 1), v[0].dtype) for s in sequences] for v in of_windows]
+    for values, scores in zip(results, of_windows, strict=True):
         # Backwards, so that a token keeps the score of the earliest window that holds it.
         for (i, first), part in reversed(list(zip(owners, scores, strict=True))):
             values[i][first : first + len(part)] = part
-    return out
+    return results

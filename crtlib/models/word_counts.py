@@ -11,7 +11,7 @@ WORD = re.compile(r"\s*\S+|\s+")
 """A word with the white space before it."""
 END = "\0"
 UNKNOWN_LETTER_BITS = math.log2(0x110000)
-"""Of a letter that no word had: any character of Unicode."""
+"""What spelling a letter that is in no word costs: any character of Unicode may be meant."""
 
 
 def word_count_bits(train: Iterable[str], test: Mapping[str, int]) -> float:
@@ -44,7 +44,5 @@ def word_count_bits(train: Iterable[str], test: Mapping[str, int]) -> float:
         return -math.log2(count / (n + kinds) + 2**-new)
 
     size = sum(len(text) * times for text, times in test.items())
-    found = sum(
-        bits_of(word) * times for text, times in test.items() for word in WORD.findall(text)
-    )
-    return found / size if size else math.nan
+    bits = sum(bits_of(word) * times for text, times in test.items() for word in WORD.findall(text))
+    return bits / size if size else math.nan

@@ -126,19 +126,19 @@ def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
         parts[name].append(dialogue)
     if not parts["train"]:
         raise ValueError(f"seed={seed}: holds out all of {len(corpus)} dialogues; take another")
-    made = {name: replace(corpus, dialogues=tuple(part)) for name, part in parts.items()}
+    corpora_by_part = {name: replace(corpus, dialogues=tuple(d)) for name, d in parts.items()}
     nobody = replace(corpus, dialogues=())
-    return CorpusSplits(**made, labelled=nobody, others=nobody)
+    return CorpusSplits(**corpora_by_part, labelled=nobody, others=nobody)
 
 
 def _shuffle_by_user(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:
-    """In random order of users, the dialogues of each together."""
-    of: dict[str, list[Dialogue]] = {}
+    """The dialogues in random order of users, those of each user together."""
+    by_user: dict[str, list[Dialogue]] = {}
     for d in dialogues:
-        of.setdefault(d.user, []).append(d)
-    users = list(of.values())
-    order = np.random.default_rng([seed, 5]).permutation(len(users))
-    return tuple(d for k in order for d in users[k])
+        by_user.setdefault(d.user, []).append(d)
+    groups = list(by_user.values())
+    order = np.random.default_rng([seed, 5]).permutation(len(groups))
+    return tuple(d for k in order for d in groups[k])
 
 
 def clear_corpus_caches() -> None:
@@ -177,7 +177,7 @@ class PreparedData:
 
     @functools.cached_property
     def counter(self) -> RateCounter:
-        """What befell each labelled secret, on the training points or, for a policy that learned
+        """What became of each labelled secret, on the training points or, for a policy that learned
         from labels, on held-out ones."""
         points, flags, conservative_flags = self.checked
         counter = RateCounter(
@@ -238,8 +238,8 @@ def prepare_data(
             raise ValueError(f"heldout=0: must be positive, or there be texts to measure on; {why}")
     elif evaluation is not None:
         raise ValueError(f"heldout={study.heldout}: must be 0 where texts to measure on are given")
-    oracle = "oracle" in (study.policy, study.conservative)
-    if oracle and not any(t.secrets for t in split.train.turns()):
+    reads_labels = "oracle" in (study.policy, study.conservative)
+    if reads_labels and not any(t.secrets for t in split.train.turns()):
         raise ValueError("policy='oracle': needs labelled secrets, this corpus has none")
     seed, carrier, secrets = study.seed, canaries.CANARY_CARRIER, tuple[str, ...]()
     if study.audited:
@@ -271,14 +271,17 @@ def prepare_data(
         study, points, conservative_policy(points), found=True
     )
     if study.learned:
-        judged = templates.render_points(split.valid, study.unit, form)
-        checked = (judged, pi(judged), conservative_policy(judged))
+        heldout = templates.render_points(split.valid, study.unit, form)
+        checked = (heldout, pi(heldout), conservative_policy(heldout))
     else:
-        own = [k for k, p in enumerate(points) if not p.user.startswith(CANARY_USER_PREFIX)]
-        checked = tuple([part[k] for k in own] for part in (points, flagged, conservative_flags))  # type: ignore[assignment]
+        of_text = [k for k, p in enumerate(points) if not p.user.startswith(CANARY_USER_PREFIX)]
+        checked = tuple(
+            [part[k] for k in of_text] for part in (points, flagged, conservative_flags)
+        )  # type: ignore[assignment]
     private_flags, private_policy = conservative_flags, conservative_policy
-    # What pi alone finds is redacted, so the vocabulary may not learn it either. Of one name they
-    # are one tagger's, of which pi_c says all that pi says; a method without a policy has no pi.
+    # What pi alone finds is redacted, so the vocabulary may not learn it either. Where both have
+    # one name, they are of one tagger, and pi_c flags all that pi flags; a method without a policy
+    # has no pi.
     if study.policy != study.conservative and "policy" in study.how.reads:
         private_policy = union_policy(redacting, conservative_policy)
         private_flags = _override_audit_canaries(study, points, private_policy(points), found=True)
@@ -351,16 +354,18 @@ def _prepare_parts(
 
 def study_policies(study: CrtStudy) -> tuple[Policy, Policy]:
     """The policies pi (before the dial) and pi_c of a study; they never read a template."""
-    named = study.corpus if is_corpus(study.corpus) else DEFAULT_CORPUS
-    made = [
+    named_corpus = study.corpus if is_corpus(study.corpus) else DEFAULT_CORPUS
+    policies = [
         _fit_tagger_policies(study.corpus, study.variety, study.labelled, study.unit)[k]
         if name == "tagger"
-        else policy_names.policy_by_name(name, named)
+        else policy_names.policy_by_name(name, named_corpus)
         for k, name in enumerate((study.policy, study.conservative))
     ]
     if study.template != "speaker":  # one of a screened folder knows points, not words
-        made = [p if p.name.startswith("screened:") else replace(p, own_words=True) for p in made]
-    return made[0], made[1]
+        policies = [
+            p if p.name.startswith("screened:") else replace(p, own_words=True) for p in policies
+        ]
+    return policies[0], policies[1]
 
 
 @functools.lru_cache(maxsize=2)
@@ -371,17 +376,17 @@ def _fit_tagger_policies(
 
     Some of those say an ID, as some of the training dialogues do; the numbers are others.
     """
-    taught = split_corpus(corpus, variety, 1, 1, 0, labelled).labelled
-    if not any(t.secrets for t in taught.turns()):
+    teaching = split_corpus(corpus, variety, 1, 1, 0, labelled).labelled
+    if not any(t.secrets for t in teaching.turns()):
         raise ValueError(
             f"policy='tagger': {labelled} labelled dialogues hold no secret that it could learn "
             "from; teach one by 'crtlib tagger' and name it tagger:FOLDER"
         )
-    taught = canaries.insert_canaries(
-        taught, canaries.make_canaries(20, seed=10**6), copies=2, seed=10**6
+    teaching = canaries.insert_canaries(
+        teaching, canaries.make_canaries(20, seed=10**6), copies=2, seed=10**6
     )
-    made = tagger.train_tagger(data_points.make_points(taught, unit=unit), seed=0)
-    return tagger.tagger_policy(made), tagger.conservative_tagger_policy(made)
+    trained = tagger.train_tagger(data_points.make_points(teaching, unit=unit), seed=0)
+    return tagger.tagger_policy(trained), tagger.conservative_tagger_policy(trained)
 
 
 def _train_tokenizer(

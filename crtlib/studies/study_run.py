@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,14 +68,14 @@ class TrainedStudy:
         what was measured, not the rates that were hoped for.
         """
         events = self.run.events  # what ran: a secure phase that was run again counts twice
-        counted = self.data.rates
+        rates = self.data.rates
         if not events or not all(event.noise_multiplier for event in events):
             return None
         return study.how.promise(
             events,  # type: ignore[arg-type]
             GuaranteeTerms(
-                gamma=BoundedRate.counted(counted.trace.to_json(), alpha=counted.alpha),
-                delta2=BoundedRate.counted(counted.public.to_json(), alpha=counted.alpha),
+                gamma=BoundedRate.counted(rates.trace.to_json(), alpha=rates.alpha),
+                delta2=BoundedRate.counted(rates.public.to_json(), alpha=rates.alpha),
                 noise_delta=study.delta,
                 unit=study.unit,
                 accountant=study.accountant,
@@ -112,9 +113,9 @@ def begin_study(
     completions_alone: bool = False,
     **training: Any,
 ) -> tuple[Training, TrainedStudy]:
-    """Prepare the data, and a training whose steps are still to be taken; what is trained is
-    measured as they are: perplexity on the validation texts after each epoch, and on the test texts
-    ``before`` the first where that is asked of a pre-trained model.
+    """Prepare the data, and make a training whose steps are still to be taken. The model is
+    measured on the validation texts after each epoch; a pre-trained one also on the test texts
+    ``before`` the first step, if that is asked for.
 
     ``prepared`` is ``prepare_data(study)`` where the caller has it already;
     ``gradient_checkpointing`` as :func:`crtlib.models.pretrained.with_gradient_checkpointing`,
@@ -139,9 +140,10 @@ def begin_study(
     drawn = {"private", *(phase.part for phase in phases if phase.order == "poisson")}
     parts, owners = _tokenise_parts(study, d, model, sorted(drawn))
     loss_mask = _mark_completions(study, d, parts, owners) if completions_alone else None
-    how: dict[str, Any] = {"tokenizer": d.tokenizer, "own_words": study.template != "speaker"}
+    own_words = study.template != "speaker"
+    measure = partial(measure_utility, tokenizer=d.tokenizer, own_words=own_words)
     model.to(device)
-    start = measure_utility(model, points=d.test, **how) if before and spec is None else {}
+    utility_before = measure(model, points=d.test) if before and spec is None else {}
     begun = Training(
         model,
         phases,
@@ -152,10 +154,10 @@ def begin_study(
         precision=study.precision,
         seed=study.seed,
         max_text_tokens=_context_limit(study, model),
-        on_epoch=lambda _, m: measure_utility(m, points=d.valid, **how),
+        on_epoch=lambda _, m: measure(m, points=d.valid),
         **{"optimizer": study.optimizer} | training,
     )
-    return begun, TrainedStudy(begun.run, d, phases, spec, start)
+    return begun, TrainedStudy(begun.run, d, phases, spec, utility_before)
 
 
 def fit_study(study: CrtStudy, **options: Any) -> TrainedStudy:
@@ -180,16 +182,16 @@ def measure_utility(
         return dict.fromkeys(UTILITY_METRICS, math.nan)
     sequences, secret = tokenizer.encode_marked(points)
     logprobs, ranks = map(np.concatenate, scoring.token_scores(model, sequences))
-    own = np.concatenate(
+    is_predicted = np.concatenate(
         predicted_token_masks([*points], sequences, tokenizer, own_words=own_words)
     )
-    hidden = np.array([flag for flags in secret for flag in flags[1:]], dtype=bool)
+    is_secret = np.array([flag for flags in secret for flag in flags[1:]], dtype=bool)
     weights = np.repeat([*points.values()], [len(ids) - 1 for ids in sequences])
 
     def mean(values: NDArray[Any], counted: BoolMask) -> float:
         return float(weights[counted] @ values[counted] / weights[counted].sum())
 
-    kinds = {"": own, "_words": own & ~hidden}
+    kinds = {"": is_predicted, "_words": is_predicted & ~is_secret}
     ppl = {f"ppl{kind}": float(np.exp(mean(-logprobs, c))) for kind, c in kinds.items()}
     return ppl | {f"acc{kind}": mean(ranks == 0, c) for kind, c in kinds.items()}
 
@@ -212,11 +214,11 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
         for name in UTILITY_METRICS
         if d.valid
     ]
-    found: dict[str, float] = {}
+    utility: dict[str, float] = {}
     if d.test:
-        found = measure_utility(model, d.tokenizer, d.test, own_words=study.template != "speaker")
+        utility = measure_utility(model, d.tokenizer, d.test, own_words=study.template != "speaker")
     facts = {
-        **{f"test_{k}": v for k, v in found.items()},
+        **{f"test_{k}": v for k, v in utility.items()},
         "n_public": len(d.prepared.public),
         "n_private": len(d.prepared.private),
         "duplicates": d.prepared.duplicates,
@@ -398,5 +400,5 @@ def owner_indices(points: Sequence[Point]) -> list[int]:
     """Whose each point is, users counted from 0. Raises ``ValueError`` where a point has none."""
     if any(not p.user for p in points):
         raise ValueError("method='user_dpsgd': a point has no user; say whose each dialogue is")
-    number: dict[str, int] = {}
-    return [number.setdefault(p.user, len(number)) for p in points]
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(p.user, len(numbers)) for p in points]

@@ -132,10 +132,10 @@ def find_layer_rule(layer: nn.Module) -> LayerRule | None:
     if name in LAYER_RULES:
         return LAYER_RULES[name]
     if not name.startswith(TRANSFORMERS_MODELS_PREFIX):
-        return None  # of which anybody may be the author
+        return None  # anybody may have written it
     if layer not in _PROVED_RULES:
-        tried = (_linear_entries, embedding_entries, _rms_norm_entries, _layer_norm_entries)
-        _PROVED_RULES[layer] = next((rule for rule in tried if _is_rule_of(rule, layer)), None)
+        rules = (_linear_entries, embedding_entries, _rms_norm_entries, _layer_norm_entries)
+        _PROVED_RULES[layer] = next((rule for rule in rules if _is_rule_of(rule, layer)), None)
     return _PROVED_RULES[layer]
 
 
@@ -143,20 +143,20 @@ _PROVED_RULES: weakref.WeakKeyDictionary[nn.Module, LayerRule | None] = weakref.
 
 
 def _is_rule_of(rule: LayerRule, layer: Any) -> bool:
-    """Whether a rule gives the gradients that autograd gives, of two texts of other lengths and
-    sizes, with weights that are no layer's own."""
-    own = dict(layer.named_parameters())
-    matrix = rule in (_linear_entries, embedding_entries)
-    if [*layer.children()] or not {"weight"} <= own.keys() <= {"weight", "bias"}:
+    """Whether a rule gives the gradients that autograd gives, of two texts of different length and
+    size, with random weights instead of the layer's."""
+    parameters = dict(layer.named_parameters())
+    has_matrix = rule in (_linear_entries, embedding_entries)
+    if [*layer.children()] or not {"weight"} <= parameters.keys() <= {"weight", "bias"}:
         return False
-    if own["weight"].ndim != (2 if matrix else 1):
+    if parameters["weight"].ndim != (2 if has_matrix else 1):
         return False
     generator = torch.Generator().manual_seed(0)
-    weight, kept = own["weight"], {name: p.grad for name, p in own.items()}
+    weight, grads_before = parameters["weight"], {name: p.grad for name, p in parameters.items()}
     device = weight.device
-    moved = {
+    random_weights = {
         name: torch.randn(p.shape, generator=generator).to(weight).requires_grad_()
-        for name, p in own.items()
+        for name, p in parameters.items()
     }
     try:
         with torch.autocast(device.type, enabled=False), torch.inference_mode(False):
@@ -164,27 +164,27 @@ def _is_rule_of(rule: LayerRule, layer: Any) -> bool:
                 if rule is embedding_entries:
                     x = torch.randint(len(weight), (1, length), generator=generator).to(device)
                 else:
-                    wide = weight.shape[-1]
-                    x = size * torch.randn(1, length, wide, generator=generator).to(weight)
+                    width = weight.shape[-1]
+                    x = size * torch.randn(1, length, width, generator=generator).to(weight)
                 with torch.enable_grad():
-                    out = functional_call(layer, moved, (x,))
+                    out = functional_call(layer, random_weights, (x,))
                     grad = torch.randn(out.shape, generator=generator).to(out)
-                    wanted = torch.autograd.grad(out, [*moved.values()], grad)
-                for p in own.values():
+                    expected = torch.autograd.grad(out, [*random_weights.values()], grad)
+                for p in parameters.values():
                     p.grad = torch.zeros_like(p)
                 with torch.no_grad():
                     for entry in rule(layer, x, grad):
                         entry.add(None)
-                for p, g in zip(own.values(), wanted, strict=True):
+                for p, g in zip(parameters.values(), expected, strict=True):
                     if p.requires_grad and not torch.allclose(
                         gradient_buffer(p), g, rtol=1e-4, atol=1e-4 * float(g.abs().max())
                     ):
                         return False
-    except Exception:  # it wants another input, or has not what the rule reads
+    except Exception:  # the layer takes another input, or lacks what the rule reads
         return False
     finally:
-        for name, p in own.items():
-            p.grad = kept[name]
+        for name, p in parameters.items():
+            p.grad = grads_before[name]
     return True
 
 

@@ -224,25 +224,27 @@ class Training:
             draws, and as somebody may have seen what the first ones led to, with a ``checkpoint``
             its event is counted each time that it begins: ``TrainingRun.events`` can hold more than
             the schedule.
-        optimizer: "adam", "sgd", or what makes one of the list of parameters that learn. Public and
-            private updates have one each, so that Adam's moments of one never scale the other's
-            steps; the phases set their learning rates. It begins with nothing learned, and what it
-            learns is changed by steps alone, and so are its settings.
+        optimizer: "adam", "sgd", or a function that makes one from the list of parameters that
+            learn. It is called twice: public and private updates have one each, so that Adam's
+            moments of one never scale the other's steps; the phases set their learning rates. An
+            optimizer must begin with nothing learned, and steps alone may change its state and its
+            settings.
         precision: "bfloat16" is that of products; weights, norms, sums and noise stay in float32.
             On a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.devices`).
         memory_gib: GiB that one pass may take, by default a quarter of what is free: larger
             batches are read in parts, which changes no result but for rounding.
         max_text_tokens: Tokens that a text may have, a public constant. Texts up to this length
             are tried before a private phase (:func:`crtlib.training.probe.refuse_mixing`).
-        on_epoch: Called with epoch and model after the last phase of each epoch; what it measured,
-            on data of its own: the loss on private points is itself private and is not kept.
+        on_epoch: Called with epoch and model after the last phase of each epoch; it returns what it
+            has measured, for ``TrainingRun.history``. It should measure on other points: the loss
+            on private points is itself private.
         checkpoint: A file that is replaced atomically after every phase, with model, optimizers,
             generators and events, readable by its owner alone; when it exists, training goes on
             from there and the result is bit-identical to an uninterrupted run. A checkpoint of
             another run is refused.
-        on_start: Called when the first step is taken, before it reads a text, when nothing can be
-            refused any more, or at once where none is left to be taken: with all events that the
-            run will have, and whether a checkpoint was found.
+        on_start: Called with all events that the run will have, and whether a checkpoint was found:
+            when the first step is taken, after all that can be refused has been and before it reads
+            a text, or as the steps are asked for where none is left.
         progress: Show a bar on a terminal: steps, the time left, and the loss of public steps.
 
     Of several processes (:mod:`crtlib.training.parallel`) all make it with the same arguments; the
@@ -343,7 +345,7 @@ class Training:
 
     @property
     def points(self) -> int:
-        """Points of both parts: a private number, where one of them is private."""
+        """Points of both parts. The number is private where one of the parts is."""
         return sum(len(self._parts.get(part, ())) for part in ("public", "private"))
 
     def __len__(self) -> int:

@@ -7,7 +7,8 @@ that is wrong by a thousandth would let the gradient of an example exceed the bo
 where somebody has asked torch for less; on a CPU that may be bfloat16
 (``set_float32_matmul_precision``).
 
-The setting is one of the whole process: it is counted who needs what, and whoever is exact wins.
+The setting is one of the whole process. So it is counted how many contexts of each precision are
+active, and the exact one wins.
 
 >>> before = torch.get_float32_matmul_precision()
 >>> torch.set_float32_matmul_precision("medium")
@@ -49,36 +50,39 @@ class _PrecisionContext:
     """A way of rounding that holds while anybody is inside of it, in any thread."""
 
     lock = threading.Lock()
-    many: ClassVar[dict[BackendPrecisions, int]] = {_FLOAT32_PRECISIONS: 0, _TF32_PRECISIONS: 0}
-    own: BackendPrecisions = _FLOAT32_PRECISIONS
-    now: BackendPrecisions = _FLOAT32_PRECISIONS
+    active: ClassVar[dict[BackendPrecisions, int]] = {_FLOAT32_PRECISIONS: 0, _TF32_PRECISIONS: 0}
+    """How many contexts of each way are active."""
+    outside: BackendPrecisions = _FLOAT32_PRECISIONS
+    """What was set before the first of them began, and is set again after the last."""
+    current: BackendPrecisions = _FLOAT32_PRECISIONS
+    """What is set now."""
 
     def __init__(self, values: BackendPrecisions) -> None:
         self.values = values
 
     def __enter__(self) -> None:
         with self.lock:
-            if not any(self.many.values()):  # what somebody else has set
-                shipped = self.values is _FLOAT32_PRECISIONS and _is_default_precision()
-                _PrecisionContext.own = _PrecisionContext.now = (
-                    _FLOAT32_PRECISIONS if shipped else _read_precisions()
+            if not any(self.active.values()):
+                is_default = self.values is _FLOAT32_PRECISIONS and _is_default_precision()
+                _PrecisionContext.outside = _PrecisionContext.current = (
+                    _FLOAT32_PRECISIONS if is_default else _read_precisions()
                 )
-            self.many[self.values] += 1
+            self.active[self.values] += 1
             self._set()
 
     def __exit__(self, *error: object) -> None:
         with self.lock:
-            self.many[self.values] -= 1
+            self.active[self.values] -= 1
             self._set()
 
     def _set(self) -> None:
         wanted = next(
-            (v for v in (_FLOAT32_PRECISIONS, _TF32_PRECISIONS) if self.many[v]), self.own
+            (v for v in (_FLOAT32_PRECISIONS, _TF32_PRECISIONS) if self.active[v]), self.outside
         )
-        if wanted != self.now:
+        if wanted != self.current:
             for place, value in zip(_MATMUL_BACKENDS, wanted, strict=True):
                 place.fp32_precision = value
-            _PrecisionContext.now = wanted
+            _PrecisionContext.current = wanted
 
 
 float32_matmul = _PrecisionContext(_FLOAT32_PRECISIONS)

@@ -79,7 +79,8 @@ class SortedExamples:
         targets: Tensor | None,
         reduction: LossReduction,
     ) -> SortedExamples:
-        """Refuse what cannot be, and make the missing ``.grad``: zeros.
+        """Sort and cut the examples of a micro-batch, and make zeros of each missing ``.grad``.
+        Raises ValueError for shapes that do not fit, and for a masked model without targets.
 
         ``lengths`` are read, so they should lie on the host wherever ``tokens`` are.
         """
@@ -95,7 +96,7 @@ class SortedExamples:
         lengths, order = lengths.cpu().sort(descending=True, stable=True)
         order = send_to_device(order, tokens.device)
         tokens = tokens[order]
-        masked = targets is not None
+        has_targets = targets is not None
         if targets is None:
             lengths = (lengths - 1).clamp_min(0)
             inputs, targets = tokens[:, :-1], tokens[:, 1:]
@@ -107,27 +108,27 @@ class SortedExamples:
             raise ValueError(f"lengths up to {width}: must be at most the width of tokens")
         inputs, targets = inputs[:, :width], targets[:, :width]
         lengths = send_to_device(lengths, tokens.device)
-        real = torch.arange(width, device=tokens.device) < lengths[:, None]
-        counted = real & (targets != IGNORE_INDEX) if masked else real
-        weights = counted.to(accumulation_dtype(interface.output_head(model).weight))
+        is_real = torch.arange(width, device=tokens.device) < lengths[:, None]
+        is_target = is_real & (targets != IGNORE_INDEX) if has_targets else is_real
+        weights = is_target.to(accumulation_dtype(interface.output_head(model).weight))
         if reduction == "mean":
             weights = weights / weights.sum(1, keepdim=True).clamp_min(1)
-        inputs, targets = inputs * real, targets * counted
+        inputs, targets = inputs * is_real, targets * is_target
         if width == 0:  # no example has a target: nothing to learn, and nothing to run
             return SortedExamples(inputs[:0], targets[:0], weights[:0], lengths[:0], [], order)
         return SortedExamples(inputs, targets, weights, lengths, extents, order)
 
     def head_positions(self) -> HeadPositions:
-        """All that are read, or of targets on the host those alone that have one: where they lie on
-        a GPU, to count them would be to wait for it."""
+        """The positions that have a target, on the host. On a GPU all positions: to count those
+        with a target would be to wait for it."""
         if not is_on_host(self.targets) or not len(self.inputs):
             return HeadPositions(self.targets, self.weights, self.extents)
-        asked = self.weights > 0
-        counts = asked.sum(1)
+        has_target = self.weights > 0
+        counts = has_target.sum(1)
         most = int(counts.max())
         if most == self.inputs.shape[1]:
             return HeadPositions(self.targets, self.weights, self.extents)
-        places = asked.int().argsort(dim=1, descending=True, stable=True)[:, :most]
+        places = has_target.int().argsort(dim=1, descending=True, stable=True)[:, :most]
         extents = counts.flip(0).cummax(0).values.flip(0).tolist()
         return HeadPositions(
             self.targets.gather(1, places), self.weights.gather(1, places), extents, places

@@ -112,14 +112,14 @@ def _make_normal_sampler(
             numbers = draw_on_host(sum(sizes))
         else:
             blocks = -(-sum(sizes) // 8)
-            lots = [
+            block_counts = [
                 min(GPU_CIPHER_BLOCKS_AT_ONCE, blocks - k)
                 for k in range(0, blocks, GPU_CIPHER_BLOCKS_AT_ONCE)
             ]
-            drawn = [_normals_from_key(os.urandom(32), n, like[0].device) for n in lots]
+            drawn = [_normals_from_key(os.urandom(32), n, like[0].device) for n in block_counts]
             numbers = torch.cat(drawn or [like[0].new_empty(0)])[: sum(sizes)]
-        each = numbers.split(sizes)
-        return [x.view_as(one).to(one.dtype) for x, one in zip(each, like, strict=True)]
+        pieces = numbers.split(sizes)
+        return [x.view_as(one).to(one.dtype) for x, one in zip(pieces, like, strict=True)]
 
     return draw
 

@@ -193,17 +193,19 @@ def _refuse_lasting_tensors(model: nn.Module, losses: Losses, batch: MicroBatch)
 def _refuse_if_apart(
     model: nn.Module, losses: Losses, texts: Sequence[Tensor], clip_norm: float, allowed: float
 ) -> None:
-    beside, again = (_clipped_sum(model, losses, [texts], clip_norm) for _ in range(2))
-    if (by := probe.distance_in_clip_norms(beside, again, clip_norm)) > allowed:
+    """Raise ValueError where the clipped sum of these texts is another when it is taken again, or
+    is not what they add alone."""
+    first, second = (_clipped_sum(model, losses, [texts], clip_norm) for _ in range(2))
+    if (by := probe.distance_in_clip_norms(first, second, clip_norm)) > allowed:
         raise ValueError(
             f"losses: draw random numbers of their own, which moves a sum by {by:.2g} clip norms: "
             "must be without noise"
         )
 
     def distance() -> float:
-        beside = _clipped_sum(model, losses, [texts], clip_norm)
+        together = _clipped_sum(model, losses, [texts], clip_norm)
         alone = _clipped_sum(model, losses, [[text] for text in texts], clip_norm)
-        return probe.distance_in_clip_norms(beside, alone, clip_norm)
+        return probe.distance_in_clip_norms(together, alone, clip_norm)
 
     if (by := probe.distance_beyond_rounding(model, distance, allowed)) > allowed:
         raise ValueError(
@@ -215,7 +217,7 @@ def _refuse_if_apart(
 def _clipped_sum(
     model: nn.Module, losses: Losses, batches: Sequence[Sequence[Tensor]], clip_norm: float
 ) -> list[Tensor]:
-    """The clipped sum of batches of texts; of one text by autograd."""
+    """The clipped sum of batches of texts; the gradient of a batch of one text is by autograd."""
     for p in trainable_parameters(model).values():
         p.grad = None
     for texts in batches:

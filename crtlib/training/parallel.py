@@ -58,10 +58,12 @@ class ProcessGroup:
             return
         while True:
             batch = next(batches, None) if self.is_leader else None
-            size = self._told(torch.tensor([-1 if batch is None else len(batch)]))
+            size = self._from_leader(torch.tensor([-1 if batch is None else len(batch)]))
             if int(size) < 0:
                 return
-            yield self._told(torch.empty(int(size), dtype=torch.long) if batch is None else batch)
+            yield self._from_leader(
+                torch.empty(int(size), dtype=torch.long) if batch is None else batch
+            )
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Make ``.grad`` in every process the sum of those of all; None counts as zeros."""
@@ -83,7 +85,7 @@ class ProcessGroup:
         return int(numbers)
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Return when all processes have called this."""
         self.total(0)
 
     def check_agreement(self, digest: str) -> None:
@@ -92,14 +94,14 @@ class ProcessGroup:
         if self.size == 1:
             return
         own = torch.tensor(list(bytes.fromhex(digest)))
-        if self.total(int(not torch.equal(own, self._told(own.clone())))):
+        if self.total(int(not torch.equal(own, self._from_leader(own.clone())))):
             raise ValueError(
                 f"processes={self.size}: must be given the same model, points, settings and "
                 "checkpoint; all must see one file system"
             )
 
-    def _told(self, x: Tensor) -> Tensor:
-        """Overwrite ``x`` with that of the first process."""
+    def _from_leader(self, x: Tensor) -> Tensor:
+        """Overwrite ``x`` with that of the first process, and return it."""
         dist.broadcast(x, 0)
         return x
 
@@ -119,9 +121,9 @@ def count_launched_processes() -> int:
 
 @contextlib.contextmanager
 def join_process_group(**options: Any) -> Iterator[ProcessGroup]:
-    """While active, trainings in this process are those of a crew, if ``torchrun`` has started
-    several; ``options`` are those of ``torch.distributed.init_process_group``. Each takes the GPU
-    of its number on its machine."""
+    """While active, trainings in this process are shared with the other processes, if ``torchrun``
+    has started several; ``options`` are those of ``torch.distributed.init_process_group``. Each
+    takes the GPU of its number on its machine."""
     global _current_group
     if count_launched_processes() == 1 and not options:
         yield _current_group

@@ -120,10 +120,10 @@ def refuse_mixing(
     passes = 2 + sum(2 + 2 * len(lengths) for lengths in batches)
     with (
         with_perturbed_weights(model),
-        _whatever_fails_in_one_line(name),
+        _errors_in_one_line(name),
         tqdm(desc="trying the model", unit="pass", **bar_options(progress, total=passes)) as bar,
     ):
-        kept = _sums_of_saved_tensors(model)
+        bits_before = _sums_of_saved_tensors(model)
         texts = random_texts(model, batches[0])
         first, clip_norm = _clipped_sum_of_batch(model, texts)
         again, _ = _clipped_sum_of_batch(model, texts, clip_norm)
@@ -140,10 +140,10 @@ def refuse_mixing(
                 f"{by:.2g} clip norms, or has another loss than its output layer says: no noise "
                 "would cover that; must be another model"
             )
-        for place, bits in _sums_of_saved_tensors(model).items():
-            if not torch.equal(bits, kept[place]):
+        for tensor, bits in _sums_of_saved_tensors(model).items():
+            if not torch.equal(bits, bits_before[tensor]):
                 raise ValueError(
-                    f"model: a {name} keeps something of what it reads in {place!r}, which is "
+                    f"model: a {name} keeps something of what it reads in {tensor!r}, which is "
                     "saved with it, and no noise would cover that; must be another model"
                 )
         for lengths in batches[1:]:
@@ -158,8 +158,9 @@ def refuse_mixing(
 
 
 @contextlib.contextmanager
-def _whatever_fails_in_one_line(name: str) -> Iterator[None]:
-    """What a model raises that cannot be clipped here becomes one line; a lack of memory passes."""
+def _errors_in_one_line(name: str) -> Iterator[None]:
+    """Make one line of what a model raises that cannot be read or clipped here. A lack of memory is
+    raised as it is."""
     try:
         yield
     except (ValueError, MemoryError, torch.OutOfMemoryError):
@@ -185,7 +186,7 @@ def long_text_tokens(longest: int) -> list[int]:
 
 
 def _sums_of_saved_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Of what is saved, as weights, or an average of what was read, a sum of the bits."""
+    """A sum of the bits of each tensor that is saved: weights, and buffers such as averages."""
     return {name: sum_of_bits(x) for name, x in model.state_dict(keep_vars=True).items()}
 
 
@@ -221,7 +222,8 @@ def pad_texts(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 def _clipped_sum_of_batch(
     model: nn.Module, texts: Sequence[Tensor], clip_norm: float | None = None
 ) -> tuple[list[Tensor], float]:
-    """The clipped sum, and the clip norm: where none is given half of the gradients are longer."""
+    """The clipped sum of a batch, and the clip norm: by default the median of the gradients' norms,
+    so that half of them are clipped."""
     tokens, lengths = pad_texts(texts)
     targets = None if interface.is_causal(model) else tokens
     for p in trainable_parameters(model).values():
@@ -246,29 +248,30 @@ def _clipped_sum_of_batch(
 def _effect_of_company(
     model: nn.Module, texts: Sequence[Tensor], clip_norm: float, bar: tqdm[Any]
 ) -> float:
-    """How far the sum of a batch is from what its texts add alone, in clip norms: clipped, as they
-    are clipped alone, and not clipped, by autograd; the larger of both.
+    """How far the sum of a batch is from what its texts add alone, in clip norms. Two distances are
+    taken, and the larger is returned: that of the clipped sums, and, without clipping, that from
+    the gradients by autograd.
 
     That the gradients of texts alone are right, too, is what makes their clipped sum right: the
     norm by which one is clipped is a function of it.
     """
-    beside, _ = _clipped_sum_of_batch(model, texts, clip_norm)
+    clipped_together, _ = _clipped_sum_of_batch(model, texts, clip_norm)
     bar.update()
-    total = [torch.zeros_like(x) for x in beside]
+    clipped_alone = [torch.zeros_like(x) for x in clipped_together]
     for text in texts:
-        alone, _ = _clipped_sum_of_batch(model, [text], clip_norm)
+        clipped, _ = _clipped_sum_of_batch(model, [text], clip_norm)
         bar.update()
-        total = [t + x for t, x in zip(total, alone, strict=True)]
-    whole, _ = _clipped_sum_of_batch(model, texts, UNCLIPPED)
+        clipped_alone = [total + x for total, x in zip(clipped_alone, clipped, strict=True)]
+    together, _ = _clipped_sum_of_batch(model, texts, UNCLIPPED)
     bar.update()
-    gradients = [torch.zeros_like(x) for x in beside]
+    by_autograd = [torch.zeros_like(x) for x in clipped_together]
     for text in texts:
-        alone = _gradient_by_autograd(model, text)
+        gradient = _gradient_by_autograd(model, text)
         bar.update()
-        gradients = [t + x for t, x in zip(gradients, alone, strict=True)]
+        by_autograd = [total + x for total, x in zip(by_autograd, gradient, strict=True)]
     return max(
-        distance_in_clip_norms(beside, total, clip_norm),
-        distance_in_clip_norms(whole, gradients, _norm(gradients)),
+        distance_in_clip_norms(clipped_together, clipped_alone, clip_norm),
+        distance_in_clip_norms(together, by_autograd, _norm(by_autograd)),
     )
 
 
@@ -276,8 +279,8 @@ def _gradient_by_autograd(model: nn.Module, text: Tensor) -> list[Tensor]:
     """The gradient of a text by autograd, unpadded, by the model's own logits."""
     parameters = list(trainable_parameters(model).values())
     with torch.enable_grad():
-        read = interface.unwrap_model(model)(input_ids=text[None], use_cache=False)
-        logits = read.logits[0].float()
+        output = interface.unwrap_model(model)(input_ids=text[None], use_cache=False)
+        logits = output.logits[0].float()
         causal = interface.is_causal(model)
         loss = F.cross_entropy(logits[:-1], text[1:]) if causal else F.cross_entropy(logits, text)
         grads = torch.autograd.grad(loss, parameters, allow_unused=True)

@@ -40,12 +40,13 @@ OPTIMIZER_CLASSES = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 @dataclass
 class TrainingRun:
-    """What training leaves: the model, what was done to private points (``events``), what
-    ``on_epoch`` measured (``history``), the seconds of training, the ``updates`` by kind.
+    """What a training leaves: the model, what was done to private points (``events``), what
+    ``on_epoch`` measured (``history``), the seconds of training, the number of ``updates`` by kind,
+    and how many ``processes`` trained together.
 
     ``non_finite`` counts the gradients of private examples whose norm was no finite number, and
     which therefore moved nothing. It is a number about private points, which no guarantee covers:
-    for who runs the training, not for publication. ``processes`` have trained together.
+    for whoever runs the training, not for publication.
     """
 
     model: nn.Module
@@ -96,8 +97,8 @@ class TrainingState:
         kinds: tuple[UpdateKind, ...] = ("public", "private")
         if isinstance(optimizer, str):
             # One kernel for all parameters: of a small transformer a third of the time, or less.
-            made = partial(OPTIMIZER_CLASSES[optimizer], lr=1.0, fused=True)
-            optimizers = {kind: made(learning) for kind in kinds}
+            make = partial(OPTIMIZER_CLASSES[optimizer], lr=1.0, fused=True)
+            optimizers = {kind: make(learning) for kind in kinds}
             name: str = optimizer
         else:
             optimizers = {kind: optimizer(learning) for kind in kinds}
@@ -115,14 +116,15 @@ class TrainingState:
 
 
 def _describe_optimizer(optimizer: Any, learning: list[nn.Parameter]) -> str:
-    """Its class and settings; refused is what does not step the parameters that learn, and these
-    alone, or asks for a loss that it could take again."""
+    """Its class and settings. Raises ValueError for an optimizer that does not step exactly the
+    parameters that learn, and for one whose step must be given a function that takes the loss
+    again."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(
             f"optimizer: made a {type(optimizer).__name__}, must make a torch.optim.Optimizer"
         )
-    asked = list(inspect.signature(optimizer.step).parameters.values())[:1]
-    if any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in asked):
+    first_parameter = list(inspect.signature(optimizer.step).parameters.values())[:1]
+    if any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in first_parameter):
         raise ValueError(
             f"optimizer: a {type(optimizer).__name__} would read the sample again in each step, "
             "must step by the gradient alone"
@@ -138,18 +140,19 @@ def _describe_optimizer(optimizer: Any, learning: list[nn.Parameter]) -> str:
 
 
 def _refuse_two_passes(optimizer: OptimizerFactory, learning: list[nn.Parameter]) -> None:
-    """Refuses, before anything is charged, what takes a closure for an option and fails without
-    one, as sharpness-aware minimisation does: one that is thrown away takes a step of nothing."""
+    """Refuse, before anything is charged, an optimizer that needs a closure though its signature
+    does not say so, as sharpness-aware minimisation does: one that is made for this alone takes a
+    step without gradients."""
     if any(p.grad is not None for p in learning):
         return
-    tried = optimizer(learning)
+    trial = optimizer(learning)
     try:
-        tried.step()
+        trial.step()
     except Exception as error:
         if "closure" not in f"{type(error).__name__} {error}".lower():
             return  # without a gradient some have nothing to divide by
         raise ValueError(
-            f"optimizer: a {type(tried).__name__} would read the sample again in each step, "
+            f"optimizer: a {type(trial).__name__} would read the sample again in each step, "
             "must step by the gradient alone"
         ) from error
 
@@ -160,11 +163,12 @@ def make_random_streams(
     """Independent generators from one seed (also from other uses of the same seed): of the order
     of public batches, of Poisson samples, of noise. ``secure``: the last two from the operating
     system. Batches are drawn on the CPU, so they are the same wherever the model is."""
-    made: dict[RandomStream, RandomSource] = {}
+    streams: dict[RandomStream, RandomSource] = {}
     for k, name in enumerate(RANDOM_STREAMS):
         if secure and name != "public order":
-            made[name] = SECURE
+            streams[name] = SECURE
             continue
-        own = int(np.random.SeedSequence([seed, 7, k]).generate_state(1, np.uint64)[0] >> 1)
-        made[name] = torch.Generator(device if name == "noise" else "cpu").manual_seed(own)
-    return made
+        stream_seed = int(np.random.SeedSequence([seed, 7, k]).generate_state(1, np.uint64)[0] >> 1)
+        generator = torch.Generator(device if name == "noise" else "cpu")
+        streams[name] = generator.manual_seed(stream_seed)
+    return streams

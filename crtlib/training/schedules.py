@@ -118,12 +118,12 @@ def weighted_phases(
 
 def combine_phase_events(phases: Sequence[Phase]) -> SampledGaussian | None:
     """The one event of a schedule whose private phases share their constants, or None."""
-    made = [event for event in (p.event() for p in phases) if event is not None]
-    if not made:
+    events = [event for event in (p.event() for p in phases) if event is not None]
+    if not events:
         return None
-    if len({(e.sampling_probability, e.noise_multiplier) for e in made}) > 1:  # type: ignore[union-attr]
+    if len({(e.sampling_probability, e.noise_multiplier) for e in events}) > 1:  # type: ignore[union-attr]
         raise ValueError("phases: private phases differ in sampling probability or noise")
-    return replace(made[0], steps=sum(e.steps for e in made))  # type: ignore[return-value]
+    return replace(events[0], steps=sum(e.steps for e in events))  # type: ignore[return-value]
 
 
 def epoch_numbers(epochs: int) -> range:

@@ -117,19 +117,21 @@ class ReadingSeal:
     @classmethod
     def of(cls, model: nn.Module) -> ReadingSeal:
         """The model as it is now."""
-        every = vars(nn.modules.module)
+        hooks_of_torch = vars(nn.modules.module)
         marks: dict[str, tuple[object, ...]] = {
             "of all": tuple(
-                tuple(every[f"_global{kind}"].values()) for kind in HOOKS_OF_ALL_MODULES
+                tuple(hooks_of_torch[f"_global{kind}"].values()) for kind in HOOKS_OF_ALL_MODULES
             )
         }
         for name, module in model.named_modules():
             hooks = (tuple(getattr(module, kind).values()) for kind in HOOKS_OF_A_MODULE)
-            own = tuple((key, value) for key, value in vars(module).items() if callable(value))
-            marks[f"module {name}"] = (module, type(module), type(module).forward, own, *hooks)
+            functions = tuple((k, value) for k, value in vars(module).items() if callable(value))
+            marks[f"module {name}"] = (
+                module, type(module), type(module).forward, functions, *hooks,
+            )  # fmt: skip
         for name, p in model.named_parameters():
-            every_hook = (getattr(p, kind, None) or {} for kind in HOOKS_OF_A_PARAMETER)
-            marks[f"parameter {name}"] = tuple(tuple(hooks.values()) for hooks in every_hook)
+            hooks_by_kind = (getattr(p, kind, None) or {} for kind in HOOKS_OF_A_PARAMETER)
+            marks[f"parameter {name}"] = tuple(tuple(hooks.values()) for hooks in hooks_by_kind)
         return cls(marks)
 
     def refuse_changed_reading(self, model: nn.Module) -> None:
@@ -178,9 +180,9 @@ class OptimizerSeal:
     @classmethod
     def of(cls, optimizers: Iterable[torch.optim.Optimizer]) -> OptimizerSeal:
         """The optimizers as they are now."""
-        every = tuple(_with_inner_optimizers(optimizers))
-        sums = {name: sum_of_bits(x) for name, x in _learned_tensors(every).items()}
-        return cls(every, _describe_settings(every), sums)
+        all_optimizers = tuple(_with_inner_optimizers(optimizers))
+        sums = {name: sum_of_bits(x) for name, x in _learned_tensors(all_optimizers).items()}
+        return cls(all_optimizers, _describe_settings(all_optimizers), sums)
 
     def refuse_changed_settings(self) -> None:
         """Raise ValueError where a group has other settings."""
@@ -201,8 +203,8 @@ class OptimizerSeal:
 
 def refuse_learned_state(optimizer: torch.optim.Optimizer) -> None:
     """Raise ValueError for an optimizer that has learned something: its moments hold what an
-    earlier training read, which neither ledger nor certificate of this one counts. One number all
-    over, or a copy of the weights, is no learning.
+    earlier training read, which neither ledger nor certificate of this one counts. A state that is
+    one number all over, or a copy of the weights, holds nothing learned.
 
     Guarantee:
         Test: ``tests/training/test_own_loop.py::test_an_optimizer_begins_with_nothing_learned``.
@@ -211,14 +213,14 @@ def refuse_learned_state(optimizer: torch.optim.Optimizer) -> None:
     for p, values in itertools.chain.from_iterable(state.items() for state in states):
         for name, x in _tensors_in(values):
             flat = x.detach().reshape(-1)
-            is_begun = name == "step" and bool(flat.any())
-            is_even = not len(flat) or bool((flat == flat[0]).all())
+            has_stepped = name == "step" and bool(flat.any())
+            is_constant = not len(flat) or bool((flat == flat[0]).all())
             is_copy = (
                 isinstance(p, Tensor)
                 and x.shape == p.shape
                 and torch.equal(x.to(p.device, p.dtype), p.detach())
             )
-            if is_begun or not (is_even or is_copy):
+            if has_stepped or not (is_constant or is_copy):
                 raise ValueError(
                     f"optimizer: a {type(optimizer).__name__} has learned {name!r} already, must "
                     "begin with nothing that another training read"
@@ -228,15 +230,15 @@ def refuse_learned_state(optimizer: torch.optim.Optimizer) -> None:
 def _with_inner_optimizers(
     optimizers: Iterable[torch.optim.Optimizer],
 ) -> list[torch.optim.Optimizer]:
-    """Each of them once, and those that it holds as attributes, as one that looks ahead does."""
-    found: dict[int, torch.optim.Optimizer] = {}
+    """Each of them once, and those that one of them holds as an attribute, as Lookahead does."""
+    by_id: dict[int, torch.optim.Optimizer] = {}
     waiting = list(optimizers)
     while waiting:
         optimizer = waiting.pop()
-        if id(optimizer) not in found:
-            found[id(optimizer)] = optimizer
+        if id(optimizer) not in by_id:
+            by_id[id(optimizer)] = optimizer
             waiting += [x for x in vars(optimizer).values() if isinstance(x, torch.optim.Optimizer)]
-    return list(found.values())
+    return list(by_id.values())
 
 
 @dataclass(frozen=True)
@@ -270,9 +272,9 @@ class SettingsSeal:
         """Give the model these settings again, whatever has become of them."""
         for module, name, held, values in self.settings:
             setattr(module, name, held)
-            own = held if isinstance(held, dict) else vars(held)
-            own.clear()
-            own.update(copy.deepcopy(values))
+            current = held if isinstance(held, dict) else vars(held)
+            current.clear()
+            current.update(copy.deepcopy(values))
 
 
 def _tensors_by_name(model: nn.Module) -> dict[str, Tensor]:
@@ -299,7 +301,8 @@ def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _learned_tensors(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """What optimizers have learned, by which one, the place of the parameter, and name."""
+    """What optimizers have learned: each tensor by the number of its optimizer, the place of its
+    parameter, and its name."""
     return {
         f"{which}.{place}.{name}": x
         for which, optimizer in enumerate(optimizers)

@@ -84,7 +84,7 @@ NOISE = rows(
      "Cipher(algorithms.ChaCha20(bytes(32), bytes(16)), None).encryptor().update_into(",
      "training/test_secure_noise.py::test_tensors_of_one_step_share_no_noise[openssl]"),
     ("small tensors of a step share secure noise", "_make_normal_sampler",
-     "each = numbers.split(sizes)", "each = [numbers[:n] for n in sizes]",
+     "pieces = numbers.split(sizes)", "pieces = [numbers[:n] for n in sizes]",
      "training/test_secure_noise.py::test_small_tensors_of_one_step_share_no_noise[openssl]"),
     ("of small tensors the last gets no noise", "_pieces_for_the_cache",
      "    if together:\n        yield together\n", "",
@@ -314,7 +314,8 @@ LOOP = rows(
      "[seed, 7, 0]",
      "test_streams_are_pairwise_different"),
     ("noise repeats the initialisation", "crtlib.training.run_state:make_random_streams",
-     "own = int(", "own = seed if k == 2 else int(", "test_streams_are_pairwise_different"),
+     "stream_seed = int(", "stream_seed = seed if k == 2 else int(",
+     "test_streams_are_pairwise_different"),
     ("secure batches from the seed", "crtlib.training.run_state:make_random_streams",
      'name != "public order"',
      'name == "noise"',
@@ -548,7 +549,7 @@ LOOP = rows(
      "self._check_model_fully()", "self._check_weights()",
      "training/test_own_loop.py::test_what_is_saved_is_what_was_tried"),
     ("a layer keeps what it reads in what is saved", "crtlib.training.probe:refuse_mixing",
-     "if not torch.equal(bits, kept[place])", "if False",
+     "if not torch.equal(bits, bits_before[tensor])", "if False",
      "training/test_probe.py::test_what_is_kept_of_a_text_in_a_saved_buffer_is_refused"),
 )
 
