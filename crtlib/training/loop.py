@@ -225,10 +225,9 @@ class Training:
             its event is counted each time that it begins: ``TrainingRun.events`` can hold more than
             the schedule.
         optimizer: "adam", "sgd", or a function that makes one from the list of parameters that
-            learn. It is called twice: public and private updates have one each, so that Adam's
-            moments of one never scale the other's steps; the phases set their learning rates. An
-            optimizer must begin with nothing learned, and steps alone may change its state and its
-            settings.
+            learn. Public and private updates have one each, so that Adam's moments of one never
+            scale the other's steps; the phases set their learning rates. An optimizer must begin
+            with nothing learned, and steps alone may change its state and its settings.
         precision: "bfloat16" is that of products; weights, norms, sums and noise stay in float32.
             On a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.devices`).
         memory_gib: GiB that one pass may take, by default a quarter of what is free: larger
