@@ -149,31 +149,41 @@ def clear_corpus_caches() -> None:
 
 @dataclass(frozen=True, repr=False)
 class PreparedData:
-    """What a run reads: the parts, the tokenizer and the held-out texts (perfectly redacted).
-
-    ``corpus`` is what was read, without canaries. ``points`` are raw, with the spans that ``pi``
-    flags in them; ``checked`` is where the policies are judged: points with labels, and the spans
-    of both. ``read`` are the points as the method saw them without noise or with it, redacted where
-    it redacts; ``others`` are points of people whom no run read. ``template`` made texts of turns.
-    """
+    """What a run reads: the parts, the tokenizer and the held-out texts (perfectly redacted)."""
 
     corpus: Corpus
+    """What was read, without canaries."""
     points: tuple[Point, ...]
+    """All points, raw, with canaries."""
     pi: FlaggedSpans
+    """What the policy pi flags in these points."""
     checked: tuple[Sequence[Point], FlaggedSpans, FlaggedSpans]
+    """Where the policies are judged: points with labels, and what pi and pi_c flag in them."""
     policies: tuple[Policy, Policy]
+    """pi, with its misses on purpose, and pi_c."""
     prepared: PreparedPoints
+    """The public and the private part, as the method reads them."""
     tokenizer: BpeTokenizer
     canaries: tuple[str, ...]
+    """The secrets that were planted."""
     valid: dict[Point, int]
+    """Validation texts, and how often each occurs."""
     test: dict[Point, int]
+    """Test texts, and how often each occurs."""
     read: tuple[Point, ...]
+    """The points as the method reads them, with noise or without, redacted where it redacts."""
     others: tuple[Point, ...]
+    """Points of people whom no run reads."""
     template: Template = SPEAKER_TEMPLATE
-    texts: TextCounts | None = None  # of all that may repeat; None: it is not deduplicated
-    find_values_in_whole_point: bool = False  # that are labelled, in the whole of their points
-    known: PolicyRates | None = None  # as screening counted them, or labels that people made
-    labels: Mapping[str, Any] | None = None  # which those labels are, for whoever prints the rates
+    """What makes text of turns."""
+    texts: TextCounts | None = None
+    """How often each text occurs that may repeat; None: nothing is deduplicated."""
+    find_values_in_whole_point: bool = False
+    """Whether a labelled value is looked for in the whole of its point."""
+    known: PolicyRates | None = None
+    """The rates as screening counted them, or labels that people made."""
+    labels: Mapping[str, Any] | None = None
+    """Which those labels are, for whoever prints the rates."""
 
     @functools.cached_property
     def counter(self) -> RateCounter:

@@ -100,36 +100,41 @@ class GuaranteeTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A way to train, as a value: what it reads, its phases, and what it promises.
-
-    ``reads`` names the settings that change what it does, of those that some methods do not read;
-    ``searched`` those that a search draws for it. ``noise``: "calibrated" from epsilon and delta,
-    or a fixed noise multiplier, 0 for none. ``reads_redacted``: of what ``reads_raw``, the part
-    "public" is the same points redacted. ``by_user``: all points of a person are one unit, drawn
-    and clipped together. ``models``: the kinds it can train, None for all.
-    ``weighs``: each point has a sampling probability of its own, from a plan that ``solver`` makes
-    (:func:`crtlib.accounting.secret_weights.maximise_weights`); ``baseline`` is False
-    for an ablation of another method; ``trains`` is False for the public model as it is.
-    """
+    """A way to train, as a value: what it reads, its phases, and what it promises."""
 
     name: str
     label: str
+    """Its name in tables and figures."""
     phases: Callable[[PublicConstants], list[Phase]]
     promise: Callable[[SampledGaussians, GuaranteeTerms], Guarantee | None]
     reads: frozenset[str]
+    """The settings that change what it does, of those that some methods do not read."""
     searched: tuple[str, ...]
+    """The settings that a search draws for it."""
     noise: float | Literal["calibrated"] = 0.0
+    """A fixed noise multiplier, 0 for none, or "calibrated" from epsilon and delta."""
     private: bool = False
+    """Whether it trains on the part "private" with clipping and noise."""
     reads_raw: bool = False
+    """Whether it reads text as it is, and not redacted."""
     reads_redacted: bool = False
+    """Whether a method that ``reads_raw`` reads the same points redacted as the part "public"."""
     by_user: bool = False
+    """Whether all points of a person are one unit, drawn and clipped together."""
     flags_tokens: bool = False
+    """Whether it is told of each token whether it is private."""
     weighs: bool = False
+    """Whether each point has a sampling probability of its own, from a plan."""
     solver: str = "auto"
+    """What makes that plan (:func:`crtlib.accounting.secret_weights.maximise_weights`)."""
     trains: bool = True
+    """False for the public model as it is."""
     deduplicates: bool = False
+    """Whether repeated messages are masked or left out."""
     baseline: bool = True
+    """False for an ablation of another method."""
     models: tuple[str, ...] | None = None
+    """The kinds of model that it can train; None: all."""
 
 
 METHODS: dict[str, Method] = {}

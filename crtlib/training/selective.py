@@ -1,4 +1,4 @@
-"""S-DP (Shi et al. 2022), the baseline of CRT, puts noise on the private tokens only. Text is read
+"""S-DP (Shi et al. 2022), a baseline of CRT, puts noise on the private tokens only. Text is read
 raw. A policy says which tokens are private; each sequence is cut where that changes, public
 segments get ordinary steps, private ones clipped and noised steps, and the LSTM's state that leaves
 a private segment is clipped and noised as well.
@@ -142,8 +142,8 @@ class SelectivePhase(Phase):
         cell). None is amplified by sampling: the public segments of a point are learned without
         noise in the same batch, which gives away that the point is in it.
         """
-        each = 1 if self.hidden_clip is None else 3
-        return SampledGaussian(1.0, self.noise_multiplier, each * self.private_segments)
+        mechanisms = 1 if self.hidden_clip is None else 3  # of a segment
+        return SampledGaussian(1.0, self.noise_multiplier, mechanisms * self.private_segments)
 
     def learning_rates(self) -> dict[UpdateKind, float]:
         """The learning rate of each kind of update."""
@@ -185,9 +185,9 @@ class SelectivePhase(Phase):
                 continue
             with layer.carrying(tuple(x[rows] for x in part.state)):
                 yield tokens, sizes + 1  # the step takes its gradient before it asks for more
-                left = layer.state_after(sizes)
-            for whole, x in zip(part.state, left, strict=True):
-                whole[rows] = self.released(x, noise) if t % 2 else x
+                states = layer.state_after(sizes)
+            for reached, x in zip(part.state, states, strict=True):
+                reached[rows] = self.released(x, noise) if t % 2 else x
 
     def released(self, x: Tensor, noise: RandomSource) -> Tensor:
         """Rows (batch, hidden) clipped to ``hidden_clip``, with noise of ``noise_multiplier``."""
@@ -231,10 +231,10 @@ class _SegmentedBatch:
         rows = [i for i, cuts in enumerate(self.cuts) if t < len(cuts) and cuts[t][1] > cuts[t][0]]
         rows.sort(key=lambda i: self.cuts[i][t][0] - self.cuts[i][t][1])
         cuts = torch.tensor([self.cuts[i][t] for i in rows])
-        these = send_to_device(torch.tensor(rows, dtype=torch.long), device)
+        row_numbers = send_to_device(torch.tensor(rows, dtype=torch.long), device)
         if not rows:
-            return these, self.tokens[:0], cuts
+            return row_numbers, self.tokens[:0], cuts
         sizes = cuts[:, 1] - cuts[:, 0]
-        at = cuts[:, :1] + torch.arange(int(sizes[0]) + 1)
-        at = send_to_device(at.clamp_max(self.tokens.shape[1] - 1), device)
-        return these, self.tokens[these].gather(1, at), sizes
+        places = cuts[:, :1] + torch.arange(int(sizes[0]) + 1)
+        places = send_to_device(places.clamp_max(self.tokens.shape[1] - 1), device)
+        return row_numbers, self.tokens[row_numbers].gather(1, places), sizes

@@ -572,7 +572,7 @@ SELECTIVE = rows(
     ("private segments start a token late", "split_into_segments", "a or b", "a",
      "test_every_private_token_is_read_and_predicted_in_private_segments_alone"),
     ("released states not accounted", "SelectivePhase.event",
-     "each = 1 if self.hidden_clip is None else 3", "each = 1",
+     "mechanisms = 1 if self.hidden_clip is None else 3", "mechanisms = 1",
      "test_the_event_counts_what_a_point_takes_part_in"),
     ("batches sorted by length", "SelectivePhase.batches",
      "torch.randperm(len(lengths), generator=generator)", "lengths.argsort()",
