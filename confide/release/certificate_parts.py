@@ -26,6 +26,7 @@ from confide.release.limits import judge_limits
 from confide.release.rate_bounds import recompute_bound
 from confide.release.source_fold import FilesPromise
 from confide.release.void_reasons import list_void_reasons
+from confide.reports.sentences import NO_PROMISE, NOTHING_PROMISED
 from crtlib import outputs
 from crtlib.checks import plain_name
 from crtlib.intervals import exchangeable_rate, round_up_to_figures
@@ -92,9 +93,12 @@ def collect_certificate_parts(
         ValueError: For limits that are none.
 
     Guarantee:
-        All files say one number, and what it rests on stands beside it. Tests:
-        ``tests/release/test_one_number.py``, ``tests/release/test_what_is_assumed.py::
-        test_every_word_of_a_promise_with_earlier_texts_carries_its_condition``.
+        All files say one number, and what it rests on stands beside it; none holds that lets every
+        guess be right. Tests: ``tests/release/test_one_number.py``, ``tests/release/
+        test_what_is_assumed.py::
+        test_every_word_of_a_promise_with_earlier_texts_carries_its_condition``,
+        ``tests/release/test_limits.py::
+        test_what_lets_every_guess_be_right_promises_nothing``.
     """
     record, spent = trained.record, trained.spent or spending.SpentBudget(())
     promise, key = trained.promise(), bytes.fromhex(record["key"])
@@ -105,6 +109,8 @@ def collect_certificate_parts(
     guesses: dict[str, Any] = {"right_guess": [], "value_guess": []}
     if verdict == "holds":
         guesses = promise.guesses(secrets_per_person, average_rates(promise, record))
+        if is_every_guess_right(guesses):
+            verdict, void_because = "none", [NOTHING_PROMISED]
     rests_on_labels = promise.kind == BAYESIAN_KIND
     assumed = [
         *trained.files_promise.assumed,
@@ -147,6 +153,17 @@ def collect_certificate_parts(
         "evidence": dict(evidence or {}),
     }
     return content | ({"limits": judge_limits(content, require)} if require else {})
+
+
+def is_every_guess_right(guesses: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
+    """Whether each bound on a right guess, as it is printed, is one that is called no promise.
+
+    >>> is_every_guess_right({"right_guess": [{"at_most": 1.0}], "value_guess": [{"at_most": 1.0}]})
+    True
+    >>> is_every_guess_right({"right_guess": [{"at_most": 1.0}], "value_guess": [{"at_most": 0.3}]})
+    False
+    """
+    return all(row["at_most"] >= NO_PROMISE for rows in guesses.values() for row in rows)
 
 
 def list_not_promised(unit: str, own: FilesPromise) -> list[str]:

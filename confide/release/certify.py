@@ -244,7 +244,9 @@ def summarise_certificate(value: Mapping[str, Any]) -> str:
 
 def _verdict_line(value: Mapping[str, Any]) -> str:
     if value["verdict"] != "holds":
-        return " ".join(value["void_because"]) or "no promise: the method adds no noise"
+        why = " ".join(value["void_because"])
+        bare = value["verdict"] == "none"
+        return f"no promise: {why or 'the method adds no noise'}" if bare else why
     g, before = value["guarantee"], value["spent_before"]["runs"]
     if g["kind"] == SECRET_PLAN_KIND:
         worst = max(row["at_most"] for row in value["value_guess"])

@@ -60,6 +60,8 @@ def describe_promise(c: Certificate) -> str:
         Every number is one of the certificate's, rounded upwards where it has more digits; none is
         computed here: ``tests/release/test_one_number.py``.
     """
+    if c["verdict"] == "none" and c["void_because"]:
+        return f"no guarantee: {' '.join(c['void_because'])}"
     if c["verdict"] == "none":
         raw = ", and it read the text as it is" if c["policies"]["pi"]["name"] == "none" else ""
         return f"no guarantee: this method adds no noise{raw}"

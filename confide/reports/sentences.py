@@ -30,6 +30,11 @@ from crtlib.text.package_data import read_package_file
 Certificate = Mapping[str, Any]
 """A certificate as JSON gives it (``schema/certificate.schema.json``)."""
 
+NO_PROMISE = 0.995
+"""From here on a bound on the chance of a right guess is called no promise."""
+NOTHING_PROMISED = "Every bound on a right guess is 99.5 of 100 or more: that promises nothing."
+"""Why a certificate carries no promise, however small its epsilon and delta look."""
+
 _SENTENCE_TEMPLATES = jinja2.Environment(  # plain text: the page escapes it
     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
 )
@@ -85,6 +90,7 @@ def select_sentences(c: Certificate) -> dict[str, list[str]]:
     """What this certificate says: name of the sentence -> its paragraphs, ``**bold**`` inside."""
     known: dict[str, Any] = {
         **c,
+        "no_promise": NO_PROMISE,
         "before": Counter(c["spent_before"]),
         "guess": {row["who"]: row["at_most"] for row in reversed(c["right_guess"])},
         "people": [row for row in c["right_guess"] if row["who"] == "user"],

@@ -163,6 +163,26 @@ def test_a_gate_without_limits_stops_what_promises_nothing(
     assert run("certify", tmp_path, "--out", tmp_path / "c.html")[0] == code
 
 
+@pytest.mark.parametrize("noise", [0.1, 2.0])
+def test_what_lets_every_guess_be_right_promises_nothing(tmp_path, run, noise):
+    """ "Holds; any one (66.0, 0.001)", exit code 0 and "the promise holds", with "right at most 100
+    times in 100" for everybody: an epsilon of any size is a promise only where some guess fails."""
+    text = write_simulated_text(tmp_path / "c.jsonl")
+    few = TINY | {"method": "dpsgd", "epsilon": None, "noise_multiplier": noise}
+    made = trainings.train(text, out=tmp_path / "m", **few)
+    page = tmp_path / "m.html"
+    code, said, _ = run("certify", tmp_path / "m", "--out", page, "--require", "epsilon <= 1e6")
+    value = json.loads(page.with_suffix(".json").read_text())
+    nothing = noise == 0.1
+    assert code == (4 if nothing else 0) and value["verdict"] == ("none" if nothing else "holds")
+    assert (sentences.NOTHING_PROMISED in said) == nothing == (not value["limits"][0]["met"])
+    assert (sentences.NOTHING_PROMISED in made.promise) == nothing == (not made.holds)
+    assert (sentences.NOTHING_PROMISED in page.read_text()) == nothing
+    assert ("This model carries no promise" in page.read_text()) == nothing
+    assert {row["at_most"] for row in value["right_guess"]} == {1.0} or not nothing
+    assert run("certify", tmp_path / "m", "--out", page, "--verify")[0] == code
+
+
 def test_a_rate_whose_labels_are_not_named_meets_no_limit():
     """A second month, of whose secrets each counts as passed over, said "meets your limits: miss
     <= 50% (47.2 % is certified)", and no page said on which labels, or with what confidence."""
