@@ -144,6 +144,27 @@ def test_what_is_left_early_is_charged_in_full(talk, tmp_path, monkeypatch):
     assert private[0] == private[1] != []
 
 
+def test_a_session_that_nobody_closed_is_written_or_says_what_is_left(talk, tmp_path, recwarn):
+    """All steps were taken, nothing was raised, and there was no model."""
+    text, out = home_of(talk, tmp_path / "home"), tmp_path / "model"
+    with confide.Session(text, out=out, **CRT) as session:
+        pass  # opened, and nothing spent
+    with pytest.raises(KeyError), confide.Session(text, out=out, **CRT) as session:
+        next(iter(session))()
+        raise KeyError
+    assert not recwarn.list and not out.exists()
+    with confide.Session(text, out=out, **CRT) as session:
+        first = [step() for step, _ in zip(session, range(2), strict=False)]
+    (warned,) = recwarn.list
+    assert f" {len(session) - len(first)} of {len(session)} steps are left" in str(warned.message)
+    assert "the same call goes on" in str(warned.message) and not out.exists()
+    with confide.Session(text, out=out, **CRT) as session:
+        for step in session:
+            step()
+    assert session.result.holds and certified(out)["verdict"] == "holds"
+    assert len(recwarn.list) == 1
+
+
 def test_a_weight_that_a_script_moved_leaves_no_model(talk, tmp_path):
     with (
         pytest.raises(ValueError, match="changed outside of a step"),

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -153,7 +154,9 @@ class Session:
     of the corpus (:mod:`confide.odometer`) before its first step, with all that it may spend; what
     is left before it is closed counts in full, leaves no model, and goes on from the folder
     ``OUT.work`` beside it when the same script is run again. :meth:`close` attacks the model, says
-    what it promises and writes it.
+    what it promises and writes it; a block that ends without it, after the last step, closes the
+    session, and one that ends before the last step warns of how many are left. An exception closes
+    nothing.
 
     Batches, and a key for the noise of each step, come from the operating system, unless the noise
     is to be repeatable: then they follow from the seed, which is right for an experiment and wrong
@@ -234,7 +237,8 @@ class Session:
         else:
             self._job = _prepare_study(recipe, device, study or {}, evaluation)
         self.recipe, self._card, self._device = recipe, card, device
-        self._open_resources = contextlib.ExitStack()
+        self._open_resources, self._is_closed = contextlib.ExitStack(), False
+        self.result: TrainingResult | None = None
         try:
             options: dict[str, Any] = {"optimizer": optimizer} if optimizer else {}
             if completions_alone:
@@ -310,10 +314,27 @@ class Session:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._open_resources.close()
+        ended_by_itself = error[:1] == (None,)
+        try:
+            if ended_by_itself and not self._is_closed:
+                self._close_or_warn()
+        finally:
+            self._open_resources.close()
+
+    def _close_or_warn(self) -> None:
+        left = self.training.steps_left
+        if not left:
+            self.close()
+        elif left < len(self):
+            again = "the same call goes on; " if self.recipe.out is not None else ""
+            warnings.warn(
+                f"session: {left} of {len(self)} steps are left, all of them charged, and no model "
+                f"is written; {again}close(early=True) inside of the block ends a session early",
+                stacklevel=3,
+            )
 
     def close(self, *, early: bool = False) -> TrainingResult | None:
-        """Attack the model, say what it promises, and write it.
+        """Attack the model, say what it promises, and write it; ``result`` is what came of it.
 
         Args:
             early: Leave the steps that were not taken: they are charged as if they had been.
@@ -331,6 +352,7 @@ class Session:
                 self.odometer.stopped = file_sources.StoppedSource(len(self) - left, len(self))
         else:
             self.training.finish()
+        self._is_closed = True
         with self._open_resources:
             if self.odometer is None:
                 return None
@@ -346,6 +368,7 @@ class Session:
                     trained, recipe.out, self._hashes, meter, self._card, self._device
                 )
                 _remove_checkpoint(recipe.out)
+            self.result = trained
             return trained
 
 
