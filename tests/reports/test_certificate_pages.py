@@ -484,15 +484,14 @@ def test_words_that_depend_on_the_case():
     (text,) = said(("evidence.audit", blind | {"strongest_attacker_power": 0.613}))["attacks"]
     assert "an audit says nothing, as 8 of 10 guesses of its attacker were right, which a" in text
     assert said(*LIMITS)["limits"] == [
-        "**This model does not meet the limits that were set**: public <= 1% (3.77 % is certified). "
-        "It meets: guess <= 55 (52.4 is certified)."
+        "**This model does not meet the limits that were set**: "
+        "public <= 1% (3.77 % is certified). It meets: guess <= 55 (52.4 is certified)."
     ]
     rows = LIMITS[0][1]
-    for met, says in ((True, "**This model meets the limits that were set**"),
-                      (False, "**This model does not meet the limits that were set**")):  # fmt: skip
+    for met, says in ((True, "meets"), (False, "does not meet")):
         (text,) = said(("limits", [row | {"met": met} for row in rows]))["limits"]
         both = "guess <= 55 (52.4 is certified); public <= 1% (3.77 % is certified)."
-        assert text == f"{says}: {both}"
+        assert text == f"**This model {says} the limits that were set**: {both}"
     assert "found" not in said(*AUDIT)["attacks"][0] and "audit" not in said(*REPORT)["attacks"][0]
     worthless = ("verdict", "none"), ("void_because", [sentences.NOTHING_PROMISED])
     assert said(*worthless)["no_promise"] == [
