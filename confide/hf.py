@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,7 @@ from confide.training.training_record import TrainingResult, make_work_folder
 from crtlib.checks import printable
 from crtlib.files import StrPath
 from crtlib.models import pretrained
+from crtlib.studies.study_data import HELDOUT_SHARE
 from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Turn
 from crtlib.training import parallel
@@ -51,6 +53,7 @@ from crtlib.training.loop import Step
 RECIPE_FIELD_OF_ARGUMENT = {
     "num_train_epochs": "epochs",
     "learning_rate": "learning_rate",
+    "max_grad_norm": "clip_norm",
     "seed": "seed",
 }
 """Arguments of a Trainer that a recipe reads, and what it calls them. A Trainer does not tell its
@@ -102,6 +105,17 @@ UNREAD_PARAMETERS = (
 )  # fmt: skip
 """Parameters of a Trainer that decide what a step reads or does, which is the session's to say."""
 
+OVERRIDDEN_METHODS = (
+    "training_step", "compute_loss", "get_train_dataloader", "get_batch_samples",
+    "create_optimizer", "create_scheduler", "create_optimizer_and_scheduler",
+)  # fmt: skip
+"""Methods of a Trainer that decide the same, of which a subclass has none of its own."""
+
+SAID_BY_PARAMETER = {
+    "out": "args.output_dir", "init": "model", "corpus": "train_dataset", "device": "args.use_cpu",
+}  # fmt: skip
+"""Fields of a recipe that a Trainer is told elsewhere, and where."""
+
 LORA_DEFAULTS: dict[str, tuple[Any, ...]] = {
     "lora_dropout": (0.0,), "bias": ("none",), "use_rslora": (False,), "use_dora": (False,),
     "modules_to_save": (None,), "layers_to_transform": (None,), "rank_pattern": ({},),
@@ -115,6 +129,13 @@ PRIVATE_LOGS = (
 )  # fmt: skip
 """What a Trainer would log that follows from the text that it has read, or is a stand-in of it: a
 step takes longer for a longer row."""
+
+HELD_OUT_LINE = (
+    f"train_dataset: about {2 * HELDOUT_SHARE:.0%} of its people (rows, where there is no column "
+    "'user') are held out to measure on, by a coin of each; with an eval_dataset all are trained on"
+)
+
+logger = logging.getLogger(__name__)
 
 ROWS_FILE, EVALUATION_FILE, TEMPLATE_FILE = "rows.jsonl", "evaluation.jsonl", "joined.j2"
 """What a Dataset becomes in the private folder."""
@@ -138,18 +159,21 @@ class SessionTrainer(_TrainerBehind):
         args: ``output_dir`` is the folder of the release, and ``output_dir.work`` beside it holds
             what is private. ``per_device_train_batch_size`` times ``gradient_accumulation_steps``
             times processes is the number of points of a batch, of a private one the expected one;
+            ``max_grad_norm`` is the largest norm of the gradient of a point;
             ``RECIPE_FIELD_OF_ARGUMENT`` are read, ``weight_decay``, ``bf16`` and the schedule.
         train_dataset: A corpus (a folder or a file), screened or not; or a ``datasets.Dataset``
             with ``text``, ``messages``, or ``prompt`` and ``completion``, and perhaps ``user``.
         confide: What else a recipe reads (:mod:`confide.recipe`), as ``{"epsilon": 3}``. Rows of a
-            Dataset are trained on by "dpsgd", where it names no method.
+            Dataset are trained on by "dpsgd", where it names no method. What it says holds where
+            ``args`` say another thing.
         eval_dataset: The same, of other texts, which the session measures on as well: it holds out
             none of the others then. No noise protects them, and none may be of the corpus.
         peft_config: A plain ``LoraConfig``: rank, alpha and target modules are read.
 
     Raises:
         ValueError: One line with the reason, for what cannot be honoured
-            (``ONLY_VALUE_OF_ARGUMENT``, ``UNREAD_PARAMETERS``) or trained on; nothing is spent.
+            (``ONLY_VALUE_OF_ARGUMENT``, ``UNREAD_PARAMETERS``, ``OVERRIDDEN_METHODS``,
+            ``SAID_BY_PARAMETER``) or trained on; nothing is spent.
 
     Guarantee:
         No value that is logged or told to a tracker follows from private text but through the
@@ -172,8 +196,13 @@ class SessionTrainer(_TrainerBehind):
     ) -> None:
         args = copy.copy(self._default_arguments() if args is None else args)
         _refuse_arguments(args, others)
+        self._refuse_overridden_methods()
         if isinstance(eval_dataset, Mapping):
             raise ValueError("eval_dataset: must be one; join those of a dict")
+        _refuse_other_texts("train_dataset", train_dataset)
+        if eval_dataset is not None:
+            _refuse_other_texts("eval_dataset", eval_dataset)
+        _refuse_other_settings(confide)
         completions_alone = _learns_completions_alone(train_dataset, args)
         own = dict(confide or {})
         name = _name_of_model(model, processing_class)
@@ -190,8 +219,14 @@ class SessionTrainer(_TrainerBehind):
             if evaluation is not None:
                 unit = (options | own).get("unit", "turn")
                 _refuse_trained_messages(evaluation, options["corpus"], unit)
+            readable = _readable(options | own, own)
+            if "clip_norm" not in readable and args.max_grad_norm not in (0.0, 1.0, None):
+                raise ValueError(
+                    f"max_grad_norm={args.max_grad_norm}: must be left out; method "
+                    f"{readable['method']} clips no gradient"
+                )
             self.session = Session(
-                recipes.make_recipe(_readable(options | own, own)),
+                recipes.make_recipe(readable),
                 evaluation=evaluation,
                 completions_alone=completions_alone,
                 optimizer=_optimizer_of_arguments(args),
@@ -237,6 +272,16 @@ class SessionTrainer(_TrainerBehind):
     @staticmethod
     def _default_arguments() -> Any:
         return transformers.TrainingArguments("trainer_output")
+
+    def _refuse_overridden_methods(self) -> None:
+        ours = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
+        for name in OVERRIDDEN_METHODS:
+            found = getattr(self, name)
+            if getattr(found, "__func__", found) is not getattr(ours, name):
+                raise ValueError(
+                    f"{name}: must not be overridden; what a step does is the session's to say. A "
+                    "loss of your own is step(losses) of a confide.Session"
+                )
 
     # ----------------------------------------------------------------- steps
     def get_train_dataloader(self) -> Any:
@@ -296,6 +341,7 @@ class SessionTrainer(_TrainerBehind):
                 f"resume_from_checkpoint={told}: must be None, True or False; a session that was "
                 "cut short goes on from its own state"
             )
+        self._refuse_overridden_methods()
         if self.result is not None:
             raise ValueError(
                 "train: this Trainer has written its release; another training needs a Trainer of "
@@ -311,6 +357,8 @@ class SessionTrainer(_TrainerBehind):
                 f"resume_from_checkpoint=False: must be None or True; {taken} steps of this one "
                 "are taken and charged, and it goes on after them"
             )
+        if self.session.holds_people_out and parallel.process_group().is_leader:
+            logger.warning(HELD_OUT_LINE)
         with self.session:
             done = super().train(ignore_keys_for_eval=ignore_keys_for_eval)
             left = self.session.training.steps_left
@@ -441,6 +489,25 @@ def _refuse_arguments(args: Any, others: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}: must be left out; what a step does is the session's to say")
     if args.num_train_epochs != int(args.num_train_epochs):
         raise ValueError(f"num_train_epochs={args.num_train_epochs}: must be a whole number")
+
+
+def _refuse_other_texts(name: str, given: Any) -> None:
+    """Refuse what is neither a Dataset nor where a corpus lies."""
+    if not isinstance(given, str | Path | datasets.Dataset):
+        raise ValueError(
+            f"{name}: is a {type(given).__name__}, must be a datasets.Dataset, whose length is "
+            "known, or the folder or file of a corpus"
+        )
+
+
+def _refuse_other_settings(given: Any) -> None:
+    """Refuse what is no dict, and what a Trainer is told elsewhere."""
+    if given is not None and not isinstance(given, Mapping):
+        shown = printable(given, quoted=True)
+        raise ValueError(f'confide={shown}: must be a dict, such as {{"epsilon": 3}}')
+    for name, parameter in SAID_BY_PARAMETER.items():
+        if name in (given or {}):
+            raise ValueError(f"confide: {name!r} must be left out; it is {parameter}")
 
 
 def _recipe_of_arguments(args: Any, model: str) -> dict[str, Any]:

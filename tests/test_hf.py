@@ -356,12 +356,53 @@ def test_arguments_of_trl_that_cannot_be_honoured(changed, said, tmp_path):
         ({"optimizers": (torch.optim.Adam, None)}, "optimizers: must be left out"),
         ({"peft_config": peft.LoraConfig(lora_dropout=0.1)}, "peft_config: lora_dropout=0.1 must"),
         ({"peft_config": peft.IA3Config()}, "peft_config: is a IA3Config, must be a LoraConfig"),
+        ({"confide": "epsilon=3"}, "confide='epsilon=3': must be a dict, such as"),
+        ({"confide": {"out": "x"}}, "confide: 'out' must be left out; it is args.output_dir"),
+        ({"confide": {"init": "x"}}, "confide: 'init' must be left out; it is model"),
+        ({"confide": {"corpus": "x"}}, "confide: 'corpus' must be left out; it is train_dataset"),
+        ({"confide": {"device": "cpu"}}, "confide: 'device' must be left out; it is args.use_cpu"),
+        (
+            {"train_dataset": rows(5).to_iterable_dataset()},
+            "train_dataset: is a IterableDataset, must be a datasets.Dataset",
+        ),
+        ({"eval_dataset": rows(5).to_iterable_dataset()}, "eval_dataset: is a IterableDataset"),
     ],
     ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
 )
 def test_parameters_that_cannot_be_honoured(given, said, tmp_path):
     with pytest.raises(ValueError, match=f"^{said}"):
-        hf.Trainer("base", arguments(tmp_path / "m"), train_dataset=rows(5), **given)
+        hf.Trainer("base", arguments(tmp_path / "m"), **{"train_dataset": rows(5)} | given)
+
+
+@pytest.mark.parametrize("name", hf.OVERRIDDEN_METHODS)
+def test_a_method_that_no_step_would_call_is_refused(name, base, tmp_path):
+    """A loss of a subclass was accepted, and never called."""
+    own = type("Own", (hf.Trainer,), {name: lambda *_, **__: 0})
+    with pytest.raises(ValueError, match=f"^{name}: must not be overridden"):
+        own(str(base), arguments(tmp_path / "m"), train_dataset=rows(5))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_largest_norm_is_that_of_the_arguments_and_who_is_held_out_is_said(
+    base, tmp_path, caplog
+):
+    """``max_grad_norm=0.01`` was accepted and ignored, and a fifth of the rows left out without a
+    word."""
+    args = arguments(tmp_path / "m", num_train_epochs=1, max_grad_norm=0.01)
+    trainer = hf.Trainer(str(base), args, train_dataset=rows(), confide={"epsilon": 8})
+    trainer.train()
+    value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html")
+    assert {row["clip_norm"] for row in value["mechanism"]["phases"]} == {0.01}
+    assert caplog.messages.count(hf.HELD_OUT_LINE) == 1 and "about 20%" in hf.HELD_OUT_LINE
+    caplog.clear()
+    for number, method in ((0.0, "dpsgd"), (0.5, "sgd")):
+        args = arguments(tmp_path / method, max_grad_norm=number)
+        with pytest.raises(ValueError, match=r"^(max_grad|clip)_norm=0\.\d: "):
+            hf.Trainer(str(base), args, train_dataset=rows(seed=3), confide={"method": method})
+    args = arguments(tmp_path / "e", num_train_epochs=1)
+    texts = {"train_dataset": rows(), "eval_dataset": rows(6, seed=9, prefix="other ")}
+    hf.Trainer(str(base), args, confide={"epsilon": 8}, **texts).train()
+    assert hf.HELD_OUT_LINE not in caplog.messages
 
 
 def test_a_checkpoint_that_a_training_would_not_read_is_refused():

@@ -288,6 +288,11 @@ class Session:
         """What texts are read with."""
         return self._job.tokenizer
 
+    @property
+    def holds_people_out(self) -> bool:
+        """Whether people of the text are held out to measure on."""
+        return "evaluation" not in self._inputs and "plan" not in self._inputs
+
     def evaluation_tokens(self) -> list[list[int]]:
         """The texts that perplexity is measured on, as the model reads them, each once."""
         return self.tokenizer.encode(p.text for p in self._result_in_progress.data.test)

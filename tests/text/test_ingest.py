@@ -3,18 +3,21 @@
 import csv
 import errno
 import gzip
+import inspect
 import json
 import os
 import random
 import stat
 import time
 from datetime import datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from confide.commands import data
 from confide.text import columns, ingest, message_forms
 from crtlib import outputs
 from crtlib.checks import MachineError
@@ -657,3 +660,10 @@ def test_what_a_screening_left_is_no_source(tmp_path, run):
         code, _, error = run("ingest", source, "--yes", "--out", tmp_path / "again")
         assert code == 2 and "is what 'crtlib screen' left of a text" in error
         assert not (tmp_path / "again").exists()
+
+
+def test_the_chapter_says_how_many_bad_rows_stop_the_command():
+    """It said one in a hundred, where one in twenty is the default."""
+    text = (Path(__file__).parents[2] / "notebooks" / "own_data.ipynb").read_text(encoding="utf-8")
+    most = inspect.signature(data.ingest).parameters["max_bad"].default
+    assert most == 1 / 20 and f"more than one in twenty (`--max-bad {most}`) still stop" in text
