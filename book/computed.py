@@ -35,7 +35,7 @@ from crtbook.claims.statistics import (
     CONSTRUCTION,
     DIFFERS,
     INCOMPARABLE,
-    MOST,
+    MAX_SEEDS,
     OPEN,
     PART,
     REMARK,
@@ -269,7 +269,7 @@ def what_we_know(table: pd.DataFrame) -> dict[Path, str]:
         plan=plan[["rows", "hours", "command"]].to_dict("records"),
         open=plan.rows.sum(),
         never=(table.verdict == UNDECIDABLE).sum(),
-        most=MOST,
+        most=MAX_SEEDS,
         count=standings(table),
     )
     return out

@@ -156,14 +156,19 @@ def _runs(
     searched: DataFrame | None = None,
     **change: Any,
 ) -> list[CrtStudy]:
-    """A cell at all seeds: the search's choice for its start, then ``change``."""
+    """A cell at all seeds: the search's choice for its start, then ``change``. Where the search
+    tried several numbers of epochs, also the best of twice as many, which says whether a longer
+    training would be better."""
     recorded = search.of_profile(settings.profile)
-    chosen = search.tuned(
-        method, model, corpus, table=recorded if searched is None else [searched],
-        init=change.get("init", settings.shapes[model].get("init", "random")),
-    )  # fmt: skip
-    run = _run(settings, corpus, method, model, **chosen | change)
-    return [replace(run, seed=seed) for seed in range(settings.seeds)]
+    searched_by = {
+        "table": recorded if searched is None else [searched],
+        "init": change.get("init", settings.shapes[model].get("init", "random")),
+    }
+    chosen = [search.tuned(method, model, corpus, **searched_by)]
+    if longer := search.tuned_longer(method, model, corpus, **searched_by):
+        chosen.append(longer)
+    runs = [_run(settings, corpus, method, model, **rates | change) for rates in chosen]
+    return [replace(run, seed=seed) for run in runs for seed in range(settings.seeds)]
 
 
 def _run(settings: Settings, corpus: str, method: str, model: str, **change: Any) -> CrtStudy:

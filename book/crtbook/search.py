@@ -7,6 +7,7 @@ True
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import scipy
@@ -28,6 +29,9 @@ SEARCHED: Mapping[str, Callable[[float, Sequence[int]], Number]] = {
 }
 """What is searched, and its value at a uniform ``u`` of [0, 1)."""
 
+LONGER = 2
+"""A training is compared with the best of at least so many times its epochs: whether it could still
+become better."""
 GENTLY = 0.2
 """Learning rates from a public start, as a share of those that are drawn for random weights."""
 
@@ -56,15 +60,17 @@ def tuned(
     *,
     init: str = "random",
     table: Table | Sequence[Table] = "tuning",
+    min_epochs: int = 0,
 ) -> dict[str, Number]:
-    """What the recorded search chose: the trial of least validation perplexity at its last epoch,
-    and its number of epochs where the search tried several.
+    """What the recorded search chose: the trial of least validation perplexity at its last epoch.
+    Where the search tried several numbers of epochs, the number is chosen, too, and each trial
+    counts at the epoch of its least validation perplexity, at which results are read.
 
     ``table`` is the search's recorded table, by name or as it is, or several: the first that has
     this method, model and start. Perplexity is over tokens that are neither ``<MASK>`` nor part
     of a secret, the only one that compares a method trained on raw text with the others. A corpus
-    that the search did not cover takes what it chose on CustomerSim. Raises ``ValueError`` where
-    nothing was searched.
+    that the search did not cover takes what it chose on CustomerSim. Trials of fewer than
+    ``min_epochs`` do not count. Raises ``ValueError`` where nothing was searched.
     """
     for given in [table] if isinstance(table, str | DataFrame) else table:
         rows = tables.load_recorded(given) if isinstance(given, str) else given
@@ -74,15 +80,41 @@ def tuned(
         rows = here if len(here) else rows[rows.corpus == crt_study.DEFAULT_CORPUS]
         if len(rows):
             break
-    else:
+    several = ["epochs"] if rows.epochs.nunique() > 1 else []
+    rows = rows[rows.epochs >= min_epochs]
+    if rows.empty:
         raise ValueError(
             f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
         )
-    best = rows[rows.epoch == _last(rows)].sort_values("value").iloc[0]
-    several = ["epochs"] if rows.groupby("method").epochs.nunique().max() > 1 else []
+    best = (rows if several else rows[rows.epoch == _last(rows)]).sort_values("value").iloc[0]
     return {
         name: best[name].item() for name in (*methods.method_by_name(method).searched, *several)
     }
+
+
+def tuned_longer(method: str, model: str, corpus: str, **search: Any) -> dict[str, Number] | None:
+    """As :func:`tuned`, of the trials of at least ``LONGER`` times the chosen number of epochs;
+    None where the search tried none."""
+    chosen = tuned(method, model, corpus, **search)
+    if "epochs" not in chosen:
+        return None
+    min_epochs = LONGER * int(chosen["epochs"])
+    try:
+        return tuned(method, model, corpus, **search, min_epochs=min_epochs)
+    except ValueError:
+        return None
+
+
+ARM = ("corpus", "model", "init", "method", "gamma")
+"""The columns whose every value is a way to train of its own, whatever its rates and epochs."""
+
+
+def is_longer(table: DataFrame) -> Series:
+    """Of each row whether its run has at least ``LONGER`` times as many epochs as its arm's
+    shortest: it is beside what was chosen, to say whether a longer training would be better."""
+    fewest = table.groupby([*ARM], dropna=False).epochs.transform("min")
+    longer: Series = table.epochs >= LONGER * fewest
+    return longer
 
 
 def _last(rows: DataFrame) -> Series:

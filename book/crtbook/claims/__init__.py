@@ -1,6 +1,6 @@
 """What holds up: every claim of the three papers, what our numbers say of it, and the verdict.
 
 >>> from crtbook.claims import statistics
->>> statistics.verdict(statistics.mean([0.8, 0.9, 0.85], side="below", line=1.0))
+>>> statistics.decide_verdict(statistics.judge_mean([0.8, 0.9, 0.85], side="below", line=1.0))
 'agrees'
 """

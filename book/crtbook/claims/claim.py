@@ -29,7 +29,8 @@ PAPERS = {
     "ours": "a hypothesis of our own",
 }
 DECISIVE = ("measure", "left", "right", "metric", "other", "at", "right_at", "reduce", "side",
-            "line", "attack", "call", "given", "own", "only", "seeds", "epochs")  # fmt: skip
+            "line", "attack", "call", "given", "own", "only", "cells", "seeds", "epochs", "tables",
+            "kind", "often", "holds")  # fmt: skip
 """The fields of a claim that decide its verdict: a change of one gives its rule a new date."""
 World = float | list[float] | dict[str, float | list[float]]
 """What an arm measures: a number; a list, one an epoch or an item; or either by metric."""
@@ -45,6 +46,8 @@ class Claim(BaseModel):
     neither is counted. ``often``: the sentence says often, can, some or certain, so that a row that
     differs beside one that agrees is right in part. ``holds`` says what is right of a sentence that
     a calculation refutes as it stands. ``epochs``: so many has the paper, and fewer refute nothing.
+    ``beside`` is the claim that says whether the runs learned anything: where it differs on a row's
+    corpus, the row says so.
 
     ``left`` and ``right`` are arms of ``terms.yml``; ``metric`` is that of both, ``other`` that of
     ``right`` where it is another one, and each of several metrics makes a row. ``cells`` are the
@@ -64,6 +67,7 @@ class Claim(BaseModel):
     kind: Literal["claim", "remark", "by construction"] = "claim"
     often: bool = False
     holds: str = ""
+    beside: str = ""
     epochs: int = 0
     number: str = ""
     measure: Literal[
@@ -87,7 +91,7 @@ class Claim(BaseModel):
     own: Mapping[str, Any] = {}
     only: Mapping[str, Any] = {}
     cells: tuple[str, ...] = ("corpus", "model")
-    seeds: int = statistics.SEEDS
+    seeds: int = statistics.MIN_SEEDS
     run: str = ""
     why: str = ""
     if_true: Mapping[str, World]

@@ -15,8 +15,8 @@ from pandas import DataFrame
 from scipy import special
 
 from crtbook.claims import ledger, measures
-from crtbook.claims.claim import Claim, entries, read
-from crtbook.claims.statistics import AGREES
+from crtbook.claims.claim import Claim, entries, read, terms
+from crtbook.claims.statistics import AGREES, OPEN
 from crtbook.figures.theme import corpus_name, model_name  # heavy; only a page calls this
 
 FEWEST = 3
@@ -65,7 +65,7 @@ def box(headline: Mapping[str, Any], table: DataFrame, judged: Sequence[Any]) ->
     ratio = bool(headline.get("ratio"))
     scale = np.log if ratio else np.asarray
     values = scale(rows.value.to_numpy(float))
-    next_ = predicted(values.tolist())
+    next_ = predicted(values[(rows.verdict != OPEN).to_numpy()].tolist())
     number = headline["paper_number"]
     claim = next(c for c in read() if c.id in headline["claims"])
     line = float(claim.line)
@@ -92,12 +92,13 @@ def box(headline: Mapping[str, Any], table: DataFrame, judged: Sequence[Any]) ->
         where = f"{corpus_name(cell['corpus'])}, {model_name(cell['model'])}"
         bounds = np.array([cell["low"], cell["high"]], dtype=float)
         interval = () if np.isnan(bounds).any() else tuple(scale(bounds))
-        name = f"{where}, {cell['size']:,} dialogues"
+        name = f"{where}, {cell['size']:,} {headline.get('texts', 'dialogues')}"
         lines.append(row(name, float(value), interval, cell["verdict"]))
     if next_:
-        lines.append(
-            row("a corpus or model like these, in 95 of 100 cases", next_[0], next_[1:], "next")
-        )
+        name = "a corpus or model like those that are decided, in 95 of 100 cases"
+        lines.append(row(name, next_[0], next_[1:], "next"))
+    waiting = rows[rows.run != ""]
+    named = map(ledger.with_hours, waiting.run, waiting.hours)
     same = [word for _, word in judged].count(judged[0][1])
     return {
         "paper": headline["paper"],
@@ -106,31 +107,43 @@ def box(headline: Mapping[str, Any], table: DataFrame, judged: Sequence[Any]) ->
         "rows": lines,
         "band": [place(b) for b in band],
         "line": f"{1 / line:.3g} to {line:g}" if ratio else words(line),
-        "since": entries("rules")["claims"][claim.id]["since"],
-        "few": "" if next_ else "Too few cells to say what another one may show.",
+        "since": rows.since.max(),
+        "few": "" if next_ else "Too few cells are decided to say what another one may show.",
+        "why": "; ".join(sorted({why for why in rows.why if "its runs fail" in why})),
         "words": _three_words(headline, table, rows),
         "robust": f"{judged[0][1]} in {same} of {len(judged)} analyses",
         "analyses": [f"{name}: {verdict}" for name, verdict in judged],
-        "change": next((run for run in rows.run if run), ledger.priced(headline["run"])),
+        "change": next(iter(named), ledger.priced(headline["run"])),
         "first": str(rows.id.iloc[0]),
     }
 
 
 def _three_words(headline: Mapping[str, Any], table: DataFrame, rows: DataFrame) -> dict[str, str]:
-    """What is proved, what is seen again on the paper's own corpus, and what on others; and the
-    size of the largest runs."""
+    """What is checked by calculation, what is seen again on the paper's own corpus, and what on
+    others; and the size of the largest runs beside the paper's."""
     proofs = table[table.id.isin(headline["proved"])].verdict
     own = rows.corpus.isin(headline["ours"])
     figure = next(f for f in entries("figures") if f["id"] == headline["figure"])
-    shares = ledger.largest(figure, ledger.shown(figure))[0]
-    size = ", ".join(f"{100 * share:.2g} % of its {name}".replace("1e+02", "100")
-                     for name, share in shares.items())  # fmt: skip
+    texts = headline.get("texts", "dialogues")
+    largest = rows.edition.iloc[0].rpartition(", ")[0].replace("dialogues", texts)
+    epochs = ", ".join(f"{n} epochs of {m}" for m, n in figure["epochs"].items()
+                       if m in headline.get("methods", ()))  # fmt: skip
+    paper = f"{figure['dialogues']:,} {texts}, {figure['hidden']} wide"
+    if "noise" in headline:
+        epsilon = largest_epsilon(headline["noise"])
+        largest, paper = f"{largest}, ε = {epsilon:.3g}", f"{paper}, {headline['paper_noise']}"
     return {
-        "proved": f"{(proofs == AGREES).sum()} of {len(proofs)} that a calculation decides",
+        "proved": f"{(proofs == AGREES).sum()} of {len(proofs)} by calculation",
         "reproduced": _counted(rows[own]) or "its corpus is not here",
         "replicated": _counted(rows[~own]) or "on no other corpus",
-        "size": size.replace("hidden", "width"),
+        "size": f"{largest}; the paper has {', '.join(filter(None, (paper, epochs)))}",
     }
+
+
+def largest_epsilon(arm: str) -> float:
+    """The largest epsilon at which the recorded runs of the leakage report have an ``arm``."""
+    rows = measures.select(measures.sources()["leakage"], terms()["arms"][arm])
+    return float(rows[rows.metric == "epsilon"].value.max())
 
 
 def _counted(rows: DataFrame) -> str:

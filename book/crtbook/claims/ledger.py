@@ -11,6 +11,7 @@ here.
 
 import functools
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -41,8 +42,10 @@ FOLDER = crtbook.FOLDER / "claims"
 RECORDED = "ledger.parquet"
 """What :func:`computed` made of the tables that ship; ``book/computed.py`` writes it."""
 COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
-           "model", "edition", "source", "rule", "since", "why", "run", "made", "chapter",
+           "model", "edition", "source", "rule", "since", "why", "run", "hours", "made", "chapter",
            "id"]  # fmt: skip
+SEED_COUNTS = (3, 5, 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200)
+"""The numbers of seeds that a plan asks for: few, so that one run decides several rows."""
 
 
 def judged(claims: Iterable[Claim], given: measures.Sources) -> DataFrame:
@@ -52,14 +55,28 @@ def judged(claims: Iterable[Claim], given: measures.Sources) -> DataFrame:
     for claim in claims:
         rows = list(measures.measured(claim, given))
         rows = rows or [(Evidence(why=f"no recorded run has {_missing(claim)}"), {})]
-        corrected = statistics.in_family([e for e, _ in rows], seeds=claim.seeds)
+        corrected = statistics.correct_in_family([e for e, _ in rows], seeds=claim.seeds)
         each = [_row(claim, e, at) for e, (_, at) in zip(corrected, rows, strict=True)]
         if claim.often and AGREES in {row["verdict"] for row in each}:
             each = [_often(row) for row in each]
         if len(each) > 1:
             each = [row | {"id": f"{claim.id}.{k}"} for k, row in enumerate(each)]
         out += each
-    return DataFrame(out)[COLUMNS]
+    return _with_rows_beside(DataFrame(out)[COLUMNS], claims)
+
+
+def _with_rows_beside(table: DataFrame, claims: Iterable[Claim]) -> DataFrame:
+    """The rows, each of which says so where the claim ``beside`` it differs on its corpus."""
+    claim = table.id.str.replace(r"\.\d+$", "", regex=True)
+    for name, beside in ((c.id, c.beside) for c in claims if c.beside):
+        refuted = table[(claim == beside) & (table.verdict == DIFFERS)]
+        rows = (claim == name) & table.corpus.isin(refuted.corpus)
+        words = f"its runs fail {beside}: " + refuted.set_index("corpus").words
+        said = table.corpus[rows].map(words)
+        table.loc[rows, "why"] = [
+            "; ".join(filter(None, pair)) for pair in zip(table.why[rows], said, strict=True)
+        ]
+    return table
 
 
 def _often(row: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +94,7 @@ def _missing(claim: Claim) -> str:
 
 def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
     facts = {name: getattr(claim, name) for name in ("id", "paper", "where", "words", "number")}
-    told = statistics.verdict(e, seeds=claim.seeds)
+    told = statistics.decide_verdict(e, seeds=claim.seeds)
     why, source = [e.why] if e.why else [], at.get("source", "")
     if told == DIFFERS and claim.holds:
         told, why = PART, [*why, claim.holds]
@@ -87,14 +104,14 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
         told = CONSTRUCTION
     if told == PART and claim.side == "same or below":
         why += ["worse, but by less than the margin"]
-    run = _run(claim, source)
-    if told == OPEN and "needs" in run:
+    run = _run(claim, e, at) if told == OPEN else {}
+    if "needs" in run:
         told, why = UNDECIDABLE, [*why, f"needs {run['needs']}"]
     elif told in (OPEN, UNDECIDABLE):
         if 0 < e.seeds < claim.seeds:
             n = {1: "one seed", 2: "two seeds"}[e.seeds]
             why.insert(0, f"{n}, {claim.seeds} are needed")
-        elif e.needed:
+        elif e.seeds_to_decide:
             why += [f"p = {min(e.p_true, e.p_false):.2g} in its family"] if not e.why else []
             why += [_more_seeds(e, never=told == UNDECIDABLE)]
         elif e.seeds and not why:
@@ -106,52 +123,108 @@ def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
         **{name: getattr(e, name) for name in ("ours", "value", "low", "high")},
         **{name: at.get(name, "") for name in ("made", "corpus", "model", "edition")},
         "rule": e.rule or "some recorded run must give the number",
-        "since": entries("rules")["claims"].get(claim.id, {}).get("since", ""),
+        "since": _since(claim, e, told),
         "why": "; ".join(why),
-        "run": _priced(run) if told == OPEN else "",
+        "run": run["command"] if told == OPEN else "",
+        "hours": run["hours"] if told == OPEN else np.nan,
         "chapter": claim.chapter,
         "source": source + metric,
     }
 
 
+def _since(claim: Claim, e: Evidence, verdict: str) -> str:
+    """The day since which a row is judged as it is: the last on which its rule, or a margin that it
+    was judged by, changed."""
+    rules, margins = entries("rules"), {*e.margins}
+    if verdict == UNDECIDABLE:
+        margins.add("most")
+    dates: list[str] = [rules["margins"][name]["since"] for name in margins]
+    dates.append(rules["claims"].get(claim.id, {}).get("since", ""))
+    return max(dates)
+
+
 def _more_seeds(e: Evidence, *, never: bool) -> str:
     """How many seeds an open row would take: at the mean that was seen, and at the farther end of
     its interval."""
-    most = statistics.MOST
+    most = statistics.MAX_SEEDS
     if never:
         return f"more than {most} seeds would be needed, wherever in its interval the mean lies"
     kind = "new seeds, looked at once," if "by the first" in e.rule else "seeds"
-    if e.needed > most:
-        return f"{e.least:g} {kind} or more would be needed"
-    return f"about {e.needed:g} {kind} would be needed"
+    if e.seeds_to_decide > most:
+        return f"{e.fewest_seeds_to_decide:g} {kind} or more would be needed"
+    return f"about {e.seeds_to_decide:g} {kind} would be needed"
 
 
-def _run(claim: Claim, source: str) -> Mapping[str, Any]:
-    """The run that would decide an open row; or what it ``needs``, where that is not here."""
+def _run(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The run that would decide an open row: its ``command`` and CPU ``hours``; or what it
+    ``needs``, where that is not here. More seeds of the row's own cell where they can decide it."""
+    source = at.get("source", "")
+    if claim.at != "picked" and not claim.run and source in terms()["more_seeds"]:
+        return _run_with_more_seeds(claim, e, at)
     by_table = terms()["by_table_picked" if claim.at == "picked" else "by_table"]
+    if not source and not claim.run and claim.tables[0] in terms()["more_seeds"]:
+        sweep = terms()["more_seeds"][claim.tables[0]]
+        return {"command": f"crtbook sweep {sweep}", "hours": np.nan}
     name = claim.run or by_table.get(source) or by_table[claim.tables[0]]
-    run: Mapping[str, Any] = terms()["runs"][name]
-    return run
+    run: dict[str, Any] = dict(terms()["runs"][name])
+    return run | {"command": run["command"].format(**at)} if "command" in run else run
+
+
+def _run_with_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The sweep that made a row's cell, for as many seeds as the row needs, at what its recorded
+    seeds took; for the paper's number of epochs where fewer refute nothing."""
+    have, epochs = at["seeds"], []
+    new, price = 0, at["hours_a_seed"]
+    if e.epochs:
+        seeds, price = statistics.MIN_SEEDS_FOR_REPEATED_LOOKS, price * claim.epochs / e.epochs
+        new = seeds
+        names = {m for arm in (claim.left, claim.right) if arm
+                 for m in np.atleast_1d(terms()["arms"][arm]["method"])}  # fmt: skip
+        epochs = [f"--set shapes.{at['model']}.epochs.{m}={claim.epochs}" for m in sorted(names)]
+    elif 0 < e.seeds < claim.seeds:
+        seeds = claim.seeds
+    elif e.seeds_to_decide:
+        seeds = int(
+            e.seeds_to_decide
+            if e.seeds_to_decide <= statistics.MAX_SEEDS
+            else e.fewest_seeds_to_decide
+        )
+        seeds += have if "by the first" in e.rule else 0
+    else:
+        seeds = 2 * have
+    seeds = next((n for n in SEED_COUNTS if n >= max(seeds, have + 1 - new)), seeds)
+    public = at["model"] == "gpt2_public"
+    sweep = terms()["more_seeds"]["public start" if public else at["source"]]
+    texts = [at["corpus"]]
+    if sweep.startswith("leakage"):  # whose runs of CustomerSim come first, always
+        texts = list(dict.fromkeys([crt_study.DEFAULT_CORPUS, *texts]))
+    named = json.dumps(texts, separators=(",", ":"))
+    cell = [] if "secrets" in sweep else [f"--set 'corpora={named}'"]
+    if sweep.startswith("crt"):
+        cell.append(f"--set 'models=[\"{at['model']}\"]'")
+    words = ["crtbook sweep", sweep, *cell, *epochs, f"--set seeds={seeds}"]
+    hours = price * (seeds - (0 if new else have))
+    return {"command": " ".join(words), "hours": float(f"{hours:.2g}")}
 
 
 def priced(name: str) -> str:
     """A run of ``terms.yml``, with its hours."""
-    return _priced(terms()["runs"][name])
+    run = terms()["runs"][name]
+    return with_hours(run["command"], run["hours"])
 
 
-def _priced(run: Mapping[str, Any]) -> str:
-    return f"{run['command']} (about {run['hours']:g} CPU h)"
+def with_hours(command: str, hours: float) -> str:
+    """A run as it is shown."""
+    return f"{command} (about {hours:g} CPU h)"
 
 
 def planned() -> DataFrame:
     """The runs that open rows wait for: ``command``, CPU ``hours``, the number of ``rows`` and
     their ``ids``, and of ``cells``, rows of a headline. Most cells an hour of one core first, for
     what is uncertain of a headline lies between corpora and sizes; then most rows."""
-    table = ledger()
-    waiting = table[table.verdict == OPEN].groupby("run").id.agg(list)
-    each = [{"command": run["command"], "hours": run["hours"], "ids": waiting[_priced(run)]}
-            for run in terms()["runs"].values()
-            if "needs" not in run and _priced(run) in waiting]  # fmt: skip
+    waiting = ledger().query("verdict == @OPEN").groupby("run")
+    each = [{"command": command, "hours": rows.hours.max(), "ids": rows.id.tolist()}
+            for command, rows in waiting]  # fmt: skip
     shown = {claim for headline in entries("headlines") for claim in headline["claims"]}
     out = DataFrame(each).assign(
         rows=lambda t: t.ids.map(len),
@@ -172,7 +245,7 @@ def rules(today: str) -> dict[str, Any]:
     kept, out = entries("rules"), {}
     now: dict[str, dict[str, Any]] = {
         "claims": {c.id: c.rule for c in read()},
-        "margins": statistics.margins(),
+        "margins": statistics.list_margins(),
     }
     for kind, each in now.items():
         old = kept[kind]
@@ -323,13 +396,13 @@ def status(figure: Mapping[str, Any], corpus: str) -> str:
     if shares["dialogues"] < 1 or shares["hidden"] < 1:
         return f"smaller ({shares['dialogues']:.2g} of the dialogues)"
     seeds = top.groupby(["method", "gamma"]).seed.nunique()
-    enough = int((seeds >= statistics.SEEDS).sum())
+    enough = int((seeds >= statistics.MIN_SEEDS).sum())
     absent = len({*zip(runs.method, runs.gamma, strict=True)}) - len(seeds)
     if shares["epochs"] == 1 and enough == len(seeds) and not absent:
         return SIZE
     return (
         f"the paper's dialogues and width, from {shares['epochs']:.0%} of its epochs; "
-        f"{enough} of {len(seeds) + absent} points have {statistics.SEEDS} seeds"
+        f"{enough} of {len(seeds) + absent} points have {statistics.MIN_SEEDS} seeds"
     )
 
 

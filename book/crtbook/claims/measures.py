@@ -16,17 +16,20 @@ import pandas as pd
 import scipy
 from pandas import DataFrame, Series
 
-from crtbook import fine_tuning, secrets, tables
+from crtbook import fine_tuning, search, secrets, tables
 from crtbook.claims import calculations, statistics
 from crtbook.claims.claim import Claim, read, terms
 from crtbook.claims.statistics import Evidence
+from crtlib.training import methods
 
 Sources = Mapping[str, DataFrame]
 OF_ALL = ("mia_accuracy", "mia_address_accuracy")
 """Accuracies over all secrets, of which those that the policy found cannot be told apart."""
+OF_ALL_TOKENS = ("valid_ppl", "test_ppl", "valid_acc", "test_acc")
+"""Means over all tokens of the text as a method reads it: redacted, or as it is."""
 COLUMNS = ("run", "table", "seed", "epoch", "epochs", "item", "metric", "value", "corpus", "model",
            "gamma", "method", "dialogues", "hidden", "vocab_size", "probes",
-           "gain_of_longer")  # fmt: skip
+           "longer", "gain_of_longer", "seconds")  # fmt: skip
 """What every table is asked for."""
 VALIDATION = "valid_ppl_words"
 """What the recorded searches choose by, and what picks an epoch."""
@@ -44,27 +47,28 @@ def sources() -> Sources:
 
 
 def _with_longer(name: str) -> DataFrame | None:
-    """A recorded table, with :func:`gain_of_longer` where its search tried several lengths; None
-    where there is no such table."""
-    table, searched_by = tables.find_recorded(name), terms()["searches"].get(name)
-    search = None if searched_by is None else tables.find_recorded(searched_by)
-    if table is None or search is None:
+    """A recorded table, None where there is none. Of one whose arms were also trained for at least
+    twice as many epochs ``longer`` tells these runs, and ``gain_of_longer`` by what share they end
+    lower."""
+    table = tables.find_recorded(name)
+    if table is None or name not in terms()["longer_beside"]:
         return table
-    return table.assign(gain_of_longer=gain_of_longer(table, search))
+    table = table.assign(longer=search.is_longer(table))
+    return table.assign(gain_of_longer=gain_of_longer(table))
 
 
-def gain_of_longer(table: DataFrame, search: DataFrame) -> Series:
-    """By what share the best trial of at least ``LONGER`` times as many epochs ends lower than the
-    best of a row's own number, in the search for its method, model, start and corpus; missing where
-    none was as long."""
-    arm = ["corpus", "model", "init", "method"]
-    last = search[(search.metric == VALIDATION) & (search.epoch == search.epochs)]
-    best = last.groupby([*arm, "epochs"]).value.min().reset_index()
-    pairs = best.merge(best, on=arm, suffixes=("", "_longer"))
-    pairs = pairs[pairs.epochs_longer >= statistics.LONGER * pairs.epochs]
-    gains = (pairs.value / pairs.value_longer - 1).groupby([pairs[c] for c in (*arm, "epochs")])
-    rows = pd.MultiIndex.from_frame(table[[*arm, "epochs"]])
-    return pd.Series(gains.max().reindex(rows).to_numpy(), index=table.index)
+def gain_of_longer(table: DataFrame) -> Series:
+    """By what share the ``longer`` runs of a row's arm have a lower perplexity than the others, at
+    the epochs that validation picks: the mean over the seeds of both; missing where an arm has no
+    longer runs."""
+    curve = table[table.metric == VALIDATION]
+    picked = (
+        curve.groupby([*search.ARM, "longer", "seed"], dropna=False).value.min().unstack("longer")
+    )
+    both = picked.reindex(columns=[False, True])
+    gains = (both[False] / both[True] - 1).groupby([*search.ARM], dropna=False).mean()
+    rows = pd.MultiIndex.from_frame(table[[*search.ARM]])
+    return pd.Series(gains.reindex(rows).to_numpy(), index=table.index)
 
 
 @functools.cache
@@ -90,8 +94,12 @@ def _prepared(name: str, table: DataFrame) -> DataFrame:
         full = table.assign(model=table.model.fillna("bert") + " " + table.hidden.astype(str))
         played = full[full.study == "extraction"]
         asked = played.drop_duplicates("run").assign(metric="probes", value=lambda t: t.probes)
+        both = played[played.metric.isin(["memorised", "generalised"])]
+        either = both.groupby("run").value.sum().rename("value").reset_index()
+        extractable = both.drop_duplicates("run").drop(columns="value").merge(either)
+        played = pd.concat([played, asked, extractable.assign(metric="extractable")])
         if name == "probes_laptop":
-            return pd.concat([played, asked], ignore_index=True)
+            return played.reset_index(drop=True)
         best = secrets.chosen(secrets.as_promised(full[full.study == "masked"]))
         rule = best.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
         least = {*rule.groupby(["targets", "noisy"]).idxmin()}
@@ -100,7 +108,7 @@ def _prepared(name: str, table: DataFrame) -> DataFrame:
         long = best.melt(["run", "scale", "best"], ["test", "needed", "kept"], "metric")
         runs = full[full.run.isin(best.run)].drop_duplicates("run")
         runs = runs.drop(columns=["metric", "value", "scale"])
-        return pd.concat([played, asked, runs.merge(long)], ignore_index=True)
+        return pd.concat([played, runs.merge(long)], ignore_index=True)
     if name == "words_laptop":
         kinds = table.band.map({"ranks": "by rank", "frequency": "in 50 to 100 documents"})
         full = table.assign(scale=table.scale.astype(float).fillna(np.inf))
@@ -109,7 +117,7 @@ def _prepared(name: str, table: DataFrame) -> DataFrame:
         return fine_tuning.chosen_runs(table).assign(model="bert " + table.hidden.astype(str))
     if name in ("leakage_laptop", "abstracts_laptop"):
         wide = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
-        fit = (wide.ppl / wide.train_ppl <= statistics.CLOSE).loc[lambda s: s].reset_index()
+        fit = (wide.ppl / wide.train_ppl <= statistics.CLOSE_RATIO).loc[lambda s: s].reset_index()
         last = fit.groupby("run").epoch.max()
         rows = table[(table.metric == "unique") & (table.epoch == table.run.map(last))]
         return pd.concat([table, rows.assign(metric="unique_fitted")], ignore_index=True)
@@ -200,48 +208,88 @@ def _arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
 
 def unsettled(rows: DataFrame) -> str:
     """Why the curve of an arm, its mean over seeds, does not yet say what its training can reach;
-    empty where its last third lowers the best perplexity by at most ``SETTLED``, or its search
-    found that so does a training of ``LONGER`` times as many epochs, and it does not rise from its
-    first epoch on."""
+    empty where its last third lowers the best perplexity by at most ``SETTLED``, or at least twice
+    as many epochs do, and it does not rise from its first epoch on."""
     curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
-    before = curve.iloc[: len(curve) - max(1, len(curve) // 3)]
-    if before.empty:
+    if len(curve) < 2:
         return "has one epoch"
-    falls, rises = before.min() / curve.min() - 1, curve.iloc[-1] / curve.min() - 1
-    gain = rows.gain_of_longer.max(skipna=False) if "gain_of_longer" in rows else np.nan
-    longer_is_no_better = gain <= statistics.SETTLED  # false where nothing longer was tried
-    if falls > statistics.SETTLED and not longer_is_no_better:
-        return f"still falls by {falls:.0%} in the last third of {len(curve)} epochs"
-    if curve.idxmin() == curve.index[0] and rises > statistics.SETTLED:
+    falls, rises = _late_fall(rows), curve.iloc[-1] / curve.min() - 1
+    gain = _gain(rows)
+    if (
+        falls > statistics.MAX_SETTLED_GAIN and not gain <= statistics.MAX_SETTLED_GAIN
+    ):  # a gain may be missing
+        more = f", and twice as many end {gain:.0%} lower" if gain > 0 else ""
+        return f"still falls by {falls:.0%} in the last third of {len(curve)} epochs{more}"
+    if curve.idxmin() == curve.index[0] and rises > statistics.MAX_SETTLED_GAIN:
         return f"rises by {rises:.0%} from its first epoch on"
     return ""
 
 
-def _of_settled_arms(claim: Claim, metric: str, arms: list[DataFrame], told: Evidence) -> Evidence:
+def _late_fall(rows: DataFrame) -> float:
+    """By what share the last third of an arm's epochs lowers its best perplexity."""
+    curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
+    before = curve.iloc[: len(curve) - max(1, len(curve) // 3)]
+    return float(before.min() / curve.min() - 1)
+
+
+def _gain(rows: DataFrame) -> float:
+    """By what share a longer training of an arm ends lower; missing where none was run."""
+    return float(rows.gain_of_longer.max(skipna=False)) if "gain_of_longer" in rows else np.nan
+
+
+def _of_settled_arms(
+    claim: Claim, cell: DataFrame, longer: DataFrame, metric: str, told: Evidence
+) -> Evidence:
     """Evidence of two perplexities or accuracies, without what a longer training of an arm could
-    change: one that has not settled is at best too bad. That a ratio is worse than 1 stays: it is
-    no refutation."""
-    late = {arm: why for arm, rows in zip(("left", "right"), arms, strict=True)
-            if (why := unsettled(rows))}  # fmt: skip
+    change. One that has not settled is at best too bad; that a ratio is worse than 1 stays: it is
+    no refutation. One that still falls, and has settled as twice as many epochs end no lower, must
+    give the same answer with these in its place."""
+    arms = dict(zip(("left", "right"), _arms(claim, cell), strict=True))
+    late = {arm: why for arm, rows in arms.items() if (why := unsettled(rows))}
     falls, rises = ("right", "left") if "acc" in metric else ("left", "right")
     above, below = {"p_true"}, {"p_false"}
     if claim.side != "above":
         above, below = below, above
     void = above if falls in late else set()
     void = void | below if rises in late else void
-    names = {"left": claim.left, "right": claim.right}
-    whys = [f"{names[arm].replace('_', ' ')} {why}" for arm, why in late.items()]
+    names = {"left": claim.left.replace("_", " "), "right": claim.right.replace("_", " ")}
+    whys = [f"{names[arm]} {why}" for arm, why in late.items()]
+    for arm, rows in arms.items():
+        if arm in late or _late_fall(rows) <= statistics.MAX_SETTLED_GAIN:
+            continue
+        instead = select(longer, terms()["arms"][getattr(claim, arm)])
+        with_longer = _compared(claim, pd.concat([cell.drop(rows.index), instead]), metric)
+        if with_longer is None:
+            continue
+        told = replace(
+            told,
+            p_true=max(told.p_true, with_longer.p_true),
+            p_false=max(told.p_false, with_longer.p_false),
+            p_worse=max(told.p_worse, with_longer.p_worse),
+            margins=(*told.margins, "longer"),
+        )
+        higher = -_gain(rows)
+        where = f"{higher:.0%} higher" if higher >= 0.005 else "as low"
+        whys += [
+            f"{names[arm]} still falls in the last third of {rows.epochs.max():.0f} epochs, and"
+            f" {instead.epochs.max():.0f} end {where}"
+        ]
     changed: dict[str, Any] = dict.fromkeys(void, 1.0)
+    told = replace(told, margins=(*told.margins, "settled"))
     out = replace(told, why="; ".join(filter(None, [told.why, *whys])), **changed)
     decided = any(getattr(told, p) <= statistics.ALPHA for p in void)
-    return replace(out, effect=np.nan, farthest=np.nan) if decided else out
+    return (
+        replace(out, deviations_to_line=np.nan, most_deviations_to_line=np.nan) if decided else out
+    )
 
 
 # --- evidence -------------------------------------------------------------------------------------
 def _first(claim: Claim, cell: DataFrame) -> int:
     """How many seeds the table of a cell had when its rows were looked at for the first time."""
     looks = terms()["first_look"]
-    return min((looks[t] for t in cell.get("table", pd.Series()).unique()), default=statistics.MOST)
+    return min(
+        (looks[t] for t in cell.get("table", pd.Series()).unique()), default=statistics.MAX_SEEDS
+    )
 
 
 def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
@@ -249,13 +297,21 @@ def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     unit, line, arms, first = "", float(claim.line), _arms(claim, cell), _first(claim, cell)
     if claim.measure in ("zero", "some"):
         zero = claim.measure == "zero"
-        return statistics.event(x.tolist(), zero=zero, first=first) if len(x) else None
+        return (
+            statistics.judge_occurrence(x.tolist(), zero=zero, seeds_at_first_look=first)
+            if len(x)
+            else None
+        )
     if claim.measure == "rate":
         of = values(cell, claim.left, claim.other, claim.at)
         counted = x * of if claim.reduce == "mean" else x
         both = pd.concat([counted, of], axis=1).dropna().round().astype(int)
         hits, n = both.to_numpy().T.tolist()
-        return statistics.rate(hits, n, side=claim.side, line=line, first=first) if sum(n) else None
+        return (
+            statistics.judge_share(hits, n, side=claim.side, line=line, seeds_at_first_look=first)
+            if sum(n)
+            else None
+        )
     if claim.right:
         right = values(cell, claim.right, claim.other or metric, claim.right_at, claim.reduce)
         if claim.measure == "ratio":
@@ -268,21 +324,42 @@ def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
             x, unit = ((x + half) / (right + half)).apply(np.log), "log ratio"
         else:
             x = x - right
+        if metric in OF_ALL_TOKENS and _read_other_texts(arms):
+            return Evidence(
+                ours=statistics.format_interval(
+                    *statistics.confidence_interval(x.dropna().tolist()), unit
+                ),
+                why="one arm reads the text redacted, the other as it is",
+                rule="all tokens are compared of one text",
+                seeds_of_interval=int(x.notna().sum()),
+                comparable=False,
+            )
         if "ppl" in metric and pd.concat(arms).vocab_size.nunique() > 1:
             return Evidence(
-                ours=statistics.span(*statistics.interval(x.dropna().tolist()), unit),
+                ours=statistics.format_interval(
+                    *statistics.confidence_interval(x.dropna().tolist()), unit
+                ),
                 why="perplexities per piece of two vocabularies",
                 rule="a level is compared in one vocabulary",
+                seeds_of_interval=int(x.notna().sum()),
                 comparable=False,
             )
     seeds = [{*arm.seed} for arm in arms]
     x, runs = x.dropna(), len(seeds[0] & seeds[-1])
     if x.empty:
         return None
-    told = statistics.mean(x.tolist(), side=claim.side, line=line, unit=unit, first=first)
+    told = statistics.judge_mean(
+        x.tolist(), side=claim.side, line=line, unit=unit, seeds_at_first_look=first
+    )
     few = f"{len(x)} of {runs} runs give a number"
-    told = replace(told, share=len(x) / runs, why=few if len(x) < runs else "")
-    return _of_settled_arms(claim, metric, arms, told) if claim.at == "picked" else told
+    told = replace(told, share_with_number=len(x) / runs, why=few if len(x) < runs else "")
+    return told
+
+
+def _read_other_texts(arms: list[DataFrame]) -> bool:
+    """Whether some of the arms read the text as it is, and others redacted."""
+    names = {name for arm in arms for name in arm.method.unique()}
+    return len({methods.method_by_name(name).reads_raw for name in names}) > 1
 
 
 def _attacked(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
@@ -291,22 +368,22 @@ def _attacked(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
         return None
     first, missed = _first(claim, cell), metric not in OF_ALL
     if claim.measure == "leaks":
-        return statistics.leaks(claim.attack, rows, seeds=claim.seeds, first=first, missed=missed)
+        return statistics.judge_leak_everywhere(
+            claim.attack, rows, seeds=claim.seeds, seeds_at_first_look=first, missed=missed
+        )
     base = [p for _, p in points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
-    found = [statistics.leak(claim.attack, p.value, p.spread) for p in base]
+    found = [statistics.leak_p_value(claim.attack, p.value, p.spread) for p in base]
     works = len(base) * min(found, default=1.0) <= statistics.ALPHA
-    signals = [statistics.signal(p, len(b)) for p, b in zip(found, base, strict=True)]
-    idle = bool(base) and all(statistics.at_chance(claim.attack, p.value.tolist()) for p in base)
-    figure = cell[cell.metric == metric].groupby(["method", "gamma"]).ngroups
-    return statistics.calm(
+    signals = [statistics.signal_per_seed(p, len(b)) for p, b in zip(found, base, strict=True)]
+    idle = bool(base) and all(statistics.is_at_chance(claim.attack, p.value.tolist()) for p in base)
+    return statistics.judge_no_leak(
         claim.attack,
         rows,
         works,
         idle=idle,
-        figure=figure,
         seeds=claim.seeds,
         power=max(signals, default=np.nan),
-        first=first,
+        seeds_at_first_look=first,
         missed=missed,
     )
 
@@ -315,7 +392,9 @@ def _level(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     x = values(cell, claim.left, metric, claim.at)
     if x.empty:
         return None
-    e = statistics.mean((x / float(claim.line)).tolist(), side="close", line=statistics.CLOSE)
+    e = statistics.judge_mean(
+        (x / float(claim.line)).tolist(), side="close", line=statistics.CLOSE_RATIO
+    )
     return replace(
         e,
         ours=f"{x.mean():.3g}",
@@ -326,11 +405,11 @@ def _level(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     )
 
 
-def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str, str]]]:
+def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str, Any]]]:
     """The evidence of each cell that has it, and where that cell is."""
     if claim.measure == "calculation":
         number, words = getattr(calculations, claim.call)(**claim.given)
-        told = statistics.calculated(number, words, side=claim.side, line=claim.line)
+        told = statistics.judge_calculation(number, words, side=claim.side, line=claim.line)
         yield told, {"source": "calculated", "edition": "exact", "corpus": "", "model": ""}
         return
     how = {"leaks": _attacked, "calm": _attacked, "level": _level}.get(claim.measure, _compared)
@@ -340,14 +419,20 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
         table = select(given[name], claim.only) if name in given else DataFrame()
         if table.empty:
             continue
-        for _, cell in table.groupby(list(claim.cells), sort=False):
-            if _has_longer_runs(claim, cell, name, given):
+        for _, whole in table.groupby(list(claim.cells), sort=False):
+            if _has_longer_runs(claim, whole, name, given):
                 continue
+            is_longer = whole.longer if "longer" in whole else whole.seed < 0
+            cell, longer = whole[~is_longer], whole[is_longer]
             for metric in claim.metrics:
                 if (evidence := how(claim, cell, metric)) is not None:
+                    if claim.at == "picked" and evidence.comparable:
+                        evidence = _of_settled_arms(claim, cell, longer, metric, evidence)
                     if any(c not in cell or set(cell[c]) != {v} for c, v in claim.own.items()):
                         evidence = replace(evidence, comparable=False, why=claim.why)
-                    where = _where(claim, cell, name, metric, evidence.pairs)
+                    if name in terms()["longer"].values():
+                        evidence = replace(evidence, margins=(*evidence.margins, "longer"))
+                    where = _where(claim, cell, name, metric, evidence.seeds_of_interval)
                     yield _as_long(claim, cell, evidence), where
 
 
@@ -370,12 +455,22 @@ def _as_long(claim: Claim, cell: DataFrame, told: Evidence) -> Evidence:
         return told
     short = f"{longest:.0f} of the paper's {claim.epochs} epochs refute nothing"
     why = "; ".join(filter(None, (told.why, short)))
-    return replace(told, p_false=1.0, why=why, effect=np.nan, farthest=np.nan)
+    return replace(
+        told,
+        p_false=1.0,
+        why=why,
+        epochs=int(longest),
+        deviations_to_line=np.nan,
+        most_deviations_to_line=np.nan,
+    )
 
 
-def _where(claim: Claim, cell: DataFrame, name: str, metric: str, pairs: int) -> dict[str, str]:
+def _where(claim: Claim, cell: DataFrame, name: str, metric: str, pairs: int) -> dict[str, Any]:
     runs = pd.concat(_arms(claim, cell)).drop_duplicates("run")
+    costs = cell.drop_duplicates("run").groupby("seed").seconds.sum() if "seconds" in cell else ()
     return {
+        "seeds": runs.seed.nunique(),
+        "hours_a_seed": float(np.mean(costs)) / 3600 if len(costs) else np.nan,
         "source": name,
         "metric": metric,
         "edition": size(runs, pairs),

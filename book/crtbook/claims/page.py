@@ -2,7 +2,7 @@
 
 >>> row = {"verdict": "differs", "paper": "crt", "where": "5.4", "words": "a <MASK>", "number": "1",
 ...        "ours": "2", "corpus": "", "model": "", "edition": "exact", "rule": "", "why": "",
-...        "run": "", "chapter": "canary", "source": "", "since": "", "id": "x"}
+...        "run": "", "hours": None, "chapter": "canary", "source": "", "since": "", "id": "x"}
 >>> "a &lt;MASK&gt;" in html(pd.DataFrame([row])), "<MASK>" in html(pd.DataFrame([row]))
 (True, False)
 """

@@ -6,6 +6,8 @@ number of the word at which it begins, and how many words each ellipsis leaves o
 
 >>> located("the ε is … small [γ]", "It is said: the $\\epsilon$ is not at all small.")
 (3, [3])
+>>> located("the ε is [not] small", "It is said: the $\\epsilon$ is not at all small.") is None
+True
 >>> located("the ε is small", "the ε is not small") is None
 True
 """
@@ -48,22 +50,30 @@ def words(text: str) -> list[str]:
 
 def located(quote: str, text: str) -> tuple[int, list[int]] | None:
     """The number of the word of ``text`` at which a quote begins, and how many words each ellipsis
-    or bracket leaves out; None where it does not stand there."""
-    parts = [p for p in (words(p) for p in re.split(r"…|\[[^\]]*\]", quote)) if p]
-    return _from(parts, words(text), 0, None)
+    leaves out; None where it does not stand there. A bracket, what we put in, leaves out none."""
+    pieces = re.split(r"(…|\[[^\]]*\])", quote)
+    parts, limits, limit = list[list[str]](), list[int](), 0
+    for k, piece in enumerate(pieces):
+        if k % 2:
+            limit = max(limit, FARTHEST * (piece == "…"))
+        elif part := words(piece):
+            parts.append(part)
+            limits.append(limit)
+            limit = 0
+    return _from(parts, words(text), 0, [len(words(text)), *limits[1:]])
 
 
 def _from(
-    parts: Sequence[list[str]], text: list[str], start: int, farthest: int | None
+    parts: Sequence[list[str]], text: list[str], start: int, limits: Sequence[int]
 ) -> tuple[int, list[int]] | None:
-    """Where the first part begins at or after ``start``, such that the others follow."""
+    """Where the first part begins, at most its limit of words after ``start``, such that the others
+    follow."""
     if not parts:
         return start, []
     first, *others = parts
-    last = len(text) - len(first) if farthest is None else start + farthest
-    for at in range(start, min(last, len(text) - len(first)) + 1):
+    for at in range(start, min(start + limits[0], len(text) - len(first)) + 1):
         if text[at : at + len(first)] == first:
-            found = _from(others, text, at + len(first), FARTHEST)
+            found = _from(others, text, at + len(first), limits[1:])
             if found is not None:
                 return at, [found[0] - at - len(first), *found[1]] if others else []
     return None

@@ -21,5 +21,7 @@ def plan() -> CommandResult:
         .to_numpy()
         .tolist()
     ]
-    total = f"{table.rows.sum()} rows are open; {table.hours.sum():.1f} CPU h are planned"
+    alike = table.command.str.replace(r" --set seeds=\d+$", "", regex=True)
+    hours = table.hours.groupby(alike).max().sum()  # more seeds hold the fewer ones
+    total = f"{table.rows.sum()} rows are open; {hours:.0f} CPU h would run all of it"
     return CommandResult({"runs": json.loads(table.to_json(orient="records"))}, [*lines, "", total])

@@ -20,7 +20,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from crtbook.claims.statistics import half
+from crtbook.claims.statistics import confidence_half_width
 from crtbook.figures.theme import (
     CARD,
     INK,
@@ -135,8 +135,9 @@ def _spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
     bars = line.drop(shown.index)
     bars = bars[(bars.seeds > 2) & bars["std"].notna()]
     if len(bars):
+        wide = confidence_half_width(bars["std"], bars.seeds)
         ax.errorbar(
-            bars.gamma + shift, bars["mean"], yerr=half(bars["std"], bars.seeds), fmt="none",
+            bars.gamma + shift, bars["mean"], yerr=wide, fmt="none",
             color=look.color, elinewidth=1.2, capsize=2.5, label="95 % interval of the mean",
         )  # fmt: skip
 
@@ -205,9 +206,10 @@ def plot_final_perplexity(ends: DataFrame) -> Figure:
                                label=f"{name} (no ε)")  # fmt: skip
                     continue
                 face = look.color if model == first else CARD
-                ax.errorbar(seen.epsilon, seen.ppl_mean, yerr=half(seen.ppl_std, seen.seeds),
-                            capsize=2.5, marker=marks[model], markerfacecolor=face, label=name,
-                            color=look.color, markeredgecolor=look.color)  # fmt: skip
+                wide = confidence_half_width(seen.ppl_std, seen.seeds)
+                ax.errorbar(seen.epsilon, seen.ppl_mean, yerr=wide, capsize=2.5,
+                            marker=marks[model], markerfacecolor=face, label=name, color=look.color,
+                            markeredgecolor=look.color)  # fmt: skip
             ax.set(xscale="log", yscale="log", ylabel="test perplexity")
             plain_ticks(ax.yaxis)
             low, high = ax.get_xlim()
@@ -224,11 +226,13 @@ def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
     the least validation perplexity over words of each method and number, and as dots the other
     trials but those that are more than three times as high as all of these.
 
-    ``trials`` is a recorded search (:mod:`crtbook.search`), of which the last epoch of each run is
-    read: at one epsilon a longer training has more noise, which a curve of one run cannot show.
+    ``trials`` is a recorded search (:mod:`crtbook.search`), of which each run is read at the epoch
+    of its least perplexity: at one epsilon a longer training has more noise, which a curve of one
+    run cannot show.
     """
-    ended = trials[(trials.metric == "valid_ppl_words") & (trials.epoch == trials.epochs)]
-    cells = group_rows(ended, ["corpus", "model"])
+    curves = trials[trials.metric == "valid_ppl_words"].reset_index(drop=True)
+    reached = curves.loc[curves.groupby("run").value.idxmin()]
+    cells = group_rows(reached, ["corpus", "model"])
     titles = [f"{corpus_name(c)}, {model_name(m)}" for (c, m), _ in cells]
     said = []
     with make_panels(titles, height=2.6, room=0.5, sharex=True) as (fig, axes):

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from crtbook.claims.statistics import half
+from crtbook.claims.statistics import confidence_half_width
 from crtbook.figures.primer import Frame, lines
 from crtbook.figures.theme import (
     CARD,
@@ -84,7 +84,7 @@ def plot_weight_and_noise(plans: DataFrame) -> Figure:
 def _against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
     whole = rows[~np.isfinite(rows.scale)][value]
     ax.axhline(whole.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing")
-    if off := half(whole.std(), len(whole)):
+    if off := confidence_half_width(whole.std(), len(whole)):
         ends = whole.mean() - off, whole.mean() + off
         ax.axhspan(*ends, color=MUTED, alpha=0.16, linewidth=0)
     for k, (rule, style) in enumerate(RULE_STYLE.items()):
