@@ -535,7 +535,7 @@ def test_tokens_and_labels_are_those_of_trl(form, base, tmp_path):
                          train_dataset=data, eval_dataset=other)  # fmt: skip
     training = ours.session.training
     rows = training._parts["private"].tolist()
-    marks = training._counted.get("private", [[True] * len(row) for row in rows])
+    marks = training._loss_mask.get("private", [[True] * len(row) for row in rows])
     mine = {tuple(row): mark for row, mark in zip(rows, marks, strict=True)}
     theirs = trl.SFTTrainer(
         ours.session.model, arguments(tmp_path / "t", "SFTTrainer", **args), train_dataset=data,
@@ -584,7 +584,7 @@ def test_completions_of_a_screened_folder_are_learned_alone(chat, tmp_path):
     with confide.Session(folder, init=str(chat), completions_alone=True, **READ) as session:
         training, tokenizer = session.training, session.tokenizer
         rows = [row for part in training._parts.values() for row in part.tolist()]
-        marks = [mark for part in training._counted.values() for mark in part.tolist()]
+        marks = [mark for part in training._loss_mask.values() for mark in part.tolist()]
     text = f"u>I am {MASK}\na>your number?\nu>it is {MASK}\na>yes\n"
     assert {tuple(row) for row in rows} == {tuple(*tokenizer.encode([text]))}
     learned = [t for t, m in zip(rows[0], marks[0], strict=True) if m]
