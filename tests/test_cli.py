@@ -76,7 +76,7 @@ def test_duplicates_by_bloom_and_by_likeness(run, dialogues, tmp_path):
     code, _, told = run(
         "screen", dialogues, "--unit", "turn", "--dedup-by", "ai", "--out", tmp_path
     )
-    assert code == 2 and "method='ai': must be one of" in told
+    assert code == 2 and "dedup_by='ai': must be one of" in told
 
 
 def test_everything_leaves_nothing_public(run, dialogues, tmp_path):

@@ -74,9 +74,9 @@ def test_bounds_of_the_comparison_are_right_where_both_must_agree():
     failures = (np.arange(200) < 7).astype(int)[None]
     ones = np.ones((1, 200), int)
     assert coverage.korn_graubard(ones, failures)[0] == pytest.approx(
-        coverage.upper(np.array([7]), np.array([200]), NOMINAL)[0], rel=0.01
+        coverage.upper_bounds(np.array([7]), np.array([200]), NOMINAL)[0], rel=0.01
     )
-    upper = coverage.upper(np.array([7, 200]), np.array([200, 200]), NOMINAL)
+    upper = coverage.upper_bounds(np.array([7, 200]), np.array([200, 200]), NOMINAL)
     assert upper[0] == pytest.approx(
         rates._count_rate("miss", _judged(7, 200), 1 - NOMINAL).upper_bound
     )

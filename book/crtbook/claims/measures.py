@@ -331,6 +331,7 @@ def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
                 ),
                 why="one arm reads the text redacted, the other as it is",
                 rule="all tokens are compared of one text",
+                seeds=int(x.notna().sum()),
                 seeds_of_interval=int(x.notna().sum()),
                 comparable=False,
             )
@@ -341,6 +342,7 @@ def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
                 ),
                 why="perplexities per piece of two vocabularies",
                 rule="a level is compared in one vocabulary",
+                seeds=int(x.notna().sum()),
                 seeds_of_interval=int(x.notna().sum()),
                 comparable=False,
             )
