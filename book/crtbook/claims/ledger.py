@@ -159,7 +159,8 @@ def _run(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
     """The run that would decide an open row: its ``command`` and CPU ``hours``; or what it
     ``needs``, where that is not here. More seeds of the row's own cell where they can decide it."""
     source = at.get("source", "")
-    if claim.at != "picked" and not claim.run and source in terms()["more_seeds"]:
+    seeds_decide = claim.at != "picked" or (e.settled and e.seeds_to_decide > 0)
+    if seeds_decide and not claim.run and source in terms()["more_seeds"]:
         return _run_with_more_seeds(claim, e, at)
     by_table = terms()["by_table_picked" if claim.at == "picked" else "by_table"]
     if not source and not claim.run and claim.tables[0] in terms()["more_seeds"]:

@@ -27,6 +27,15 @@ OF_ALL = ("mia_accuracy", "mia_address_accuracy")
 """Accuracies over all secrets, of which those that the policy found cannot be told apart."""
 OF_ALL_TOKENS = ("valid_ppl", "test_ppl", "valid_acc", "test_acc")
 """Means over all tokens of the text as a method reads it: redacted, or as it is."""
+OTHER_TEXT = (
+    "one arm reads the text redacted, the other as it is",
+    "all tokens are compared of one text",
+)
+OTHER_VOCABULARY = (
+    "perplexities per piece of two vocabularies",
+    "a level is compared in one vocabulary",
+)
+"""Why two arms are not comparable, and the rule."""
 COLUMNS = ("run", "table", "seed", "epoch", "epochs", "item", "metric", "value", "corpus", "model",
            "gamma", "method", "dialogues", "hidden", "vocab_size", "probes",
            "longer", "gain_of_longer", "seconds")  # fmt: skip
@@ -275,7 +284,7 @@ def _of_settled_arms(
             f" {instead.epochs.max():.0f} end {where}"
         ]
     changed: dict[str, Any] = dict.fromkeys(void, 1.0)
-    told = replace(told, margins=(*told.margins, "settled"))
+    told = replace(told, settled=not late, margins=(*told.margins, "settled"))
     out = replace(told, why="; ".join(filter(None, [told.why, *whys])), **changed)
     decided = any(getattr(told, p) <= statistics.ALPHA for p in void)
     return (
@@ -297,20 +306,18 @@ def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     unit, line, arms, first = "", float(claim.line), _arms(claim, cell), _first(claim, cell)
     if claim.measure in ("zero", "some"):
         zero = claim.measure == "zero"
-        return (
-            statistics.judge_occurrence(x.tolist(), zero=zero, seeds_at_first_look=first)
-            if len(x)
-            else None
-        )
+        if x.empty:
+            return None
+        return statistics.judge_occurrence(x.tolist(), zero=zero, seeds_at_first_look=first)
     if claim.measure == "rate":
         of = values(cell, claim.left, claim.other, claim.at)
         counted = x * of if claim.reduce == "mean" else x
         both = pd.concat([counted, of], axis=1).dropna().round().astype(int)
         hits, n = both.to_numpy().T.tolist()
-        return (
-            statistics.judge_share(hits, n, side=claim.side, line=line, seeds_at_first_look=first)
-            if sum(n)
-            else None
+        if not sum(n):
+            return None
+        return statistics.judge_share(
+            hits, n, side=claim.side, line=line, seeds_at_first_look=first
         )
     if claim.right:
         right = values(cell, claim.right, claim.other or metric, claim.right_at, claim.reduce)
@@ -324,28 +331,13 @@ def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
             x, unit = ((x + half) / (right + half)).apply(np.log), "log ratio"
         else:
             x = x - right
-        if metric in OF_ALL_TOKENS and _read_other_texts(arms):
-            return Evidence(
-                ours=statistics.format_interval(
-                    *statistics.confidence_interval(x.dropna().tolist()), unit
-                ),
-                why="one arm reads the text redacted, the other as it is",
-                rule="all tokens are compared of one text",
-                seeds=int(x.notna().sum()),
-                seeds_of_interval=int(x.notna().sum()),
-                comparable=False,
-            )
-        if "ppl" in metric and pd.concat(arms).vocab_size.nunique() > 1:
-            return Evidence(
-                ours=statistics.format_interval(
-                    *statistics.confidence_interval(x.dropna().tolist()), unit
-                ),
-                why="perplexities per piece of two vocabularies",
-                rule="a level is compared in one vocabulary",
-                seeds=int(x.notna().sum()),
-                seeds_of_interval=int(x.notna().sum()),
-                comparable=False,
-            )
+        other_text = metric in OF_ALL_TOKENS and _read_other_texts(arms)
+        if other_text or ("ppl" in metric and pd.concat(arms).vocab_size.nunique() > 1):
+            x = x.dropna()
+            why, rule = OTHER_TEXT if other_text else OTHER_VOCABULARY
+            ours = statistics.format_interval(*statistics.confidence_interval(x.tolist()), unit)
+            return Evidence(ours=ours, why=why, rule=rule, seeds=len(x), seeds_of_interval=len(x),
+                            comparable=False)  # fmt: skip
     seeds = [{*arm.seed} for arm in arms]
     x, runs = x.dropna(), len(seeds[0] & seeds[-1])
     if x.empty:

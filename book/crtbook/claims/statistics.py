@@ -134,6 +134,8 @@ class Evidence:
     """So many would be likely to decide (:func:`seeds_needed`); 0 where that is not known."""
     fewest_seeds_to_decide: float = 0
     """The same at the farther end of the interval."""
+    settled: bool = True
+    """Whether no longer training of an arm could change what it says."""
     exact: bool = False
     """A calculation or a count, which needs no family."""
     part: bool = False
