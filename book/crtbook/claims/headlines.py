@@ -7,6 +7,7 @@ True
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -109,7 +110,7 @@ def box(headline: Mapping[str, Any], table: DataFrame, judged: Sequence[Any]) ->
         "line": f"{1 / line:.3g} to {line:g}" if ratio else words(line),
         "since": rows.since.max(),
         "few": "" if next_ else "Too few cells are decided to say what another one may show.",
-        "why": "; ".join(sorted({why for why in rows.why if "its runs fail" in why})),
+        "why": "; ".join(sorted({why for why in rows.why if "the runs differ from" in why})),
         "words": _three_words(headline, table, rows),
         "robust": f"{judged[0][1]} in {same} of {len(judged)} analyses",
         "analyses": [f"{name}: {verdict}" for name, verdict in judged],
@@ -126,6 +127,7 @@ def _three_words(headline: Mapping[str, Any], table: DataFrame, rows: DataFrame)
     figure = next(f for f in entries("figures") if f["id"] == headline["figure"])
     texts = headline.get("texts", "dialogues")
     largest = rows.edition.iloc[0].rpartition(", ")[0].replace("dialogues", texts)
+    largest = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", largest)
     epochs = ", ".join(f"{n} epochs of {m}" for m, n in figure["epochs"].items()
                        if m in headline.get("methods", ()))  # fmt: skip
     paper = f"{figure['dialogues']:,} {texts}, {figure['hidden']} wide"
@@ -133,7 +135,7 @@ def _three_words(headline: Mapping[str, Any], table: DataFrame, rows: DataFrame)
         epsilon = largest_epsilon(headline["noise"])
         largest, paper = f"{largest}, ε = {epsilon:.3g}", f"{paper}, {headline['paper_noise']}"
     return {
-        "proved": f"{(proofs == AGREES).sum()} of {len(proofs)} by calculation",
+        "proved": f"{(proofs == AGREES).sum()} of {len(proofs)} hold",
         "reproduced": _counted(rows[own]) or "its corpus is not here",
         "replicated": _counted(rows[~own]) or "on no other corpus",
         "size": f"{largest}; the paper has {', '.join(filter(None, (paper, epochs)))}",

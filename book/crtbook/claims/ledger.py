@@ -71,7 +71,7 @@ def _with_rows_beside(table: DataFrame, claims: Iterable[Claim]) -> DataFrame:
     for name, beside in ((c.id, c.beside) for c in claims if c.beside):
         refuted = table[(claim == beside) & (table.verdict == DIFFERS)]
         rows = (claim == name) & table.corpus.isin(refuted.corpus)
-        words = f"its runs fail {beside}: " + refuted.set_index("corpus").words
+        words = f"the runs differ from {beside}: " + refuted.set_index("corpus").words
         said = table.corpus[rows].map(words)
         table.loc[rows, "why"] = [
             "; ".join(filter(None, pair)) for pair in zip(table.why[rows], said, strict=True)
