@@ -194,8 +194,9 @@ def _run_with_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Ma
     else:
         seeds = 2 * have
     seeds = next((n for n in SEED_COUNTS if n >= max(seeds, have + 1 - new)), seeds)
-    public = at["model"] == "gpt2_public"
-    sweep = terms()["more_seeds"]["public start" if public else at["source"]]
+    sweep = terms()["more_seeds"][at["source"]]
+    if at["model"] == "gpt2_public":
+        sweep = f"start{sweep.removeprefix('crt')}"
     texts = [at["corpus"]]
     if sweep.startswith("leakage"):  # whose runs of CustomerSim come first, always
         texts = list(dict.fromkeys([crt_study.DEFAULT_CORPUS, *texts]))

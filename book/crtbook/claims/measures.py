@@ -217,16 +217,16 @@ def _arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
 
 def unsettled(rows: DataFrame) -> str:
     """Why the curve of an arm, its mean over seeds, does not yet say what its training can reach;
-    empty where its last third lowers the best perplexity by at most ``SETTLED``, or at least twice
-    as many epochs do, and it does not rise from its first epoch on."""
+    empty where its last third lowers the best perplexity by at most
+    ``MAX_SETTLED_GAIN``, or at least twice as many epochs do, and it does not rise from its first
+    epoch on."""
     curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
     if len(curve) < 2:
         return "has one epoch"
     falls, rises = _late_fall(rows), curve.iloc[-1] / curve.min() - 1
     gain = _gain(rows)
-    if (
-        falls > statistics.MAX_SETTLED_GAIN and not gain <= statistics.MAX_SETTLED_GAIN
-    ):  # a gain may be missing
+    longer_is_no_better = gain <= statistics.MAX_SETTLED_GAIN  # false where none was run
+    if falls > statistics.MAX_SETTLED_GAIN and not longer_is_no_better:
         more = f", and twice as many end {gain:.0%} lower" if gain > 0 else ""
         return f"still falls by {falls:.0%} in the last third of {len(curve)} epochs{more}"
     if curve.idxmin() == curve.index[0] and rises > statistics.MAX_SETTLED_GAIN:
@@ -416,7 +416,8 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
         for _, whole in table.groupby(list(claim.cells), sort=False):
             if _has_longer_runs(claim, whole, name, given):
                 continue
-            is_longer = whole.longer if "longer" in whole else whole.seed < 0
+            no_run = pd.Series(False, index=whole.index)
+            is_longer = whole.get("longer", no_run)
             cell, longer = whole[~is_longer], whole[is_longer]
             for metric in claim.metrics:
                 if (evidence := how(claim, cell, metric)) is not None:
@@ -431,8 +432,8 @@ def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str,
 
 
 def _has_longer_runs(claim: Claim, cell: DataFrame, name: str, given: Sources) -> bool:
-    """Whether trainings of the same text and models with more epochs, and rates that were searched
-    for them, answer in place of a cell: a claim of what trainings reach asks those that settled."""
+    """Whether trainings of the same text and models with more epochs, and a search of their own,
+    answer in place of a cell: a claim of what trainings reach asks those that settled."""
     longer = terms()["longer"].get(name, "")
     if claim.at != "picked" or longer not in claim.tables or longer not in given:
         return False
