@@ -168,7 +168,7 @@ def told(rows):
 
 
 def test_what_lies_on_its_line_is_not_decidable_and_what_lies_beside_it_waits_for_seeds():
-    """A row says how many seeds would decide it; more than ``MAX_SEEDS`` are a verdict of its own."""
+    """A row says how many seeds would decide it; more than ``MAX_SEEDS`` are another verdict."""
     values = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
     many = np.tile(values, 200)
     rows = [
