@@ -150,7 +150,7 @@ def tidy(executed: Path) -> None:
 
 
 SHOWS = re.compile(r"""\b(?:load_recorded|find_recorded)\(\s*["'](\w+)["']""")
-LEDGER = re.compile(r"\bledger\.ledger\(")
+LEDGER = re.compile(r"\bledger\.load_ledger\(")
 
 
 def shown_tables(notebook: dict[str, Any]) -> dict[str, str]:

@@ -29,7 +29,7 @@ from _ext import pages
 from confide import recipe
 from crtbook import settings, tables
 from crtbook.claims import headlines, ledger, measures
-from crtbook.claims.claim import PAPERS, entries, read, terms
+from crtbook.claims.claim import PAPERS, load_claims, load_claims_file, load_terms
 from crtbook.claims.statistics import (
     AGREES,
     CONSTRUCTION,
@@ -142,7 +142,7 @@ def figure(finding: dict[str, Any], found: pd.DataFrame) -> Figure:
         ax.set_xlabel(finding["axis"], loc="right")
         ax.set_ylim(len(shown) - 0.4, -0.6)
         said = "; ".join(found.name + " " + found.ours)
-        theme.describe(fig, f"{finding['axis']}: {said}.".replace("\n", " "))
+        theme.describe_figure(fig, f"{finding['axis']}: {said}.".replace("\n", " "))
     return fig
 
 
@@ -202,7 +202,9 @@ def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
     names = found.source.str.partition(":")[0].unique()
     there = {*tables.list_table_names()}
     each = [
-        pd.concat(tables.load_recorded(part) for part in terms()["recorded"][name] if part in there)
+        pd.concat(
+            tables.load_recorded(part) for part in load_terms()["recorded"][name] if part in there
+        )
         for name in names
     ]
     tallies = []
@@ -255,7 +257,7 @@ def papers(table: pd.DataFrame) -> list[tuple[str, Any]]:
 
 def what_we_know(table: pd.DataFrame) -> dict[Path, str]:
     """The page and its figures, by their paths."""
-    table, plan = of_claims(table), ledger.planned()
+    table, plan = of_claims(table), ledger.plan_open_rows()
     findings = [(f, rows_of(f, table)) for f in teaching.data("known.yml")]
     out = {
         BOOK / "_assets" / f"known-{f['name']}.svg": _alone(theme.render_svg(figure(f, found)))
@@ -285,7 +287,9 @@ def draw_readme_picture() -> tuple[str, str]:
     runs = runs[runs.corpus == "customersim"]
     points = runs.groupby(crt_figures.CELL_COLUMNS).ngroups
     band = exposure_chance_band(canaries=10, seeds=runs.seed.nunique(), points=points)
-    drawn = crt_figures.plot_exposure_by_gamma(crt_figures.exposures(runs), band, runs=runs)
+    drawn = crt_figures.plot_exposure_by_gamma(
+        crt_figures.tabulate_exposures(runs), band, runs=runs
+    )
     light = _alone(theme.render_svg(drawn)).replace('style="', 'style="background: #fff; ', 1)
     return light, tables.caption(runs)  # a README may be dark
 
@@ -333,7 +337,7 @@ def tested(row: dict[str, Any]) -> bool:
     """Whether the tests of an item name its function, in whatever case, or plant the worlds of the
     claim that calls it."""
     name = row.get("function", "").rpartition(".")[2]
-    calls = {claim.id: claim.call for claim in read()}
+    calls = {claim.id: claim.call for claim in load_claims()}
     if not name or calls.get(row.get("claim", "")) == name:
         return "test" in row
     text = (BOOK.parent / row["test"]).read_text("utf-8")
@@ -342,16 +346,16 @@ def tested(row: dict[str, Any]) -> bool:
 
 @functools.cache
 def _verdicts() -> dict[str, set[str]]:
-    claims = of_claims(ledger.ledger()).groupby("claim").verdict
+    claims = of_claims(ledger.load_ledger()).groupby("claim").verdict
     return {str(name): set(verdicts) for name, verdicts in claims}
 
 
 @functools.cache
 def _shares() -> dict[str, dict[str, float]]:
     """The share of the paper's dialogues, width and epochs that a figure's largest runs have."""
-    figures = {f["id"]: f for f in entries("figures") if not f.get("exact")}
-    runs = {name: ledger.shown(figure) for name, figure in figures.items()}
-    return {n: ledger.largest(f, runs[n])[0] for n, f in figures.items() if len(runs[n])}
+    figures = {f["id"]: f for f in load_claims_file("figures") if not f.get("exact")}
+    runs = {name: ledger.runs_of_figure(figure) for name, figure in figures.items()}
+    return {n: ledger.find_largest_runs(f, runs[n])[0] for n, f in figures.items() if len(runs[n])}
 
 
 def status(row: dict[str, Any]) -> tuple[str, str]:
@@ -424,7 +428,7 @@ RULES = Path(str(ledger.FOLDER / "rules.yml"))
 def rules(today: str) -> str:
     """``rules.yml``, where ``today`` is the date of what has changed."""
     lines = RULES.read_text("utf-8").splitlines()[:2]
-    for kind, each in ledger.rules(today).items():
+    for kind, each in ledger.date_rules(today).items():
         lines.append(f"{kind}:")
         lines += [f'  {n}: {{of: {json.dumps(r["of"])}, since: "{r["since"]}"}}'
                   for n, r in each.items()]  # fmt: skip
@@ -490,7 +494,7 @@ SECTION = re.compile(r'parameters\(globals\(\), "(\w+)"\)')
 
 def renewed(text: str) -> str:
     """The page of what is reproduced, with today's table of figures."""
-    lines = "\n".join(ledger.badges())
+    lines = "\n".join(ledger.tabulate_sizes_of_figures())
     return BLOCK.sub(lambda found: f"{found[1]}\n{lines}\n\n{found[2]}", text)
 
 
@@ -526,9 +530,9 @@ def options() -> str:
 
 if __name__ == "__main__":
     RULES.write_text(rules(datetime.date.today().isoformat()), "utf-8")
-    table = ledger.computed()
-    table.attrs["of"] = ledger.digest()
-    table.attrs["robust"] = headlines.analysed(measures.sources())
+    table = ledger.compute_ledger()
+    table.attrs["of"] = ledger.hash_ledger_inputs()
+    table.attrs["robust"] = headlines.check_robustness_of_all(measures.load_sources())
     tables.write_table(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
     made = what_we_know(table) | {BOOK / "map.md": map_page(), BOOK / "options.md": options()}
     made |= {PANEL: panel(), LOOKS: looks(), FIGURES: renewed(FIGURES.read_text("utf-8"))}

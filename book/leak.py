@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from crtbook import tables
-from crtbook.figures.diagrams import diagram
+from crtbook.figures.diagrams import render_diagram
 from crtbook.runner import sweep
 from crtbook.runs import CrtStudy, restore
 from crtbook.study import Store
@@ -106,4 +106,4 @@ if __name__ == "__main__":
     sweep(STUDIES.values(), store, profile="first page", workers=1, executor="threads:")
     text = json.dumps(data(store), ensure_ascii=False, separators=(",", ":"))
     MODELS.write_text(f"const LEAK = {text};\n", encoding="utf-8")
-    (BOOK / "_assets" / "crt.html").write_text(diagram("crt"), encoding="utf-8")
+    (BOOK / "_assets" / "crt.html").write_text(render_diagram("crt"), encoding="utf-8")

@@ -29,13 +29,13 @@ def said(tmp_path_factory):
         tiny = GameStudy(seed=0, candidates=4, others=8, steps=1, batch_size=6.0)
         patch.setattr(sweeps, "studies", lambda *_: [tiny])
         claims = pd.DataFrame({"paper": ["hush"], "verdict": ["holds"]})
-        patch.setattr(ledger, "ledger", lambda: claims)  # half a minute; two models to train
+        patch.setattr(ledger, "load_ledger", lambda: claims)  # half a minute; two models to train
         runs = pd.DataFrame(
             {"command": ["x"], "hours": [1.0], "ids": [["a"]], "rows": [1], "cells": [0]}
         )
-        patch.setattr(ledger, "planned", lambda: runs)
-        patch.setattr(ledger, "counts", lambda table: table)
-        patch.setattr(page, "text", str)
+        patch.setattr(ledger, "plan_open_rows", lambda: runs)
+        patch.setattr(ledger, "count_verdicts", lambda table: table)
+        patch.setattr(page, "format_rows_as_lines", str)
         patch.setattr(
             attack, "hand_out", lambda seed, out: attack.Key({}, "A", {}, [], [], [], {}, {})
         )

@@ -12,7 +12,7 @@ import pytest
 
 from crtbook import tables
 from crtbook.claims import ledger
-from crtbook.figures.tables import UNSAID, is_unsaid, keep
+from crtbook.figures.tables import UNSAID, is_unsaid, keep_for_text
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book"))
@@ -113,12 +113,12 @@ def test_no_sentence_is_about_what_was_not_measured(path):
 def test_a_value_that_was_not_measured_is_not_kept_for_a_sentence(monkeypatch):
     kept = {}
     monkeypatch.setattr("myst_nb.glue", lambda name, value, display: kept.update({name: value}))
-    keep(found=3, of="3 of 40")
-    keep("recall", recall="not defined")
+    keep_for_text(found=3, of="3 of 40")
+    keep_for_text("recall", recall="not defined")
     assert kept == {"found": 3, "of": "3 of 40", "recall": "not defined"}
     for value in (float("nan"), None, "", [], "0 of 0", "a recall of nan", "not defined"):
         with pytest.raises(ValueError, match=r"recall=.*must be something that was measured"):
-            keep(recall=value)
+            keep_for_text(recall=value)
 
 
 def drawings(chapter):
@@ -181,7 +181,7 @@ def test_an_interval_that_was_typed_is_seen():
 @pytest.mark.parametrize("name", ["canary", "membership", "utility"])
 def test_an_interval_in_a_sentence_is_the_ledgers_of_today(name):
     chapter = json.loads((ROOT / "book" / "chapters" / f"{name}.ipynb").read_text("utf-8"))
-    cells = [c for c in chapter["cells"] if "ledger.interval_of" in "".join(c["source"])]
+    cells = [c for c in chapter["cells"] if "ledger.format_interval_of_row" in "".join(c["source"])]
     shown = {
         out["metadata"]["scrapbook"]["name"]: out["data"]["application/papermill.record/text/plain"]
         for cell in cells

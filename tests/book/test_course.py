@@ -303,7 +303,7 @@ def test_colours_of_the_dark_page_are_those_of_the_figures_and_can_be_read():
 def test_a_card_of_a_cross_table_says_which_row_and_column_it_is():
     pages = importlib.import_module("pages")
     values = pd.DataFrame([[0.1] * 3], index=[0.5], columns=["1", "2", "4"])
-    table = tables.show(values.rename_axis(index="γ", columns="ε′"))
+    table = tables.render_table(values.rename_axis(index="γ", columns="ε′"))
     soup = bs4.BeautifulSoup(table.to_html(), "html.parser")
     pages.arranged(soup)
     row = soup.select_one("tbody tr")

@@ -14,7 +14,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from crtbook.figures.diagrams import diagram
+from crtbook.figures.diagrams import render_diagram
 from crtlib.accounting import confidentiality, privacy_cost
 from crtlib.accounting.events import SampledGaussian
 from crtlib.models.interface import RecurrentLM
@@ -107,7 +107,7 @@ def test_the_first_page_shows_a_leak_is_light_and_follows_the_diagram():
         n for n in numbers if n.startswith("crt")
     ]
     assert sum(path.stat().st_size for path in ASSETS.glob("leak*")) < 400_000
-    assert (ASSETS / "crt.html").read_text(encoding="utf-8") == diagram("crt")
+    assert (ASSETS / "crt.html").read_text(encoding="utf-8") == render_diagram("crt")
 
 
 @needs_node

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from crtbook.claims.claim import entries, read
+from crtbook.claims.claim import load_claims, load_claims_file
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book"))
@@ -26,8 +26,8 @@ def test_every_item_is_there_once_and_no_status_is_typed():
 
 
 def test_every_name_is_resolved():
-    claims = {claim.id for claim in read()}
-    figures = {figure["id"] for figure in entries("figures")}
+    claims = {claim.id for claim in load_claims()}
+    figures = {figure["id"] for figure in load_claims_file("figures")}
     for row in ROWS:
         if "function" in row:
             assert computed.resolved(row["function"]) is not None, row["n"]
@@ -53,7 +53,7 @@ def test_every_name_is_resolved():
     ],
 )
 def test_a_status_is_counted_from_runs_tests_and_the_ledger(row, status):
-    usual = {"function": "crtbook.claims.ledger.judged",
+    usual = {"function": "crtbook.claims.ledger.judge_claims",
              "test": "tests/book/experiments/test_claims.py"}  # fmt: skip
     assert computed.status(usual | row)[0] == status
 
@@ -77,7 +77,7 @@ def test_the_picture_of_the_readme_is_of_recorded_runs():
 
 
 def test_what_we_know_is_what_the_ledger_says():
-    for path, text in computed.what_we_know(computed.ledger.ledger()).items():
+    for path, text in computed.what_we_know(computed.ledger.load_ledger()).items():
         assert path.read_text(encoding="utf-8") == text, "python book/computed.py"
     assert computed.standing({"agrees", "not comparable"}) == "established"
     assert computed.standing({"agrees", "differs"}) == "refuted somewhere"

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from crtbook import tables, theorems, utility
-from crtbook.claims.claim import terms
+from crtbook.claims.claim import load_terms
 from crtbook.secrets import ExtractionStudy
 from crtbook.tight import tight_posterior
 from crtlib.accounting import (
@@ -108,14 +108,16 @@ def dp_implies() -> Number:
 
 def _worlds(*texts: tuple[str, ...], found: bool) -> Number:
     """In how many private points two worlds differ after Algorithm 1."""
-    seen = []
+    private_texts = []
     for world in texts:
         points = [Point(str(k), str(k), t, (Secret("id", 4, len(t)),)) for k, t in enumerate(world)]
         flags = [p.secrets if found or MASK in p.text else () for p in points]
         every = [p.secrets for p in points]
-        seen.append(sorted(p.text for p in prepare_points(points, flags, every).private))
-    apart = sum(a != b for a, b in zip(*seen, strict=True))
-    return float(apart), " and ".join(seen[0]) + " against " + " and ".join(seen[1])
+        private_texts.append(sorted(p.text for p in prepare_points(points, flags, every).private))
+    apart = sum(a != b for a, b in zip(*private_texts, strict=True))
+    return float(apart), " and ".join(private_texts[0]) + " against " + " and ".join(
+        private_texts[1]
+    )
 
 
 def differing(*, found: bool) -> Number:
@@ -262,14 +264,14 @@ def rare_words(*, users: int = 25, dialogues: int = 1_000) -> Number:
             for secret in turn.secrets:
                 value = turn.text[secret.start : secret.end].lower()
                 sensitive.get(secret.kind, set()).update(WORD.findall(value))
-    stay = {k: sum(len(speakers[w]) >= users for w in found) for k, found in sensitive.items()}
-    told = " and ".join(f"{stay[k]} of {len(sensitive[k]):,} {k} words" for k in sensitive)
-    return sum(stay.values()), f"{told} stay"
+    stay = {k: sum(len(speakers[w]) >= users for w in words) for k, words in sensitive.items()}
+    sentence = " and ".join(f"{stay[k]} of {len(sensitive[k]):,} {k} words" for k in sensitive)
+    return sum(stay.values()), f"{sentence} stay"
 
 
 def tables_4_ratios() -> Number:
     """How many ratios of Table 4 its own perplexities do not give."""
-    table = terms()["table_4"]
+    table = load_terms()["table_4"]
     off = [r for a, b, r in table if f"{b / a:.2f}" != f"{float(r):.2f}"]
     right = len(table) - len(off)
     return len(off), f"{right} of {len(table)} as printed; {', '.join(off)} by rounding down"
@@ -296,10 +298,10 @@ def last_run() -> Number:
     """How many runs Algorithm 1 as printed loses of a text that is guessed to its end."""
     document = leakage.Document("u", "d", [1, 2, 3])
     scores = leakage.TokenScores([np.full(3, -1.0)], [np.array([9, 0, 0])])
-    whole, printed = (
+    complete, printed = (
         len(leakage.find_runs([document], scores, k=1, flush=f)) for f in (True, False)
     )
-    return whole - printed, f"{printed} of {whole} found"
+    return complete - printed, f"{printed} of {complete} found"
 
 
 # --- Hush! ----------------------------------------------------------------------------------------
@@ -395,8 +397,8 @@ def small_c() -> Number:
     weights = secret_weights.maximise_weights(
         _incidence(), np.full(200, 0.01), solver="highs"
     ).weights
-    some = int((weights > 1e-9).sum())
-    return some, f"{some} of 600 are above 0"
+    positive = int((weights > 1e-9).sum())
+    return positive, f"{positive} of 600 are above 0"
 
 
 def binary_search() -> Number:

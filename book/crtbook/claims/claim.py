@@ -1,6 +1,6 @@
 """What a claim is: its words, what measures it, the line that decides, and two planted worlds.
 
->>> claims = {claim.id: claim for claim in read()}
+>>> claims = {claim.id: claim for claim in load_claims()}
 >>> claims["crt-dedup-alone"].measure, claims["crt-dedup-alone"].if_true["dedup"]
 ('leaks', 0.75)
 
@@ -115,19 +115,19 @@ class Claim(BaseModel):
         return (self.metric,) if isinstance(self.metric, str) else self.metric
 
 
-def entries(name: str) -> Any:
+def load_claims_file(name: str) -> Any:
     """What a file of this package holds: ``claims``, ``errata``, ``figures`` or ``terms``."""
     return crtbook.entries(f"claims/{name}")
 
 
 @functools.cache
-def read() -> tuple[Claim, ...]:
+def load_claims() -> tuple[Claim, ...]:
     """Every claim."""
-    return tuple(Claim(**entry) for entry in entries("claims"))
+    return tuple(Claim(**entry) for entry in load_claims_file("claims"))
 
 
 @functools.cache
-def terms() -> Mapping[str, Any]:
+def load_terms() -> Mapping[str, Any]:
     """``arms``: columns of the rows that each holds; ``runs``: what would decide, and its cost."""
-    found: Mapping[str, Any] = entries("terms")
-    return found
+    terms: Mapping[str, Any] = load_claims_file("terms")
+    return terms

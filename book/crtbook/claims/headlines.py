@@ -1,8 +1,8 @@
 """One box a paper: the sentence that most rests on, all cells of it, and what would change it.
 
->>> predicted([0.5, 0.1, 0.1, 0.3, 0.9])[0]
+>>> predict_new_cell([0.5, 0.1, 0.1, 0.3, 0.9])[0]
 0.38
->>> predicted([0.5, 0.1]) is None  # two cells say nothing of a third
+>>> predict_new_cell([0.5, 0.1]) is None  # two cells say nothing of a third
 True
 """
 
@@ -16,7 +16,7 @@ from pandas import DataFrame
 from scipy import special
 
 from crtbook.claims import ledger, measures
-from crtbook.claims.claim import Claim, entries, read, terms
+from crtbook.claims.claim import Claim, load_claims, load_claims_file, load_terms
 from crtbook.claims.statistics import AGREES, OPEN
 from crtbook.figures.theme import corpus_name, model_name  # heavy; only a page calls this
 
@@ -24,7 +24,7 @@ FEWEST = 3
 """So many cells say something of another."""
 
 
-def predicted(values: Sequence[float]) -> tuple[float, float, float] | None:
+def predict_new_cell(values: Sequence[float]) -> tuple[float, float, float] | None:
     """What a new corpus or model may show, in 95 of 100 cases: Student's t over the cells, whose
     own errors are small beside what lies between them. None of fewer than ``FEWEST``."""
     if len(values) < FEWEST:
@@ -35,7 +35,7 @@ def predicted(values: Sequence[float]) -> tuple[float, float, float] | None:
     return mean, mean - off, mean + off
 
 
-def cells(headline: Mapping[str, Any], table: DataFrame) -> DataFrame:
+def select_cells(headline: Mapping[str, Any], table: DataFrame) -> DataFrame:
     """The rows of the ledger that show a headline, the largest first; ``size`` is dialogues."""
     claim = table.id.str.replace(r"\.\d+$", "", regex=True)
     source = claim.map(headline["claims"])
@@ -45,30 +45,34 @@ def cells(headline: Mapping[str, Any], table: DataFrame) -> DataFrame:
     return rows.assign(size=size).sort_values("size", ascending=False, kind="stable")
 
 
-def robust(headline: Mapping[str, Any], given: measures.Sources) -> list[tuple[str, str]]:
+def check_robustness(
+    headline: Mapping[str, Any], sources: measures.Sources
+) -> list[tuple[str, str]]:
     """The verdict of the largest cell as it is judged, and by each of the other analyses."""
-    by_id = {claim.id: claim for claim in read()}
+    by_id = {claim.id: claim for claim in load_claims()}
     (name, metric), *_ = headline["claims"].items()
-    asked: dict[str, dict[str, Any]] = {"as it is judged": {}, **headline["analyses"]}
+    analyses: dict[str, dict[str, Any]] = {"as it is judged": {}, **headline["analyses"]}
     out = []
-    for words, change in asked.items():
+    for words, change in analyses.items():
         claim: Claim = by_id[name].model_copy(update={"metric": metric} | change)
-        told = ledger.judged([claim], {t: given[t] for t in claim.tables if t in given})
-        size = told.edition.str.extract(r"^(\d+) dialogues")[0].astype(float)
-        out.append((words, str(told.verdict.iloc[int(size.argmax())])))
+        table = ledger.judge_claims([claim], {t: sources[t] for t in claim.tables if t in sources})
+        size = table.edition.str.extract(r"^(\d+) dialogues")[0].astype(float)
+        out.append((words, str(table.verdict.iloc[int(size.argmax())])))
     return out
 
 
-def box(headline: Mapping[str, Any], table: DataFrame, judged: Sequence[Any]) -> dict[str, Any]:
+def make_box(
+    headline: Mapping[str, Any], table: DataFrame, robustness: Sequence[Any]
+) -> dict[str, Any]:
     """All that the box of a headline says, for its template: places from 0 to 100 along one axis.
-    ``judged``: what :func:`robust` gave."""
-    rows, log = cells(headline, table), bool(headline.get("log") or headline.get("ratio"))
+    ``robustness``: what :func:`check_robustness` gave."""
+    rows, log = select_cells(headline, table), bool(headline.get("log") or headline.get("ratio"))
     ratio = bool(headline.get("ratio"))
     scale = np.log if ratio else np.asarray
     values = scale(rows.value.to_numpy(float))
-    next_ = predicted(values[(rows.verdict != OPEN).to_numpy()].tolist())
+    next_ = predict_new_cell(values[(rows.verdict != OPEN).to_numpy()].tolist())
     number = headline["paper_number"]
-    claim = next(c for c in read() if c.id in headline["claims"])
+    claim = next(c for c in load_claims() if c.id in headline["claims"])
     line = float(claim.line)
     band = (math.log(1 / line), math.log(line)) if ratio else (line, line)
     ends = [*values, *band, *(next_ or ()), *([float(number)] if number else ())]
@@ -83,10 +87,10 @@ def box(headline: Mapping[str, Any], table: DataFrame, judged: Sequence[Any]) ->
         return f"{math.exp(x):.3g}" if log else f"{x:.3g}"
 
     def row(name: str, value: float, ends: Sequence[float], kind: str) -> dict[str, Any]:
-        told = f" [{words(ends[0])}, {words(ends[1])}]" if len(ends) else ""
+        interval = f" [{words(ends[0])}, {words(ends[1])}]" if len(ends) else ""
         places = [place(e) for e in ends]
         return {"name": name, "at": place(value), "ends": places, "kind": kind,
-                "told": words(value) + told}  # fmt: skip
+                "told": words(value) + interval}  # fmt: skip
 
     lines = [row("the paper", float(number), (), "paper")] if number else []
     for cell, value in zip(rows.to_dict("records"), values, strict=True):
@@ -99,8 +103,8 @@ def box(headline: Mapping[str, Any], table: DataFrame, judged: Sequence[Any]) ->
         name = "a corpus or model like those that are decided, in 95 of 100 cases"
         lines.append(row(name, next_[0], next_[1:], "next"))
     waiting = rows[rows.run != ""]
-    named = map(ledger.with_hours, waiting.run, waiting.hours)
-    same = [word for _, word in judged].count(judged[0][1])
+    next_runs = map(ledger.format_run, waiting.run, waiting.hours)
+    same = [word for _, word in robustness].count(robustness[0][1])
     return {
         "paper": headline["paper"],
         "quote": headline["quote"],
@@ -111,20 +115,22 @@ def box(headline: Mapping[str, Any], table: DataFrame, judged: Sequence[Any]) ->
         "since": rows.since.max(),
         "few": "" if next_ else "Too few cells are decided to say what another one may show.",
         "why": "; ".join(sorted({why for why in rows.why if "the runs differ from" in why})),
-        "words": _three_words(headline, table, rows),
-        "robust": f"{judged[0][1]} in {same} of {len(judged)} analyses",
-        "analyses": [f"{name}: {verdict}" for name, verdict in judged],
-        "change": next(iter(named), ledger.priced(headline["run"])),
+        "words": _describe_three_kinds(headline, table, rows),
+        "robust": f"{robustness[0][1]} in {same} of {len(robustness)} analyses",
+        "analyses": [f"{name}: {verdict}" for name, verdict in robustness],
+        "change": next(iter(next_runs), ledger.price_of_run(headline["run"])),
         "first": str(rows.id.iloc[0]),
     }
 
 
-def _three_words(headline: Mapping[str, Any], table: DataFrame, rows: DataFrame) -> dict[str, str]:
+def _describe_three_kinds(
+    headline: Mapping[str, Any], table: DataFrame, rows: DataFrame
+) -> dict[str, str]:
     """What is checked by calculation, what is seen again on the paper's own corpus, and what on
     others; and the size of the largest runs beside the paper's."""
     proofs = table[table.id.isin(headline["proved"])].verdict
     own = rows.corpus.isin(headline["ours"])
-    figure = next(f for f in entries("figures") if f["id"] == headline["figure"])
+    figure = next(f for f in load_claims_file("figures") if f["id"] == headline["figure"])
     texts = headline.get("texts", "dialogues")
     largest = rows.edition.iloc[0].rpartition(", ")[0].replace("dialogues", texts)
     largest = re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", largest)
@@ -132,33 +138,39 @@ def _three_words(headline: Mapping[str, Any], table: DataFrame, rows: DataFrame)
                        if m in headline.get("methods", ()))  # fmt: skip
     paper = f"{figure['dialogues']:,} {texts}, {figure['hidden']} wide"
     if "noise" in headline:
-        epsilon = largest_epsilon(headline["noise"])
+        epsilon = find_largest_epsilon(headline["noise"])
         largest, paper = f"{largest}, ε = {epsilon:.3g}", f"{paper}, {headline['paper_noise']}"
     return {
         "proved": f"{(proofs == AGREES).sum()} of {len(proofs)} hold",
-        "reproduced": _counted(rows[own]) or "its corpus is not here",
-        "replicated": _counted(rows[~own]) or "on no other corpus",
+        "reproduced": _count_in_words(rows[own]) or "its corpus is not here",
+        "replicated": _count_in_words(rows[~own]) or "on no other corpus",
         "size": f"{largest}; the paper has {', '.join(filter(None, (paper, epochs)))}",
     }
 
 
-def largest_epsilon(arm: str) -> float:
+def find_largest_epsilon(arm: str) -> float:
     """The largest epsilon at which the recorded runs of the leakage report have an ``arm``."""
-    rows = measures.select(measures.sources()["leakage"], terms()["arms"][arm])
+    rows = measures.select_rows(measures.load_sources()["leakage"], load_terms()["arms"][arm])
     return float(rows[rows.metric == "epsilon"].value.max())
 
 
-def _counted(rows: DataFrame) -> str:
+def _count_in_words(rows: DataFrame) -> str:
     """The verdicts of some cells, in words."""
     return ", ".join(f"{n} {verdict}" for verdict, n in rows.verdict.value_counts().items())
 
 
-def analysed(given: measures.Sources) -> dict[str, list[tuple[str, str]]]:
-    """What :func:`robust` gives of each paper."""
-    return {headline["paper"]: robust(headline, given) for headline in entries("headlines")}
+def check_robustness_of_all(sources: measures.Sources) -> dict[str, list[tuple[str, str]]]:
+    """What :func:`check_robustness` gives of each paper."""
+    return {
+        headline["paper"]: check_robustness(headline, sources)
+        for headline in load_claims_file("headlines")
+    }
 
 
-def boxes(table: DataFrame) -> list[dict[str, Any]]:
+def make_boxes(table: DataFrame) -> list[dict[str, Any]]:
     """The boxes of all papers, of the ledger ``table``, which keeps what was analysed."""
-    judged = table.attrs.get("robust") or analysed(measures.sources())
-    return [box(headline, table, judged[headline["paper"]]) for headline in entries("headlines")]
+    robustness = table.attrs.get("robust") or check_robustness_of_all(measures.load_sources())
+    return [
+        make_box(headline, table, robustness[headline["paper"]])
+        for headline in load_claims_file("headlines")
+    ]

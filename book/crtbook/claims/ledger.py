@@ -1,7 +1,7 @@
 """One ledger for three papers: each claim in its own words, our number beside it, the verdict.
 
->>> from crtbook.claims.claim import PAPERS, read
->>> {claim.paper for claim in read()} == set(PAPERS)
+>>> from crtbook.claims.claim import PAPERS, load_claims
+>>> {claim.paper for claim in load_claims()} == set(PAPERS)
 True
 
 Claims are data (``claims.yml``), and so are the figures of the papers (``figures.yml``) and their
@@ -23,7 +23,7 @@ from pandas import DataFrame
 import crtbook
 from crtbook import tables, utility
 from crtbook.claims import calculations, measures, statistics
-from crtbook.claims.claim import PAPERS, Claim, entries, read, terms
+from crtbook.claims.claim import PAPERS, Claim, load_claims, load_claims_file, load_terms
 from crtbook.claims.statistics import (
     AGREES,
     CONSTRUCTION,
@@ -40,7 +40,7 @@ from crtlib.text import corpora
 
 FOLDER = crtbook.FOLDER / "claims"
 RECORDED = "ledger.parquet"
-"""What :func:`computed` made of the tables that ship; ``book/computed.py`` writes it."""
+"""What :func:`compute_ledger` made of the tables that ship; ``book/computed.py`` writes it."""
 COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
            "model", "edition", "source", "rule", "since", "why", "run", "hours", "made", "chapter",
            "id"]  # fmt: skip
@@ -48,20 +48,20 @@ SEED_COUNTS = (3, 5, 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200)
 """The numbers of seeds that a plan asks for: few, so that one run decides several rows."""
 
 
-def judged(claims: Iterable[Claim], given: measures.Sources) -> DataFrame:
-    """A row a claim, edition, corpus, model and metric, each family corrected as one. ``given``:
+def judge_claims(claims: Iterable[Claim], sources: measures.Sources) -> DataFrame:
+    """A row a claim, edition, corpus, model and metric, each family corrected as one. ``sources``:
     the tables that answer; a claim that none of them answers is open, and says what is missing."""
     out: list[dict[str, Any]] = []
     for claim in claims:
-        rows = list(measures.measured(claim, given))
-        rows = rows or [(Evidence(why=f"no recorded run has {_missing(claim)}"), {})]
+        rows = list(measures.measure_claim(claim, sources))
+        rows = rows or [(Evidence(why=f"no recorded run has {_describe_missing_runs(claim)}"), {})]
         corrected = statistics.correct_in_family([e for e, _ in rows], seeds=claim.seeds)
-        each = [_row(claim, e, at) for e, (_, at) in zip(corrected, rows, strict=True)]
-        if claim.often and AGREES in {row["verdict"] for row in each}:
-            each = [_often(row) for row in each]
-        if len(each) > 1:
-            each = [row | {"id": f"{claim.id}.{k}"} for k, row in enumerate(each)]
-        out += each
+        claim_rows = [_make_row(claim, e, at) for e, (_, at) in zip(corrected, rows, strict=True)]
+        if claim.often and AGREES in {row["verdict"] for row in claim_rows}:
+            claim_rows = [_soften_to_part(row) for row in claim_rows]
+        if len(claim_rows) > 1:
+            claim_rows = [row | {"id": f"{claim.id}.{k}"} for k, row in enumerate(claim_rows)]
+        out += claim_rows
     return _with_rows_beside(DataFrame(out)[COLUMNS], claims)
 
 
@@ -72,14 +72,15 @@ def _with_rows_beside(table: DataFrame, claims: Iterable[Claim]) -> DataFrame:
         refuted = table[(claim == beside) & (table.verdict == DIFFERS)]
         rows = (claim == name) & table.corpus.isin(refuted.corpus)
         words = f"the runs differ from {beside}: " + refuted.set_index("corpus").words
-        said = table.corpus[rows].map(words)
+        words_of_refuted = table.corpus[rows].map(words)
         table.loc[rows, "why"] = [
-            "; ".join(filter(None, pair)) for pair in zip(table.why[rows], said, strict=True)
+            "; ".join(filter(None, pair))
+            for pair in zip(table.why[rows], words_of_refuted, strict=True)
         ]
     return table
 
 
-def _often(row: dict[str, Any]) -> dict[str, Any]:
+def _soften_to_part(row: dict[str, Any]) -> dict[str, Any]:
     """A row of a sentence about "often", "can" or "some", which agrees elsewhere."""
     if row["verdict"] != DIFFERS:
         return row
@@ -87,55 +88,55 @@ def _often(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"verdict": PART, "why": "; ".join(filter(None, (row["why"], why)))}
 
 
-def _missing(claim: Claim) -> str:
+def _describe_missing_runs(claim: Claim) -> str:
     arms = " and ".join(a.replace("_", " ") for a in (claim.left, claim.right) if a)
     return f"{', '.join(claim.metrics)} of {arms}"
 
 
-def _row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
+def _make_row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any]:
     facts = {name: getattr(claim, name) for name in ("id", "paper", "where", "words", "number")}
-    told = statistics.decide_verdict(e, seeds=claim.seeds)
+    verdict = statistics.decide_verdict(e, seeds=claim.seeds)
     why, source = [e.why] if e.why else [], at.get("source", "")
-    if told == DIFFERS and claim.holds:
-        told, why = PART, [*why, claim.holds]
+    if verdict == DIFFERS and claim.holds:
+        verdict, why = PART, [*why, claim.holds]
     if claim.kind == "remark":
-        told = REMARK
-    elif claim.kind == "by construction" and told == AGREES:
-        told = CONSTRUCTION
-    if told == PART and claim.side == "same or below":
+        verdict = REMARK
+    elif claim.kind == "by construction" and verdict == AGREES:
+        verdict = CONSTRUCTION
+    if verdict == PART and claim.side == "same or below":
         why += ["worse, but by less than the margin"]
-    run = _run(claim, e, at) if told == OPEN else {}
+    run = _find_deciding_run(claim, e, at) if verdict == OPEN else {}
     if "needs" in run:
-        told, why = UNDECIDABLE, [*why, f"needs {run['needs']}"]
-    elif told in (OPEN, UNDECIDABLE):
+        verdict, why = UNDECIDABLE, [*why, f"needs {run['needs']}"]
+    elif verdict in (OPEN, UNDECIDABLE):
         if 0 < e.seeds < claim.seeds:
             n = {1: "one seed", 2: "two seeds"}[e.seeds]
             why.insert(0, f"{n}, {claim.seeds} are needed")
         elif e.seeds_to_decide:
             why += [f"p = {min(e.p_true, e.p_false):.2g} in its family"] if not e.why else []
-            why += [_more_seeds(e, never=told == UNDECIDABLE)]
+            why += [_describe_seeds_needed(e, never=verdict == UNDECIDABLE)]
         elif e.seeds and not why:
             why = [f"p = {min(e.p_true, e.p_false):.2g} in its family"]
         why += [claim.why] if claim.why and not at else []
     metric = f": {at['metric']}" if at.get("metric") else ""
     return facts | {
-        "verdict": told,
+        "verdict": verdict,
         **{name: getattr(e, name) for name in ("ours", "value", "low", "high")},
         **{name: at.get(name, "") for name in ("made", "corpus", "model", "edition")},
         "rule": e.rule or "some recorded run must give the number",
-        "since": _since(claim, e, told),
+        "since": _find_date_of_rule(claim, e, verdict),
         "why": "; ".join(why),
-        "run": run["command"] if told == OPEN else "",
-        "hours": run["hours"] if told == OPEN else np.nan,
+        "run": run["command"] if verdict == OPEN else "",
+        "hours": run["hours"] if verdict == OPEN else np.nan,
         "chapter": claim.chapter,
         "source": source + metric,
     }
 
 
-def _since(claim: Claim, e: Evidence, verdict: str) -> str:
+def _find_date_of_rule(claim: Claim, e: Evidence, verdict: str) -> str:
     """The day since which a row is judged as it is: the last on which its rule, or a margin that it
     was judged by, changed."""
-    rules, margins = entries("rules"), {*e.margins}
+    rules, margins = load_claims_file("rules"), {*e.margins}
     if verdict == UNDECIDABLE:
         margins.add("most")
     dates: list[str] = [rules["margins"][name]["since"] for name in margins]
@@ -143,7 +144,7 @@ def _since(claim: Claim, e: Evidence, verdict: str) -> str:
     return max(dates)
 
 
-def _more_seeds(e: Evidence, *, never: bool) -> str:
+def _describe_seeds_needed(e: Evidence, *, never: bool) -> str:
     """How many seeds an open row would take: at the mean that was seen, and at the farther end of
     its interval."""
     most = statistics.MAX_SEEDS
@@ -155,23 +156,23 @@ def _more_seeds(e: Evidence, *, never: bool) -> str:
     return f"about {e.seeds_to_decide:g} {kind} would be needed"
 
 
-def _run(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_deciding_run(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
     """The run that would decide an open row: its ``command`` and CPU ``hours``; or what it
     ``needs``, where that is not here. More seeds of the row's own cell where they can decide it."""
     source = at.get("source", "")
     seeds_decide = claim.at != "picked" or (e.settled and e.seeds_to_decide > 0)
-    if seeds_decide and not claim.run and source in terms()["more_seeds"]:
-        return _run_with_more_seeds(claim, e, at)
-    by_table = terms()["by_table_picked" if claim.at == "picked" else "by_table"]
-    if not source and not claim.run and claim.tables[0] in terms()["more_seeds"]:
-        sweep = terms()["more_seeds"][claim.tables[0]]
+    if seeds_decide and not claim.run and source in load_terms()["more_seeds"]:
+        return _plan_more_seeds(claim, e, at)
+    by_table = load_terms()["by_table_picked" if claim.at == "picked" else "by_table"]
+    if not source and not claim.run and claim.tables[0] in load_terms()["more_seeds"]:
+        sweep = load_terms()["more_seeds"][claim.tables[0]]
         return {"command": f"crtbook sweep {sweep}", "hours": np.nan}
     name = claim.run or by_table.get(source) or by_table[claim.tables[0]]
-    run: dict[str, Any] = dict(terms()["runs"][name])
+    run: dict[str, Any] = dict(load_terms()["runs"][name])
     return run | {"command": run["command"].format(**at)} if "command" in run else run
 
 
-def _run_with_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
+def _plan_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
     """The sweep that made a row's cell, for as many seeds as the row needs, at what its recorded
     seeds took; for the paper's number of epochs where fewer refute nothing."""
     have, epochs = at["seeds"], []
@@ -180,7 +181,7 @@ def _run_with_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Ma
         seeds, price = statistics.MIN_SEEDS_FOR_REPEATED_LOOKS, price * claim.epochs / e.epochs
         new = seeds
         names = {m for arm in (claim.left, claim.right) if arm
-                 for m in np.atleast_1d(terms()["arms"][arm]["method"])}  # fmt: skip
+                 for m in np.atleast_1d(load_terms()["arms"][arm]["method"])}  # fmt: skip
         epochs = [f"--set shapes.{at['model']}.epochs.{m}={claim.epochs}" for m in sorted(names)]
     elif 0 < e.seeds < claim.seeds:
         seeds = claim.seeds
@@ -194,14 +195,14 @@ def _run_with_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Ma
     else:
         seeds = 2 * have
     seeds = next((n for n in SEED_COUNTS if n >= max(seeds, have + 1 - new)), seeds)
-    sweep = terms()["more_seeds"][at["source"]]
+    sweep = load_terms()["more_seeds"][at["source"]]
     if at["model"] == "gpt2_public":
         sweep = f"start{sweep.removeprefix('crt')}"
     texts = [at["corpus"]]
     if sweep.startswith("leakage"):  # whose runs of CustomerSim come first, always
         texts = list(dict.fromkeys([crt_study.DEFAULT_CORPUS, *texts]))
-    named = json.dumps(texts, separators=(",", ":"))
-    cell = [] if "secrets" in sweep else [f"--set 'corpora={named}'"]
+    corpora_json = json.dumps(texts, separators=(",", ":"))
+    cell = [] if "secrets" in sweep else [f"--set 'corpora={corpora_json}'"]
     if sweep.startswith("crt"):
         cell.append(f"--set 'models=[\"{at['model']}\"]'")
     words = ["crtbook sweep", sweep, *cell, *epochs, f"--set seeds={seeds}"]
@@ -209,56 +210,60 @@ def _run_with_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Ma
     return {"command": " ".join(words), "hours": float(f"{hours:.2g}")}
 
 
-def priced(name: str) -> str:
+def price_of_run(name: str) -> str:
     """A run of ``terms.yml``, with its hours."""
-    run = terms()["runs"][name]
-    return with_hours(run["command"], run["hours"])
+    run = load_terms()["runs"][name]
+    return format_run(run["command"], run["hours"])
 
 
-def with_hours(command: str, hours: float) -> str:
+def format_run(command: str, hours: float) -> str:
     """A run as it is shown."""
     return f"{command} (about {hours:g} CPU h)"
 
 
-def planned() -> DataFrame:
+def plan_open_rows() -> DataFrame:
     """The runs that open rows wait for: ``command``, CPU ``hours``, the number of ``rows`` and
     their ``ids``, and of ``cells``, rows of a headline. Most cells an hour of one core first, for
     what is uncertain of a headline lies between corpora and sizes; then most rows."""
-    waiting = ledger().query("verdict == @OPEN").groupby("run")
-    each = [{"command": command, "hours": rows.hours.max(), "ids": rows.id.tolist()}
+    waiting = load_ledger().query("verdict == @OPEN").groupby("run")
+    runs = [{"command": command, "hours": rows.hours.max(), "ids": rows.id.tolist()}
             for command, rows in waiting]  # fmt: skip
-    shown = {claim for headline in entries("headlines") for claim in headline["claims"]}
-    out = DataFrame(each).assign(
+    headline_claims = {
+        claim for headline in load_claims_file("headlines") for claim in headline["claims"]
+    }
+    out = DataFrame(runs).assign(
         rows=lambda t: t.ids.map(len),
-        cells=lambda t: t.ids.map(lambda ids: sum(i.rpartition(".")[0] in shown for i in ids)),
+        cells=lambda t: t.ids.map(
+            lambda ids: sum(i.rpartition(".")[0] in headline_claims for i in ids)
+        ),
     )
     order = out.assign(cell=-out.cells / out.hours, row=-out.rows / out.hours)
     return out.loc[order.sort_values(["cell", "row"]).index].reset_index(drop=True)
 
 
-def computed() -> DataFrame:
+def compute_ledger() -> DataFrame:
     """The ledger of what is recorded, made anew in some ten seconds."""
-    return judged(read(), measures.sources())
+    return judge_claims(load_claims(), measures.load_sources())
 
 
-def rules(today: str) -> dict[str, Any]:
+def date_rules(today: str) -> dict[str, Any]:
     """What ``rules.yml`` keeps: of each claim and of each margin what decides, and the date since
     when it does; ``today`` where it is another than is kept."""
-    kept, out = entries("rules"), {}
+    recorded, out = load_claims_file("rules"), {}
     now: dict[str, dict[str, Any]] = {
-        "claims": {c.id: c.rule for c in read()},
+        "claims": {c.id: c.rule for c in load_claims()},
         "margins": statistics.list_margins(),
     }
-    for kind, each in now.items():
-        old = kept[kind]
+    for kind, entries in now.items():
+        old = recorded[kind]
         out[kind] = {
             name: old[name] if name in old and old[name]["of"] == of else {"of": of, "since": today}
-            for name, of in each.items()
+            for name, of in entries.items()
         }
     return out
 
 
-def digest() -> str:
+def hash_ledger_inputs() -> str:
     """Of the claims, the rules and all recorded tables: what the recorded ledger was made of."""
     files = sorted(f for f in FOLDER.iterdir() if f.suffix in (".py", ".yml"))
     parts = [file.read_text(encoding="utf-8") for file in files]
@@ -267,12 +272,12 @@ def digest() -> str:
 
 
 @functools.cache
-def _ledger() -> DataFrame:
+def _load_cached_ledger() -> DataFrame:
     table = pd.read_parquet(FOLDER / RECORDED)
-    return table if table.attrs["of"] == digest() else computed()
+    return table if table.attrs["of"] == hash_ledger_inputs() else compute_ledger()
 
 
-def row_of(
+def find_row(
     claim: str,
     *,
     dialogues: int,
@@ -283,10 +288,10 @@ def row_of(
     """The one row of a claim on a corpus for this model and number of ``dialogues``; of a claim
     with several metrics, that of ``metric``.
 
-    >>> row_of("ours-policy", dialogues=300).verdict
+    >>> find_row("ours-policy", dialogues=300).verdict
     'agrees'
     """
-    table = ledger()
+    table = load_ledger()
     rows = table[
         table.id.str.fullmatch(re.escape(claim) + r"(\.\d+)?")
         & (table.corpus == corpus)
@@ -299,39 +304,39 @@ def row_of(
     return rows.iloc[0]
 
 
-def interval_of(claim: str, **cell: Any) -> str:
-    """The number of :func:`row_of` with its interval, as *What we know* prints it, without unit.
+def format_interval_of_row(claim: str, **cell: Any) -> str:
+    """The number of :func:`find_row` with its interval, as *What we know* prints it, without unit.
 
-    >>> interval_of("crt-f2-dpsgd-lstm", dialogues=10_000, metric="valid_ppl_words")
+    >>> format_interval_of_row("crt-f2-dpsgd-lstm", dialogues=10_000, metric="valid_ppl_words")
     '1.06 [1.05, 1.06]'
     """
-    text = str(row_of(claim, **cell).ours)
+    text = str(find_row(claim, **cell).ours)
     return text[: text.index("]") + 1]
 
 
-def ledger() -> DataFrame:
+def load_ledger() -> DataFrame:
     """A row a claim, edition, corpus and model, with its verdict (one of ``VERDICTS``): as it is
     recorded, or made anew where the claims, the rules or the tables are others."""
-    return _ledger().copy()
+    return _load_cached_ledger().copy()
 
 
-def counts(table: DataFrame) -> DataFrame:
+def count_verdicts(table: DataFrame) -> DataFrame:
     """How many rows of each paper have which verdict."""
     out = pd.crosstab(table.paper.map(PAPERS), table.verdict)
     return out.reindex(columns=list(VERDICTS), fill_value=0).rename_axis(None, axis=1)
 
 
-def of_runs(table: DataFrame) -> DataFrame:
+def judge_results_table(table: DataFrame) -> DataFrame:
     """The claims of CRT's figures, judged by a results table of one's own."""
-    asked = [c for c in read() if "laptop" in c.tables and c.measure != "calculation"]
-    told = judged(asked, {"laptop": table})
-    return told[told.ours != ""]
+    claims = [c for c in load_claims() if "laptop" in c.tables and c.measure != "calculation"]
+    rows = judge_claims(claims, {"laptop": table})
+    return rows[rows.ours != ""]
 
 
-def errata() -> DataFrame:
+def tabulate_errata() -> DataFrame:
     """Where the papers contradict themselves or arithmetic: what is printed, the calculation."""
     rows = []
-    for entry in entries("errata"):
+    for entry in load_claims_file("errata"):
         against = entry.get("against", "")
         if "call" in entry:
             number, words = getattr(calculations, entry["call"])(**entry.get("given", {}))
@@ -344,22 +349,23 @@ def errata() -> DataFrame:
 SIZE = "at the paper's size"
 
 
-def labelled(corpus: str) -> str:
+def corpus_label(corpus: str) -> str:
     """A corpus as people are shown it; one that only a paper has is as it is."""
-    known = corpora.available_corpora()
-    return known[corpus].label if corpus in known else corpus
+    available = corpora.available_corpora()
+    return available[corpus].label if corpus in available else corpus
 
 
-def shown(figure: Mapping[str, Any]) -> DataFrame:
+def runs_of_figure(figure: Mapping[str, Any]) -> DataFrame:
     """The recorded runs that a figure shows, on whatever corpus; none for what is exact."""
-    found = [
+    parts = [
         t for name in figure.get("tables", ()) if (t := tables.find_recorded(name)) is not None
     ]
-    found = [
-        measures.select(t, {"metric": figure["metric"], **figure.get("only", {})}) for t in found
+    parts = [
+        measures.select_rows(t, {"metric": figure["metric"], **figure.get("only", {})})
+        for t in parts
     ]
     columns = ["corpus", "dialogues", "hidden", "epochs", "method", "gamma", "seed", "run"]
-    runs = pd.concat([t.reindex(columns=columns) for t in found] or [DataFrame(columns=columns)])
+    runs = pd.concat([t.reindex(columns=columns) for t in parts] or [DataFrame(columns=columns)])
     runs = runs.drop_duplicates("run")
     runs = runs.assign(method=runs.method.astype(object).fillna("sgd"))
     runs = runs.fillna({"gamma": 0.0, "epochs": 1})
@@ -369,7 +375,9 @@ def shown(figure: Mapping[str, Any]) -> DataFrame:
     return runs[runs.method.isin(figure["epochs"])] if len(figure["epochs"]) > 1 else runs
 
 
-def largest(figure: Mapping[str, Any], runs: DataFrame) -> tuple[dict[str, float], DataFrame]:
+def find_largest_runs(
+    figure: Mapping[str, Any], runs: DataFrame
+) -> tuple[dict[str, float], DataFrame]:
     """The largest runs of a figure, and their share of the paper's dialogues, width and epochs.
     Of what no model is trained for, the width is the paper's."""
     top = runs[runs.dialogues == runs.dialogues.max()]
@@ -381,20 +389,20 @@ def largest(figure: Mapping[str, Any], runs: DataFrame) -> tuple[dict[str, float
     return {n: min(1.0, v) for n, v in (shares | {"epochs": float(share)}).items()}, top
 
 
-def status(figure: Mapping[str, Any], corpus: str) -> str:
+def describe_size_of_figure(figure: Mapping[str, Any], corpus: str) -> str:
     """At which size a figure of a paper is shown here on one of its corpora, from the recorded
     tables that ``figures.yml`` names. The paper's size is its dialogues, its width and its epochs,
     with enough seeds at every point."""
     if figure.get("exact"):
         return "exact"
-    everywhere = shown(figure)
+    everywhere = runs_of_figure(figure)
     if everywhere.empty:
         return "not recorded"
     runs = everywhere[everywhere.corpus == corpus]
     if runs.empty:
-        names = sorted({labelled(c) for c in everywhere.corpus})
+        names = sorted({corpus_label(c) for c in everywhere.corpus})
         return f"other corpus ({', '.join(names)})"
-    shares, top = largest(figure, runs)
+    shares, top = find_largest_runs(figure, runs)
     if shares["dialogues"] < 1 or shares["hidden"] < 1:
         return f"smaller ({shares['dialogues']:.2g} of the dialogues)"
     seeds = top.groupby(["method", "gamma"]).seed.nunique()
@@ -408,13 +416,17 @@ def status(figure: Mapping[str, Any], corpus: str) -> str:
     )
 
 
-def badges() -> list[str]:
+def tabulate_sizes_of_figures() -> list[str]:
     """One line a figure or table of a paper, for ``reproducing.md``."""
     lines = []
-    for figure in entries("figures"):
-        each = {corpus: status(figure, corpus) for corpus in figure["corpora"]}
-        words, *others = {*each.values()}
+    for figure in load_claims_file("figures"):
+        size_by_corpus = {
+            corpus: describe_size_of_figure(figure, corpus) for corpus in figure["corpora"]
+        }
+        words, *others = {*size_by_corpus.values()}
         if others:
-            words = "; ".join(f"{labelled(corpus)}: {what}" for corpus, what in each.items())
+            words = "; ".join(
+                f"{corpus_label(corpus)}: {size}" for corpus, size in size_by_corpus.items()
+            )
         lines.append(f"| {PAPERS[figure['paper']]} | {figure['name']} | {words} |")
     return ["| paper | figure or table | here |", "|---|---|---|", *lines]

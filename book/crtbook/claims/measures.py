@@ -1,8 +1,8 @@
 """What recorded tables say of a claim: one piece of evidence a corpus, model and edition.
 
 >>> from crtbook.claims import claim, statistics
->>> (lstm, *_) = (c for c in claim.read() if c.id == "crt-f2-dpsgd-lstm")
->>> {e.seeds for e, where in measured(lstm, sources()) if where["source"] == "settled"}
+>>> (lstm, *_) = (c for c in claim.load_claims() if c.id == "crt-f2-dpsgd-lstm")
+>>> {e.seeds for e, where in measure_claim(lstm, load_sources()) if where["source"] == "settled"}
 {5}
 """
 
@@ -18,7 +18,7 @@ from pandas import DataFrame, Series
 
 from crtbook import fine_tuning, search, secrets, tables
 from crtbook.claims import calculations, statistics
-from crtbook.claims.claim import Claim, read, terms
+from crtbook.claims.claim import Claim, load_claims, load_terms
 from crtbook.claims.statistics import Evidence
 from crtlib.training import methods
 
@@ -45,22 +45,24 @@ VALIDATION = "valid_ppl_words"
 
 
 @functools.cache
-def sources() -> Sources:
+def load_sources() -> Sources:
     """The recorded tables, a name an edition; what was not recorded is left out."""
-    found = {}
-    for name, parts in terms()["recorded"].items():
-        if here := {p: _prepared(p, t) for p in parts if (t := _with_longer(p)) is not None}:
-            whole = pd.concat([t.assign(table=p) for p, t in here.items()], ignore_index=True)
-            found[name] = whole[[c for c in whole if c in _asked()]]
-    return found
+    sources = {}
+    for name, parts in load_terms()["recorded"].items():
+        if parts_here := {
+            p: _prepare_table(p, t) for p in parts if (t := _find_with_longer_runs(p)) is not None
+        }:
+            whole = pd.concat([t.assign(table=p) for p, t in parts_here.items()], ignore_index=True)
+            sources[name] = whole[[c for c in whole if c in _list_columns_asked_for()]]
+    return sources
 
 
-def _with_longer(name: str) -> DataFrame | None:
+def _find_with_longer_runs(name: str) -> DataFrame | None:
     """A recorded table, None where there is none. Of one whose arms were also trained for at least
     twice as many epochs ``longer`` tells these runs, and ``gain_of_longer`` by what share they end
     lower."""
     table = tables.find_recorded(name)
-    if table is None or name not in terms()["longer_beside"]:
+    if table is None or name not in load_terms()["longer_beside"]:
         return table
     table = table.assign(longer=search.is_longer(table))
     return table.assign(gain_of_longer=gain_of_longer(table))
@@ -74,22 +76,22 @@ def gain_of_longer(table: DataFrame) -> Series:
     picked = (
         curve.groupby([*search.ARM, "longer", "seed"], dropna=False).value.min().unstack("longer")
     )
-    both = picked.reindex(columns=[False, True])
-    gains = (both[False] / both[True] - 1).groupby([*search.ARM], dropna=False).mean()
+    by_length = picked.reindex(columns=[False, True])
+    gains = (by_length[False] / by_length[True] - 1).groupby([*search.ARM], dropna=False).mean()
     rows = pd.MultiIndex.from_frame(table[[*search.ARM]])
     return pd.Series(gains.reindex(rows).to_numpy(), index=table.index)
 
 
 @functools.cache
-def _asked() -> set[str]:
+def _list_columns_asked_for() -> set[str]:
     """The columns that claims and their arms ask for: filtering the others too takes minutes."""
-    names = {*COLUMNS}.union(*terms()["arms"].values())
-    for claim in read():
+    names = {*COLUMNS}.union(*load_terms()["arms"].values())
+    for claim in load_claims():
         names.update(claim.cells, claim.only, claim.own, [claim.reduce.partition(" ")[2]])
     return names
 
 
-def _prepared(name: str, table: DataFrame) -> DataFrame:
+def _prepare_table(name: str, table: DataFrame) -> DataFrame:
     """A table as the claims name its arms: runs of CRT with the seconds of an epoch, GPT-2 from a
     public start as a model of its own, Hush!'s runs at the learning rate and the C that
     validation chose, the report with a count at the last snapshot that is not overfitted."""
@@ -102,11 +104,13 @@ def _prepared(name: str, table: DataFrame) -> DataFrame:
     if name in ("secrets_laptop", "probes_laptop"):
         full = table.assign(model=table.model.fillna("bert") + " " + table.hidden.astype(str))
         played = full[full.study == "extraction"]
-        asked = played.drop_duplicates("run").assign(metric="probes", value=lambda t: t.probes)
-        both = played[played.metric.isin(["memorised", "generalised"])]
-        either = both.groupby("run").value.sum().rename("value").reset_index()
-        extractable = both.drop_duplicates("run").drop(columns="value").merge(either)
-        played = pd.concat([played, asked, extractable.assign(metric="extractable")])
+        probe_counts = played.drop_duplicates("run").assign(
+            metric="probes", value=lambda t: t.probes
+        )
+        extracted = played[played.metric.isin(["memorised", "generalised"])]
+        either = extracted.groupby("run").value.sum().rename("value").reset_index()
+        extractable = extracted.drop_duplicates("run").drop(columns="value").merge(either)
+        played = pd.concat([played, probe_counts, extractable.assign(metric="extractable")])
         if name == "probes_laptop":
             return played.reset_index(drop=True)
         best = secrets.chosen(secrets.as_promised(full[full.study == "masked"]))
@@ -141,7 +145,7 @@ def _prepared(name: str, table: DataFrame) -> DataFrame:
 
 
 # --- arms -----------------------------------------------------------------------------------------
-def select(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
+def select_rows(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
     """The rows of an arm; none where a column is not there."""
     rows = table
     for name, want in arm.items():
@@ -156,7 +160,7 @@ def select(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
     return rows
 
 
-def values(
+def value_per_seed(
     table: DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
 ) -> pd.Series:
     """One number a seed of an arm, which must have all its miss rates: of a metric at the "last" or
@@ -164,43 +168,45 @@ def values(
     given epoch; of several items their "mean", or the "max" of each run; the share ("under 3") or
     the number ("count 3") below a threshold; "sum" a count as it is; "rank NAME" the rank
     correlation with a column or with another metric, over the rows of a seed."""
-    rows = select(table, terms()["arms"][arm])
-    mine = rows[rows.metric == metric]
+    rows = select_rows(table, load_terms()["arms"][arm])
+    metric_rows = rows[rows.metric == metric]
     kind, _, option = reduce.partition(" ")
     if kind == "rank":
-        mine = mine.drop_duplicates(["run", "epoch"])
-        keys, both = ["run", "epoch"], mine.assign(other=mine.get(option))
-        if option not in mine:
+        metric_rows = metric_rows.drop_duplicates(["run", "epoch"])
+        keys, pairs = ["run", "epoch"], metric_rows.assign(other=metric_rows.get(option))
+        if option not in metric_rows:
             other = rows[rows.metric == option].set_index(keys).value.rename("other")
-            both = mine.merge(other, left_on=keys, right_index=True)
-        each = {
+            pairs = metric_rows.merge(other, left_on=keys, right_index=True)
+        correlations = {
             seed: float(scipy.stats.spearmanr(g.other, g.value)[0])
-            for seed, g in both.groupby("seed")
+            for seed, g in pairs.groupby("seed")
             if g.other.nunique() > 1 and g.value.nunique() > 1
         }
-        return pd.Series(each, dtype=float)
+        return pd.Series(correlations, dtype=float)
     runs = rows.groupby("run").epoch
-    epoch = {"last": mine.groupby("run").epoch.max(), "first": runs.min()}.get(str(at))
+    epoch = {"last": metric_rows.groupby("run").epoch.max(), "first": runs.min()}.get(str(at))
     if at == "picked":
         curve = rows[rows.metric == VALIDATION].reset_index(drop=True)
         epoch = curve.loc[curve.groupby("run").value.idxmin()].set_index("run").epoch
-    mine = mine[mine.epoch == (at if epoch is None else mine.run.map(epoch))]
-    if "gamma" in mine:  # a mean over some miss rates is no mean over all
-        points = mine.groupby("seed").gamma.nunique()
-        mine = mine[mine.seed.map(points) == points.max()]
+    metric_rows = metric_rows[
+        metric_rows.epoch == (at if epoch is None else metric_rows.run.map(epoch))
+    ]
+    if "gamma" in metric_rows:  # a mean over some miss rates is no mean over all
+        points = metric_rows.groupby("seed").gamma.nunique()
+        metric_rows = metric_rows[metric_rows.seed.map(points) == points.max()]
     if kind == "max":
-        return mine.groupby(["seed", "run"]).value.max().groupby("seed").mean()
+        return metric_rows.groupby(["seed", "run"]).value.max().groupby("seed").mean()
     if not option:
-        return mine.groupby("seed").value.mean()
-    below = (mine.value < float(option)).astype(float).groupby(mine.seed)
+        return metric_rows.groupby("seed").value.mean()
+    below = (metric_rows.value < float(option)).astype(float).groupby(metric_rows.seed)
     if kind == "under":
         return below.mean()
     return below.sum().reindex(rows[rows.epoch == at].seed.unique(), fill_value=0.0)
 
 
-def points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
+def attack_points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
     """One row a gamma and seed: what an attack finds, and the spread that chance gives it."""
-    rows = select(table, terms()["arms"][arm])
+    rows = select_rows(table, load_terms()["arms"][arm])
     by = rows[rows.metric == metric].groupby(["gamma", "seed"]).value
     if kind == "exposure":
         out = by.agg(["mean", "size"])
@@ -210,12 +216,12 @@ def points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
     return out.set_axis(["value", "spread"], axis=1).dropna().reset_index()
 
 
-def _arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
+def _select_arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
     """The rows of the arms of a claim, one or two."""
-    return [select(cell, terms()["arms"][a]) for a in (claim.left, claim.right) if a]
+    return [select_rows(cell, load_terms()["arms"][a]) for a in (claim.left, claim.right) if a]
 
 
-def unsettled(rows: DataFrame) -> str:
+def why_unsettled(rows: DataFrame) -> str:
     """Why the curve of an arm, its mean over seeds, does not yet say what its training can reach;
     empty where its last third lowers the best perplexity by at most
     ``MAX_SETTLED_GAIN``, or at least twice as many epochs do, and it does not rise from its first
@@ -224,7 +230,7 @@ def unsettled(rows: DataFrame) -> str:
     if len(curve) < 2:
         return "has one epoch"
     falls, rises = _late_fall(rows), curve.iloc[-1] / curve.min() - 1
-    gain = _gain(rows)
+    gain = _gain_of_arm(rows)
     longer_is_no_better = gain <= statistics.MAX_SETTLED_GAIN  # false where none was run
     if falls > statistics.MAX_SETTLED_GAIN and not longer_is_no_better:
         more = f", and twice as many end {gain:.0%} lower" if gain > 0 else ""
@@ -241,20 +247,20 @@ def _late_fall(rows: DataFrame) -> float:
     return float(before.min() / curve.min() - 1)
 
 
-def _gain(rows: DataFrame) -> float:
+def _gain_of_arm(rows: DataFrame) -> float:
     """By what share a longer training of an arm ends lower; missing where none was run."""
     return float(rows.gain_of_longer.max(skipna=False)) if "gain_of_longer" in rows else np.nan
 
 
-def _of_settled_arms(
-    claim: Claim, cell: DataFrame, longer: DataFrame, metric: str, told: Evidence
+def _discount_unsettled_arms(
+    claim: Claim, cell: DataFrame, longer: DataFrame, metric: str, evidence: Evidence
 ) -> Evidence:
     """Evidence of two perplexities or accuracies, without what a longer training of an arm could
     change. One that has not settled is at best too bad; that a ratio is worse than 1 stays: it is
     no refutation. One that still falls, and has settled as twice as many epochs end no lower, must
     give the same answer with these in its place."""
-    arms = dict(zip(("left", "right"), _arms(claim, cell), strict=True))
-    late = {arm: why for arm, rows in arms.items() if (why := unsettled(rows))}
+    arms = dict(zip(("left", "right"), _select_arms(claim, cell), strict=True))
+    late = {arm: why for arm, rows in arms.items() if (why := why_unsettled(rows))}
     falls, rises = ("right", "left") if "acc" in metric else ("left", "right")
     above, below = {"p_true"}, {"p_false"}
     if claim.side != "above":
@@ -266,61 +272,68 @@ def _of_settled_arms(
     for arm, rows in arms.items():
         if arm in late or _late_fall(rows) <= statistics.MAX_SETTLED_GAIN:
             continue
-        instead = select(longer, terms()["arms"][getattr(claim, arm)])
-        with_longer = _compared(claim, pd.concat([cell.drop(rows.index), instead]), metric)
+        instead = select_rows(longer, load_terms()["arms"][getattr(claim, arm)])
+        with_longer = _judge_comparison(claim, pd.concat([cell.drop(rows.index), instead]), metric)
         if with_longer is None:
             continue
-        told = replace(
-            told,
-            p_true=max(told.p_true, with_longer.p_true),
-            p_false=max(told.p_false, with_longer.p_false),
-            p_worse=max(told.p_worse, with_longer.p_worse),
-            margins=(*told.margins, "longer"),
+        evidence = replace(
+            evidence,
+            p_true=max(evidence.p_true, with_longer.p_true),
+            p_false=max(evidence.p_false, with_longer.p_false),
+            p_worse=max(evidence.p_worse, with_longer.p_worse),
+            margins=(*evidence.margins, "longer"),
         )
-        higher = -_gain(rows)
+        higher = -_gain_of_arm(rows)
         where = f"{higher:.0%} higher" if higher >= 0.005 else "as low"
         whys += [
             f"{names[arm]} still falls in the last third of {rows.epochs.max():.0f} epochs, and"
             f" {instead.epochs.max():.0f} end {where}"
         ]
     changed: dict[str, Any] = dict.fromkeys(void, 1.0)
-    told = replace(told, settled=not late, margins=(*told.margins, "settled"))
-    out = replace(told, why="; ".join(filter(None, [told.why, *whys])), **changed)
-    decided = any(getattr(told, p) <= statistics.ALPHA for p in void)
+    evidence = replace(evidence, settled=not late, margins=(*evidence.margins, "settled"))
+    out = replace(evidence, why="; ".join(filter(None, [evidence.why, *whys])), **changed)
+    decided = any(getattr(evidence, p) <= statistics.ALPHA for p in void)
     return (
         replace(out, deviations_to_line=np.nan, most_deviations_to_line=np.nan) if decided else out
     )
 
 
 # --- evidence -------------------------------------------------------------------------------------
-def _first(claim: Claim, cell: DataFrame) -> int:
+def _seeds_at_first_look(claim: Claim, cell: DataFrame) -> int:
     """How many seeds the table of a cell had when its rows were looked at for the first time."""
-    looks = terms()["first_look"]
+    looks = load_terms()["first_look"]
     return min(
         (looks[t] for t in cell.get("table", pd.Series()).unique()), default=statistics.MAX_SEEDS
     )
 
 
-def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
-    x = values(cell, claim.left, metric, claim.at, claim.reduce)
-    unit, line, arms, first = "", float(claim.line), _arms(claim, cell), _first(claim, cell)
+def _judge_comparison(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
+    x = value_per_seed(cell, claim.left, metric, claim.at, claim.reduce)
+    unit, line, arms, first = (
+        "",
+        float(claim.line),
+        _select_arms(claim, cell),
+        _seeds_at_first_look(claim, cell),
+    )
     if claim.measure in ("zero", "some"):
         zero = claim.measure == "zero"
         if x.empty:
             return None
         return statistics.judge_occurrence(x.tolist(), zero=zero, seeds_at_first_look=first)
     if claim.measure == "rate":
-        of = values(cell, claim.left, claim.other, claim.at)
-        counted = x * of if claim.reduce == "mean" else x
-        both = pd.concat([counted, of], axis=1).dropna().round().astype(int)
-        hits, n = both.to_numpy().T.tolist()
+        of = value_per_seed(cell, claim.left, claim.other, claim.at)
+        hits_per_seed = x * of if claim.reduce == "mean" else x
+        hits_and_totals = pd.concat([hits_per_seed, of], axis=1).dropna().round().astype(int)
+        hits, n = hits_and_totals.to_numpy().T.tolist()
         if not sum(n):
             return None
         return statistics.judge_share(
             hits, n, side=claim.side, line=line, seeds_at_first_look=first
         )
     if claim.right:
-        right = values(cell, claim.right, claim.other or metric, claim.right_at, claim.reduce)
+        right = value_per_seed(
+            cell, claim.right, claim.other or metric, claim.right_at, claim.reduce
+        )
         if claim.measure == "ratio":
             x, unit = x / right, "times"
             unit += {"ppl": ", all tokens", "ppl_words": ", over words"}.get(
@@ -342,12 +355,12 @@ def _compared(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     x, runs = x.dropna(), len(seeds[0] & seeds[-1])
     if x.empty:
         return None
-    told = statistics.judge_mean(
+    evidence = statistics.judge_mean(
         x.tolist(), side=claim.side, line=line, unit=unit, seeds_at_first_look=first
     )
     few = f"{len(x)} of {runs} runs give a number"
-    told = replace(told, share_with_number=len(x) / runs, why=few if len(x) < runs else "")
-    return told
+    evidence = replace(evidence, share_with_number=len(x) / runs, why=few if len(x) < runs else "")
+    return evidence
 
 
 def _read_other_texts(arms: list[DataFrame]) -> bool:
@@ -356,19 +369,19 @@ def _read_other_texts(arms: list[DataFrame]) -> bool:
     return len({methods.method_by_name(name).reads_raw for name in names}) > 1
 
 
-def _attacked(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
-    rows = points(cell, claim.left, claim.attack, metric)
+def _judge_attack(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
+    rows = attack_points(cell, claim.left, claim.attack, metric)
     if rows.empty:
         return None
-    first, missed = _first(claim, cell), metric not in OF_ALL
+    first, missed = _seeds_at_first_look(claim, cell), metric not in OF_ALL
     if claim.measure == "leaks":
         return statistics.judge_leak_everywhere(
             claim.attack, rows, seeds=claim.seeds, seeds_at_first_look=first, missed=missed
         )
-    base = [p for _, p in points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
-    found = [statistics.leak_p_value(claim.attack, p.value, p.spread) for p in base]
-    works = len(base) * min(found, default=1.0) <= statistics.ALPHA
-    signals = [statistics.signal_per_seed(p, len(b)) for p, b in zip(found, base, strict=True)]
+    base = [p for _, p in attack_points(cell, "sgd_missing", claim.attack, metric).groupby("gamma")]
+    p_values = [statistics.leak_p_value(claim.attack, p.value, p.spread) for p in base]
+    works = len(base) * min(p_values, default=1.0) <= statistics.ALPHA
+    signals = [statistics.signal_per_seed(p, len(b)) for p, b in zip(p_values, base, strict=True)]
     idle = bool(base) and all(statistics.is_at_chance(claim.attack, p.value.tolist()) for p in base)
     return statistics.judge_no_leak(
         claim.attack,
@@ -382,8 +395,8 @@ def _attacked(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     )
 
 
-def _level(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
-    x = values(cell, claim.left, metric, claim.at)
+def _judge_level(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
+    x = value_per_seed(cell, claim.left, metric, claim.at)
     if x.empty:
         return None
     e = statistics.judge_mean(
@@ -399,59 +412,61 @@ def _level(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
     )
 
 
-def measured(claim: Claim, given: Sources) -> Iterator[tuple[Evidence, dict[str, Any]]]:
+def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, dict[str, Any]]]:
     """The evidence of each cell that has it, and where that cell is."""
     if claim.measure == "calculation":
         number, words = getattr(calculations, claim.call)(**claim.given)
-        told = statistics.judge_calculation(number, words, side=claim.side, line=claim.line)
-        yield told, {"source": "calculated", "edition": "exact", "corpus": "", "model": ""}
+        exact = statistics.judge_calculation(number, words, side=claim.side, line=claim.line)
+        yield exact, {"source": "calculated", "edition": "exact", "corpus": "", "model": ""}
         return
-    how = {"leaks": _attacked, "calm": _attacked, "level": _level}.get(claim.measure, _compared)
+    judge = {"leaks": _judge_attack, "calm": _judge_attack, "level": _judge_level}.get(
+        claim.measure, _judge_comparison
+    )
     for name in claim.tables:
-        if name in terms()["longer"].values() and claim.at != "picked":
+        if name in load_terms()["longer"].values() and claim.at != "picked":
             continue  # asked what trainings reach, in place of shorter ones, and nothing else
-        table = select(given[name], claim.only) if name in given else DataFrame()
+        table = select_rows(sources[name], claim.only) if name in sources else DataFrame()
         if table.empty:
             continue
-        for _, whole in table.groupby(list(claim.cells), sort=False):
-            if _has_longer_runs(claim, whole, name, given):
+        for _, cell_rows in table.groupby(list(claim.cells), sort=False):
+            if _has_longer_runs(claim, cell_rows, name, sources):
                 continue
-            no_run = pd.Series(False, index=whole.index)
-            is_longer = whole.get("longer", no_run)
-            cell, longer = whole[~is_longer], whole[is_longer]
+            no_run = pd.Series(False, index=cell_rows.index)
+            is_longer = cell_rows.get("longer", no_run)
+            cell, longer = cell_rows[~is_longer], cell_rows[is_longer]
             for metric in claim.metrics:
-                if (evidence := how(claim, cell, metric)) is not None:
+                if (evidence := judge(claim, cell, metric)) is not None:
                     if claim.at == "picked" and evidence.comparable:
-                        evidence = _of_settled_arms(claim, cell, longer, metric, evidence)
+                        evidence = _discount_unsettled_arms(claim, cell, longer, metric, evidence)
                     if any(c not in cell or set(cell[c]) != {v} for c, v in claim.own.items()):
                         evidence = replace(evidence, comparable=False, why=claim.why)
-                    if name in terms()["longer"].values():
+                    if name in load_terms()["longer"].values():
                         evidence = replace(evidence, margins=(*evidence.margins, "longer"))
-                    where = _where(claim, cell, name, metric, evidence.seeds_of_interval)
-                    yield _as_long(claim, cell, evidence), where
+                    where = _describe_cell(claim, cell, name, metric, evidence.seeds_of_interval)
+                    yield _discount_short_runs(claim, cell, evidence), where
 
 
-def _has_longer_runs(claim: Claim, cell: DataFrame, name: str, given: Sources) -> bool:
+def _has_longer_runs(claim: Claim, cell: DataFrame, name: str, sources: Sources) -> bool:
     """Whether trainings of the same text and models with more epochs, and a search of their own,
     answer in place of a cell: a claim of what trainings reach asks those that settled."""
-    longer = terms()["longer"].get(name, "")
-    if claim.at != "picked" or longer not in claim.tables or longer not in given:
+    longer = load_terms()["longer"].get(name, "")
+    if claim.at != "picked" or longer not in claim.tables or longer not in sources:
         return False
     same = {column: cell[column].unique().tolist() for column in claim.cells}
-    there = select(select(given[longer], claim.only), same)
-    return all(len(rows) > 0 for rows in _arms(claim, there))
+    longer_rows = select_rows(select_rows(sources[longer], claim.only), same)
+    return all(len(rows) > 0 for rows in _select_arms(claim, longer_rows))
 
 
-def _as_long(claim: Claim, cell: DataFrame, told: Evidence) -> Evidence:
+def _discount_short_runs(claim: Claim, cell: DataFrame, evidence: Evidence) -> Evidence:
     """Evidence that refutes only where the runs are as long as the paper's: what leaks grows with
     the epochs."""
-    longest = min(rows.epochs.min() for rows in _arms(claim, cell)) if claim.epochs else 0
-    if longest >= claim.epochs or told.p_false > statistics.ALPHA:
-        return told
+    longest = min(rows.epochs.min() for rows in _select_arms(claim, cell)) if claim.epochs else 0
+    if longest >= claim.epochs or evidence.p_false > statistics.ALPHA:
+        return evidence
     short = f"{longest:.0f} of the paper's {claim.epochs} epochs refute nothing"
-    why = "; ".join(filter(None, (told.why, short)))
+    why = "; ".join(filter(None, (evidence.why, short)))
     return replace(
-        told,
+        evidence,
         p_false=1.0,
         why=why,
         epochs=int(longest),
@@ -460,27 +475,29 @@ def _as_long(claim: Claim, cell: DataFrame, told: Evidence) -> Evidence:
     )
 
 
-def _where(claim: Claim, cell: DataFrame, name: str, metric: str, pairs: int) -> dict[str, Any]:
-    runs = pd.concat(_arms(claim, cell)).drop_duplicates("run")
+def _describe_cell(
+    claim: Claim, cell: DataFrame, name: str, metric: str, pairs: int
+) -> dict[str, Any]:
+    runs = pd.concat(_select_arms(claim, cell)).drop_duplicates("run")
     costs = cell.drop_duplicates("run").groupby("seed").seconds.sum() if "seconds" in cell else ()
     return {
         "seeds": runs.seed.nunique(),
         "hours_a_seed": float(np.mean(costs)) / 3600 if len(costs) else np.nan,
         "source": name,
         "metric": metric,
-        "edition": size(runs, pairs),
-        "made": "\n".join(terms()["made"][t] for t in runs.get("table", pd.Series()).unique()),
+        "edition": describe_size(runs, pairs),
+        "made": "\n".join(load_terms()["made"][t] for t in runs.get("table", pd.Series()).unique()),
         "corpus": ", ".join(sorted(set(runs.corpus))),
         "model": ", ".join(sorted(set(runs.model.dropna()))),
     }
 
 
-def size(runs: DataFrame, pairs: int) -> str:
+def describe_size(runs: DataFrame, pairs: int) -> str:
     """How large runs are, in words: dialogues, width, epochs, probes, and the seeds (or ``pairs``
     of runs) that a number rests on."""
     words = []
     columns = {"dialogues": "dialogues", "hidden": "wide", "epochs": "epochs", "probes": "probes"}
     for column, name in columns.items():
-        some = sorted({int(v) for v in runs[column].dropna()}) if column in runs else []
-        words += [f"{', '.join(map(str, some))} {name}"] if some else []
+        sizes = sorted({int(v) for v in runs[column].dropna()}) if column in runs else []
+        words += [f"{', '.join(map(str, sizes))} {name}"] if sizes else []
     return ", ".join([*words, f"{pairs} seed{'s'[: pairs != 1]}"])

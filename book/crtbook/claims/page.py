@@ -3,7 +3,8 @@
 >>> row = {"verdict": "differs", "paper": "crt", "where": "5.4", "words": "a <MASK>", "number": "1",
 ...        "ours": "2", "corpus": "", "model": "", "edition": "exact", "rule": "", "why": "",
 ...        "run": "", "hours": None, "chapter": "canary", "source": "", "since": "", "id": "x"}
->>> "a &lt;MASK&gt;" in html(pd.DataFrame([row])), "<MASK>" in html(pd.DataFrame([row]))
+>>> shown = render_ledger(pd.DataFrame([row]))
+>>> "a &lt;MASK&gt;" in shown, "<MASK>" in shown
 (True, False)
 """
 
@@ -12,28 +13,28 @@ import pandas as pd
 from crtbook.claims.claim import PAPERS
 
 
-def html(table: pd.DataFrame) -> str:
+def render_ledger(table: pd.DataFrame) -> str:
     """Two columns, which a telephone shows whole: the verdict, and all that it rests on."""
     from crtbook.figures.theme import render_page  # heavy, and no terminal needs it
 
     return render_page("ledger.html.j2", rows=table.to_dict("records"), papers=PAPERS)
 
 
-def first_screen(table: pd.DataFrame) -> str:
+def render_headlines(table: pd.DataFrame) -> str:
     """A box a paper: its sentence, all cells that show it, and what would change it."""
     from crtbook.claims import headlines  # heavy, and no terminal needs it
     from crtbook.figures.theme import render_page
 
-    return render_page("headlines.html.j2", boxes=headlines.boxes(table), papers=PAPERS)
+    return render_page("headlines.html.j2", boxes=headlines.make_boxes(table), papers=PAPERS)
 
 
-def whole(table: pd.DataFrame) -> str:
+def format_rows_in_full(table: pd.DataFrame) -> str:
     """All that is known of each row, a line a fact, for a terminal."""
     facts = table.drop(columns=["value", "low", "high"]).to_dict("records")
     return "\n\n".join("\n".join(f"{n:8} {v}" for n, v in row.items() if v) for row in facts)
 
 
-def text(table: pd.DataFrame) -> str:
+def format_rows_as_lines(table: pd.DataFrame) -> str:
     """A line a row for a terminal."""
     return "\n".join(
         f"{row.verdict:19}  {row.id:22}  {row.ours or row.why!s}" for row in table.itertuples()

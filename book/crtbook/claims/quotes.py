@@ -4,11 +4,11 @@ The papers are not in this repository. Who has their texts reads each quote agai
 was found is kept in ``quotes.yml``: the hash of each text, and of each quote its own hash, the
 number of the word at which it begins, and how many words each ellipsis leaves out.
 
->>> located("the ε is … small [γ]", "It is said: the $\\epsilon$ is not at all small.")
+>>> locate_quote("the ε is … small [γ]", "It is said: the $\\epsilon$ is not at all small.")
 (3, [3])
->>> located("the ε is [not] small", "It is said: the $\\epsilon$ is not at all small.") is None
+>>> locate_quote("the ε is [not] small", "It is said: the $\\epsilon$ is not at all small.") is None
 True
->>> located("the ε is small", "the ε is not small") is None
+>>> locate_quote("the ε is small", "the ε is not small") is None
 True
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from crtbook.claims.claim import entries, read
+from crtbook.claims.claim import load_claims, load_claims_file
 
 RECORDED = Path(__file__).parent / "quotes.yml"
 TEXTS = {
@@ -39,7 +39,7 @@ FARTHEST = 40
 """So many words may an ellipsis leave out."""
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words, numbers and symbols of a text, in lower case, without footnotes; LaTeX as read."""
     for command, symbol in SYMBOLS.items():
         text = text.replace(command, symbol)
@@ -48,7 +48,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+|[%∞]", plain.replace("_", ""))
 
 
-def located(quote: str, text: str) -> tuple[int, list[int]] | None:
+def locate_quote(quote: str, text: str) -> tuple[int, list[int]] | None:
     """The number of the word of ``text`` at which a quote begins, and how many words each ellipsis
     leaves out; None where it does not stand there. A bracket, what we put in, leaves out none."""
     pieces = re.split(r"(…|\[[^\]]*\])", quote)
@@ -56,14 +56,14 @@ def located(quote: str, text: str) -> tuple[int, list[int]] | None:
     for k, piece in enumerate(pieces):
         if k % 2:
             limit = max(limit, FARTHEST * (piece == "…"))
-        elif part := words(piece):
+        elif part := split_words(piece):
             parts.append(part)
             limits.append(limit)
             limit = 0
-    return _from(parts, words(text), 0, [len(words(text)), *limits[1:]])
+    return _locate_parts(parts, split_words(text), 0, [len(split_words(text)), *limits[1:]])
 
 
-def _from(
+def _locate_parts(
     parts: Sequence[list[str]], text: list[str], start: int, limits: Sequence[int]
 ) -> tuple[int, list[int]] | None:
     """Where the first part begins, at most its limit of words after ``start``, such that the others
@@ -73,50 +73,52 @@ def _from(
     first, *others = parts
     for at in range(start, min(start + limits[0], len(text) - len(first)) + 1):
         if text[at : at + len(first)] == first:
-            found = _from(others, text, at + len(first), limits[1:])
-            if found is not None:
-                return at, [found[0] - at - len(first), *found[1]] if others else []
+            rest = _locate_parts(others, text, at + len(first), limits[1:])
+            if rest is not None:
+                return at, [rest[0] - at - len(first), *rest[1]] if others else []
     return None
 
 
-def quoted() -> Iterator[tuple[str, str, str]]:
+def list_quotes() -> Iterator[tuple[str, str, str]]:
     """Every quote of a claim or of a headline: its name, its paper, its words."""
-    for claim in read():
+    for claim in load_claims():
         if claim.quote:
             yield claim.id, claim.paper, claim.quote
-    for headline in entries("headlines"):
+    for headline in load_claims_file("headlines"):
         yield f"headline of {headline['paper']}", headline["paper"], headline["quote"]
 
 
-def mark(paper: str, quote: str) -> str:
+def hash_quote(paper: str, quote: str) -> str:
     """The hash of a quote, by which ``quotes.yml`` knows it."""
     return hashlib.sha256(f"{paper} {quote}".encode()).hexdigest()[:12]
 
 
-def compared(folder: Path) -> dict[str, Any]:
+def compare_quotes(folder: Path) -> dict[str, Any]:
     """What ``quotes.yml`` keeps, made of the texts in ``folder``. Raises ``ValueError`` that names
     each quote that does not stand there."""
     texts = {paper: (folder / name).read_text("utf-8") for paper, name in TEXTS.items()}
-    found = {name: located(quote, texts[paper]) for name, paper, quote in quoted()}
-    if missing := [name for name, at in found.items() if at is None]:
+    places = {name: locate_quote(quote, texts[paper]) for name, paper, quote in list_quotes()}
+    if missing := [name for name, at in places.items() if at is None]:
         raise ValueError(f"quotes that do not stand in their paper: {', '.join(missing)}")
-    marks = {name: mark(paper, quote) for name, paper, quote in quoted()}
+    marks = {name: hash_quote(paper, quote) for name, paper, quote in list_quotes()}
     return {
         "texts": {p: hashlib.sha256(text.encode()).hexdigest() for p, text in texts.items()},
         "quotes": {
             name: {"of": marks[name], "word": at[0], "left out": at[1]}
-            for name, at in found.items()
+            for name, at in places.items()
             if at is not None
         },
     }
 
 
-def left_out(name: str) -> list[int]:
+def count_words_left_out(name: str) -> list[int]:
     """How many words each ellipsis of a quote leaves out, as they were counted in the paper."""
-    counted: list[int] = entries("quotes")["quotes"][name]["left out"]
-    return counted
+    counts: list[int] = load_claims_file("quotes")["quotes"][name]["left out"]
+    return counts
 
 
 if __name__ == "__main__":
-    made = compared(Path(sys.argv[1]))
-    RECORDED.write_text(yaml.safe_dump(made, default_flow_style=None, sort_keys=False), "utf-8")
+    comparison = compare_quotes(Path(sys.argv[1]))
+    RECORDED.write_text(
+        yaml.safe_dump(comparison, default_flow_style=None, sort_keys=False), "utf-8"
+    )

@@ -173,13 +173,14 @@ def correct_in_family(rows: Sequence[Evidence], *, seeds: int = MIN_SEEDS) -> li
     """Rows with the p-values that hold for all of them together; what is exact or has too few
     ``seeds`` asks nothing of the others."""
     out = list(rows)
-    asked = [k for k, e in enumerate(rows) if not e.exact and e.comparable and e.seeds >= seeds]
-    each = [
-        holm_adjust([getattr(rows[k], p) for k in asked]) for p in ("p_true", "p_false", "p_worse")
+    in_family = [k for k, e in enumerate(rows) if not e.exact and e.comparable and e.seeds >= seeds]
+    adjusted = [
+        holm_adjust([getattr(rows[k], p) for k in in_family])
+        for p in ("p_true", "p_false", "p_worse")
     ]
-    for k, true, false, worse in zip(asked, *each, strict=True):
+    for k, true, false, worse in zip(in_family, *adjusted, strict=True):
         needed, least = (
-            np.ceil(seeds_needed(effect, of=len(asked)) / rows[k].share_with_number)
+            np.ceil(seeds_needed(effect, of=len(in_family)) / rows[k].share_with_number)
             for effect in (rows[k].deviations_to_line, rows[k].most_deviations_to_line)
         )
         out[k] = replace(
@@ -209,7 +210,7 @@ def seeds_needed(effect: float, *, of: int = 1) -> float:
     return int(enough[0]) if len(enough) else math.inf
 
 
-def _apart(gap: float, values: Sequence[float]) -> float:
+def _distance_in_deviations(gap: float, values: Sequence[float]) -> float:
     """A distance in standard deviations of one seed; unknown of fewer than ``MIN_SEEDS``."""
     spread = float(np.std(values, ddof=1)) if len(values) >= MIN_SEEDS else math.nan
     return gap / spread if spread else math.nan
@@ -264,9 +265,9 @@ def repeated_look_mean_p_value(values: Sequence[float], line: float) -> float:
     """
     x, least = np.asarray(values, dtype=float), 1.0
     for n in range(MIN_SEEDS_FOR_REPEATED_LOOKS, len(x) + 1):
-        seen = x[:n]
-        spread, gap = float(seen.std(ddof=1)), float(seen.mean() - line)
-        if gap > 0 and len(np.unique(seen)) >= MIN_SEEDS:
+        first = x[:n]
+        spread, gap = float(first.std(ddof=1)), float(first.mean() - line)
+        if gap > 0 and len(np.unique(first)) >= MIN_SEEDS:
             t2, wide = n * (gap / spread) ** 2, 1 + n * EFFECT_VARIANCES
             mixed = (n * np.log((1 + t2 / (n - 1)) / (1 + t2 / (n - 1) / wide)) - np.log(wide)) / 2
             least = min(least, float(np.exp(-special.logsumexp(mixed) + math.log(len(wide)))) / 2)
@@ -301,7 +302,7 @@ def repeated_look_share_p_value(counts: Sequence[int], of: Sequence[int], line: 
     return float(min(1.0, np.exp(-e.max())))
 
 
-def _tail(values: Sequence[float], line: float, seeds_at_first_look: int) -> float:
+def _p_value_for_looks(values: Sequence[float], line: float, seeds_at_first_look: int) -> float:
     """p-value of a mean above ``line`` by the test that the number of looks allows: ``first`` seeds
     were there at the first one."""
     if (
@@ -325,14 +326,14 @@ def format_interval(value: float, low: float | None, high: float | None, unit: s
     ('0.008 [-0.027, 0.044]', '1.06 [1.05, 1.06]', '1,230 [1,100, 1,370]')
     """
     if low is None or high is None or not 0 < high - low < math.inf:
-        known = "" if low is None else f" [{low:.3g}, {high:.3g}]"
-        return f"{value:.3g}{known} {unit}".strip()
+        interval = "" if low is None else f" [{low:.3g}, {high:.3g}]"
+        return f"{value:.3g}{interval} {unit}".strip()
     of_half, of_largest = (
         math.floor(math.log10(x)) for x in ((high - low) / 2, max(-low, high, abs(value)))
     )
     digits = min(1 - of_half, 2 - of_largest)
-    shown, *ends = (f"{round(x, digits) + 0:,.{max(0, digits)}f}" for x in (value, low, high))
-    return f"{shown} [{', '.join(ends)}] {unit}".strip()
+    number, *ends = (f"{round(x, digits) + 0:,.{max(0, digits)}f}" for x in (value, low, high))
+    return f"{number} [{', '.join(ends)}] {unit}".strip()
 
 
 def judge_mean(
@@ -352,7 +353,9 @@ def judge_mean(
     reverse = [-x for x in values]
 
     def beyond(end: float, *, up: bool) -> float:
-        return _tail(values if up else reverse, end if up else -end, seeds_at_first_look)
+        return _p_value_for_looks(
+            values if up else reverse, end if up else -end, seeds_at_first_look
+        )
 
     worse = 1.0
     if side in ("close", "none"):
@@ -372,7 +375,7 @@ def judge_mean(
     return Evidence(
         ours=format_interval(value, low, high, unit),
         rule=f"the 95 % interval over {len(values)} seeds must lie {where}"
-        + _looked(values, seeds_at_first_look),
+        + _describe_looks(values, seeds_at_first_look),
         value=value,
         low=low,
         high=high,
@@ -383,8 +386,8 @@ def judge_mean(
         seeds_of_interval=len(values),
         margins=("close",) * (line == CLOSE_RATIO)
         + _margins_of_looks(len(values), seeds_at_first_look),
-        deviations_to_line=_apart(min(gaps), values),
-        most_deviations_to_line=_apart(max(gaps) + wide, values),
+        deviations_to_line=_distance_in_deviations(min(gaps), values),
+        most_deviations_to_line=_distance_in_deviations(max(gaps) + wide, values),
     )
 
 
@@ -393,7 +396,7 @@ def _margins_of_looks(seeds: int, seeds_at_first_look: int) -> tuple[str, ...]:
     return ("fewest", "skewed") if seeds > seeds_at_first_look else ()
 
 
-def _looked(values: Sequence[float], seeds_at_first_look: int) -> str:
+def _describe_looks(values: Sequence[float], seeds_at_first_look: int) -> str:
     """How a row that was looked at again is judged, in words."""
     if len(values) <= seeds_at_first_look:
         return ""
@@ -446,16 +449,16 @@ def is_at_chance(kind: str, values: Sequence[float]) -> bool:
     return len(values) >= MIN_SEEDS and mean_above_p_value([-x for x in values], -line) <= ALPHA
 
 
-def _enough(
+def _select_points_with_enough_seeds(
     kind: str, points: DataFrame, seeds: int
 ) -> tuple[dict[Any, DataFrame], list[float], list[str]]:
     """The points that have enough seeds, their p-values, and how many have not, in words."""
-    each = {g: p for g, p in points.groupby("gamma") if len(p) >= seeds}
-    short = points.gamma.nunique() - len(each)
-    words = f"{short} of {short + len(each)} points have fewer than {seeds} seeds"
+    by_gamma = {g: p for g, p in points.groupby("gamma") if len(p) >= seeds}
+    short = points.gamma.nunique() - len(by_gamma)
+    words = f"{short} of {short + len(by_gamma)} points have fewer than {seeds} seeds"
     return (
-        each,
-        [leak_p_value(kind, p.value, p.spread) for p in each.values()],
+        by_gamma,
+        [leak_p_value(kind, p.value, p.spread) for p in by_gamma.values()],
         [words] * bool(short),
     )
 
@@ -472,32 +475,38 @@ def judge_leak_everywhere(
     spread, as :func:`leak_p_value` has them. It differs where a point is at chance, within the
     margin."""
     early = points[points.seed.isin(sorted(points.seed.unique())[:seeds_at_first_look])]
-    each, found, short = _enough(kind, early, seeds)
+    by_gamma, p_values, short = _select_points_with_enough_seeds(kind, early, seeds)
     lines, k = (
-        {g: chance_level(kind) + chance_margin(kind, g, missed=missed) for g in each},
-        len(each),
+        {g: chance_level(kind) + chance_margin(kind, g, missed=missed) for g in by_gamma},
+        len(by_gamma),
     )
     p_at_chance = {
-        g: min(1.0, k * mean_above_p_value((-p.value).tolist(), -lines[g])) for g, p in each.items()
+        g: min(1.0, k * mean_above_p_value((-p.value).tolist(), -lines[g]))
+        for g, p in by_gamma.items()
     }
     least = min(p_at_chance.values(), default=1.0)
-    some = sum(p <= ALPHA / k for p in found)
+    above_chance_count = sum(p <= ALPHA / k for p in p_values)
     fewest = int(early.groupby("gamma").seed.nunique().min())
-    above_chance = [signal_per_seed(p, len(e)) for p, e in zip(found, each.values(), strict=True)]
-    below_line = [_apart(lines[g] - p.value.mean(), p.value.tolist()) for g, p in each.items()]
+    above_chance = [
+        signal_per_seed(p, len(e)) for p, e in zip(p_values, by_gamma.values(), strict=True)
+    ]
+    below_line = [
+        _distance_in_deviations(lines[g] - p.value.mean(), p.value.tolist())
+        for g, p in by_gamma.items()
+    ]
     better = [signal_per_seed(special.ndtr(special.ndtri(p) - 1.96), len(e))
-              for p, e in zip(found, each.values(), strict=True)]  # fmt: skip
+              for p, e in zip(p_values, by_gamma.values(), strict=True)]  # fmt: skip
     return Evidence(
-        **_described(kind, points, "idxmin"),
+        **_describe_points(kind, points, "idxmin"),
         rule=f"every point must be above chance (its law, over {fewest} seeds)",
         why="; ".join(
             [*short, *(f"at chance at γ = {g:g}" for g, p in p_at_chance.items() if p <= ALPHA)]
         ),
         deviations_to_line=max(min(above_chance, default=0.0), max(below_line, default=0.0)),
         most_deviations_to_line=max(min(better, default=0.0), max(below_line, default=0.0)),
-        p_true=1.0 if short else max(found),
+        p_true=1.0 if short else max(p_values),
         p_false=least,
-        part=not short and 0 < some < k,
+        part=not short and 0 < above_chance_count < k,
         seeds=fewest if short and least > ALPHA else seeds,
         margins=_margins_of_chance(kind, points, seeds_at_first_look, missed=missed),
     )
@@ -516,38 +525,42 @@ def judge_no_leak(
     wide = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
     at = [chance_margin(kind, float(g), missed=missed) for g in wide.columns.to_numpy(float)]
     line, means = chance_level(kind) + float(np.mean(at)), wide.mean(axis=1).tolist()
-    _, found, short = _enough(kind, early, seeds)
-    of_points = min([1.0, *(len(found) * p for p in found)])
+    _, p_values, short = _select_points_with_enough_seeds(kind, early, seeds)
+    of_points = min([1.0, *(len(p_values) * p for p in p_values)])
     of_all_points = (
-        _tail(means, chance_level(kind), seeds_at_first_look) if len(means) >= seeds else 1.0
+        _p_value_for_looks(means, chance_level(kind), seeds_at_first_look)
+        if len(means) >= seeds
+        else 1.0
     )
     p_false = min(1.0, 2 * of_points, 2 * of_all_points)
-    p_true = _tail([-x for x in means], -line, seeds_at_first_look) if works else 1.0
+    p_true = _p_value_for_looks([-x for x in means], -line, seeds_at_first_look) if works else 1.0
     why = "is at chance on non-private training, too"
     why = why if idle else "finds nothing on non-private training either"
     whys = [] if works else [f"the attack {why}"]
     whys += [f"above chance (p = {p_false:.1g})"] if p_false <= ALPHA else []
     value, _, high = confidence_interval(means)
     gap, half_ = abs(line - value), 0.0 if high is None else high - value
-    judged, leaks_ = works and bool(means), p_false <= ALPHA
-    each = points.groupby("gamma").value.mean()
+    has_means, leaks_ = works and bool(means), p_false <= ALPHA
+    mean_by_gamma = points.groupby("gamma").value.mean()
     above_chance = zip(
-        each.index.to_numpy(float), each.to_numpy(float) - chance_level(kind), strict=True
+        mean_by_gamma.index.to_numpy(float),
+        mean_by_gamma.to_numpy(float) - chance_level(kind),
+        strict=True,
     )
     little = all(v <= chance_margin(kind, float(g), missed=missed) for g, v in above_chance)
     return Evidence(
-        **_described(kind, points, "idxmax"),
+        **_describe_points(kind, points, "idxmax"),
         rule=f"over all points at most {line - chance_level(kind):.2g} above chance (the means of"
         f" {len(means)} seeds), neither they nor a point above chance, and the attack must work on"
-        f" non-private training{_looked(means, seeds_at_first_look)}",
+        f" non-private training{_describe_looks(means, seeds_at_first_look)}",
         why="; ".join([*whys, *short]),
         p_true=p_true,
         p_false=1.0 if little else p_false,
         p_worse=p_false if little else 1.0,
         part=leaks_ and little,
         seeds=max(len(wide), seeds if leaks_ else 0),
-        deviations_to_line=_apart(gap, means) if judged else power,
-        most_deviations_to_line=_apart(gap + half_, means) if judged else power,
+        deviations_to_line=_distance_in_deviations(gap, means) if has_means else power,
+        most_deviations_to_line=_distance_in_deviations(gap + half_, means) if has_means else power,
         comparable=works or not idle or leaks_,
         margins=_margins_of_chance(kind, points, seeds_at_first_look, missed=missed),
     )
@@ -561,7 +574,7 @@ def _margins_of_chance(
     return (kind, *gain, *_margins_of_looks(points.seed.nunique(), seeds_at_first_look))
 
 
-def _described(kind: str, points: DataFrame, end: str) -> dict[str, Any]:
+def _describe_points(kind: str, points: DataFrame, end: str) -> dict[str, Any]:
     """The range of the points in words, and the interval of the least or the largest."""
     means = points.groupby("gamma").value.mean()
     at = points[points.gamma == getattr(means, end)()]
@@ -623,19 +636,19 @@ def judge_occurrence(
 ) -> Evidence:
     """The claim that a count is above 0 sometimes, or never: in more, or in less, than
     ``RARE_SHARE`` of the runs."""
-    some = [int(v != 0) for v in values]
-    told = judge_share(
-        some,
-        [1] * len(some),
+    occurs = [int(v != 0) for v in values]
+    evidence = judge_share(
+        occurs,
+        [1] * len(occurs),
         side="below" if zero else "above",
         line=RARE_SHARE,
         seeds_at_first_look=seeds_at_first_look,
     )
-    most = f", at most {max(values):g}" * any(some)
+    most = f", at most {max(values):g}" * any(occurs)
     return replace(
-        told,
-        ours=f"above 0 in {sum(some)} of {len(some)} runs{most}",
-        margins=("rare", *told.margins),
+        evidence,
+        ours=f"above 0 in {sum(occurs)} of {len(occurs)} runs{most}",
+        margins=("rare", *evidence.margins),
     )
 
 

@@ -25,7 +25,7 @@ def claims(paper: str | None = None, row: str | None = None, errata: bool = Fals
         check_choice("paper", paper, tuple(PAPERS))
     if row is not None and errata:
         raise ValueError(f"row={row!r}: is read only without errata, which have no id")
-    table: pd.DataFrame = ledger.errata() if errata else ledger.ledger()
+    table: pd.DataFrame = ledger.tabulate_errata() if errata else ledger.load_ledger()
     if paper is not None:
         table = table.loc[table.paper == (PAPERS[paper] if errata else paper)]
     if row is not None:
@@ -33,10 +33,10 @@ def claims(paper: str | None = None, row: str | None = None, errata: bool = Fals
         if table.empty:
             raise ValueError(f"row={row!r}: must be an id of a row or claim of the ledger")
         return CommandResult(
-            {"rows": json.loads(table.to_json(orient="records"))}, [page.whole(table)]
+            {"rows": json.loads(table.to_json(orient="records"))}, [page.format_rows_in_full(table)]
         )
     if errata:
         lines = [f"{r.where}: {r.printed}\n  {r.calculation}: {r.so}\n" for r in table.itertuples()]
     else:
-        lines = [page.text(table), "", ledger.counts(table).to_string()]
+        lines = [page.format_rows_as_lines(table), "", ledger.count_verdicts(table).to_string()]
     return CommandResult({"rows": json.loads(table.to_json(orient="records"))}, lines)

@@ -13,7 +13,7 @@ def plan() -> CommandResult:
     """
     from crtbook.claims import ledger
 
-    table = ledger.planned()
+    table = ledger.plan_open_rows()
     lines = [
         f"{len(ids):3d} rows ({cells} of headlines)  {hours:4.1f} CPU h  {command}\n"
         f"{'':20}{', '.join(ids)}"

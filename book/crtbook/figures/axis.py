@@ -3,7 +3,7 @@
 >>> row = {"label": "CRT", "arm": "crt", "proved_add_or_remove": 0.7, "proved_replace": 2.4,
 ...        "proved_swap": 4.9, "audited": 0.0, "exposure": 4.2, "accuracy": 0.51,
 ...        "strongest": "zlib", "strongest_high": 0.53, "test_ppl_words": 2.2}
->>> fig = axis(pd.DataFrame([row, row | {"label": "redaction", "proved_replace": np.inf}]))
+>>> fig = plot_axis(pd.DataFrame([row, row | {"label": "redaction", "proved_replace": np.inf}]))
 >>> fig.get_label()
 'By method: CRT proves ε = 2.4, 0 audited, attack 0.51, perplexity 2.2; redaction proves nothing, 0 audited, attack 0.51, perplexity 2.2.'
 """  # noqa: E501
@@ -19,7 +19,7 @@ from crtbook.figures.theme import (
     INK,
     LOOKS,
     MUTED,
-    describe,
+    describe_figure,
     label_rows,
     make_panels,
     method_looks,
@@ -30,7 +30,7 @@ from crtbook.figures.theme import (
 NOTHING = "#d55e00"
 
 
-def axis(rows: pd.DataFrame) -> Figure:
+def plot_axis(rows: pd.DataFrame) -> Figure:
     """One row a method in four panels; ``rows`` is :func:`crtbook.axis.summary`.
 
     The first: a bar from what is proved for a point added or removed to what is proved for the
@@ -54,23 +54,23 @@ def axis(rows: pd.DataFrame) -> Figure:
         axes[3].set_xscale("log")
         plain_ticks(axes[3].xaxis)
         shared_legend(fig, columns=1)
-        describe(fig, f"By method: {_said(rows)}.")
+        describe_figure(fig, f"By method: {_said(rows)}.")
     return fig
 
 
 def _epsilons(ax: Axes, rows: pd.DataFrame, colors: list[str]) -> None:
     y, low, high = np.arange(len(rows)), rows.proved_add_or_remove, rows.proved_replace
-    known = np.isfinite(high)
-    edge = 2.0 * max([1.0, *low[np.isfinite(low)], *high[known]])
+    proved = np.isfinite(high)
+    edge = 2.0 * max([1.0, *low[np.isfinite(low)], *high[proved]])
     ax.hlines(
-        y[known], low[known], high[known], colors=np.array(colors)[known], linewidth=5,
+        y[proved], low[proved], high[proved], colors=np.array(colors)[proved], linewidth=5,
         capstyle="butt", label="proved (left: added or removed; right: replaced)",
     )  # fmt: skip
-    if not known.all():
-        nothing = np.full((~known).sum(), edge), y[~known]
+    if not proved.all():
+        nothing = np.full((~proved).sum(), edge), y[~proved]
         ax.scatter(*nothing, s=40, marker="x", color=NOTHING, label="nothing proved")
-    shown = "audited in one run, at least"
-    ax.scatter(rows.audited, y, s=40, zorder=3, marker="<", color=INK, label=shown)
+    audit_label = "audited in one run, at least"
+    ax.scatter(rows.audited, y, s=40, zorder=3, marker="<", color=INK, label=audit_label)
     ax.set_xlim(-0.03 * edge, 1.08 * edge)
 
 
@@ -114,7 +114,9 @@ def step_times(rows: pd.DataFrame) -> Figure:
         plain_ticks(ax.xaxis, apart=1.45)
         label_rows(ax, [SHAPES.get(kind, kind) for kind in kinds])
         shared_legend(fig)
-        describe(fig, f"Step time over that of a step without privacy. Our DP-SGD: {_ours(rows)}.")
+        describe_figure(
+            fig, f"Step time over that of a step without privacy. Our DP-SGD: {_ours(rows)}."
+        )
     return fig
 
 

@@ -28,7 +28,7 @@ from crtbook.figures.theme import (
     End,
     Look,
     corpus_name,
-    describe,
+    describe_figure,
     end_labels,
     group_rows,
     list_in_words,
@@ -92,7 +92,7 @@ def attack_figure(
         if title:
             fig.suptitle(title)
         shared_legend(fig, columns=1)
-        describe(fig, f"{ylabel} against the miss rate; {_finding(summary)}.")
+        describe_figure(fig, f"{ylabel} against the miss rate; {_finding(summary)}.")
     return fig
 
 
@@ -117,8 +117,8 @@ def _lines(ax: Axes, rows: DataFrame) -> list[End]:
         line = rows[rows.method == name]
         fixed = len(line) > 1 and line["mean"].nunique() == 1  # it knows no gamma
         ax.plot(line.gamma, line["mean"], **look.line | ({"marker": ""} if fixed else {}))
-        shown = line.tail(1) if fixed else line
-        _spread(ax, shown, look, step * (k - (len(looks) - 1) / 2))  # side by side
+        points = line.tail(1) if fixed else line
+        _spread(ax, points, look, step * (k - (len(looks) - 1) / 2))  # side by side
         ends.append((line.gamma.iloc[-1], line["mean"].iloc[-1], look.label, look.color))
     return ends
 
@@ -126,13 +126,13 @@ def _lines(ax: Axes, rows: DataFrame) -> list[End]:
 def _spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
     """Dots of the seeds, else a bar: the 95 % interval of the mean; of two seeds it would
     be wider than the figure."""
-    shown = line[line.seeds <= SEEDS] if "values" in line else line.iloc[:0]
-    for gamma, values in zip(shown.gamma, shown.get("values", ()), strict=True):
+    with_dots = line[line.seeds <= SEEDS] if "values" in line else line.iloc[:0]
+    for gamma, values in zip(with_dots.gamma, with_dots.get("values", ()), strict=True):
         ax.scatter(
             [gamma + shift] * len(values), values, color=look.color, marker=look.marker, s=20,
             alpha=0.55, linewidth=0,
         )  # fmt: skip
-    bars = line.drop(shown.index)
+    bars = line.drop(with_dots.index)
     bars = bars[(bars.seeds > 2) & bars["std"].notna()]
     if len(bars):
         wide = confidence_half_width(bars["std"], bars.seeds)
@@ -144,7 +144,7 @@ def _spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
 
 def _finding(summary: DataFrame) -> str:
     """What the figure shows at the largest gamma: of each model the highest and lowest method."""
-    said = []
+    sentences = []
     for model, rows in group_rows(summary, "model"):
         top = rows.gamma.max()
         at = rows[rows.gamma == top].sort_values("mean", ascending=False)
@@ -154,8 +154,8 @@ def _finding(summary: DataFrame) -> str:
             f"{looks[m].label} {v:.3g}" for m, v in zip(ends.method, ends["mean"], strict=True)
         ]
         chance = "" if math.isnan(low) else f" (chance: {low:.3g} to {high:.3g})"
-        said.append(f"{model_name(model)} at {top:g}: {list_in_words(values)}{chance}")
-    return "; ".join(said)
+        sentences.append(f"{model_name(model)} at {top:g}: {list_in_words(values)}{chance}")
+    return "; ".join(sentences)
 
 
 # --------------------------------------------------------------------------- the paper's figures
@@ -179,9 +179,9 @@ def plot_utility_by_epsilon(curves: DataFrame, *, value: str = "ppl") -> Figure:
                 plain_ticks(ax.yaxis)
         axes[-1].set_xlabel("ε so far")
         last = curves.groupby(["corpus", *CELL_COLUMNS[:2]]).epoch.transform("max")
-        said = _ended(curves[curves.epoch == last], f"{value}_mean")
-        describe(fig, f"Validation {label} against epsilon, one point an epoch. "
-                      f"At the end: {said}.")  # fmt: skip
+        finding = _ended(curves[curves.epoch == last], f"{value}_mean")
+        describe_figure(fig, f"Validation {label} against epsilon, one point an epoch. "
+                             f"At the end: {finding}.")  # fmt: skip
     return fig
 
 
@@ -198,16 +198,16 @@ def plot_final_perplexity(ends: DataFrame) -> Figure:
         for ax, (_, part) in zip(axes, corpora, strict=True):
             looks = method_looks(part)
             for (method, model), line in group_rows(part, ["method", "model"]):
-                look, seen = looks[method], line[np.isfinite(line.epsilon)]
+                look, finite = looks[method], line[np.isfinite(line.epsilon)]
                 name = f"{look.label}, {model_name(model)}"
-                if seen.empty:
+                if finite.empty:
                     dash = look.line["linestyle"] if model == first else (0, (1, 1.5))
                     ax.axhline(line.ppl_mean.iloc[0], color=look.color, linestyle=dash,
                                label=f"{name} (no ε)")  # fmt: skip
                     continue
                 face = look.color if model == first else CARD
-                wide = confidence_half_width(seen.ppl_std, seen.seeds)
-                ax.errorbar(seen.epsilon, seen.ppl_mean, yerr=wide, capsize=2.5,
+                wide = confidence_half_width(finite.ppl_std, finite.seeds)
+                ax.errorbar(finite.epsilon, finite.ppl_mean, yerr=wide, capsize=2.5,
                             marker=marks[model], markerfacecolor=face, label=name, color=look.color,
                             markeredgecolor=look.color)  # fmt: skip
             ax.set(xscale="log", yscale="log", ylabel="test perplexity")
@@ -216,8 +216,8 @@ def plot_final_perplexity(ends: DataFrame) -> Figure:
             plain_ticks(ax.xaxis, apart=max(1.35, (high / low) ** (1 / 8)))
         axes[-1].set_xlabel("ε: added or removed, to replaced")
         shared_legend(fig, columns=1)
-        said = _ended(ends[ends.relation == "replace"], "ppl_mean")
-        describe(fig, f"Test perplexity against epsilon; {said}.")
+        finding = _ended(ends[ends.relation == "replace"], "ppl_mean")
+        describe_figure(fig, f"Test perplexity against epsilon; {finding}.")
     return fig
 
 
@@ -234,7 +234,7 @@ def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
     reached = curves.loc[curves.groupby("run").value.idxmin()]
     cells = group_rows(reached, ["corpus", "model"])
     titles = [f"{corpus_name(c)}, {model_name(m)}" for (c, m), _ in cells]
-    said = []
+    sentences = []
     with make_panels(titles, height=2.6, room=0.5, sharex=True) as (fig, axes):
         for ax, title, (_, rows) in zip(axes, titles, cells, strict=True):
             ends, chosen = [], []
@@ -253,9 +253,11 @@ def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
             ax.set_xticks(tried, labels=[f"{epochs:g}" for epochs in tried])
             ax.xaxis.set_minor_locator(plt.NullLocator())
             end_labels(ax, ends)
-            said.append(f"{title}: {list_in_words(chosen)}")
+            sentences.append(f"{title}: {list_in_words(chosen)}")
         axes[-1].set_xlabel("epochs of the training, at the same ε")
-        describe(fig, f"The best trial of each number of epochs, least: {'; '.join(said)}.")
+        describe_figure(
+            fig, f"The best trial of each number of epochs, least: {'; '.join(sentences)}."
+        )
     return fig
 
 
@@ -264,12 +266,12 @@ def _ended(ends: DataFrame, mean: str) -> str:
     first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.model == ends.model.iloc[0])]
     looks = method_looks(first)
     rows = first.drop_duplicates("method", keep="last").set_index("method")
-    said = []
+    values = []
     for name, look in looks.items():
         epsilon = rows.epsilon[name]
         at = f" at ε = {epsilon:.2g}" if np.isfinite(epsilon) else ""
-        said.append(f"{look.label} {rows[mean][name]:.3g}{at}")
-    return list_in_words(said)
+        values.append(f"{look.label} {rows[mean][name]:.3g}{at}")
+    return list_in_words(values)
 
 
 def _utility(ax: Axes, rows: DataFrame) -> None:
@@ -294,18 +296,20 @@ def _utility(ax: Axes, rows: DataFrame) -> None:
     end_labels(ax, [(right, *end) for end in across])
 
 
-def exposures(table: DataFrame) -> DataFrame:
+def tabulate_exposures(table: DataFrame) -> DataFrame:
     """One row a (model, method, gamma) of a results table, with mean and spread over seeds.
 
     ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
     the average over the canaries. DP-SGD knows no gamma: its one result stands at every gamma.
     """
     runs = [*CELL_COLUMNS, "seed"]
-    each = table[table.metric == "exposure"].groupby(runs).value.agg(["max", "mean"])
-    each["ppl"] = table[table.metric == "test_ppl_words"].set_index(runs).value
-    out = each.groupby(CELL_COLUMNS).agg(["mean", "std"])
+    by_run = table[table.metric == "exposure"].groupby(runs).value.agg(["max", "mean"])
+    by_run["ppl"] = table[table.metric == "test_ppl_words"].set_index(runs).value
+    out = by_run.groupby(CELL_COLUMNS).agg(["mean", "std"])
     out.columns = out.columns.map("_".join)
-    return repeat_at_every_gamma(out.assign(seeds=each.groupby(CELL_COLUMNS).size()).reset_index())
+    return repeat_at_every_gamma(
+        out.assign(seeds=by_run.groupby(CELL_COLUMNS).size()).reset_index()
+    )
 
 
 def plot_exposure_by_gamma(
@@ -313,7 +317,7 @@ def plot_exposure_by_gamma(
 ) -> Figure:
     """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel a model.
 
-    ``summary`` is :func:`exposures`; ``band`` is where a model that knows
+    ``summary`` is :func:`tabulate_exposures`; ``band`` is where a model that knows
     nothing lands (:func:`crtlib.attacks.exposure.exposure_chance_band`). With the table of results
     that the summary was made from (``runs``), each seed is a dot; no exposure is above the ceiling.
     """
@@ -348,8 +352,8 @@ def membership_figure(
     """
     rows = summary[summary.metric == metric]
     if rows.empty:
-        known = ", ".join(sorted(set(summary.metric)))
-        raise ValueError(f"metric={metric!r}: must be one of {known}")
+        metrics = ", ".join(sorted(set(summary.metric)))
+        raise ValueError(f"metric={metric!r}: must be one of {metrics}")
     if runs is not None:
         rows = with_seeds(rows, runs[runs.metric == metric])
     most = (
@@ -363,8 +367,8 @@ def membership_figure(
 def with_seeds(summary: DataFrame, runs: DataFrame) -> DataFrame:
     """``summary`` with the column ``values``: what the single seeds of ``runs`` gave (columns
     model, method, gamma, value); a method that knows no gamma has its values at each."""
-    each: DataFrame = runs.groupby(CELL_COLUMNS).value.agg(tuple).rename("values").reset_index()
-    return summary.merge(repeat_at_every_gamma(each), on=CELL_COLUMNS, how="left")
+    values: DataFrame = runs.groupby(CELL_COLUMNS).value.agg(tuple).rename("values").reset_index()
+    return summary.merge(repeat_at_every_gamma(values), on=CELL_COLUMNS, how="left")
 
 
 def plot_epsilon_by_gamma(table: DataFrame) -> Figure:
@@ -396,9 +400,9 @@ def plot_epsilon_by_gamma(table: DataFrame) -> Figure:
         target, gamma = (x[len(x) // 2] for x in (targets, sorted(set(table.gamma))))
         rows = table[(table.target == target) & (table.gamma == gamma)]
         pairs = zip(rows.epsilon, rows.relation, strict=True)
-        said = list_in_words(
+        values = list_in_words(
             [f"{epsilon:.2g} ({name.replace('_', ' ')})" for epsilon, name in pairs]
         )
-        describe(fig, f"Bayesian confidentiality against the miss rate. At ε′ = {target:g}, "
-                      f"at γ = {gamma:g}, ε is {said}.")  # fmt: skip
+        describe_figure(fig, f"Bayesian confidentiality against the miss rate. At ε′ = {target:g}, "
+                             f"at γ = {gamma:g}, ε is {values}.")  # fmt: skip
     return fig

@@ -1,6 +1,6 @@
 """How the three papers work, as pictures: boxes, stores, questions and arrows, from top to bottom.
 
->>> page = diagram("crt")
+>>> page = render_diagram("crt")
 >>> page.count("<svg"), 'role="img"' in page, "DP-SGD" in page
 (1, True, True)
 >>> sorted(DIAGRAMS)
@@ -66,12 +66,12 @@ def _route(start: Box, end: Box, via: list[tuple[float, float]]) -> list[tuple[f
     return [start.edge(end.x, end.y), end.edge(start.x, start.y)]
 
 
-def diagram(name: str) -> str:
+def render_diagram(name: str) -> str:
     """The picture of this name as HTML: an SVG in the page's own colours."""
-    made = DIAGRAMS[name]
-    boxes, paths = {key: Box(*box) for key, box in made["boxes"].items()}, []
+    diagram = DIAGRAMS[name]
+    boxes, paths = {key: Box(*box) for key, box in diagram["boxes"].items()}, []
     for start, end, label, via, dashed in (
-        (*arrow, *("", [], False)[len(arrow) - 2 :]) for arrow in made["arrows"]
+        (*arrow, *("", [], False)[len(arrow) - 2 :]) for arrow in diagram["arrows"]
     ):
         points = _route(boxes[start], boxes[end], via)
         (ax, ay), (bx, by) = points[len(points) // 2 - 1 : len(points) // 2 + 1]
@@ -80,4 +80,4 @@ def diagram(name: str) -> str:
             "x": (ax + bx) / 2 + (-42 if via else 6), "y": (ay + by) / 2 + 4, "dashed": dashed,
         })  # fmt: skip
     return Markup(render_page("diagram.svg.j2", boxes=boxes.values(), arrows=paths, width=WIDTH,
-                       height=made["height"], line=LINE, alt=made["alt"]))  # fmt: skip
+                       height=diagram["height"], line=LINE, alt=diagram["alt"]))  # fmt: skip

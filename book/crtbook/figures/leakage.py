@@ -21,13 +21,13 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 from pandas.io.formats.style import Styler
 
-from crtbook.figures.tables import number, show
+from crtbook.figures.tables import format_number, render_table
 from crtbook.figures.theme import (
     LOOKS,
     METHOD_STYLE,
     MUTED,
     Style,
-    describe,
+    describe_figure,
     make_panels,
     plain_ticks,
 )
@@ -78,12 +78,12 @@ def plot_leakage_by_epoch(table: DataFrame) -> Figure:
             bar.ax.set_ylim(low, high)
         bar.ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         chosen = np.take(epochs, np.unique(np.linspace(0, len(epochs) - 1, 10).astype(int)))
-        if len(some := unique[unique.epoch.isin(chosen)]):
+        if len(shown_epochs := unique[unique.epoch.isin(chosen)]):
             sns.stripplot(
-                some, x="epoch", y="value", ax=c, native_scale=True, size=2.6, alpha=0.5,
+                shown_epochs, x="epoch", y="value", ax=c, native_scale=True, size=2.6, alpha=0.5,
                 jitter=0.3, log_scale=(False, True), **shaded,
             )  # fmt: skip
-            middle = some.groupby("epoch").value.median()
+            middle = shown_epochs.groupby("epoch").value.median()
             c.plot(middle.index, middle, "_", color="black", label="median", markersize=14,
                    markeredgewidth=1.6, markeredgecolor="black")  # fmt: skip
             plain_ticks(c.yaxis, apart=1.5)
@@ -94,15 +94,15 @@ def plot_leakage_by_epoch(table: DataFrame) -> Figure:
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         end = {name: rows[rows.epoch == high].value for name, rows in part.items()}
         left = unique[unique.epoch == high].value
-        under = f", {(left < 3).mean():.0%} of perplexity under 3." if len(left) else "."
-        describe(fig, f"A model through {high:g} epochs: at the end perplexity "
-                 f"{end['train_ppl'].mean():.3g} on training and {end['ppl'].mean():.3g} on "
-                 f"validation text, and {len(left) / seeds:,.0f} unique sequences{under}"
-                 )  # fmt: skip
+        share_under_3 = f", {(left < 3).mean():.0%} of perplexity under 3." if len(left) else "."
+        describe_figure(fig, f"A model through {high:g} epochs: at the end perplexity "
+                        f"{end['train_ppl'].mean():.3g} on training and {end['ppl'].mean():.3g} on "
+                        f"validation text, and {len(left) / seeds:,.0f} unique sequences"
+                        f"{share_under_3}")  # fmt: skip
     return fig
 
 
-def hardening(train: DataFrame, heldout: DataFrame) -> Figure:
+def plot_hardening(train: DataFrame, heldout: DataFrame) -> Figure:
     """What a threshold hides and what it costs: unique sequences that are left on training text,
     and accuracy on held-out text, against the perplexity above which no answer is given. Both
     tables are from :func:`crtbook.mitigations.harden`; without a threshold: lines across.
@@ -122,21 +122,21 @@ def hardening(train: DataFrame, heldout: DataFrame) -> Figure:
         ax.set(xscale="log", xlabel="no answer where the perplexity is above")
         plain_ticks(ax.xaxis, apart=1.45)
         tight = train.threshold[finite].idxmin()
-        describe(fig, "Unique sequences left and accuracy against a threshold on perplexity: at "
-                 f"{train.threshold[tight]:g}, {train['unique'][tight]} are left at an accuracy of "
-                 f"{heldout.accuracy[tight]:.1%}.")  # fmt: skip
+        describe_figure(fig, "Unique sequences left and accuracy against a threshold on "
+                        f"perplexity: at {train.threshold[tight]:g}, {train['unique'][tight]} are "
+                        f"left at an accuracy of {heldout.accuracy[tight]:.1%}.")  # fmt: skip
     return fig
 
 
 # --------------------------------------------------------------------------- tables
-def means(table: DataFrame, names: Mapping[str, str], by: Sequence[str]) -> DataFrame:
+def mean_over_seeds(table: DataFrame, names: Mapping[str, str], by: Sequence[str]) -> DataFrame:
     """Mean over seeds (± standard deviation) of some metrics, as text; "–" where none was made.
 
     ``names`` maps metrics to column titles; rows are the groups ``by``, in their first order.
     """
     rows = {
         group: {
-            title: _text(part.value[part.metric == metric], part.seed.nunique())
+            title: _format_mean(part.value[part.metric == metric], part.seed.nunique())
             for metric, title in names.items()
         }
         for group, part in table.groupby(list(by), sort=False)
@@ -154,65 +154,72 @@ def tabulate_leakage_by_model(table: DataFrame) -> DataFrame:
         {"sgd": "private LM", "public": "public LM"}[m]
         for m, i, e in zip(table.method, table.init, table.epoch, strict=True)
     ]  # fmt: skip
-    labelled = _percent(table.assign(model=row))
+    labelled = _with_percent(table.assign(model=row))
     order = ["private LM", *(r for r in dict.fromkeys(row) if "RanIni" in r), "public LM"]
     order += [r for r in dict.fromkeys(row) if "PubIni" in r]
-    return means(labelled, LOOKS["table_2"], ["model"]).set_index("model").loc[order].reset_index()
+    return (
+        mean_over_seeds(labelled, LOOKS["table_2"], ["model"])
+        .set_index("model")
+        .loc[order]
+        .reset_index()
+    )
 
 
-def _percent(table: DataFrame) -> DataFrame:
+def _with_percent(table: DataFrame) -> DataFrame:
     """The accuracies in percent as well, as the paper prints them."""
-    found = table[table.metric.isin(["acc", "acc_words"])]
-    found = found.assign(metric=found.metric + "_percent", value=100 * found.value)
-    return pd.concat([table, found], ignore_index=True)
+    accuracies = table[table.metric.isin(["acc", "acc_words"])]
+    accuracies = accuracies.assign(
+        metric=accuracies.metric + "_percent", value=100 * accuracies.value
+    )
+    return pd.concat([table, accuracies], ignore_index=True)
 
 
-def one_table(table: DataFrame, rows: Mapping[str, str]) -> DataFrame:
+def tabulate_models(table: DataFrame, rows: Mapping[str, str]) -> DataFrame:
     """The models of one training side by side; ``rows`` maps
     the keys of the runs to their names."""
-    labelled = _percent(table).assign(model=lambda t: t.run.map(rows))
-    return means(labelled, LOOKS["one_table"], ["model"])
+    labelled = _with_percent(table).assign(model=lambda t: t.run.map(rows))
+    return mean_over_seeds(labelled, LOOKS["one_table"], ["model"])
 
 
-def _text(values: Any, seeds: int) -> str:
+def _format_mean(values: Any, seeds: int) -> str:
     v = np.asarray(values, dtype=float)
     if not len(v):
         return "–"
-    whole = (v == v.round()).all() and seeds == 1
-    digits = 0 if whole or v.mean() >= 1000 else 1 if v.mean() >= 10 else 2
+    integral = (v == v.round()).all() and seeds == 1
+    digits = 0 if integral or v.mean() >= 1000 else 1 if v.mean() >= 10 else 2
     spread = f" ± {v.std(ddof=1):,.{digits}f}" if len(v) > 1 else ""
     partial = f" ({len(v)} of {seeds})" if len(v) < seeds else ""
     return f"{v.mean():,.{digits}f}{spread}{partial}"
 
 
-def styled(table: DataFrame, caption: str) -> Styler:
+def style_table(table: DataFrame, caption: str) -> Styler:
     """A table for a page: its first column names the rows."""
-    return show(table.set_index(table.columns[0]), caption)
+    return render_table(table.set_index(table.columns[0]), caption)
 
 
-def sequences(
+def tabulate_sequences(
     report: LeakageReport, decode: Callable[[Sequence[int]], str], rows: int | None = None
 ) -> DataFrame:
     """The form of Tables 3 to 5: unique sequences in clear, the most surprising first. For the
     text of simulated people only."""
-    some = report.unique().iloc[:rows]
-    pairs = zip(some.perplexities, some.public_perplexities, strict=True)
+    unique = report.unique().iloc[:rows]
+    pairs = zip(unique.perplexities, unique.public_perplexities, strict=True)
     best = [max(zip(*p, strict=True), key=lambda v: v[1] / v[0]) for p in pairs]
-    firsts = zip(some.contexts, some.tokens, strict=True)
+    firsts = zip(unique.contexts, unique.tokens, strict=True)
     return DataFrame(
         {
-            "sequence": [_whole(report, decode, row[0], len(w)) for row, w in firsts],
-            "total # in D": some.total_in_d.to_numpy(),
-            "user # in D": some.users_in_d.to_numpy(),
-            "context length": [min(n for _, n in row) for row in some.contexts],
+            "sequence": [_format_sequence(report, decode, row[0], len(w)) for row, w in firsts],
+            "total # in D": unique.total_in_d.to_numpy(),
+            "user # in D": unique.users_in_d.to_numpy(),
+            "context length": [min(n for _, n in row) for row in unique.contexts],
             "PP model": [f"{a:.2f}" for a, _ in best],
-            "PP public": [number(b) for _, b in best],
-            "ratio": [number(r) for r in some.ratio],
+            "PP public": [format_number(b) for _, b in best],
+            "ratio": [format_number(r) for r in unique.ratio],
         }
     )
 
 
-def _whole(
+def _format_sequence(
     report: LeakageReport, decode: Callable[[Sequence[int]], str], at: tuple[int, int], length: int
 ) -> str:
     """A sequence in whole words: what it lacks of its first and last word stands in brackets."""
@@ -221,55 +228,60 @@ def _whole(
     before, text, after = (decode(w) for w in (tokens[:start], tokens[start:end], tokens[end:]))
     head = re.split(r"\W", before)[-1] if text[:1].isalnum() else ""
     tail = re.split(r"\W", after)[0] if text[-1:].isalnum() else ""
-    whole = (f"[{head}]" if head else "") + text + (f"[{tail}]" if tail else "")
-    return whole.replace("\n", " ⏎ ")
+    sequence = (f"[{head}]" if head else "") + text + (f"[{tail}]" if tail else "")
+    return sequence.replace("\n", " ⏎ ")
 
 
 Shown = tuple[LeakageReport, Callable[[Sequence[int]], str]]
 """A report and what makes text of its tokens."""
 
 
-def snapshot(found: Mapping[tuple[str, int], Shown]) -> DataFrame:
+def tabulate_snapshot(reports: Mapping[tuple[str, int], Shown]) -> DataFrame:
     """One of Tables 3 to 5: the unique sequences of each model of one epsilon, by its name and
-    seed; a model that has none is not in it (:func:`silent`)."""
+    seed; a model that has none is not in it (:func:`list_models_without_sequences`)."""
     parts = [
-        sequences(*shown).assign(model=model, seed=seed) for (model, seed), shown in found.items()
+        tabulate_sequences(*report).assign(model=model, seed=seed)
+        for (model, seed), report in reports.items()
     ]
     return pd.concat(parts).set_index(["model", "seed", "sequence"])
 
 
-def silent(found: Mapping[tuple[str, int], Shown]) -> str:
+def list_models_without_sequences(reports: Mapping[tuple[str, int], Shown]) -> str:
     """Which models of one epsilon have no unique sequence."""
     none = [
         f"{name} of seed {seed}"
-        for (name, seed), (report, _) in found.items()
+        for (name, seed), (report, _) in reports.items()
         if report.unique().empty
     ]
     return f"Without any: {', '.join(none)}." if none else "Every model has some."
 
 
-def beside_the_paper(found: Mapping[float, Mapping[tuple[str, int], Shown]]) -> DataFrame:
-    """What Tables 3 to 5 hold, the paper's and ours, row below row; ``found`` has the models of
-    :func:`snapshot` by epsilon, at most three."""
+def tabulate_beside_the_paper(
+    reports: Mapping[float, Mapping[tuple[str, int], Shown]],
+) -> DataFrame:
+    """What Tables 3 to 5 hold, the paper's and ours, row below row; ``reports`` has the models of
+    :func:`tabulate_snapshot` by epsilon, at most three."""
     counts = {
         start: [
-            _counted([shown for (name, _), shown in models.items() if name == start])
-            for models in found.values()
+            _count_unique_sequences(
+                [report for (name, _), report in models.items() if name == start]
+            )
+            for models in reports.values()
         ]
-        for start in dict.fromkeys(name for models in found.values() for name, _ in models)
+        for start in dict.fromkeys(name for models in reports.values() for name, _ in models)
     }
     rows = {}
-    for what, paper in LOOKS["paper"].items():
-        rows[what, "paper, RanIni"] = paper[-len(found) :]
-        for start, each in counts.items():
-            rows[what, f"ours, {start}"] = [one[what] for one in each]
+    for row, paper in LOOKS["paper"].items():
+        rows[row, "paper, RanIni"] = paper[-len(reports) :]
+        for start, counts_by_epsilon in counts.items():
+            rows[row, f"ours, {start}"] = [count[row] for count in counts_by_epsilon]
     three = [f"Table {k}, ε = {paper:g}; ours" for k, paper in enumerate(LOOKS["paper_epsilon"], 3)]
-    columns = [f"{t} {e:.2f}" for t, e in zip(three[-len(found) :], found, strict=True)]
+    columns = [f"{t} {e:.2f}" for t, e in zip(three[-len(reports) :], reports, strict=True)]
     index = pd.MultiIndex.from_tuples(rows)
     return DataFrame(list(rows.values()), index=index, columns=columns)
 
 
-def _counted(models: Sequence[Shown]) -> dict[str, str]:
+def _count_unique_sequences(models: Sequence[Shown]) -> dict[str, str]:
     """The rows of the paper for the seeds of one model: each seed's number, or all together."""
     unique = [report.unique() for report, _ in models]
     texts = [
@@ -277,10 +289,10 @@ def _counted(models: Sequence[Shown]) -> dict[str, str]:
     ]
     lengths = [n for part in unique for row in part.contexts for _, n in row]
     marked = sum(bool(re.search(r"[^\w\s'’]", text)) for text in texts)
-    told = {
+    of_texts = {
         "with punctuation": f"{marked} of {len(texts)}",
         "context length": f"{min(lengths, default=0)} to {max(lengths, default=0)}",
-        "ε_l, owners left out": number(pd.concat(unique).ratio.max()),
+        "ε_l, owners left out": format_number(pd.concat(unique).ratio.max()),
     }
     counts = {"unique sequences": ", ".join(str(len(part)) for part in unique)}
-    return counts | (told if texts else dict.fromkeys(told, "–"))
+    return counts | (of_texts if texts else dict.fromkeys(of_texts, "–"))

@@ -1,8 +1,8 @@
 """Figures with a slider: any, and the primers' lines, bars, and sentences cut into pieces.
 
 >>> frames = [Frame("1", "σ is 1.", {"world D": ([0, 1], [0.2, 0.1])})]
->>> page = lines(frames, active=0, prefix="σ = ", alt="One falling line.", xaxis={}, yaxis={})
->>> 'type="range"' in page, 'aria-label="One falling line."' in page, "σ is 1." in page
+>>> page = render_lines(frames, active=0, prefix="σ = ", alt="A falling line.", xaxis={}, yaxis={})
+>>> 'type="range"' in page, 'aria-label="A falling line."' in page, "σ is 1." in page
 (True, True, True)
 """
 
@@ -30,7 +30,7 @@ from crtbook.figures.theme import (
 )
 
 
-def slider(
+def render_slider(
     positions: Sequence[tuple[str, str, Any]],
     draw: Callable[[Axes, Any], Any],
     *,
@@ -55,16 +55,16 @@ def slider(
     >>> def line(ax, k):
     ...     ax.plot([0, 1], [0, k], label="k")
     >>> positions = [(str(k), f"The line ends at {k}.", k) for k in (1, 2)]
-    >>> page = slider(positions, line, active=1, name="k", alt="A line.", xlabel="x")
+    >>> page = render_slider(positions, line, active=1, name="k", alt="A line.", xlabel="x")
     >>> page.count('type="range"'), "The line ends at 2." in page, 'aria-label="A line."' in page
     (1, True, True)
     >>> page.count('data-frame="0" style="display:none"'), page.count('data-frame="1"')
     (1, 1)
     """
     with make_panels([""], height=height, room=0.1) as (fig, (ax,)):
-        for k, (_, _, what) in enumerate(positions):
+        for k, (_, _, position) in enumerate(positions):
             before = set(ax.get_children())
-            draw(ax, what)
+            draw(ax, position)
             for artist in set(ax.get_children()) - before:
                 artist.set_gid(f"frame-{k}")
         ax.set(**axes)
@@ -74,17 +74,19 @@ def slider(
             entries = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
             columns = 2 if max(map(len, entries), default=0) < 26 else 1
             fig.legend(entries.values(), entries.keys(), loc="outside upper left", ncols=columns)
-        drawn = render_svg(fig).replace('role="img" aria-label=""', 'aria-hidden="true"', 1)
+        svg = render_svg(fig).replace('role="img" aria-label=""', 'aria-hidden="true"', 1)
     for k in range(len(positions)):
         hidden = "" if k == active else ' style="display:none"'
-        drawn = drawn.replace(f'id="frame-{k}"', f'data-frame="{k}"{hidden}')
+        svg = svg.replace(f'id="frame-{k}"', f'data-frame="{k}"{hidden}')
     steps = [{"label": label, "sentence": sentence} for label, sentence, _ in positions]
-    told = json.dumps(steps, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    steps_json = json.dumps(steps, ensure_ascii=False, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
     # From the content, so that two runs write the same page.
-    key = "live-" + hashlib.sha256((drawn + told).encode()).hexdigest()[:12]
-    drawn = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{key}-", drawn)
+    key = "live-" + hashlib.sha256((svg + steps_json).encode()).hexdigest()[:12]
+    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{key}-", svg)
     return render_page(
-        "slider.html.j2", key=key, plot=Markup(drawn), steps=Markup(told), frames=steps,
+        "slider.html.j2", key=key, plot=Markup(svg), steps=Markup(steps_json), frames=steps,
         active=active, name=name, alt=alt,
     )  # fmt: skip
 
@@ -112,7 +114,7 @@ class Frame:
     marked: float | None = None
 
 
-def lines(frames: Sequence[Frame], **options: Any) -> str:
+def render_lines(frames: Sequence[Frame], **options: Any) -> str:
     """Lines under a slider, as HTML; every frame has the same series in the same order."""
 
     def draw(ax: Axes, frame: Frame) -> None:
@@ -126,7 +128,7 @@ def lines(frames: Sequence[Frame], **options: Any) -> str:
     return _figure(frames, draw, **options)
 
 
-def bars(frames: Sequence[Frame], **options: Any) -> str:
+def render_bars(frames: Sequence[Frame], **options: Any) -> str:
     """Groups of bars under a slider, as HTML; a series is (categories, heights)."""
 
     def draw(ax: Axes, frame: Frame) -> None:
@@ -140,10 +142,10 @@ def bars(frames: Sequence[Frame], **options: Any) -> str:
                         transform=ax.get_xaxis_transform())  # fmt: skip
 
     alone = all(len(frame.series) == 1 for frame in frames)
-    return _figure(frames, draw, legend=not alone, named=False, **options)
+    return _figure(frames, draw, legend=not alone, with_legend=False, **options)
 
 
-def pieces(
+def render_pieces(
     cuts: Sequence[tuple[str, str, Sequence[str]]], *, active: int, prefix: str, alt: str
 ) -> str:
     """A sentence cut into pieces under a slider, as HTML.
@@ -167,7 +169,7 @@ def pieces(
             x += len(part)
 
     rows = 1 if longest <= LINE else -(-longest // (LINE - 6))
-    return slider(
+    return render_slider(
         cuts, draw, active=active, name=prefix.strip(" =") or "step", alt=alt, legend=False,
         height=0.36 * rows, arrange=lambda ax: ax.set_axis_off(),
         xlim=(0, line), ylim=(rows - 0.4, -0.6),
@@ -181,25 +183,25 @@ def _figure(
     prefix: str,
     xaxis: Axis,
     yaxis: Axis,
-    named: bool = True,
+    with_legend: bool = True,
     **options: Any,
 ) -> str:
     """All frames in one figure, of which the slider shows one at a time; ``prefix`` is the name of
-    what the slider moves, ``options`` are those of :func:`slider`."""
+    what the slider moves, ``options`` are those of :func:`render_slider`."""
 
     def arrange(ax: Axes) -> None:
-        for one, axis, scale in ((xaxis, ax.xaxis, "xscale"), (yaxis, ax.yaxis, "yscale")):
-            axis.set_label_text(one.get("title", ""))
-            ax.set(**{scale: "log" if one.get("log") else "linear"})
-            if one.get("share"):
+        for options, axis, scale in ((xaxis, ax.xaxis, "xscale"), (yaxis, ax.yaxis, "yscale")):
+            axis.set_label_text(options.get("title", ""))
+            ax.set(**{scale: "log" if options.get("log") else "linear"})
+            if options.get("share"):
                 axis.set_major_formatter(PercentFormatter(1, decimals=0))
         ax.set(xlim=xaxis.get("range", ax.get_xlim()), ylim=yaxis.get("range", (0, None)))
         if yaxis.get("log"):
             plain_ticks(ax.yaxis, apart=2.9)
-        if not named:  # the bars have their names themselves
+        if not with_legend:  # the bars have their names themselves
             ax.set_xticks([])
             ax.xaxis.labelpad = 20
 
     positions = [(f.label, f.said, f) for f in frames]
     name = prefix.strip(" =") or "step"
-    return slider(positions, draw, name=name, arrange=arrange, **options)
+    return render_slider(positions, draw, name=name, arrange=arrange, **options)

@@ -23,15 +23,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from crtbook.figures.primer import slider
-from crtbook.figures.tables import number
+from crtbook.figures.primer import render_slider
+from crtbook.figures.tables import format_number
 from crtbook.figures.theme import (
     CARD,
     INK,
     LOOKS,
     MUTED,
     corpus_name,
-    describe,
+    describe_figure,
     group_rows,
     label_rows,
     make_panels,
@@ -59,7 +59,7 @@ class Piece:
     title: str = ""
 
 
-def pieces(text: str, marks: Sequence[tuple[int, int, Piece]]) -> list[Piece]:
+def cut_at_marks(text: str, marks: Sequence[tuple[int, int, Piece]]) -> list[Piece]:
     """``text`` cut at the marks ``(start, end, what stands there)``."""
     out, at = [], 0
     for start, end, piece in sorted(marks, key=lambda mark: mark[:2]):
@@ -74,17 +74,17 @@ def _secrets(turn: Turn, flags: Sequence[Secret] | None) -> list[Piece]:
     def overlapped(s: Secret, others: Sequence[Secret]) -> bool:
         return any(s.start < other.end and other.start < s.end for other in others)
 
-    def shown(s: Secret, style: str, title: str = "") -> tuple[int, int, Piece]:
+    def mark_secret(s: Secret, style: str, title: str = "") -> tuple[int, int, Piece]:
         return s.start, s.end, Piece(turn.text[s.start : s.end], style, s.kind + title)
 
     if flags is None:
-        return pieces(turn.text, [shown(s, "secret") for s in turn.secrets])
-    found, wrong = (MASK, "caught"), (MASK, "wrong", "no secret: a false positive")
-    marks = [(f.start, f.end, Piece(*found, f.kind) if overlapped(f, turn.secrets) else
+        return cut_at_marks(turn.text, [mark_secret(s, "secret") for s in turn.secrets])
+    caught, wrong = (MASK, "caught"), (MASK, "wrong", "no secret: a false positive")
+    marks = [(f.start, f.end, Piece(*caught, f.kind) if overlapped(f, turn.secrets) else
               Piece(*wrong)) for f in flags]  # fmt: skip
-    marks += [shown(s, "missed", ": a false negative") for s in turn.secrets
+    marks += [mark_secret(s, "missed", ": a false negative") for s in turn.secrets
               if not overlapped(s, flags)]  # fmt: skip
-    return pieces(turn.text, marks)
+    return cut_at_marks(turn.text, marks)
 
 
 def render_redacted_dialogue(
@@ -109,15 +109,17 @@ def render_redacted_dialogue(
     missed, wrong = styles.count("missed"), styles.count("wrong")
     alt = "A dialogue with its secrets marked, redacted perfectly, and by a policy with errors: "
     alt += f"{missed} missed, {wrong} masked that are no secret."
-    given = {"key": LOOKS["figure_1"], "caption": caption, "alt": alt}
-    return render_page("figure_1.html.j2", turns=turns, panels=columns, **given)
+    texts = {"key": LOOKS["figure_1"], "caption": caption, "alt": alt}
+    return render_page("figure_1.html.j2", turns=turns, panels=columns, **texts)
 
 
 def _masks(point: Point, secret: str, mask: str) -> list[Piece]:
     """A point with its labelled secrets in the style ``secret``, its masks in ``mask``."""
     places = [(s.start, s.end, secret) for s in point.secrets]
     places += [(*m.span(), mask) for m in re.finditer(re.escape(MASK), point.text)]
-    return pieces(point.text, [(a, b, Piece(point.text[a:b], style)) for a, b, style in places])
+    return cut_at_marks(
+        point.text, [(a, b, Piece(point.text[a:b], style)) for a, b, style in places]
+    )
 
 
 def render_screening_steps(
@@ -177,7 +179,9 @@ def public_and_private(counts: DataFrame) -> Figure:
         ax.tick_params(left=False)
         fig.legend(loc="outside upper left", ncols=3, columnspacing=1.2, handlelength=1.1)
         rows = (f"{i} {row.public:.0%}" for i, row in shares[::-1].iterrows())
-        describe(fig, f"Shares of public, private and masked points; public: {', '.join(rows)}.")
+        describe_figure(
+            fig, f"Shares of public, private and masked points; public: {', '.join(rows)}."
+        )
     return fig
 
 
@@ -195,19 +199,19 @@ def certified_miss_rate(*, target: float) -> Figure:
             ax.plot(n[n > misses], bounds, style, color=color, label=label)
         ax.axhline(target, color=MUTED, linewidth=1)
         place: Any = {"textcoords": "offset points", "va": "top"}
-        ax.annotate(f"δ = {number(target)}", (n[0], target), xytext=(0, -6), **place)
+        ax.annotate(f"δ = {format_number(target)}", (n[0], target), xytext=(0, -6), **place)
         for k in (labelled, enough):
             bound = clopper_pearson_upper(0, k)
             ax.plot(k, bound, "o", color="#00795A")
-            words = f"{k:,} labels: {number(bound, 2)}"
+            words = f"{k:,} labels: {format_number(bound, 2)}"
             ax.annotate(words, (k, bound), xytext=(-8, -5), ha="right", **place)
         ax.set(xscale="log", yscale="log", xlabel="labelled secrets", ylim=(target / 8, 1))
         ax.set_ylabel("miss rate, 95 % upper bound")
         ax.legend(loc="upper right")
-        describe(fig, "Upper bound of a miss rate against labelled secrets: "
-                 f"{labelled:,} without a miss certify "
-                 f"{number(clopper_pearson_upper(0, labelled), 2)}; "
-                 f"{number(target)} takes {enough:,}.")  # fmt: skip
+        describe_figure(fig, "Upper bound of a miss rate against labelled secrets: "
+                        f"{labelled:,} without a miss certify "
+                        f"{format_number(clopper_pearson_upper(0, labelled), 2)}; "
+                        f"{format_number(target)} takes {enough:,}.")  # fmt: skip
     return fig
 
 
@@ -227,14 +231,14 @@ def recall_bars(table: DataFrame) -> Figure:
     """
     table = _recalls(table[table.secrets > 0])
     corpora = group_rows(table, "corpus")
-    sizes = [each.kind.nunique() for _, each in corpora]
+    sizes = [rows_of_corpus.kind.nunique() for _, rows_of_corpus in corpora]
     height = 0.6 + 0.4 * sum(sizes) / len(sizes)
     titles = [corpus_name(name) for name, _ in corpora]
     with make_panels(titles, height=height, sharex=True, height_ratios=sizes) as (fig, axes):
-        for ax, (_, each) in zip(axes, corpora, strict=True):
-            kinds = each.kind.unique().tolist()
+        for ax, (_, rows_of_corpus) in zip(axes, corpora, strict=True):
+            kinds = rows_of_corpus.kind.unique().tolist()
             for k, (policy, (label, color, marker)) in enumerate(POLICY_STYLE.items()):
-                rows = each[each.policy == policy]
+                rows = rows_of_corpus[rows_of_corpus.policy == policy]
                 y = rows.kind.map(kinds.index) + 0.22 * (k - 1)
                 ax.hlines(y, rows.low, rows.high, color=color, linewidth=1.2)
                 ax.scatter(rows.recall, y, color=color, marker=marker, s=45, label=label)
@@ -242,11 +246,11 @@ def recall_bars(table: DataFrame) -> Figure:
         axes[-1].set_xlabel("recall on held-out secrets, 95 % interval")
         axes[-1].set_xlim(None, 1.02)
         shared_legend(fig)
-        whole = table.groupby("policy")[["caught", "secrets"]].sum()
+        totals = table.groupby("policy")[["caught", "secrets"]].sum()
         words = {p: re.sub(r"[$\\_]", "", label) for p, (label, *_) in POLICY_STYLE.items()}
-        said = (f"{words[p]} {c / s:.2f}" for p, c, s in whole.itertuples())
-        describe(fig, f"Recall by kind of secret in {len(corpora)} corpora, with intervals; "
-                      f"over all kinds: {', '.join(said)}.")  # fmt: skip
+        recalls = (f"{words[p]} {c / s:.2f}" for p, c, s in totals.itertuples())
+        describe_figure(fig, f"Recall by kind of secret in {len(corpora)} corpora, with intervals; "
+                             f"over all kinds: {', '.join(recalls)}.")  # fmt: skip
     return fig
 
 
@@ -266,11 +270,13 @@ def threshold_slider(sweep: DataFrame) -> str:
     positions = []
     for plain in every:
         rows = sweep[sweep.plain == plain].set_index("kind").reindex(kinds)
-        whole = rows.loc["all"]
-        said = (f"{whole.speaks / whole.turns:.0%} of turns flagged, "
-                f"{whole.precision:.0%} of flags right, recall {whole.recall:.3f}.")  # fmt: skip
-        positions.append((f"{plain:g}", said, rows))
-    return slider(
+        all_kinds = rows.loc["all"]
+        sentence = (
+            f"{all_kinds.speaks / all_kinds.turns:.0%} of turns flagged, "
+            f"{all_kinds.precision:.0%} of flags right, recall {all_kinds.recall:.3f}."
+        )
+        positions.append((f"{plain:g}", sentence, rows))
+    return render_slider(
         positions,
         draw,
         active=every.index(0.9) if 0.9 in every else 0,  # the paper's

@@ -17,13 +17,13 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from crtbook.claims.statistics import confidence_half_width
-from crtbook.figures.primer import Frame, lines
+from crtbook.figures.primer import Frame, render_lines
 from crtbook.figures.theme import (
     CARD,
     INK,
     LOOKS,
     MUTED,
-    describe,
+    describe_figure,
     label_rows,
     list_in_words,
     make_panels,
@@ -53,7 +53,9 @@ def plot_plans_by_constant(cells: DataFrame, plans: DataFrame | None = None) -> 
         for ax in axes[2:]:
             ax.set_xlabel("constant C")
         shared_legend(fig, columns=1)
-        describe(fig, f"Weight kept, noise and losses against the constant C. {_best(cells)}")
+        describe_figure(
+            fig, f"Weight kept, noise and losses against the constant C. {_best(cells)}"
+        )
     return fig
 
 
@@ -63,29 +65,34 @@ def plot_weight_and_noise(plans: DataFrame) -> Figure:
     ``plans`` is :func:`crtbook.word_plans.plans_by_constant`, one row a plan and seed; an infinite
     ``scale`` is no preprocessing.
     """
-    shown = [(title, value) for title, value, _ in LOOKS["panels"] if value != "test"]
-    with make_panels([title for title, _ in shown], columns=2, height=2.6, room=0.7) as (fig, axes):
-        for ax, (_, value) in zip(axes, shown, strict=True):
+    panels = [(title, value) for title, value, _ in LOOKS["panels"] if value != "test"]
+    with make_panels([title for title, _ in panels], columns=2, height=2.6, room=0.7) as (
+        fig,
+        axes,
+    ):
+        for ax, (_, value) in zip(axes, panels, strict=True):
             _against_scale(ax, plans, value)
             ax.title.set_fontsize(11.3)
             ax.set_xlabel("constant C")
         shared_legend(fig, columns=1)
         mean = plans[plans.targets == "linear"].groupby("scale")[["kept", "needed"]].mean()
-        least, whole = mean.iloc[0], mean.iloc[-1]
-        describe(
+        least, unprocessed = mean.iloc[0], mean.iloc[-1]
+        describe_figure(
             fig,
             f"Weight kept and noise against the constant C. At C = {mean.index[0]:g} the rule of "
             f"the paper keeps {100 * least.kept:.0f} % of the weight and needs a noise of "
-            f"{least.needed:.3g}, {whole.needed:.3g} without it.",
+            f"{least.needed:.3g}, {unprocessed.needed:.3g} without it.",
         )
     return fig
 
 
 def _against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
-    whole = rows[~np.isfinite(rows.scale)][value]
-    ax.axhline(whole.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing")
-    if off := confidence_half_width(whole.std(), len(whole)):
-        ends = whole.mean() - off, whole.mean() + off
+    unprocessed = rows[~np.isfinite(rows.scale)][value]
+    ax.axhline(
+        unprocessed.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing"
+    )
+    if off := confidence_half_width(unprocessed.std(), len(unprocessed)):
+        ends = unprocessed.mean() - off, unprocessed.mean() + off
         ax.axhspan(*ends, color=MUTED, alpha=0.16, linewidth=0)
     for k, (rule, style) in enumerate(RULE_STYLE.items()):
         some = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
@@ -106,14 +113,14 @@ def _best(cells: DataFrame) -> str:
     """The lowest mean loss under noise, with and without preprocessing."""
     means = cells[cells.noisy].groupby(["targets", "scale"]).test.mean()
     finite = np.isfinite(means.index.get_level_values("scale"))
-    plans, whole = means[finite], means[~finite]
-    if not len(plans) or not len(whole):
+    plans, unprocessed = means[finite], means[~finite]
+    if not len(plans) or not len(unprocessed):
         return ""
     lowest: Any = plans.idxmin()
     rule, scale = lowest
     label = RULE_STYLE[rule]["label"].split(",")[0]
     best = f"{plans.min():.3g} nats ({label}, C = {scale:g})"
-    return f"Best with noise: {best}, {whole.min():.3g} without preprocessing."
+    return f"Best with noise: {best}, {unprocessed.min():.3g} without preprocessing."
 
 
 def game_figure(verdicts: DataFrame) -> Figure:
@@ -130,10 +137,12 @@ def game_figure(verdicts: DataFrame) -> Figure:
         label_rows(ax, names)
         ax.set(xlim=(0, 1.03), ylabel="", xlabel="chance that the secret is named")
         shared_legend(fig, columns=1)
-        whole = rows[rows.noise == 1.0]
-        rates = [f"{r.rate:.2f} against {r.promised:.2f} ({r.learns})" for r in whole.itertuples()]
+        full_noise = rows[rows.noise == 1.0]
+        rates = [
+            f"{r.rate:.2f} against {r.promised:.2f} ({r.learns})" for r in full_noise.itertuples()
+        ]
         end = f"; with the promised noise: {list_in_words(rates)}" if rates else ""
-        describe(fig, f"How often the secret was named, by noise, against the promise{end}.")
+        describe_figure(fig, f"How often the secret was named, by noise, against the promise{end}.")
     return fig
 
 
@@ -170,19 +179,21 @@ def extraction_figure(summary: DataFrame) -> Figure:
         below.legend()
         widths = above.get_legend_handles_labels()
         fig.legend(*widths, loc="outside upper left", ncols=3)
-        describe(fig, _extracted(summary))
+        describe_figure(fig, _extracted(summary))
     return fig
 
 
 def _extracted(summary: DataFrame) -> str:
-    said = []
+    sentences = []
     for size, rows in summary.sort_values("noise_multiplier").groupby("hidden"):
         first, last = rows.iloc[0], rows.iloc[-1]
-        said.append(
+        sentences.append(
             f"width {size}: {first.memorised_mean:.0%} at σ = {first.noise_multiplier:g}, "
             f"{last.memorised_mean:.0%} at {last.noise_multiplier:g}"
         )
-    return f"Loss and shares of memorised probes against the noise multiplier; {'; '.join(said)}."
+    return (
+        f"Loss and shares of memorised probes against the noise multiplier; {'; '.join(sentences)}."
+    )
 
 
 def posterior_slider(table: DataFrame) -> str:
@@ -193,14 +204,14 @@ def posterior_slider(table: DataFrame) -> str:
     frames, priors = [], sorted(table.prior.unique())
     at = priors[int(np.argmin(np.abs(np.log(priors) - np.log(0.01))))]
     for sigma, rows in table.groupby("sigma"):
-        said = [f"{r.posterior:.2g} ({r.bound})" for r in rows[rows.prior == at].itertuples()]
+        values = [f"{r.posterior:.2g} ({r.bound})" for r in rows[rows.prior == at].itertuples()]
         curves = {
             str(bound): (line.prior, line.posterior)
             for bound, line in rows.sort_values("prior").groupby("bound", sort=False)
         }
-        sentence = f"A prior of {at:.2g} becomes {list_in_words(said)}."
+        sentence = f"A prior of {at:.2g} becomes {list_in_words(values)}."
         frames.append(Frame(f"{sigma:g}", sentence, curves | {"nothing learned": (priors, priors)}))
-    return lines(
+    return render_lines(
         frames, active=len(frames) // 2, prefix="σ",
         xaxis={"title": "prior p: a guess without the model", "log": True},
         yaxis={"title": "posterior r: with the model", "range": (0, 1.02)},

@@ -5,11 +5,13 @@
 >>> wide = by_gamma(rows, "bits")
 >>> wide.columns.tolist(), wide.loc["LSTM"].loc["DP-SGD"].tolist()
 (['γ = 0', 'γ = 0.1'], ['16.8', '″'])
->>> "&lt;3" in show(wide).to_html(), number(1291.4), number(8e-5), number(5.5e20)
-(True, '1,291', '8·10⁻⁵', '5.5·10²⁰')
->>> plain("(1.000, 8e-05) at 3.674e+04 points")
+>>> "&lt;3" in render_table(wide).to_html()
+True
+>>> [format_number(x) for x in (1291.4, 8e-5, 5.5e20)]
+['1,291', '8·10⁻⁵', '5.5·10²⁰']
+>>> rewrite_numbers("(1.000, 8e-05) at 3.674e+04 points")
 '(1.000, 8·10⁻⁵) at 36,740 points'
->>> folded(wide, "all runs").startswith("<details><summary>all runs</summary>")
+>>> render_folded_table(wide, "all runs").startswith("<details><summary>all runs</summary>")
 True
 """
 
@@ -31,7 +33,7 @@ SAME = "″"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def number(value: float, digits: int = 3) -> str:
+def format_number(value: float, digits: int = 3) -> str:
     """A number as people write it: thousands with commas, very small and large ones with a
     power of ten, a dash for none."""
     if not math.isfinite(value):
@@ -43,7 +45,7 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or "e" in short else short
 
 
-def named(table: DataFrame) -> DataFrame:
+def use_readable_names(table: DataFrame) -> DataFrame:
     """``table`` with the names that people read in its columns model, method and corpus."""
     words = {}
     if "method" in table:
@@ -58,22 +60,22 @@ def named(table: DataFrame) -> DataFrame:
 def _sorted(table: DataFrame, by: Sequence[str]) -> DataFrame:
     """Rows by these columns, methods in their order, under the names that people read."""
     order = list(method_looks(table))
-    told = table.assign(order=table.method.map(order.index))
-    return named(told.sort_values([*by, "order"], kind="stable"))
+    ordered = table.assign(order=table.method.map(order.index))
+    return use_readable_names(ordered.sort_values([*by, "order"], kind="stable"))
 
 
 def by_gamma(table: DataFrame, value: str, rows: Sequence[str] = ("model", "method")) -> DataFrame:
     """One row for each of ``rows`` (methods in their order), one column for each gamma; a method
     whose text is the same at every gamma says it once."""
-    told = _sorted(table, [name for name in rows if name != "method"])
-    wide = told.pivot_table(
+    ordered = _sorted(table, [name for name in rows if name != "method"])
+    wide = ordered.pivot_table(
         index=list(rows), columns="gamma", values=value, aggfunc="first", sort=False
     )
     wide = wide.reindex(columns=sorted(wide.columns)).fillna("–").astype(str)
     for row, texts in wide.iterrows():
-        some = texts[texts != "–"]
-        if some.nunique() == 1:
-            wide.loc[row, some.index[1:]] = SAME
+        present = texts[texts != "–"]
+        if present.nunique() == 1:
+            wide.loc[row, present.index[1:]] = SAME
     wide.columns = pd.Index([f"γ = {gamma:g}" for gamma in wide.columns])
     return wide
 
@@ -91,14 +93,14 @@ def plus_minus(table: DataFrame, name: str, digits: int = 2) -> pd.Series:
     return (mean + "\u00a0±\u00a0" + spread).where(spread != "nan", mean)
 
 
-def counted(points: DataFrame) -> DataFrame:
+def count_seeds(points: DataFrame) -> DataFrame:
     """How many seeds a model and method have at each gamma, under the names that people read;
     ``points`` is :func:`crtbook.utility.count_recorded_seeds`, which may be empty."""
     long = points.melt(ignore_index=False, value_name="seeds").reset_index()
     return by_gamma(long, "seeds") if len(points.columns) else points
 
 
-def verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
+def tabulate_verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
     """One row for each model and method, one column for each of ``metrics`` (name: what people
     read): a dot for each gamma, filled where the mean lies above the band of chance, hollow
     within it, and the lowest and highest mean in per cent. ``summary`` has the columns metric,
@@ -106,11 +108,11 @@ def verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
 
     >>> rows = DataFrame({"metric": "auc", "model": "lstm", "method": "sgd",
     ...     "gamma": [0, 0.1], "mean": [0.5, 0.62], "verdict": ["inside", "above"]})
-    >>> verdicts(rows, {"auc": "area"}).iloc[0].tolist()
+    >>> tabulate_verdicts(rows, {"auc": "area"}).iloc[0].tolist()
     ['○● 50–62']
     """
 
-    def told(cell: DataFrame) -> str:
+    def format_cell(cell: DataFrame) -> str:
         ends = dict.fromkeys(f"{100 * x:.0f}" for x in cell["mean"].agg(["min", "max"]))
         dots = "".join(cell.sort_values("gamma").verdict.map(DOTS))
         return f"{dots} {'–'.join(ends)}"
@@ -118,7 +120,7 @@ def verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
     rows = summary[summary.metric.isin(metrics) & summary["mean"].notna()]
     keys = ["model", "method", "metric"]
     cells = DataFrame(
-        [(*key, told(cell)) for key, cell in rows.groupby(keys)], columns=[*keys, "text"]
+        [(*key, format_cell(cell)) for key, cell in rows.groupby(keys)], columns=[*keys, "text"]
     )
     wide = _sorted(cells, ["model"]).pivot_table(
         index=keys[:2], columns="metric", values="text", aggfunc="first", sort=False
@@ -135,7 +137,7 @@ UNSAID = re.compile(r"\b(?:nan|not defined|0 of 0)\b|^None$")
 """What a sentence of the book never says: that nothing was measured, as if it had been."""
 
 
-def keep(*lacking: str, **values: Any) -> None:
+def keep_for_text(*lacking: str, **values: Any) -> None:
     """Keep values under these names for the text of a notebook, which shows them by ``glue``.
 
     A sentence around a number reads as well when nothing was measured: "of 0 occurrences 0, a
@@ -166,9 +168,11 @@ def is_unsaid(value: Any) -> bool:
     return hasattr(value, "__len__") and len(value) == 0
 
 
-def plain(text: str) -> str:
+def rewrite_numbers(text: str) -> str:
     """A sentence whose numbers are as people write them: no ``8e-05``."""
-    return re.sub(r"(?<![\w.])\d+(?:\.\d+)?e[+-]\d+\b", lambda m: number(float(m[0]), 4), text)
+    return re.sub(
+        r"(?<![\w.])\d+(?:\.\d+)?e[+-]\d+\b", lambda m: format_number(float(m[0]), 4), text
+    )
 
 
 def _cell(value: Any) -> str:
@@ -176,21 +180,21 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, Integral):
         return f"{value:,}"
-    return number(float(value)) if isinstance(value, Real) else str(value)
+    return format_number(float(value)) if isinstance(value, Real) else str(value)
 
 
-def show(table: DataFrame, caption: str = "") -> Styler:
-    """A table for a page: every text escaped, every number as :func:`number` writes it, one row
-    of headers. Chain ``.format`` for a column that needs other digits."""
+def render_table(table: DataFrame, caption: str = "") -> Styler:
+    """A table for a page: every text escaped, every number as :func:`format_number` writes it, one
+    row of headers. Chain ``.format`` for a column that needs other digits."""
     if table.index.nlevels == table.columns.nlevels == 1 and table.columns.name is None:
         header: Any = table.index.name
         table = table.rename_axis(index=None, columns=header)
-    shown = table.style.format(_cell, escape="html").format_index(_cell, escape="html")
-    shown = shown.format_index(_cell, escape="html", axis="columns")
-    return shown.set_caption(html.escape(caption)) if caption else shown
+    styled = table.style.format(_cell, escape="html").format_index(_cell, escape="html")
+    styled = styled.format_index(_cell, escape="html", axis="columns")
+    return styled.set_caption(html.escape(caption)) if caption else styled
 
 
-def folded(table: DataFrame, summary: str, caption: str = "") -> str:
+def render_folded_table(table: DataFrame, summary: str, caption: str = "") -> str:
     """A table as HTML that stays closed until a reader opens it under the words ``summary``."""
-    inside = show(table, caption).to_html()
+    inside = render_table(table, caption).to_html()
     return f"<details><summary>{html.escape(summary)}</summary>{inside}</details>"

@@ -2,7 +2,7 @@
 
 >>> with make_panels(["LSTM"]) as (fig, (ax,)):
 ...     _ = ax.axhspan(1.94, 7.60)
-...     describe(fig, "Nothing but the band of chance.")
+...     describe_figure(fig, "Nothing but the band of chance.")
 >>> METHOD_STYLE["crt"].label, ax.get_title("left"), alt_text(fig)
 ('CRT', 'LSTM', 'Nothing but the band of chance.')
 >>> read_provenance(note_provenance(fig, "quick, cpu, 1 seed, 2026-01-01"))
@@ -82,7 +82,7 @@ SPARE, CORPUS_NAME = LOOKS["spare"], LOOKS["corpora"]
 
 
 @contextlib.contextmanager
-def theme() -> Iterator[None]:
+def use_theme() -> Iterator[None]:
     """Draw in the book's style inside this ``with`` block; matplotlib's settings come back after.
 
     A figure lies on a white card, so that it reads the same on a light and on a dark page.
@@ -108,7 +108,7 @@ def make_panels(
     """
     rows = -(-len(titles) // columns)
     options: Style = {"figsize": (WIDTH, room + height * rows), "FigureClass": Drawing} | subplots
-    with theme():
+    with use_theme():
         fig, axes = plt.subplots(rows, columns, squeeze=False, **options)
         try:
             for ax, title in zip(axes.flat, titles, strict=False):
@@ -129,20 +129,20 @@ class Drawing(Figure):
 
 def render_svg(fig: Figure) -> str:
     """The figure as one ``<svg>``: text as text, no date, its sentence as ``aria-label``."""
-    with theme(), io.StringIO() as file:
+    with use_theme(), io.StringIO() as file:
         fig.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-        drawn = file.getvalue()
-    drawn = drawn[drawn.index("<svg") :].replace("'DejaVu Sans'", "'DejaVu Sans', Verdana")
+        svg = file.getvalue()
+    svg = svg[svg.index("<svg") :].replace("'DejaVu Sans'", "'DejaVu Sans', Verdana")
     # Hundredths of a point are enough for a place. What is written must stay as it is.
     places = re.compile(r'(?<=\s)(?:d|x|y|points|transform|width|height)="[^"]*"')
-    drawn = places.sub(lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), drawn)
-    drawn = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", drawn, flags=re.S)
+    svg = places.sub(lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), svg)
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.S)
     words = f'role="img" aria-label="{html.escape(alt_text(fig))}"'
-    drawn = drawn.replace("<svg", f'<svg {words} style="stroke-linejoin: round"', 1)
+    svg = svg.replace("<svg", f'<svg {words} style="stroke-linejoin: round"', 1)
     # Seen where a pointer rests on the figure; the book writes it below the caption.
     made_by = html.escape(read_provenance(fig), quote=False)
     title = f"<title>{made_by}</title>" if made_by else ""
-    return re.sub(r"<svg\b[^>]*>", lambda head: head[0] + title, drawn, count=1)
+    return re.sub(r"<svg\b[^>]*>", lambda head: head[0] + title, svg, count=1)
 
 
 def note_provenance(fig: Figure, text: str) -> Figure:
@@ -157,7 +157,7 @@ def read_provenance(fig: Figure) -> str:
     return str(vars(fig).get("made", ""))
 
 
-def describe(fig: Figure, sentence: str) -> None:
+def describe_figure(fig: Figure, sentence: str) -> None:
     """Give the figure the plain sentence that stands for it where it cannot be seen."""
     fig.set_label(textwrap.shorten(sentence, ALT_LENGTH, placeholder=" …"))
 
@@ -232,7 +232,7 @@ def end_labels(ax: Axes, ends: Sequence[End]) -> None:
             line = SMALL * LINE * fig.dpi / 72 / box.height
             ys = [float(ax.transData.transform((x, y))[1]) for x, y, _, _ in ends]
             heights = [line * (1 + name.count("\n")) for name in names]
-            at = _apart([(y - box.y0) / box.height for y in ys], heights)[k]
+            at = _move_apart([(y - box.y0) / box.height for y in ys], heights)[k]
             return Affine2D().translate(box.x0 + 1.06 * box.width, box.y0 + at * box.height)
 
         return where
@@ -246,10 +246,10 @@ def end_labels(ax: Axes, ends: Sequence[End]) -> None:
         )  # fmt: skip
 
 
-def _apart(places: Sequence[float], heights: Sequence[float]) -> list[float]:
+def _move_apart(places: Sequence[float], heights: Sequence[float]) -> list[float]:
     """Centres near ``places`` for boxes of these heights so that none overlaps, within [0, 1].
 
-    >>> [round(p, 2) for p in _apart([0.5, 0.5, 0.9], [0.1, 0.1, 0.1])]
+    >>> [round(p, 2) for p in _move_apart([0.5, 0.5, 0.9], [0.1, 0.1, 0.1])]
     [0.5, 0.6, 0.9]
     """
     order = sorted(range(len(places)), key=lambda i: places[i])

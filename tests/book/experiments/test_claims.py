@@ -13,7 +13,7 @@ from scipy import stats
 
 from crtbook import search
 from crtbook.claims import calculations, ledger, measures, statistics
-from crtbook.claims.claim import Claim, read, terms
+from crtbook.claims.claim import Claim, load_claims, load_terms
 
 SEEDS = 5
 USUAL = {
@@ -32,7 +32,7 @@ def world(claim, values, seeds=SEEDS):
 
 
 def _arm(claim, name, value, seeds):
-    arm = terms()["arms"][name]
+    arm = load_terms()["arms"][name]
     one = {c: v[0] if isinstance(v, list) and c != "gamma" else v for c, v in arm.items()}
     gammas = one.pop("gamma", 0.0)
     fixed = {c: v[0] if isinstance(v, list) else v for c, v in claim.only.items()}
@@ -75,7 +75,7 @@ def _rows(claim, metric, number, seed):
 
 
 # --- the claims -----------------------------------------------------------------------------------
-CLAIMS = {claim.id: claim for claim in read()}
+CLAIMS = {claim.id: claim for claim in load_claims()}
 WORLDS = [(name, truth) for name in CLAIMS for truth in (True, False)]
 
 
@@ -87,7 +87,7 @@ def verdicts(claim, truth, seeds=SEEDS):
     if claim.measure == "calculation":
         e = statistics.judge_calculation(values["it"], "", side=claim.side, line=claim.line)
         return {statistics.decide_verdict(e, seeds=claim.seeds)}
-    rows = ledger.judged([claim], {claim.tables[0]: world(claim, values, seeds)})
+    rows = ledger.judge_claims([claim], {claim.tables[0]: world(claim, values, seeds)})
     other_texts = (rows.verdict == statistics.INCOMPARABLE) & rows.why.str.contains("redacted")
     return set(rows[~other_texts].verdict)
 
@@ -133,8 +133,8 @@ def test_one_seed_decides_nothing(name):
 def test_every_name_exists():
     for claim in CLAIMS.values():
         arms = {claim.left, claim.right, *claim.if_true, *claim.if_false} - {"", "it"}
-        assert arms <= set(terms()["arms"]), claim.id
-        assert claim.run in {"", *terms()["runs"]}, claim.id
+        assert arms <= set(load_terms()["arms"]), claim.id
+        assert claim.run in {"", *load_terms()["runs"]}, claim.id
         if claim.measure == "calculation":
             inspect.signature(getattr(calculations, claim.call)).bind(**claim.given)
 
@@ -430,7 +430,7 @@ def curves(*arms):
 def test_no_ratio_is_judged_on_what_longer_training_could_change(crt, sgd, verdict):
     claim = CLAIMS["crt-f2-lstm"].model_copy(update={"metric": measures.VALIDATION})
     given = curves(("crt", crt), ("sgd", sgd))
-    assert set(ledger.judged([claim], given).verdict) == {verdict}
+    assert set(ledger.judge_claims([claim], given).verdict) == {verdict}
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_a_search_that_tried_twice_the_epochs_says_what_training_can_reach(crt, 
     claim = CLAIMS["crt-f2-lstm"].model_copy(update={"metric": measures.VALIDATION})
     table = curves(("crt", crt), ("sgd", [4, 3, 2, 2, 2, 2]))["laptop"]
     given = {"laptop": table.assign(gain_of_longer=np.where(table.method == "crt", gain, np.nan))}
-    assert set(ledger.judged([claim], given).verdict) == {verdict}
+    assert set(ledger.judge_claims([claim], given).verdict) == {verdict}
 
 
 def test_the_gain_of_a_longer_training_is_that_of_the_same_seeds():
@@ -486,7 +486,7 @@ def test_an_arm_that_still_falls_is_judged_with_its_longer_runs_as_well(longer, 
     table = pd.concat([given.assign(longer=False), more.assign(run=more.run + " longer")])
     table = table.assign(init="random").reset_index(drop=True)
     table = table.assign(gain_of_longer=measures.gain_of_longer(table))
-    (row,) = ledger.judged([claim], {"laptop": table}).itertuples()
+    (row,) = ledger.judge_claims([claim], {"laptop": table}).itertuples()
     assert row.verdict == verdict
     if verdict == "differs":
         assert "and 12 end" in row.why and row.since >= "2026-11-30"
@@ -495,7 +495,7 @@ def test_an_arm_that_still_falls_is_judged_with_its_longer_runs_as_well(longer, 
 def test_arms_that_read_other_texts_are_not_compared_over_all_tokens():
     """DP-SGD reads the text as it is, CRT redacted: an easier one, with the same masks often."""
     claim = CLAIMS["crt-f2-dpsgd-lstm"]
-    rows = ledger.judged([claim], {"laptop": world(claim, claim.if_true)})
+    rows = ledger.judge_claims([claim], {"laptop": world(claim, claim.if_true)})
     told = dict(zip(rows.source.str.partition(": ")[2], rows.verdict, strict=True))
     assert told == {"valid_ppl_words": "agrees", "valid_ppl": statistics.INCOMPARABLE}
 
@@ -522,22 +522,22 @@ def test_longer_trainings_of_the_same_text_answer_in_place_of_shorter_ones():
     claim = CLAIMS["crt-f2-lstm"].model_copy(update={"metric": measures.VALIDATION})
     short = curves(("crt", [9, 8, 7, 6, 5, 4]), ("sgd", [4, 3, 2, 2, 2, 2]))
     long = {"settled": curves(("crt", [9, 5, 2, 2, 2, 2]), ("sgd", [4, 3, 2, 2, 2, 2]))["laptop"]}
-    assert ledger.judged([claim], short | long).verdict.tolist() == ["agrees"]
+    assert ledger.judge_claims([claim], short | long).verdict.tolist() == ["agrees"]
     for lacking in (
         {"settled": long["settled"].query("method == 'sgd'")},
         {"settled": long["settled"].assign(corpus="schema_guided")},
     ):
-        table = ledger.judged([claim], short | lacking)
+        table = ledger.judge_claims([claim], short | lacking)
         assert table[table.corpus == "customersim"].verdict.tolist() == [statistics.OPEN]
     at_last = claim.model_copy(update={"at": "last", "right_at": "last"})  # another question
-    (source,) = ledger.judged([at_last], short | long).source
+    (source,) = ledger.judge_claims([at_last], short | long).source
     assert source.startswith("laptop")
 
 
 def test_a_shorter_training_than_the_papers_refutes_no_leak():
     claim = CLAIMS["crt-f3-rise"]
     short = world(claim, claim.if_false).assign(epochs=claim.epochs - 1)
-    rows = ledger.judged([claim], {claim.tables[0]: short})
+    rows = ledger.judge_claims([claim], {claim.tables[0]: short})
     assert set(rows.verdict) == {statistics.OPEN}
     assert rows.why.str.contains("49 of the paper's 50 epochs").all()
 
@@ -566,7 +566,7 @@ def judged_as(name, value, **changes):
     """The verdict of a calculation that gives ``value``."""
     claim = CLAIMS[name].model_copy(update=changes)
     e = statistics.judge_calculation(value, "", side=claim.side, line=claim.line)
-    return ledger._row(claim, e, {"source": "calculated"})["verdict"]
+    return ledger._make_row(claim, e, {"source": "calculated"})["verdict"]
 
 
 def test_remarks_and_what_agrees_by_construction_are_no_evidence():
@@ -587,18 +587,18 @@ def test_one_corpus_does_not_refute_often():
     costly = curves(("dpsgd", [4.0] * 6), ("sgd", flat))["laptop"]
     cheap = curves(("dpsgd", [2.01] * 6), ("sgd", flat))["laptop"].assign(corpus="multiwoz")
     tables_ = [t.assign(epsilon=3.0) for t in (costly, cheap)]
-    both = ledger.judged([claim], {"laptop": pd.concat(tables_)})
+    both = ledger.judge_claims([claim], {"laptop": pd.concat(tables_)})
     assert sorted(both.verdict) == ["agrees", "in part"]
-    assert set(ledger.judged([claim], {"laptop": tables_[1]}).verdict) == {"differs"}
+    assert set(ledger.judge_claims([claim], {"laptop": tables_[1]}).verdict) == {"differs"}
 
 
 def test_a_seed_without_all_miss_rates_has_no_mean():
     """One run of a second seed at the worst miss rate is no second mean over five of them."""
-    gammas = terms()["arms"]["sgd_missing"]["gamma"]
+    gammas = load_terms()["arms"]["sgd_missing"]["gamma"]
     rows = [
         (seed, g, 10 * seed + g) for seed in (0, 1) for g in (gammas if not seed else gammas[-1:])
     ]
     table = pd.DataFrame(rows, columns=["seed", "gamma", "value"])
     table = table.assign(method="sgd", metric="exposure", epoch=5, run=range(len(rows)))
-    found = measures.values(table, "sgd_missing", "exposure", "last")
+    found = measures.value_per_seed(table, "sgd_missing", "exposure", "last")
     assert found.to_dict() == {0: pytest.approx(sum(gammas) / len(gammas))}

@@ -6,7 +6,7 @@ import pytest
 
 from crtbook import grids, runner, settings, tables
 from crtbook.claims import ledger
-from crtbook.claims.claim import entries
+from crtbook.claims.claim import load_claims_file
 from crtbook.leakage import (
     LeakageStudy,
     data,
@@ -77,9 +77,9 @@ def test_figure_5_on_abstracts_has_a_tenth_of_the_papers_texts_and_its_model():
 
 def test_a_figure_of_some_runs_counts_no_others():
     """Masked, scrubbed and deduplicated runs are none of Figure 5's, and it is none of theirs."""
-    figures = {f["id"]: f for f in entries("figures")}
+    figures = {f["id"]: f for f in load_claims_file("figures")}
     names = ("rep-5", "rep-5-deduplicated", "rep-5-scrubbed", "rep-5-rare")
-    runs = [{*ledger.shown(figures[name]).run} for name in names]
+    runs = [{*ledger.runs_of_figure(figures[name]).run} for name in names]
     assert all(runs) and sum(map(len, runs)) == len(set().union(*runs))
 
 

@@ -14,19 +14,19 @@ import pytest
 
 from crtbook import sweeps, tables
 from crtbook.claims import headlines, ledger, measures, page, quotes, statistics
-from crtbook.claims.claim import PAPERS, entries, read, terms
+from crtbook.claims.claim import PAPERS, load_claims, load_claims_file, load_terms
 from crtbook.commands.claims import claims
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "book"))
 computed = importlib.import_module("computed")
-CLAIMS = {claim.id: claim for claim in read()}
+CLAIMS = {claim.id: claim for claim in load_claims()}
 CHAPTERS = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
 
 
 @pytest.fixture(scope="module")
 def table():
-    return ledger.ledger()
+    return ledger.load_ledger()
 
 
 def of(table, name):
@@ -36,7 +36,7 @@ def of(table, name):
 
 
 def test_every_claim_says_where_it_stands(table):
-    assert len(CLAIMS) == len(entries("claims")) >= 100
+    assert len(CLAIMS) == len(load_claims_file("claims")) >= 100
     for claim in CLAIMS.values():
         assert claim.chapter in CHAPTERS, claim.id
         assert claim.id in set(table.id) | set(table.id.str.rpartition(".")[0])
@@ -59,8 +59,8 @@ def test_what_is_not_decidable_here_says_what_it_would_take(table):
 
 def test_a_measured_row_names_what_makes_its_runs_again(table):
     """A command for each recorded table that it reads, and each is one that the sweep takes."""
-    made = terms()["made"]
-    assert set(made) == {name for parts in terms()["recorded"].values() for name in parts}
+    made = load_terms()["made"]
+    assert set(made) == {name for parts in load_terms()["recorded"].values() for name in parts}
     for command in made.values():
         words = shlex.split(command)
         changes = dict(word.split("=", 1) for word in words if "=" in word)
@@ -86,16 +86,18 @@ def test_every_claim_of_a_figure_reads_every_table_that_shows_it():
 
 
 def test_every_rule_and_margin_has_the_date_since_when_it_stands():
-    kept = entries("rules")
-    assert ledger.rules("today") == {kind: kept[kind] for kind in ("claims", "margins")}
+    kept = load_claims_file("rules")
+    assert ledger.date_rules("today") == {kind: kept[kind] for kind in ("claims", "margins")}
     assert computed.rules("today") == computed.RULES.read_text("utf-8"), "book/computed.py"
 
 
 def test_a_rule_that_is_changed_gets_the_date_of_the_day(monkeypatch):
-    looser = [c.model_copy(update={"line": 1.25}) if c.id == "crt-f2-lstm" else c for c in read()]
-    monkeypatch.setattr(ledger, "read", lambda: looser)
+    looser = [
+        c.model_copy(update={"line": 1.25}) if c.id == "crt-f2-lstm" else c for c in load_claims()
+    ]
+    monkeypatch.setattr(ledger, "load_claims", lambda: looser)
     monkeypatch.setattr(statistics, "CLOSE_RATIO", 1.25)
-    now, kept = ledger.rules("today"), entries("rules")
+    now, kept = ledger.date_rules("today"), load_claims_file("rules")
     assert now["claims"].pop("crt-f2-lstm")["since"] == now["margins"].pop("close")["since"]
     assert "today" not in {r["since"] for each in now.values() for r in each.values()}
     assert kept["claims"]["crt-f2-lstm"]["since"] != "today"
@@ -103,18 +105,20 @@ def test_a_rule_that_is_changed_gets_the_date_of_the_day(monkeypatch):
 
 # --- quotes ---------------------------------------------------------------------------------------
 def test_every_quote_was_compared_with_its_paper():
-    kept = entries("quotes")["quotes"]
-    now = {name: quotes.mark(paper, quote) for name, paper, quote in quotes.quoted()}
+    kept = load_claims_file("quotes")["quotes"]
+    now = {name: quotes.hash_quote(paper, quote) for name, paper, quote in quotes.list_quotes()}
     assert {name: q["of"] for name, q in kept.items()} == now, "python -m crtbook.claims.quotes"
     for claim in CLAIMS.values():
         gaps = claim.quote.count("…") + claim.quote.count("[")
-        assert not claim.quote or len(quotes.left_out(claim.id)) in (gaps, gaps - 1), claim.id
+        assert not claim.quote or len(quotes.count_words_left_out(claim.id)) in (gaps, gaps - 1), (
+            claim.id
+        )
         assert bool(claim.quote) or claim.asks, claim.id
 
 
 @pytest.mark.skipif("CRTLIB_PAPERS" not in os.environ, reason="CRTLIB_PAPERS: the papers' texts")
 def test_every_quote_stands_in_its_paper():
-    assert quotes.compared(Path(os.environ["CRTLIB_PAPERS"])) == entries("quotes")
+    assert quotes.compare_quotes(Path(os.environ["CRTLIB_PAPERS"])) == load_claims_file("quotes")
 
 
 @pytest.mark.parametrize(
@@ -130,14 +134,14 @@ def test_every_quote_stands_in_its_paper():
 )
 def test_a_quote_is_found_word_for_word(quote, found):
     text = "Even with it, we still observe tokens present in the vocabulary."
-    assert quotes.located(quote, text) == (None if found is None else (found[0] - 1, found[1]))
+    assert quotes.locate_quote(quote, text) == (None if found is None else (found[0] - 1, found[1]))
 
 
 def test_a_quote_that_does_not_stand_in_its_paper_is_named(tmp_path):
     for name in quotes.TEXTS.values():
         (tmp_path / name).write_text("nothing", "utf-8")
     with pytest.raises(ValueError, match="crt-uniform"):
-        quotes.compared(tmp_path)
+        quotes.compare_quotes(tmp_path)
 
 
 def test_no_verdict_rests_on_one_seed_or_on_a_pool_of_corpora(table):
@@ -184,37 +188,39 @@ def test_the_leak_that_one_seeds_band_hid_is_seen(table):
 
 
 def test_the_recorded_ledger_is_of_these_claims_and_tables():
-    assert ledger.ledger().attrs["of"] == ledger.digest(), "run: python book/computed.py"
+    assert ledger.load_ledger().attrs["of"] == ledger.hash_ledger_inputs(), (
+        "run: python book/computed.py"
+    )
 
 
 def test_a_ledger_computed_anew_is_the_recorded_one():
-    pd.testing.assert_frame_equal(ledger.computed(), ledger.ledger(), rtol=1e-6)
+    pd.testing.assert_frame_equal(ledger.compute_ledger(), ledger.load_ledger(), rtol=1e-6)
 
 
 def test_a_ledger_of_other_tables_is_made_anew(monkeypatch):
     monkeypatch.setattr(tables, "hash_table", lambda name: "another")
-    monkeypatch.setattr(ledger, "computed", lambda: pd.DataFrame({"id": ["new"]}))
-    ledger._ledger.cache_clear()
+    monkeypatch.setattr(ledger, "compute_ledger", lambda: pd.DataFrame({"id": ["new"]}))
+    ledger._load_cached_ledger.cache_clear()
     try:
-        assert ledger.ledger().id.tolist() == ["new"]
+        assert ledger.load_ledger().id.tolist() == ["new"]
     finally:
-        ledger._ledger.cache_clear()
+        ledger._load_cached_ledger.cache_clear()
 
 
 def test_a_planted_number_changes_the_verdict():
     asked = [CLAIMS["crt-f2-dpsgd-lstm"].model_copy(update={"metric": measures.VALIDATION})]
-    given = {"paper": measures.sources()["paper"]}
+    given = {"paper": measures.load_sources()["paper"]}
     worse = (given["paper"].method == "crt") & given["paper"].metric.str.startswith("valid_ppl")
     value = given["paper"].value
     planted = {"paper": given["paper"].assign(value=value.where(~worse, 10 * value))}
-    assert set(ledger.judged(asked, given).verdict) == {statistics.PART}
+    assert set(ledger.judge_claims(asked, given).verdict) == {statistics.PART}
     # CRT still falls: a worse number of it refutes nothing, whatever it is
-    assert set(ledger.judged(asked, planted).verdict) == {statistics.OPEN}
+    assert set(ledger.judge_claims(asked, planted).verdict) == {statistics.OPEN}
 
 
 def test_a_table_of_ones_own_is_judged_by_the_same_claims():
-    own = measures.sources()["laptop"].query("corpus == 'schema_guided' and seed < 2")
-    told = ledger.of_runs(own)
+    own = measures.load_sources()["laptop"].query("corpus == 'schema_guided' and seed < 2")
+    told = ledger.judge_results_table(own)
     assert set(told.corpus) == {"schema_guided"}
     assert set(told.verdict) <= {statistics.OPEN, statistics.INCOMPARABLE}
 
@@ -225,8 +231,8 @@ def test_an_erratum_has_no_id():
 
 
 def test_the_errata_have_a_calculation_or_a_reason():
-    table = ledger.errata()
-    assert len(table) == len(entries("errata")) >= 20
+    table = ledger.tabulate_errata()
+    assert len(table) == len(load_claims_file("errata")) >= 20
     assert (table.calculation.str.len() > 3).all()
     assert "cannot be told" in table.so[table.printed.str.contains("one extraction")].iloc[0]
 
@@ -258,8 +264,8 @@ def test_a_row_that_needs_the_papers_epochs_asks_for_them(table):
 
 
 def test_the_plan_asks_for_cells_of_the_headlines_first():
-    plan = ledger.planned()
-    shown = {claim for headline in entries("headlines") for claim in headline["claims"]}
+    plan = ledger.plan_open_rows()
+    shown = {claim for headline in load_claims_file("headlines") for claim in headline["claims"]}
     for row in plan.itertuples():
         assert row.cells == sum(i.rpartition(".")[0] in shown for i in row.ids)
     pace = list(zip(plan.cells / plan.hours, plan.rows / plan.hours, strict=True))
@@ -272,14 +278,14 @@ def test_a_prediction_holds_a_new_cell_nineteen_times_in_twenty():
     inside = 0
     for _ in range(1000):
         *cells, new = rng.normal(0.4, 0.3, 6)
-        _, low, high = headlines.predicted(cells)
+        _, low, high = headlines.predict_new_cell(cells)
         inside += low <= new <= high
     assert 0.93 < inside / 1000 < 0.97
-    assert headlines.predicted([0.1, 0.2]) is None
+    assert headlines.predict_new_cell([0.1, 0.2]) is None
 
 
 def test_the_box_of_a_headline_says_what_its_rows_say(table):
-    boxes = {box["paper"]: box for box in headlines.boxes(table)}
+    boxes = {box["paper"]: box for box in headlines.make_boxes(table)}
     assert set(boxes) == {"crt", "report", "hush"}
     crt = boxes["crt"]
     rows = of(table, "crt-f2-lstm").query("source.str.endswith('valid_ppl_words')")
@@ -289,11 +295,11 @@ def test_the_box_of_a_headline_says_what_its_rows_say(table):
     assert crt["change"]
     assert len(crt["analyses"]) == 5 and boxes["report"]["rows"][0]["told"] == "125"
     for box in boxes.values():
-        (entry,) = (h for h in entries("headlines") if h["paper"] == box["paper"])
+        (entry,) = (h for h in load_claims_file("headlines") if h["paper"] == box["paper"])
         assert all(0 <= r["at"] <= 100 for r in box["rows"]), box["paper"]
         assert {*entry["claims"], *entry["proved"]} <= set(CLAIMS)
         assert box["first"] in set(table.id)
-        shown = page.first_screen(table)
+        shown = page.render_headlines(table)
         assert all(
             words in shown
             for words in ("Checked by calculation", "Reproduced", "Replicated", "Robust")
@@ -310,24 +316,33 @@ def test_the_page_has_todays_line_for_each_figure():
 def test_a_figure_is_at_the_papers_size_only_with_its_dialogues_width_epochs_and_seeds():
     figure = {"tables": ["crt_laptop"], "metric": "exposure", "dialogues": 300, "hidden": 64,
               "epochs": {"sgd": 9, "crt": 9}}  # fmt: skip
-    assert ledger.status(figure, "customersim") == ledger.SIZE
-    assert ledger.status(figure | {"dialogues": 600}, "customersim") == (
+    assert ledger.describe_size_of_figure(figure, "customersim") == ledger.SIZE
+    assert ledger.describe_size_of_figure(figure | {"dialogues": 600}, "customersim") == (
         "smaller (0.5 of the dialogues)"
     )
-    assert ledger.status(figure | {"hidden": 128}, "customersim").startswith("smaller")
-    longer = ledger.status(figure | {"epochs": {"sgd": 24, "crt": 24}}, "customersim")
+    assert ledger.describe_size_of_figure(figure | {"hidden": 128}, "customersim").startswith(
+        "smaller"
+    )
+    longer = ledger.describe_size_of_figure(
+        figure | {"epochs": {"sgd": 24, "crt": 24}}, "customersim"
+    )
     assert "from 38% of its epochs" in longer
-    assert ledger.status(figure, "multiwoz").startswith("other corpus (CustomerSim")
-    assert ledger.status(figure | {"tables": ["nowhere"]}, "customersim") == "not recorded"
+    assert ledger.describe_size_of_figure(figure, "multiwoz").startswith(
+        "other corpus (CustomerSim"
+    )
+    assert (
+        ledger.describe_size_of_figure(figure | {"tables": ["nowhere"]}, "customersim")
+        == "not recorded"
+    )
     figure |= {"tables": ["crt_smollm2"], "metric": "test_ppl", "dialogues": 16}
-    seeds = ledger.status(figure | {"epochs": {"sgd": 1, "crt": 1}}, "customersim")
+    seeds = ledger.describe_size_of_figure(figure | {"epochs": {"sgd": 1, "crt": 1}}, "customersim")
     assert "0 of 2 points have 3 seeds" in seeds
 
 
 def test_a_row_is_told_whole_by_its_id():
     """Sentence, number, rule, source and command; a name that is none is refused in one line."""
     claims(row="crt-f2-epsilon.1")  # its rule is of this week
-    told = page.whole(ledger.ledger().query("id == 'crt-f2-epsilon.1'"))
+    told = page.format_rows_in_full(ledger.load_ledger().query("id == 'crt-f2-epsilon.1'"))
     for part in ("much lower ε", "times, over words", "must lie above 1", "laptop: valid_ppl_words",
                  "--set epsilon=0.7", "utility", "since"):  # fmt: skip
         assert part in told, part
@@ -337,10 +352,10 @@ def test_a_row_is_told_whole_by_its_id():
 
 def test_the_page_escapes_and_the_terminal_has_a_line_a_row(table):
     rows = of(table, "crt-regex").assign(words="<MASK>")
-    assert "&lt;MASK&gt;" in page.html(rows) and "<MASK>" not in page.html(rows)
-    assert page.text(rows).startswith("agrees")
+    assert "&lt;MASK&gt;" in page.render_ledger(rows) and "<MASK>" not in page.render_ledger(rows)
+    assert page.format_rows_as_lines(rows).startswith("agrees")
     open_ = table[table.verdict == statistics.OPEN].head(1)
-    assert "next: crtbook sweep" in page.html(open_)
+    assert "next: crtbook sweep" in page.render_ledger(open_)
 
 
 def test_the_command_prints_every_paper_or_one(run):

@@ -77,7 +77,7 @@ def test_each_seed_is_a_dot_and_no_bar_passes_the_ceiling():
         for s, v in enumerate(values)
     )  # fmt: skip
     words = runs.assign(metric="test_ppl_words", value=2.0)
-    table = crt.exposures(pd.concat([runs, words]))
+    table = crt.tabulate_exposures(pd.concat([runs, words]))
     fig = crt.plot_exposure_by_gamma(table, ChanceBand(4.2, 2.0, 7.6, 0.95), runs)
     ax = fig.axes[0]
     marks = [c for c in ax.collections if isinstance(c, PathCollection)]

@@ -13,7 +13,7 @@ NUMBERS = ("x", "y", "width", "height")
 
 @pytest.mark.parametrize("name", diagrams.DIAGRAMS)
 def test_boxes_stand_apart_inside_the_picture(name):
-    page = html.unescape(str(diagrams.diagram(name)))
+    page = html.unescape(str(diagrams.render_diagram(name)))
     assert f'aria-label="{diagrams.DIAGRAMS[name]["alt"]}"' in page
     width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)" xmlns', page).groups())
     boxes = [

@@ -48,19 +48,19 @@ def report(guessed, *, ratio=2.0):
 
 
 def test_a_sequence_is_shown_with_the_rest_of_the_words_that_it_cuts():
-    table = leakage.sequences(report({2, 3}), decode)
+    table = leakage.tabulate_sequences(report({2, 3}), decode)
     assert table.sequence.tolist() == ["[lock]er is"]
-    assert leakage.sequences(report({1}), decode).sequence.tolist() == [" lock[er]"]
+    assert leakage.tabulate_sequences(report({1}), decode).sequence.tolist() == [" lock[er]"]
     assert table["context length"].tolist() == [2]
     assert table["PP model"].tolist() == ["2.00"] and table["PP public"].tolist() == ["4"]
 
 
 def test_models_that_complete_nothing_are_named():
     models = {("RanIni", 0): (report(set()), decode), ("PubIni", 0): (report({5, 6}), decode)}
-    shown = leakage.snapshot(models)
+    shown = leakage.tabulate_snapshot(models)
     assert shown.index.tolist() == [("PubIni", 0, ", I")]
-    assert leakage.silent(models) == "Without any: RanIni of seed 0."
-    assert leakage.snapshot({("RanIni", 0): models["RanIni", 0]}).empty
+    assert leakage.list_models_without_sequences(models) == "Without any: RanIni of seed 0."
+    assert leakage.tabulate_snapshot({("RanIni", 0): models["RanIni", 0]}).empty
 
 
 def test_the_papers_tables_are_counted_beside_ours():
@@ -69,13 +69,16 @@ def test_the_papers_tables_are_counted_beside_ours():
         ("RanIni", 1): (report(set()), decode),
     }
     none = {("RanIni", 0): (report(set()), decode)}
-    table = leakage.beside_the_paper({2.9: none, 4.7: none, 8.7: some})
+    table = leakage.tabulate_beside_the_paper({2.9: none, 4.7: none, 8.7: some})
     assert table.columns[2] == "Table 5, ε = 26.4; ours 8.70"
     assert table.loc["unique sequences"].loc["paper, RanIni"].tolist() == ["5", "11", "30"]
     ours = table.xs("ours, RanIni", level=1)
     assert ours.iloc[:, 2].tolist() == ["1, 0", "1 of 1", "5 to 5", "3"]
     assert ours.iloc[:, 0].tolist() == ["0", "–", "–", "–"]
-    assert leakage.beside_the_paper({8.7: some}).columns.tolist() == table.columns[2:].tolist()
+    assert (
+        leakage.tabulate_beside_the_paper({8.7: some}).columns.tolist()
+        == table.columns[2:].tolist()
+    )
 
 
 def test_what_is_counted_in_the_papers_tables_adds_up():

@@ -15,7 +15,7 @@ FRAMES = [
 OPTIONS = {"active": 1, "prefix": "σ = ", "alt": "One line.", "xaxis": {}, "yaxis": {}}
 
 
-@pytest.mark.parametrize("draw", [primer.lines, primer.bars])
+@pytest.mark.parametrize("draw", [primer.render_lines, primer.render_bars])
 def test_each_position_shows_its_own_marks_and_sentence(draw):
     page = draw(FRAMES, **OPTIONS)
     steps = json.loads(re.search(r"const steps = (\[.*?\]), name", page, re.DOTALL)[1])
@@ -26,25 +26,27 @@ def test_each_position_shows_its_own_marks_and_sentence(draw):
 
 
 def test_a_mark_is_drawn_where_there_is_one():
-    marked, plain = (primer.lines([frame], **OPTIONS | {"active": 0}) for frame in FRAMES)
+    marked, plain = (primer.render_lines([frame], **OPTIONS | {"active": 0}) for frame in FRAMES)
     assert marked.count("data-frame") == plain.count("data-frame") + 1
 
 
 def test_words_of_a_figure_cannot_end_its_script():
     frame = primer.Frame("1", "</script><b>", {"D": ([0, 1], [1, 0])})
-    assert "</script><b>" not in primer.lines([frame], **OPTIONS | {"active": 0})
+    assert "</script><b>" not in primer.render_lines([frame], **OPTIONS | {"active": 0})
 
 
 def test_pieces_keep_their_order_and_show_spaces():
-    page = primer.pieces([("1", "Two pieces.", ["a b", "c"])], active=0, prefix="cuts = ", alt="x")
+    page = primer.render_pieces(
+        [("1", "Two pieces.", ["a b", "c"])], active=0, prefix="cuts = ", alt="x"
+    )
     assert page.index("a␣b") < page.index(">c<")
 
 
 def test_a_logarithmic_axis_is_as_wide_as_its_data(monkeypatch):
     drawn = {}
-    monkeypatch.setattr(primer, "slider", lambda *_, **given: drawn.update(given))
+    monkeypatch.setattr(primer, "render_slider", lambda *_, **given: drawn.update(given))
     frame = primer.Frame("1", "It rises.", {"r": ([1e-3, 1e-1], [0, 1])})
-    primer.lines([frame], **OPTIONS | {"xaxis": {"log": True}})
+    primer.render_lines([frame], **OPTIONS | {"xaxis": {"log": True}})
     fig, ax = plt.subplots()
     ax.plot(*frame.series["r"])
     drawn["arrange"](ax)

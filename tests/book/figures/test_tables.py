@@ -18,7 +18,7 @@ ROWS = pd.DataFrame(
 
 
 def test_a_verdict_is_a_dot_for_each_gamma_and_leaves_out_what_was_not_measured():
-    wide = tables.verdicts(ROWS, {"all": "all secrets", "missed": "missed ones"})
+    wide = tables.tabulate_verdicts(ROWS, {"all": "all secrets", "missed": "missed ones"})
     assert wide.loc[("LSTM", "CRT"), "all secrets"] == "○○ 50"
     assert wide.loc[("LSTM", "CRT"), "missed ones"] == "–"
     plain = wide.loc[("LSTM", "non-private, masked")]
@@ -34,7 +34,7 @@ def test_a_row_may_have_more_names_than_model_and_method():
 
 def test_a_folded_table_escapes_its_words():
     table = pd.DataFrame({"kept as": ["<MASK>"]})
-    page = tables.folded(table, "all <rows>", "a & b")
+    page = tables.render_folded_table(table, "all <rows>", "a & b")
     assert "all &lt;rows&gt;</summary>" in page and "&lt;MASK&gt;" in page
     assert "a &amp; b" in page
 
@@ -45,13 +45,13 @@ def test_a_folded_table_escapes_its_words():
      (float("nan"), 3, "–"), (float("inf"), 3, "∞"), (0, 3, "0")],
 )  # fmt: skip
 def test_no_number_is_written_as_computers_write_it(value, digits, read):
-    assert tables.number(value, digits) == read
+    assert tables.format_number(value, digits) == read
 
 
 def test_a_table_has_one_row_of_headers_and_writes_every_number_for_people():
     rows = {"labels": [36740, 12], "leaked": [True, False], "δ": [8e-5, float("nan")]}
     mixed = pd.DataFrame(rows).assign(seen=[3.674e4, "all"])
-    page = tables.show(mixed.set_index(pd.Index([0.5, 20_000], name="σ"))).to_html()
+    page = tables.render_table(mixed.set_index(pd.Index([0.5, 20_000], name="σ"))).to_html()
     assert page.count("<tr") == 3 and ">σ</th>" in page
     for text in ("36,740", "yes", "no", "8·10⁻⁵", "–", "all", "0.5", "20,000"):
         assert f">{text}</t" in page

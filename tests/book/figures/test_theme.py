@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 from crtbook.figures import axis, crt, leakage, screening, secrets
-from crtbook.figures.primer import slider
+from crtbook.figures.primer import render_slider
 from crtbook.figures.theme import (
     ALT_LENGTH,
     INK,
     METHOD_STYLE,
     SPARE,
     alt_text,
-    describe,
+    describe_figure,
     make_panels,
     note_provenance,
     plain_ticks,
@@ -72,7 +72,7 @@ def hardening():
     t = [np.inf, 1.5, 3.0, 8.0]
     train = pd.DataFrame({"threshold": t, "unique": [9, 1, 4, 8]})
     heldout = pd.DataFrame({"threshold": t, "accuracy": [0.4, 0.1, 0.2, 0.3]})
-    return leakage.hardening(train, heldout)
+    return leakage.plot_hardening(train, heldout)
 
 
 def steps():
@@ -184,18 +184,18 @@ def test_a_slider_shows_each_frame_alone_and_escapes_what_it_says():
 
     positions = [(str(k), f"<i>{k}</i>", k) for k in range(3)]
     options = {"active": 1, "name": "k", "alt": 'a "b"'}
-    page = slider(positions, bars, **options)
+    page = render_slider(positions, bars, **options)
     assert [page.count(f'data-frame="{k}" style="display:none"') for k in range(3)] == [2, 0, 2]
     assert page.count('data-frame="1"') == 2
     assert "<i>" not in page and 'aria-label="a &#34;b&#34;"' in page
-    assert page == slider(positions, bars, **options)
+    assert page == render_slider(positions, bars, **options)
 
 
 def test_a_notebook_shows_a_figure_as_svg_with_its_sentence():
     with make_panels(["one"]) as (fig, (ax,)):
         ax.plot([0, 1], [0, 1 / 3])
         ax.set_xlabel("δ = 0.00008")
-        describe(fig, 'A line "rises" & ends.')
+        describe_figure(fig, 'A line "rises" & ends.')
     drawn = render_svg(fig)
     assert drawn.startswith('<svg role="img" aria-label="A line &quot;rises&quot; &amp; ends."')
     assert ">one</text>" in drawn and ">δ = 0.00008</text>" in drawn  # text as text, whole
