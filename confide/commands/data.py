@@ -53,9 +53,10 @@ def ingest(
         --out: Folder of the corpus.
         --force: Replace a corpus that exists.
     Options:
-        --format: Format of SOURCE: csv, tsv, parquet, jsonl, hub, mbox, eml, text,
-            slack, whatsapp.
-        --encoding: Codec, such as cp1252; auto finds UTF-8, UTF-16, cp1252 or a byte order mark.
+        --format: Format of SOURCE: csv, tsv, parquet, jsonl, hub, mbox, eml, text (a
+            message a file), lines (a message a line), slack, whatsapp.
+        --encoding: Codec of a table, JSON lines or text, such as cp1252; auto finds UTF-8, UTF-16,
+            cp1252 or a byte order mark.
         --drop-quotes: Leave out what a message quotes; in mail this is always done.
         --skip-bad: Leave bad rows out, and count them.
         --max-bad: Largest share of bad rows that --skip-bad may leave out.
@@ -243,6 +244,7 @@ def sample(
         policy_by_name,
         policy_digest,
     )
+    from crtlib.text.encodings import describe_recoding
 
     listed = [next(parse_policy_name(part.strip()))[0] for part in (seal or "").split(",")]
     if len(listed) > 1 and all(kind in available_policies() for kind in listed):
@@ -250,7 +252,7 @@ def sample(
     try:
         told = files.read_text(rules, "utf-8-sig") if rules else ""
     except UnicodeDecodeError:
-        raise ValueError(f"--rules: {rules} is not UTF-8") from None
+        raise ValueError(f"--rules: {rules} is not UTF-8; {describe_recoding(rules)}") from None
     if seal:
         policy_by_name(seal)  # refuses what is none
         check_policy_files_known(seal)

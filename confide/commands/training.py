@@ -22,6 +22,7 @@ from confide.commands import COMMANDS
 from crtlib import cli, files, outputs
 from crtlib.checks import check_choice, printable
 from crtlib.options import CommandResult, InvalidOption
+from crtlib.text.encodings import describe_recoding
 from crtlib.text.package_data import read_package_file
 
 OPTION_CHOOSERS = {"train": recipes.choose_recipe}
@@ -193,7 +194,9 @@ def read_project_settings(folder: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(f"{file}: {told}; 'crtlib new {folder}' writes one")
     try:
         settings = tomllib.loads(files.read_text(file, "utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError:
+        raise ValueError(f"{file}: is not UTF-8; {describe_recoding(file)}") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"{file}: is no TOML ({error})") from None
     for step in settings:
         if step not in PROJECT_STEPS:

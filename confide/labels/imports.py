@@ -48,6 +48,7 @@ from confide.labels.registry import (
 from crtlib import files, outputs
 from crtlib.checks import raise_machine_fault
 from crtlib.text.corpus_folder import TURN_TYPE
+from crtlib.text.encodings import describe_recoding
 from crtlib.text.identity import hash_text, hash_turn_text
 from crtlib.text.jsonl import RepeatedNameError, load_strict_json
 from crtlib.text.records import Secret
@@ -298,7 +299,7 @@ def _read_export(
         with files.open_plain_or_gzip(path) as file:
             records, told = _parse_records(file.read().decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise ValueError(f"{path.name}: is not UTF-8") from None
+        raise ValueError(f"{path.name}: is not UTF-8; {describe_recoding(path)}") from None
     except RepeatedNameError:
         raise ValueError(f"{path.name}: holds an object in which a name stands twice") from None
     except (json.JSONDecodeError, RecursionError):

@@ -106,7 +106,6 @@ COUNTS = ("quoted", "look_quoted", "rewritten")
 """What is counted of each source and summed."""
 REMEDIES = {
     "day or month first": "--dates dmy or mdy",
-    "not UTF-8": "--encoding cp1252",
     "no user": "--no-users with --user, or --skip-bad",
 }
 """What answers a reason beside ``--skip-bad``."""
@@ -359,11 +358,15 @@ def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], how: How) -> 
     """All reasons of a source with what answers each, where one row is not all; empty else."""
     if plan.bad == 1:
         return ""
-    skipped = sum(count for reason, count in reasons.items() if reason not in REMEDIES)
+    remedies = dict(REMEDIES)
+    if plan.form in readers.ENCODED_FORMATS and "--skip-bad" not in plan.encoding_remedy:
+        named = f"not {readers.name_of_encoding(plan.how.encoding)}"
+        remedies[named] = "--encoding"
+    skipped = sum(count for reason, count in reasons.items() if reason not in remedies)
     share = skipped / plan.rows
     skip = "--skip-bad" + f" --max-bad {math.ceil(100 * share) / 100}" * (share > how.max_bad)
     each = ", ".join(
-        f"{count:,} {reason} ({REMEDIES.get(reason, skip)})"
+        f"{count:,} {reason} ({remedies.get(reason, skip)})"
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
     )
     return f"; in all {plan.bad:,} of {plan.rows:,} rows: {each}"

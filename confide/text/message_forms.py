@@ -33,7 +33,9 @@ from confide.text.columns import (
 from confide.text.mail import QUOTED_LINES
 from confide.text.quotes import strip_quotes
 from confide.text.readers import How
+from crtlib.intervals import count_of
 from crtlib.text import jsonl
+from crtlib.text.encodings import find_encoding
 from crtlib.text.jsonl import BadRow
 from crtlib.text.records import Turn
 from crtlib.text.writing import move_spans, unify_writing
@@ -95,15 +97,17 @@ class IngestSource:
     def settle_columns(self) -> None:
         """Settle encoding, shape, columns and whether the day or the month is first by the first
         rows that can be read; what was guessed is told in ``notes``."""
-        to_find = self.how.encoding == "auto" and self.form in ("csv", "tsv", "text")
+        to_find = self.how.encoding == "auto" and self.form in readers.ENCODED_FORMATS
         encoding = "auto"
         if to_find and Path(self.path).is_file():
-            encoding = readers.find_encoding(Path(self.path))
+            encoding = find_encoding(Path(self.path))
         if encoding != "auto":
             self.how = replace(self.how, encoding=encoding)
             self.notes.append(f"{self.name}: read as {encoding}; --encoding says another")
         good = (cells for _, cells in self.read() if not isinstance(cells, BadRow))
         first = list(itertools.islice(good, GUESS_ROWS))
+        if first and self.form in ("text", "lines"):
+            self._tell_how_text_is_read(str(first[0]["text"]))
         if first:
             text = self.how.columns.get("text")
             self.shape = record_shape({n: x for n, x in first[0].items() if n != text})
@@ -130,8 +134,27 @@ class IngestSource:
                 del self.columns["time"]
             if when := self.columns.get("time"):
                 self._find_date_order(when)
-            elif not ours and self.form != "text":
+            elif not ours and self.form not in ("text", "lines"):
                 self.notes.append(f"{self.name}: no column looks like the time; --time says which")
+
+    def _tell_how_text_is_read(self, first: str) -> None:
+        """Say what is a message of a text file; refuse one of nobody where people are asked for."""
+        lines = sum(bool(line.strip()) for line in first.splitlines())
+        if self.form == "lines":
+            told = "each line is read as one message"
+        elif Path(self.path).is_dir():
+            told = (
+                f"each of its {count_of(len(self._files), 'file', 'files')} is read as one message"
+            )
+        else:
+            told = f"read as one message of {count_of(lines, 'line', 'lines')}"
+            told += "; --format lines makes each line a message" * (lines > 1)
+        if not self.how.no_users and not self.how.columns.get("user"):
+            each = "line" if self.form == "lines" else "file"
+            raise ValueError(
+                f"{self.name}: names no person; --no-users counts each {each} as one ({told})"
+            )
+        self.notes.append(f"{self.name}: {told}")
 
     def _find_date_order(self, when: str) -> None:
         """Take the one order of day and month that all dates of the first rows allow."""
@@ -163,12 +186,17 @@ class IngestSource:
         """The one line that says why a row is refused."""
         if bad.encoding:
             where = bad.says.replace(")", f" in row {number})")
-            return f"{self.name}: {where}; try --encoding cp1252"
+            return f"{self.name}: {where}; {self.encoding_remedy}"
         column = f", column {bad.column}" if bad.column else ""
         more = f", --user {bad.column} --no-users counts it by its thread"
         user = self.columns.get("user")
         more *= bad.reason == "no user" and bad.column == user and self.form != "mbox"
         return f"{self.name}, row {number}{column}: {bad.says}; --skip-bad leaves it out{more}"
+
+    @cached_property
+    def encoding_remedy(self) -> str:
+        """What answers that its text is not as it was read."""
+        return readers.describe_encoding_remedy(Path(self.path), self.how.encoding)
 
     @cached_property
     def _files(self) -> list[Path]:

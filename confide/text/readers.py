@@ -31,12 +31,13 @@ from confide.text.mail import read_mail_files, read_mailbox
 from crtlib import files
 from crtlib.checks import find_repeated_name, printable, raise_machine_fault
 from crtlib.files import StrPath
-from crtlib.text import jsonl
+from crtlib.text import encodings, jsonl
+from crtlib.text.corpora import REFUSED_SUFFIXES
 from crtlib.text.jsonl import BadRow, NumberedRow, read_record
 from crtlib.values import PositiveInt, Probability, checked_dataclass
 
 SOURCE_FORMATS = (
-    *("csv", "tsv", "parquet", "jsonl", "hub", "mbox", "eml", "text"),
+    *("csv", "tsv", "parquet", "jsonl", "hub", "mbox", "eml", "text", "lines"),
     *("slack", "whatsapp"),
 )
 FORMAT_OF_SUFFIX = {
@@ -54,16 +55,8 @@ FORMAT_OF_SUFFIX |= {
     ".md": "text",
 }
 """The format that the end of a name says."""
-REFUSED_SUFFIXES = {
-    ".xlsx": "is an Excel file or an archive; save its table as CSV",
-    ".xls": "is an Excel file; save its table as CSV",
-    ".json": "is one JSON value; write one object a line and call it .jsonl (jq -c '.[]' FILE)",
-    ".msg": "is Outlook's own form of a mail; 'msgconvert FILE.msg' (Debian: "
-    "libemail-outlook-message-perl) makes an .eml of it",
-    ".pst": "is a mailbox of Outlook; 'readpst -e -o FOLDER FILE.pst' (Debian: pst-utils) makes a "
-    "folder of .eml of it",
-    ".zip": "is neither a Slack nor a WhatsApp export; unpack it and give a file or folder of it",
-}
+ENCODED_FORMATS = ("csv", "tsv", "jsonl", "text", "lines")
+"""The formats that ``--encoding`` is for: the others say, or settle, how they are written."""
 FOLDER_SUFFIXES = {"parquet": ".parquet", "eml": ".eml", "text": ".txt", "whatsapp": ".txt"}
 """The formats of which a folder is a source, and the files that are read in it."""
 REPEATED_HEADER = "the header again"
@@ -72,15 +65,6 @@ _SEPARATOR_LINE = re.compile(r"sep=(\t|[^\w\s\"])", re.IGNORECASE)
 """What Excel writes in front of a table, and no other program takes for its header."""
 PARQUET_BATCH_ROWS = 1_000
 """Rows of a Parquet file that are read at a time."""
-_BLOCK_BYTES = 1 << 20
-_ASCII_BYTES = bytes(range(128))
-_UTF8_CHARACTER = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
-_NOT_WESTERN = re.compile(
-    rb"[\x81\x8d\x8f\x90\x9d\xff]|[A-Za-z][\x80-\x8b\x8e\x93-\x96\x98\x99\x9b\x9f-\xa9\xab\xac"
-    rb"\xae-\xb6\xb8\xb9\xbb-\xbf](?=[a-z])"
-)
-"""What cp1252 has no letter for, and what stands within words of no Western language: a file with
-more than a few of them is of another code."""
 
 
 @checked_dataclass
@@ -180,13 +164,17 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
         raise ValueError(f"--format: {form!r} must be one of auto, {', '.join(SOURCE_FORMATS)}")
     if how.rename and form not in ("csv", "tsv"):
         raise ValueError(f"--rename: is for columns of csv and tsv, {path} is {form}")
+    if encoding != "auto" and form not in ENCODED_FORMATS:
+        raise ValueError(f"--encoding: is for {', '.join(ENCODED_FORMATS)}, {path} is {form}")
     if form == "hub":
         return _hub_rows(hub_address(os.fspath(path), split))
     path = Path(path)
     if form in ("csv", "tsv"):
         return _table_rows(path, encoding, "\t" if form == "tsv" else None, how.rename)
     if form == "jsonl":
-        return jsonl.read_json_objects(path)
+        return _json_rows(path, encoding)
+    if form == "lines":
+        return _line_rows(path, encoding)
     if form == "mbox":
         return read_mailbox(path)
     if form == "slack":
@@ -205,42 +193,11 @@ def read_rows(path: StrPath, form: str, how: How) -> Iterator[NumberedRow]:
 # --------------------------------------------------------------------------- text
 
 
-def find_encoding(path: Path) -> str:
-    """How a file of text is written: "auto" for UTF-8 and what a byte order mark says; UTF-16
-    where every second byte of its first line is zero; cp1252 where that makes words of it.
-
-    "auto", too, where a part of it is UTF-8, and where nothing fits: what is not UTF-8 is told row
-    by row. A file that is not UTF-8 is read twice, in bounded memory.
-    """
-    with files.open_plain_or_gzip(path) as file:
-        start = file.read(4096)
-        first_line = start.split(b"\n")[0]
-        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            return "auto"
-        if b"\0" in start:
-            halves = [first_line[k::2].count(0) for k in (0, 1)]
-            wide = max(halves) > len(first_line) / 4 and not min(halves)
-            return f"utf-16-{'be' if halves[0] else 'le'}" if wide else "auto"
-        file.seek(0)
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        with contextlib.suppress(UnicodeDecodeError):
-            for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
-                decoder.decode(block)
-            decoder.decode(b"", True)
-            return "auto"
-        file.seek(0)
-        high = letters = odd = 0
-        for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
-            high += len(block.translate(None, _ASCII_BYTES))
-            letters += sum(map(block.count, (b"a", b"e", b"i", b"n", b"o", b"r", b"s", b"t")))
-            odd += sum(len(look.findall(block)) for look in (_NOT_WESTERN, _UTF8_CHARACTER))
-    return "cp1252" if high <= letters and odd <= high / 50 else "auto"
-
-
 @contextlib.contextmanager
-def _open_decoded(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
+def _open_decoded(path: Path, encoding: str, newline: str = "") -> Iterator[io.TextIOWrapper]:
     """A file as text, by ``encoding`` or, for auto, by its byte order mark, else UTF-8. It goes on
-    after a byte that is none: such a byte becomes a lone surrogate."""
+    after a byte that is none: such a byte becomes a lone surrogate. ``newline``: what ends its
+    lines, as ``open`` takes it."""
     with files.open_plain_or_gzip(path) as raw:
         start = raw.read(4)
         raw.seek(0)
@@ -259,12 +216,12 @@ def _open_decoded(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
         elif start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             name = "utf-16"
         try:
-            yield io.TextIOWrapper(raw, name, errors="surrogateescape", newline="")
+            yield io.TextIOWrapper(raw, name, errors="surrogateescape", newline=newline)
         except UnicodeError:  # of idna and others it is no UnicodeDecodeError
             raise ValueError(f"{path.name}: is not {name}; see --encoding") from None
 
 
-def _decoding_fault(text: str) -> BadRow | None:
+def _decoding_fault(text: str, encoding: str) -> BadRow | None:
     """What is wrong with a text that was decoded with "surrogateescape"."""
     if text.isascii():
         return None
@@ -273,9 +230,26 @@ def _decoding_fault(text: str) -> BadRow | None:
     except UnicodeEncodeError as error:
         byte = ord(text[error.start]) - 0xDC00
         if 0x80 <= byte <= 0xFF:
-            return BadRow("not UTF-8", f"is not UTF-8 (byte 0x{byte:02X})", encoding=True)
+            what = f"not {name_of_encoding(encoding)}"
+            return BadRow(what, f"is {what} (byte 0x{byte:02X})", encoding=True)
         return BadRow("half a surrogate pair", "holds half a surrogate pair")
     return None
+
+
+def name_of_encoding(encoding: str) -> str:
+    """What a file is read as, in words."""
+    return "UTF-8" if encoding == "auto" else encoding
+
+
+def describe_encoding_remedy(path: Path, encoding: str) -> str:
+    """What answers that a file is not of the ``encoding`` that it was read as."""
+    code = encodings.find_likely_code(path) if path.is_file() else None
+    if code is None:
+        return "--encoding CODEC reads it as another, such as cp1252, cp932 or cp1251"
+    same = codecs.lookup(code).name == codecs.lookup(name_of_encoding(encoding)).name
+    if same:
+        return "--skip-bad leaves out what is damaged"
+    return f"it looks like {encodings.describe_code(code)}: --encoding {code.lower()}"
 
 
 def _table_rows(
@@ -300,8 +274,9 @@ def _table_rows(
         header = [rename.get(place, name) for place, name in zip(places, again, strict=True)]
         if not any(header):
             raise ValueError(f"{path.name}: is empty; a header and at least one row are needed")
-        if _decoding_fault("".join(header)):
-            raise ValueError(f"{path.name}: its header is not UTF-8; try --encoding cp1252")
+        if _decoding_fault("".join(header), encoding):
+            name, remedy = name_of_encoding(encoding), describe_encoding_remedy(path, encoding)
+            raise ValueError(f"{path.name}: its header is not {name}; {remedy}")
         what, column = "", header.index("") + 1 if "" in header else 0
         if column:
             what = f"column {column} has no name"
@@ -316,7 +291,7 @@ def _table_rows(
                     if not cells:
                         continue
                     number += 1
-                    if bad := _decoding_fault("".join(cells)):
+                    if bad := _decoding_fault("".join(cells), encoding):
                         yield number, bad
                     elif (
                         cells[0].strip() == again[0]
@@ -344,7 +319,29 @@ def _text_file_rows(paths: Sequence[Path], encoding: str) -> Iterator[NumberedRo
         if len(content) == files.MAX_LINE_LENGTH:
             size = files.MAX_LINE_LENGTH >> 20
             raise ValueError(f"{one}: is longer than {size} MiB, too long for a turn")
-        yield number, _decoding_fault(content) or {"text": content.strip()}
+        yield number, _decoding_fault(content, encoding) or {"text": content.strip()}
+
+
+def _line_rows(path: Path, encoding: str) -> Iterator[NumberedRow]:
+    """Each line of a file that is not empty as one turn."""
+    with _open_decoded(path, encoding, "\n") as text:
+        for number, line in enumerate(files.read_bounded_lines(text, path), 1):
+            if line.strip():
+                yield number, _decoding_fault(line, encoding) or {"text": line.strip()}
+
+
+def _json_rows(path: Path, encoding: str) -> Iterator[NumberedRow]:
+    """One JSON object a line."""
+
+    def read(line: str) -> dict[str, Any]:
+        if bad := _decoding_fault(line, encoding):
+            raise bad
+        return jsonl.parse_json_object(line)
+
+    with _open_decoded(path, encoding, "\n") as text:
+        for number, line in enumerate(files.read_bounded_lines(text, path), 1):
+            if line.strip():
+                yield read_record(number, read, line)
 
 
 def _parquet_records(path: Path, named: Collection[str]) -> Iterator[dict[str, Any] | BadRow]:

@@ -17,6 +17,7 @@ from crtlib.checks import raise_machine_fault
 from crtlib.screening.policy import Policy, UnansweredError
 from crtlib.screening.redaction import Spans, merge_spans
 from crtlib.screening.regex_policies import corpus_regex_policy
+from crtlib.text.encodings import describe_recoding
 from crtlib.text.records import Point, Secret
 
 # --------------------------------------------------------------------------- expressions
@@ -132,7 +133,10 @@ def expression_file_policy(file: str) -> Policy:
         tables = tomllib.loads(files.read_text(file))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise_machine_fault(error)
-        raise ValueError(f"policy='regex:{file}': is no TOML ({type(error).__name__})") from None
+        told = f"is no TOML ({type(error).__name__})"
+        if isinstance(error, UnicodeDecodeError):
+            told = f"is not UTF-8; {describe_recoding(Path(file))}"
+        raise ValueError(f"policy='regex:{file}': {told}") from None
     if not tables:
         raise ValueError(f"policy='regex:{file}': holds no table")
     finders = [_compile_expression(where, *item) for item in tables.items()]

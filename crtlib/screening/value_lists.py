@@ -21,6 +21,7 @@ from crtlib import files
 from crtlib.checks import find_repeated_name
 from crtlib.screening.policy import Policy
 from crtlib.screening.redaction import Spans, merge_spans
+from crtlib.text.encodings import describe_recoding
 from crtlib.text.identity import without_unseen_marks
 from crtlib.text.records import Point, Secret
 
@@ -165,6 +166,8 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
                 names, *rows = [row for row in csv.reader(file, delimiter=sign, strict=True) if row]
         if not (both := find_repeated_name(names)) and path.suffix == ".parquet":
             return pd.read_parquet(files.check_regular_file(path)).fillna("").astype(str)
+    except UnicodeDecodeError:
+        raise ValueError(f"{where}: is not UTF-8; {describe_recoding(path)}") from None
     except Exception as error:  # pandas and pyarrow raise a dozen kinds, and may quote the file
         raise ValueError(f"{where}: cannot be read ({type(error).__name__})") from None
     if both:

@@ -65,8 +65,21 @@ phrase and makes no two texts the same; an export that has each message twice is
 MAX_IDENTIFYING_MESSAGES = 1 << 17
 """Messages by which a text is known, at most: those with the smallest hashes, of any text."""
 
-INGEST_SUFFIXES = (".csv", ".tsv", ".parquet", ".mbox", ".eml", ".txt", ".ndjson")
+INGEST_SUFFIXES = (
+    *(".csv", ".tsv", ".tab", ".parquet", ".mbox", ".eml", ".txt", ".md", ".ndjson", ".zip"),
+)
 """How names of files end that have to be made a corpus first."""
+REFUSED_SUFFIXES = {
+    ".xlsx": "is an Excel file or an archive; save its table as CSV",
+    ".xls": "is an Excel file; save its table as CSV",
+    ".json": "is one JSON value; write one object a line and call it .jsonl (jq -c '.[]' FILE)",
+    ".msg": "is Outlook's own form of a mail; 'msgconvert FILE.msg' (Debian: "
+    "libemail-outlook-message-perl) makes an .eml of it",
+    ".pst": "is a mailbox of Outlook; 'readpst -e -o FOLDER FILE.pst' (Debian: pst-utils) makes a "
+    "folder of .eml of it",
+    ".zip": "is neither a Slack nor a WhatsApp export; unpack it and give a file or folder of it",
+}
+"""How names of files end that nothing here reads, and what makes something else of them."""
 
 
 def available_corpora() -> Mapping[str, CorpusSource]:
@@ -147,7 +160,9 @@ def read_dialogues(path: str | os.PathLike, *, split: str | None = None) -> Iter
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in INGEST_SUFFIXES and path.is_file():
         what = f"is a {suffix[1:].upper()} file; turn it into a corpus with"
-        raise ValueError(f"{path}: {what} 'crtlib ingest {path.name} --out DIR'")
+        raise ValueError(f"{path}: {what} {jsonl.ingest_command(path)}")
+    if suffix in REFUSED_SUFFIXES and path.is_file():
+        raise ValueError(f"{path}: {REFUSED_SUFFIXES[suffix]}")
     yield from jsonl.read_jsonl(path)
 
 

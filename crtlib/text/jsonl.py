@@ -16,6 +16,7 @@ import codecs
 import gzip
 import itertools
 import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from crtlib import files
 from crtlib.files import StrPath
+from crtlib.text.encodings import describe_recoding
 from crtlib.text.identity import normalise_unit_name
 from crtlib.text.records import Corpus, Dialogue
 
@@ -106,16 +108,17 @@ def read_json_objects(path: Path) -> Iterator[NumberedRow]:
                 continue
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
-            yield read_record(number, _parse_json_object, line)
+            yield read_record(number, parse_json_object, line)
 
 
-def _parse_json_object(line: bytes) -> dict[str, Any]:
+def parse_json_object(line: str | bytes) -> dict[str, Any]:
+    """The JSON object of a line. Raises :class:`BadRow`."""
     try:
         record = load_strict_json(line)
     except RepeatedNameError:
         raise BadRow("a name twice", "holds an object in which a name stands twice") from None
     except UnicodeDecodeError as error:
-        says = f"is not UTF-8 (byte 0x{line[error.start]:02X})"
+        says = f"is not UTF-8 (byte 0x{error.object[error.start]:02X})"
         raise BadRow("not UTF-8", says, encoding=True) from None
     except (json.JSONDecodeError, RecursionError):
         raise BadRow("not JSON", "is not JSON") from None
@@ -132,22 +135,36 @@ def read_jsonl(path: Path) -> Iterator[Dialogue]:
     ``{"id", "user", "turns": [{"speaker", "text", "secrets": [{"kind", "start", "end"}]}]}``
     with character offsets; ``secrets`` may be left out where nothing is labelled. Raises
     ``ValueError`` naming the file and, where there is one, the line: missing or empty file, a line
-    that is no JSON or no dialogue, spans outside their text or overlapping, an id used twice.
+    that is no JSON or no dialogue, spans outside their text or overlapping, an id used twice; and
+    the command that helps where the file is of another form, or not UTF-8.
     """
     seen: dict[str, int] = {}
     for number, cells in read_json_objects(path):
         try:
             if isinstance(cells, BadRow):
                 raise cells
+            if not seen and not {"id", "turns"} <= cells.keys():
+                raise ValueError(
+                    "is no conversation with id, user and turns; turn the file into a corpus with "
+                    f"{ingest_command(path)}"
+                )
             one = parse_dialogue(cells)
             if first := seen.get(one.id):
                 raise ValueError(f"its id was used on line {first}, ids must be unique")
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
+            told = f"{path}, line {number}: {error}"
+            if isinstance(error, BadRow) and error.encoding:
+                told += f"; {describe_recoding(path)}"
+            raise ValueError(told) from None
         seen[one.id] = number
         yield one
     if not seen:
         raise ValueError(f"{path}: is empty, at least one dialogue is needed")
+
+
+def ingest_command(path: Path) -> str:
+    """The command that makes a corpus of a file of another form."""
+    return f"crtlib ingest {shlex.quote(str(path))} --out DIR"
 
 
 def check_unicode(column: str, *texts: str) -> None:

@@ -144,12 +144,35 @@ def test_prompts_and_completions(tmp_path):
     assert say(tmp_path / "t") == [("row-1", "ann", [""], ["Hi"])]
 
 
+def test_a_text_file_says_what_is_a_message_and_may_have_one_a_line(tmp_path):
+    (path := tmp_path / "m.txt").write_text("Hi, Ann here.\n\n My order is 7.\r\nThanks\n")
+    hint = "read as one message of 3 lines; --format lines makes each line a message"
+    with pytest.raises(ValueError, match=f"m.txt: names no person; --no-users .*{hint}"):
+        ingest.ingest_sources([path], tmp_path / "o")
+    made = ingest.ingest_sources([path], tmp_path / "o", no_users=True)
+    assert f"m.txt: {hint}" in made.notes and made.facts.turns == 1
+    made = ingest.ingest_sources([path], tmp_path / "p", no_users=True, format="lines")
+    assert made.notes == ["m.txt: each line is read as one message"]
+    assert [s[3] for s in say(tmp_path / "p")] == [
+        ["Hi, Ann here."],
+        ["My order is 7."],
+        ["Thanks"],
+    ]
+    assert made.facts.users == 3 and made.facts.users_are == "thread"
+    (tmp_path / "one.txt").write_text("a line\n")
+    made = ingest.ingest_sources([tmp_path / "one.txt"], tmp_path / "q", no_users=True)
+    assert made.notes == ["one.txt: read as one message of 1 line"]
+    with pytest.raises(ValueError, match="is a folder, a file is needed"):
+        ingest.ingest_sources([tmp_path], tmp_path / "r", no_users=True, format="lines")
+
+
 def test_text_without_people(tmp_path):
     (tmp_path / "t").mkdir()
     for name in "ab":
         (tmp_path / f"t/{name}.txt").write_text(f"file {name}\n")
     (tmp_path / "t.jsonl").write_text('{"text": "a line"}\n')
-    with pytest.raises(ValueError, match="no column looks like the person; say --user, or --no-us"):
+    message = "t: names no person; --no-users counts each file as one .each of its 2 files is read"
+    with pytest.raises(ValueError, match=message):
         ingest.ingest_sources([tmp_path / "t"], tmp_path / "o", yes=True)
     sources = [tmp_path / "t", tmp_path / "t.jsonl"]
     summary = ingest.ingest_sources(sources, tmp_path / "o", yes=True, no_users=True)
@@ -260,7 +283,7 @@ BROKEN = {
     "blank.csv": (b"user,body\nann, \n", "row 2, column body: is empty; --skip-bad leaves it out"),
     "cp.csv": (
         b"user,body\nann,caf\x81\n",
-        r"cp.csv: is not UTF-8 \(byte 0x81 in row 2\); try --en",
+        r"cp.csv: is not UTF-8 \(byte 0x81 in row 2\); it looks.*: --encoding cp850",
     ),
     "cells.csv": (b"user,body\nann,x\nbob\n", "row 3: has 1 cells, the header has 2"),
     "quote.csv": (b'user,body\nann,x\nbob,"y\n', "row 3: has a quote that is never closed"),
@@ -432,11 +455,16 @@ def test_a_sparse_terabyte_is_refused_at_its_first_line(tmp_path, monkeypatch):
 
 def test_a_file_of_another_form_is_told_the_command(tmp_path):
     path = write_csv(tmp_path / "mails.csv")
-    message = (
-        r"mails.csv: is a CSV file; turn it into a corpus with 'crtlib ingest mails.csv --out DI"
-    )
+    message = f"is a CSV file; turn it into a corpus with crtlib ingest {path} --out DIR"
     with pytest.raises(ValueError, match=message):
         corpora.read_corpus_at(path)
+    (spaced := tmp_path / "our talks.jsonl").write_text('{"user": "a", "text": "b"}\n')
+    message = f"id, user and turns; turn the file into a corpus with crtlib ingest '{spaced}' --out"
+    with pytest.raises(ValueError, match=message):
+        corpora.read_corpus_at(spaced)
+    (tmp_path / "book.xlsx").write_bytes(b"PK")
+    with pytest.raises(ValueError, match="is an Excel file or an archive; save its table as CSV"):
+        corpora.read_corpus_at(tmp_path / "book.xlsx")
 
 
 def test_the_corpus_hash_is_of_the_text(tmp_path, monkeypatch):

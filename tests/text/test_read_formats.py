@@ -82,7 +82,7 @@ GOOD = json.dumps(dialogue(["hello"])).encode()
 BROKEN = {
     "empty.csv": (b"", "in.empty.csv: "),
     "headers.csv": (b"customer,ticket,body\n", "holds no message"),
-    "latin.csv": ("customer,body\nann,Gr\u00fc\u00dfe\n".encode("cp850"), "--encoding cp1252"),
+    "latin.csv": ("customer,body\nann,Gr\u00fc\u00dfe\n".encode("cp850"), "--encoding cp850"),
     "short.csv": (b"customer,body\nann\n", "row 2"),
     "nouser.csv": (b"customer,body\n,hello\n", "row 2, column customer: is empty"),
     "guess.csv": (b"customer,body,content\nann,a,b\n", "say --text"),

@@ -1,0 +1,167 @@
+"""In which code a file of text is written, and the command that writes it in UTF-8.
+
+>>> import pathlib, tempfile
+>>> path = pathlib.Path(tempfile.mkdtemp()) / "talk.jsonl"
+>>> _ = path.write_bytes("注文はまだですか。".encode("cp932"))
+>>> find_encoding(path), find_likely_code(path)
+('auto', 'CP932')
+>>> print(describe_recoding(path).replace(str(path.parent), "."))
+it looks like Japanese (Shift-JIS): iconv -f CP932 -t UTF-8 ./talk.jsonl > ./talk.utf8.jsonl
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import re
+import shlex
+from pathlib import Path
+
+from crtlib import files
+
+_BLOCK_BYTES = 1 << 20
+_ASCII_BYTES = bytes(range(128))
+_ASCII_WORD = re.compile(rb"[A-Za-z]+")
+_UTF8_CHARACTER = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
+_NOT_WESTERN = re.compile(
+    rb"[\x81\x8d\x8f\x90\x9d\xff]|[A-Za-z][\x80-\x8b\x8e\x93-\x96\x98\x99\x9b\x9f-\xa9\xab\xac"
+    rb"\xae-\xb6\xb8\xb9\xbb-\xbf](?=[a-z])"
+)
+"""What cp1252 has no letter for, and what stands within words of no Western language: a file with
+more than a few of them is of another code."""
+_CHINESE = (
+    "的一是不了人我在有他这這中大来來上国國个個到说說们們为為子和你地出道也时時年得就那要下以生会會自着"
+    "去之过過家学學对對可里小么麼心多天而能好都然没沒于起还還发發成事只作当當想看请請问問单單号號您"
+)
+_KANA = "".join(map(chr, (*range(0x3041, 0x3094), *range(0x30A1, 0x30F7)))) + "ー。、"
+_CENTRAL_EUROPEAN = "ąćęłńóśźżáčďéěíňřšťúůýžőűöü"
+_RUSSIAN = "оеаинтсрвл"
+_WESTERN = "äöüßéèêëàâçñóòôõáãíìîïúùûåæø"
+LANGUAGES_OF_CODES = {
+    "CP932": ("Japanese (Shift-JIS)", _KANA),
+    "EUC-JP": ("Japanese (EUC)", _KANA),
+    "GB18030": ("Chinese (GB)", _CHINESE),
+    "BIG5": ("Chinese (Big5)", _CHINESE),
+    "CP949": ("Korean", "이다는을를가에의한하고지도로사기리은어나자시아니인해서요습문세주"),
+    "CP1251": ("Russian (Windows)", _RUSSIAN),
+    "KOI8-R": ("Russian (KOI8)", _RUSSIAN),
+    "CP866": ("Russian (DOS)", _RUSSIAN),
+    "CP1250": ("Central European (Windows)", _CENTRAL_EUROPEAN),
+    "ISO-8859-2": ("Central European (ISO)", _CENTRAL_EUROPEAN),
+    "CP1252": ("Western (Windows)", _WESTERN + "œ’“”–"),
+    "CP850": ("Western (DOS)", _WESTERN),
+    "CP1253": ("Greek", "αοιετσνηυρςάίό"),
+    "CP1254": ("Turkish", "ışğçöüİâ"),
+    "CP1255": ("Hebrew", "יוהלאמרתבש"),
+    "CP1256": ("Arabic", "اليمنوترةبعد"),
+    "CP874": ("Thai", "านรอกเงมยลวดท่้ี"),
+}
+"""Codes that a text may be in, as Python and iconv call them: the language that is written in them,
+and its commonest characters beyond ASCII."""
+LATIN_CODES = frozenset({"CP1250", "ISO-8859-2", "CP1252", "CP850", "CP1254"})
+"""Those whose languages write most letters in ASCII."""
+MOST_ACCENTS = 1 / 2
+"""Bytes beyond ASCII for a letter of ASCII in a text of a Latin language, at most."""
+LEAST_COMMON_SHARE = 0.2
+"""The share of common characters from which on a text looks like one of a language: of Chinese a
+third are among those above."""
+
+
+def find_encoding(path: Path) -> str:
+    """How a file of text is written: "auto" for UTF-8 and what a byte order mark says; UTF-16
+    where every second byte of its first line is zero; cp1252 where that makes words of it.
+
+    "auto", too, where a part of it is UTF-8, and where nothing fits: what is not UTF-8 is told row
+    by row. A file that is not UTF-8 is read twice, in bounded memory.
+    """
+    with files.open_plain_or_gzip(path) as file:
+        start = file.read(4096)
+        first_line = start.split(b"\n")[0]
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "auto"
+        if b"\0" in start:
+            halves = [first_line[k::2].count(0) for k in (0, 1)]
+            wide = max(halves) > len(first_line) / 4 and not min(halves)
+            return f"utf-16-{'be' if halves[0] else 'le'}" if wide else "auto"
+    if _is_written_in(path, "utf-8"):
+        return "auto"
+    high = letters = odd = 0
+    with files.open_plain_or_gzip(path) as file:
+        for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
+            high += len(block.translate(None, _ASCII_BYTES))
+            letters += sum(map(block.count, (b"a", b"e", b"i", b"n", b"o", b"r", b"s", b"t")))
+            odd += sum(len(look.findall(block)) for look in (_NOT_WESTERN, _UTF8_CHARACTER))
+    return "cp1252" if high <= letters and odd <= high / 50 else "auto"
+
+
+def _is_written_in(path: Path, code: str) -> bool:
+    """Whether all of a file is text in a code; in bounded memory."""
+    decoder = codecs.getincrementaldecoder(code)()
+    with contextlib.suppress(UnicodeDecodeError), files.open_plain_or_gzip(path) as file:
+        for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
+            decoder.decode(block)
+        decoder.decode(b"", True)
+        return True
+    return False
+
+
+def find_likely_code(path: Path) -> str | None:
+    """The code that a file, which is not UTF-8, looks like: one in which all of it can be read and
+    the characters are those of a language (:data:`LANGUAGES_OF_CODES`); UTF-16 or UTF-32 where a
+    byte order mark or the zeros say so; UTF-8 where most of it is, so that some bytes are damaged;
+    None where nothing fits. A guess, which is told and never used."""
+    with files.open_plain_or_gzip(path) as file:
+        start = file.read(_BLOCK_BYTES)
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    if b"\0" in start:
+        return {"utf-16-le": "UTF-16LE", "utf-16-be": "UTF-16BE"}.get(find_encoding(path))
+    high = len(start.translate(None, _ASCII_BYTES))
+    letters = sum(len(word) for word in _ASCII_WORD.findall(start))
+    if 2 * sum(map(len, _UTF8_CHARACTER.findall(start))) > high:
+        return "UTF-8"
+    shares = {
+        code: _share_of_common_characters(start, code, common)
+        for code, (_, common) in LANGUAGES_OF_CODES.items()
+        if code not in LATIN_CODES or high <= MOST_ACCENTS * letters
+    }
+    likely = max(shares, key=lambda code: shares[code])
+    fits = shares[likely] >= LEAST_COMMON_SHARE and _is_written_in(path, likely)
+    return likely if fits else None
+
+
+def _share_of_common_characters(start: bytes, code: str, common: str) -> float:
+    """How many of the characters beyond ASCII are ``common`` ones; 0 of what is not of the code."""
+    try:
+        text = codecs.getincrementaldecoder(code)().decode(start)
+    except UnicodeDecodeError:
+        return 0.0
+    beyond = [c for c in text if not c.isascii()]
+    known = frozenset(common)
+    return sum(c in known for c in beyond) / len(beyond) if beyond else 0.0
+
+
+def describe_code(code: str) -> str:
+    """What people call a code."""
+    return LANGUAGES_OF_CODES[code][0] if code in LANGUAGES_OF_CODES else code
+
+
+def describe_recoding(path: Path) -> str:
+    """What a file looks like that is not UTF-8, and the command that writes it in UTF-8."""
+    code = find_likely_code(path)
+    stem, *ends = path.name.removesuffix(".gz").rsplit(".", 1)
+    source, target = (
+        shlex.quote(str(place)) for place in (path, path.with_name(".".join([stem, "utf8", *ends])))
+    )
+    packed = path.suffix == ".gz"
+    words = ["iconv", "-f", code or "CODE", "-t UTF-8", *([] if packed else [source]), ">", target]
+    if code == "UTF-8":
+        words[1:1] = ["-c"]
+    command = " ".join([*([f"gzip -dc {source} |"] if packed else []), *words])
+    if code == "UTF-8":
+        return f"most of it is, and this leaves the other bytes out: {command}"
+    if code:
+        return f"it looks like {describe_code(code)}: {command}"
+    return f"say in which CODE it is ('iconv -l' lists them): {command}"
