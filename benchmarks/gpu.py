@@ -223,7 +223,7 @@ def sized(section: str, size: Size, init: str | None) -> settings.Settings:
     """A section of the profile, in the size of a rehearsal if it is one."""
     changes = dict(size.tuning if section == "tuning" else size.crt)
     changes |= {"shapes.pretrained.init": init} if init else {}
-    return settings.load(section, PROFILE).but(**changes)
+    return settings.load_settings(section, PROFILE).but(**changes)
 
 
 def drawn_studies(size: Size, init: str | None) -> list[list[Study]]:

@@ -489,7 +489,7 @@ def looks() -> str:
 # --------------------------------------------------------------------------- figures and options
 FIGURES = BOOK / "reproducing.md"
 BLOCK = re.compile(r"(<!-- figures: [^>]*-->\n).*?(<!-- end of figures -->)", re.DOTALL)
-SECTION = re.compile(r'parameters\(globals\(\), "(\w+)"\)')
+SECTION = re.compile(r'read_parameters\(globals\(\), "(\w+)"\)')
 
 
 def renewed(text: str) -> str:
@@ -508,7 +508,7 @@ def with_parameters(text: str) -> str:
     """A notebook with the parameters cell of its section."""
     notebook = json.loads(text)
     (cell,) = (c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", []))
-    cell["source"] = settings.cell(section_of(notebook)).splitlines(keepends=True)
+    cell["source"] = settings.make_parameters_cell(section_of(notebook)).splitlines(keepends=True)
     return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n" * text.endswith("\n")
 
 

@@ -16,7 +16,7 @@ import torch
 from crtbook import tables
 from crtbook.figures.diagrams import render_diagram
 from crtbook.runner import sweep
-from crtbook.runs import CrtStudy, restore
+from crtbook.runs import CrtStudy, restore_training
 from crtbook.study import Store
 from crtlib.studies.study_run import measure_study
 
@@ -64,7 +64,7 @@ def rounded(model: torch.nn.Module, kept: list[int]) -> bytes:
 def data(store: Store) -> dict[str, object]:
     """What the page reads: tokens, merges, models, and the measurements of each."""
     sized = "sgd 1"
-    plain = restore(STUDIES[sized], store.model(STUDIES[sized].key))
+    plain = restore_training(STUDIES[sized], store.model(STUDIES[sized].key))
     assert plain is not None
     tokenizer, texts = plain.data.tokenizer, [p.text for p in plain.data.read]
     used = {i for ids in tokenizer.encode([*texts, "0123456789<MASK>"]) for i in ids}
@@ -81,7 +81,7 @@ def data(store: Store) -> dict[str, object]:
     }
     models, numbers = {}, {}
     for name, study in STUDIES.items():
-        fitted = restore(study, store.model(study.key))
+        fitted = restore_training(study, store.model(study.key))
         assert fitted is not None
         models[name] = base64.b64encode(rounded(fitted.run.model, kept)).decode()
         rows = {row[0]: row[3] for row in measure_study(study, fitted)}

@@ -25,7 +25,7 @@ SENTENCES = 10
 BEGINNINGS = 6
 STUDY = crt_study.CrtStudy(
     method="sgd", model="lstm", gamma=1.0, seed=0, dialogues=100, epochs=40,
-    **search.tuned("sgd", "lstm"),
+    **search.choose_trial("sgd", "lstm"),
 )  # fmt: skip
 """All secrets are missed: the model reads the text as it was said."""
 

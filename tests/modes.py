@@ -97,9 +97,9 @@ def call(words):
 def measure(home, mask, *, only=tuple(STEPS)):
     """The modes after each call: {command: {path: mode}}, of paths that are new with it."""
     given(home)
-    before, place, studies = os.umask(mask), Path.cwd(), sweeps.studies
+    before, place, studies = os.umask(mask), Path.cwd(), sweeps.make_studies
     tiny = GameStudy(seed=0, candidates=4, others=8, steps=1, batch_size=6.0)
-    sweeps.studies = lambda *_: [tiny]  # its files are those of any other
+    sweeps.make_studies = lambda *_: [tiny]  # its files are those of any other
     table, known = {}, {p for p in home.rglob("*")}
     os.chdir(home)
     try:
@@ -114,7 +114,7 @@ def measure(home, mask, *, only=tuple(STEPS)):
     finally:
         os.umask(before)
         os.chdir(place)
-        sweeps.studies = studies
+        sweeps.make_studies = studies
     return table
 
 

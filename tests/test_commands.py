@@ -27,7 +27,7 @@ def said(tmp_path_factory):
     """Exit code and standard output of a call of every command, without --json and with it."""
     with pytest.MonkeyPatch.context() as patch:
         tiny = GameStudy(seed=0, candidates=4, others=8, steps=1, batch_size=6.0)
-        patch.setattr(sweeps, "studies", lambda *_: [tiny])
+        patch.setattr(sweeps, "make_studies", lambda *_: [tiny])
         claims = pd.DataFrame({"paper": ["hush"], "verdict": ["holds"]})
         patch.setattr(ledger, "load_ledger", lambda: claims)  # half a minute; two models to train
         runs = pd.DataFrame(

@@ -40,7 +40,7 @@ def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     jsonl.write_jsonl(customersim.simulate_corpus(12, 0, "paper"), home / "c.jsonl")
     fitted = study_run.fit_study(CRT.ready())
-    runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, home / "model")
+    runs.save_run(fitted.run, fitted.data.tokenizer, fitted.spec, home / "model")
     return home
 
 

@@ -11,7 +11,7 @@ from typing import Any
 FOLDER = Path(__file__).parent
 
 
-def entries(name: str) -> Any:
+def load_data_file(name: str) -> Any:
     """What a file of data of this package holds, such as ``studies`` or ``claims/terms``."""
     return read_yaml((FOLDER / f"{name}.yml").read_text("utf-8"))
 

@@ -112,7 +112,7 @@ def _model(games: int) -> RecurrentLM:
     return model
 
 
-def _pushes(
+def _train_and_record_pushes(
     model: RecurrentLM,
     phases: Sequence[Any],
     parts: dict[str, list[list[int]]],
@@ -133,31 +133,31 @@ def _pushes(
         return {}
 
     look(0, model)
-    done = train_model(
+    trained = train_model(
         model, phases, parts, private_tokens=private_tokens, seed=seed, optimizer="sgd",
         on_epoch=look,
     )  # fmt: skip
-    return torch.stack(places).diff(dim=0).double().numpy() / CLIP, done.events
+    return torch.stack(places).diff(dim=0).double().numpy() / CLIP, trained.events
 
 
-def _count(steps: int, sign: int) -> Law:
+def _law_of_pushes(steps: int, sign: int) -> Law:
     """The law of a canary's push in an epoch: how often it is drawn, up or down."""
-    drawn = np.arange(steps + 1)
-    return sign * drawn.astype(float), scipy.stats.binom.pmf(drawn, steps, SAMPLED)
+    counts = np.arange(steps + 1)
+    return sign * counts.astype(float), scipy.stats.binom.pmf(counts, steps, SAMPLED)
 
 
-def _coins(games: int, seed: int) -> np.ndarray:
+def _flip_coins(games: int, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, 17]).random(games) < 0.5
 
 
-def _private(sigma: float, games: int) -> schedules.DpSgdConstants:
+def _private_constants(sigma: float, games: int) -> schedules.DpSgdConstants:
     return schedules.DpSgdConstants(
         sampling_probability=SAMPLED, noise_multiplier=sigma, clip_norm=CLIP,
         normaliser=SAMPLED * games, learning_rate=SAMPLED * games,
     )  # fmt: skip
 
 
-def _proof(
+def _prove_steps(
     events: Sequence[Any], sigma: float, relation: str, gamma: float = 1.0
 ) -> Callable[[float], Proof]:
     """What is proved of steps that declare ``sigma``, where a policy misses with ``gamma``."""
@@ -175,15 +175,15 @@ def _proof(
     return proof
 
 
-def _judged(pushes: np.ndarray, sigma: float, steps: int, *, against: int) -> np.ndarray:
+def _score_pushes(pushes: np.ndarray, sigma: float, steps: int, *, against: int) -> np.ndarray:
     """The likelihood ratio of pushes towards YES against pushes of the sign ``against``."""
-    inside, other = _count(steps, 1), _count(steps, against)
+    inside, other = _law_of_pushes(steps, 1), _law_of_pushes(steps, against)
     outside = other if against else (np.zeros(1), np.ones(1))
     return log_ratio(pushes, inside=inside, outside=outside, sigma=sigma * np.sqrt(steps))
 
 
 # --------------------------------------------------------------------------- the methods
-def dpsgd(
+def play_dpsgd(
     games: int,
     noise: float,
     seed: int,
@@ -195,26 +195,28 @@ def dpsgd(
     """DP-SGD on every point; the canary is there or not ("add_or_remove"), or has another value
     ("replace"). ``low_rank``: of the model only a low-rank addition to frozen weights learns."""
     sigma, epochs = 2.5 * scale, 4
-    model, included = _model(games), _coins(games, seed)
+    model, included = _model(games), _flip_coins(games, seed)
     if low_rank:
         added = LowRank(model.embedding, torch.Generator().manual_seed(seed))
         model.embedding = added  # type: ignore[assignment]
-    private, swapped = _private(sigma * noise, games), relation != "add_or_remove"
+    private, swapped = _private_constants(sigma * noise, games), relation != "add_or_remove"
     points = [
         [FIRST + i, YES if coin else NO] for i, coin in enumerate(included) if coin or swapped
     ]
     phases = schedules.dpsgd_phases(epochs=epochs, private=private)
-    pushes, events = _pushes(model, phases, {"private": points}, seed=seed)
-    scores = _judged(pushes, sigma, private.steps, against=-swapped)
-    return Games(scores, included, _proof(events, sigma, relation))
+    pushes, events = _train_and_record_pushes(model, phases, {"private": points}, seed=seed)
+    scores = _score_pushes(pushes, sigma, private.steps, against=-swapped)
+    return Games(scores, included, _prove_steps(events, sigma, relation))
 
 
-def crt(games: int, noise: float, seed: int, scale: float = 1.0, *, gamma: float = 0.3) -> Games:
+def play_crt(
+    games: int, noise: float, seed: int, scale: float = 1.0, *, gamma: float = 0.3
+) -> Games:
     """CRT: in one world the point has its secret, which the policy misses with probability
     ``gamma``, in the other ``<MASK>``. Algorithm 1 redacts, and public epochs alternate with
     private ones."""
     sigma, epochs = 2.5 * scale, 4
-    included = _coins(games, seed)
+    included = _flip_coins(games, seed)
     points = [Point("public", "nobody", "end end end")]
     for i, coin in enumerate(included):
         text = f"{i} {'yes' if coin else MASK}"
@@ -230,14 +232,14 @@ def crt(games: int, noise: float, seed: int, scale: float = 1.0, *, gamma: float
         split = [re.findall(r"<MASK>|\w+", p.text) for p in part]
         return [[words[w] if w in words else FIRST + int(w) for w in row] for row in split]
 
-    private = _private(sigma * noise, games)
+    private = _private_constants(sigma * noise, games)
     phases = schedules.crt_phases(
         epochs=epochs, pub_passes=1, public_batch_size=1, public_learning_rate=CLIP, private=private
     )
     parts = {"public": encode(prepared.public), "private": encode(prepared.private)}
-    pushes, events = _pushes(_model(games), phases, parts, seed=seed)
-    scores = _judged(pushes, sigma, private.steps, against=-1)
-    return Games(scores, included, _proof(events, sigma, "replace", gamma))
+    pushes, events = _train_and_record_pushes(_model(games), phases, parts, seed=seed)
+    scores = _score_pushes(pushes, sigma, private.steps, against=-1)
+    return Games(scores, included, _prove_steps(events, sigma, "replace", gamma))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,11 +268,11 @@ class _Watched(SelectivePhase):
         return np.stack([torch.cat(rest[k::2]).double().numpy()[order] for k in (0, 1)])
 
 
-def sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
+def play_sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
     """S-DP with a perfect policy: one private token of the point is another one. The attacker sees
     the private updates and the states that leave the private segments."""
     sigma, epochs = 8.0 * scale, 4
-    included, model = _coins(games, seed), _model(games)
+    included, model = _flip_coins(games, seed), _model(games)
     with torch.no_grad():  # the states after YES and NO are opposite, and push no further
         model.embedding.weight[YES, 0], model.embedding.weight[NO, 0] = 1.0, -1.0
     watched = [
@@ -283,20 +285,22 @@ def sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
     ]  # fmt: skip
     points = [[FIRST + i, YES if coin else NO, END, END] for i, coin in enumerate(included)]
     marks = [[False, True, False, False]] * games
-    pushes, events = _pushes(
+    pushes, events = _train_and_record_pushes(
         model, watched, {"private": points}, private_tokens={"private": marks}, seed=seed
     )
     releases = np.concatenate([pushes, *(phase.pushes(games) for phase in watched)])
-    one = np.ones(1)
-    scores = log_ratio(releases, inside=(one, one), outside=(-one, one), sigma=sigma)
-    return Games(scores, included, _proof(events, sigma, "replace"))
+    unit_mass = np.ones(1)
+    scores = log_ratio(
+        releases, inside=(unit_mass, unit_mass), outside=(-unit_mass, unit_mass), sigma=sigma
+    )
+    return Games(scores, included, _prove_steps(events, sigma, "replace"))
 
 
 COPIES, ROUNDS = 3, 4
 
 
 @functools.lru_cache(maxsize=4)
-def _plan(games: int) -> secret_protection.ProtectionPlan:
+def _plan_weights(games: int) -> secret_protection.ProtectionPlan:
     """As many secrets, each in ``COPIES`` examples, and as many examples without a secret."""
     held = sparse.kron(sparse.eye_array(games), np.ones((1, COPIES)))
     free = sparse.csr_array((games, games))
@@ -312,10 +316,10 @@ def _plan(games: int) -> secret_protection.ProtectionPlan:
     )
 
 
-def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
+def play_lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
     """Weighted DP-SGD (Hush!): each secret is in three examples, and their weights come from the
     linear program. In one world its examples have no gradient (the reference relation)."""
-    plan, included = _plan(games), _coins(games, seed)
+    plan, included = _plan_weights(games), _flip_coins(games, seed)
     sigma = plan.noise_multiplier * scale
     phases = schedules.weighted_phases(
         replace(plan, noise_multiplier=sigma * noise), epochs=ROUNDS, clip_norm=CLIP,
@@ -323,35 +327,35 @@ def lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Game
     )  # fmt: skip
     points = [[FIRST + i, *([YES] if included[i] else [])] for i in range(games)]
     rows = [row for row in points for _ in range(COPIES)] + [[END, END]] * games
-    pushes, events = _pushes(_model(games), phases, {"private": rows}, seed=seed)
+    pushes, events = _train_and_record_pushes(_model(games), phases, {"private": rows}, seed=seed)
     rates = np.sort(plan.probabilities[: COPIES * games].reshape(games, COPIES), axis=1)
     kinds, kind = np.unique(rates.round(12), axis=0, return_inverse=True)
     scores, laws = np.zeros(games), []
-    for k, each in enumerate(kinds):
-        law, mine = group_mixtures.poisson_binomial(each.tolist()), kind.ravel() == k
-        laws.append((tuple(law.tolist()), float(mine.mean())))
+    for k, group_rates in enumerate(kinds):
+        law, of_kind = group_mixtures.poisson_binomial(group_rates.tolist()), kind.ravel() == k
+        laws.append((tuple(law.tolist()), float(of_kind.mean())))
         inside, outside = (np.arange(len(law), dtype=float), law), (np.zeros(1), np.ones(1))
-        scores[mine] = log_ratio(pushes[:, mine], inside=inside, outside=outside, sigma=sigma)
+        scores[of_kind] = log_ratio(pushes[:, of_kind], inside=inside, outside=outside, sigma=sigma)
 
     @functools.cache
     def proof(x: float) -> Proof:
-        each = [_of_a_group(law, sigma * x, len(events)) for law, _ in laws]
+        proofs = [_prove_group(law, sigma * x, len(events)) for law, _ in laws]
         shares = [share for _, share in laws]
-        return max(e for e, _ in each), float(np.dot(shares, [tv for _, tv in each]))
+        return max(e for e, _ in proofs), float(np.dot(shares, [tv for _, tv in proofs]))
 
     return Games(scores, included, proof)
 
 
 @functools.lru_cache(maxsize=256)
-def _of_a_group(
+def _prove_group(
     law: tuple[float, ...],
     sigma: float,
     steps: int,
     ways: tuple[group_mixtures.DivergenceDirection, ...] = ("forward", "backward"),
 ) -> Proof:
     """Of a secret whose examples are drawn by this law, against their absence or another secret."""
-    both = [compose(law, sigma, steps, direction=w, points=2**15) for w in ways]
-    return max(b.epsilon(DELTA)[1] for b in both), max(b.delta(0.0)[1] for b in both)
+    directions = [compose(law, sigma, steps, direction=w, points=2**15) for w in ways]
+    return max(b.epsilon(DELTA)[1] for b in directions), max(b.delta(0.0)[1] for b in directions)
 
 
 @dataclass(frozen=True)
@@ -368,36 +372,36 @@ class Audit:
 AUDITS = (
     Audit(
         "dpsgd", "DP-SGD", "add_or_remove",
-        functools.partial(dpsgd, relation="add_or_remove"),
+        functools.partial(play_dpsgd, relation="add_or_remove"),
     ),
-    Audit("dpsgd_replace", "DP-SGD", "replace", functools.partial(dpsgd, relation="replace")),
-    Audit("crt", "CRT", "replace", crt),
-    Audit("selective", "S-DP", "replace", sdp),
-    Audit("lp_weighted", "LP-weighted", "reference", lp_weighted),
+    Audit("dpsgd_replace", "DP-SGD", "replace", functools.partial(play_dpsgd, relation="replace")),
+    Audit("crt", "CRT", "replace", play_crt),
+    Audit("selective", "S-DP", "replace", play_sdp),
+    Audit("lp_weighted", "LP-weighted", "reference", play_lp_weighted),
     Audit(
         "dpsgd_lora", "DP-SGD, low rank", "replace",
-        functools.partial(dpsgd, relation="replace", low_rank=True),
+        functools.partial(play_dpsgd, relation="replace", low_rank=True),
     ),
 )  # fmt: skip
 """Every private method, with the relation that its guarantee is printed for."""
 
 
-def refuted_from(games: int, proved: float, *, confidence: float = 0.95) -> int:
+def least_refuting_guesses(games: int, proved: float, *, confidence: float = 0.95) -> int:
     """The least number of right guesses, of so many, that shows a total variation above the one
     that is ``proved``; ``games`` + 1 where none does."""
     return bisect.bisect_right(
-        range(games + 1), proved, key=lambda right: _shown(right, games, confidence)
+        range(games + 1), proved, key=lambda right: _least_total_variation(right, games, confidence)
     )
 
 
 def detection_power(games: int, proved: float, true: float, *, confidence: float = 0.95) -> float:
     """How often the audit refutes a proof of the total variation ``proved`` where the attacker
     reaches ``true``, which with less noise may be more: by the binomial law of right guesses."""
-    least = refuted_from(games, proved, confidence=confidence)
+    least = least_refuting_guesses(games, proved, confidence=confidence)
     return float(scipy.stats.binom.sf(least - 1, games, (1 + true) / 2))
 
 
-def _shown(right: int, games: int, confidence: float) -> float:
+def _least_total_variation(right: int, games: int, confidence: float) -> float:
     """The total variation that so many right guesses show at the least."""
     return 2 * clopper_pearson(right, games, confidence=2 * confidence - 1)[0] - 1
 
@@ -409,11 +413,11 @@ def _noise_at(proof: Callable[[float], Proof], which: int, number: float) -> flo
     return math.exp(at)
 
 
-def _noise_left(proof: Callable[[float], Proof], shown: float) -> float:
+def _noise_left(proof: Callable[[float], Proof], total_variation: float) -> float:
     """The most noise, in times of what was declared, whose total variation is not below."""
-    if proof(MOST)[1] >= shown:
+    if proof(MOST)[1] >= total_variation:
         return math.inf
-    return LEAST if proof(LEAST)[1] <= shown else _noise_at(proof, 1, shown)
+    return LEAST if proof(LEAST)[1] <= total_variation else _noise_at(proof, 1, total_variation)
 
 
 @functools.lru_cache(maxsize=64)
@@ -439,27 +443,30 @@ def audit_methods(
     ``names``: these of :data:`AUDITS` (all by default). The numbers hold with ``confidence`` each.
     Raises ``ValueError`` for an unknown name.
     """
-    known = {each.name: each for each in AUDITS}
+    audits = {audit.name: audit for audit in AUDITS}
     check_allowed("games", games, games >= 16, "at least 16")
     rows = []
-    for name in names or known:
-        check_choice("audit", name, tuple(known))
-        each = known[name]
-        parts = [len(x) for x in np.array_split(np.arange(games), -(-games // each.at_once))]
+    for name in names or audits:
+        check_choice("audit", name, tuple(audits))
+        audit = audits[name]
+        parts = [len(x) for x in np.array_split(np.arange(games), -(-games // audit.at_once))]
         for epsilon, noise in itertools.product(epsilons, noises):
-            scale = scale_of(each, epsilon, parts[0])
+            scale = scale_of(audit, epsilon, parts[0])
             played = [
-                each.play(part, noise, 1000 * seed + k, scale) for k, part in enumerate(parts)
+                audit.play(part, noise, 1000 * seed + k, scale) for k, part in enumerate(parts)
             ]
             right = sum(int(((p.scores > 0) == p.included).sum()) for p in played)
-            proof, shown = played[0].proof, _shown(right, games, confidence)
+            proof, least_variation = (
+                played[0].proof,
+                _least_total_variation(right, games, confidence),
+            )
             proved, distance = proof(1.0)
-            left = _noise_left(proof, shown)
+            left = _noise_left(proof, least_variation)
             rows.append({
-                "method": name, "label": each.label, "relation": each.relation, "noise": noise,
+                "method": name, "label": audit.label, "relation": audit.relation, "noise": noise,
                 "epsilon": epsilon, "proved": proved, "right": right,
                 "audited": proof(left)[0] if left < math.inf else 0.0,
-                "refuted_from": refuted_from(games, distance, confidence=confidence),
+                "refuted_from": least_refuting_guesses(games, distance, confidence=confidence),
                 "power": detection_power(
                     games, distance, 2 * right / games - 1, confidence=confidence
                 ),
@@ -474,12 +481,12 @@ def format_rows(recorded: DataFrame) -> list[str]:
     out = []
     for (_, epsilon), cell in recorded.groupby(["method", "epsilon"], sort=False):
         first = cell.iloc[0]
-        shown = f"{math.floor(100 * first.audited) / 100:.2f}"
-        said = [
+        audited = f"{math.floor(100 * first.audited) / 100:.2f}"
+        powers = [
             f"{math.floor(100 * p)} %{'' if right >= least else ', not refuted'}"
             for p, right, least in zip(cell.power, cell.right, cell.refuted_from, strict=True)
         ]
         relation = first.relation.replace("_", " ")
-        words = [first.label, relation, f"{epsilon:g}", shown, *said[1:], f"{first.games:,}"]
+        words = [first.label, relation, f"{epsilon:g}", audited, *powers[1:], f"{first.games:,}"]
         out.append(f"| {' | '.join(words)} |")
     return out

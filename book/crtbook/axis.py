@@ -27,7 +27,7 @@ from torch import nn
 from crtbook import audits, utility
 from crtbook.leakage import secret_plan
 from crtbook.runs import CrtStudy
-from crtbook.study import Desk, Row, rows
+from crtbook.study import Desk, Row, make_rows
 from crtbook.tables import STUDIES
 from crtbook.tight import compose
 from crtlib.accounting import group_mixtures, secret_protection
@@ -82,26 +82,28 @@ class AxisStudy(CrtStudy):
         """Train; proved, audited, attacked, and what it costs."""
         d = study_data.prepare_data(self)
         if self.how.weighs:
-            fitted, proved = _weighted(self, d, desk)
+            fitted, proved = _train_weighted(self, d, desk)
         else:
             fitted = study_run.fit_study(
                 self, prepared=d, checkpoint=desk.checkpoint, device=desk.device
             )
-            proved = _proved(self, fitted)
+            proved = _prove_run(self, fitted)
         fitted.run.model.to("cpu")
-        subject = _subject(self, d, fitted)
+        subject = _make_subject(self, d, fitted)
         facts = {f"proved_{name}": epsilon for name, (epsilon, _) in proved.items()}
-        facts["audited"] = _audited(subject, proved["swap"][1])
-        read = study_run.measure_utility(fitted.run.model, d.tokenizer, d.test)
-        facts |= {f"test_{name}": number for name, number in read.items()}
-        found = rows(facts, self.epochs)
+        facts["audited"] = _audit_in_one_run(subject, proved["swap"][1])
+        utilities = study_run.measure_utility(fitted.run.model, d.tokenizer, d.test)
+        facts |= {f"test_{name}": number for name, number in utilities.items()}
+        measurements = make_rows(facts, self.epochs)
         for attack in (
             membership.MEMBERSHIP_ATTACK,
             exposure.EXPOSURE_ATTACK,
             membership_scores.MEMBERSHIP_SCORES_ATTACK,
         ):
-            found += [(name, self.epochs, item, x) for name, item, x in attack.measure(subject)]
-        return found
+            measurements += [
+                (name, self.epochs, item, x) for name, item, x in attack.measure(subject)
+            ]
+        return measurements
 
 
 Proved = dict[str, tuple[float, float]]
@@ -109,7 +111,7 @@ Proved = dict[str, tuple[float, float]]
 mask, and replaced by another value ("swap")."""
 
 
-def _proved(study: AxisStudy, fitted: TrainedStudy) -> Proved:
+def _prove_run(study: AxisStudy, fitted: TrainedStudy) -> Proved:
     events = cast(list[SampledGaussian], fitted.run.events)  # what weighs: _weighted_proof
     if not events or not all(event.noise_multiplier for event in events):
         return {name: (math.inf, study.delta) for name in ("add_or_remove", "replace", "swap")}
@@ -131,7 +133,7 @@ def _proved(study: AxisStudy, fitted: TrainedStudy) -> Proved:
     return {"add_or_remove": (removal, delta), "replace": (epsilon, delta), "swap": swap}
 
 
-def _weighted(
+def _train_weighted(
     study: AxisStudy, d: study_data.PreparedData, desk: Desk
 ) -> tuple[TrainedStudy, Proved]:
     """Weighted training (Hush!): which point holds which labelled value is public."""
@@ -145,10 +147,10 @@ def _weighted(
         seed=study.seed,
         checkpoint=desk.checkpoint,
     )
-    return TrainedStudy(run, d, phases, spec), _weighted_proof(plan, study.delta)
+    return TrainedStudy(run, d, phases, spec), _prove_weighted(plan, study.delta)
 
 
-def _weighted_proof(plan: secret_protection.ProtectionPlan, delta: float) -> Proved:
+def _prove_weighted(plan: secret_protection.ProtectionPlan, delta: float) -> Proved:
     """Of the secret that is drawn most: each rank of its examples has the largest probability that
     any secret has at this rank, so that its count is stochastically the largest."""
     rows = np.split(plan.probabilities[plan.incidence.indices], plan.incidence.indptr[1:-1])
@@ -166,7 +168,7 @@ def _weighted_proof(plan: secret_protection.ProtectionPlan, delta: float) -> Pro
 
 
 @functools.lru_cache(maxsize=2)
-def _reference(study: CrtStudy, tokenizer: BpeTokenizer) -> nn.Module:
+def _train_reference(study: CrtStudy, tokenizer: BpeTokenizer) -> nn.Module:
     """A model of this tokenizer that has read other people, with half of the secrets."""
     other = replace(study, seed=study.seed + REFERENCE)
     return study_run.fit_study(
@@ -174,7 +176,7 @@ def _reference(study: CrtStudy, tokenizer: BpeTokenizer) -> nn.Module:
     ).run.model
 
 
-def _subject(study: AxisStudy, d: study_data.PreparedData, fitted: TrainedStudy) -> Subject:
+def _make_subject(study: AxisStudy, d: study_data.PreparedData, fitted: TrainedStudy) -> Subject:
     """The trained model, and a reference of its tokenizer that has read other people."""
     names = ("corpus", "dialogues", "heldout", "embedding", "hidden", "epochs", "seed", "canaries",
              "copies", "vocab_size", "unit")  # fmt: skip
@@ -188,11 +190,11 @@ def _subject(study: AxisStudy, d: study_data.PreparedData, fitted: TrainedStudy)
         others=d.others,
         canaries=d.canaries,
         seed=study.seed,
-        reference=_reference(other, d.tokenizer),
+        reference=_train_reference(other, d.tokenizer),
     )
 
 
-def _audited(subject: Subject, delta: float) -> float:
+def _audit_in_one_run(subject: Subject, delta: float) -> float:
     """The largest lower bound of epsilon that any score gives in this one run, all with 95 %."""
     probe = membership.probe_of_subject(subject)
     if not probe.members:
@@ -224,13 +226,13 @@ BY: dict[str, str] = STUDIES["scores"]
 """The scores of membership inference, and their metrics."""
 
 
-def summary(table: DataFrame) -> DataFrame:
+def summarise_arms(table: DataFrame) -> DataFrame:
     """One row an arm, in the order of ``ARMS``: medians and the worst over seeds. ``proved_*`` is
     the largest, ``audited`` the largest, attacks and costs are means; ``strongest`` names the best
     score and ``strongest_high`` the upper end of its chance band; ``works`` says whether it is
     above."""
-    bands = membership.summarise_membership(table.assign(method=_arm(table)))
-    wide = table.assign(arm=_arm(table)).pivot_table(
+    bands = membership.summarise_membership(table.assign(method=_name_arms(table)))
+    wide = table.assign(arm=_name_arms(table)).pivot_table(
         index=["arm", "seed"], columns="metric", values="value", aggfunc="max", dropna=False
     )
     rows = []
@@ -250,32 +252,32 @@ def summary(table: DataFrame) -> DataFrame:
     return DataFrame(rows)
 
 
-def _arm(table: DataFrame) -> pd.Series:
+def _name_arms(table: DataFrame) -> pd.Series:
     raw = (table.method == "sgd") & np.isclose(table.gamma, 1.0)
     names = {arm.method: arm.name for arm in ARMS if arm.gamma is None}
     return table.method.map(names).where(~raw, "raw")
 
 
-def ordered(rows: DataFrame, games: DataFrame | None = None) -> DataFrame:
-    """Whether proved >= audited >= chance for each arm (``summary``), and for each white-box game
+def check_order(rows: DataFrame, games: DataFrame | None = None) -> DataFrame:
+    """Whether proved >= audited >= chance for each arm, and for each white-box game
     (:func:`crtbook.audits.audit_methods`): columns ``of``, ``proved``, ``audited``, ``holds``.
     Nothing is audited below 0, and the strongest attack is not below its chance band."""
-    each = DataFrame(
+    checks = DataFrame(
         {"of": rows.label, "kind": "one run", "proved": rows.proved_swap, "audited": rows.audited}
     )
-    each["low"] = rows.accuracy < 1 - rows.strongest_high
+    checks["low"] = rows.accuracy < 1 - rows.strongest_high
     if games is not None:
         white = {"of": games.label, "kind": "white box", "proved": games.proved,
                  "audited": games.audited}  # fmt: skip
-        each = pd.concat([each, DataFrame(white)], ignore_index=True)
-    low = each.pop("low").eq(True)  # the games have no such band
-    return each.assign(holds=(each.proved >= each.audited) & (each.audited >= 0) & ~low)
+        checks = pd.concat([checks, DataFrame(white)], ignore_index=True)
+    low = checks.pop("low").eq(True)  # the games have no such band
+    return checks.assign(holds=(checks.proved >= checks.audited) & (checks.audited >= 0) & ~low)
 
 
-def games(*, trials: int) -> DataFrame:
+def play_games(*, trials: int) -> DataFrame:
     """The white-box games of the private methods at epsilon 3, ``trials`` each, with a confidence
     of .999: of five honest games hardly one shows too much. See :mod:`crtbook.audits`."""
-    chosen = [each.name for each in audits.AUDITS if each.name != "dpsgd_lora"]
+    names = [audit.name for audit in audits.AUDITS if audit.name != "dpsgd_lora"]
     return audits.audit_methods(
-        chosen, games=trials, epsilons=(3.0,), noises=(1.0,), confidence=0.999
+        names, games=trials, epsilons=(3.0,), noises=(1.0,), confidence=0.999
     )

@@ -54,31 +54,34 @@ def audit_training(
     """Train and audit once. The epsilon ``audited`` at the least, of which ``proved`` is the most;
     how many guesses were ``right``, and from how many on the proof is ``refuted_from``; ``power``:
     how often half of the noise would be refuted at the most, whoever attacks; none of a claim."""
-    how: dict[str, Any] = {"unit": "user" if method == "user_dpsgd" else "turn"}
+    options: dict[str, Any] = {"unit": "user" if method == "user_dpsgd" else "turn"}
     if "epsilon" in method_by_name(method).reads:
-        how |= {"epsilon": epsilon}
-    less = functools.partial(_less, noise)
+        options |= {"epsilon": epsilon}
+    less = functools.partial(_add_less_noise, noise)
     with tempfile.TemporaryDirectory() as home, mock.patch.object(steps, "add_noise", less):
         corpus, out = Path(home, "talk.jsonl"), Path(home, "run")
         jsonl.write_jsonl(customersim.simulate_corpus(DIALOGUES, seed, "paper"), corpus)
         train_on_corpus.train(
             corpus, method=method, canaries=canaries, copies=1, epochs=epochs, batch_size=32,
-            private_learning_rate=2e-2, seed=seed, out=out, odometer=Path(home, "odometer"), **how,
+            private_learning_rate=2e-2, seed=seed, out=out, odometer=Path(home, "odometer"),
+            **options,
         )  # fmt: skip
-        found = run_audit.audit_training(
+        result = run_audit.audit_training(
             out, corpus, Path(home, "audit"), guesses=canaries // 2, seed=seed,
             claim=epsilon if method in CLAIMS else None,
         )  # fmt: skip
-    told = ("proved", "right", "guessed", "refuted_from", "refuted", "confidence")
+    copied = ("proved", "right", "guessed", "refuted_from", "refuted", "confidence")
     return {
         "method": method, "label": method_by_name(method).label, "epsilon": epsilon, "noise": noise,
-        "epochs": epochs, "audited": found.epsilon_lower, "canaries": canaries, "seed": seed,
-        "power": found.strongest_attacker_power or 0.0,
-        **{name: getattr(found, name) for name in told},
+        "epochs": epochs, "audited": result.epsilon_lower, "canaries": canaries, "seed": seed,
+        "power": result.strongest_attacker_power or 0.0,
+        **{name: getattr(result, name) for name in copied},
     }  # fmt: skip
 
 
-def _less(share: float, parameters: Any, *, std: float, generator: noises.RandomSource) -> None:
+def _add_less_noise(
+    share: float, parameters: Any, *, std: float, generator: noises.RandomSource
+) -> None:
     noises.add_noise(parameters, std=share * std, generator=generator)
 
 
@@ -88,9 +91,9 @@ def audit_all_trainings() -> DataFrame:
     for name, part in PARTS.items():
         seeds, cells = range(part["seeds"]), (part[n] for n in ("methods", "epsilons", "noises"))
         for method, epsilon, noise, seed in itertools.product(*cells, seeds):
-            how = {"epsilon": epsilon, "noise": noise, "epochs": part["epochs"], "seed": seed}
-            one = functools.partial(audit_training, method, **how)
-            row, origin = tables.measure_with_provenance(one, profile="black_box")
+            options = {"epsilon": epsilon, "noise": noise, "epochs": part["epochs"], "seed": seed}
+            measure = functools.partial(audit_training, method, **options)
+            row, origin = tables.measure_with_provenance(measure, profile="black_box")
             out.append({"part": name, **row, **origin})
     return DataFrame(out)
 
@@ -101,12 +104,12 @@ def format_rows(recorded: DataFrame) -> list[str]:
     for _, cell in recorded.groupby(["part", "method", "epsilon", "noise"], sort=False):
         first = cell.iloc[0]
         right = " to ".join(str(x) for x in sorted({cell.right.min(), cell.right.max()}))
-        shown = [
+        audited = [
             f"{math.floor(100 * x) / 100:.2f}" for x in (cell.audited.min(), cell.audited.max())
         ]
         noise = {1.0: "all", 0.5: "half", 0.0: "none"}[first.noise]
         words = [first.label, f"{first.epsilon:g}", noise, f"{first.epochs}", right,
-                 f"{first.refuted_from:.0f}", " to ".join(dict.fromkeys(shown)),
+                 f"{first.refuted_from:.0f}", " to ".join(dict.fromkeys(audited)),
                  f"{cell.refuted.sum()} of {len(cell)}"]  # fmt: skip
         out.append(f"| {' | '.join(words)} |")
     return out

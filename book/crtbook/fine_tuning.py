@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from torch import nn
 
-from crtbook.secrets import Incidence, InvariantPhase, MaskedPhase, loss, split
-from crtbook.study import Desk, Row, rows
+from crtbook.secrets import Incidence, InvariantPhase, MaskedPhase, find_split, measure_loss
+from crtbook.study import Desk, Row, make_rows
 from crtbook.word_plans import (
     WordIndex,
     WordPlanStudy,
@@ -105,11 +105,11 @@ class FineTunedStudy(WordPlanStudy):
         the training documents.
         """
         same: dict[str, Any] = {"noisy": True, "learning_rate": 1e-3, "clip_norm": 0.1}
-        plan, holders = _planned(replace(self, **same))
-        tokens = _tokens(self.corpus, self.dialogues, self.before, self.heldout, self.vocab_size,
-                         self.context)  # fmt: skip
-        bpe, read = tokens.bpe, [tokens.train[int(i)] for i in holders.examples]
-        model, start = _first_weights(replace(
+        plan, holders = _plan_study(replace(self, **same))
+        tokens = _encode_documents(self.corpus, self.dialogues, self.before, self.heldout,
+                                   self.vocab_size, self.context)  # fmt: skip
+        bpe, train_tokens = tokens.bpe, [tokens.train[int(i)] for i in holders.examples]
+        model, start = _learn_first_weights(replace(
             self, **same, seed=0, targets="linear", scale=None, steps=1, batch_size=1
         ))  # fmt: skip
         learned = self.build(bpe.vocab_size)
@@ -127,7 +127,7 @@ class FineTunedStudy(WordPlanStudy):
         )
         learned.to(desk.device)
         run = train_model(
-            learned, [phase], {"private": read}, seed=self.seed, checkpoint=desk.checkpoint
+            learned, [phase], {"private": train_tokens}, seed=self.seed, checkpoint=desk.checkpoint
         )
         rounds = [event for event in run.events if isinstance(event, WeightedGaussian)]
         accounted = secret_protection.secret_guess_bounds(
@@ -139,16 +139,16 @@ class FineTunedStudy(WordPlanStudy):
             "noise_multiplier": phase.noise_multiplier,
             "needed": plan.noise_multiplier,
             "worst": float((accounted / holders.posterior).max()),
-            "examples": len(read),
+            "examples": len(train_tokens),
             "secrets_held": len(holders.secrets),
         }
         facts |= {f"start_{name}": value for name, value in start.items()}
         for name, part in (("valid", tokens.valid), ("test", tokens.test)):
-            facts[name] = loss(run.model, part, mask=bpe.mask, seed=0)
-        counts = np.bincount(np.concatenate(read), minlength=bpe.vocab_size) + 1
-        asked = np.concatenate([ids[1:-1] for ids in tokens.test])
-        facts["unigram_test"] = -np.log(counts / counts.sum())[asked].mean()
-        return rows(facts)
+            facts[name] = measure_loss(run.model, part, mask=bpe.mask, seed=0)
+        counts = np.bincount(np.concatenate(train_tokens), minlength=bpe.vocab_size) + 1
+        test_tokens = np.concatenate([ids[1:-1] for ids in tokens.test])
+        facts["unigram_test"] = -np.log(counts / counts.sum())[test_tokens].mean()
+        return make_rows(facts)
 
     def build(self, vocab_size: int) -> nn.Module:
         """The model, of weights that follow from the number 0: they are public."""
@@ -160,17 +160,17 @@ _Tokens = namedtuple("_Tokens", ["bpe", "before", "valid", "test", "train"])
 
 
 @functools.lru_cache(maxsize=1)
-def _documents(corpus: str, dialogues: int, before: int, heldout: int) -> CutDocuments:
-    loaded = corpora.load_corpus(corpus, split(corpus), limit=dialogues)
+def _load_documents(corpus: str, dialogues: int, before: int, heldout: int) -> CutDocuments:
+    loaded = corpora.load_corpus(corpus, find_split(corpus), limit=dialogues)
     documents = list(dict.fromkeys(turn.text for turn in loaded.turns()))
     return cut_documents(documents, before=before, heldout=heldout)
 
 
 @functools.lru_cache(maxsize=1)
-def _tokens(
+def _encode_documents(
     corpus: str, dialogues: int, before: int, heldout: int, vocab_size: int, context: int
 ) -> _Tokens:
-    documents = _documents(corpus, dialogues, before, heldout)
+    documents = _load_documents(corpus, dialogues, before, heldout)
     bpe: BpeTokenizer = train_bpe(documents.before, vocab_size=vocab_size)
 
     def cut(texts: Sequence[str]) -> TokenArrays:
@@ -181,17 +181,19 @@ def _tokens(
 
 
 @functools.lru_cache(maxsize=1)
-def _ranked(
+def _index_and_rank_words(
     corpus: str, dialogues: int, before: int, heldout: int, words: str
 ) -> tuple[WordIndex, NDArray[np.int64]]:
-    index = index_words(_documents(corpus, dialogues, before, heldout).train, words)
+    index = index_words(_load_documents(corpus, dialogues, before, heldout).train, words)
     return index, rank_words(index)
 
 
 @functools.lru_cache(maxsize=8)
-def _planned(study: FineTunedStudy) -> tuple[secret_protection.ProtectionPlan, Incidence]:
+def _plan_study(study: FineTunedStudy) -> tuple[secret_protection.ProtectionPlan, Incidence]:
     """How to train, and which of the training documents holds which secret word."""
-    index, ranked = _ranked(study.corpus, study.dialogues, study.before, study.heldout, study.words)
+    index, ranked = _index_and_rank_words(
+        study.corpus, study.dialogues, study.before, study.heldout, study.words
+    )
     ranks = secret_ranks(index.frequencies()[ranked], study.band, study.first, study.secrets)
     secrets, held = ranked[ranks], hold_words(index, ranked[ranks])
     place = np.zeros(len(index.words), bool)
@@ -217,10 +219,10 @@ def _planned(study: FineTunedStudy) -> tuple[secret_protection.ProtectionPlan, I
 
 
 @functools.lru_cache(maxsize=1)
-def _first_weights(study: FineTunedStudy) -> tuple[nn.Module, dict[str, float]]:
+def _learn_first_weights(study: FineTunedStudy) -> tuple[nn.Module, dict[str, float]]:
     """The model that has read the other documents, and its losses."""
-    tokens = _tokens(study.corpus, study.dialogues, study.before, study.heldout, study.vocab_size,
-                     study.context)  # fmt: skip
+    tokens = _encode_documents(study.corpus, study.dialogues, study.before, study.heldout,
+                               study.vocab_size, study.context)  # fmt: skip
     size, bpe = len(tokens.before), tokens.bpe
     model = study.build(bpe.vocab_size)
     if study.before_epochs:
@@ -238,14 +240,14 @@ def _first_weights(study: FineTunedStudy) -> tuple[nn.Module, dict[str, float]]:
         )
         model = train_model(model, [phase], {"public": tokens.before}, seed=0).model
     parts = (("valid", tokens.valid), ("test", tokens.test))
-    return model, {name: loss(model, part, mask=bpe.mask, seed=0) for name, part in parts}
+    return model, {name: measure_loss(model, part, mask=bpe.mask, seed=0) for name, part in parts}
 
 
 # --- what validation chooses ----------------------------------------------------------------------
 ARM = ["targets", "scale", "noisy"]
 
 
-def chosen_rates(table: DataFrame) -> DataFrame:
+def choose_rates(table: DataFrame) -> DataFrame:
     """Of each arm (``ARM``) the learning rate whose validation loss is least at the first seed,
     where every arm has run with all rates; an infinite ``scale`` is no preprocessing."""
     full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
@@ -254,10 +256,10 @@ def chosen_rates(table: DataFrame) -> DataFrame:
     return best.reset_index(drop=True)
 
 
-def chosen_runs(table: DataFrame) -> DataFrame:
-    """The rows of the runs at ``chosen_rates``, with ``best``: whether the arm has the C whose
-    validation loss is least at the first seed, of its rule and of those with a C. Raises ValueError
-    where runs of a seed start from different weights."""
+def select_chosen_runs(table: DataFrame) -> DataFrame:
+    """The rows of the runs at the rates of :func:`choose_rates`, with ``best``: whether the arm
+    has the C whose validation loss is least at the first seed, of its rule and of those with a C.
+    Raises ValueError where runs of a seed start from different weights."""
     starts = table[table.metric == "start_test"].groupby("seed").value.nunique()
     if (starts > 1).any():
         raise ValueError(
@@ -265,9 +267,11 @@ def chosen_runs(table: DataFrame) -> DataFrame:
             "all arms of a seed must be run on one machine"
         )
     full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
-    kept = full.merge(chosen_rates(table))
-    first = kept[(kept.metric == "valid") & (kept.seed == kept.seed.min())]
+    at_chosen_rates = full.merge(choose_rates(table))
+    first = at_chosen_rates[
+        (at_chosen_rates.metric == "valid") & (at_chosen_rates.seed == at_chosen_rates.seed.min())
+    ]
     first = first[np.isfinite(first.scale)]
     least = first.loc[first.groupby(["targets", "noisy"]).value.idxmin(), ARM].assign(best=True)
-    marked = kept.merge(least, how="left", on=ARM)
+    marked = at_chosen_rates.merge(least, how="left", on=ARM)
     return marked.assign(best=marked.best.eq(True))

@@ -15,8 +15,8 @@ from pandas import DataFrame
 from scipy import sparse
 from torch import nn
 
-from crtbook.study import Desk, Row, Study, rows
-from crtbook.tight import guarantees, noise_multiplier
+from crtbook.study import Desk, Row, Study, make_rows
+from crtbook.tight import account_secrets, noise_multiplier
 from crtlib.accounting.secret_protection import ProtectionPlan, plan_protection
 from crtlib.intervals import clopper_pearson
 from crtlib.models.construction import build_model
@@ -69,9 +69,9 @@ class GameStudy(Study):
         """Whether the secret was named; what was promised, and what is accounted for the steps
         that ran (the smaller of the bounds by KL and by the blow-up function)."""
         promise = replace(self, seed=0, noise=1.0)
-        made = _promise(promise)
+        plan = _plan_promise(promise)
         (phase,) = schedules.weighted_phases(
-            replace(made, noise_multiplier=made.noise_multiplier * self.noise),
+            replace(plan, noise_multiplier=plan.noise_multiplier * self.noise),
             epochs=1,
             clip_norm=self.clip_norm,
             learning_rate=self.learning_rate,
@@ -89,9 +89,9 @@ class GameStudy(Study):
         guess = int((self.scores(model) - before).argmax())
         (event,) = run.events
         sigma = event.noise_multiplier
-        accounted = _accounted(promise, sigma, event.steps)
+        accounted = _account_steps(promise, sigma, event.steps)
         facts = {"success": guess == secret, "promised": self.posterior, "accounted": accounted}
-        return rows(facts | {"noise_multiplier": sigma})
+        return make_rows(facts | {"noise_multiplier": sigma})
 
     @property
     def carriers(self) -> range:
@@ -100,19 +100,19 @@ class GameStudy(Study):
 
     def scores(self, model: nn.Module) -> np.ndarray:
         """The log-likelihood of each candidate in all its places, ``(candidates,)``."""
-        each = [[c, k] for k in range(self.candidates) for c in self.carriers]
-        logprobs = np.concatenate(token_logprobs(model, each))
+        sequences = [[c, k] for k in range(self.candidates) for c in self.carriers]
+        logprobs = np.concatenate(token_logprobs(model, sequences))
         sums: np.ndarray = logprobs.reshape(self.candidates, self.copies).sum(1)
         return sums
 
 
 @functools.lru_cache(maxsize=16)
-def _promise(game: GameStudy) -> ProtectionPlan:
+def _plan_promise(game: GameStudy) -> ProtectionPlan:
     """Every example is as likely as another; the noise is the least by the tight bound."""
     holders = (np.arange(game.copies + game.others) < game.copies)[None].astype(float)
     held = sparse.csr_array(holders)
     promise = 1 / game.candidates, game.posterior
-    made = plan_protection(
+    plan = plan_protection(
         held,
         *promise,
         steps=game.steps,
@@ -122,24 +122,24 @@ def _promise(game: GameStudy) -> ProtectionPlan:
     )
     sigma = noise_multiplier(
         held,
-        made.probabilities,
+        plan.probabilities,
         *promise,
         steps=game.steps,
         accounting="tight",
         neighbouring_relation="reference",
     )
-    return replace(made, noise_multiplier=sigma)
+    return replace(plan, noise_multiplier=sigma)
 
 
 @functools.lru_cache(maxsize=64)
-def _accounted(game: GameStudy, noise_multiplier: float, steps: int) -> float:
+def _account_steps(game: GameStudy, noise_multiplier: float, steps: int) -> float:
     if noise_multiplier == 0:
         return 1.0
-    spent = replace(_promise(game), noise_multiplier=noise_multiplier, steps=steps)
-    return float(guarantees(spent, [0])[0].posterior)
+    spent = replace(_plan_promise(game), noise_multiplier=noise_multiplier, steps=steps)
+    return float(account_secrets(spent, [0])[0].posterior)
 
 
-def verdicts(table: DataFrame) -> DataFrame:
+def summarise_games(table: DataFrame) -> DataFrame:
     """One row a (learns, noise): games, successes, their Clopper-Pearson interval, the promise, and
     whether the interval refutes it, as it should where noise is missing.
     """

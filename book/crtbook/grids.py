@@ -1,7 +1,7 @@
 """Which studies a figure or table needs: from a profile's settings to a list of values.
 
 >>> from crtbook import settings
->>> few = settings.load("crt", methods=["sgd"], ablations=[], models=["lstm"], seeds=1)
+>>> few = settings.load_settings("crt", methods=["sgd"], ablations=[], models=["lstm"], seeds=1)
 >>> [study.gamma for study in crt_grid(few)]
 [0.0, 0.1, 0.5]
 """
@@ -17,7 +17,7 @@ from pandas import DataFrame
 from crtbook import runs, search
 from crtbook.axis import ARMS, AxisStudy
 from crtbook.carriers import CARRIERS, CarrierStudy
-from crtbook.fine_tuning import FineTunedStudy, chosen_rates
+from crtbook.fine_tuning import FineTunedStudy, choose_rates
 from crtbook.game import GameStudy
 from crtbook.leakage import METHODS, TEXTS, LeakageStudy
 from crtbook.runs import CrtStudy, ScreeningStudy
@@ -33,20 +33,24 @@ Settings = Any
 """A section of a profile: :mod:`crtbook.settings`."""
 
 
-def _known(kind: type[Study], given: Mapping[str, Any]) -> dict[str, Any]:
+def _select_fields(kind: type[Study], entries: Mapping[str, Any]) -> dict[str, Any]:
     """The entries that are fields of a kind of study."""
     names = {f.name for f in fields(kind)}
-    return {name: entry for name, entry in given.items() if name in names}
+    return {name: entry for name, entry in entries.items() if name in names}
 
 
-def at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
+def select_corpora_at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
     """The settings with the corpora that are here in the size that they ask for; of the others,
     what is lacking."""
     lacks = {
         corpus: need
         for corpus in settings.corpora
         for part in [settings.data[corpus]]
-        if (need := runs.lacking(corpus, part.dialogues + 2 * part.heldout, part.labelled))
+        if (
+            need := runs.describe_missing_data(
+                corpus, part.dialogues + 2 * part.heldout, part.labelled
+            )
+        )
     }
     return settings.but(corpora=[c for c in settings.corpora if c not in lacks]), lacks
 
@@ -60,10 +64,10 @@ def crt_grid(settings: Settings, searched: DataFrame | None = None) -> list[CrtS
     that was just ``searched``."""
     return [
         study
-        for corpus, model, main, ablations in _cells(settings)
+        for corpus, model, main, ablations in _list_cells(settings)
         for names, gammas in ((main, settings.gammas), (ablations, settings.ablation_gammas))
         for method, gamma in itertools.product(names, gammas)
-        for study in _runs(settings, corpus, method, model, searched, gamma=gamma)
+        for study in _make_runs(settings, corpus, method, model, searched, gamma=gamma)
     ]
 
 
@@ -71,10 +75,10 @@ def authors_grid(settings: Settings) -> list[CrtStudy]:
     """The runs of Figure 2 with the hyperparameters that the paper ends with, all seeds."""
     return [
         study
-        for corpus, model, main, _ in _cells(settings)
+        for corpus, model, main, _ in _list_cells(settings)
         for method, chosen in STUDIES["authors"].get(model, {}).items()
         if method in main
-        for study in _runs(settings, corpus, method, model, **chosen)
+        for study in _make_runs(settings, corpus, method, model, **chosen)
     ]
 
 
@@ -82,7 +86,7 @@ def choices_grid(settings: Settings) -> dict[str, list[CrtStudy]]:
     """CRT at one gamma with each of its choices, a few seeds: LSTM on CustomerSim."""
     few = settings.but(seeds=settings.choice_seeds)
     return {
-        name: _runs(few, crt_study.DEFAULT_CORPUS, "crt", "lstm", **change)
+        name: _make_runs(few, crt_study.DEFAULT_CORPUS, "crt", "lstm", **change)
         for name, change in STUDIES["choices"].items()
     }
 
@@ -96,12 +100,12 @@ def public_start_grid(settings: Settings) -> list[CrtStudy]:
     start has the hyperparameters of its own search."""
     return [
         study
-        for method, start in itertools.product(STARTED, ({}, _start(settings)))
-        for study in _runs(settings, crt_study.DEFAULT_CORPUS, method, "gpt2", **start)
+        for method, start in itertools.product(STARTED, ({}, _settings_of_public_start(settings)))
+        for study in _make_runs(settings, crt_study.DEFAULT_CORPUS, method, "gpt2", **start)
     ]
 
 
-def _start(settings: Settings) -> dict[str, Any]:
+def _settings_of_public_start(settings: Settings) -> dict[str, Any]:
     return {"init": settings.public, "init_epochs": settings.public_epochs}
 
 
@@ -109,23 +113,23 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
     """The recorded search: a corpus' ``trials`` draws for every method and model, the same for all.
 
     Each method reads of a draw only what it uses, at one gamma and on a seed of its own; the
-    choice is by perplexity on validation texts (:func:`crtbook.search.tuned`).
+    choice is by perplexity on validation texts (:func:`crtbook.search.choose_trial`).
     """
     cells = [
         (corpus, model, [*main, *ablations], settings.data[corpus].trials, {})
-        for corpus, model, main, ablations in _cells(settings)
+        for corpus, model, main, ablations in _list_cells(settings)
     ]
     if crt_study.DEFAULT_CORPUS in settings.corpora and "gpt2" in settings.models:
-        start = _start(settings)
+        start = _settings_of_public_start(settings)
         cells.append((crt_study.DEFAULT_CORPUS, "gpt2", [*STARTED], settings.public_trials, start))
     studies = []
     for corpus, model, names, trials, start in cells:
         # learning rates as a share of those that random weights are searched with
         rates = search.GENTLY if start or model == "pretrained" else 1.0
-        drawn = search.draw_hyperparameters(trials, settings.data[corpus].pub_passes, rates=rates)
-        for method, draw in itertools.product(names, drawn):
+        draws = search.draw_hyperparameters(trials, settings.data[corpus].pub_passes, rates=rates)
+        for method, draw in itertools.product(names, draws):
             chosen = {name: draw[name] for name in methods.method_by_name(method).searched}
-            studies.append(_run(settings, corpus, method, model, **chosen | start))
+            studies.append(_make_run(settings, corpus, method, model, **chosen | start))
     return [replace(study, seed=crt_study.TUNING_SEED) for study in studies]
 
 
@@ -135,7 +139,7 @@ def carriers_grid(settings: Settings) -> list[CarrierStudy]:
     return [CarrierStudy(seed=0, init=init, carrier=carrier) for carrier in CARRIERS]
 
 
-def _cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]]:
+def _list_cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]]:
     """Corpus, model, methods, ablations: what the settings ask for and the corpus allows."""
     for corpus, model in itertools.product(settings.corpora, settings.models):
         allowed = settings.data[corpus]
@@ -148,7 +152,7 @@ def _cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]
             yield corpus, model, main, ablations
 
 
-def _runs(
+def _make_runs(
     settings: Settings,
     corpus: str,
     method: str,
@@ -159,79 +163,83 @@ def _runs(
     """A cell at all seeds: the search's choice for its start, then ``change``. Where the search
     tried several numbers of epochs, also the best of twice as many, which says whether a longer
     training would be better."""
-    recorded = search.of_profile(settings.profile)
+    recorded = search.list_search_tables(settings.profile)
     searched_by = {
         "table": recorded if searched is None else [searched],
         "init": change.get("init", settings.shapes[model].get("init", "random")),
     }
-    chosen = [search.tuned(method, model, corpus, **searched_by)]
-    if longer := search.tuned_longer(method, model, corpus, **searched_by):
+    chosen = [search.choose_trial(method, model, corpus, **searched_by)]
+    if longer := search.choose_longer_trial(method, model, corpus, **searched_by):
         chosen.append(longer)
-    runs = [_run(settings, corpus, method, model, **rates | change) for rates in chosen]
+    runs = [_make_run(settings, corpus, method, model, **rates | change) for rates in chosen]
     return [replace(run, seed=seed) for run in runs for seed in range(settings.seeds)]
 
 
-def _run(settings: Settings, corpus: str, method: str, model: str, **change: Any) -> CrtStudy:
+def _make_run(settings: Settings, corpus: str, method: str, model: str, **change: Any) -> CrtStudy:
     """A run of these sizes, with ``change``."""
     shape = settings.shapes[model]
-    given = _known(CrtStudy, {**settings, **settings.data[corpus], **shape})
-    given = {name: entry for name, entry in given.items() if name not in search.SEARCHED}
-    given |= {"epochs": shape.epochs.get(method, shape.epochs["crt"])}
-    return CrtStudy(corpus=corpus, method=method, model=model, seed=0, **given | change)
+    constants = _select_fields(CrtStudy, {**settings, **settings.data[corpus], **shape})
+    constants = {name: entry for name, entry in constants.items() if name not in search.SEARCHED}
+    constants |= {"epochs": shape.epochs.get(method, shape.epochs["crt"])}
+    return CrtStudy(corpus=corpus, method=method, model=model, seed=0, **constants | change)
 
 
 def axis_grid(settings: Settings) -> list[AxisStudy]:
     """Every arm of the axis on CustomerSim with an LSTM, all seeds, each with the hyperparameters
     of the recorded search, or those of the methods that it is like where no search has it."""
-    tables = search.of_profile(settings.profile)
-    given = _known(AxisStudy, {**settings, "embedding": settings.hidden})
+    tables = search.list_search_tables(settings.profile)
+    constants = _select_fields(AxisStudy, {**settings, "embedding": settings.hidden})
     out = []
     for arm, seed in itertools.product(ARMS, range(settings.seeds)):
         chosen = {}
         for like in arm.like or (arm.method,):
-            chosen |= search.tuned(like, "lstm", crt_study.DEFAULT_CORPUS, table=tables)
+            chosen |= search.choose_trial(like, "lstm", crt_study.DEFAULT_CORPUS, table=tables)
         gamma = settings.gamma if arm.gamma is None else arm.gamma
         run = {"method": arm.method, "model": "lstm", "gamma": gamma, "seed": seed}
-        out.append(AxisStudy(**given | chosen | run))
+        out.append(AxisStudy(**constants | chosen | run))
     return out
 
 
 # --- the leakage report ---------------------------------------------------------------------------
 
 
-def _report(settings: Settings, shape: str, *, last: bool = False, **changes: Any) -> LeakageStudy:
+def _make_leakage_run(
+    settings: Settings, shape: str, *, last: bool = False, **changes: Any
+) -> LeakageStudy:
     """A run that a profile's section, its sizes for the corpus, and one of its shapes give; with a
     report at the ``last`` epoch alone, or at each snapshot."""
-    sizes, there = (
+    sizes, corpus_sizes = (
         settings.shapes[shape],
         settings.data[changes.get("corpus", crt_study.DEFAULT_CORPUS)],
     )
     ends = {"snapshots": (sizes.epochs,)} if last else {}
-    return LeakageStudy(**_known(LeakageStudy, {**settings, **there, **sizes, **ends, **changes}))
+    return LeakageStudy(
+        **_select_fields(LeakageStudy, {**settings, **corpus_sizes, **sizes, **ends, **changes})
+    )
 
 
 def runs_by_model(settings: Settings, corpus: str, seed: int) -> list[LeakageStudy]:
     """Rows of Table 2: private, DP from two starts, public; a point is all that a user said."""
     where = {"corpus": corpus, "unit": "user", "seed": seed, "gamma": 0.0}
     return [
-        _report(settings, "table", last=row["method"] != "dpsgd", **where, **row)
+        _make_leakage_run(settings, "table", last=row["method"] != "dpsgd", **where, **row)
         for row in STUDIES["table_2"]
     ]
 
 
-def one_table(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
+def runs_by_method(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
     """Non-private, DP-SGD, CRT and LP-weighted models of the same turns of CustomerSim."""
     return {
-        name: _report(settings, "methods", unit="turn", seed=seed, **change)
+        name: _make_leakage_run(settings, "methods", unit="turn", seed=seed, **change)
         for name, change in METHODS.items()
     }
 
 
 def runs_by_text(settings: Settings, seed: int, corpus: str) -> dict[str, LeakageStudy]:
     """The run of Figure 5, and the same with one thing done to its text."""
-    what = {"corpus": corpus, "unit": "turn", "seed": seed, "method": "sgd", "detail": True}
+    common = {"corpus": corpus, "unit": "turn", "seed": seed, "method": "sgd", "detail": True}
     return {
-        text: _report(settings, "lstm", last=text != "as it is", **what, **change)
+        text: _make_leakage_run(settings, "lstm", last=text != "as it is", **common, **change)
         for text, change in TEXTS.items()
     }
 
@@ -242,7 +250,7 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
     for seed in range(report.seeds):
         for corpus in report.corpora:
             runs += runs_by_model(report, corpus, seed)
-        runs += one_table(report, seed).values()
+        runs += runs_by_method(report, seed).values()
     for seed, corpus in itertools.product(range(training.seeds), training.corpora):
         every = list(runs_by_text(training, seed, corpus).values())
         runs += every if corpora.find_source(corpus).draw else every[:1]
@@ -251,12 +259,12 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
 
 def abstracts_grid(settings: Settings) -> list[LeakageStudy]:
     """Figure 5's runs on the first corpus that is here: for each change of the text, all seeds."""
-    given = _known(LeakageStudy, {**settings, **settings.shapes.lstm})
-    given |= {"corpus": first_available(settings.texts), "unit": "turn", "detail": True}
-    rare = {"min_users": given.pop("min_users")}
+    constants = _select_fields(LeakageStudy, {**settings, **settings.shapes.lstm})
+    constants |= {"corpus": first_available(settings.texts), "unit": "turn", "detail": True}
+    rare = {"min_users": constants.pop("min_users")}
     return [
         LeakageStudy(
-            method="sgd", seed=seed, **given | text | (rare if text["policy"] == "rare" else {})
+            method="sgd", seed=seed, **constants | text | (rare if text["policy"] == "rare" else {})
         )
         for text in (TEXTS[change] for change in settings.changes)
         for seed in range(settings.seeds)
@@ -266,7 +274,7 @@ def abstracts_grid(settings: Settings) -> list[LeakageStudy]:
 # --- Hush! ----------------------------------------------------------------------------------------
 
 
-def _hush(settings: Settings) -> dict[str, Any]:
+def _settings_of_hush(settings: Settings) -> dict[str, Any]:
     """The groups of a section, and its first corpus that is here."""
     corpus = first_available(settings.texts)
     return {**settings.model, **settings.data, **settings.training, "corpus": corpus}
@@ -274,8 +282,8 @@ def _hush(settings: Settings) -> dict[str, Any]:
 
 def masked_base(settings: Settings) -> MaskedStudy:
     """The run that the others of Figure 1 change: seed 0, no preprocessing, noise."""
-    given = _hush(settings) | {"prior": settings.prior}
-    return MaskedStudy(seed=0, targets="linear", scale=None, noisy=True, **given)
+    constants = _settings_of_hush(settings) | {"prior": settings.prior}
+    return MaskedStudy(seed=0, targets="linear", scale=None, noisy=True, **constants)
 
 
 def masked_grid(settings: Settings) -> list[MaskedStudy]:
@@ -285,7 +293,7 @@ def masked_grid(settings: Settings) -> list[MaskedStudy]:
     return [
         run
         for (rule, scale), noisy in itertools.product(arms, (False, True))
-        for run in _masked(settings, targets=rule, scale=scale, noisy=noisy)
+        for run in _make_masked_runs(settings, targets=rule, scale=scale, noisy=noisy)
     ]
 
 
@@ -296,8 +304,10 @@ def beside_grid(settings: Settings) -> list[MaskedStudy]:
     arms = itertools.product(
         (min(settings.scales), None), ({"simulated": 10}, {"predicate": "word"})
     )
-    one = settings.but(seeds=1)
-    return [run for scale, change in arms for run in _masked(one, scale=scale, **change)]
+    one_seed = settings.but(seeds=1)
+    return [
+        run for scale, change in arms for run in _make_masked_runs(one_seed, scale=scale, **change)
+    ]
 
 
 def word_plan_grid(settings: Settings) -> list[WordPlanStudy]:
@@ -305,12 +315,12 @@ def word_plan_grid(settings: Settings) -> list[WordPlanStudy]:
     and band of secrets, all seeds; of the first corpus that is here, or the first of all."""
     kinds = itertools.product(settings.words, settings.bands, range(settings.seeds))
     arms = [("linear", None), *itertools.product(("linear", "sqrt"), settings.scales)]
-    here = (c for c in settings.texts if corpora.is_corpus_available(c))
-    given = {**settings.data, **settings.training, "corpus": next(here, settings.texts[0])}
+    available = (c for c in settings.texts if corpora.is_corpus_available(c))
+    constants = {**settings.data, **settings.training, "corpus": next(available, settings.texts[0])}
     return [
         WordPlanStudy(
             seed=seed, targets=rule, scale=scale, words=words, band=band, prior=settings.prior,
-            **given,
+            **constants,
         )
         for words, band, seed in kinds
         for rule, scale in arms
@@ -321,14 +331,14 @@ def fine_tuning_grid(settings: Settings, searched: DataFrame | None = None) -> l
     """The losses of Figure 1 on a whole corpus, of words between blanks, by rank: both rules of the
     budget at every C, and no preprocessing, with noise and then without; at the first seed with
     every learning rate. With the table of these (``searched``) also all other seeds, at the rate
-    that validation chose (:func:`crtbook.fine_tuning.chosen_rates`)."""
+    that validation chose (:func:`crtbook.fine_tuning.choose_rates`)."""
     arms = [("linear", None), *itertools.product(("linear", "sqrt"), settings.scales)]
-    here = (c for c in settings.texts if corpora.is_corpus_available(c))
-    given = {**settings.data, **settings.model, **settings.training, "words": "blanks"}
-    given |= {"prior": settings.prior, "corpus": next(here, settings.texts[0])}
+    available = (c for c in settings.texts if corpora.is_corpus_available(c))
+    constants = {**settings.data, **settings.model, **settings.training, "words": "blanks"}
+    constants |= {"prior": settings.prior, "corpus": next(available, settings.texts[0])}
     first = [
         FineTunedStudy(
-            seed=0, targets=rule, scale=scale, noisy=noisy, learning_rate=rate, **given
+            seed=0, targets=rule, scale=scale, noisy=noisy, learning_rate=rate, **constants
         )
         for noisy, (rule, scale), rate in itertools.product(
             (True, False), arms, settings.learning_rates
@@ -336,7 +346,7 @@ def fine_tuning_grid(settings: Settings, searched: DataFrame | None = None) -> l
     ]  # fmt: skip
     if searched is None:
         return first
-    best = {*map(tuple, chosen_rates(searched).to_numpy().tolist())}
+    best = {*map(tuple, choose_rates(searched).to_numpy().tolist())}
     again = [
         run
         for run in first
@@ -347,11 +357,11 @@ def fine_tuning_grid(settings: Settings, searched: DataFrame | None = None) -> l
 
 def unigram_grid(settings: Settings) -> list[UnigramStudy]:
     """Word counts of the text of Figure 1, all seeds."""
-    text = _known(UnigramStudy, _hush(settings))
+    text = _select_fields(UnigramStudy, _settings_of_hush(settings))
     return [UnigramStudy(seed=seed, **text) for seed in range(settings.seeds)]
 
 
-def _masked(settings: Settings, **changes: Any) -> list[MaskedStudy]:
+def _make_masked_runs(settings: Settings, **changes: Any) -> list[MaskedStudy]:
     """An arm at every learning rate, all seeds."""
     arms = itertools.product(settings.learning_rates, range(settings.seeds))
     base = masked_base(settings)
@@ -366,9 +376,9 @@ def games_grid(settings: Settings) -> list[GameStudy]:
 
 def extraction_grid(settings: Settings) -> list[ExtractionStudy]:
     """The runs of Section 5.2: every width and noise, all seeds."""
-    given, noises = _hush(settings), settings.noise_multipliers
+    constants, noises = _settings_of_hush(settings), settings.noise_multipliers
     return [
-        ExtractionStudy(hidden=hidden, noise_multiplier=noise, seed=seed, **given)
+        ExtractionStudy(hidden=hidden, noise_multiplier=noise, seed=seed, **constants)
         for hidden, noise, seed in itertools.product(settings.hidden, noises, range(settings.seeds))
     ]
 
@@ -386,7 +396,7 @@ def screening_grid(settings: Settings) -> list[ScreeningStudy]:
     """Every pair of policies on every corpus that is here."""
     return [
         ScreeningStudy(
-            **_known(ScreeningStudy, {**settings, **sizes})
+            **_select_fields(ScreeningStudy, {**settings, **sizes})
             | {"corpus": corpus, "policy": pi, "conservative": pi_c}
         )
         for corpus, sizes in settings.data.items()
@@ -395,6 +405,6 @@ def screening_grid(settings: Settings) -> list[ScreeningStudy]:
     ]
 
 
-def unique(studies: Iterable[Study]) -> list[Study]:
+def drop_repeats(studies: Iterable[Study]) -> list[Study]:
     """Each run once, in order; also those that cannot run here, and so have no key."""
     return list({study.ready(): study for study in studies}.values())

@@ -22,7 +22,7 @@ from torch import nn
 
 from crtbook import mitigations, runs
 from crtbook.mitigations import report_recall
-from crtbook.secrets import of_values
+from crtbook.secrets import incidence_of_values
 from crtbook.study import Desk, Row, Study
 from crtbook.tables import STUDIES
 from crtlib.accounting import privacy_cost, secret_protection
@@ -123,15 +123,15 @@ class LeakageStudy(Study):
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough."""
-        return runs.lacking(self.corpus, self.dialogues + 2 * self.heldout)
+        return runs.describe_missing_data(self.corpus, self.dialogues + 2 * self.heldout)
 
     def cost(self) -> float:
         """CPU seconds: training, and a report at each snapshot."""
         width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
         reports = len(self.snapshots) * (1.5 + self.left_out)
-        each = 2.2 if self.corpus in PROSE else 1.0  # longer, and with a larger vocabulary
+        per_text = 2.2 if self.corpus in PROSE else 1.0  # longer, and with a larger vocabulary
         epochs = self.epochs + reports + self.left_out * self.epochs
-        return each * self.dialogues * width * epochs
+        return per_text * self.dialogues * width * epochs
 
     def memory(self) -> float:
         """A whole corpus, and every sequence that somebody has."""
@@ -139,21 +139,21 @@ class LeakageStudy(Study):
 
     def shape(self, tokenizer: BpeTokenizer) -> ModelSpec:
         """The model's shape."""
-        given = {n: getattr(self, n) for n in ("embedding", "hidden", "layers")}
-        return ModelSpec(self.model, tokenizer.vocab_size, **given)
+        sizes = {n: getattr(self, n) for n in ("embedding", "hidden", "layers")}
+        return ModelSpec(self.model, tokenizer.vocab_size, **sizes)
 
     def run(self, desk: Desk) -> list[Row]:
         """Train, make the report on the raw training text at each snapshot, keep the model."""
-        d, run = fit(self, desk)
+        d, run = train_run(self, desk)
         if desk.model:
-            runs.save(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
-        found = []
+            runs.save_run(run, d.tokenizer, self.shape(d.tokenizer), desk.model)
+        rows = []
         for entry in run.history:
             epoch = int(entry.pop("epoch"))
             for name, number in entry.items():
                 metric, _, item = name.partition("/")
-                found.append((metric, epoch, int(item or 0), number))
-        return found
+                rows.append((metric, epoch, int(item or 0), number))
+        return rows
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Data:
     tokenizer: BpeTokenizer
 
 
-def data(study: LeakageStudy) -> Data:
+def draw_data(study: LeakageStudy) -> Data:
     """What a run reads; each part follows from the seed."""
     split = study_data.split_corpus(
         study.corpus, "paper", study.dialogues, study.heldout, study.seed
@@ -174,9 +174,11 @@ def data(study: LeakageStudy) -> Data:
     other = public_text(study.corpus, study.public, study.seed, split.others)
     secret = canaries.make_canaries(study.canaries, seed=study.seed) if study.canaries else ()
     planted = canaries.insert_canaries(split.train, secret, copies=study.copies, seed=study.seed)
-    planted, public = _with_bots(planted, other, study), data_points.make_points(other, "turn")
+    planted, public = _add_bots(planted, other, study), data_points.make_points(other, "turn")
     tokenizer = train_bpe((p.text for p in public), vocab_size=study.vocab_size)
-    return Data(_points(planted, study.unit), _points(split.valid, study.unit), public, tokenizer)
+    return Data(
+        _make_points(planted, study.unit), _make_points(split.valid, study.unit), public, tokenizer
+    )
 
 
 def public_text(corpus: str, dialogues: int, seed: int, others: Corpus) -> Corpus:
@@ -186,23 +188,23 @@ def public_text(corpus: str, dialogues: int, seed: int, others: Corpus) -> Corpu
     return customersim.simulate_corpus(dialogues, 10**6 + seed, "rich", database_seed=1)
 
 
-def _with_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
+def _add_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
     """Users who say one long sentence again and again, as the bots of the paper's Reddit do."""
     vocabulary = sorted({w for t in words.turns() if not t.secrets for w in t.text.split()})
     rng, bots = np.random.default_rng([study.seed, 3]), list[Dialogue]()
     for k in range(study.bots):
-        said = (Turn("USR", " ".join(rng.choice(vocabulary, 20))),)
-        bots += [Dialogue(f"bot{k}-{c}", f"bot{k}", said) for c in range(study.copies)]
+        turns = (Turn("USR", " ".join(rng.choice(vocabulary, 20))),)
+        bots += [Dialogue(f"bot{k}-{c}", f"bot{k}", turns) for c in range(study.copies)]
     return replace(corpus, dialogues=(*corpus.dialogues, *bots))
 
 
-def _points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
+def _make_points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
     if unit == "turn":
         return data_points.make_points(corpus, "turn")
     return data_points.make_points(data_points.merge_by_user(corpus), "dialogue")
 
 
-def prepared(study: LeakageStudy, points: Sequence[Point]) -> PreparedPoints:
+def screen_points(study: LeakageStudy, points: Sequence[Point]) -> PreparedPoints:
     """The points as the method reads them: redacted and deduplicated where it does that."""
     policy = {
         "none": regex_policies.none_policy,
@@ -226,7 +228,7 @@ TrainModel = Callable[[Sequence[Point]], nn.Module]
 """Trains a model on these points and no others."""
 
 
-def trainer(
+def make_trainer(
     shape: ModelSpec,
     tokenizer: BpeTokenizer,
     phases: Sequence[Phase],
@@ -260,7 +262,7 @@ def leave_users_out(train_on: TrainModel, points: Sequence[Point], users: set[st
 
 
 @functools.lru_cache(maxsize=4)
-def _public(
+def _train_public_model(
     shape: ModelSpec,
     tokenizer: BpeTokenizer,
     points: tuple[Point, ...],
@@ -269,24 +271,26 @@ def _public(
     device: str,
 ) -> nn.Module:
     plan = schedules.sgd_phases(epochs=epochs, batch_size=32, learning_rate=1e-2)
-    return trainer(shape, tokenizer, plan, seed=seed, device=device)(points)
+    return make_trainer(shape, tokenizer, plan, seed=seed, device=device)(points)
 
 
 def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module:
     """The model of other people's text: a copy, so that it can be trained on."""
-    how = (study.seed, study.public_epochs, device)
-    return copy.deepcopy(_public(study.shape(d.tokenizer), d.tokenizer, d.public, *how))
+    options = (study.seed, study.public_epochs, device)
+    return copy.deepcopy(
+        _train_public_model(study.shape(d.tokenizer), d.tokenizer, d.public, *options)
+    )
 
 
-def plain(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
+def make_plain_trainer(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
     """Ordinary training of the run's shape on any points, to leave users out."""
     plan = schedules.sgd_phases(
         epochs=study.epochs, batch_size=study.batch_size, learning_rate=study.learning_rate
     )
-    return trainer(study.shape(d.tokenizer), d.tokenizer, plan, seed=study.seed, device=device)
+    return make_trainer(study.shape(d.tokenizer), d.tokenizer, plan, seed=study.seed, device=device)
 
 
-def schedule(study: LeakageStudy, ready: PreparedPoints) -> list[Phase]:
+def schedule_phases(study: LeakageStudy, ready: PreparedPoints) -> list[Phase]:
     """The phases of a run."""
     size = study.dialogues * (1 if study.unit == "user" else 8)  # public: eight turns a dialogue
     plan = secret_plan(study, ready.all) if study.how.weighs else None
@@ -304,7 +308,7 @@ def secret_plan(
     """Secret protection (Hush!): which point holds which labelled value, and what follows."""
     values = [{p.text[a.start : a.end] for a in p.secrets} for p in points]
     return secret_protection.plan_protection(
-        of_values(values),
+        incidence_of_values(values),
         study.prior,
         study.posterior,
         steps=study.epochs * max(1, round(1 / study.sampling_probability)),
@@ -315,19 +319,19 @@ def secret_plan(
     )
 
 
-def fit(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
+def train_run(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
     """Train; what was measured at each snapshot is in the run's history, so that a run that goes on
     from its checkpoint has it as well. A metric of several items has the names ``metric/item``."""
-    d = data(study)
+    d = draw_data(study)
     public = public_model(study, d, desk.device)
-    ready = prepared(study, d.points)
-    phases = schedule(study, ready) if study.how.trains else []
+    ready = screen_points(study, d.points)
+    phases = schedule_phases(study, ready) if study.how.trains else []
 
     def look(epoch: int, model: nn.Module) -> dict[str, float]:
         if epoch not in study.snapshots:
             return {}
         past = [p for p in phases if p.epoch <= epoch]
-        return _measured(study, d, model, public, epoch, past, desk.device)
+        return _measure_snapshot(study, d, model, public, epoch, past, desk.device)
 
     if not study.how.trains:
         return d, TrainingRun(
@@ -349,12 +353,12 @@ METHODS: dict[str, dict[str, Any]] = STUDIES["methods"]
 """The runs of the table of methods."""
 
 
-def of_table_2(table: DataFrame) -> DataFrame:
+def select_table_2(table: DataFrame) -> DataFrame:
     """The rows of Table 2's runs: their points are people."""
     return table[table.unit == "user"]
 
 
-def of_figure_5(table: DataFrame) -> DataFrame:
+def select_figure_5(table: DataFrame) -> DataFrame:
     """The rows of Figure 5's runs on the text as it is: they keep ``detail``."""
     same = [table[name] == value for name, value in TEXTS["as it is"].items()]
     return table[np.logical_and.reduce([table.detail, *same])]
@@ -363,14 +367,14 @@ def of_figure_5(table: DataFrame) -> DataFrame:
 # --- measuring ------------------------------------------------------------------------------------
 
 
-def report(
+def make_report(
     study: LeakageStudy, d: Data, model: nn.Module, public: nn.Module
 ) -> leakage.LeakageReport:
     """The tab attack on the training text, compared with a public model."""
     return leakage.measure_leakage(model, d.tokenizer, d.points, k=1, public=public)
 
 
-def _measured(
+def _measure_snapshot(
     study: LeakageStudy,
     d: Data,
     model: nn.Module,
@@ -380,7 +384,7 @@ def _measured(
     device: str,
 ) -> dict[str, float]:
     """What a snapshot shows, by metric; those of each unique sequence as ``metric/item``."""
-    page = report(study, d, model, public)
+    page = make_report(study, d, model, public)
     alone = page.unique()
     clean = study.policy == "none" and not study.how.deduplicates
     texts = (p if clean else redact(p, p.secrets) for p in d.heldout)
@@ -401,17 +405,17 @@ def _measured(
         recall = report_recall(model, page, bos=d.tokenizer.bos, users=planted)
         facts |= {f"canaries_{k}": v for k, v in asdict(recall).items()}
     if study.left_out and epoch == study.epochs:
-        facts |= _left_out(study, d, model, page, device)
+        facts |= _measure_without_owners(study, d, model, page, device)
     words = [d.tokenizer.decode(w) for w in alone.tokens]
     facts["punctuation"] = np.mean([bool(PUNCTUATION.search(w)) for w in words]) if words else None
-    facts |= _answered(study, d, model, page)
+    facts |= _measure_answers(study, d, model, page)
     if study.detail:
         facts |= {f"unique_length/{k}": float(v) for k, v in enumerate(alone.length)}
         facts |= {f"unique_perplexity/{k}": min(v) for k, v in enumerate(alone.perplexities)}
     return {name: float(number) for name, number in facts.items() if number is not None}
 
 
-def _answered(
+def _measure_answers(
     study: LeakageStudy, d: Data, model: nn.Module, page: leakage.LeakageReport
 ) -> dict[str, float]:
     """Held-out accuracy among three guesses; with ``detail`` what an interface without an answer
@@ -423,14 +427,14 @@ def _answered(
     if not study.detail:
         return facts
     left, cost = (
-        mitigations.harden(
+        mitigations.harden_interface(
             texts,
-            known,
+            text_scores,
             mitigations.next_perplexity(model, texts, bos=d.tokenizer.bos),
             k=1,
             thresholds=THRESHOLDS,
         ).set_index("threshold")
-        for texts, known in ((page.documents, page.scores), (held, scores))
+        for texts, text_scores in ((page.documents, page.scores), (held, scores))
     )
     for line in THRESHOLDS:
         facts[f"acc_above_threshold_{line:g}"] = cost.accuracy[line]
@@ -439,14 +443,14 @@ def _answered(
     return facts
 
 
-def ended(study: LeakageStudy, epoch: int) -> LeakageStudy:
+def end_at_snapshot(study: LeakageStudy, epoch: int) -> LeakageStudy:
     """The same training that ends at a snapshot, so that its model there is kept."""
     if epoch == study.epochs:
         return study
     return replace(study, epochs=epoch, snapshots=(epoch,), left_out=False)
 
 
-def without_owners(
+def make_report_without_owners(
     study: LeakageStudy, d: Data, model: nn.Module, page: leakage.LeakageReport, device: str = "cpu"
 ) -> leakage.LeakageReport | None:
     """The report against a model that was trained without the owners of unique sequences, as in
@@ -454,17 +458,19 @@ def without_owners(
     owners = page.owners()
     if not owners or owners == {p.user for p in d.points}:
         return None
-    return report(study, d, model, leave_users_out(plain(study, d, device), d.points, owners))
+    return make_report(
+        study, d, model, leave_users_out(make_plain_trainer(study, d, device), d.points, owners)
+    )
 
 
-def _left_out(
+def _measure_without_owners(
     study: LeakageStudy, d: Data, model: nn.Module, page: leakage.LeakageReport, device: str
 ) -> dict[str, float | None]:
-    """The metrics of :func:`without_owners`."""
+    """The metrics of :func:`make_report_without_owners`."""
     facts: dict[str, float | None] = {
         "left_out_users": len(page.owners()) / len({p.user for p in d.points})
     }
-    if compared := without_owners(study, d, model, page, device):
-        found = leakage.leakage_metrics(compared.sequences, study.threshold)
-        facts |= {f"left_out_{k}": v for k, v in found.items()}
+    if compared := make_report_without_owners(study, d, model, page, device):
+        metrics = leakage.leakage_metrics(compared.sequences, study.threshold)
+        facts |= {f"left_out_{k}": v for k, v in metrics.items()}
     return facts

@@ -1,7 +1,7 @@
 """How like a corpus is to the original CustomerSim: sizes, secrets, templates.
 
 >>> from crtlib.text.customersim import simulate_corpus
->>> round(statistics(simulate_corpus(50, 0))["turns_mean"]) > 5
+>>> round(describe_corpus(simulate_corpus(50, 0))["turns_mean"]) > 5
 True
 """
 
@@ -17,7 +17,7 @@ ORIGINAL: dict[str, tuple[float, float]] = STUDIES["customersim"]
 """What both functions say of the original, and how far ours may be from it."""
 
 
-def statistics(corpus: Corpus) -> dict[str, float]:
+def describe_corpus(corpus: Corpus) -> dict[str, float]:
     """What a corpus looks like: sizes, the mix and the uniqueness of its secrets, its templates.
 
     Words are separated by white space and include the speaker's label. ``share_k`` is the share

@@ -52,7 +52,7 @@ def next_perplexity(
     return [np.concatenate([lead, values[i]]) for i in place]
 
 
-def harden(
+def harden_interface(
     documents: Sequence[Document],
     scores: TokenScores,
     perplexity: Sequence[np.ndarray],
@@ -79,8 +79,10 @@ def harden(
         )
         table = sequence_features(runs, documents)
         alone = table.length[table.users_in_d == 1]
-        shown = zip(allowed, targets, scores.ranks, strict=True)
-        answered, right = np.sum([[(a & t).sum(), (a & (r < k)).sum()] for a, t, r in shown], 0)
+        by_document = zip(allowed, targets, scores.ranks, strict=True)
+        answered, right = np.sum(
+            [[(a & t).sum(), (a & (r < k)).sum()] for a, t, r in by_document], 0
+        )
         rows.append([threshold, answered / total, right / total, len(alone), alone.max()])
     names = ["threshold", "answered", "accuracy", "unique", "longest"]
     return DataFrame(rows, columns=names).astype({"unique": int}).fillna({"longest": 0})
@@ -159,9 +161,9 @@ def report_recall(
             if _completes(model, d.tokens[:b], a, bos, report.k, limit):
                 completed += 1
                 rows = report.runs[report.runs["index"] == i]
-                over = rows[(rows.start <= a) & (rows.start + rows.length >= b)]
-                listed += len(over) > 0
-                alone += bool(over.tokens.isin(unique).any())
+                covering = rows[(rows.start <= a) & (rows.start + rows.length >= b)]
+                listed += len(covering) > 0
+                alone += bool(covering.tokens.isin(unique).any())
     return Recall(planted, completed, listed, alone)
 
 

@@ -74,7 +74,7 @@ class Plan:
     lacking: tuple[str, ...]
 
 
-def plan(studies: Iterable[Study], store: Store) -> Plan:
+def plan_sweep(studies: Iterable[Study], store: Store) -> Plan:
     """What a sweep of these studies would run, without running it."""
     runs, lacking = dict[str, Study](), Counter[str]()
     for study in studies:
@@ -122,14 +122,14 @@ def sweep(
     """
     way = _Way(store, profile, device_by_name(device), keep_models, keep_states, command)
     store.begin()
-    todo = plan(studies, store)
+    todo = plan_sweep(studies, store)
     if todo.lacking:
         raise ValueError("; ".join(todo.lacking))
     if todo.missing:
         with executor_of(executor, workers) as pool:
             order = sorted(todo.missing, key=lambda key: -todo.missing[key].cost())
             waiting = order if long_runs_first else [*todo.missing]
-            failed = _all(way, todo.missing, waiting, workers, pool, progress)
+            failed = _run_all(way, todo.missing, waiting, workers, pool, progress)
         if failed:
             last = json.loads(store.failures(failed[0]).read_text("utf-8").splitlines()[-1])
             kinds = ", ".join(sorted({todo.missing[key].kind for key in failed}))
@@ -141,7 +141,7 @@ def sweep(
     return store.table(list(todo.studies))
 
 
-def run(settings: Any, studies: Iterable[Study]) -> pd.DataFrame:
+def run_studies(settings: Any, studies: Iterable[Study]) -> pd.DataFrame:
     """The table of these studies with the store, profile, workers and device of a notebook's
     settings (:mod:`crtbook.settings`)."""
     return sweep(
@@ -154,12 +154,12 @@ def run(settings: Any, studies: Iterable[Study]) -> pd.DataFrame:
 
 
 # --- the runs of a sweep --------------------------------------------------------------------------
-Told = Facts | bool
+Outcome = Facts | bool
 """Of a run: True where it is recorded, False where it was not begun (another sweep is at it, or the
 pool broke), else what went wrong."""
 
 
-def _all(
+def _run_all(
     way: _Way,
     missing: Mapping[str, Study],
     waiting: list[str],
@@ -179,15 +179,17 @@ def _all(
         bar.set_description_str(f"run 0 of {len(missing)}")
         while waiting:
             again, before = list[str](), done
-            for key, told in _round(way, missing, waiting, workers, executor):
-                if told is True:
+            for key, outcome in _run_round(way, missing, waiting, workers, executor):
+                if outcome is True:
                     done += 1
                     bar.set_description_str(f"run {done} of {len(missing)}", refresh=False)
                     bar.update(missing[key].cost())
                     continue
-                if told:
+                if outcome:
                     attempts[key] += 1
-                    _note(way.store.failures(key), key, missing[key], attempts[key], told)
+                    _record_failure(
+                        way.store.failures(key), key, missing[key], attempts[key], outcome
+                    )
                 (again if attempts[key] < ATTEMPTS else failed).append(key)
             if again and done == before:
                 time.sleep(POLL)
@@ -195,16 +197,16 @@ def _all(
     return failed
 
 
-def _round(
+def _run_round(
     way: _Way,
     missing: Mapping[str, Study],
     keys: Sequence[str],
     workers: int,
     executor: Executor | None,
-) -> Iterator[tuple[str, Told]]:
+) -> Iterator[tuple[str, Outcome]]:
     """What became of each key."""
     pool = executor or process_pool(min(workers, len(keys)))
-    futures: dict[Future[Told], str] = {}
+    futures: dict[Future[Outcome], str] = {}
     begun: list[str] = []
     try:
         for key in keys:
@@ -230,7 +232,7 @@ def _round(
             pool.shutdown(cancel_futures=True)
 
 
-def _note(failures: Path, key: str, study: Study, attempt: int, told: Facts) -> None:
+def _record_failure(failures: Path, key: str, study: Study, attempt: int, facts: Facts) -> None:
     """A line in the run's failure record: types, places and numbers, never text."""
     line = {
         "schema": "crtlib/failure/1",
@@ -238,7 +240,7 @@ def _note(failures: Path, key: str, study: Study, attempt: int, told: Facts) -> 
         "study": {"kind": study.kind, **asdict(study)},
         "attempt": attempt,
         "ended": time.time(),
-        **told,
+        **facts,
     }
     before = failures.read_text("utf-8") if failures.exists() else ""
     files.write_text(failures, f"{before}{json.dumps(line, default=str)}\n")
@@ -259,7 +261,7 @@ class _Way:
     keep_states: bool
     command: str
 
-    def run(self, study: Study, key: str) -> Told:
+    def run(self, study: Study, key: str) -> Outcome:
         """Run one study here, in a worker, and record it."""
         torch.set_num_threads(1)  # two processes beat two threads at these sizes
         started = time.time()
@@ -346,10 +348,10 @@ def process_pool(workers: int) -> ProcessPoolExecutor:
         finally:
             os.environ.pop("PYTHONPATH", None)
             os.environ |= {} if ours is None else {"PYTHONPATH": ours}
-    return ProcessPoolExecutor(workers, context, _begin, (dict(os.environ),))
+    return ProcessPoolExecutor(workers, context, _begin_worker, (dict(os.environ),))
 
 
-def _begin(environment: Mapping[str, str]) -> None:
+def _begin_worker(environment: Mapping[str, str]) -> None:
     """What a new worker does first: take the environment as it is now, watch the parent."""
     os.environ.clear()
     os.environ.update(environment)

@@ -15,8 +15,8 @@ A finished training, kept in a folder: the model, and what was done to private p
 >>> bpe = train_bpe(["hello"], vocab_size=270)
 >>> spec = ModelSpec("lstm", bpe.vocab_size, embedding=4, hidden=4)
 >>> folder = tempfile.mkdtemp()
->>> save(TrainingRun(build_model(spec, 0), [SampledGaussian(0.1, 1.0, 20)]), bpe, spec, folder)
->>> kept(folder)[0].events
+>>> save_run(TrainingRun(build_model(spec, 0), [SampledGaussian(0.1, 1.0, 20)]), bpe, spec, folder)
+>>> load_run(folder)[0].events
 [SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20)]
 """
 
@@ -30,7 +30,7 @@ from typing import Literal
 
 import pandas as pd
 
-from crtbook.study import Desk, Row, Study, rows
+from crtbook.study import Desk, Row, Study, make_rows
 from crtlib import files, outputs
 from crtlib.attacks import by_name as attacks
 from crtlib.files import StrPath
@@ -87,8 +87,8 @@ class CrtStudy(crt_study.CrtStudy, Study):
         if self.init == smollm2.SMOLLM2_NAME and (need := smollm2.missing_smollm2_packages()):
             return f"{self.init}: {need}"
         size = self.dialogues + 2 * self.heldout
-        start = lacking(self.init) if crt_study.is_corpus(self.init) else None
-        return lacking(self.corpus, size, self.labelled) or start
+        start = describe_missing_data(self.init) if crt_study.is_corpus(self.init) else None
+        return describe_missing_data(self.corpus, size, self.labelled) or start
 
     def cost(self) -> float:
         """CPU seconds, from runs measured on one core: an LSTM of 200 reads 1,000 dialogues in ten
@@ -110,20 +110,20 @@ class CrtStudy(crt_study.CrtStudy, Study):
 
     def run(self, desk: Desk) -> list[Row]:
         """Train, unless the desk keeps the model already; measure."""
-        fitted = restore(self, desk.model) if desk.model else None
+        fitted = restore_training(self, desk.model) if desk.model else None
         if fitted is None:
             fitted = study_run.fit_study(self, checkpoint=desk.checkpoint, device=desk.device)
             if desk.model:
-                save(fitted.run, fitted.data.tokenizer, fitted.spec, desk.model)
+                save_run(fitted.run, fitted.data.tokenizer, fitted.spec, desk.model)
         return study_run.measure_study(self, fitted)
 
 
-def restore(study: CrtStudy, folder: StrPath) -> TrainedStudy | None:
+def restore_training(study: CrtStudy, folder: StrPath) -> TrainedStudy | None:
     """The finished training of ``study`` that is kept in ``folder``, or None."""
-    found = kept(folder)
-    if found is None:
+    loaded = load_run(folder)
+    if loaded is None:
         return None
-    run, tokenizer, spec = found
+    run, tokenizer, spec = loaded
     d = study_data.prepare_data(study)
     if tokenizer.fingerprint != d.tokenizer.fingerprint:
         raise ValueError(f"{folder}: its tokenizer is not the one of this study's data")
@@ -131,7 +131,7 @@ def restore(study: CrtStudy, folder: StrPath) -> TrainedStudy | None:
     return TrainedStudy(run, d, phases, spec)
 
 
-def lacking(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
+def describe_missing_data(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
     """What is missing here to read so many dialogues of this corpus, and so many more that teach a
     policy; None: nothing."""
     if not corpora.is_corpus_available(corpus):
@@ -142,20 +142,20 @@ def lacking(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
         return None
     reserve = dialogues if crt_study.is_corpus(corpus) else 0  # the search has a block to itself
     needed = dialogues + reserve + labelled
-    size = _size(corpus, needed)
+    size = _count_dialogues(corpus, needed)
     if size < needed:
         return f"{corpus}: has {size} dialogues here, {needed} are needed"
     return None
 
 
 @functools.lru_cache(maxsize=64)
-def _size(corpus: str, needed: int) -> int:
+def _count_dialogues(corpus: str, needed: int) -> int:
     """How many dialogues it has, counted up to ``needed``: reading all takes seconds."""
     return len(corpora.load_corpus(corpus, limit=needed))
 
 
 # --------------------------------------------------------------------------- models that are kept
-def save(
+def save_run(
     run: TrainingRun,
     tokenizer: BpeTokenizer,
     spec: ModelSpec | None,
@@ -175,8 +175,8 @@ def save(
     files.write_text(record, json.dumps(summary) + "\n", mode=0o600)
 
 
-def kept(folder: StrPath) -> tuple[TrainingRun, BpeTokenizer, ModelSpec | None] | None:
-    """What :func:`save` wrote to ``folder``; None where it is not there, not whole or damaged."""
+def load_run(folder: StrPath) -> tuple[TrainingRun, BpeTokenizer, ModelSpec | None] | None:
+    """What :func:`save_run` wrote to ``folder``; None where it is not there, or damaged."""
     folder = Path(folder)
     try:
         summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
@@ -226,7 +226,7 @@ class ScreeningStudy(Study):
 
     def lacks(self) -> str | None:
         """The corpus that is not here, or not large enough."""
-        return lacking(self.corpus, 1 + 2 * self.heldout, self.labelled)
+        return describe_missing_data(self.corpus, 1 + 2 * self.heldout, self.labelled)
 
     def cost(self) -> float:
         """CPU seconds: teaching takes most of it."""
@@ -248,15 +248,15 @@ class ScreeningStudy(Study):
         flags, conservative_flags = pi(points), pi_c(points)
         counter = rates.RateCounter(pi, pi_c)
         counter.add(points, flags=flags, conservative_flags=conservative_flags)
-        counted = counter.rates()
+        measured = counter.rates()
         either = [bool(f or c) for f, c in zip(flags, conservative_flags, strict=True)]
         facts: dict[str, float] = {"points": len(points), "private": sum(either) / len(points)}
         facts["flagged"] = sum(map(bool, flags)) / len(points)
         for name in rates.RATE_NAMES:
-            rate = getattr(counted, name)
+            rate = getattr(measured, name)
             facts |= {f"{name}_count": rate.failures, f"{name}_of": rate.judged_secrets}
             facts |= {f"{name}_rate": rate.rate or 0.0, f"{name}_upper": rate.upper_bound}
-        return rows(facts)
+        return make_rows(facts)
 
     def _policy(self, name: str) -> Policy:
         parts = [self._part(part) for part in name.split("+")]
@@ -268,15 +268,15 @@ class ScreeningStudy(Study):
         split = study_data.split_corpus(
             self.corpus, "paper", 1, self.heldout, self.seed, self.labelled
         )
-        made = tagger.train_tagger(
+        trained = tagger.train_tagger(
             data_points.make_points(split.labelled, unit=self.unit), seed=self.seed
         )
         return (tagger.tagger_policy if name == "tagger" else tagger.conservative_tagger_policy)(
-            made
+            trained
         )
 
 
-def by_pair(table: pd.DataFrame) -> pd.DataFrame:
+def tabulate_by_pair(table: pd.DataFrame) -> pd.DataFrame:
     """One row a corpus and pair of policies, a column a metric: the mean over seeds."""
     keys = ["corpus", "policy", "conservative"]
     return table.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()

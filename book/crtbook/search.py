@@ -2,7 +2,7 @@
 
 >>> [sorted(draw) == sorted(SEARCHED) for draw in draw_hyperparameters(2, (1, 3))]
 [True, True]
->>> tuned("sgd", "lstm")["batch_size"] in (16, 32, 64)
+>>> choose_trial("sgd", "lstm")["batch_size"] in (16, 32, 64)
 True
 """
 
@@ -53,7 +53,7 @@ def draw_hyperparameters(
     return rows
 
 
-def tuned(
+def choose_trial(
     method: str,
     model: str,
     corpus: str = crt_study.DEFAULT_CORPUS,
@@ -72,12 +72,12 @@ def tuned(
     that the search did not cover takes what it chose on CustomerSim. Trials of fewer than
     ``min_epochs`` do not count. Raises ``ValueError`` where nothing was searched.
     """
-    for given in [table] if isinstance(table, str | DataFrame) else table:
-        rows = tables.load_recorded(given) if isinstance(given, str) else given
+    for source in [table] if isinstance(table, str | DataFrame) else table:
+        rows = tables.load_recorded(source) if isinstance(source, str) else source
         rows = rows[rows.metric == "valid_ppl_words"]
         rows = rows[(rows.method == method) & (rows.model == model) & (rows.init == init)]
-        here = rows[rows.corpus == corpus]
-        rows = here if len(here) else rows[rows.corpus == crt_study.DEFAULT_CORPUS]
+        of_corpus = rows[rows.corpus == corpus]
+        rows = of_corpus if len(of_corpus) else rows[rows.corpus == crt_study.DEFAULT_CORPUS]
         if len(rows):
             break
     several = ["epochs"] if rows.epochs.nunique() > 1 else []
@@ -86,21 +86,24 @@ def tuned(
         raise ValueError(
             f"method={method!r}, model={model!r}, init={init!r}: not in the recorded search"
         )
-    best = (rows if several else rows[rows.epoch == _last(rows)]).sort_values("value").iloc[0]
+    last = _last_epoch_of_run(rows)
+    best = (rows if several else rows[rows.epoch == last]).sort_values("value").iloc[0]
     return {
         name: best[name].item() for name in (*methods.method_by_name(method).searched, *several)
     }
 
 
-def tuned_longer(method: str, model: str, corpus: str, **search: Any) -> dict[str, Number] | None:
-    """As :func:`tuned`, of the trials of at least ``LONGER`` times the chosen number of epochs;
-    None where the search tried none."""
-    chosen = tuned(method, model, corpus, **search)
+def choose_longer_trial(
+    method: str, model: str, corpus: str, **search: Any
+) -> dict[str, Number] | None:
+    """As :func:`choose_trial`, of the trials of at least ``LONGER`` times the chosen number of
+    epochs; None where the search tried none."""
+    chosen = choose_trial(method, model, corpus, **search)
     if "epochs" not in chosen:
         return None
     min_epochs = LONGER * int(chosen["epochs"])
     try:
-        return tuned(method, model, corpus, **search, min_epochs=min_epochs)
+        return choose_trial(method, model, corpus, **search, min_epochs=min_epochs)
     except ValueError:
         return None
 
@@ -117,20 +120,22 @@ def is_longer(table: DataFrame) -> Series:
     return longer
 
 
-def _last(rows: DataFrame) -> Series:
+def _last_epoch_of_run(rows: DataFrame) -> Series:
     """Of each row the last epoch of its run."""
     last: Series = rows.groupby("run").epoch.transform("max")
     return last
 
 
-def of_profile(profile: str) -> tuple[str, ...]:
+def list_search_tables(profile: str) -> tuple[str, ...]:
     """The recorded searches that a profile takes its hyperparameters from: its own, that of the
     profile whose name it begins with, those of the profiles that it is based on, and the one that
     all can use.
 
-    >>> of_profile("laptop"), of_profile("h100")[-2:]
+    >>> list_search_tables("laptop"), list_search_tables("h100")[-2:]
     (('tuning',), ('tuning_smollm2', 'tuning'))
     """
-    own = [profile, profile.partition("_")[0], *settings.bases(profile)]
-    known = [f"tuning_{name}" for name in own if tables.find_recorded(f"tuning_{name}") is not None]
-    return (*dict.fromkeys(known), "tuning")
+    own = [profile, profile.partition("_")[0], *settings.list_bases(profile)]
+    recorded = [
+        f"tuning_{name}" for name in own if tables.find_recorded(f"tuning_{name}") is not None
+    ]
+    return (*dict.fromkeys(recorded), "tuning")

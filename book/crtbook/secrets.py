@@ -7,29 +7,31 @@ Words as secrets, and the incidence of secrets and examples with what is promise
 >>> holders.secrets.tolist(), holders.examples.tolist()  # "dog" comes first, by letters
 (['sat', 'the'], ['0', '1'])
 >>> table = pd.DataFrame({"example": ["a", "b", "b"], "secret": ["x", "x", "y"], "r": 0.2})
->>> held = of_pairs(table, prior=0.01)
+>>> held = incidence_of_pairs(table, prior=0.01)
 >>> held.secrets.tolist(), held.examples.tolist(), held.matrix.toarray().tolist()
 (['x', 'y'], ['a', 'b'], [[1.0, 1.0], [0.0, 1.0]])
 
 Masked language models: which tokens are hidden, and their loss.
 
 >>> tokens, lengths = torch.tensor([[0, 5, 6, 7, 1]]), torch.tensor([5])
->>> inputs, targets = hide(tokens, lengths, mask=2, share=1.0, vocab_size=9,
-...                        generator=torch.Generator().manual_seed(0))
+>>> inputs, targets = hide_tokens(tokens, lengths, mask=2, share=1.0, vocab_size=9,
+...                               generator=torch.Generator().manual_seed(0))
 >>> targets.tolist()  # the frame, first and last, is never asked for
 [[-100, 5, 6, 7, -100]]
 >>> bert = build_model(ModelSpec("bert", 9, hidden=8, heads=2), seed=0)
->>> bool(abs(loss(bert, [[0, 5, 6, 7, 1]] * 40, mask=2, seed=0) - 2.197) < 0.3)  # log 9: a guess
+>>> loss = measure_loss(bert, [[0, 5, 6, 7, 1]] * 40, mask=2, seed=0)
+>>> bool(abs(loss - 2.197) < 0.3)  # log 9: a guess
 True
 
 Verbatim extraction: which training sequences a model continues word by word (Section 5.2).
 
 >>> model = build_model(ModelSpec("lstm", vocab_size=7, embedding=4, hidden=5), seed=0)
->>> first, second = continuation(model, [[1, 2], [3, 4]], length=3).tolist()
+>>> first, second = continue_greedily(model, [[1, 2], [3, 4]], length=3).tolist()
 >>> sequences = [[1, 2, *first], [3, 4, *second], [3, 4, 6, 6, 6]]
->>> extracted(model, sequences, prefix=2, suffix=3).tolist()
+>>> find_extractable(model, sequences, prefix=2, suffix=3).tolist()
 [True, True, False]
->>> kinds(model, model, sequences, prefix=2, suffix=3).tolist()  # it needs no such sequence
+>>> # the other model, here the same, produces what it was never trained on
+>>> classify_extractions(model, model, sequences, prefix=2, suffix=3).tolist()
 ['generalised', 'generalised', 'kept']
 """
 
@@ -53,7 +55,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from crtbook import runs
-from crtbook.study import Desk, Row, Study, rows
+from crtbook.study import Desk, Row, Study, make_rows
 from crtbook.tight import tight_posterior
 from crtlib.accounting import group_mixtures, secret_protection
 from crtlib.accounting.secret_guesses import check_promises
@@ -99,7 +101,7 @@ class Incidence:
     posterior: np.ndarray
 
 
-def of_pairs(table: pd.DataFrame, *, prior: float) -> Incidence:
+def incidence_of_pairs(table: pd.DataFrame, *, prior: float) -> Incidence:
     """The incidence of different pairs ``example``, ``secret``, with the posterior ``r`` that the
     secret of the first of its rows is promised. Raises ValueError unless 0 < prior < r < 1."""
     secret, secrets = pd.factorize(table["secret"])
@@ -112,14 +114,14 @@ def of_pairs(table: pd.DataFrame, *, prior: float) -> Incidence:
     return Incidence(matrix, np.asarray(secrets), np.asarray(examples), p, r)
 
 
-def of_values(values: Sequence[Collection[str]]) -> sparse.csr_array:
+def incidence_of_values(values: Sequence[Collection[str]]) -> sparse.csr_array:
     """``(secrets, examples)`` of 0 and 1: each value that an example holds is a secret, in the
     order in which they are first met, those of one example by name.
 
-    >>> of_values([{"x"}, {"y", "x"}, set()]).toarray().tolist()
+    >>> incidence_of_values([{"x"}, {"y", "x"}, set()]).toarray().tolist()
     [[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
     """
-    pairs = [(value, i) for i, each in enumerate(values) for value in sorted(each)]
+    pairs = [(value, i) for i, held in enumerate(values) for value in sorted(held)]
     rows, _ = pd.factorize(np.array([value for value, _ in pairs], dtype=object))
     where = (rows, [i for _, i in pairs])
     shape = (int(rows.max(initial=-1)) + 1, len(values))
@@ -131,7 +133,7 @@ SHARE = 0.15
 """Share of the tokens that are asked for (BERT, Devlin et al. 2019)."""
 
 
-def hide(
+def hide_tokens(
     tokens: Tensor,
     lengths: Tensor,
     *,
@@ -150,15 +152,15 @@ def hide(
     check_allowed("share", share, 0 < share <= 1, "in (0, 1]")
     place = torch.arange(tokens.shape[1], device=tokens.device)
     inside = (place > 0) & (place < send_to_device(lengths, tokens.device)[:, None] - 1)
-    asked = inside & (_uniforms(tokens, generator) < share)
-    fate = _uniforms(tokens, generator)
-    other = (_uniforms(tokens, generator) * vocab_size).long()
-    inputs = tokens.masked_fill(asked & (fate < 0.8), mask)
-    inputs = torch.where(asked & (fate >= 0.9), other, inputs)
-    return inputs, tokens.masked_fill(~asked, IGNORE_INDEX)
+    is_target = inside & (_draw_uniforms(tokens, generator) < share)
+    fate = _draw_uniforms(tokens, generator)
+    other = (_draw_uniforms(tokens, generator) * vocab_size).long()
+    inputs = tokens.masked_fill(is_target & (fate < 0.8), mask)
+    inputs = torch.where(is_target & (fate >= 0.9), other, inputs)
+    return inputs, tokens.masked_fill(~is_target, IGNORE_INDEX)
 
 
-def _uniforms(tokens: Tensor, generator: RandomSource) -> Tensor:
+def _draw_uniforms(tokens: Tensor, generator: RandomSource) -> Tensor:
     # What is hidden guards no secret, so where noise is secure any good generator will do.
     seeded = generator if isinstance(generator, torch.Generator) else None
     return torch.rand(tokens.shape, device=tokens.device, dtype=torch.float64, generator=seeded)
@@ -177,9 +179,9 @@ class MaskedPhase(PrivatePhase):
     draws_numbers: ClassVar[bool] = True
 
     def examples(self, batch: LogicalBatch, noise: RandomSource) -> Iterator[tuple[Tensor, ...]]:
-        """``(inputs, lengths, targets)``: see :func:`hide`."""
+        """``(inputs, lengths, targets)``: see :func:`hide_tokens`."""
         for tokens, lengths in batch:
-            inputs, targets = hide(
+            inputs, targets = hide_tokens(
                 tokens, lengths, mask=self.mask, vocab_size=self.vocab_size, generator=noise
             )
             yield inputs, lengths, targets
@@ -194,18 +196,20 @@ class InvariantPhase(MaskedPhase):
         return None
 
 
-def invariant(phase: MaskedPhase, points: int) -> InvariantPhase:
+def make_invariant_phase(phase: MaskedPhase, points: int) -> InvariantPhase:
     """As many steps as ``phase`` on the part "public", with as large batches: every one of its
     ``points`` is as likely as the others, as no promise asks for less."""
-    given = {f.name: getattr(phase, f.name) for f in fields(phase)}
+    constants = {f.name: getattr(phase, f.name) for f in fields(phase)}
     share = min(1.0, phase.normaliser / points)
     return InvariantPhase(
-        **given | {"part": "public", "sampling_probability": share, "noise_multiplier": 0.0}
+        **constants | {"part": "public", "sampling_probability": share, "noise_multiplier": 0.0}
     )
 
 
 @torch.no_grad()
-def loss(model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, seed: int) -> float:
+def measure_loss(
+    model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, seed: int
+) -> float:
     """Mean cross entropy in nats of the tokens asked for; the same ones for the same ``seed``."""
     if interface.is_causal(model):
         raise ValueError("model: must be a masked language model")
@@ -215,13 +219,13 @@ def loss(model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, see
     total, count = 0.0, 0
     model.eval()
     for tokens, lengths in collate_micro_batches(sequences, range(len(sequences)), device):
-        inputs, targets = hide(
+        inputs, targets = hide_tokens(
             tokens, lengths, mask=mask, vocab_size=len(head.weight), generator=generator
         )
-        asked = targets != IGNORE_INDEX
-        logits = head.logits(interface.hidden_states(model, inputs, lengths)[asked])
-        total += float(F.cross_entropy(logits.float(), targets[asked], reduction="sum"))
-        count += int(asked.sum())
+        is_target = targets != IGNORE_INDEX
+        logits = head.logits(interface.hidden_states(model, inputs, lengths)[is_target])
+        total += float(F.cross_entropy(logits.float(), targets[is_target], reduction="sum"))
+        count += int(is_target.sum())
     model.train(training)
     return total / max(count, 1)
 
@@ -229,7 +233,7 @@ def loss(model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, see
 _END = re.compile(r"(?:(?<=\s[.!?]|\w[!?])|(?<=[a-z]{4}\.))\s+(?![a-z]|[\"'”)]\s*$)|\n")
 
 
-def sentences(points: Iterable[Point]) -> tuple[Point, ...]:
+def cut_sentences(points: Iterable[Point]) -> tuple[Point, ...]:
     """Each point cut after its sentences, for paragraphs longer than a model's context.
 
     Ids get ``/j``. A sentence ends at a mark that stands alone, as in WikiText, or closes a word of
@@ -261,7 +265,9 @@ AT_ONCE = 512  # prefixes that are continued together
 KINDS = ("kept", "generalised", "memorised")
 
 
-def continuation(model: nn.Module, prefixes: Sequence[Sequence[int]], *, length: int) -> np.ndarray:
+def continue_greedily(
+    model: nn.Module, prefixes: Sequence[Sequence[int]], *, length: int
+) -> np.ndarray:
     """The ``length`` tokens that greedy decoding adds to each prefix, ``(prefixes, length)``.
 
     All prefixes have the same number of tokens. The model is read as it is, without dropout.
@@ -279,7 +285,7 @@ def continuation(model: nn.Module, prefixes: Sequence[Sequence[int]], *, length:
     return out
 
 
-def extracted(
+def find_extractable(
     model: nn.Module, sequences: Sequence[Sequence[int]], *, prefix: int, suffix: int
 ) -> np.ndarray:
     """Whether each sequence is extractable: its first ``prefix`` tokens, continued greedily, give
@@ -296,12 +302,12 @@ def extracted(
         raise ValueError(
             f"sequences: one has {shortest} tokens: must be at least {prefix}+{suffix}"
         )
-    whole = [s[: prefix + suffix] for s in sequences]
-    ranks = scoring.token_scores(model, whole)[1]
-    return np.array([not each[prefix - 1 :].any() for each in ranks], dtype=bool)
+    cut = [s[: prefix + suffix] for s in sequences]
+    ranks = scoring.token_scores(model, cut)[1]
+    return np.array([not row[prefix - 1 :].any() for row in ranks], dtype=bool)
 
 
-def kinds(
+def classify_extractions(
     model: nn.Module,
     without: nn.Module,
     sequences: Sequence[Sequence[int]],
@@ -315,8 +321,8 @@ def kinds(
     but these sequences, produces it too, so that it need not have been remembered. "memorised":
     only the model that has read it does (counterfactual memorisation, Zhang et al. 2023).
     """
-    ours = extracted(model, sequences, prefix=prefix, suffix=suffix)
-    theirs = extracted(without, sequences, prefix=prefix, suffix=suffix)
+    ours = find_extractable(model, sequences, prefix=prefix, suffix=suffix)
+    theirs = find_extractable(without, sequences, prefix=prefix, suffix=suffix)
     return np.array(KINDS)[np.where(ours, np.where(theirs, 1, 2), 0)]
 
 
@@ -326,13 +332,13 @@ def kinds(
 def first_available(names: Sequence[str]) -> str:
     """The first of these corpora that is there; CustomerSim, which is made, always is."""
     for name in names:
-        if corpora.is_corpus_available(name, split(name)):
+        if corpora.is_corpus_available(name, find_split(name)):
             return name
     raise ValueError(f"corpora={', '.join(names)}: none is available")
 
 
-def split(name: str) -> str:
-    """The first split of a corpus that is there; the parts of :func:`texts` are our own."""
+def find_split(name: str) -> str:
+    """The first split of a corpus that is there; the parts of :func:`load_texts` are our own."""
     return next(
         (s for s in ("train", "valid", "test") if corpora.is_corpus_available(name, s)), "train"
     )
@@ -343,16 +349,16 @@ Texts = namedtuple("Texts", ["public", "train", "valid", "test"])
 
 
 @functools.lru_cache(maxsize=8)
-def texts(corpus: str, dialogues: int, seed: int) -> Texts:
+def load_texts(corpus: str, dialogues: int, seed: int) -> Texts:
     """A corpus' turns (sentences where nobody speaks), without repetitions, shuffled by ``seed``
     and cut 15 : 65 : 10 : 10. A paragraph (WikiText) or an abstract (arXiv) is a dialogue."""
     if draw := corpora.find_source(corpus).draw:
-        whole = draw(dialogues, seed, "rich")
+        loaded = draw(dialogues, seed, "rich")
     else:
-        whole = corpora.load_corpus(corpus, split(corpus), limit=dialogues)
-    points = data_points.make_points(whole, unit="turn")
-    if not whole.dialogues[0].turns[0].speaker:
-        points = sentences(points)
+        loaded = corpora.load_corpus(corpus, find_split(corpus), limit=dialogues)
+    points = data_points.make_points(loaded, unit="turn")
+    if not loaded.dialogues[0].turns[0].speaker:
+        points = cut_sentences(points)
     lines = sorted({p.text for p in points if len(p.text) > 15})
     lines = [lines[i] for i in np.random.default_rng(seed).permutation(len(lines))]
     ends = (np.array([0, 0.15, 0.8, 0.9, 1]) * len(lines)).astype(int)
@@ -371,27 +377,27 @@ def secret_words(
     """Words as secrets, as in Section 5.1: sorted by how many texts hold them, the ``count`` from
     rank ``first`` on. Each is promised a uniform posterior between the two ``posteriors``;
     ``examples`` are the numbers of the lines that hold a secret, as strings."""
-    each = [set(re.findall(r"[a-z]+", line.lower())) for line in lines]
-    often = Counter(word for words in each for word in words)
+    words_by_line = [set(re.findall(r"[a-z]+", line.lower())) for line in lines]
+    often = Counter(word for words in words_by_line for word in words)
     ranked = sorted(often, key=lambda word: (-often[word], word))[first : first + count]
     if len(ranked) < count:
         raise ValueError(f"first={first}, count={count}: the text has {len(often)} words")
     limits = np.random.default_rng([seed, 3]).uniform(*posteriors, size=count)
     promise = dict(zip(ranked, limits.tolist(), strict=True))
-    pairs = [(str(i), w, promise[w]) for i, words in enumerate(each) for w in sorted(words)
+    pairs = [(str(i), w, promise[w]) for i, words in enumerate(words_by_line) for w in sorted(words)
              if w in promise]  # fmt: skip
     table = DataFrame(pairs, columns=["example", "secret", "r"])
-    return of_pairs(table, prior=prior)
+    return incidence_of_pairs(table, prior=prior)
 
 
-def without(line: str, words: Collection[str]) -> str:
+def mask_words(line: str, words: Collection[str]) -> str:
     """A line with ``<MASK>`` for each of these words: what stays as it is, whatever they are.
 
     It is a *view* of the narrower predicate (Hush!, Section 3), by which two examples are the same
     but for a secret word: what is computed from views alone is equal for adjacent datasets, so it
     costs none of any promise.
 
-    >>> without("The cat, the CAT!", {"cat"})
+    >>> mask_words("The cat, the CAT!", {"cat"})
     'The <MASK>, the <MASK>!'
     """
     return re.sub("[A-Za-z]+", lambda m: MASK if m[0].lower() in words else m[0], line)
@@ -399,18 +405,18 @@ def without(line: str, words: Collection[str]) -> str:
 
 @checked_dataclass
 class TextStudy(Study):
-    """A run on the :func:`texts` of a corpus."""
+    """A run on the :func:`load_texts` of a corpus."""
 
     corpus: NonEmptyStr = crt_study.DEFAULT_CORPUS
 
     def reads(self) -> Iterable[str]:
         """The fingerprint of its corpus."""
-        yield corpora.corpus_fingerprint(self.corpus, split(self.corpus))
+        yield corpora.corpus_fingerprint(self.corpus, find_split(self.corpus))
 
     def lacks(self) -> str | None:
         """The corpus that is not here."""
-        here = corpora.is_corpus_available(self.corpus, split(self.corpus))
-        return None if here else runs.lacking(self.corpus)
+        available = corpora.is_corpus_available(self.corpus, find_split(self.corpus))
+        return None if available else runs.describe_missing_data(self.corpus)
 
 
 # --- Section 5.1: a masked language model on text with word-secrets -------------------------------
@@ -472,20 +478,20 @@ class MaskedStudy(TextStudy):
         """Kept examples, noise, the worst ratio of accounted to promised, and both losses."""
         same = {"simulated": 1, "predicate": "anything", "learning_rate": 1e-3, "noisy": True}
         plan, holders = masked_plan(replace(self, **same))  # once for all
-        text = texts(self.corpus, self.dialogues, self.seed)
-        bpe = _vocabulary(text.public, self.vocab_size)
+        text = load_texts(self.corpus, self.dialogues, self.seed)
+        bpe = _train_vocabulary(text.public, self.vocab_size)
         shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads", "context")}
         model = build_model(ModelSpec("bert", bpe.vocab_size, **shape), self.seed)
 
         def cut(lines: Iterable[str]) -> list[list[int]]:
             return [ids[: self.context] for ids in bpe.encode(lines)]
 
-        read = [text.train[int(i)] for i in holders.examples]
+        lines = [text.train[int(i)] for i in holders.examples]
         phases: list[Phase] = [self.phase(plan, bpe)]
-        parts = {"private": cut(read)}
+        parts = {"private": cut(lines)}
         if self.predicate == "word":
-            parts["public"] = cut(without(line, holders.secrets.tolist()) for line in read)
-            phases.insert(0, invariant(phases[0], len(read)))
+            parts["public"] = cut(mask_words(line, holders.secrets.tolist()) for line in lines)
+            phases.insert(0, make_invariant_phase(phases[0], len(lines)))
         model.to(desk.device)
         run = train_model(model, phases, parts, seed=self.seed, checkpoint=desk.checkpoint)
         accounted = secret_protection.secret_guess_bounds(
@@ -497,11 +503,11 @@ class MaskedStudy(TextStudy):
             "noise_multiplier": phases[-1].noise_multiplier,
             "needed": plan.noise_multiplier,
             "worst": float((accounted / holders.posterior).max()),
-            "examples": len(read),
+            "examples": len(lines),
         }
         for part in ("valid", "test"):
-            facts[part] = loss(run.model, cut(getattr(text, part)), mask=bpe.mask, seed=0)
-        return rows(facts)
+            facts[part] = measure_loss(run.model, cut(getattr(text, part)), mask=bpe.mask, seed=0)
+        return make_rows(facts)
 
 
 @checked_dataclass
@@ -514,20 +520,20 @@ class UnigramStudy(TextStudy):
 
     def run(self, desk: Desk) -> list[Row]:
         """The loss on the test texts, in nats a token, with one added to every count."""
-        text = texts(self.corpus, self.dialogues, self.seed)
-        bpe = _vocabulary(text.public, self.vocab_size)
-        read, test = (
+        text = load_texts(self.corpus, self.dialogues, self.seed)
+        bpe = _train_vocabulary(text.public, self.vocab_size)
+        train, test = (
             [i for ids in bpe.encode(part) for i in ids[1:-1]] for part in (text.train, text.test)
         )
-        counts = np.bincount(read, minlength=bpe.vocab_size) + 1
-        return rows({"test": -np.log(counts / counts.sum())[test].mean()})
+        counts = np.bincount(train, minlength=bpe.vocab_size) + 1
+        return make_rows({"test": -np.log(counts / counts.sum())[test].mean()})
 
 
 @functools.lru_cache(maxsize=64)
 def masked_plan(study: MaskedStudy) -> tuple[secret_protection.ProtectionPlan, Incidence]:
     """How to train, and who holds what."""
     holders = secret_words(
-        texts(study.corpus, study.dialogues, study.seed).train,
+        load_texts(study.corpus, study.dialogues, study.seed).train,
         first=study.first,
         count=study.secrets,
         prior=study.prior,
@@ -551,28 +557,28 @@ RULES = {"linear": ("linear", "auto"), "greedy": ("linear", "greedy"), "sqrt": (
 """Whom to keep: the program with both rules of the budget, and contribution bounding."""
 
 
-def planned(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> DataFrame:
+def tabulate_plans(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> DataFrame:
     """What each of ``RULES`` keeps at each C of ``scales``, and the noise ``needed``; nothing is
     trained. A row a rule (``targets``), ``scale`` and ``seed``."""
     rows = []
-    for seed, (rule, how) in itertools.product(range(seeds), RULES.items()):
+    for seed, (rule, options) in itertools.product(range(seeds), RULES.items()):
         held = masked_plan(replace(base, seed=seed))[1]
-        made = secret_protection.sweep_scales(
+        plans = secret_protection.sweep_scales(
             held.matrix, held.prior, held.posterior, scales=scales, steps=base.steps,
-            batch_size=base.batch_size, targets=how[0], solver=how[1],
+            batch_size=base.batch_size, targets=options[0], solver=options[1],
             neighbouring_relation="reference",
         )  # fmt: skip
-        made = made[["scale", "kept"]].assign(needed=made.noise_multiplier)
-        rows.append(made.assign(targets=rule, seed=seed, noisy=True))
+        plans = plans[["scale", "kept"]].assign(needed=plans.noise_multiplier)
+        rows.append(plans.assign(targets=rule, seed=seed, noisy=True))
     return pd.concat(rows, ignore_index=True)
 
 
 @functools.lru_cache(maxsize=8)
-def _vocabulary(public: tuple[str, ...], size: int) -> BpeTokenizer:
+def _train_vocabulary(public: tuple[str, ...], size: int) -> BpeTokenizer:
     return train_bpe(public, vocab_size=size)
 
 
-def _filled(table: DataFrame) -> DataFrame:
+def _fill_later_columns(table: DataFrame) -> DataFrame:
     """With an infinite C for no preprocessing, and the usual values of what came later."""
     full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
     for name, usual in (("simulated", 1), ("predicate", "anything")):
@@ -580,18 +586,22 @@ def _filled(table: DataFrame) -> DataFrame:
     return full
 
 
-def as_promised(table: DataFrame) -> DataFrame:
+def select_as_promised(table: DataFrame) -> DataFrame:
     """The rows of Figure 1: whose noise is that of the promise, and whose predicate is always 1."""
-    full = _filled(table)
+    full = _fill_later_columns(table)
     return table[(full.simulated == 1) & (full.predicate == "anything")]
 
 
-def chosen(table: DataFrame) -> DataFrame:
+def choose_learning_rates(table: DataFrame) -> DataFrame:
     """One row a cell of Figure 1 and seed: at the learning rate whose mean validation loss over the
     seeds is least. Every cell has had the same rates to choose from."""
     cell = ["targets", "scale", "noisy", "simulated", "predicate"]
     names = ["run", *cell, "learning_rate", "seed"]
-    wide = _filled(table).pivot_table(index=names, columns="metric", values="value").reset_index()
+    wide = (
+        _fill_later_columns(table)
+        .pivot_table(index=names, columns="metric", values="value")
+        .reset_index()
+    )
     mean = wide.groupby([*cell, "learning_rate"]).valid.mean().reset_index()
     best = mean.loc[mean.groupby(cell).valid.idxmin(), [*cell, "learning_rate"]]
     return wide.merge(best)
@@ -630,8 +640,10 @@ class ExtractionStudy(TextStudy):
         """The same schedule for both models; sums are divided by the expected batch of all."""
         size = self.sampling_probability * (self.probes + self.others)
         names = ("sampling_probability", "noise_multiplier", "clip_norm", "learning_rate")
-        given = {name: getattr(self, name) for name in names}
-        return dpsgd_phases(epochs=self.epochs, private=DpSgdConstants(normaliser=size, **given))
+        constants = {name: getattr(self, name) for name in names}
+        return dpsgd_phases(
+            epochs=self.epochs, private=DpSgdConstants(normaliser=size, **constants)
+        )
 
     def posterior(self, prior: float) -> float:
         """The most that guessing one example can succeed, of one that ``prior`` guesses without
@@ -648,8 +660,8 @@ class ExtractionStudy(TextStudy):
 
     def run(self, desk: Desk) -> list[Row]:
         """Validation loss of the model of all texts, and how many probes are of which kind."""
-        text = texts(self.corpus, self.dialogues, self.seed)
-        bpe, length = _vocabulary(text.public, self.vocab_size), self.prefix + self.suffix
+        text = load_texts(self.corpus, self.dialogues, self.seed)
+        bpe, length = _train_vocabulary(text.public, self.vocab_size), self.prefix + self.suffix
         lines, valid = (
             list(dict.fromkeys(tuple(i[:length]) for i in bpe.encode(part) if len(i) >= length))
             for part in (text.train, text.valid)
@@ -660,18 +672,20 @@ class ExtractionStudy(TextStudy):
         probes, rest = lines[: self.probes], lines[self.probes : self.probes + self.others]
         shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads")}
         spec = ModelSpec(self.model, bpe.vocab_size, context=length, **shape)
-        both = [
+        trainings = [
             train_model(
                 build_model(spec, self.seed).to(desk.device), self.phases(), {"private": part},
                 seed=self.seed, checkpoint=desk.part(name),
             )
             for name, part in (("all", [*probes, *rest]), ("rest", rest))
         ]  # fmt: skip
-        ours, theirs = (run.model.eval() for run in both)
-        found = kinds(ours, theirs, probes, prefix=self.prefix, suffix=self.suffix)
-        counts = {kind: float((found == kind).sum()) for kind in KINDS}
+        ours, without = (run.model.eval() for run in trainings)
+        outcomes = classify_extractions(
+            ours, without, probes, prefix=self.prefix, suffix=self.suffix
+        )
+        counts = {kind: float((outcomes == kind).sum()) for kind in KINDS}
         scores = np.concatenate(token_logprobs(ours, valid))
         size = sum(p.numel() for p in ours.parameters())
         facts = counts | {"loss": -scores.mean(), "parameters": size}
-        facts |= {"steps": sum(event.steps for event in both[0].events)}
-        return rows(facts)
+        facts |= {"steps": sum(event.steps for event in trainings[0].events)}
+        return make_rows(facts)

@@ -4,12 +4,12 @@ A profile (``profiles/*.yml``) changes sizes, never the method; one with a ``bas
 it changes of another. What may be set, and to what, is in ``sections.yml``; every setting has a
 dotted name.
 
->>> settings = parameters({"profile": "quick", "gammas": "[0.05]"}, "crt")
+>>> settings = read_parameters({"profile": "quick", "gammas": "[0.05]"}, "crt")
 >>> settings.gammas, settings.ablation_gammas, settings.shapes["lstm"].hidden
 ((0.05,), (), 64)
 >>> settings.but(**{"shapes.lstm.hidden": "200"}).shapes["lstm"].hidden
 200
->>> parameters({"gammas": [7]}, "amplification")
+>>> read_parameters({"gammas": [7]}, "amplification")
 Traceback (most recent call last):
 ...
 crtlib.checks.ParameterError: gammas=[7]: must be a list of float from 0 to 1
@@ -41,11 +41,11 @@ _shown = functools.partial(printable, quoted=True)
 Node = Mapping[str, Any]
 """What is known of a field, or of a group of fields, in the words of JSON Schema."""
 
-SECTIONS: dict[str, Node] = crtbook.entries("sections")["sections"]
+SECTIONS: dict[str, Node] = crtbook.load_data_file("sections")["sections"]
 """The sections that a profile has, by name."""
 
 
-def _method(name: str) -> bool:
+def _is_method(name: str) -> bool:
     try:
         return bool(methods.method_by_name(name))
     except ValueError:
@@ -53,7 +53,7 @@ def _method(name: str) -> bool:
 
 
 FORMATS: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], Any]]] = {
-    "method": (lambda: methods.METHODS, _method),
+    "method": (lambda: methods.METHODS, _is_method),
     "corpus": (
         lambda: (*corpora.available_corpora(), "FILE.jsonl"),
         lambda name: name in corpora.available_corpora() or re.match(r".*\.jsonl(\.gz)?$", name),
@@ -97,8 +97,8 @@ class Settings(Mapping[str, Any]):
         raise AttributeError(f"{name}: settings are frozen; see but()")
 
     def but(self, **changes: Any) -> Any:
-        """The same settings with these changed, checked anew; see :func:`assign`."""
-        return assign(self, changes)
+        """The same settings with these changed, checked anew; see :func:`assign_changes`."""
+        return assign_changes(self, changes)
 
 
 class Dotted:
@@ -129,29 +129,29 @@ def profile_names() -> list[str]:
     return sorted(names, key=lambda n: (_SIZES.index(n) if n in _SIZES else len(_SIZES), n))
 
 
-def load(section: str, profile: str = "quick", **changes: Any) -> Any:
+def load_settings(section: str, profile: str = "quick", **changes: Any) -> Any:
     """The settings of a section at a profile's sizes, with ``changes``.
 
     The whole profile is checked first. Raises :class:`ParameterError` for an unknown profile or
     section, and for what is wrong in the profile or in ``changes``.
     """
-    for name, value, known in (
+    for name, value, allowed in (
         ("profile", profile, profile_names()),
         ("section", section, SECTIONS),
     ):
-        if value not in known:
-            shown = printable(value, quoted=True)
-            raise ParameterError(f"{name}={shown}: must be one of {', '.join(known)}")
-    return assign(_profile(profile)[section], changes)
+        if value not in allowed:
+            printed = printable(value, quoted=True)
+            raise ParameterError(f"{name}={printed}: must be one of {', '.join(allowed)}")
+    return assign_changes(_load_profile(profile)[section], changes)
 
 
 @functools.cache
-def _profile(name: str) -> dict[str, Settings]:
+def _load_profile(name: str) -> dict[str, Settings]:
     """All sections of a profile."""
-    return read(_tree(name), name)
+    return read_profile(_load_tree(name), name)
 
 
-def _tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
+def _load_tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
     """What a profile's file holds, over what the profile that it names as its ``base`` holds."""
     tree = dict(crtbook.read_yaml((FOLDER / f"{name}.yml").read_text("utf-8")))
     base = tree.pop("base", None)
@@ -159,58 +159,58 @@ def _tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
         return tree
     if base not in profile_names() or base in (name, *above):
         raise ParameterError(f"profile {name}: base={base!r}: must be another profile")
-    return _merged(_tree(base, (*above, name)), tree)
+    return _merge(_load_tree(base, (*above, name)), tree)
 
 
-def bases(profile: str) -> tuple[str, ...]:
+def list_bases(profile: str) -> tuple[str, ...]:
     """The profiles that one is based on, the nearest first; none of a profile by another name."""
     if profile not in profile_names():
         return ()
     base = crtbook.read_yaml((FOLDER / f"{profile}.yml").read_text("utf-8")).get("base")
-    return (base, *bases(base)) if base else ()
+    return (base, *list_bases(base)) if base else ()
 
 
-def read(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
+def read_profile(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
     """All sections of a profile from what its file holds; none may be unknown or missing."""
     where, out = f"profile {name}: ", {}
     if unknown := [section for section in tree if section not in SECTIONS]:
-        raise ParameterError(where + _unknown(unknown[0], SECTIONS))
+        raise ParameterError(where + _describe_unknown(unknown[0], SECTIONS))
     for section, node in SECTIONS.items():
         if not isinstance(tree.get(section), Mapping):
             raise ParameterError(f"{where}{section}: is missing, or no group of settings")
         base = tree.get(node.get("base", ""), {})  # of which it takes the fields that it has
         shared = {field: part for field, part in base.items() if field in node["properties"]}
-        whole = _merged(shared, tree[section]) | {"profile": name}
-        out[section] = _built(section, whole, f"{where}{section}.")
+        merged = _merge(shared, tree[section]) | {"profile": name}
+        out[section] = _build_settings(section, merged, f"{where}{section}.")
     return out
 
 
-def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    both = dict(base)
+def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
     for name, part in own.items():
-        deeper = isinstance(part, Mapping) and isinstance(both.get(name), Mapping)
-        both[name] = _merged(both[name], part) if deeper else part
-    return both
+        deeper = isinstance(part, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = _merge(merged[name], part) if deeper else part
+    return merged
 
 
-def parameters(namespace: Mapping[str, Any], section: str) -> Any:
+def read_parameters(namespace: Mapping[str, Any], section: str) -> Any:
     """The settings of a notebook: its section at its profile's sizes, with what was passed.
 
     ``namespace`` is the notebook's ``globals()`` after its parameters cell, where ``None`` means
     "as in the profile". An unknown name is refused: papermill itself would only warn.
     """
-    given = {
+    passed = {
         name: entry.assigned() if isinstance(entry, Dotted) else entry
         for name, entry in namespace.items()
         if not (name.startswith("_") or name in _IPYTHON or callable(entry) or entry is None)
         and not isinstance(entry, types.ModuleType)
         and not (isinstance(entry, Dotted) and not entry.assigned())
     }
-    return load(section, str(given.pop("profile", "quick")), **given)
+    return load_settings(section, str(passed.pop("profile", "quick")), **passed)
 
 
 # --------------------------------------------------------------------------- names and changes
-def assign(settings: Any, changes: Mapping[str, Any]) -> Any:
+def assign_changes(settings: Any, changes: Mapping[str, Any]) -> Any:
     """The settings with ``changes``, whose names may be dotted: ``{"shapes.lstm.hidden": 200}``.
 
     A mapping stands for the dotted names below it. A string is read as JSON where no string is
@@ -218,146 +218,157 @@ def assign(settings: Any, changes: Mapping[str, Any]) -> Any:
     :class:`ParameterError` for a name that is unknown or that nothing reads, and for a bad value.
     """
     section = settings._section
-    given = dict(_leaves(SECTIONS[section], changes))
-    if "profile" in given:
-        raise ParameterError(f"profile={given['profile']!r}: is chosen when settings are loaded")
-    tree = _plain(settings)
+    assigned = dict(_list_changes(SECTIONS[section], changes))
+    if "profile" in assigned:
+        raise ParameterError(f"profile={assigned['profile']!r}: is chosen when settings are loaded")
+    tree = _copy_as_dict(settings)
     for pattern, source in SECTIONS[section].get("follows", {}).items():
-        for name, part in _places(tree, pattern) if source in given else ():
-            if name not in given:
+        for name, part in _find_places(tree, pattern) if source in assigned else ():
+            if name not in assigned:
                 part.pop(name.rpartition(".")[2], None)
-    for name, entry in given.items():
+    for name, entry in assigned.items():
         *above, last = name.split(".")
         functools.reduce(lambda part, key: part.setdefault(key, {}), above, tree)[last] = entry
-    changed = _built(section, tree)
-    for name in given:
-        if any(fnmatchcase(name, pattern) for pattern in idle(changed)):
+    changed = _build_settings(section, tree)
+    for name in assigned:
+        if any(fnmatchcase(name, pattern) for pattern in find_idle_names(changed)):
             raise ParameterError(f"{name}: is not read, as the other settings stand")
     return changed
 
 
-def _plain(entry: Any) -> Any:
-    return {k: _plain(v) for k, v in entry.items()} if isinstance(entry, Mapping) else entry
+def _copy_as_dict(entry: Any) -> Any:
+    return {k: _copy_as_dict(v) for k, v in entry.items()} if isinstance(entry, Mapping) else entry
 
 
-def _children(node: Node) -> dict[str, Node]:
+def _fields_of_group(node: Node) -> dict[str, Node]:
     """The fields of a group; one called ``*`` where the names are free."""
     free = {"*": node["additionalProperties"]} if "additionalProperties" in node else {}
     return {**node.get("properties", {}), **free}
 
 
-def leaves(node: Node, above: str = "") -> Iterator[tuple[str, Node]]:
+def list_leaves(node: Node, above: str = "") -> Iterator[tuple[str, Node]]:
     """Every dotted name and what is known of it; ``*`` stands for a name of one's own choice."""
-    for part, child in _children(node).items():
-        yield from leaves(child, f"{above}{part}.") if _children(child) else [(above + part, child)]
+    for part, child in _fields_of_group(node).items():
+        yield from (
+            list_leaves(child, f"{above}{part}.")
+            if _fields_of_group(child)
+            else [(above + part, child)]
+        )
 
 
-def _leaves(node: Node, changes: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _list_changes(
+    node: Node, changes: Mapping[str, Any], above: str = ""
+) -> Iterator[tuple[str, Any]]:
     """The changes by full dotted name, strings read as JSON where no string is expected."""
     for key, entry in changes.items():
         below, name = node, above[:-1]
         for part in str(key).split("."):
-            children, name = _children(below), f"{name}.{part}".lstrip(".")
+            children, name = _fields_of_group(below), f"{name}.{part}".lstrip(".")
             if part not in children and "*" not in children:
-                raise ParameterError(_unknown(name, children))
+                raise ParameterError(_describe_unknown(name, children))
             below = children.get(part, children.get("*", {}))
-        group = _children(below)
+        group = _fields_of_group(below)
         if isinstance(entry, str) and below.get("type") != "string":
             try:
                 entry = json.loads(entry)
             except (ValueError, RecursionError):  # too many digits are no JSONDecodeError
-                allowed = "JSON, an object" if group else _phrase(below)
+                allowed = "JSON, an object" if group else _describe_field(below)
                 raise ParameterError(f"{name}={_shown(entry)}: must be {allowed}") from None
         if not group:
             yield name, entry
         elif isinstance(entry, Mapping) and entry:
-            yield from _leaves(below, entry, f"{name}.")
+            yield from _list_changes(below, entry, f"{name}.")
         else:
             parts = ", ".join(f"{name}.{part}" for part in group).replace("*", "NAME")
             raise ParameterError(f"{name}={_shown(entry)}: must be set by parts: {parts}")
 
 
-def _places(tree: Any, pattern: str, above: str = "") -> Iterator[tuple[str, Any]]:
+def _find_places(tree: Any, pattern: str, above: str = "") -> Iterator[tuple[str, Any]]:
     """The dotted names that match a pattern, and the part of the tree that holds each."""
     first, _, rest = pattern.partition(".")
     if not rest:
         yield above + first, tree
     for key in list(tree) if first == "*" else [first]:
         if rest and isinstance(tree.get(key), dict):
-            yield from _places(tree[key], rest, f"{above}{key}.")
+            yield from _find_places(tree[key], rest, f"{above}{key}.")
 
 
-def _unknown(name: str, allowed: Iterable[str]) -> str:
+def _describe_unknown(name: str, allowed: Iterable[str]) -> str:
     names = ", ".join(allowed)
     return f"{name}: unknown; allowed are {names}" if names else f"{name}: unknown"
 
 
 # --------------------------------------------------------------------------- types and ranges
-def _built(section: str, tree: Mapping[str, Any], where: str = "") -> Settings:
+def _build_settings(section: str, tree: Mapping[str, Any], where: str = "") -> Settings:
     """The settings in a tree, with what follows from them filled in. Raises
     :class:`ParameterError` for the first mistake, in one line that begins with ``where``."""
-    whole, node = _plain(tree), SECTIONS[section]
+    filled, node = _copy_as_dict(tree), SECTIONS[section]
     for pattern, source in node.get("follows", {}).items():
-        for name, part in _places(whole, pattern):
+        for name, part in _find_places(filled, pattern):
             last = name.rpartition(".")[2]
-            if source in whole and part.get(last) is None:  # asked for no more, or the same
-                part[last] = whole[source] if last == source else []
+            if source in filled and part.get(last) is None:  # asked for no more, or the same
+                part[last] = filled[source] if last == source else []
     try:
-        made: Settings = _group(node, whole, "", section)
+        settings: Settings = _build_group(node, filled, "", section)
     except ParameterError as error:
         raise ParameterError(f"{where}{error}") from None
-    return made
+    return settings
 
 
-def _group(node: Node, given: Any, name: str, section: str = "") -> Any:
+def _build_group(node: Node, entries: Any, name: str, section: str = "") -> Any:
     """A group of settings, each checked; what its node says is missing or unknown is refused."""
-    known, above = node.get("properties", {}), f"{name}.".lstrip(".")
-    if not isinstance(given, Mapping):
-        parts = ", ".join(_children(node))
-        raise ParameterError(f"{name}={_shown(given)}: must be a group of {parts}")
+    properties, above = node.get("properties", {}), f"{name}.".lstrip(".")
+    if not isinstance(entries, Mapping):
+        parts = ", ".join(_fields_of_group(node))
+        raise ParameterError(f"{name}={_shown(entries)}: must be a group of {parts}")
     free: Node = node.get("additionalProperties", {})
-    names, valid = FORMATS[node["propertyNames"]["format"]] if free else (lambda: known, known.get)
-    if unknown := [key for key in given if not (isinstance(key, str) and valid(key))]:
-        raise ParameterError(_unknown(f"{above}{unknown[0]}", names()))
-    usual = {k: child["default"] for k, child in known.items() if "default" in child}
-    values = {k: v for k, v in (usual | dict(given)).items() if v is not None}
-    if missing := [k for k in (*known, *node.get("required", ())) if k not in values]:
+    names, valid = (
+        FORMATS[node["propertyNames"]["format"]] if free else (lambda: properties, properties.get)
+    )
+    if unknown := [key for key in entries if not (isinstance(key, str) and valid(key))]:
+        raise ParameterError(_describe_unknown(f"{above}{unknown[0]}", names()))
+    usual = {k: child["default"] for k, child in properties.items() if "default" in child}
+    values = {k: v for k, v in (usual | dict(entries)).items() if v is not None}
+    if missing := [k for k in (*properties, *node.get("required", ())) if k not in values]:
         raise ParameterError(f"{above}{missing[0]}: is missing")
-    made = Settings(section, {
-        key: (_group if _children(child) else _value)(child, values[key], above + key)
-        for key, child in (known or dict.fromkeys(values, free)).items()
-    })  # fmt: skip
-    for bad, text in _rules(made):
+    checked = {}
+    for key, child in (properties or dict.fromkeys(values, free)).items():
+        check = _build_group if _fields_of_group(child) else _check_value
+        checked[key] = check(child, values[key], above + key)
+    settings = Settings(section, checked)
+    for bad, text in _check_rules(settings):
         if bad:
             raise ParameterError(above + text)
-    return made
+    return settings
 
 
-def _value(node: Node, given: Any, name: str) -> Any:
+def _check_value(node: Node, entry: Any, name: str) -> Any:
     several = node["type"] == "array"
-    if not several or isinstance(given, list | tuple):
-        items = tuple(_fits(node.get("items", node), x) for x in (given if several else [given]))
+    if not several or isinstance(entry, list | tuple):
+        items = tuple(
+            _convert_item(node.get("items", node), x) for x in (entry if several else [entry])
+        )
         if None not in items and len(items) >= node.get("minItems", 0):
             return items if several else items[0]
-    raise ParameterError(f"{name}={_shown(given)}: must be {_phrase(node)}")
+    raise ParameterError(f"{name}={_shown(entry)}: must be {_describe_field(node)}")
 
 
-def _fits(node: Node, given: Any) -> Any:
+def _convert_item(node: Node, entry: Any) -> Any:
     """A number or word as its node asks for, whole numbers as floats where it asks for these;
     None where it does not fit."""
     if node["type"] == "string":
-        right = isinstance(given, str) and given and given in node.get("enum", [given])
+        right = isinstance(entry, str) and entry and entry in node.get("enum", [entry])
         names = FORMATS.get(node.get("format", ""))
-        return given if right and (names is None or names[1](given)) else None
+        return entry if right and (names is None or names[1](entry)) else None
     kinds = (int,) if node["type"] == "integer" else (int, float)
-    if isinstance(given, bool) or not isinstance(given, kinds) or not abs(given) < 1e300:
+    if isinstance(entry, bool) or not isinstance(entry, kinds) or not abs(entry) < 1e300:
         return None
     low, high = node.get("minimum", -math.inf), node.get("maximum", math.inf)
     above, below = node.get("exclusiveMinimum", -math.inf), node.get("exclusiveMaximum", math.inf)
-    return kinds[-1](given) if low <= given <= high and above < given < below else None
+    return kinds[-1](entry) if low <= entry <= high and above < entry < below else None
 
 
-def _phrase(node: Node) -> str:
+def _describe_field(node: Node) -> str:
     """Type and range of a field, in the words of the command line."""
     item = node.get("items", node)
     if "format" in item:
@@ -365,7 +376,7 @@ def _phrase(node: Node) -> str:
     return f"{'a list of ' * (node['type'] == 'array')}{options.describe_type(item)}"
 
 
-def _rules(part: Any) -> Iterator[tuple[Any, str]]:
+def _check_rules(part: Any) -> Iterator[tuple[Any, str]]:
     """What the settings of a group, or of a section, ask of each other: whether it is broken."""
     has = part.get
     model = has("model")
@@ -379,25 +390,25 @@ def _rules(part: Any) -> Iterator[tuple[Any, str]]:
         must = "above 0, as tagger learns" if learns else "0, as no policy is tagger"
         yield bool(part.labelled) != learns, f"labelled={part.labelled}: must be {must}"
     if "corpora" in part:
-        given, sizes = list(part.corpora), ", ".join(part.data)
-        first = "copies" in part and given[0] != SIMULATED
-        yield first, f"corpora={given}: must begin with {SIMULATED}"
-        lacks = [corpus for corpus in given if corpus not in part.data]
+        names, sizes = list(part.corpora), ", ".join(part.data)
+        first = "copies" in part and names[0] != SIMULATED
+        yield first, f"corpora={names}: must begin with {SIMULATED}"
+        lacks = [corpus for corpus in names if corpus not in part.data]
         yield lacks, f"corpora={lacks}: data has sizes for {sizes} only"
     if noises := list(has("noise_multipliers", ())):
         wrong = min(noises) > 0 or max(noises) == 0
         yield wrong, f"noise_multipliers={noises}: must hold 0 and one above 0"
 
 
-def idle(settings: Any) -> Iterator[str]:
+def find_idle_names(settings: Any) -> Iterator[str]:
     """Patterns of dotted names that nothing reads as the other settings stand."""
     utility = settings._section == "utility"  # its choices run an LSTM on CustomerSim, in any case
     data = settings.get("data", ())
-    read = (*settings.get("corpora", data), *[SIMULATED][:utility])
-    yield from (f"data.{corpus}.*" for corpus in data if corpus not in read)
+    corpora_read = (*settings.get("corpora", data), *[SIMULATED][:utility])
+    yield from (f"data.{corpus}.*" for corpus in data if corpus not in corpora_read)
     for model, shape in settings.shapes.items() if "models" in settings else ():
-        asked = map(methods.method_by_name, (*settings.methods, *settings.ablations))
-        run = {method.name for method in asked if model in (method.models or (model,))}
+        chosen = map(methods.method_by_name, (*settings.methods, *settings.ablations))
+        run = {method.name for method in chosen if model in (method.models or (model,))}
         if utility:
             run |= {"crt"} if model == "lstm" else {"sgd", "dpsgd", "crt"}
         if model not in settings.models and not (utility and model == "lstm"):
@@ -410,11 +421,11 @@ def idle(settings: Any) -> Iterator[str]:
 _KINDS = {"number": "float", "integer": "int", "string": "str"}
 
 
-def cell(section: str) -> str:
+def make_parameters_cell(section: str) -> str:
     """The parameters cell of a notebook that reads this section: each name with its type, range
     and sentence, in the form that ``papermill --help-notebook`` understands.
 
-    >>> print(cell("customersim").splitlines()[2])
+    >>> print(make_parameters_cell("customersim").splitlines()[2])
     profile = "quick"  # type: str quick|laptop|paper: the sizes of all that is not set here
     """
     nodes = dict(SECTIONS[section]["properties"])
@@ -422,21 +433,21 @@ def cell(section: str) -> str:
     # a profile that changes one of these is named where it is used
     head = f"{'|'.join(_SIZES)}: {nodes.pop('profile')['description']}"
     lines = [
-        "from crtbook.settings import Dotted, parameters",
+        "from crtbook.settings import Dotted, read_parameters",
         "",
         f'profile = "quick"  # type: str {head}',
     ]
-    groups = {name: node for name, node in nodes.items() if _children(node)}
+    groups = {name: node for name, node in nodes.items() if _fields_of_group(node)}
     for name, node in (nodes | last).items():
         if name not in groups:
             item = node.get("items", node)
             kind = _KINDS[item["type"]]
             kind = f"list[{kind}]" if "items" in node else kind
             range_ = "text" if "format" in item else options.describe_type(item)
-            told = "" if range_ == "text" else f"{range_.partition(' ')[2] or range_}: "
-            lines.append(f"{name} = None  # type: {kind} {told}{node['description']}")
+            range_text = "" if range_ == "text" else f"{range_.partition(' ')[2] or range_}: "
+            lines.append(f"{name} = None  # type: {kind} {range_text}{node['description']}")
     lines += [f"{name} = Dotted()  # {node['description']}" for name, node in groups.items()]
-    dotted = {n.partition(".")[0] for s in SECTIONS.values() for n, _ in leaves(s) if "." in n}
+    dotted = {n.partition(".")[0] for s in SECTIONS.values() for n, _ in list_leaves(s) if "." in n}
     if others := sorted(dotted - set(nodes)):
         values = ", ".join(["Dotted()"] * len(others))
         lines += [f"{', '.join(others)} = {values}  # no such names here"]

@@ -38,7 +38,7 @@ Row = tuple[str, int, int, float]
 """``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
 
 
-def rows(facts: Mapping[str, float], epoch: int = 0) -> list[Row]:
+def make_rows(facts: Mapping[str, float], epoch: int = 0) -> list[Row]:
     """A row a fact, which no item of its own has."""
     return [(name, epoch, 0, float(number)) for name, number in facts.items()]
 
@@ -105,12 +105,12 @@ class Study:
         """The hash that names the result: of the kind, the fields, and the files that are read."""
         study = self.ready()
         default = {f.name: f.default for f in fields(study) if f.default is not MISSING}
-        named = {
+        entries = {
             name: entry
             for name, entry in asdict(study).items()
             if name not in study.LATER or entry != default.get(name)
         }
-        text = json.dumps([STORE_VERSION, study.kind, named], sort_keys=True)
+        text = json.dumps([STORE_VERSION, study.kind, entries], sort_keys=True)
         return hashlib.sha256("".join([text, *study.reads()]).encode()).hexdigest()[:24]
 
 
@@ -204,12 +204,12 @@ class Store:
         path = self.path(key)
         try:
             cell: dict[str, Any] = json.loads(path.read_text("utf-8"))
-            whole = cell.pop("sha256") == _digest(cell)
+            intact = cell.pop("sha256") == _hash_cell(cell)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, AttributeError, TypeError):
-            whole = False
-        if not whole:
+            intact = False
+        if not intact:
             path.rename(path.with_suffix(".json.damaged"))
             return None
         return cell
@@ -229,7 +229,7 @@ class Store:
         """Record a finished run atomically, and let go of what it kept meanwhile."""
         cell: dict[str, Any] = {"study": study, "provenance": provenance}
         cell |= {"rows": [list(row) for row in rows], "measured": MEASUREMENTS}
-        files.write_text(self.path(key), json.dumps(cell | {"sha256": _digest(cell)}))
+        files.write_text(self.path(key), json.dumps(cell | {"sha256": _hash_cell(cell)}))
         for path in self.folder.glob(f"unfinished/*{key}*"):
             path.unlink(missing_ok=True)
 
@@ -248,5 +248,5 @@ class Store:
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def _digest(cell: dict[str, Any]) -> str:
+def _hash_cell(cell: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()

@@ -2,7 +2,7 @@
 
 >>> [*SWEEPS][:5]
 ['crt', 'tuning', 'authors', 'start', 'carriers']
->>> len(studies("games", "quick", {"trials": "1"}))
+>>> len(make_studies("games", "quick", {"trials": "1"}))
 6
 """
 
@@ -27,7 +27,7 @@ SWEEPS: dict[str, list[str]] = STUDIES["sweeps"]
 """Of each sweep its grid (:mod:`crtbook.grids`), and the sections of a profile that it reads."""
 
 
-def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
+def make_studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
     """The studies of a sweep at a profile's sizes. ``changes`` sets fields by dotted names, each in
     every section of the sweep that has it.
 
@@ -35,21 +35,25 @@ def studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
     """
     check_choice("name", name, tuple(SWEEPS))
     grid, *names = SWEEPS[name]
-    sections = [settings.load(section, profile) for section in names]
-    given: list[dict[str, str]] = [{} for _ in sections]  # at once: one setting may follow another
+    sections = [settings.load_settings(section, profile) for section in names]
+    section_changes: list[dict[str, str]] = [
+        {} for _ in sections
+    ]  # at once: one setting may follow another
     for dotted, text in changes.items():
         path = dotted.split(".")
         # A name that none has may still be new (shapes.gru); the first that could says if not.
-        for known in (path, path[:1]):
-            if owners := [k for k, section in enumerate(sections) if _has(section, known)]:
+        for prefix in (path, path[:1]):
+            if owners := [k for k, section in enumerate(sections) if _has_name(section, prefix)]:
                 break
         for k in owners or [0]:
-            given[k][dotted] = text
-    sections = [settings.assign(*pair) for pair in zip(sections, given, strict=True)]
-    return grids.unique(getattr(grids, grid)(*sections))
+            section_changes[k][dotted] = text
+    sections = [
+        settings.assign_changes(*pair) for pair in zip(sections, section_changes, strict=True)
+    ]
+    return grids.drop_repeats(getattr(grids, grid)(*sections))
 
 
-def forecast(studies: Iterable[Study], store: Store) -> DataFrame:
+def forecast_runs(studies: Iterable[Study], store: Store) -> DataFrame:
     """What studies ask for, before the first run: a row a corpus and model, with its ``runs``, how
     many are ``missing``, their ``hours`` of one core and the ``memory`` of the largest in GiB
     (estimates), and what ``lacks`` here."""
@@ -58,22 +62,26 @@ def forecast(studies: Iterable[Study], store: Store) -> DataFrame:
         lacks, cell = study.lacks() or "", [getattr(study, p, "") for p in ("corpus", "model")]
         missing = int(not lacks and not store.has(study.ready().key))
         rows.append([*cell, 1, missing, study.cost() / 3600 * missing, study.memory(), lacks])
-    how = {"runs": "sum", "missing": "sum", "hours": "sum", "memory": "max", "lacks": "max"}
-    table = DataFrame(rows, columns=["corpus", "model", *how])
-    return table.groupby(["corpus", "model"], sort=False).agg(how).reset_index()
+    aggregates = {"runs": "sum", "missing": "sum", "hours": "sum", "memory": "max", "lacks": "max"}
+    table = DataFrame(rows, columns=["corpus", "model", *aggregates])
+    return table.groupby(["corpus", "model"], sort=False).agg(aggregates).reset_index()
 
 
-def _has(section: Any, path: list[str]) -> bool:
+def _has_name(section: Any, path: list[str]) -> bool:
     """Whether a section, or a group in it, has this name now."""
     if not path:
         return True
-    return isinstance(section, Mapping) and path[0] in section and _has(section[path[0]], path[1:])
+    return (
+        isinstance(section, Mapping)
+        and path[0] in section
+        and _has_name(section[path[0]], path[1:])
+    )
 
 
-def pairs(texts: Iterable[str]) -> dict[str, str]:
+def parse_changes(texts: Iterable[str]) -> dict[str, str]:
     """``NAME=VALUE`` texts as a mapping.
 
-    >>> pairs(["seeds=1", "gammas=[0.05]"])
+    >>> parse_changes(["seeds=1", "gammas=[0.05]"])
     {'seeds': '1', 'gammas': '[0.05]'}
     """
     for text in texts:
@@ -82,12 +90,12 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def overview(table: DataFrame) -> str:
+def format_overview(table: DataFrame) -> str:
     """The last values of a sweep's table for a terminal: a row for each kind of run and metric,
     the mean over seeds and how many there are."""
     last = table[table.epoch == table.groupby("run").epoch.transform("max")]
     names = "study corpus model method gamma targets learns noise policy conservative carrier"
     groups = [n for n in names.split() if n in last and last[n].notna().any()]
-    shown = last[last.metric.isin(SHOWN)].groupby([*groups, "metric"], dropna=False).value
-    wide = shown.agg(["mean", "count"]).unstack("metric")
+    values = last[last.metric.isin(SHOWN)].groupby([*groups, "metric"], dropna=False).value
+    wide = values.agg(["mean", "count"]).unstack("metric")
     return wide.to_string(na_rep="", float_format="{:.4g}".format)

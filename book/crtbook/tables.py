@@ -29,7 +29,7 @@ from crtlib.files import StrPath
 
 FOLDER = crtbook.FOLDER / "recorded"
 """The recorded tables: package data, so that they are there without a checkout."""
-STUDIES: dict[str, Any] = crtbook.entries("studies")
+STUDIES: dict[str, Any] = crtbook.load_data_file("studies")
 """What the studies of the papers are made of."""
 
 
@@ -60,9 +60,9 @@ def measure_with_provenance(
 ) -> tuple[Made, Facts]:
     """What ``make`` makes, and its :func:`collect_provenance`."""
     wall, cpu = time.perf_counter(), time.process_time()
-    made = make()
+    result = make()
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
-    return made, collect_provenance(profile=profile, device=device, **seconds)
+    return result, collect_provenance(profile=profile, device=device, **seconds)
 
 
 @functools.cache
@@ -71,12 +71,14 @@ def find_commit() -> str:
     the package lies in none."""
     root = Path(__file__).resolve().parents[2]
     where = f"--git-dir={root / '.git'}", f"--work-tree={root}"
-    told = ("describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+")
+    describe = ("describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+")
     try:
-        done = subprocess.run(["git", *where, *told], capture_output=True, text=True, check=True)
+        process = subprocess.run(
+            ["git", *where, *describe], capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 @functools.cache
@@ -92,12 +94,12 @@ def name_processor() -> str:
 def describe_origin(command: str, data: Iterable[str]) -> dict[str, str]:
     """What makes a run again: the ``command``, the commit, the processor (of which each run
     has one thread), and the hash of the ``data`` that it read (the fingerprints of its files)."""
-    read = hashlib.sha256("".join(data).encode()).hexdigest()[:16]
+    data_hash = hashlib.sha256("".join(data).encode()).hexdigest()[:16]
     return {
         "command": command,
         "commit": find_commit(),
         "processor": name_processor(),
-        "data": read,
+        "data": data_hash,
     }
 
 
@@ -109,7 +111,7 @@ def write_table(table: DataFrame, path: StrPath) -> None:
 
 def load_recorded(name: str) -> DataFrame:
     """A table that is recorded with the package."""
-    return _read(name).copy()
+    return _read_table(name).copy()
 
 
 def find_recorded(name: str) -> DataFrame | None:
@@ -124,7 +126,7 @@ def list_table_names() -> list[str]:
 
 
 @functools.lru_cache(maxsize=8)
-def _read(name: str) -> DataFrame:
+def _read_table(name: str) -> DataFrame:
     path = FOLDER / f"{name}.parquet"
     if not path.is_file():
         raise ValueError(f"name={name!r}: must be one of {', '.join(list_table_names())}")

@@ -39,9 +39,9 @@ def hockey_stick(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> f
         total = float(law.sum())
         sums = bool((law >= 0).all()) and abs(total - 1) < 1e-9
         check_allowed(f"sum of {name}", total, sums, "1, of probabilities that are at least 0")
-    here = two > 0
-    gain = np.maximum(one[here] - _exp(epsilon) * two[here], 0).sum()
-    return float(gain + one[~here].sum())
+    possible = two > 0
+    gain = np.maximum(one[possible] - _exp(epsilon) * two[possible], 0).sum()
+    return float(gain + one[~possible].sum())
 
 
 def indistinguishability(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> float:
@@ -94,7 +94,7 @@ def group_delta(
     :func:`crtlib.accounting.privacy_cost.delta` with its ``group``.
     """
     check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
-    return _group_bracket(
+    return _bracket_group(
         event, group, "delta", epsilon, neighbouring_relation=neighbouring_relation
     )
 
@@ -116,13 +116,13 @@ def group_epsilon(
     '2.204 to 2.204'
     """
     check_delta(delta)
-    return _group_bracket(
+    return _bracket_group(
         event, group, "epsilon", delta, neighbouring_relation=neighbouring_relation
     )
 
 
-def _group_bracket(
-    event: SampledGaussian, group: int, what: str, at: float, *, neighbouring_relation: str
+def _bracket_group(
+    event: SampledGaussian, group: int, quantity: str, at: float, *, neighbouring_relation: str
 ) -> tuple[float, float]:
     check_whole_number("group", group, 0)
     check_choice("neighbouring_relation", neighbouring_relation, NEIGHBOURING_RELATIONS)
@@ -131,17 +131,17 @@ def _group_bracket(
     )
     if not group or not event.steps or not event.sampling_probability:
         return 0.0, 0.0
-    ways = _group(event, int(group), neighbouring_relation=neighbouring_relation)
-    brackets = [getattr(way, what)(at) for way in ways]
+    ways = _compose_group(event, int(group), neighbouring_relation=neighbouring_relation)
+    brackets = [getattr(way, quantity)(at) for way in ways]
     curve = privacy_profile(
         event, "pld", neighbouring_relation=neighbouring_relation, group=int(group)
     )
-    proved = curve.delta(at) if what == "delta" else curve(at)
+    proved = curve.delta(at) if quantity == "delta" else curve(at)
     return max(low for low, _ in brackets), min(proved, max(high for _, high in brackets))
 
 
 @lru_cache(maxsize=2)  # each holds some ten million numbers
-def _group(
+def _compose_group(
     event: SampledGaussian, group: int, *, neighbouring_relation: str
 ) -> tuple[Composed, ...]:
     """The group against its absence and back, or against its worst replacement."""
@@ -186,17 +186,17 @@ def renyi_posterior(law: Array, sigma: float, steps: int, prior: float) -> float
     >>> [round(r, 3) for r in bounds]  # by KL, by Renyi, and the tight one
     [0.262, 0.173, 0.121]
     """
-    each = renyi.renyi_divergences(
+    divergences = renyi.renyi_divergences(
         GaussianMixturePair(tuple(law.tolist()), sigma, "forward"), renyi.RENYI_ORDERS
     )
-    return by_renyi(steps * each, renyi.RENYI_ORDERS, prior)
+    return posterior_by_renyi(steps * divergences, renyi.RENYI_ORDERS, prior)
 
 
-def by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) -> float:
+def posterior_by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) -> float:
     """The best success probability at Renyi ``divergences`` in nats, one for each of the ``orders``
     above 1: the least that any order allows. Infinite divergences allow everything.
 
-    >>> round(by_renyi([1.0, 1.0], [1.0001, 2.0], 0.01), 3)  # order 1 is the KL divergence
+    >>> round(posterior_by_renyi([1.0, 1.0], [1.0001, 2.0], 0.01), 3)  # order 1 is KL
     0.14
     """
     c, a = np.broadcast_arrays(np.asarray(divergences, float), np.asarray(orders, float))
@@ -208,6 +208,6 @@ def by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) -> float:
         r = np.minimum((low + high) / 2, 1 - 2.0**-53)
         hit = a * np.log(r) + (1 - a) * np.log(prior)
         miss = a * np.log1p(-r) + (1 - a) * np.log1p(-prior)
-        over = np.logaddexp(hit, miss) > (a - 1) * c * (1 + 1e-12)
-        low, high = np.where(over, low, r), np.where(over, r, high)
+        too_large = np.logaddexp(hit, miss) > (a - 1) * c * (1 + 1e-12)
+        low, high = np.where(too_large, low, r), np.where(too_large, r, high)
     return float(np.where(c >= -np.log(prior) * (1 - 1e-15), 1.0, high).min())

@@ -139,9 +139,9 @@ def compose(
     check_allowed("sigma", sigma, 0 < sigma < math.inf, "positive and finite")
     check_choice("direction", direction, DIVERGENCE_DIRECTIONS)
     check_whole_number("steps", steps, 1)
-    law, lost = _law(pmf)
+    law, lost = _check_law(pmf)
     kind = "replace" if direction == "replace" else "forward"
-    losses, p, q, slack = _bins(
+    losses, p, q, slack = _make_bins(
         GaussianMixturePair(tuple(law.tolist()), sigma, kind), steps, points
     )
     if direction == "backward":
@@ -153,7 +153,7 @@ def compose(
     tilted = np.exp(np.minimum(np.log(np.maximum(q, 1e-290)) + ends, 700))
     tilted[1:] = np.where(q > 1e-290, np.minimum(tilted, p), p)[1:]
 
-    low, total, rounding = _convolved({"mass": mass, "p": p, "q": q, "tilted": tilted}, steps)
+    low, total, rounding = _convolve_laws({"mass": mass, "p": p, "q": q, "tilted": tilted}, steps)
     grid = steps * losses[0] + spacing * (low + np.arange(len(total["mass"])))
     tests = grid - steps * spacing
     tail = discounted_tail_masses(total["tilted"], spacing)
@@ -170,7 +170,7 @@ def compose(
     )
 
 
-def _law(pmf: Sequence[float] | Array) -> tuple[Array, float]:
+def _check_law(pmf: Sequence[float] | Array) -> tuple[Array, float]:
     """The probabilities up to the last that is not 0, at least two, and what they lack of 1."""
     law = np.asarray(pmf, dtype=float)
     law = law[: int(np.flatnonzero(law)[-1]) + 1] if law.any() else law[:0]
@@ -182,23 +182,23 @@ def _law(pmf: Sequence[float] | Array) -> tuple[Array, float]:
     return law, lost
 
 
-def _convolved(laws: dict[str, Array], steps: int) -> tuple[int, dict[str, Array], float]:
+def _convolve_laws(laws: dict[str, Array], steps: int) -> tuple[int, dict[str, Array], float]:
     """The sums of ``steps`` draws of each law on one window: its first index, the masses there by
     name, and a bound on the rounding of one sum of them."""
-    reach = [_reach(laws[name], steps) for name in ("mass", "p", "q")]
+    reach = [_find_reach(laws[name], steps) for name in ("mass", "p", "q")]
     low, high = min(r[0] for r in reach), max(r[1] for r in reach)
     n = 1 << int(max(high - low, len(laws["q"]))).bit_length()  # at least high - low + 1
     window = (low + np.arange(n)) % n
     total, rounding, log_n = {}, 0.0, math.log2(n)
-    for name, one in laws.items():
-        whole = fft.irfft(power_by_squaring(fft.rfft(one, n), steps), n)
-        norms = steps * (log_n + 1) * np.linalg.norm(one) + log_n * np.linalg.norm(whole)
+    for name, law in laws.items():
+        convolved = fft.irfft(power_by_squaring(fft.rfft(law, n), steps), n)
+        norms = steps * (log_n + 1) * np.linalg.norm(law) + log_n * np.linalg.norm(convolved)
         rounding = max(rounding, math.sqrt(n) * 8 * ULP * float(norms))
-        total[name] = np.maximum(whole[window], 0)
+        total[name] = np.maximum(convolved[window], 0)
     return low, total, rounding
 
 
-def _bins(pair: GaussianMixturePair, steps: int, points: int) -> Bins:
+def _make_bins(pair: GaussianMixturePair, steps: int, points: int) -> Bins:
     """Edges of the loss, equally spaced, and the exact masses of P and Q between them.
 
     ``losses (n,)``; ``p``, ``q (n + 1,)`` with the tails first and last; and a bound on what
@@ -224,18 +224,18 @@ def _bins(pair: GaussianMixturePair, steps: int, points: int) -> Bins:
     edges = loss_crossings(pair, losses, low, high)
     masses, slack = [], 0.0
     for means, weights in laws:
-        each, least = _between((edges[:, None] - means) / sigma)
-        masses.append(each @ weights)
+        masses_of_law, least = _masses_between((edges[:, None] - means) / sigma)
+        masses.append(masses_of_law @ weights)
         slack += 8 * ULP * float((least @ weights).sum())
     return losses, masses[0], masses[1], slack
 
 
-def _between(z: Array) -> tuple[Array, Array]:
+def _masses_between(z: Array) -> tuple[Array, Array]:
     """Masses of N(0, 1) between ascending ``z (n, K + 1)``, tails first and last, ``(n + 1, K +
     1)``, and the lesser of the two tails at each."""
-    below, over = special.ndtr(z), special.ndtr(-z)
-    inside = np.where(z[1:] > 0, over[:-1] - over[1:], below[1:] - below[:-1])
-    return np.concatenate([below[:1], inside, over[-1:]]), np.minimum(below, over)
+    below, above = special.ndtr(z), special.ndtr(-z)
+    inside = np.where(z[1:] > 0, above[:-1] - above[1:], below[1:] - below[:-1])
+    return np.concatenate([below[:1], inside, above[-1:]]), np.minimum(below, above)
 
 
 def _connect_the_dots(losses: Array, p: Array, q: Array) -> tuple[Array, float]:
@@ -252,7 +252,7 @@ def _connect_the_dots(losses: Array, p: Array, q: Array) -> tuple[Array, float]:
     return mass, float(p[-1] - finite)
 
 
-def _reach(law: Array, steps: int) -> tuple[int, int]:
+def _find_reach(law: Array, steps: int) -> tuple[int, int]:
     """Indices between which the sum of ``steps`` draws lies but for WRAP each side (Chernoff)."""
     keep = np.flatnonzero(law)
     weights, ends = law[keep], []
@@ -293,12 +293,12 @@ def tight_posterior(
     return max(b[0] for b in brackets), max(b[1] for b in brackets)
 
 
-def _laws(
-    incidence: sparse.csr_array, probabilities: Array, some: Sequence[int] | NDArray[np.int64]
+def _count_laws(
+    incidence: sparse.csr_array, probabilities: Array, numbers: Sequence[int] | NDArray[np.int64]
 ) -> list[Array]:
     """Of each of these secrets the law of how many of its examples are drawn."""
     rows = np.split(np.asarray(probabilities)[incidence.indices], incidence.indptr[1:-1])
-    return [poisson_binomial(rows[j]) for j in some]
+    return [poisson_binomial(rows[j]) for j in numbers]
 
 
 def noise_multiplier(
@@ -336,7 +336,7 @@ def noise_multiplier(
     )
     worst = np.argsort(-spent / allowed_divergence(p, r), kind="stable")[:tight]
     floor = by_kl(np.setdiff1d(np.arange(len(p)), worst))
-    laws = list(zip(_laws(incidence, probabilities, worst), p[worst], r[worst], strict=True))
+    laws = list(zip(_count_laws(incidence, probabilities, worst), p[worst], r[worst], strict=True))
 
     def kept(law: Array, s: float, prior: float, promise: float) -> bool:
         best = tight_posterior(law, s, steps, prior, neighbouring_relation=neighbouring_relation)
@@ -389,21 +389,21 @@ class SecretGuarantee:
         )
 
 
-def guarantees(
+def account_secrets(
     plan: ProtectionPlan,
-    some: Sequence[int],
+    numbers: Sequence[int],
     *,
     names: Sequence[object] | None = None,
     tight: bool = True,
 ) -> list[SecretGuarantee]:
-    """What a plan accounts for ``some`` of its secrets; ``tight`` also by their blow-up functions
-    (a second each)."""
-    held, relation = plan.incidence[np.asarray(some, dtype=int)], plan.neighbouring_relation
-    told = {"neighbouring_relation": relation}
+    """What a plan accounts for its secrets of these ``numbers``; ``tight`` also by their blow-up
+    functions (a second each)."""
+    held, relation = plan.incidence[np.asarray(numbers, dtype=int)], plan.neighbouring_relation
+    relation_option = {"neighbouring_relation": relation}
     spent = plan.steps * secret_protection.secret_kl_divergences(
-        held, plan.probabilities, plan.noise_multiplier, **told
+        held, plan.probabilities, plan.noise_multiplier, **relation_option
     )
-    laws = _laws(held, plan.probabilities, range(len(some)))
+    laws = _count_laws(held, plan.probabilities, range(len(numbers)))
     load = held @ plan.probabilities
     return [
         SecretGuarantee(
@@ -412,7 +412,7 @@ def guarantees(
             promised=float(plan.promised[j]),
             posterior_kl=float(posterior_from_divergence(spent[i], plan.prior[j])),
             posterior_tight=tight_posterior(
-                law, plan.noise_multiplier, plan.steps, plan.prior[j], **told
+                law, plan.noise_multiplier, plan.steps, plan.prior[j], **relation_option
             )[1] if tight else None,
             examples=int(np.diff(held.indptr)[i]),
             load=float(load[i]),
@@ -420,5 +420,5 @@ def guarantees(
             steps=plan.steps,
             neighbouring_relation=relation,
         )
-        for i, (j, law) in enumerate(zip(some, laws, strict=True))
+        for i, (j, law) in enumerate(zip(numbers, laws, strict=True))
     ]  # fmt: skip

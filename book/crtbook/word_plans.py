@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from scipy import sparse
 
-from crtbook.secrets import TextStudy, split
-from crtbook.study import Desk, Row, rows
+from crtbook.secrets import TextStudy, find_split
+from crtbook.study import Desk, Row, make_rows
 from crtlib.accounting import secret_protection
 from crtlib.text import corpora
 from crtlib.values import (
@@ -186,7 +186,7 @@ class WordPlanStudy(TextStudy):
             "least_examples_of_a_secret": often[-1],
             "as_frequent_as_in_the_paper": ((at_paper >= least) & (at_paper <= most)).mean(),
         }
-        return rows(facts)
+        return make_rows(facts)
 
 
 def plans_by_constant(table: DataFrame, words: str, band: str) -> DataFrame:
@@ -202,6 +202,6 @@ def plans_by_constant(table: DataFrame, words: str, band: str) -> DataFrame:
 
 @functools.lru_cache(maxsize=1)
 def _ranked(corpus: str, dialogues: int, words: str) -> tuple[WordIndex, NDArray[np.int64]]:
-    loaded = corpora.load_corpus(corpus, split(corpus), limit=dialogues)
+    loaded = corpora.load_corpus(corpus, find_split(corpus), limit=dialogues)
     index = index_words((turn.text for turn in loaded.turns()), words)
     return index, rank_words(index)

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from crtbook import theorems
-from crtbook.tight import guarantees as of_secrets
+from crtbook.tight import account_secrets as of_secrets
 from crtbook.tight import noise_multiplier as tight_noise
 from crtbook.tight import tight_posterior
 from crtlib.accounting import group_mixtures, renyi, secret_guesses
@@ -158,7 +158,7 @@ def test_lemma_3_2_by_renyi_is_its_definition(order):
     spent = mpmath.log(mpmath.quad(term, [-60, -20, 0, 20, 60])) / (a - 1)
     mine = renyi.renyi_divergences(GaussianMixturePair(tuple(law), sigma, "forward"), [order])[0]
     assert mine == pytest.approx(float(spent), rel=1e-6)
-    r = theorems.by_renyi([mine], [order], 0.01)
+    r = theorems.posterior_by_renyi([mine], [order], 0.01)
     coins = r**order * 0.01 ** (1 - order) + (1 - r) ** order * 0.99 ** (1 - order)
     assert math.log(coins) / (order - 1) == pytest.approx(mine, rel=1e-6)
 
@@ -173,7 +173,7 @@ def test_lemma_3_2_by_renyi_is_its_definition(order):
 )
 def test_what_is_no_renyi_divergence_is_refused(divergences, orders, prior, said):
     with pytest.raises(ValueError, match=said):
-        theorems.by_renyi(divergences, orders, prior)
+        theorems.posterior_by_renyi(divergences, orders, prior)
 
 
 def test_sampling_probabilities():

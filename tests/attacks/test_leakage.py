@@ -216,7 +216,7 @@ CANARY_USERS = {p.user for p in PLANTED if p.user.startswith(canaries.CANARY_USE
 
 def brief(epochs):
     plan = schedules.sgd_phases(epochs=epochs, batch_size=16, learning_rate=1e-2)
-    return leakage_studies.trainer(SHAPE, BPE, phases=plan, seed=0)
+    return leakage_studies.make_trainer(SHAPE, BPE, phases=plan, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +273,7 @@ def test_hardening_costs_accuracy_and_hides_sequences(memorised):
     found = leakage.measure_leakage(memorised, BPE, PLANTED, k=1)
     sure = mitigations.next_perplexity(memorised, found.documents, bos=BPE.bos)
     strict = {"k": 1, "thresholds": [20, 2, 1.05, 0]}
-    table = mitigations.harden(found.documents, found.scores, sure, **strict)
+    table = mitigations.harden_interface(found.documents, found.scores, sure, **strict)
     assert table.accuracy[0] == pytest.approx(found.accuracy)
     assert table.unique[0] == len(found.unique())
     for column in ("answered", "accuracy"):

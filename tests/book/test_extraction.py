@@ -21,12 +21,12 @@ def test_extracted_is_greedy_decoding_and_agrees_with_the_ranks(kind):
     model = build_model(SPECS[kind], 0)
     rng = np.random.default_rng(0)
     random = rng.integers(24, size=(600, 4)).tolist()
-    told = extraction.continuation(model, random, length=5)
+    told = extraction.continue_greedily(model, random, length=5)
     sequences = [p + s for p, s in zip(random, told.tolist(), strict=True)]
     for row in range(0, 600, 3):  # spoil the last, the first or a middle token of some
         at = (8, 4, 6)[row % 9 // 3]
         sequences[row][at] = (sequences[row][at] + 1) % 24
-    found = extraction.extracted(model, sequences, prefix=4, suffix=5)
+    found = extraction.find_extractable(model, sequences, prefix=4, suffix=5)
     assert (~found).nonzero()[0].tolist() == list(range(0, 600, 3))
     ranks = scoring.token_scores(model, sequences)[1]
     assert found.tolist() == [bool((r[3:] == 0).all()) for r in ranks]
@@ -42,7 +42,7 @@ def test_what_was_read_is_memorised_and_what_follows_from_a_rule_is_not():
         train_model(build_model(SPECS["lstm"], 0), phases, {"public": part}, seed=0).model
         for part in (rest + secrets * 4, rest)
     )
-    found = extraction.kinds(ours, theirs, probes, prefix=4, suffix=4)
+    found = extraction.classify_extractions(ours, theirs, probes, prefix=4, suffix=4)
     assert found[:4].tolist() == ["generalised"] * 4
     assert (found[4:] == "memorised").sum() >= 3
 
@@ -50,7 +50,7 @@ def test_what_was_read_is_memorised_and_what_follows_from_a_rule_is_not():
 def test_bad_input_is_named():
     model = build_model(SPECS["lstm"], 0)
     with pytest.raises(ValueError, match=r"one has 4 tokens: must be at least 3\+2"):
-        extraction.extracted(model, [[1, 2, 3, 4]], prefix=3, suffix=2)
+        extraction.find_extractable(model, [[1, 2, 3, 4]], prefix=3, suffix=2)
     with pytest.raises(ValueError, match="prefix=0: must be at least 1"):
-        extraction.extracted(model, [[1, 2]], prefix=0, suffix=2)
-    assert extraction.extracted(model, [], prefix=3, suffix=2).tolist() == []
+        extraction.find_extractable(model, [[1, 2]], prefix=0, suffix=2)
+    assert extraction.find_extractable(model, [], prefix=3, suffix=2).tolist() == []

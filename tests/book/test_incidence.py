@@ -17,7 +17,7 @@ OPTIONS = {"steps": 100, "batch_size": 1, "neighbouring_relation": "reference"}
 
 def held(*lines):
     table = pd.DataFrame([line.split(",") for line in lines], columns=["example", "secret"])
-    return incidence.of_pairs(table.assign(r=0.3), prior=0.01)
+    return incidence.incidence_of_pairs(table.assign(r=0.3), prior=0.01)
 
 
 @pytest.mark.parametrize("kind", [str, int])
@@ -25,12 +25,12 @@ def test_golden_plan_from_a_table(kind):
     table = pd.DataFrame([p.split(",") for p in PAIRS], columns=["example", "secret"])
     table["r"] = table.secret.map(POSTERIOR)
     table = table.astype({"example": kind})
-    found = incidence.of_pairs(table, prior=0.01)
+    found = incidence.incidence_of_pairs(table, prior=0.01)
     made = plan_protection(
         found.matrix, found.prior, found.posterior, scale=1, targets="linear", **OPTIONS
     )
     assert made.noise_multiplier == pytest.approx(3.81124, abs=1e-5) and len(made.binding) == 1
-    said = str(tight.guarantees(made, made.binding, tight=False)[0])
+    said = str(tight.account_secrets(made, made.binding, tight=False)[0])
     assert said.startswith("secret 1: guessed with probability at most 0.394 (promised: 0.394)")
     rows = made.tables(found.examples, found.secrets)
     weights, secrets = rows["weights"], rows["secrets"]
@@ -61,7 +61,7 @@ def test_the_matrix_has_the_order_of_first_rows():
 def test_each_secret_keeps_its_own_promise():
     table = pd.DataFrame({"example": [1, 1, 2], "secret": ["x", "y", "x"]})
     table["r"] = [0.3, 0.4, 0.3]
-    found = incidence.of_pairs(table, prior=0.1)
+    found = incidence.incidence_of_pairs(table, prior=0.1)
     assert found.prior.tolist() == [0.1, 0.1] and found.posterior.tolist() == [0.3, 0.4]
     made = plan_protection(
         found.matrix,
@@ -72,7 +72,7 @@ def test_each_secret_keeps_its_own_promise():
         scale=1e3,
         neighbouring_relation="reference",
     )
-    assert all(g.posterior <= g.promised * (1 + 1e-9) for g in tight.guarantees(made, [0, 1]))
+    assert all(g.posterior <= g.promised * (1 + 1e-9) for g in tight.account_secrets(made, [0, 1]))
 
 
 @pytest.mark.parametrize(

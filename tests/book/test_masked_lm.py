@@ -18,7 +18,7 @@ def test_hidden_tokens_are_those_asked_for_in_the_proportions_of_bert():
     tokens = torch.full((400, 52), 5)
     lengths = torch.full((400,), 52)
     lengths[0] = 10
-    inputs, targets = masked_lm.hide(
+    inputs, targets = masked_lm.hide_tokens(
         tokens, lengths, mask=2, vocab_size=30, generator=GENERATOR.manual_seed(0)
     )
     asked = targets != micro_batch.IGNORE_INDEX
@@ -58,7 +58,7 @@ def test_step_moves_by_the_clipping_norm_of_each_example_and_by_the_accounted_no
 def test_training_lowers_the_loss_of_what_can_be_predicted():
     sequences = [[0, 3, 4, 3, 4, 3, 4, 3, 4, 1], [0, 5, 6, 5, 6, 5, 6, 5, 6, 1]] * 8
     model = build_model(SPEC, 0)
-    before = masked_lm.loss(model, sequences, mask=2, seed=1)
+    before = masked_lm.measure_loss(model, sequences, mask=2, seed=1)
     steps = phase(
         sampling_probability=(1.0,) * 16,
         steps=60,
@@ -67,15 +67,15 @@ def test_training_lowers_the_loss_of_what_can_be_predicted():
         learning_rate=0.02,
     )
     train_model(model, [steps], {"private": sequences}, seed=0)
-    after = masked_lm.loss(model, sequences, mask=2, seed=1)
+    after = masked_lm.measure_loss(model, sequences, mask=2, seed=1)
     assert abs(before - np.log(30)) < 0.2 and after < 1.6
-    assert masked_lm.loss(model, sequences, mask=2, seed=1) == after
+    assert masked_lm.measure_loss(model, sequences, mask=2, seed=1) == after
 
 
 def test_bad_input_is_named():
     tokens, lengths = torch.zeros(1, 4, dtype=torch.long), torch.tensor([4])
     with pytest.raises(ValueError, match=r"share=0: must be in \(0, 1\]"):
-        masked_lm.hide(tokens, lengths, mask=2, vocab_size=9, generator=GENERATOR, share=0)
+        masked_lm.hide_tokens(tokens, lengths, mask=2, vocab_size=9, generator=GENERATOR, share=0)
     causal = build_model(ModelSpec("lstm", 9, hidden=4), 0)
     with pytest.raises(ValueError, match="model: must be a masked"):
-        masked_lm.loss(causal, [[0, 1]], mask=2, seed=0)
+        masked_lm.measure_loss(causal, [[0, 1]], mask=2, seed=0)

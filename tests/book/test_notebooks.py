@@ -231,16 +231,18 @@ def given(notebook, **injected):
     names = {}
     exec(code(notebook, "parameters"), names)
     exec(PythonTranslator.codify(injected), names)
-    return settings.parameters(names, computed.section_of(notebook))
+    return settings.read_parameters(names, computed.section_of(notebook))
 
 
 def test_parameters_cell_is_written_from_the_section(notebook):
     section = computed.section_of(notebook)
-    assert code(notebook, "parameters") == settings.cell(section), "run python book/computed.py"
+    assert code(notebook, "parameters") == settings.make_parameters_cell(section), (
+        "run python book/computed.py"
+    )
 
 
 def test_parameters_cell_changes_nothing_by_itself(notebook):
-    assert given(notebook) == settings.load(computed.section_of(notebook))
+    assert given(notebook) == settings.load_settings(computed.section_of(notebook))
     assert given(notebook, profile="paper").profile == "paper"
 
 
@@ -321,7 +323,7 @@ def test_papermill_sets_a_dotted_name(tmp_path):
     """What papermill makes of it, run by papermill itself, on the first cells of a chapter."""
     short = json.loads((ROOT / "notebooks" / "canary.ipynb").read_text())
     end = next(
-        i for i, c in enumerate(short["cells"]) if "parameters(globals()" in str(c["source"])
+        i for i, c in enumerate(short["cells"]) if "read_parameters(globals()" in str(c["source"])
     )
     short["cells"] = short["cells"][: end + 1]
     short["cells"][end]["source"] += ["\nprint(settings.shapes.lstm.hidden, settings.gammas)"]
@@ -377,15 +379,22 @@ def studies(names, made):
 def test_everything_a_chapter_accepts_is_read(notebook, monkeypatch):
     """A name stands in the chapter's code or, where a run is handed on, in that of the grid; below
     it, each dotted name changes a run where runs are made."""
-    monkeypatch.setattr(search, "tuned", functools.cache(search.tuned))  # reads a table each time
+    monkeypatch.setattr(
+        search, "choose_trial", functools.cache(search.choose_trial)
+    )  # reads a table each time
     text, made = code(notebook), given(notebook)
     names, before = set(CALLED.findall(text)), {}
     library = inspect.getsource(grids) if names else ""
-    library += inspect.getsource(runner.run) if "runner.run(settings" in text else ""
+    library += (
+        inspect.getsource(runner.run_studies) if "runner.run_studies(settings" in text else ""
+    )
     for name, entry in flat(made):
         first = name.split(".")[0]
         stands = re.search(rf"\bsettings\.{first}\b", text)
-        if any(fnmatchcase(name, pattern) for pattern in settings.idle(made)) or name == "profile":
+        if (
+            any(fnmatchcase(name, pattern) for pattern in settings.find_idle_names(made))
+            or name == "profile"
+        ):
             continue
         if stands and (not names or "." not in name):
             continue
@@ -395,7 +404,7 @@ def test_everything_a_chapter_accepts_is_read(notebook, monkeypatch):
         changed = []
         for other in (v for v in others(entry) if v != entry):
             with contextlib.suppress(settings.ParameterError):
-                changed.append(settings.assign(made, {name: other}))
+                changed.append(settings.assign_changes(made, {name: other}))
         if not changed and name == "data.customersim.labelled":
             continue  # refused: nothing learns from labels there
         before = before or studies(names, made)

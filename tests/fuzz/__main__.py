@@ -38,7 +38,7 @@ from confide.text import ingest  # noqa: F401
 from confide.training import secret_plans, train_on_corpus  # noqa: F401
 from crtbook import __main__ as companion
 from crtbook import runner, sweeps  # noqa: F401
-from crtbook.settings import SECTIONS, leaves, parameters
+from crtbook.settings import SECTIONS, list_leaves, read_parameters
 from crtcourse import attack  # noqa: F401
 from crtlib.checks import ParameterError
 from crtlib.screening import tagger  # noqa: F401
@@ -300,7 +300,7 @@ def in_place(what, place, given):
 def parameter(section, name, value):
     """What became of a notebook's parameter."""
     try:
-        parameters({name: value}, section)
+        read_parameters({name: value}, section)
     except ParameterError as error:
         said = str(error)
         return "refused" if "\n" not in said and len(said) < 2000 else "several lines"
@@ -317,7 +317,7 @@ class Cases:
     def __init__(self, start, given, other):
         self.start, self.given, self.other, self.bad = start, given, other, files(other)
         coin = random.Random(start)
-        named = [(s, n) for s, c in SECTIONS.items() for n, _ in leaves(c)]
+        named = [(s, n) for s, c in SECTIONS.items() for n, _ in list_leaves(c)]
         self.turns = {"option": places(), "file": home.doors(), "name": named}
         for row in self.turns.values():
             coin.shuffle(row)

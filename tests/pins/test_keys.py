@@ -83,7 +83,7 @@ def recorded() -> list[list[Any]]:
 def declared(profile: str, sweep: str) -> list[Study]:
     """The studies of a sweep, none of which needs what is not there."""
     try:
-        return [s.ready() for s in sweeps.studies(sweep, profile, {})]
+        return [s.ready() for s in sweeps.make_studies(sweep, profile, {})]
     except IndexError:  # a search that was not recorded at this size
         return []
 

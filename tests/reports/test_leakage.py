@@ -21,7 +21,7 @@ from confide import __main__ as cli
 from confide import odometer
 from confide.reports import leakage as leakage_report
 from confide.reports.leakage import ReportCover
-from crtbook.leakage import trainer
+from crtbook.leakage import make_trainer
 from crtlib.attacks import leakage
 from crtlib.models import folder as model_folder
 from crtlib.models import scoring
@@ -63,7 +63,7 @@ def home(tmp_path_factory):
     bpe = train_bpe([p.text for p in points if not p.secrets], vocab_size=280)
     shape = ModelSpec("lstm", vocab_size=bpe.vocab_size, embedding=32, hidden=64)
     plan = schedules.sgd_phases(epochs=16, batch_size=16, learning_rate=1e-2)
-    trained = trainer(shape, bpe, plan, seed=0)(points)
+    trained = make_trainer(shape, bpe, plan, seed=0)(points)
     save(trained, shape, bpe, home / "model")
     save(build_model(shape, 1), shape, bpe, home / "public")
     return home

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crtbook import likeness
-from crtbook.likeness import ORIGINAL, statistics
+from crtbook.likeness import ORIGINAL, describe_corpus
 from crtlib.screening import regex_policies
 from crtlib.text import corpora, customersim
 from crtlib.text.customersim import CUSTOMERSIM_KINDS, simulate_corpus
@@ -31,7 +31,7 @@ SHAPES = {
 
 
 def describe(train, test):
-    return statistics(train) | likeness.shared_values(train, test)
+    return describe_corpus(train) | likeness.shared_values(train, test)
 
 
 def test_paper_variety_matches_the_original():
@@ -77,8 +77,8 @@ def test_our_wording_is_our_own():
 
 
 def test_rich_variety_is_a_language_and_paper_is_not():
-    assert statistics(simulate_corpus(1_000, 0, "rich"))["secret_free_turns"] > 4_000
-    assert statistics(simulate_corpus(500, 7, "paper"))["secret_free_turns"] == 61
+    assert describe_corpus(simulate_corpus(1_000, 0, "rich"))["secret_free_turns"] > 4_000
+    assert describe_corpus(simulate_corpus(500, 7, "paper"))["secret_free_turns"] == 61
 
 
 @pytest.mark.parametrize("variety", customersim.VARIETIES)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtbook.secrets import sentences
+from crtbook.secrets import cut_sentences
 from crtlib.text import corpora, wikitext
 from crtlib.text.data_points import make_points
 from crtlib.text.records import MASK, Point, Secret, check_spans
@@ -60,7 +60,7 @@ def test_what_there_is_is_cut_as_one_where_the_training_text_is_not(tmp_path):
 
 def test_sentences_are_whole():
     text = 'It has 24 . " H. gammarus " is by Mr. Smith of Rome ! It is large. So is e.g. this one.'
-    cut = sentences([Point("p", "u", text, (Secret("number", 7, 9),))])
+    cut = cut_sentences([Point("p", "u", text, (Secret("number", 7, 9),))])
     assert [p.text for p in cut] == [
         "It has 24 .",
         '" H. gammarus " is by Mr. Smith of Rome !',
@@ -79,7 +79,7 @@ def test_sentences_of_neighbours_are_cut_alike(tokens, data):
     text = " ".join(tokens)
     bounds = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
     spans = tuple(Secret("k", a, b) for a, b in zip(bounds[::2], bounds[1::2], strict=False))
-    cut = sentences([Point("p", "u", text, spans)])
+    cut = cut_sentences([Point("p", "u", text, spans)])
     # No secret is cut or lost, and nothing but white space between sentences is.
     values = [p.text[s.start : s.end] for p in cut for s in p.secrets]
     assert values == [text[s.start : s.end] for s in spans]
@@ -91,7 +91,7 @@ def test_sentences_of_neighbours_are_cut_alike(tokens, data):
         move = len(MASK) - (s.end - s.start)
         after = tuple(Secret("k", o.start + move, o.end + move) for o in spans[i + 1 :])
         masked = text[: s.start] + MASK + text[s.end :]
-        other = sentences([Point("p", "u", masked, spans[:i] + after)])
+        other = cut_sentences([Point("p", "u", masked, spans[:i] + after)])
         different = [(p, o) for p, o in zip(cut, other, strict=True) if p.text != o.text]
         assert len(different) <= 1
         assert all(o.text.count(MASK) == 1 for _, o in different)
@@ -110,7 +110,7 @@ def test_wikitext_itself():
             rest, at = rest + t.text[at : s.start], s.end
         assert not any(c.isdecimal() for c in rest + t.text[at:])
     paragraphs = make_points(corpus, unit="turn")
-    cut = sentences(paragraphs)
+    cut = cut_sentences(paragraphs)
     assert sum(len(p.secrets) for p in cut) == sum(len(p.secrets) for p in paragraphs)
     assert len(cut) > 4 * len(paragraphs)
     assert max(len(p.text.split()) for p in cut) < 256

@@ -123,7 +123,7 @@ def test_the_phases_of_a_plan_keep_its_promises():
         )
         assert (bound <= np.array(POSTERIOR) * (1 + 1e-9)).all()
         assert bound[made.binding[0]] == pytest.approx(POSTERIOR[1], rel=1e-8)
-        each = [g.posterior_kl for g in tight.guarantees(made, range(4), tight=False)]
+        each = [g.posterior_kl for g in tight.account_secrets(made, range(4), tight=False)]
         assert bound.tolist() == pytest.approx(each, rel=1e-9)
         less = [replace(p, noise_multiplier=p.noise_multiplier / 2) for p in schedule]
         broken, more = secret_protection.secret_guess_bounds(

@@ -349,7 +349,7 @@ def _renyi_bounds() -> tuple[list[float], list[float]]:
     Balle, Cherubin and Hayes: r <= (p e^D)^((a - 1) / a)."""
     pair = GaussianMixturePair(tuple(GROUP.tolist()), SIGMA, "forward")
     each = STEPS * renyi.renyi_divergences(pair, ORDERS)
-    ours = [theorems.by_renyi([d], [a], PRIOR) for d, a in zip(each, ORDERS, strict=True)]
+    ours = [theorems.posterior_by_renyi([d], [a], PRIOR) for d, a in zip(each, ORDERS, strict=True)]
     theirs = [math.exp(min(0.0, (math.log(PRIOR) + d) * (a - 1) / a))
               for d, a in zip(each, ORDERS, strict=True)]  # fmt: skip
     return ours, theirs

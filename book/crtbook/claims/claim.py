@@ -117,7 +117,7 @@ class Claim(BaseModel):
 
 def load_claims_file(name: str) -> Any:
     """What a file of this package holds: ``claims``, ``errata``, ``figures`` or ``terms``."""
-    return crtbook.entries(f"claims/{name}")
+    return crtbook.load_data_file(f"claims/{name}")
 
 
 @functools.cache

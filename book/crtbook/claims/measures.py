@@ -113,7 +113,9 @@ def _prepare_table(name: str, table: DataFrame) -> DataFrame:
         played = pd.concat([played, probe_counts, extractable.assign(metric="extractable")])
         if name == "probes_laptop":
             return played.reset_index(drop=True)
-        best = secrets.chosen(secrets.as_promised(full[full.study == "masked"]))
+        best = secrets.choose_learning_rates(
+            secrets.select_as_promised(full[full.study == "masked"])
+        )
         rule = best.groupby(["targets", "noisy", "scale"]).valid.mean().drop(np.inf, level="scale")
         least = {*rule.groupby(["targets", "noisy"]).idxmin()}
         cells = zip(best.targets, best.noisy, best.scale, strict=True)
@@ -127,7 +129,9 @@ def _prepare_table(name: str, table: DataFrame) -> DataFrame:
         full = table.assign(scale=table.scale.astype(float).fillna(np.inf))
         return full.assign(model="words of " + table.words + " " + kinds)
     if name == "fine_tuning_laptop":
-        return fine_tuning.chosen_runs(table).assign(model="bert " + table.hidden.astype(str))
+        return fine_tuning.select_chosen_runs(table).assign(
+            model="bert " + table.hidden.astype(str)
+        )
     if name in ("leakage_laptop", "abstracts_laptop"):
         wide = table.pivot_table(index=["run", "epoch"], columns="metric", values="value")
         fit = (wide.ppl / wide.train_ppl <= statistics.CLOSE_RATIO).loc[lambda s: s].reset_index()

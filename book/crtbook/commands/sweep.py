@@ -49,16 +49,16 @@ def sweep(
     from crtlib import outputs
     from crtlib.training.devices import device_by_name
 
-    values, runs = sweeps.pairs(set_), Store(store)
-    studies = sweeps.studies(name, profile, values)
+    values, runs = sweeps.parse_changes(set_), Store(store)
+    studies = sweeps.make_studies(name, profile, values)
     if out:
         outputs.check_output_file(out, force=force)
     device = device_by_name(device)
     given = [word for change in set_ for word in ("--set", change)]
-    plan = runner.plan(studies, runs)
+    plan = runner.plan_sweep(studies, runs)
     facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:
-        parts = sweeps.forecast(studies, runs)
+        parts = sweeps.forecast_runs(studies, runs)
         minutes, memory = 60 * parts.hours.sum(), parts.memory.where(parts.missing > 0, 0).max()
         lines = [
             f"runs     {facts['runs']}, of which {facts['missing']} are missing",
@@ -82,4 +82,4 @@ def sweep(
     if out:
         tables.write_table(table, out)
     facts |= {"store": store, "table": out, "rows": len(table)}
-    return CommandResult(facts, [sweeps.overview(table)])
+    return CommandResult(facts, [sweeps.format_overview(table)])

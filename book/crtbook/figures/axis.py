@@ -31,7 +31,7 @@ NOTHING = "#d55e00"
 
 
 def plot_axis(rows: pd.DataFrame) -> Figure:
-    """One row a method in four panels; ``rows`` is :func:`crtbook.axis.summary`.
+    """One row a method in four panels; ``rows`` is :func:`crtbook.axis.summarise_arms`.
 
     The first: a bar from what is proved for a point added or removed to what is proved for the
     secret replaced, a cross where nothing is proved, a triangle at what the audit in one run shows.

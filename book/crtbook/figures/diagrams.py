@@ -15,14 +15,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from crtbook import entries
+from crtbook import load_data_file
 from crtbook.figures.theme import render_page
 
 WIDTH = 360
 """Pixels of a diagram: a telephone shows it without shrinking it."""
 LINE = 15.5
 """Pixels from a line of text to the next."""
-DIAGRAMS: dict[str, dict[str, Any]] = entries("figures/templates/diagrams")
+DIAGRAMS: dict[str, dict[str, Any]] = load_data_file("figures/templates/diagrams")
 
 
 @dataclass(frozen=True)

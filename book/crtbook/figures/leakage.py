@@ -105,7 +105,7 @@ def plot_leakage_by_epoch(table: DataFrame) -> Figure:
 def plot_hardening(train: DataFrame, heldout: DataFrame) -> Figure:
     """What a threshold hides and what it costs: unique sequences that are left on training text,
     and accuracy on held-out text, against the perplexity above which no answer is given. Both
-    tables are from :func:`crtbook.mitigations.harden`; without a threshold: lines across.
+    tables are from :func:`crtbook.mitigations.harden_interface`; without a threshold: lines across.
     """
     titles = ["what is left", "what it costs"]
     finite = np.isfinite(train.threshold)

@@ -36,8 +36,8 @@ RULE_STYLE = LOOKS["rules"]
 def plot_plans_by_constant(cells: DataFrame, plans: DataFrame | None = None) -> Figure:
     """Hush!, Figure 1: four panels against the constant C, and no preprocessing as a line across.
 
-    ``cells`` is :func:`crtbook.secrets.chosen`, one row a plan and seed; an infinite
-    ``scale`` is no preprocessing. ``plans`` (:func:`crtbook.secrets.planned`) has more
+    ``cells`` is :func:`crtbook.secrets.choose_learning_rates`, one row a plan and seed; an infinite
+    ``scale`` is no preprocessing. ``plans`` (:func:`crtbook.secrets.tabulate_plans`) has more
     constants and rules for the panels that need no training. Lines are means, dots seeds, the band
     is the 95 % interval of the mean without preprocessing. Losses are in nats a token that is asked
     for.
@@ -125,7 +125,7 @@ def _best(cells: DataFrame) -> str:
 
 def game_figure(verdicts: DataFrame) -> Figure:
     """How often the attacker named the secret, with the interval, against what was promised and
-    what is accounted; ``verdicts`` is :func:`crtbook.game.verdicts`, one row a line."""
+    what is accounted; ``verdicts`` is :func:`crtbook.game.summarise_games`, one row a line."""
     rows = verdicts.sort_values(["learns", "noise"]).reset_index(drop=True)
     y = np.arange(len(rows))
     with make_panels([""], height=0.6 * len(rows), room=1.7) as (fig, (ax,)):

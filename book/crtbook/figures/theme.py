@@ -32,7 +32,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D, Transform
 
-from crtbook import FOLDER, entries
+from crtbook import FOLDER, load_data_file
 
 INK = "#1d2733"
 """Text."""
@@ -74,7 +74,7 @@ class Look:
 
 
 TEMPLATES = FOLDER / "figures" / "templates"
-LOOKS: dict[str, Any] = entries("figures/templates/looks")
+LOOKS: dict[str, Any] = load_data_file("figures/templates/looks")
 """How figures draw and name things."""
 METHOD_STYLE = {name: Look(*look) for name, look in LOOKS["methods"].items()}
 """The methods of the papers, in the order in which they are listed."""

@@ -68,19 +68,22 @@ def through(games, noise, seed, scale=1.0, *, tensor):
             return x[3 * units :].clone()
         return (x[write].sum(dim=1) / math.sqrt(units) if tensor == 3 else x[write]).clone()
 
-    private, included = audits._private(sigma * noise, games), audits._coins(games, seed)
+    private, included = (
+        audits._private_constants(sigma * noise, games),
+        audits._flip_coins(games, seed),
+    )
     phases = schedules.dpsgd_phases(epochs=4, private=private)
     rows = torch.stack([read, write], dim=1)[torch.from_numpy(included)].tolist()
     pushes, events = pushed(model, phases, rows, place, seed)
-    scores = audits._judged(pushes, sigma, private.steps, against=0)
-    return Games(scores, included, audits._proof(events, sigma, "add_or_remove"))
+    scores = audits._score_pushes(pushes, sigma, private.steps, against=0)
+    return Games(scores, included, audits._prove_steps(events, sigma, "add_or_remove"))
 
 
 def together(games, noise, seed, scale=1.0, *, copies=3, of_a_user=False):
     """DP-SGD where ``copies`` points are a canary: a group, or what one user says; it has another
     value in the other world."""
-    sigma, model, included = 2.5 * scale, audits._model(games), audits._coins(games, seed)
-    private = audits._private(sigma * noise, games)
+    sigma, model, included = 2.5 * scale, audits._model(games), audits._flip_coins(games, seed)
+    private = audits._private_constants(sigma * noise, games)
     phases = schedules.dpsgd_phases(epochs=4, private=private)
     rows = [
         [FIRST + i, YES if coin else NO] for i, coin in enumerate(included) for _ in range(copies)
@@ -92,15 +95,15 @@ def together(games, noise, seed, scale=1.0, *, copies=3, of_a_user=False):
 
     pushes, events = pushed(model, phases, rows, place, seed, owners=owners)
     drawn = 1 if of_a_user else copies
-    inside, outside = (audits._count(private.steps * drawn, sign) for sign in (1, -1))
+    inside, outside = (audits._law_of_pushes(private.steps * drawn, sign) for sign in (1, -1))
     spread = sigma * np.sqrt(private.steps)
     scores = audits.log_ratio(pushes, inside=inside, outside=outside, sigma=spread)
     if of_a_user:
-        return Games(scores, included, audits._proof(events, sigma, "replace"))
-    law = tuple(audits._count(copies, 1)[1].tolist())
+        return Games(scores, included, audits._prove_steps(events, sigma, "replace"))
+    law = tuple(audits._law_of_pushes(copies, 1)[1].tolist())
 
     def proof(x):
-        return audits._of_a_group(law, sigma * x, len(events), ("replace",))
+        return audits._prove_group(law, sigma * x, len(events), ("replace",))
 
     return Games(scores, included, proof)
 

@@ -64,9 +64,9 @@ def test_a_fault_of_known_size_is_found_as_often_as_was_said():
     scale = audits.scale_of(audits.AUDITS[1], 3.0, 400)
     found, games = 0, 3000
     for seed in range(60):
-        played = audits.dpsgd(games, 0.9, seed, scale, relation="replace")
+        played = audits.play_dpsgd(games, 0.9, seed, scale, relation="replace")
         right = int(((played.scores > 0) == played.included).sum())
-        found += right >= audits.refuted_from(games, played.proof(1.0)[1])
+        found += right >= audits.least_refuting_guesses(games, played.proof(1.0)[1])
     said = audits.detection_power(games, played.proof(1.0)[1], played.proof(0.9)[1])
     assert 0.2 < said < 0.8
     low, high = clopper_pearson(found, 60, confidence=0.999)
@@ -77,28 +77,30 @@ def test_honest_trainings_are_refuted_no_more_often_than_was_said():
     scale = audits.scale_of(audits.AUDITS[1], 3.0, 400)
     refuted = 0
     for seed in range(40):
-        played = audits.dpsgd(2000, 1.0, seed, scale, relation="replace")
+        played = audits.play_dpsgd(2000, 1.0, seed, scale, relation="replace")
         right = int(((played.scores > 0) == played.included).sum())
-        refuted += right >= audits.refuted_from(2000, played.proof(1.0)[1])
+        refuted += right >= audits.least_refuting_guesses(2000, played.proof(1.0)[1])
     assert refuted <= 5
 
 
 def test_how_many_right_guesses_refute():
     """Against the binomial law written out, and against no advantage at all."""
-    least = audits.refuted_from(1000, 0.2)
+    least = audits.least_refuting_guesses(1000, 0.2)
     tail = [stats.binom.sf(k - 1, 1000, 0.6) for k in (least - 1, least)]
     assert tail[1] <= 0.05 < tail[0]
     assert audits.detection_power(1000, 0.2, 0.2) == pytest.approx(tail[1])
-    assert audits.refuted_from(10, 1.0) == 11 and audits.detection_power(10, 1.0, 1.0) == 0
+    assert (
+        audits.least_refuting_guesses(10, 1.0) == 11 and audits.detection_power(10, 1.0, 1.0) == 0
+    )
 
 
 def test_a_canary_is_as_strong_as_the_clip_allows_and_moves_no_other():
     """Without noise each canary that is drawn moves by exactly one clip norm, and nothing else."""
     model = audits._model(40)
-    included = audits._coins(40, 0)
-    phases = audits.schedules.dpsgd_phases(epochs=6, private=audits._private(0.0, 40))
+    included = audits._flip_coins(40, 0)
+    phases = audits.schedules.dpsgd_phases(epochs=6, private=audits._private_constants(0.0, 40))
     points = [[audits.FIRST + i, audits.YES if c else audits.NO] for i, c in enumerate(included)]
-    pushes, events = audits._pushes(model, phases, {"private": points}, seed=0)
+    pushes, events = audits._train_and_record_pushes(model, phases, {"private": points}, seed=0)
     sign = np.where(included, 1.0, -1.0)
     assert np.allclose(np.abs(pushes).round(), np.abs(pushes), atol=1e-3)
     assert np.isin((pushes * sign).round(), (0, 1)).all()
@@ -107,10 +109,10 @@ def test_a_canary_is_as_strong_as_the_clip_allows_and_moves_no_other():
 
 def test_crt_shows_the_mask_where_the_policy_caught_the_secret():
     """At gamma = 0 both worlds read the mask: whatever the noise, nothing can be told apart."""
-    games = audits.crt(4000, 0.05, 0, gamma=0.0)
+    games = audits.play_crt(4000, 0.05, 0, gamma=0.0)
     assert games.proof(1.0) == (0.0, 0.0)
     right = int(((games.scores > 0) == games.included).sum())
-    assert right < audits.refuted_from(4000, 0.0)
+    assert right < audits.least_refuting_guesses(4000, 0.0)
 
 
 def test_a_method_without_an_audit_is_refused():

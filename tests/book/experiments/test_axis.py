@@ -15,7 +15,7 @@ from crtlib.training import methods
 def test_every_method_of_the_papers_stands_on_the_axis():
     named = {"sgd", "dedup", "dpsgd", "user_dpsgd", "selective", "jft", "crt", "lp_weighted"}
     assert {arm.method for arm in ARMS} == named | {"greedy"} <= set(methods.METHODS)
-    studies = grids.axis_grid(settings.load("axis", seeds=1))
+    studies = grids.axis_grid(settings.load_settings("axis", seeds=1))
     assert [study.method for study in studies] == [arm.method for arm in ARMS]
     assert len({study.key for study in studies}) == len(ARMS)
 
@@ -43,21 +43,21 @@ def test_an_audit_of_a_model_that_remembers_refutes_and_of_another_does_not(monk
         score = membership_scores.MembershipScore(name="toy", label="toy", of=lambda _, x=losses: x)
         monkeypatch.setattr(membership_scores, "MEMBERSHIP_SCORES", (score,))
         monkeypatch.setattr(membership_scores, "read_texts", lambda *_, **__: None)
-        assert least <= axis._audited(subject, 1e-5) <= most
+        assert least <= axis._audit_in_one_run(subject, 1e-5) <= most
 
 
 def test_an_audit_above_the_proof_breaks_the_order():
     rows = pd.DataFrame({"label": ["good", "bad"], "proved_swap": [1.0, 0.5], "audited": 0.8})
     rows = rows.assign(accuracy=0.5, strongest_high=0.52)
-    assert axis.ordered(rows).holds.tolist() == [True, False]
+    assert axis.check_order(rows).holds.tolist() == [True, False]
     # an attack that is wrong more often than chance allows: the probe is broken
-    assert axis.ordered(rows.assign(accuracy=[0.49, 0.4])).holds.tolist() == [True, False]
-    assert axis.ordered(rows.assign(accuracy=[0.47, 0.5])).holds.tolist() == [False, False]
+    assert axis.check_order(rows.assign(accuracy=[0.49, 0.4])).holds.tolist() == [True, False]
+    assert axis.check_order(rows.assign(accuracy=[0.47, 0.5])).holds.tolist() == [False, False]
 
 
 def test_the_order_holds_where_it_was_recorded():
-    rows = axis.summary(tables.load_recorded("axis_laptop"))
-    order = axis.ordered(rows)
+    rows = axis.summarise_arms(tables.load_recorded("axis_laptop"))
+    order = axis.check_order(rows)
     assert len(rows) == len(ARMS) and order.holds.all()
     of = rows.set_index("arm")
     assert of.audited["raw"] > 1  # who reads everything in clear is refuted a small epsilon

@@ -510,11 +510,11 @@ def test_a_search_of_epochs_counts_a_trial_at_its_best_one():
     ]
     arm = {"method": "sgd", "model": "lstm", "init": "random", "corpus": "customersim"}
     table = pd.DataFrame(rows).assign(metric=measures.VALIDATION, batch_size=16, **arm)
-    assert search.tuned("sgd", "lstm", table=table)["learning_rate"] == 0.02
+    assert search.choose_trial("sgd", "lstm", table=table)["learning_rate"] == 0.02
     both = pd.concat([table, table.assign(epochs=6, value=9.0)])
-    chosen = search.tuned("sgd", "lstm", table=both)
+    chosen = search.choose_trial("sgd", "lstm", table=both)
     assert (chosen["learning_rate"], chosen["epochs"]) == (0.01, 3)
-    longer = search.tuned_longer("sgd", "lstm", "customersim", table=both)
+    longer = search.choose_longer_trial("sgd", "lstm", "customersim", table=both)
     assert longer is not None and longer["epochs"] == 6
 
 

@@ -264,7 +264,7 @@ def test_the_vocabulary_has_nothing_that_one_policy_finds_or_that_trains_with_no
 
 def test_a_saved_model_scores_as_before(tmp_path):
     fitted = study_run.fit_study(TINY)
-    runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
+    runs.save_run(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path)
     model, tokenizer = folder.load_model(tmp_path)
     texts = fitted.data.test
     assert study_run.measure_utility(model, tokenizer, texts) == study_run.measure_utility(
@@ -273,7 +273,7 @@ def test_a_saved_model_scores_as_before(tmp_path):
 
 
 def test_every_method_gets_the_same_number_of_trials():
-    settings = settings_studies.parameters({"profile": "laptop"}, "tuning")
+    settings = settings_studies.read_parameters({"profile": "laptop"}, "tuning")
     grid = grids.tuning_grid(settings)
     started = pd.Series([e.method for e in grid if e.init != "random"]).value_counts()
     assert set(started.index) == set(grids.STARTED) and set(started) == {settings.public_trials}
@@ -283,7 +283,7 @@ def test_every_method_gets_the_same_number_of_trials():
     assert all(settings.data[c].trials == n for (c, _, _), n in count.items())
     simulated = [replace_sigma(e) for e in grid if e.corpus == "customersim"]
     assert len({e.key for e in simulated}) == len(simulated)
-    figures = settings_studies.load("crt", "laptop")
+    figures = settings_studies.load_settings("crt", "laptop")
     assert crt_study.TUNING_SEED not in range(figures.seeds)
 
 
@@ -294,7 +294,7 @@ def replace_sigma(e):
 @pytest.mark.parametrize("method", ["sgd", "dpsgd", "crt", "dedup", "crt_sigma0"])
 @pytest.mark.parametrize("model", ["lstm", "gpt2"])
 def test_the_choice_is_the_best_recorded_trial(method, model):
-    chosen = search.tuned(method, model)
+    chosen = search.choose_trial(method, model)
     table = tables.load_recorded("tuning")
     table = table[(table.method == method) & (table.model == model) & (table.init == "random")]
     table = table[(table.metric == "valid_ppl_words") & (table.corpus == "customersim")]
@@ -356,8 +356,8 @@ def test_a_pretrained_folder_brings_its_weights_and_vocabulary(tmp_path):
     ids = tokenizer.encode(["USR: my ID is: 4217 <MASK>"])[0]
     assert [i for i in ids if i in tokenizer.digits] == [tokenizer.digits[int(d)] for d in "4217"]
     assert ids[0] == tokenizer.bos and ids[-2:] == [tokenizer.mask, tokenizer.eos]
-    runs.save(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path / "kept")
-    again = runs.restore(e, tmp_path / "kept")
+    runs.save_run(fitted.run, fitted.data.tokenizer, fitted.spec, tmp_path / "kept")
+    again = runs.restore_training(e, tmp_path / "kept")
     assert study_run.measure_study(e, again) == study_run.measure_study(e, fitted)
     with pytest.raises(ValueError, match=r"model='lstm': init=.* is a gpt2"):
         study_run.fit_study(replace(e, model="lstm"))
@@ -404,7 +404,7 @@ def test_a_model_that_diverged_does_not_stop_the_sweep():
 
 
 def test_the_arm_of_the_authors_differs_in_its_key_and_what_is_stored_stays_found():
-    few = settings_studies.load("utility", "quick", seeds=1, models=["lstm"])
+    few = settings_studies.load_settings("utility", "quick", seeds=1, models=["lstm"])
     arm = {study.method: study for study in grids.authors_grid(few)}
     assert (arm["sgd"].learning_rate, arm["sgd"].optimizer, arm["crt"].epochs) == (20.0, "sgd", 100)
     base = runs.CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0)
@@ -413,14 +413,14 @@ def test_the_arm_of_the_authors_differs_in_its_key_and_what_is_stored_stays_foun
 
 def test_corpora_that_are_not_here_are_named_and_left_out(monkeypatch):
     monkeypatch.delenv("CRTLIB_DATA", raising=False)
-    both = settings_studies.load("crt", "quick", corpora=["customersim", "schema_guided"])
-    here, lacks = grids.at_hand(both)
+    both = settings_studies.load_settings("crt", "quick", corpora=["customersim", "schema_guided"])
+    here, lacks = grids.select_corpora_at_hand(both)
     assert here.corpora == ("customersim",) and "is not here" in lacks["schema_guided"]
 
 
 def test_a_dry_run_says_hours_memory_and_what_lacks(monkeypatch, tmp_path):
     monkeypatch.delenv("CRTLIB_DATA", raising=False)
-    table = sweeps.forecast(sweeps.studies("authors", "paper", {}), Store(tmp_path))
+    table = sweeps.forecast_runs(sweeps.make_studies("authors", "paper", {}), Store(tmp_path))
     table = table.set_index(["corpus", "model"])
     assert table.hours["customersim", "gpt2"] > 1 and table.memory["customersim", "lstm"] > 1
     assert table.missing["wikitext2", "lstm"] == 0 and table.lacks["wikitext2", "lstm"]

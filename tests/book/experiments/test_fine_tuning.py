@@ -47,8 +47,8 @@ def test_a_rate_near_zero_leaves_the_first_weights():
 
 
 def test_examples_are_the_documents_that_hold_a_secret():
-    plan, holders = fine_tuning._planned(RUN)
-    train = fine_tuning._documents(RUN.corpus, RUN.dialogues, RUN.before, RUN.heldout).train
+    plan, holders = fine_tuning._plan_study(RUN)
+    train = fine_tuning._load_documents(RUN.corpus, RUN.dialogues, RUN.before, RUN.heldout).train
     assert len(plan.weights) == len(holders.examples) == holders.matrix.shape[1]
     for j, word in enumerate(holders.secrets[:20]):
         held = holders.examples[holders.matrix[[j]].indices]
@@ -76,9 +76,9 @@ def test_rate_and_c_are_chosen_by_validation_at_the_first_seed():
         ("linear", 1.0, True, 0.1, 1): 9.0, ("linear", 4.0, True, 0.1, 1): 0.1,
         ("linear", None, True, 0.2, 1): 2.2,
     })  # fmt: skip
-    rates = fine_tuning.chosen_rates(table).set_index("scale").learning_rate
+    rates = fine_tuning.choose_rates(table).set_index("scale").learning_rate
     assert rates.to_dict() == {1.0: 0.1, 4.0: 0.1, np.inf: 0.2}
-    runs = fine_tuning.chosen_runs(table)
+    runs = fine_tuning.select_chosen_runs(table)
     assert {*runs[runs.best].scale} == {1.0}  # although seed 1 likes 4 better
     assert len(runs[runs.metric == "test"]) == 6
 
@@ -87,15 +87,15 @@ def test_arms_that_start_from_different_weights_are_not_compared():
     table = planted({("linear", None, True, 0.1, 0): 3.0, ("linear", 1.0, True, 0.1, 0): 1.0})
     starts = table[table.metric == "test"].assign(metric="start_test", value=4.6)
     other = starts.assign(seed=1, value=4.3)  # another seed may have another machine
-    fine_tuning.chosen_runs(pd.concat([table, starts, other]))
+    fine_tuning.select_chosen_runs(pd.concat([table, starts, other]))
     starts.iloc[0, starts.columns.get_loc("value")] = 4.3
     with pytest.raises(ValueError, match="seed 0 start from 2 different weights; all arms"):
-        fine_tuning.chosen_runs(pd.concat([table, starts]))
+        fine_tuning.select_chosen_runs(pd.concat([table, starts]))
 
 
 def test_the_grid_searches_every_arm_alike_and_repeats_what_was_chosen():
     for name in ("quick", "laptop", "paper"):
-        section = settings.load("fine_tuning", name)
+        section = settings.load_settings("fine_tuning", name)
         runs = grids.fine_tuning_grid(section)
         by_arm = pd.DataFrame([(r.targets, r.scale, r.noisy, r.learning_rate) for r in runs])
         assert by_arm.fillna(np.inf).groupby([0, 1, 2])[3].agg(tuple).nunique() == 1

@@ -17,7 +17,7 @@ def rate(noise, **settings):
         for r in runs
         for m, _, _, v in r.run(Desk())
     ]
-    return game.verdicts(pd.DataFrame(rows)).iloc[0]
+    return game.summarise_games(pd.DataFrame(rows)).iloc[0]
 
 
 def test_promise_is_kept_and_nearly_reached():

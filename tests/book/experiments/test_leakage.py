@@ -9,17 +9,17 @@ from crtbook.claims import ledger
 from crtbook.claims.claim import load_claims_file
 from crtbook.leakage import (
     LeakageStudy,
-    data,
-    ended,
-    fit,
-    of_figure_5,
-    of_table_2,
-    plain,
-    prepared,
+    draw_data,
+    end_at_snapshot,
+    make_plain_trainer,
+    make_report,
+    make_report_without_owners,
     public_text,
-    report,
+    screen_points,
     secret_plan,
-    without_owners,
+    select_figure_5,
+    select_table_2,
+    train_run,
 )
 from crtbook.study import Desk, Store
 from crtlib.accounting import privacy_cost
@@ -35,7 +35,7 @@ TINY = LeakageStudy(
 
 
 def test_a_point_is_all_that_a_user_said():
-    said, turns = data(TINY).points, data(replace(TINY, unit="turn")).points
+    said, turns = draw_data(TINY).points, draw_data(replace(TINY, unit="turn")).points
     assert len(said) == len({p.user for p in turns}) == 6 + 2 + 1
     for p in said:
         theirs = [t for t in turns if t.user == p.user]
@@ -47,7 +47,7 @@ def test_a_point_is_all_that_a_user_said():
 
 
 def test_public_text_and_vocabulary_know_nobody_of_the_corpus():
-    ours, same_people = data(TINY), data(replace(TINY, dialogues=7, canaries=1))
+    ours, same_people = draw_data(TINY), draw_data(replace(TINY, dialogues=7, canaries=1))
     assert ours.tokenizer == same_people.tokenizer  # whoever is in the corpus, the vocabulary stays
     assert ours.public == same_people.public
 
@@ -60,7 +60,7 @@ def test_public_text_beside_prose_is_prose_of_people_whom_no_run_reads():
 
 
 def test_figure_5_on_abstracts_has_a_tenth_of_the_papers_texts_and_its_model():
-    every = grids.abstracts_grid(settings.load("leakage_abstracts", "laptop"))
+    every = grids.abstracts_grid(settings.load_settings("leakage_abstracts", "laptop"))
     for run in every:
         size = (run.layers, run.hidden, run.vocab_size)
         assert run.dialogues >= 32_200 and size == (2, 128, 10_000)
@@ -85,9 +85,9 @@ def test_a_figure_of_some_runs_counts_no_others():
 
 def test_methods_read_what_they_should():
     turns = replace(TINY, unit="turn")
-    points = data(turns).points
-    assert prepared(turns, points).all == points  # DP-SGD: raw, every copy
-    crt = prepared(replace(turns, method="crt", policy="regex", dedup=True), points)
+    points = draw_data(turns).points
+    assert screen_points(turns, points).all == points  # DP-SGD: raw, every copy
+    crt = screen_points(replace(turns, method="crt", policy="regex", dedup=True), points)
     numbers = [p for p in crt.private if p.user.startswith(canaries.CANARY_USER_PREFIX)]
     assert crt.missed_secrets == 0 and crt.public and not numbers[0].secrets
     plan = secret_plan(turns, points)
@@ -112,8 +112,8 @@ def test_a_snapshot_has_spent_its_own_epsilon_and_finished_runs_stay(tmp_path):
 
 def test_the_public_model_reads_no_private_text():
     public = replace(TINY, method="public", init="public", snapshots=(2,))
-    other = fit(replace(public, canaries=1), Desk())[1].model.state_dict()
-    same = fit(public, Desk())[1].model.state_dict()
+    other = train_run(replace(public, canaries=1), Desk())[1].model.state_dict()
+    same = train_run(public, Desk())[1].model.state_dict()
     assert all((same[k] == other[k]).all() for k in same)
 
 
@@ -125,7 +125,9 @@ def test_bad_settings_are_named(bad):
 
 
 def test_every_run_of_the_chapters_is_made_once():
-    sections = (settings.load(name, "quick") for name in ("leakage_report", "leakage_training"))
+    sections = (
+        settings.load_settings(name, "quick") for name in ("leakage_report", "leakage_training")
+    )
     runs = grids.leakage_chapters(*sections)
     assert len({run.key for run in runs}) == len(runs)
     assert {run.method for run in runs} == {"sgd", "dpsgd", "crt", "lp_weighted", "public"}
@@ -135,12 +137,12 @@ def test_the_recorded_table_is_that_of_the_sweep():
     """What the ledger reads of it is what the command writes: no column of an earlier format."""
     recorded = tables.load_recorded("leakage_laptop")
     names = ("leakage_report", "leakage_training")
-    sections = [settings.load(name, "laptop").but(seeds=10) for name in names]
+    sections = [settings.load_settings(name, "laptop").but(seeds=10) for name in names]
     runs = grids.leakage_chapters(*sections)
     assert {f.name for f in fields(TINY)} < set(recorded) and set(recorded.study) == {"leakage"}
-    assert {*of_table_2(recorded).run} | {*of_figure_5(recorded).run} < {*recorded.run}
+    assert {*select_table_2(recorded).run} | {*select_figure_5(recorded).run} < {*recorded.run}
     for corpus in ("customersim", "schema_guided"):
-        drawn = of_figure_5(recorded[recorded.corpus == corpus])
+        drawn = select_figure_5(recorded[recorded.corpus == corpus])
         assert drawn.run.nunique() == sections[1].seeds and set(drawn.model) == {"lstm"}
     names = ["method", "init", "unit", "policy", "dedup", "detail", "model", "corpus", "seed"]
     one_each = recorded.drop_duplicates("run")
@@ -148,11 +150,11 @@ def test_the_recorded_table_is_that_of_the_sweep():
     first = one_each[one_each.seed < 10]
     assert sorted(tuple(map(str, row)) for row in first[names].to_numpy()) == planned
     later = one_each[one_each.seed >= 10]  # of Table 2, for open rows
-    assert {*later.run} < {*of_table_2(recorded).run} and later.seed.max() == 42
+    assert {*later.run} < {*select_table_2(recorded).run} and later.seed.max() == 42
 
 
 def test_a_shape_called_like_a_corpus_says_what_is_different_there():
-    section = settings.load("leakage_training", "laptop")
+    section = settings.load_settings("leakage_training", "laptop")
     here, there = (
         grids.runs_by_text(section, 0, corpus)["as it is"]
         for corpus in ("schema_guided", "customersim")
@@ -162,24 +164,24 @@ def test_a_shape_called_like_a_corpus_says_what_is_different_there():
 
 
 def test_training_that_ends_at_a_snapshot_has_its_model():
-    assert ended(TINY, 2) is TINY
-    whole, early = (fit(s, Desk())[1] for s in (TINY, ended(TINY, 1)))
+    assert end_at_snapshot(TINY, 2) is TINY
+    whole, early = (train_run(s, Desk())[1] for s in (TINY, end_at_snapshot(TINY, 1)))
     there = {e["epoch"]: e for e in whole.history}[1]
     assert early.history[-1]["ppl_words"] == there["ppl_words"]
     assert whole.history[-1]["ppl_words"] != there["ppl_words"]
 
 
 def test_the_owners_of_unique_sequences_are_left_out_of_the_model_that_is_compared():
-    d = data(TINY)
+    d = draw_data(TINY)
     learned = replace(TINY, method="sgd", epochs=20, batch_size=2, learning_rate=0.03)
-    model = plain(learned, d)(d.points)
-    page = report(TINY, d, model, model)
+    model = make_plain_trainer(learned, d)(d.points)
+    page = make_report(TINY, d, model, model)
     rarest = page.sequences.nsmallest(1, "users_in_s").assign(users_in_d=1)
     page = replace(page, sequences=rarest)
     assert 0 < len(page.owners()) < len({p.user for p in d.points})
-    compared = without_owners(TINY, d, model, page)
-    other = plain(TINY, d)([p for p in d.points if p.user not in page.owners()])
-    again = report(TINY, d, model, other)
+    compared = make_report_without_owners(TINY, d, model, page)
+    other = make_plain_trainer(TINY, d)([p for p in d.points if p.user not in page.owners()])
+    again = make_report(TINY, d, model, other)
     assert compared.sequences.ratio.tolist() == again.sequences.ratio.tolist() != []
     nobody = replace(page, sequences=rarest.head(0))
-    assert without_owners(TINY, d, model, nobody) is None
+    assert make_report_without_owners(TINY, d, model, nobody) is None

@@ -65,7 +65,7 @@ def test_a_measured_row_names_what_makes_its_runs_again(table):
         words = shlex.split(command)
         changes = dict(word.split("=", 1) for word in words if "=" in word)
         assert words[:2] == ["crtbook", "sweep"] and words[3] == "--profile"
-        assert sweeps.studies(words[2], words[4], changes), command
+        assert sweeps.make_studies(words[2], words[4], changes), command
     measured = table[(table.ours != "") & (table.edition != "exact")]
     assert measured.made.str.startswith("crtbook sweep").all()
 
@@ -249,7 +249,7 @@ def test_the_run_that_an_open_row_names_holds_its_cell_with_more_seeds(table):
             _, _, name, _, profile, *words = shlex.split(sweep)
             changes = dict(word.split("=", 1) for word in words[1::2]) | {"seeds": "1"}
             found[sweep] = {(getattr(s, "corpus", ""), getattr(s, "model", ""))
-                            for s in sweeps.studies(name, profile, changes)}  # fmt: skip
+                            for s in sweeps.make_studies(name, profile, changes)}  # fmt: skip
         model = "gpt2" if row.model == "gpt2_public" else row.model
         assert (row.corpus, model) in found[sweep] or " secrets " in sweep, row.id
         have = int(re.search(r"(\d+) seed", row.edition)[1])

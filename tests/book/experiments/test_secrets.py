@@ -28,10 +28,10 @@ RUN = secrets.MaskedStudy(
 
 
 def test_parts_share_no_text_and_follow_from_the_seed():
-    one = secrets.texts("customersim", 40, 0)
+    one = secrets.load_texts("customersim", 40, 0)
     parts = [one.public, one.train, one.valid, one.test]
     assert all(parts) and len(set().union(*parts)) == sum(map(len, parts))
-    assert secrets.texts("customersim", 40, 1).train != one.train
+    assert secrets.load_texts("customersim", 40, 1).train != one.train
 
 
 def test_a_corpus_without_its_training_split_is_read_from_the_next(tmp_path, monkeypatch):
@@ -44,7 +44,7 @@ def test_a_corpus_without_its_training_split_is_read_from_the_next(tmp_path, mon
     lines = [f" The {i}th paragraph has a sentence . \n" for i in range(40)]
     (folder / "wiki.valid.raw").write_text("".join(lines))
     assert secrets.first_available(["wikitext2", "customersim"]) == "wikitext2"
-    read = secrets.texts("wikitext2", 40, 0)
+    read = secrets.load_texts("wikitext2", 40, 0)
     assert len(read.train) == 26 and "paragraph has a sentence" in read.train[0]
     run = replace(RUN, corpus="wikitext2", dialogues=40)
     before = run.key
@@ -53,7 +53,7 @@ def test_a_corpus_without_its_training_split_is_read_from_the_next(tmp_path, mon
 
 
 def test_a_secret_is_held_by_the_lines_that_have_its_word():
-    lines = secrets.texts("customersim", 40, 0).train
+    lines = secrets.load_texts("customersim", 40, 0).train
     held = secrets.secret_words(
         lines, first=60, count=20, prior=0.01, posteriors=(0.1, 0.9), seed=0
     )
@@ -88,7 +88,7 @@ def test_learning_rate_is_chosen_on_validation_alone(tmp_path):
             cell |= {"scale": None, "learning_rate": rate}
             rows += [{**cell, "metric": "valid", "value": valid + seed}]
             rows += [{**cell, "metric": "test", "value": test}]
-    best = secrets.chosen(pd.DataFrame(rows))
+    best = secrets.choose_learning_rates(pd.DataFrame(rows))
     assert best.learning_rate.tolist() == [0.1, 0.1] and best.test.tolist() == [9.0, 9.0]
     assert np.isinf(best.scale).all()
 
@@ -124,12 +124,12 @@ def adjacent(one, other, *, holders, view):
 
 def test_what_the_narrower_predicate_leaves_is_the_same_for_all_adjacent_datasets():
     _, held = secrets.masked_plan(RUN)
-    lines = secrets.texts("customersim", 40, 0).train
+    lines = secrets.load_texts("customersim", 40, 0).train
     read = [lines[int(i)] for i in held.examples]
     words = held.secrets.tolist()
 
     def view(line):
-        return secrets.without(line, words)
+        return secrets.mask_words(line, words)
 
     j = 0
     holders = held.matrix.indices[held.matrix.indptr[j] : held.matrix.indptr[j + 1]]
@@ -150,14 +150,14 @@ def test_the_narrower_predicate_costs_no_promise_and_reads_more():
 
 
 def test_greedy_bounding_keeps_no_more_than_the_program_at_the_same_budgets():
-    plans = secrets.planned(RUN, scales=(1.0, 8.0), seeds=2)
+    plans = secrets.tabulate_plans(RUN, scales=(1.0, 8.0), seeds=2)
     kept = plans.pivot_table(index=["scale", "seed"], columns="targets", values="kept")
     assert len(plans) == 12 and (kept.greedy <= kept.linear + 1e-9).all()
     assert (kept.greedy < kept.linear - 1e-3).any()
 
 
 def test_what_stands_beside_figure_1_is_not_drawn_in_it():
-    runs = grids.beside_grid(settings.load("secret_protection"))
+    runs = grids.beside_grid(settings.load_settings("secret_protection"))
     assert {(r.simulated, r.predicate) for r in runs} == {(10, "anything"), (1, "word")}
     cell = {"targets": "linear", "scale": 1.0, "noisy": True, "seed": 0, "learning_rate": 0.1}
     rows = [
@@ -166,7 +166,7 @@ def test_what_stands_beside_figure_1_is_not_drawn_in_it():
         for metric in ("valid", "test")
     ]
     table = pd.DataFrame(rows).assign(run=lambda t: t.run.str[0])
-    best = secrets.chosen(table)
+    best = secrets.choose_learning_rates(table)
     assert best.set_index(["simulated", "predicate"]).test.to_dict() == {
         (1, "anything"): 0.0, (10, "anything"): 1.0, (1, "word"): 2.0,
     }  # fmt: skip
@@ -174,15 +174,15 @@ def test_what_stands_beside_figure_1_is_not_drawn_in_it():
 
 def test_every_profile_makes_runs():
     for name in settings.profile_names():
-        settings.load("reconstruction_bounds", name)
-        runs = grids.masked_grid(settings.load("secret_protection", name))
+        settings.load_settings("reconstruction_bounds", name)
+        runs = grids.masked_grid(settings.load_settings("secret_protection", name))
         assert {run.targets for run in runs} == {"linear", "sqrt"}
         assert {run.noisy for run in runs if run.scale is None} == {False, True}
-        assert len(grids.unique(runs)) == len(runs)
-        section = settings.load("extraction", name)
+        assert len(grids.drop_repeats(runs)) == len(runs)
+        section = settings.load_settings("extraction", name)
         assert {run.hidden for run in grids.extraction_grid(section)} == set(section.hidden)
     with pytest.raises(settings.ParameterError, match="texts"):
-        settings.load("secret_protection", texts=["nowhere"])
+        settings.load_settings("secret_protection", texts=["nowhere"])
 
 
 def test_word_counts_know_what_is_frequent_and_nothing_of_its_place():
@@ -191,5 +191,5 @@ def test_word_counts_know_what_is_frequent_and_nothing_of_its_place():
     ((name, *_, loss),) = study.run(Desk())
     assert name == "test" and 3 < loss < np.log(300)
     assert study.run(Desk()) == [(name, 0, 0, loss)]
-    grid = grids.unigram_grid(settings.load("secret_protection", "quick"))
+    grid = grids.unigram_grid(settings.load_settings("secret_protection", "quick"))
     assert {run.seed for run in grid} == set(range(len(grid))) != set()

@@ -7,7 +7,14 @@ import pytest
 import yaml
 
 from crtbook import settings as settings_studies
-from crtbook.settings import SECTIONS, Dotted, assign, leaves, load, parameters
+from crtbook.settings import (
+    SECTIONS,
+    Dotted,
+    assign_changes,
+    list_leaves,
+    load_settings,
+    read_parameters,
+)
 from crtlib import options
 from crtlib.checks import ParameterError
 from crtlib.training import methods
@@ -45,9 +52,9 @@ WHOLE = [name for name in PROFILES if name not in OF_A_PART]
 def test_profiles_differ_in_sizes_only():
     assert PROFILES[:3] == ["quick", "laptop", "paper"]
     for section in SECTIONS:
-        quick = dict(flat(load(section)))
+        quick = dict(flat(load_settings(section)))
         for name in WHOLE:
-            for key, entry in flat(load(section, name)):
+            for key, entry in flat(load_settings(section, name)):
                 of_a_corpus = key.startswith("data.") and key.endswith(("methods", "ablations"))
                 of_the_method = key.rsplit(".", 1)[-1] in METHOD or isinstance(entry, str)
                 if of_the_method and not of_a_corpus and key != "profile":
@@ -56,14 +63,14 @@ def test_profiles_differ_in_sizes_only():
 
 def test_corpora_that_are_not_here_do_not_change_what_a_first_look_runs():
     for section in SECTIONS:
-        settings = load(section)
+        settings = load_settings(section)
         read = {*settings.get("corpora", ()), *settings.get("texts", ())}
         assert section == "tuning" or read <= {"customersim"}, section  # a search is no chapter
 
 
 def test_every_profile_trains_every_method_on_customersim():
     for name in WHOLE:
-        settings = load("crt", name)
+        settings = load_settings("crt", name)
         elsewhere = ("lp_weighted", "greedy", "public", "user_dpsgd", "jft")  # in other chapters
         shown = {name for name in methods.METHODS if name not in elsewhere}
         assert {*settings.methods, *settings.ablations} == shown
@@ -76,23 +83,23 @@ def test_the_corpora_are_large_enough_for_every_profile(corpus):
     """The search has a block of its own, of the same size; labelled dialogues are one more."""
     for name in PROFILES:
         for section in ("crt", "tuning"):
-            settings = load(section, name)
+            settings = load_settings(section, name)
             part = settings.data[corpus]
             if corpus not in settings.corpora and part.dialogues == settings.dialogues:
                 continue  # it is not read, and has no size of its own
             needed = 2 * (part.dialogues + 2 * part.heldout) + part.labelled
             assert needed <= SIZES[corpus], (name, section, needed)
-        part = load("screening", name).data[corpus]
+        part = load_settings("screening", name).data[corpus]
         assert 2 * (1 + 2 * part.heldout) + part.labelled <= SIZES[corpus], (name, "screening")
         for section in ("leakage_report", "leakage_training"):
-            settings = load(section, name)
+            settings = load_settings(section, name)
             if corpus in settings.corpora:
                 size = settings.data[corpus].dialogues + 2 * settings.heldout
                 assert 2 * size <= SIZES[corpus], (name, section)
 
 
 def test_the_paper_profile_judges_on_test_sets_of_a_thousand():
-    settings = load("crt", "paper")
+    settings = load_settings("crt", "paper")
     assert {part.heldout for part in settings.data.values()} == {1000}
     assert settings.device == "auto" and settings.dialogues == 10_000
 
@@ -121,16 +128,16 @@ def test_a_profile_is_checked_whole(quick):
         tree = copy.deepcopy(quick)
         change(tree)
         with pytest.raises(ParameterError) as refused:
-            settings_studies.read(tree, "mine")
+            settings_studies.read_profile(tree, "mine")
         assert str(refused.value).startswith(message)
         assert "\n" not in str(refused.value)
 
 
 def test_a_profile_says_only_what_it_changes_of_its_base():
-    paper, base = load("crt", "paper_lstm"), load("crt", "laptop")
+    paper, base = load_settings("crt", "paper_lstm"), load_settings("crt", "laptop")
     assert (paper.dialogues, paper.models, paper.gammas) == (10_000, ("lstm",), base.gammas)
     assert paper.shapes.lstm.hidden == 200 and paper.shapes.gpt2 == base.shapes.gpt2
-    assert load("engine", "paper_lstm").trials == load("engine", "laptop").trials
+    assert load_settings("engine", "paper_lstm").trials == load_settings("engine", "laptop").trials
 
 
 def test_a_profile_that_is_its_own_base_is_refused(tmp_path, monkeypatch):
@@ -138,12 +145,12 @@ def test_a_profile_that_is_its_own_base_is_refused(tmp_path, monkeypatch):
     (tmp_path / "b.yml").write_text("base: a")
     monkeypatch.setattr(settings_studies, "FOLDER", tmp_path)
     with pytest.raises(ParameterError, match="base='a': must be another profile"):
-        settings_studies._tree("a")
+        settings_studies._load_tree("a")
 
 
 def test_claims_utility_and_tuning_take_from_crt_what_they_do_not_say(quick):
     quick["crt"]["dialogues"] = 77
-    sections = settings_studies.read(quick, "mine")
+    sections = settings_studies.read_profile(quick, "mine")
     for name in ("crt", "claims", "utility", "tuning"):
         assert sections[name].dialogues == sections[name].data["customersim"].dialogues == 77
     assert not hasattr(sections["tuning"], "gammas")  # the search has one
@@ -153,7 +160,7 @@ def test_claims_utility_and_tuning_take_from_crt_what_they_do_not_say(quick):
 # --------------------------------------------------------------------------- what a field is
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_field_has_a_type_a_range_and_a_sentence(section):
-    for name, node in leaves(SECTIONS[section]):
+    for name, node in list_leaves(SECTIONS[section]):
         if name.endswith(".*"):  # epochs of a method
             continue
         item = node.get("items", node)
@@ -165,7 +172,7 @@ def test_every_field_has_a_type_a_range_and_a_sentence(section):
 
 
 def test_settings_are_frozen_and_give_their_fields_as_items():
-    settings = load("crt")
+    settings = load_settings("crt")
     shape = settings.shapes["lstm"]
     assert shape is settings.shapes.lstm
     assert {**shape} == dict(shape) == {n: getattr(shape, n) for n in shape}
@@ -217,7 +224,7 @@ def test_settings_are_frozen_and_give_their_fields_as_items():
 )
 def test_bad_settings_are_named_in_one_line(given, message):
     with pytest.raises(ParameterError) as refused:
-        parameters(given, "crt")
+        read_parameters(given, "crt")
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
 
@@ -238,34 +245,34 @@ def test_bad_settings_are_named_in_one_line(given, message):
 )
 def test_the_rules_of_other_sections_too(section, given, message):
     with pytest.raises(ParameterError) as refused:
-        parameters(given, section)
+        read_parameters(given, section)
     assert str(refused.value).startswith(message)
 
 
 def test_an_unknown_section_is_refused_and_a_profile_cannot_be_changed_afterwards():
     with pytest.raises(ParameterError, match="section='crtt': must be one of own_data"):
-        load("crtt")
+        load_settings("crtt")
     with pytest.raises(ParameterError, match="profile='paper': is chosen when"):
-        load("crt").but(profile="paper")
+        load_settings("crt").but(profile="paper")
 
 
 def test_strings_from_papermill_are_read_as_json():
-    settings = parameters({"gammas": "[0.05]", "seeds": "3", "store": "x"}, "crt")
+    settings = read_parameters({"gammas": "[0.05]", "seeds": "3", "store": "x"}, "crt")
     assert (settings.gammas, settings.seeds, settings.store) == ((0.05,), 3, "x")
 
 
 def test_whole_numbers_become_floats_so_that_one_and_the_same_run_has_one_key():
-    assert json.dumps(parameters({"epsilon": 3, "gammas": [0]}, "crt").gammas) == "[0.0]"
-    assert isinstance(parameters({"epsilon": 3}, "crt").epsilon, float)
+    assert json.dumps(read_parameters({"epsilon": 3, "gammas": [0]}, "crt").gammas) == "[0.0]"
+    assert isinstance(read_parameters({"epsilon": 3}, "crt").epsilon, float)
 
 
 def test_dotted_names_reach_everything():
-    settings = load("tuning")
+    settings = load_settings("tuning")
     for name, entry in flat(settings):
         if name == "profile" or any(c in name for c in ("multiwoz", "wikitext2", "pretrained")):
             continue
-        assert dict(flat(assign(settings, {name: entry})))[name] == entry, name
-    changed = assign(settings, {"shapes.lstm.hidden": "200", "data.customersim.trials": 3})
+        assert dict(flat(assign_changes(settings, {name: entry})))[name] == entry, name
+    changed = assign_changes(settings, {"shapes.lstm.hidden": "200", "data.customersim.trials": 3})
     assert (changed.shapes["lstm"].hidden, changed.data["customersim"].trials) == (200, 3)
     assert changed.shapes["lstm"].epochs == settings.shapes["lstm"].epochs
 
@@ -280,34 +287,36 @@ def test_the_same_change_in_four_forms():
         {"shapes": {"lstm": {"hidden": 200}}},
         {"shapes": '{"lstm": {"hidden": 200}}'},
     ]
-    made = [parameters(form, "crt") for form in forms]
+    made = [read_parameters(form, "crt") for form in forms]
     assert made[0].shapes.lstm.hidden == 200 and made == [made[0]] * 4
-    assert parameters({"shapes": Dotted(), "model": Dotted(), "seeds": None}, "crt") == load("crt")
+    assert read_parameters(
+        {"shapes": Dotted(), "model": Dotted(), "seeds": None}, "crt"
+    ) == load_settings("crt")
 
 
 def test_a_change_of_gammas_asks_for_no_ablations():
     for name in PROFILES:
-        assert parameters({"profile": name, "gammas": [0.05]}, "crt").ablation_gammas == ()
-    settings = load("crt").but(gammas=[0.1, 0.5], ablation_gammas=[0.3])
+        assert read_parameters({"profile": name, "gammas": [0.05]}, "crt").ablation_gammas == ()
+    settings = load_settings("crt").but(gammas=[0.1, 0.5], ablation_gammas=[0.3])
     assert settings.ablation_gammas == settings.but(seeds=3).ablation_gammas == (0.3,)
     assert settings.but(gammas=[0.1]).ablation_gammas == ()
 
 
 def test_what_holds_for_all_corpora_is_changed_for_all():
-    paper = load("crt", "paper")
+    paper = load_settings("crt", "paper")
     assert (paper.dialogues, paper.data["schema_guided"].dialogues) == (10_000, 3_500)
     small = paper.but(dialogues=60, methods=["sgd"], models=["lstm"])
     for part in small.data.values():
         assert (part.dialogues, part.methods, part.models) == (60, ("sgd",), ("lstm",))
-    apart = assign(paper, {"dialogues": 60, "data.schema_guided.dialogues": 30})
+    apart = assign_changes(paper, {"dialogues": 60, "data.schema_guided.dialogues": 30})
     assert [apart.data[c].dialogues for c in ("customersim", "schema_guided")] == [60, 30]
-    report = load("leakage_report", "laptop")
+    report = load_settings("leakage_report", "laptop")
     assert (report.shapes.methods.dialogues, report.data["schema_guided"].dialogues) == (100, 60)
     assert report.but(dialogues=50).shapes.methods.dialogues == 50
 
 
 def test_other_settings_are_kept_when_one_is_changed():
-    settings = load("crt", "laptop")
+    settings = load_settings("crt", "laptop")
     changed = settings.but(seeds=2)
     assert changed.seeds == 2 and settings.seeds == 5
     assert changed.but(seeds=5) == settings
@@ -320,5 +329,5 @@ def test_other_settings_are_kept_when_one_is_changed():
 )
 def test_a_value_of_any_length_is_refused_in_one_short_line(given):
     with pytest.raises(ParameterError) as error:
-        parameters({"gammas": given}, "crt")
+        read_parameters({"gammas": given}, "crt")
     assert str(error.value).isprintable() and len(str(error.value)) < 1000

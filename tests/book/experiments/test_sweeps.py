@@ -7,13 +7,13 @@ from crtbook import sweeps
 
 def test_a_dotted_name_reaches_the_section_that_has_it_though_another_has_its_first_part():
     changes = {"shapes.lstm.epochs": "1", "shapes.lstm.snapshots": "[1]", "seeds": "1"}
-    studies = sweeps.studies("leakage", "quick", changes)
+    studies = sweeps.make_studies("leakage", "quick", changes)
     assert {study.epochs for study in studies if study.model == "lstm"} == {1}
     assert 1 not in {study.epochs for study in studies if study.model == "gru"}
 
 
 def test_a_change_reaches_every_section_that_has_it():
-    studies = sweeps.studies("leakage", "quick", {"seeds": "1", "dialogues": "70"})
+    studies = sweeps.make_studies("leakage", "quick", {"seeds": "1", "dialogues": "70"})
     assert {study.dialogues for study in studies if study.corpus == "customersim"} == {70}
 
 
@@ -27,4 +27,4 @@ def test_a_change_reaches_every_section_that_has_it():
 )
 def test_a_name_that_no_section_has_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        sweeps.studies("leakage", "quick", changes)
+        sweeps.make_studies("leakage", "quick", changes)

@@ -21,7 +21,7 @@ def facts(study):
 
 
 def test_words_are_held_as_they_are_with_a_model():
-    lines = secrets.texts("customersim", 60, 0).train
+    lines = secrets.load_texts("customersim", 60, 0).train
     index = word_plans.index_words(lines, "letters")
     ranked = word_plans.rank_words(index)[60:80]
     held = word_plans.hold_words(index, ranked)
@@ -56,7 +56,7 @@ def test_secrets_are_of_the_ranks_or_of_the_frequencies_that_are_said():
 
 
 def test_every_promise_is_kept_and_less_is_kept_with_less_noise():
-    index = word_plans.index_words(secrets.texts("customersim", 60, 0).train, "letters")
+    index = word_plans.index_words(secrets.load_texts("customersim", 60, 0).train, "letters")
     held = word_plans.hold_words(index, word_plans.rank_words(index)[60:90])
     promised = np.linspace(0.1, 0.9, 30)
     made = secret_protection.plan_protection(
@@ -87,11 +87,11 @@ def test_the_seed_draws_promises_and_not_the_text():
 
 def test_every_profile_makes_plans(tmp_path):
     for name in ("quick", "laptop", "paper"):
-        section = settings.load("word_plans", name)
+        section = settings.load_settings("word_plans", name)
         plans = grids.word_plan_grid(section)
         arms = 1 + 2 * len(section.scales)
         assert len(plans) == arms * section.seeds * len(section.words) * len(section.bands)
-    few = grids.word_plan_grid(settings.load("word_plans", "quick", seeds=1, scales=[1.0]))
+    few = grids.word_plan_grid(settings.load_settings("word_plans", "quick", seeds=1, scales=[1.0]))
     table = runner.sweep(few, Store(tmp_path), workers=1, executor="threads:", progress=False)
     needed = table[(table.metric == "needed") & (table.targets == "linear")]
     one, every = (needed[mask].value.item() for mask in (needed.scale == 1, needed.scale.isna()))
