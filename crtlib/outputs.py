@@ -267,12 +267,13 @@ def check_output_folder(
     folder: StrPath,
     *,
     inputs: Iterable[StrPath] = (),
-    force: bool = False,
+    force: bool | None = False,
 ) -> Path:
     """``folder`` as one that may be written; ``ValueError`` says why it may not.
 
     One that is new or empty may. One with our marker may with ``force``, if all that lies in it is
-    ours. An input, a folder with an input in it, a file, a device and ``""`` never may.
+    ours; None: there is no such option. An input, a folder with an input in it, a file, a device
+    and ``""`` never may.
     """
     folder = _nonempty_path(folder)
     _refuse_input_as_output(folder, inputs)
@@ -291,7 +292,7 @@ def check_output_folder(
     if not force:
         raise ValueError(
             f"--out: {folder} holds what 'crtlib {content['command']}' made; "
-            "choose another folder or --force"
+            "choose another folder" + " or --force" * (force is False)
         )
     foreign = sorted(
         set(_relative_file_names(folder)) - {MARKER_FILE, SEAL_FILE, *content["files"]}
@@ -324,9 +325,10 @@ def _refuse_input_as_output(out: Path, inputs: Iterable[StrPath]) -> None:
                 same = out.samefile(path)
                 inside = out.is_dir() and out.resolve() in path.resolve().parents
                 if same or inside:
-                    raise ValueError(f"--out: {out} {'is' if same else 'holds'} an input")
+                    what = f"{'is' if same else 'holds'} an input"
+                    raise ValueError(f"--out: {out} {what}; choose another place")
             if path.is_dir() and path.resolve() in (out.resolve(), *out.resolve().parents):
-                raise ValueError(f"--out: {out} lies in an input")
+                raise ValueError(f"--out: {out} lies in an input; choose another place")
 
 
 def _folder_entries(folder: Path) -> list[Path]:

@@ -49,13 +49,33 @@ def test_one_message_decides_about_nobody_else():
             assert set((a - b) + (b - a)) <= replaced
 
 
+@pytest.mark.parametrize("how", ["crt", "dpsgd", "user_dpsgd", "screened"])
+def test_of_a_text_of_one_person_nothing_is_promised_of_a_person(tmp_path, how):
+    text = tmp_path / "c.jsonl"
+    jsonl.write_jsonl(Corpus("c", tuple(talk(k, "ann") for k in range(40))), text)
+    options = {"method": how, "unit": "user", "policy": "none", "out": tmp_path / "model"}
+    if how == "screened":
+        made = confide.screen(text, tmp_path / "s", policy="none", unit="user")
+        assert any("one person wrote all of it" in note for note in made.notes)
+        text, options = tmp_path / "s", {"out": tmp_path / "model"}
+    for name in {"crt": (), "dpsgd": ("policy",), "user_dpsgd": ("policy", "unit")}.get(how, ()):
+        del options[name]
+    where = {"user_dpsgd": "--method dpsgd --unit", "screened": "screen it with --unit"}
+    message = f"one person wrote all of it, .*{where.get(how, '.--unit')} turn or dialogue.*others"
+    with pytest.raises(ValueError, match=f"^{text}: {message}"):
+        confide.train(text, **options)
+    assert not (tmp_path / "model").exists()
+
+
 def test_conversations_of_nobody_have_a_coin_each():
     """They had one coin together, so all of a text without names was held out, or nothing."""
     corpus = Corpus("c", tuple(talk(k, "") for k in range(200)))
     split = split_by_coins(corpus, seed=0, share=0.1)
     assert all(5 < len(getattr(split, name)) < 190 for name in PARTS)
     alone = Corpus("c", tuple(talk(k, "one") for k in range(20)))
-    with pytest.raises(ValueError, match=r"seed=2: holds out all of 20 dialogues; take another"):
+    with pytest.raises(
+        ValueError, match=r"seed=2: holds out all of 20 dialogues, .* one person; take"
+    ):
         split_by_coins(alone, seed=2, share=0.1)
 
 

@@ -69,7 +69,9 @@ def begins(monkeypatch, registry):
     """What a training begins with, as a hash: weights, phases, texts, and what its odometer is
     told. Nothing is trained."""
 
-    def stop(model, phases, parts, *, on_start, checkpoint, progress, memory, on_epoch=None, **how):
+    def stop(
+        model, phases, parts, *, on_start, checkpoint, progress, memory_gib, on_epoch=None, **how
+    ):
         facts = {k: v for k, v in on_start.__self__.facts.items() if k != "base"}
         state = {name: weight.numpy().tobytes() for name, weight in model.state_dict().items()}
         grad = [name for name, p in model.named_parameters() if p.requires_grad]

@@ -117,6 +117,40 @@ def test_the_odometer_knows_of_a_step_before_it(talk, tmp_path):
     assert not aside.exists()
 
 
+def test_another_training_does_not_go_on_and_says_how_it_was_begun(talk, tmp_path):
+    text, out = home_of(talk, tmp_path / "t"), tmp_path / "model"
+    options = CRT | {"conservative": "everything", "out": out}
+    with pytest.warns(UserWarning, match="left"), confide.Session(text, **options) as session:
+        next(iter(session))()
+    kept = {p.name: p.read_bytes() for p in out.with_name("model.work").iterdir()}
+    told = "delta 0.0001, not 0.001 and epsilon 3.0, not 5.0; say the same as then to go on, or"
+    with pytest.raises(
+        ValueError, match=f"model.work belongs to .* begun with {told} name another"
+    ):
+        confide.Session(text, **options | {"epsilon": 5.0, "delta": 1e-3})
+    jsonl.write_jsonl(customersim.simulate_corpus(20, 1, "paper"), text)
+    with pytest.raises(ValueError, match="begun of another text, model or device; say the same as"):
+        confide.Session(text, **options)
+    assert kept == {p.name: p.read_bytes() for p in out.with_name("model.work").iterdir()}
+    text.write_bytes(talk.read_bytes())
+    with confide.Session(text, **options | {"workers": 1}) as session:
+        session.take_all()
+        session.close()
+    left = {p.name for p in out.with_name("model.work").iterdir()}
+    assert out.exists() and not left & {*train_on_corpus.UNFINISHED_FILES}
+
+
+def test_a_place_that_holds_something_is_called_what_it_is(talk, tmp_path):
+    text, screened = home_of(talk, tmp_path / "t"), tmp_path / "screened"
+    confide.screen(text, screened, policy="regex:customersim")
+    for corpus, told in ((screened, "is an input"), (text, "holds what 'crtlib screen' made")):
+        with pytest.raises(ValueError, match=f"^--out: {screened} {told}; choose another") as said:
+            confide.Session(corpus, **{k: CRT[k] for k in ("method", "epsilon")}, out=screened)
+        assert "--force" not in str(said.value)
+    with pytest.raises(ValueError, match=f"^{screened}: is screened already$"):
+        confide.screen(screened, screened)
+
+
 def test_what_is_left_early_is_charged_in_full(talk, tmp_path, monkeypatch):
     values = []
     for stop in (3, None):

@@ -118,9 +118,18 @@ def read_tasks(labels: str | os.PathLike) -> list[LabelTask]:
 def read_label_facts(labels: str | os.PathLike) -> dict[str, Any]:
     """What ``labels.json`` says: corpus hash, seed, kinds, counts, and after an import who read
     what, and that the labels were ``drawn`` "at_random"; of some that were not read whole crtlib
-    0.3 said "given"."""
+    0.3 said "given". Raises ``ValueError`` for what is no folder of labels."""
+    path, marker, what = Path(labels), outputs.find_marker(labels), ""
+    if not path.is_dir():
+        what = "is no folder" if path.exists() else "is not there"
+    elif marker is None:
+        what = f"holds no {outputs.MARKER_FILE} as it was written"
+    elif "labels.json" not in marker["files"]:
+        what = f"is what 'crtlib {marker['command']}' made"
+    if what:
+        raise ValueError(f"--labels: {labels} {what}; a folder of 'crtlib label sample' is needed")
     outputs.require_marker(labels, names=["labels.json"])
-    path = Path(labels) / "labels.json"
+    path /= "labels.json"
     with refuse_whatever_fails(str(path), NOT_AS_WRITTEN):
         content = dict(json.loads(files.read_bytes(path)))
         LabelFacts.model_validate(content)
@@ -144,6 +153,6 @@ def check_label_corpus(corpus: str | os.PathLike, about: Mapping[str, Any]) -> N
     digest = corpora.hash_text_as_read(corpus)
     if digest != about["corpus"]:
         raise ValueError(
-            f"labels: were drawn from corpus {about['corpus'][:4]}…, this is {digest[:4]}…; "
-            "they teach, they do not judge"
+            f"--labels: were drawn from corpus {about['corpus'][:4]}…, and {corpus} is "
+            f"{digest[:4]}…; they teach, they do not judge"
         )

@@ -36,6 +36,7 @@ def write_detector_card(
     card into the folder ``out``. Returns what ``card.json`` says. Raises ``ValueError`` where the
     labels may not judge the policy.
     """
+    told = label_tasks.read_label_facts(labels)
     recipe: dict[str, Any] = {"command": "card", "inputs": {"corpus": corpus, "labels": labels}}
     recipe["key"] = screened_folder.KEY_FILE  # what is shown holds no hash of a text or a list
     recipe["options"] = {"policy": strip_paths(policy), "sha256": policy_digest(policy)}
@@ -61,7 +62,6 @@ def write_detector_card(
         facts |= {"rates": found.to_json() | {"by_kind": {}}, "by": by}
         facts |= {"labels": found.labels_json() | {"drawn": about["drawn"]}}
         facts["labels"] |= {k: about[k] for k in LABEL_FACTS if k in about}
-        told = label_tasks.read_label_facts(labels)
         facts["labels"]["readers"] = sum(role in told for role in label_tasks.READER_ROLES)
         (part / "card.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         said = f"traces {str(found.trace).rpartition(', ')[2]}"

@@ -28,6 +28,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
+from confide.labels.label_tasks import read_label_facts
 from confide.reports import html
 from confide.screening import corpus as screening
 from confide.screening.corpus import ScreeningOptions, ScreeningOutcome, default_policy
@@ -88,6 +89,8 @@ def screen_into_folder(
         **{"policy": names.get("policy") or default_policy(corpus), **names}
     )
     how.pair()  # a policy that is none is said before anything is read
+    if labels:
+        read_label_facts(labels)
     inputs = {"corpus": corpus} | ({"labels": labels} if labels else {})
     recipe: dict[str, Any] = {
         "command": "screen",

@@ -50,6 +50,7 @@ from crtlib.screening.policy import (
 )
 from crtlib.screening.policy_names import (
     check_policies_unchanged,
+    conservative_policy_by_name,
     is_from_file,
     policy_by_name,
     policy_digest,
@@ -92,6 +93,8 @@ def default_policy(corpus: StrPath, otherwise: str = "") -> str:
     No policy is known to fit other text: it is ``otherwise``, or ``ValueError`` is raised.
     """
     path = Path(corpus)
+    if screened_folder.is_screened_folder(path):
+        raise ValueError(f"{corpus}: is screened already")
     first_dialogue = next(corpora.read_dialogues(path))  # what is no corpus at all is said first
     if path.is_dir() and (own_policy := corpus_folder.read_corpus_summary(path).policy):
         return own_policy
@@ -171,7 +174,7 @@ def _load_policy_pair(how: ScreeningOptions, digests: tuple[str, str]) -> tuple[
     """The pair as it was hashed; made once by each worker."""
     check_policies_unchanged((how.policy, how.conservative), digests)
     policy = policy_changes.with_misses(policy_by_name(how.policy), how.gamma, how.seed)
-    conservative_policy = policy_by_name(how.conservative)
+    conservative_policy = conservative_policy_by_name(how.conservative)
     if how.dedup != "none":
         check_text_alone(policy, conservative_policy)
     return policy, conservative_policy
@@ -665,6 +668,11 @@ def _screening_notes(
         notes.append(
             f"{count_of(counted.left_out, 'labelled point is', 'labelled points are')} of people "
             "who taught a policy, or drawn before it was sealed: the rates are of all others"
+        )
+    if summary["unit"] == "user" and summary["points"] == 1:
+        notes.append(
+            "one person wrote all of it, so nothing can be promised of a person: screen it with "
+            "--unit turn or dialogue"
         )
     if not summary["redacted_spans"]:
         notes.append("pi flagged nothing, so nothing was redacted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import secrets
@@ -63,6 +64,8 @@ class OdometerRun:
     mark: Path | None = None
     """A file beside the checkpoint that names the run and its place, so that a training that goes
     on there is not counted twice."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the training was asked for, which is kept beside the mark."""
     run: str = ""
     entry: odometer_lines.OdometerEntry = field(init=False, repr=False)
     registry: text_registry.Registry = field(
@@ -92,6 +95,8 @@ class OdometerRun:
                 self.run = run or self.run
             # Before all else, so that a kill is no second run.
             _write_mark(self.mark, self.run, self.scripts)
+            if not resumed:
+                files.write_text(options_file(self.mark), json.dumps(self.options))
         odometer.prepare_odometer(self.folder, self.facts["corpus"], self.registry)
         conditions = self.conditions(self, sampled) if self.conditions and self.protects else {}
         self.entry = odometer.add_entry(
@@ -173,6 +178,11 @@ class OdometerRun:
             "before": " ".join(sorted({e.run for e in self.spent.entries})),
             "forgotten": str(self.registry.count_forgotten_texts(self.facts["corpus"])),
         }
+
+
+def options_file(mark: Path) -> Path:
+    """Where the options of the run that a mark names are kept."""
+    return mark.with_suffix(".json")
 
 
 def _write_mark(mark: Path, run: str, scripts: Sequence[file_sources.ScriptSource]) -> None:

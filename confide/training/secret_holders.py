@@ -167,7 +167,7 @@ def _find_holders(
 
 
 def _read_secret_table(path: Path, prior: float, posterior: float | None) -> pd.DataFrame:
-    table = value_lists.read_value_table(path, str(path))
+    table = value_lists.read_value_table(path, f"--secrets: {path}")
     names = [str(name) for name in table.columns]
     if not {"user", "secret"} <= set(names) or set(names) - set(SECRET_COLUMNS):
         lacks = [name for name in ("user", "secret") if name not in names]

@@ -7,6 +7,7 @@ sizes of model and text (batch size, epochs, learning rates).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from crtlib.studies import crt_study, study_data
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
 from crtlib.text import corpora, screened_folder, templates
+from crtlib.text.records import Corpus
 from crtlib.training import methods
 
 MIN_DIALOGUES = 12
@@ -53,11 +55,14 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
     small, and where no policy is known to fit.
     """
     settings = _settings_from_corpus(corpus, {k: v for k, v in settings.items() if v is not None})
-    size = len(corpora.load_corpus(corpus))
+    whole = corpora.load_corpus(corpus)
+    size = len(whole)
+    _refuse_promise_of_one_person(corpus, whole, settings)
     heldout = settings.pop("heldout", max(1, size // 10))
     if size < MIN_DIALOGUES and heldout:
         raise ValueError(
-            f"{corpus}: has {size} dialogues, at least {MIN_DIALOGUES} are needed to hold some out"
+            f"{corpus}: has {size} {_name_of_rows(corpus)}, at least {MIN_DIALOGUES} are needed to "
+            "hold some out"
         )
     defaults: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
     defaults |= {"canaries": 0, "neighbouring_relation": "replace"}
@@ -77,6 +82,34 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
         dialogues=size,
         heldout=heldout,
         **defaults | settings,
+    )
+
+
+def _name_of_rows(corpus: StrPath) -> str:
+    """What a dialogue of a text on disk is: of a screened folder, a point of its unit."""
+    if not screened_folder.is_screened_folder(corpus):
+        return "conversations"
+    names = {"turn": "messages", "dialogue": "conversations", "user": "people"}
+    return names[screened_folder.read_screening_summary(corpus)["unit"]]
+
+
+def _refuse_promise_of_one_person(
+    corpus: StrPath, whole: Corpus, settings: Mapping[str, Any]
+) -> None:
+    """Refuse to promise something of a person where one person wrote all of the text."""
+    method = methods.method_by_name(settings.get("method", "crt"))
+    people = {d.user or d.id for d in whole.dialogues}
+    by_person = method.by_user or settings.get("unit") == "user"
+    if not (by_person and method.noise and len(people) == 1):
+        return
+    how = "--unit turn or dialogue"
+    if screened_folder.is_screened_folder(corpus):
+        how = f"screen it with {how}"
+    elif method.by_user:
+        how = f"--method dpsgd {how}"
+    raise ValueError(
+        f"{corpus}: one person wrote all of it, and without that person nothing is left to compare "
+        f"with; promise messages or conversations ({how}), or add what others wrote"
     )
 
 

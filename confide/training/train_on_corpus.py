@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -68,6 +69,7 @@ from crtlib.text import corpora, screened_folder, templates
 from crtlib.text.records import Corpus, Dialogue, Point
 from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
 from crtlib.training import methods, parallel, schedules
+from crtlib.training.checkpoints import OtherRunError
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Step, Training
 from crtlib.training.run_state import OptimizerFactory, TrainingRun
@@ -78,8 +80,11 @@ PLAN_CLIP_NORM = 0.1
 FIELDS_OF_THE_CORPUS = frozenset({"corpus", "dialogues", "split"})
 """Fields of a study that no experiment on a corpus of one's own sets."""
 
-UNFINISHED_FILES = ("unfinished.pt", "unfinished.run")
-"""What an unfinished training has in the folder beside its model: a checkpoint, and its name."""
+UNFINISHED_FILES = ("unfinished.pt", "unfinished.run", "unfinished.json")
+"""What an unfinished training has in the folder beside its model: a checkpoint, its name, and its
+options."""
+OPTIONS_OF_ANY_RUN = frozenset({"corpus", "out", "odometer", "memory", "workers"})
+"""Options that may be others when a training goes on: where things lie, and how fast it is."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +263,7 @@ class Session:
         recipe, job = self.recipe, self._job
         work = None if recipe.out is None else make_work_folder(recipe.out)
         secure = not getattr(recipe, "repeatable_noise", False)
-        checkpoint, mark = (work / name if work else None for name in UNFINISHED_FILES)
+        checkpoint, mark, _ = (work / name if work else None for name in UNFINISHED_FILES)
         self.odometer: OdometerRun | None = None
         if parallel.process_group().is_leader:
             if work:
@@ -270,13 +275,16 @@ class Session:
                 odometer_folder=recipe.odometer, secure=secure, trials=getattr(recipe, "trials", 1),
                 conditions=job.conditions,
             )  # fmt: skip
-            self.odometer.mark = mark
+            self.odometer.mark, self.odometer.options = mark, recipe.model_dump(mode="json")
             self.odometer.script = file_sources.script_source()
             outputs.check_inputs_unchanged(self._inputs, self._hashes)  # while nothing is spent
-        self.training, self._result_in_progress = job.begin(
-            checkpoint=checkpoint, secure=secure, memory_gib=recipe.memory, progress=progress,
-            on_start=self.odometer.start if self.odometer else None, **options,
-        )  # fmt: skip
+        try:
+            self.training, self._result_in_progress = job.begin(
+                checkpoint=checkpoint, secure=secure, memory_gib=recipe.memory, progress=progress,
+                on_start=self.odometer.start if self.odometer else None, **options,
+            )  # fmt: skip
+        except OtherRunError:
+            raise ValueError(_describe_other_run(work_folder(recipe.out), recipe)) from None
 
     @property
     def model(self) -> nn.Module:
@@ -780,11 +788,29 @@ def _check_output(recipe: Recipe, inputs: Iterable[StrPath]) -> None:
     places = [Path(p).resolve() for p in (out, meter or out)]
     if meter and any(a in (b, *b.parents) for a, b in (places, places[::-1])):
         raise ValueError(f"--odometer: {meter} must lie outside of --out, {out}")
-    if outputs.find_marker(out) is not None:
+    if (outputs.find_marker(out) or {}).get("command") == "train":
         _remove_checkpoint(out)  # killed when it was done
         raise ValueError(f"--out: {out} is a finished model; train into another folder")
-    if outputs.check_output_folder(out, inputs=inputs).exists():
+    if outputs.check_output_folder(out, inputs=inputs, force=None).exists():
         files.check_writable(out)
+
+
+def _describe_other_run(work: Path, recipe: Recipe) -> str:
+    """Why an unfinished training does not go on: what it was asked for, where that is known and
+    another, and what can be done."""
+    file = odometer_run.options_file(work / UNFINISHED_FILES[1])
+    begun = json.loads(files.read_text(file)) if file.is_file() else {}
+    now = recipe.model_dump(mode="json")
+    others = [
+        f"{name} {begun[name]}, not {now.get(name)}"
+        for name in begun
+        if name not in OPTIONS_OF_ANY_RUN and begun[name] != now.get(name)
+    ]
+    told = f"with {' and '.join(others)}" if others else "of another text, model or device"
+    return (
+        f"--out: {work} belongs to another run, which was begun {told}; say the same as then to go "
+        "on, or name another --out to begin anew (what was begun counts in full)"
+    )
 
 
 def _remove_checkpoint(out: Path) -> None:

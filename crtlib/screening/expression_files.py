@@ -16,7 +16,8 @@ from crtlib import files
 from crtlib.checks import raise_machine_fault
 from crtlib.screening.policy import Policy, UnansweredError
 from crtlib.screening.redaction import Spans, merge_spans
-from crtlib.screening.regex_policies import corpus_regex_policy
+from crtlib.screening.regex_policies import REGEX_CORPORA, corpus_regex_policy
+from crtlib.screening.value_lists import LIST_SUFFIXES
 from crtlib.text.encodings import describe_recoding
 from crtlib.text.records import Point, Secret
 
@@ -150,8 +151,12 @@ def expression_file_policy(file: str) -> Policy:
 
 def regex_policy(argument: str) -> Policy:
     """What ``regex:`` names: a file of expressions, or a corpus."""
-    return (
-        expression_file_policy(argument)
-        if argument.endswith(".toml")
-        else corpus_regex_policy(argument)
-    )
+    if argument.endswith(".toml"):
+        return expression_file_policy(argument)
+    if argument not in REGEX_CORPORA:
+        hint = f"; list:{argument} looks for the values of a list"
+        raise ValueError(
+            f"policy='regex:{argument}': must be regex:FILE.toml, or regex: with one of "
+            f"{', '.join(REGEX_CORPORA)}" + hint * argument.endswith(LIST_SUFFIXES)
+        )
+    return corpus_regex_policy(argument)

@@ -31,7 +31,7 @@ from crtlib.screening.regex_policies import (
     none_policy,
     oracle_policy,
 )
-from crtlib.screening.value_lists import list_policy
+from crtlib.screening.value_lists import LIST_SUFFIXES, list_policy
 from crtlib.text import screened_folder, sources
 from crtlib.text.records import Point, Secret
 
@@ -147,6 +147,17 @@ def policy_by_name(name: str, corpus: str | None = None) -> Policy:
     return whole_turns_policy(joined) if whole_turns in parts else joined
 
 
+def conservative_policy_by_name(name: str, corpus: str | None = None) -> Policy:
+    """:func:`policy_by_name` of the conservative policy: what is refused names that option."""
+    try:
+        return policy_by_name(name, corpus)
+    except ValueError as error:
+        told = str(error)
+        if type(error) is not ValueError or not told.startswith("policy="):
+            raise
+        raise ValueError(f"conservative={told.removeprefix('policy=')}") from None
+
+
 def parse_policy_name(name: str) -> Iterator[tuple[str, str]]:
     """Of each part its kind and what it takes, as it was before it was written.
 
@@ -167,13 +178,37 @@ def _make_part(kind: str, argument: str, name: str, corpus: str | None) -> Polic
             )
         argument = corpus
     maker = _find_maker(kind)
-    if maker is None or (argument and not maker.takes) or (not argument and maker.takes[:1] == ":"):
+    if maker is None:
         allowed = ", ".join(f"{kind}{takes}" for kind, takes in available_policies().items())
-        near = difflib.get_close_matches(kind, available_policies(), 1)
-        suffix = f":{argument}" if argument else ""
-        hint = f"; did you mean {near[0]}{suffix}?" if near and near[0] != kind else ""
+        meant = _guess_meant_name(kind, argument, name)
+        hint = f"; did you mean {meant}?" if meant else ""
         raise ValueError(f"policy={name!r}: must be one of {allowed}, joined by +{hint}")
-    return as_policy(maker.make(argument))
+    if argument and not maker.takes:
+        raise ValueError(f"policy={name!r}: {kind} takes nothing after it; must be {kind} alone")
+    if not argument and maker.takes[:1] == ":":
+        raise ValueError(f"policy={name!r}: must say what it reads; {kind}{maker.takes}")
+    try:
+        return as_policy(maker.make(argument))
+    except ValueError as error:
+        if type(error) is not ValueError or str(error).startswith("policy="):
+            raise
+        raise ValueError(f"policy={name!r}: {error}") from None
+
+
+def _guess_meant_name(kind: str, argument: str, name: str) -> str:
+    """What was probably meant by a name that is none: parts between commas, a file or folder
+    without its kind, or a kind that is called nearly so; empty where nothing is near."""
+    names, path = available_policies(), Path(name)
+    if "," in name and all(part.partition(":")[0].strip() in names for part in name.split(",")):
+        return "+".join(part.strip() for part in name.split(","))
+    if path.suffix == ".toml" and path.is_file():
+        return f"regex:{name}"
+    if path.suffix in LIST_SUFFIXES and path.is_file():
+        return f"list:{name}"
+    if (path / "tagger.json").is_file():
+        return f"tagger:{name}"
+    near = difflib.get_close_matches(kind, names, 1)
+    return f"{near[0]}:{argument}" if near and argument else "".join(near)
 
 
 def _find_maker(kind: str) -> PolicyMaker | None:

@@ -208,7 +208,10 @@ def load_tagger(folder: StrPath) -> Tagger:
     folder = Path(folder)
     parts = folder / "tagger.json", folder / "tagger.safetensors"
     if not all(part.is_file() for part in parts):
-        raise ValueError(f"{folder}: holds no tagger.json and tagger.safetensors")
+        raise ValueError(
+            f"{folder}: holds no tagger.json and tagger.safetensors; a folder of 'crtlib tagger' "
+            "is needed"
+        )
     what = "its tagger is damaged or is no tagger; teach it again"
     with foreign_files.refuse_whatever_fails(str(folder), what):
         saved = dict(_SavedTagger.model_validate_json(files.read_bytes(parts[0])))

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from crtlib import files
 from crtlib.checks import find_repeated_name
+from crtlib.intervals import count_of
 from crtlib.screening.policy import Policy
 from crtlib.screening.redaction import Spans, merge_spans
 from crtlib.text.encodings import describe_recoding
@@ -34,6 +35,10 @@ MAX_VALUE_CHARACTERS = 100_000
 
 COMMON_VALUE_SHARE = 0.01
 """A value that stands in more than this share of the turns is warned of, by its row."""
+MOST_ROWS_TOLD = 3
+"""Rows that a warning names, those of the values that stand in most turns."""
+LIST_SUFFIXES = (".txt", ".csv", ".parquet")
+"""How names of files with a list of values end."""
 
 
 PEOPLE_COLUMNS = {
@@ -150,8 +155,9 @@ def read_value_table(path: Path, where: str) -> pd.DataFrame:
     """
     if reason := files.why_not_regular(path):
         raise ValueError(f"{where}: {reason}")
-    if path.suffix not in (".txt", ".csv", ".parquet"):
-        raise ValueError(f"{where}: must be a .txt, .csv or .parquet file")
+    if path.suffix not in LIST_SUFFIXES:
+        hint = f"; regex:{path} reads expressions" if path.suffix == ".toml" else ""
+        raise ValueError(f"{where}: must be a .txt, .csv or .parquet file{hint}")
     try:
         if path.suffix == ".txt":
             return pd.DataFrame({"secret": files.read_text(path, "utf-8-sig").splitlines()})
@@ -315,9 +321,16 @@ def list_policy(file: str) -> Policy:
             spans, row_numbers = find(p.text)
             yield merge_spans(spans)
             hits.update(row_numbers)
-        for number, count in hits.items():
-            if len(points) >= 100 and count > COMMON_VALUE_SHARE * len(points):
-                says = f"stands in {100 * count / len(points):.1f} % of the turns"
-                warnings.warn(f"{file}, row {number}: {says}", stacklevel=2)
+        common = [n for n, count in hits.items() if count > COMMON_VALUE_SHARE * len(points)]
+        if len(points) >= 100 and common:
+            most = sorted(common, key=lambda number: (-hits[number], number))[:MOST_ROWS_TOLD]
+            told = ", ".join(f"row {n} in {100 * hits[n] / len(points):.1f} %" for n in most)
+            says = count_of(len(common), "row stands", "rows stand")
+            warnings.warn(
+                f"{file}: {says} in more than {100 * COMMON_VALUE_SHARE:g} % of the turns "
+                f"({told}{', ...' * (len(common) > len(most))}); a value that is also a common "
+                "word masks much that is no secret",
+                stacklevel=2,
+            )
 
     return Policy(f"list:{file}", flag, own_words=True, batched=True)

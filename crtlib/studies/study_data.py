@@ -125,7 +125,10 @@ def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
         name = "valid" if drawn < share else "test" if drawn < 2 * share else "train"
         parts[name].append(dialogue)
     if not parts["train"]:
-        raise ValueError(f"seed={seed}: holds out all of {len(corpus)} dialogues; take another")
+        of_one = ", which are of one person" * (len({d.user for d in corpus.dialogues}) == 1)
+        raise ValueError(
+            f"seed={seed}: holds out all of {len(corpus)} dialogues{of_one}; take another seed"
+        )
     corpora_by_part = {name: replace(corpus, dialogues=tuple(d)) for name, d in parts.items()}
     nobody = replace(corpus, dialogues=())
     return CorpusSplits(**corpora_by_part, labelled=nobody, others=nobody)
@@ -368,8 +371,13 @@ def study_policies(study: CrtStudy) -> tuple[Policy, Policy]:
     policies = [
         _fit_tagger_policies(study.corpus, study.variety, study.labelled, study.unit)[k]
         if name == "tagger"
-        else policy_names.policy_by_name(name, named_corpus)
-        for k, name in enumerate((study.policy, study.conservative))
+        else by_name(name, named_corpus)
+        for k, (name, by_name) in enumerate(
+            (
+                (study.policy, policy_names.policy_by_name),
+                (study.conservative, policy_names.conservative_policy_by_name),
+            )
+        )
     ]
     if study.template != "speaker":  # one of a screened folder knows points, not words
         policies = [

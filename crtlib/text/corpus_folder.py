@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import datetime
+import fnmatch
 import hashlib
 import itertools
 import json
@@ -216,13 +217,17 @@ def make_corpus_writer(
 
 def read_corpus_summary(folder: StrPath) -> CorpusSummary:
     """What a finished corpus folder holds, as its marker says; ``ValueError`` for another."""
-    content = outputs.require_marker(folder, names=()).get("facts", {}).get("corpus", {})
+    marker = outputs.require_marker(folder, names=())
+    content = marker.get("facts", {}).get("corpus", {})
     try:
         return SUMMARY.validate_json(json.dumps(content), strict=True)
     except ValidationError:
-        raise ValueError(
-            f"{folder}: is no corpus folder; its {outputs.MARKER_FILE} says so"
-        ) from None
+        raise _no_corpus(folder, marker) from None
+
+
+def _no_corpus(folder: StrPath, marker: Mapping[str, Any]) -> ValueError:
+    """Why a finished folder of ours is refused as a corpus."""
+    return ValueError(f"{folder}: is no corpus folder, but what 'crtlib {marker['command']}' made")
 
 
 def split_file_names(folder: StrPath, split: str | None) -> list[str]:
@@ -231,6 +236,8 @@ def split_file_names(folder: StrPath, split: str | None) -> list[str]:
     pattern = f"data/{split or '*'}-*.parquet"
     marker = outputs.require_marker(folder, names=())
     names = sorted(n for n in marker["files"] if Path(n).match(pattern))
+    if not fnmatch.filter(marker["files"], "data/*-*.parquet"):
+        raise _no_corpus(folder, marker)
     if not names:
         raise ValueError(f"split={split or 'train'!r}: {folder} has no {pattern}")
     return names

@@ -56,6 +56,10 @@ def hash_run_inputs(
     return digest.hexdigest()
 
 
+class OtherRunError(ValueError):
+    """A checkpoint is of a run with other phases, data, seed or device."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A file, for the owner alone, that lets the run of ``hash_run_inputs`` go on bit for bit;
@@ -89,7 +93,8 @@ class Checkpoint:
     def restore(self, state: TrainingState) -> int:
         """Load the file into ``state``, if there is one; the number of phases that are over.
 
-        Raises ValueError for a damaged file, one that is no checkpoint, or that of another run.
+        Raises ValueError for a damaged file or one that is no checkpoint, and
+        :class:`OtherRunError` for that of another run.
         """
         if not self.path or not Path(self.path).exists():
             return 0
@@ -120,7 +125,7 @@ class Checkpoint:
                 f"{name}: is no checkpoint of this version of crtlib; name another file"
             )
         if saved["identity"] != self.identity:
-            raise ValueError(
+            raise OtherRunError(
                 f"{name}: belongs to another run (phases, data, seed or device differ)"
             )
         return saved

@@ -535,11 +535,37 @@ def test_rules_for_readers_stand_beside_the_page(home):
         drawing.draw_label_tasks(home / "c.jsonl", home / "x", **how | {"rules": "a\n" * 41})
 
 
+def test_what_is_no_folder_of_labels_is_named_with_its_option(home, tmp_path):
+    jsonl.write_jsonl(everybody(40), text := tmp_path / "text.jsonl")
+    how = screening.ScreeningOptions("regex:customersim")
+    screening_page.screen_into_folder(text, screened := tmp_path / "screened", how)
+    (empty := tmp_path / "empty").mkdir()
+    for labels, message in (
+        (text, "is no folder"),
+        (tmp_path / "nowhere", "is not there"),
+        (empty, "holds no crtlib.json as it was written"),
+        (screened, "is what 'crtlib screen' made"),
+    ):
+        message = f"^--labels: {labels} {message}; a folder of 'crtlib label sample' is needed$"
+        for judged in (
+            lambda labels=labels: screening_page.screen_into_folder(
+                text, tmp_path / "s", how, labels=labels
+            ),
+            lambda labels=labels: label_tasks.read_label_facts(labels),
+        ):
+            with pytest.raises(ValueError, match=message):
+                judged()
+    draw(home)
+    with pytest.raises(ValueError, match="is no corpus folder, but what 'crtlib label sample' ma"):
+        screening_page.screen_into_folder(home / "labels", tmp_path / "s", how)
+    assert not (tmp_path / "s").exists()
+
+
 def test_labels_of_another_corpus_do_not_judge(home):
     draw(home)
     jsonl.write_jsonl(everybody(9), home / "c.jsonl")
     (home / "e.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"were drawn from corpus .*they teach, they do not judge"):
+    with pytest.raises(ValueError, match=r"^--labels: were .*c.jsonl is .*teach, they do"):
         take(home, home / "e.json")
 
 
