@@ -359,7 +359,7 @@ def _list_remedies(plan: IngestSource, reasons: Mapping[str, int], how: How) -> 
     if plan.bad == 1:
         return ""
     remedies = dict(REMEDIES)
-    if plan.form in readers.ENCODED_FORMATS and "--skip-bad" not in plan.encoding_remedy:
+    if plan.form in readers.ENCODED_FORMATS and not plan.encoding_remedy.startswith("--skip"):
         named = f"not {readers.name_of_encoding(plan.how.encoding)}"
         remedies[named] = "--encoding"
     skipped = sum(count for reason, count in reasons.items() if reason not in remedies)

@@ -245,9 +245,9 @@ def describe_encoding_remedy(path: Path, encoding: str) -> str:
     """What answers that a file is not of the ``encoding`` that it was read as."""
     code = encodings.find_likely_code(path) if path.is_file() else None
     if code is None:
-        return "--encoding CODEC reads it as another, such as cp1252, cp932 or cp1251"
-    same = codecs.lookup(code).name == codecs.lookup(name_of_encoding(encoding)).name
-    if same:
+        others = "such as cp1252, cp932 or cp1251"
+        return f"--encoding CODEC reads it as another, {others}; --skip-bad leaves such rows out"
+    if codecs.lookup(code).name == codecs.lookup(name_of_encoding(encoding)).name:
         return "--skip-bad leaves out what is damaged"
     return f"it looks like {encodings.describe_code(code)}: --encoding {code.lower()}"
 

@@ -94,9 +94,7 @@ class OdometerRun:
                 run, self.earlier_scripts = _read_mark(self.mark)
                 self.run = run or self.run
             # Before all else, so that a kill is no second run.
-            _write_mark(self.mark, self.run, self.scripts)
-            if not resumed:
-                files.write_text(options_file(self.mark), json.dumps(self.options))
+            _write_mark(self.mark, self.run, self.scripts, None if resumed else self.options)
         odometer.prepare_odometer(self.folder, self.facts["corpus"], self.registry)
         conditions = self.conditions(self, sampled) if self.conditions and self.protects else {}
         self.entry = odometer.add_entry(
@@ -185,10 +183,18 @@ def options_file(mark: Path) -> Path:
     return mark.with_suffix(".json")
 
 
-def _write_mark(mark: Path, run: str, scripts: Sequence[file_sources.ScriptSource]) -> None:
-    """The run that goes on from the checkpoint beside ``mark``, where it is, and who took steps."""
+def _write_mark(
+    mark: Path,
+    run: str,
+    scripts: Sequence[file_sources.ScriptSource],
+    options: Mapping[str, Any] | None,
+) -> None:
+    """The run that goes on from the checkpoint beside ``mark``, where it is, and who took steps;
+    beside it the options of one that begins."""
     lines = "".join(f"{script.sha256} {script.name}\n" for script in scripts)
     files.write_text(mark, f"{run} {mark.resolve()}\n{lines}")
+    if options is not None:
+        files.write_text(options_file(mark), json.dumps(options))
 
 
 def _read_mark(mark: Path) -> tuple[str | None, tuple[file_sources.ScriptSource, ...]]:

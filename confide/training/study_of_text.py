@@ -27,7 +27,6 @@ from crtlib.studies import crt_study, study_data
 from crtlib.studies.crt_study import CrtStudy
 from crtlib.studies.study_data import PreparedData
 from crtlib.text import corpora, screened_folder, templates
-from crtlib.text.records import Corpus
 from crtlib.training import methods
 
 MIN_DIALOGUES = 12
@@ -55,9 +54,8 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
     small, and where no policy is known to fit.
     """
     settings = _settings_from_corpus(corpus, {k: v for k, v in settings.items() if v is not None})
-    whole = corpora.load_corpus(corpus)
-    size = len(whole)
-    _refuse_promise_of_one_person(corpus, whole, settings)
+    _refuse_promise_of_one_person(corpus, settings)
+    size = len(corpora.load_corpus(corpus))
     heldout = settings.pop("heldout", max(1, size // 10))
     if size < MIN_DIALOGUES and heldout:
         raise ValueError(
@@ -93,14 +91,12 @@ def _name_of_rows(corpus: StrPath) -> str:
     return names[screened_folder.read_screening_summary(corpus)["unit"]]
 
 
-def _refuse_promise_of_one_person(
-    corpus: StrPath, whole: Corpus, settings: Mapping[str, Any]
-) -> None:
+def _refuse_promise_of_one_person(corpus: StrPath, settings: Mapping[str, Any]) -> None:
     """Refuse to promise something of a person where one person wrote all of the text."""
     method = methods.method_by_name(settings.get("method", "crt"))
-    people = {d.user or d.id for d in whole.dialogues}
-    by_person = method.by_user or settings.get("unit") == "user"
-    if not (by_person and method.noise and len(people) == 1):
+    if not method.noise or not (method.by_user or settings.get("unit") == "user"):
+        return
+    if len({d.user or d.id for d in corpora.load_corpus(corpus).dialogues}) != 1:
         return
     how = "--unit turn or dialogue"
     if screened_folder.is_screened_folder(corpus):

@@ -284,7 +284,9 @@ class Session:
                 on_start=self.odometer.start if self.odometer else None, **options,
             )  # fmt: skip
         except OtherRunError:
-            raise ValueError(_describe_other_run(work_folder(recipe.out), recipe)) from None
+            if work is None:
+                raise
+            raise ValueError(_describe_other_run(work, recipe)) from None
 
     @property
     def model(self) -> nn.Module:
