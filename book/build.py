@@ -46,7 +46,7 @@ PAUSE = 20
 """Seconds between two renderings at least."""
 
 
-def notebooks(names: str) -> list[str]:
+def parse_chapter_names(names: str) -> list[str]:
     """The chapters that ``all``, ``none`` or a list with commas names; exits 2 for another."""
     every = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
     if names in ("all", "none", ""):
@@ -60,53 +60,55 @@ def notebooks(names: str) -> list[str]:
 
 # --------------------------------------------------------------------------- what was run already
 @functools.cache
-def surroundings() -> str:
+def hash_surroundings() -> str:
     """The hash of the library, its tables, the pinned packages and the corpora that are here."""
     files = [f for s in SOURCES for f in ([s] if s.is_file() else sorted(s.rglob("*")))]
-    made = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
     for file in files:
         if file.is_file() and "__pycache__" not in file.parts:
-            made.update(f"{file.relative_to(ROOT)} {file.stat().st_size}\n".encode())
-            made.update(file.read_bytes())
+            digest.update(f"{file.relative_to(ROOT)} {file.stat().st_size}\n".encode())
+            digest.update(file.read_bytes())
     data = os.environ.get("CRTLIB_DATA", "")
-    made.update("\n".join(sorted(os.listdir(data)) if os.path.isdir(data) else []).encode())
-    return made.hexdigest()
+    digest.update("\n".join(sorted(os.listdir(data)) if os.path.isdir(data) else []).encode())
+    return digest.hexdigest()
 
 
-def sources(notebook: dict[str, Any]) -> list[str]:
+def list_code(notebook: dict[str, Any]) -> list[str]:
     """The code of each code cell."""
     return ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
 
 
-def cached(name: str, profile: str) -> Path:
+def cache_path(name: str, profile: str) -> Path:
     """Where the outputs of a chapter lie once its code has run as it is now."""
-    code = sources(plain.read(ROOT / "notebooks" / f"{name}.ipynb"))
-    key = hashlib.sha256(json.dumps([code, profile, surroundings()]).encode()).hexdigest()
+    code = list_code(plain.read_notebook(ROOT / "notebooks" / f"{name}.ipynb"))
+    key = hashlib.sha256(json.dumps([code, profile, hash_surroundings()]).encode()).hexdigest()
     return CACHE / f"{name}-{key[:20]}.ipynb"
 
 
-def seconds(name: str) -> float:
+def recorded_seconds(name: str) -> float:
     """What a chapter took when it was recorded: which of several takes longest."""
     path = PUBLISHED / f"{name}.ipynb"
-    return plain.read(path)["metadata"]["papermill"]["duration"] if path.is_file() else 0.0
+    return plain.read_notebook(path)["metadata"]["papermill"]["duration"] if path.is_file() else 0.0
 
 
-def show(names: list[str], profile: str) -> list[str]:
+def show_chapters(names: list[str], profile: str) -> list[str]:
     """Put the chapters that have run, with today's prose, where the pages are made from; returns
     those that have not run."""
     shutil.rmtree(LIVE, ignore_errors=True)
     LIVE.mkdir(parents=True)
     missing = []
     for name in names:
-        if (path := cached(name, profile)).is_file():
-            notebook = plain.read(ROOT / "notebooks" / f"{name}.ipynb")
-            write(LIVE / f"{name}.ipynb", resourced(plain.read(path), notebook))
+        if (path := cache_path(name, profile)).is_file():
+            notebook = plain.read_notebook(ROOT / "notebooks" / f"{name}.ipynb")
+            write_notebook(
+                LIVE / f"{name}.ipynb", replace_source(plain.read_notebook(path), notebook)
+            )
         else:
             missing.append(name)
     return missing
 
 
-def render() -> Path:
+def render_pages() -> Path:
     """Write the pages that have changed; returns the first page."""
     program = Path(sys.executable).parent / "jupyter-book"
     command = [program, "build", "--quiet", ROOT / "book"]
@@ -118,10 +120,10 @@ def render() -> Path:
 
 
 # --------------------------------------------------------------------------- running
-def failure(executed: Path, log: str) -> str:
+def describe_failure(executed: Path, log: str) -> str:
     """The failing cell's error in a few lines, or the end of papermill's own output."""
     try:
-        cells = plain.read(executed)["cells"]
+        cells = plain.read_notebook(executed)["cells"]
     except (OSError, ValueError):
         cells = []
     lines = log.strip().splitlines()[-6:]
@@ -133,31 +135,31 @@ def failure(executed: Path, log: str) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
-def tidy(executed: Path) -> None:
+def tidy_notebook(executed: Path) -> None:
     """Hide the injected cell; of papermill's notes keep only what holds on any machine."""
-    notebook = plain.read(executed)
+    notebook = plain.read_notebook(executed)
     for cell in notebook["cells"]:
         for key in ("papermill", "execution"):
             cell["metadata"].pop(key, None)
         if "outputs" in cell:  # progress bars
             cell["outputs"] = [out for out in cell["outputs"] if out.get("name") != "stderr"]
-        if injected(cell):
+        if is_injected(cell):
             cell["metadata"]["tags"] = ["injected-parameters", "remove-cell"]
-    notes, kept = notebook["metadata"], ("duration", "parameters", "start_time", "version")
-    notes["papermill"] = {key: notes["papermill"][key] for key in kept}
-    notes["tables"] = shown_tables(notebook)
-    write(executed, notebook)
+    notes, kept_keys = notebook["metadata"], ("duration", "parameters", "start_time", "version")
+    notes["papermill"] = {key: notes["papermill"][key] for key in kept_keys}
+    notes["tables"] = hash_shown_tables(notebook)
+    write_notebook(executed, notebook)
 
 
 SHOWS = re.compile(r"""\b(?:load_recorded|find_recorded)\(\s*["'](\w+)["']""")
 LEDGER = re.compile(r"\bledger\.load_ledger\(")
 
 
-def shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
+def hash_shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
     """The SHA-256 of each recorded table that a notebook's code reads by its name, as
     ``crtbook.tables.hash_table`` has it; the ledger reads all. One that is not recorded has
     none: once it is, the chapter is stale."""
-    code = "\n".join(sources(notebook))
+    code = "\n".join(list_code(notebook))
     names = SHOWS.findall(code)
     return {
         path.stem: hashlib.sha256(path.read_bytes()).hexdigest()
@@ -166,19 +168,19 @@ def shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def essence(source: str) -> str:
+def dump_code(source: str) -> str:
     """A code cell without imports, comments and spacing: what decides about its outputs."""
     tree = ast.parse(re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", source))
     tree.body = [n for n in tree.body if not isinstance(n, ast.Import | ast.ImportFrom)]
     return ast.dump(tree)
 
 
-def injected(cell: dict[str, Any]) -> bool:
+def is_injected(cell: dict[str, Any]) -> bool:
     """Whether papermill put the cell there."""
     return "injected-parameters" in cell["metadata"].get("tags", [])
 
 
-def resourced(
+def replace_source(
     chapter: dict[str, Any], notebook: dict[str, Any], *, force: bool = False
 ) -> dict[str, Any]:
     """A recorded chapter with the source of its notebook and its own outputs.
@@ -186,12 +188,12 @@ def resourced(
     Code cells are paired in order; prose may come and go. Raises ``ValueError`` where the number
     of code cells differs, or, unless ``force``, where code differs in more than its imports.
     """
-    ran = [c for c in chapter["cells"] if c["cell_type"] == "code" and not injected(c)]
-    code = sources(notebook)
+    ran = [c for c in chapter["cells"] if c["cell_type"] == "code" and not is_injected(c)]
+    code = list_code(notebook)
     if len(ran) != len(code):
         raise ValueError(f"{len(code)} code cells, {len(ran)} are recorded: run it again")
-    pairs = enumerate(zip(sources({"cells": ran}), code, strict=True), 1)
-    changed = [str(k) for k, (old, new) in pairs if essence(old) != essence(new)]
+    pairs = enumerate(zip(list_code({"cells": ran}), code, strict=True), 1)
+    changed = [str(k) for k, (old, new) in pairs if dump_code(old) != dump_code(new)]
     if changed and not force:
         which = ", ".join(changed)
         raise ValueError(
@@ -205,25 +207,25 @@ def resourced(
             cell |= {name: old[name] for name in ("outputs", "execution_count")}
         cells.append(cell)
         if "parameters" in cell["metadata"].get("tags", []):
-            cells += [c for c in chapter["cells"] if injected(c)]
+            cells += [c for c in chapter["cells"] if is_injected(c)]
     return {**chapter, "cells": cells}
 
 
-def resource(names: list[str], *, force: bool = False) -> None:
+def renew_sources(names: list[str], *, force: bool = False) -> None:
     """Renew the source of recorded chapters; exits 1 and writes none where one refuses."""
     renewed = {}
     for name in names:
         path = PUBLISHED / f"{name}.ipynb"
         try:
-            notebook = plain.read(ROOT / "notebooks" / path.name)
-            renewed[path] = resourced(plain.read(path), notebook, force=force)
+            notebook = plain.read_notebook(ROOT / "notebooks" / path.name)
+            renewed[path] = replace_source(plain.read_notebook(path), notebook, force=force)
         except (OSError, ValueError) as error:
             sys.exit(f"--resource {name}: {error}")
     for path, chapter in renewed.items():
-        write(path, chapter)
+        write_notebook(path, chapter)
 
 
-def write(path: Path, notebook: dict[str, Any]) -> None:
+def write_notebook(path: Path, notebook: dict[str, Any]) -> None:
     """A notebook as this repository keeps it: where it has an address, Colab installs it first."""
     url = re.findall(r'(?m)^  url: "(.+)"', (ROOT / "_config.yml").read_text("utf-8"))
     cells = [c for c in notebook["cells"] if "colab" not in c["metadata"].get("tags", [])]
@@ -238,37 +240,37 @@ def write(path: Path, notebook: dict[str, Any]) -> None:
     path.write_text(text, "utf-8")
 
 
-def execute(name: str, profile: str, target: Path) -> str | None:
+def execute_notebook(name: str, profile: str, target: Path) -> str | None:
     """Run one notebook into the file ``target``; returns what went wrong, or None."""
     import papermill
 
     part = ROOT / "_build" / "parts" / f"{name}.ipynb"
     part.parent.mkdir(parents=True, exist_ok=True)
     quiet = {"progress_bar": False, "extra_arguments": ["--IPKernelApp.log_level=CRITICAL"]}
-    how = {"kernel_name": "python3", "engine_name": "nbclient", "cwd": ROOT, **quiet}
+    options = {"kernel_name": "python3", "engine_name": "nbclient", "cwd": ROOT, **quiet}
     notebook = ROOT / "notebooks" / f"{name}.ipynb"
     try:
-        papermill.execute_notebook(notebook, part, {"profile": profile}, **how)
+        papermill.execute_notebook(notebook, part, {"profile": profile}, **options)
     except Exception as error:  # of the notebook, its kernel, the disk: the others go on
-        return f"notebooks/{name}.ipynb failed:\n{failure(part, str(error))}"
-    tidy(part)
+        return f"notebooks/{name}.ipynb failed:\n{describe_failure(part, str(error))}"
+    tidy_notebook(part)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(part, target)
     return None
 
 
 def execute_all(
-    targets: dict[str, Path], profile: str, shown: Callable[[], object] = lambda: None
+    targets: dict[str, Path], profile: str, show_finished: Callable[[], object] = lambda: None
 ) -> None:
     """Run the notebooks of these names into these files, two at a time, the longest first, with a
-    bar. ``shown`` is called when some are there. Exits 1 where one failed."""
+    bar. ``show_finished`` is called when some are there. Exits 1 where one failed."""
     from tqdm import tqdm
 
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # for the kernels
     failed, last = False, 0.0
-    order = sorted(targets, key=seconds, reverse=True)
+    order = sorted(targets, key=recorded_seconds, reverse=True)
     with ThreadPoolExecutor(2) as pool:
-        runs = {pool.submit(execute, name, profile, targets[name]): name for name in order}
+        runs = {pool.submit(execute_notebook, name, profile, targets[name]): name for name in order}
         often = 0.5 if sys.stderr.isatty() else 30
         with tqdm(total=len(runs), unit="chapter", mininterval=often) as bar:
             for run in as_completed(runs):
@@ -276,32 +278,32 @@ def execute_all(
                 bar.update()
                 failed = failed or bool(run.result())
                 if time.monotonic() - last > PAUSE or bar.n == bar.total:
-                    shown()
+                    show_finished()
                     last = time.monotonic()
     if failed:
         sys.exit(1)
 
 
-def live(names: list[str], profile: str) -> None:
+def run_live(names: list[str], profile: str) -> None:
     """Run what has not run yet; each page is replaced as soon as its chapter has run."""
-    missing = show(names, profile)
+    missing = show_chapters(names, profile)
     if not missing:
         return
 
-    def shown() -> None:
-        show(names, profile)
-        render()
+    def show_and_render() -> None:
+        show_chapters(names, profile)
+        render_pages()
 
-    execute_all({name: cached(name, profile) for name in missing}, profile, shown)
+    execute_all({name: cache_path(name, profile) for name in missing}, profile, show_and_render)
     for name in missing:  # what an earlier code or library showed
         for path in CACHE.glob(f"{name}-*.ipynb"):
-            same = plain.read(path)["metadata"]["papermill"]["parameters"]
-            if path != cached(name, profile) and same.get("profile") == profile:
+            same = plain.read_notebook(path)["metadata"]["papermill"]["parameters"]
+            if path != cache_path(name, profile) and same.get("profile") == profile:
                 path.unlink()
     print(f"yours: {', '.join(missing)}\n{ROOT / '_build' / 'html' / 'index.html'}")
 
 
-def ended(*_: object) -> None:
+def end_interrupted(*_: object) -> None:
     """Interrupted: kernels and their workers have sessions of their own, so they are ended here."""
     import psutil
 
@@ -327,22 +329,22 @@ def main() -> None:
         parser.error("--only: goes with --publish; your chapters are those of --live")
     if arguments.yes and not arguments.resource:
         parser.error("--yes: goes with --resource")
-    signal.signal(signal.SIGINT, ended)
-    signal.signal(signal.SIGTERM, ended)
-    names = notebooks(arguments.live)
+    signal.signal(signal.SIGINT, end_interrupted)
+    signal.signal(signal.SIGTERM, end_interrupted)
+    names = parse_chapter_names(arguments.live)
     if arguments.resource:
-        resource(arguments.resource, force=arguments.yes)
+        renew_sources(arguments.resource, force=arguments.yes)
     elif arguments.publish:
-        chosen = notebooks(",".join(arguments.only or ["all"]))
+        chosen = parse_chapter_names(",".join(arguments.only or ["all"]))
         targets = {name: PUBLISHED / f"{name}.ipynb" for name in chosen}
         execute_all(targets, arguments.publish)
     elif arguments.first:
-        missing = show(names, arguments.profile)
-        print(render())
+        missing = show_chapters(names, arguments.profile)
+        print(render_pages())
         if missing:
             print(f"recorded so far; to be run here: {', '.join(missing)}")
     else:
-        live(names, arguments.profile)
+        run_live(names, arguments.profile)
 
 
 if __name__ == "__main__":

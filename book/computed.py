@@ -65,7 +65,7 @@ KNOWN = {
 }
 
 
-def of_claims(table: pd.DataFrame) -> pd.DataFrame:
+def add_claim_and_place(table: pd.DataFrame) -> pd.DataFrame:
     """The ledger with the claim that each row is of, and where the row was measured."""
     where = [
         ", ".join(filter(None, (theme.corpus_name(corpus), theme.model_name(model))))
@@ -86,36 +86,36 @@ WHERE_SHORT = {"schema_guided": "Schema-Guided", "multiwoz": "MultiWOZ", "wikite
                "wikitext2_cut": "WikiText-2"}  # fmt: skip
 
 
-def rows_of(finding: dict[str, Any], table: pd.DataFrame) -> pd.DataFrame:
+def select_rows_of_finding(finding: dict[str, Any], table: pd.DataFrame) -> pd.DataFrame:
     """The comparable rows of a finding of our own, with the ``group`` and the ``name`` of each, in
     the order of ``GROUPS``."""
-    found = table[table.claim.isin(finding["claims"]) & (table.verdict != INCOMPARABLE)]
-    found = found[found.value.notna()]
+    rows = table[table.claim.isin(finding["claims"]) & (table.verdict != INCOMPARABLE)]
+    rows = rows[rows.value.notna()]
     kinds = {"valid_ppl": "all tokens", "valid_ppl_words": "words"}
-    metric = found.source.map(lambda s: kinds.get(s.split(": ")[-1], ""))
-    what = found.claim.map(finding["claims"]) + metric
-    size = found.edition.str.extract(r"^([\d,]+)")[0].str.replace(",", "").astype(float)
+    metric = rows.source.map(lambda s: kinds.get(s.split(": ")[-1], ""))
+    label = rows.claim.map(finding["claims"]) + metric
+    size = rows.edition.str.extract(r"^([\d,]+)")[0].str.replace(",", "").astype(float)
     group = (size >= LARGE).map({True: "large", False: "small"})
-    group = group.where(found.corpus == SIMULATED, "written")
-    model = found.model.map(theme.model_name).str.replace(r" \(from scratch\)", "", regex=True)
-    corpus = found.corpus.map(WHERE_SHORT)
-    names = (what + ", " + model).where(group != "written", corpus + ", " + what)
-    found = found.assign(what=what, group=group, name=names)
+    group = group.where(rows.corpus == SIMULATED, "written")
+    model = rows.model.map(theme.model_name).str.replace(r" \(from scratch\)", "", regex=True)
+    corpus = rows.corpus.map(WHERE_SHORT)
+    names = (label + ", " + model).where(group != "written", corpus + ", " + label)
+    rows = rows.assign(what=label, group=group, name=names)
     order = [*GROUPS]
-    return found.sort_values("group", key=lambda g: g.map(order.index), kind="stable")
+    return rows.sort_values("group", key=lambda g: g.map(order.index), kind="stable")
 
 
-def figure(finding: dict[str, Any], found: pd.DataFrame) -> Figure:
+def draw_finding(finding: dict[str, Any], measured: pd.DataFrame) -> Figure:
     """A dot a row with its 95 % interval, in the colour of its verdict, by groups: names left of
     the axis, the verdict in words right of it. Of too few seeds for an interval the dot is hollow.
     """
-    scale, shown = finding.get("scale", 1), []
-    for group, rows in found.groupby("group", sort=False):
-        shown += [(GROUPS[str(group)], None), *((r["name"], r) for _, r in rows.iterrows())]
-    with theme.make_panels([""], height=0.2 + 0.27 * len(shown), room=0.7) as (fig, [ax]):
+    scale, lines = finding.get("scale", 1), []
+    for group, rows in measured.groupby("group", sort=False):
+        lines += [(GROUPS[str(group)], None), *((r["name"], r) for _, r in rows.iterrows())]
+    with theme.make_panels([""], height=0.2 + 0.27 * len(lines), room=0.7) as (fig, [ax]):
         ax.axvline(scale * finding["line"], color=theme.INK, linewidth=1)
         side = {"transform": ax.get_yaxis_transform(), "va": "center"}
-        for y, (_, row) in enumerate(shown):
+        for y, (_, row) in enumerate(lines):
             if row is None:
                 continue
             color = COLOR.get(str(row.verdict), GREY)
@@ -129,9 +129,9 @@ def figure(finding: dict[str, Any], found: pd.DataFrame) -> Figure:
                 str(row.verdict), PART if row.verdict == PART else "not decided"
             )
             ax.text(1.02, y, word, color=color, **side)
-        ax.set_yticks(range(len(shown)), [name if row is not None else "" for name, row in shown])
+        ax.set_yticks(range(len(lines)), [name if row is not None else "" for name, row in lines])
         ax.tick_params(axis="y", length=0)
-        for y, (name, row) in enumerate(shown):
+        for y, (name, row) in enumerate(lines):
             if row is None:
                 ax.annotate(name, (0, y), xycoords=("figure fraction", "data"), xytext=(4, 0),
                             textcoords="offset points", va="center", fontweight="bold",
@@ -140,18 +140,18 @@ def figure(finding: dict[str, Any], found: pd.DataFrame) -> Figure:
         ax.grid(visible=False, axis="y")
         ax.spines["left"].set_visible(False)
         ax.set_xlabel(finding["axis"], loc="right")
-        ax.set_ylim(len(shown) - 0.4, -0.6)
-        said = "; ".join(found.name + " " + found.ours)
-        theme.describe_figure(fig, f"{finding['axis']}: {said}.".replace("\n", " "))
+        ax.set_ylim(len(lines) - 0.4, -0.6)
+        sentence = "; ".join(measured.name + " " + measured.ours)
+        theme.describe_figure(fig, f"{finding['axis']}: {sentence}.".replace("\n", " "))
     return fig
 
 
-def answer(finding: dict[str, Any], found: pd.DataFrame) -> tuple[str, str]:
+def answer_finding(finding: dict[str, Any], measured: pd.DataFrame) -> tuple[str, str]:
     """What a finding says, by its verdicts, and in how many settings of each group it was seen.
 
     A title is written for each outcome; one that has none yet is refused, not guessed.
     """
-    by = {str(g): set(rows.verdict) - UNDECIDED for g, rows in found.groupby("group")}
+    by = {str(g): set(rows.verdict) - UNDECIDED for g, rows in measured.groupby("group")}
     decided = set().union(*by.values())
     outcome = "open"
     if by.get("small") == {DIFFERS} and by.get("large") == {AGREES}:
@@ -163,9 +163,9 @@ def answer(finding: dict[str, Any], found: pd.DataFrame) -> tuple[str, str]:
             frozenset(decided), "both"
         )
     counts = []
-    for group, rows in found.groupby("group", sort=False):
+    for group, rows in measured.groupby("group", sort=False):
         kinds = collections.Counter("open" if v in UNDECIDED else v for v in rows.verdict)
-        told = ", ".join(
+        outcomes = ", ".join(
             f"{finding['says'].get(v, v if v == PART else 'not decided')} in "
             + (
                 f"{n} of {len(rows)}" + " settings" * (not k)
@@ -174,14 +174,14 @@ def answer(finding: dict[str, Any], found: pd.DataFrame) -> tuple[str, str]:
             )
             for k, (v, n) in enumerate(kinds.items())
         )
-        counts.append(f"{GROUPS[str(group)].partition(':')[0]}: {told}")
+        counts.append(f"{GROUPS[str(group)].partition(':')[0]}: {outcomes}")
     return finding["answers"][outcome], ". ".join(counts)
 
 
-def tally(agree: int, differ: int, open_: int) -> str:
+def tally_settings(agree: int, differ: int, open_: int) -> str:
     """In how many settings a claim was confirmed, refuted and left open.
 
-    >>> tally(3, 0, 1), tally(0, 0, 1)
+    >>> tally_settings(3, 0, 1), tally_settings(0, 0, 1)
     ('3 of 4 settings confirm it, 1 leaves it open', 'the one setting leaves it open')
     """
     every = agree + differ + open_
@@ -196,83 +196,96 @@ def tally(agree: int, differ: int, open_: int) -> str:
     return ", ".join(parts)
 
 
-def told(finding: dict[str, Any], found: pd.DataFrame) -> dict[str, Any]:
+def describe_finding(finding: dict[str, Any], measured: pd.DataFrame) -> dict[str, Any]:
     """A finding with all that its section says: its answer, the tables that it rests on with their
     profile, device, seeds and dates, its verdicts counted, and its rows."""
-    names = found.source.str.partition(":")[0].unique()
-    there = {*tables.list_table_names()}
-    each = [
+    names = measured.source.str.partition(":")[0].unique()
+    available = {*tables.list_table_names()}
+    recorded = [
         pd.concat(
-            tables.load_recorded(part) for part in load_terms()["recorded"][name] if part in there
+            tables.load_recorded(part)
+            for part in load_terms()["recorded"][name]
+            if part in available
         )
         for name in names
     ]
     tallies = []
-    for words, of in found.groupby("words", sort=False):
+    for words, of in measured.groupby("words", sort=False):
         agree, open_ = int((of.verdict == AGREES).sum()), int(of.verdict.isin(UNDECIDED).sum())
-        tallies.append((words, tally(agree, len(of) - agree - open_, open_)))
-    said = {"alt": theme.alt_text(figure(finding, found)), "recorded": [*map(tables.caption, each)]}
-    title, counts = answer(finding, found)
-    said |= {"title": title, "counts": counts, "tallies": tallies}
-    return finding | said | {"rows": found.to_dict("records")}
+        tallies.append((words, tally_settings(agree, len(of) - agree - open_, open_)))
+    facts = {
+        "alt": theme.alt_text(draw_finding(finding, measured)),
+        "recorded": [*map(tables.caption, recorded)],
+    }
+    title, counts = answer_finding(finding, measured)
+    facts |= {"title": title, "counts": counts, "tallies": tallies}
+    return finding | facts | {"rows": measured.to_dict("records")}
 
 
-def standing(verdicts: set[str]) -> str:
+def judge_standing(verdicts: set[str]) -> str:
     """Of a claim with these verdicts on its rows, what is known."""
-    said = verdicts - {INCOMPARABLE}
-    if said in ({CONSTRUCTION}, {REMARK}):
-        return "".join(said)
-    if said <= UNDECIDED:
+    comparable = verdicts - {INCOMPARABLE}
+    if comparable in ({CONSTRUCTION}, {REMARK}):
+        return "".join(comparable)
+    if comparable <= UNDECIDED:
         return "open"
-    if said <= UNDECIDED | {PART}:
+    if comparable <= UNDECIDED | {PART}:
         return "in part"
-    if DIFFERS in said:
-        return "refuted" if said <= UNDECIDED | {DIFFERS} else "refuted somewhere"
-    return "established" if said == {AGREES} else "established somewhere"
+    if DIFFERS in comparable:
+        return "refuted" if comparable <= UNDECIDED | {DIFFERS} else "refuted somewhere"
+    return "established" if comparable == {AGREES} else "established somewhere"
 
 
-def standings(table: pd.DataFrame) -> dict[str, int]:
+def count_standings(table: pd.DataFrame) -> dict[str, int]:
     """How many claims of the papers stand how; "counted" are those that data could meet."""
-    each = table[table.paper != "ours"].groupby("claim").verdict.agg(set).map(standing)
-    number = {kind: int((each == kind).sum()) for kind in KNOWN}
-    return number | {"counted": len(each) - number["by construction"] - number["remark"]}
+    by_claim = table[table.paper != "ours"].groupby("claim").verdict.agg(set).map(judge_standing)
+    number = {kind: int((by_claim == kind).sum()) for kind in KNOWN}
+    return number | {"counted": len(by_claim) - number["by construction"] - number["remark"]}
 
 
-def papers(table: pd.DataFrame) -> list[tuple[str, Any]]:
+def group_claims_by_paper(table: pd.DataFrame) -> list[tuple[str, Any]]:
     """Each paper's claims, with what was measured of them, by what is known of them."""
     out = []
     for paper, name in PAPERS.items():
-        known: dict[str, list[Any]] = {kind: [] for kind in KNOWN}
+        by_standing: dict[str, list[Any]] = {kind: [] for kind in KNOWN}
         for claim, of in table[table.paper == paper].groupby("claim", sort=False):
             ours = [
                 f"{r.ours} ({', '.join(filter(None, (r.at, r.verdict)))})"
                 for r in of.itertuples()
                 if r.ours
             ]
-            known[standing(set(of.verdict))].append((claim, of.words.iloc[0], ours))
-        counts = {kind: len(each) for kind, each in known.items()}
-        out.append((name, counts, [(KNOWN[kind], each) for kind, each in known.items() if each]))
+            by_standing[judge_standing(set(of.verdict))].append((claim, of.words.iloc[0], ours))
+        counts = {kind: len(claims) for kind, claims in by_standing.items()}
+        out.append(
+            (
+                name,
+                counts,
+                [(KNOWN[kind], claims) for kind, claims in by_standing.items() if claims],
+            )
+        )
     return out
 
 
-def what_we_know(table: pd.DataFrame) -> dict[Path, str]:
+def render_what_we_know(table: pd.DataFrame) -> dict[Path, str]:
     """The page and its figures, by their paths."""
-    table, plan = of_claims(table), ledger.plan_open_rows()
-    findings = [(f, rows_of(f, table)) for f in teaching.data("known.yml")]
+    table, plan = add_claim_and_place(table), ledger.plan_open_rows()
+    findings = [(f, select_rows_of_finding(f, table)) for f in teaching.load_yaml("known.yml")]
     out = {
-        BOOK / "_assets" / f"known-{f['name']}.svg": _alone(theme.render_svg(figure(f, found)))
-        for f, found in findings
+        BOOK / "_assets" / f"known-{f['name']}.svg": _add_namespace(
+            theme.render_svg(draw_finding(f, rows))
+        )
+        for f, rows in findings
     }
-    out[BOOK / "what_we_know.md"] = teaching.page(
+    out[BOOK / "what_we_know.md"] = teaching.render_template(
         "what_we_know",
-        findings=[told(*finding) for finding in findings],
-        papers=papers(table),
+        findings=[describe_finding(*finding) for finding in findings],
+        papers=group_claims_by_paper(table),
         kinds=KNOWN,
         plan=plan[["rows", "hours", "command"]].to_dict("records"),
         open=plan.rows.sum(),
         never=(table.verdict == UNDECIDABLE).sum(),
         most=MAX_SEEDS,
-        count=standings(table),
+        count=count_standings(table),
     )
     return out
 
@@ -287,21 +300,23 @@ def draw_readme_picture() -> tuple[str, str]:
     runs = runs[runs.corpus == "customersim"]
     points = runs.groupby(crt_figures.CELL_COLUMNS).ngroups
     band = exposure_chance_band(canaries=10, seeds=runs.seed.nunique(), points=points)
-    drawn = crt_figures.plot_exposure_by_gamma(
+    figure = crt_figures.plot_exposure_by_gamma(
         crt_figures.tabulate_exposures(runs), band, runs=runs
     )
-    light = _alone(theme.render_svg(drawn)).replace('style="', 'style="background: #fff; ', 1)
+    light = _add_namespace(theme.render_svg(figure)).replace(
+        'style="', 'style="background: #fff; ', 1
+    )
     return light, tables.caption(runs)  # a README may be dark
 
 
-def with_figure_3(readme: str, made: str) -> str:
+def insert_caption_of_figure_3(readme: str, provenance: str) -> str:
     """The README, whose caption says how its picture was made."""
-    return re.sub(r"(Our own runs of CRT's Figure 3)[^*]*\*", rf"\1: {made}.*", readme)
+    return re.sub(r"(Our own runs of CRT's Figure 3)[^*]*\*", rf"\1: {provenance}.*", readme)
 
 
-def _alone(drawn: str) -> str:
-    named = '<svg xmlns="http://www.w3.org/2000/svg"'
-    return drawn if "xmlns=" in drawn else drawn.replace("<svg", named, 1)
+def _add_namespace(svg: str) -> str:
+    tag = '<svg xmlns="http://www.w3.org/2000/svg"'
+    return svg if "xmlns=" in svg else svg.replace("<svg", tag, 1)
 
 
 # --------------------------------------------------------------------------- the map
@@ -324,16 +339,16 @@ LONG = 0.5
 """A figure whose largest runs have a smaller share of the paper's epochs is shown in part."""
 
 
-def resolved(dotted: str) -> object:
+def resolve_name(dotted: str) -> object:
     """What a dotted name stands for: a module, or something in one."""
     module, _, name = dotted.rpartition(".")
     try:
         return importlib.import_module(dotted)
     except ModuleNotFoundError:
-        return getattr(resolved(module), name)
+        return getattr(resolve_name(module), name)
 
 
-def tested(row: dict[str, Any]) -> bool:
+def is_tested(row: dict[str, Any]) -> bool:
     """Whether the tests of an item name its function, in whatever case, or plant the worlds of the
     claim that calls it."""
     name = row.get("function", "").rpartition(".")[2]
@@ -345,38 +360,38 @@ def tested(row: dict[str, Any]) -> bool:
 
 
 @functools.cache
-def _verdicts() -> dict[str, set[str]]:
-    claims = of_claims(ledger.load_ledger()).groupby("claim").verdict
+def _verdicts_by_claim() -> dict[str, set[str]]:
+    claims = add_claim_and_place(ledger.load_ledger()).groupby("claim").verdict
     return {str(name): set(verdicts) for name, verdicts in claims}
 
 
 @functools.cache
-def _shares() -> dict[str, dict[str, float]]:
+def _shares_by_figure() -> dict[str, dict[str, float]]:
     """The share of the paper's dialogues, width and epochs that a figure's largest runs have."""
     figures = {f["id"]: f for f in load_claims_file("figures") if not f.get("exact")}
     runs = {name: ledger.runs_of_figure(figure) for name, figure in figures.items()}
     return {n: ledger.find_largest_runs(f, runs[n])[0] for n, f in figures.items() if len(runs[n])}
 
 
-def status(row: dict[str, Any]) -> tuple[str, str]:
+def judge_item(row: dict[str, Any]) -> tuple[str, str]:
     """The status of an item, and why it is not better."""
     for name, word in (("nothing", "n/a"), ("absent", "absent")):
         if name in row:
             return word, row[name]
-    whole = dict.fromkeys(("dialogues", "hidden", "epochs"), 1.0)
-    share = _shares().get(row.get("shows", ""), whole)
+    full = dict.fromkeys(("dialogues", "hidden", "epochs"), 1.0)
+    share = _shares_by_figure().get(row.get("shows", ""), full)
     least = min(("dialogues", "hidden"), key=lambda name: share[name])
     if share[least] < TOY:
-        what = {"dialogues": "dialogues", "hidden": "width"}[least]
-        return "toy", f"{share[least]:.1g} of the paper's {what}"
+        measure = {"dialogues": "dialogues", "hidden": "width"}[least]
+        return "toy", f"{share[least]:.1g} of the paper's {measure}"
     if "lacks" in row:
         return "partly", row["lacks"]
     if share["epochs"] < LONG:
         return "partly", f"{share['epochs']:.0%} of the paper's epochs"
-    if not tested(row):
+    if not is_tested(row):
         return "partly", "its test does not name it"
-    if "claim" in row and _verdicts()[row["claim"]] <= UNDECIDED:
-        return "partly", f"the claim is {' or '.join(sorted(_verdicts()[row['claim']]))}"
+    if "claim" in row and _verdicts_by_claim()[row["claim"]] <= UNDECIDED:
+        return "partly", f"the claim is {' or '.join(sorted(_verdicts_by_claim()[row['claim']]))}"
     return "works", ""
 
 
@@ -388,14 +403,14 @@ WHERE = {
 }
 
 
-def map_page() -> str:
+def render_map() -> str:
     """The page of all items."""
-    rows = teaching.data("map.yml")
+    rows = teaching.load_yaml("map.yml")
     for row in rows:
-        row["status"], row["why"] = status(row)
-        named = {kind: row[kind].removeprefix("crtlib.") for kind in WHERE if kind in row}
-        row["where"] = [WHERE[kind].format(name) for kind, name in named.items()]
-    return teaching.page("map", rows=rows, MEANS=MEANS, SECTIONS=SECTIONS)
+        row["status"], row["why"] = judge_item(row)
+        names = {kind: row[kind].removeprefix("crtlib.") for kind in WHERE if kind in row}
+        row["where"] = [WHERE[kind].format(name) for kind, name in names.items()]
+    return teaching.render_template("map", rows=rows, MEANS=MEANS, SECTIONS=SECTIONS)
 
 
 COUNTED = re.compile(
@@ -404,34 +419,34 @@ COUNTED = re.compile(
 )
 """The sentence that counts the items, where people read first."""
 STATUSES = ("works", "partly", "toy", "absent", "n/a")
-"""What :func:`status` says of an item, in the order of the sentence."""
+"""What :func:`judge_item` says of an item, in the order of the sentence."""
 COUNTING = (BOOK.parent / "README.md", BOOK / "index.md")
 
 
-def with_counts(text: str) -> str:
+def insert_counts(text: str) -> str:
     """A page whose sentence has today's counts; one that has lost the sentence is refused."""
-    found = collections.Counter(status(row)[0] for row in teaching.data("map.yml"))
-    numbers = [found.total(), *(found[word] for word in STATUSES)]
-    said = (
+    counts = collections.Counter(judge_item(row)[0] for row in teaching.load_yaml("map.yml"))
+    numbers = [counts.total(), *(counts[word] for word in STATUSES)]
+    sentence = (
         "{} figures, tables, theorems and claims, {} are reproduced or computed here, {} in part,"
         " {} only as toys, {} not at all, and {} ask for nothing to be built"
     ).format(*numbers)
-    counted, times = COUNTED.subn(said, text)
+    updated, times = COUNTED.subn(sentence, text)
     assert times == 1, "one sentence counts the papers' items"
-    return counted
+    return updated
 
 
 # --------------------------------------------------------------------------- the rules
 RULES = Path(str(ledger.FOLDER / "rules.yml"))
 
 
-def rules(today: str) -> str:
+def format_rules(today: str) -> str:
     """``rules.yml``, where ``today`` is the date of what has changed."""
     lines = RULES.read_text("utf-8").splitlines()[:2]
-    for kind, each in ledger.date_rules(today).items():
+    for kind, entries in ledger.date_rules(today).items():
         lines.append(f"{kind}:")
         lines += [f'  {n}: {{of: {json.dumps(r["of"])}, since: "{r["since"]}"}}'
-                  for n, r in each.items()]  # fmt: skip
+                  for n, r in entries.items()]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
@@ -440,7 +455,7 @@ PANEL = BOOK / "_assets" / "panel-runs.js"
 LINES = {"sgd": "non-private, masked", "crt": "CRT", "dpsgd": "DP-SGD (reads no γ)"}
 
 
-def panel() -> str:
+def format_panel() -> str:
     """The runs of the LSTM on CustomerSim as JavaScript: means over seeds by method and gamma."""
     table = tables.load_recorded("crt_laptop").query("model == 'lstm' and corpus == 'customersim'")
     table = table[table.method.isin(LINES)]
@@ -465,23 +480,23 @@ def panel() -> str:
         ]
         ends = {"low": ticks[0], "high": ticks[-1], "ticks": [*ticks]}
         measures.append({"title": title, "lines": lines, **ends, **more})
-    made = f"Recorded runs: LSTM, CustomerSim, {tables.caption(table)}; means over seeds"
-    made += "; grey: what luck alone gives, in 95 of 100 cases"
-    held = {"most": float(table.gamma.max()), "measures": measures, "made": made}
+    provenance = f"Recorded runs: LSTM, CustomerSim, {tables.caption(table)}; means over seeds"
+    provenance += "; grey: what luck alone gives, in 95 of 100 cases"
+    held = {"most": float(table.gamma.max()), "measures": measures, "made": provenance}
     return f"const PANEL = {json.dumps(held, ensure_ascii=False)};\n"
 
 
 LOOKS = BOOK / "_assets" / "looks.css"
 
 
-def looks() -> str:
+def format_looks() -> str:
     """How each method is drawn (``figures/templates/looks.yml``) as a style: ``--tone``, lightened
     on dark pages as in the figures, and ``--dash`` in pixels of a line of 3."""
     lines = ["/* Written by book/computed.py from figures/templates/looks.yml. */"]
     for name, look in theme.METHOD_STYLE.items():
         dashes = " ".join(f"{3 * x:g}" for x in look.dashes) or "none"
         lines.append(f".look-{name} {{ --tone: {look.color.lower()}; --dash: {dashes}; }}")
-        dark = f"--tone: {pages.dark(look.color)}"
+        dark = f"--tone: {pages.darken(look.color)}"
         lines.append(f'html[data-theme="dark"] .look-{name} {{ {dark}; }}')
     return "\n".join(lines) + "\n"
 
@@ -492,27 +507,27 @@ BLOCK = re.compile(r"(<!-- figures: [^>]*-->\n).*?(<!-- end of figures -->)", re
 SECTION = re.compile(r'read_parameters\(globals\(\), "(\w+)"\)')
 
 
-def renewed(text: str) -> str:
+def insert_sizes_of_figures(text: str) -> str:
     """The page of what is reproduced, with today's table of figures."""
     lines = "\n".join(ledger.tabulate_sizes_of_figures())
     return BLOCK.sub(lambda found: f"{found[1]}\n{lines}\n\n{found[2]}", text)
 
 
-def section_of(notebook: dict[str, Any]) -> str:
+def find_section(notebook: dict[str, Any]) -> str:
     """The section of the profiles that a notebook reads, as its settings cell says."""
     (section,) = SECTION.findall("\n".join("".join(c["source"]) for c in notebook["cells"]))
     return section
 
 
-def with_parameters(text: str) -> str:
+def insert_parameters_cell(text: str) -> str:
     """A notebook with the parameters cell of its section."""
     notebook = json.loads(text)
     (cell,) = (c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", []))
-    cell["source"] = settings.make_parameters_cell(section_of(notebook)).splitlines(keepends=True)
+    cell["source"] = settings.make_parameters_cell(find_section(notebook)).splitlines(keepends=True)
     return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n" * text.endswith("\n")
 
 
-def options() -> str:
+def render_options() -> str:
     """The page of the options of a training."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for method in recipe.RECIPES:
@@ -525,24 +540,33 @@ def options() -> str:
         (*row, "all" if len(names) == every else ", ".join(f"`{n}`" for n in names))
         for row, names in rows.items()
     ]
-    return teaching.page("options", rows=[[c.replace("|", "\\|") for c in row] for row in cells])
+    return teaching.render_template(
+        "options", rows=[[c.replace("|", "\\|") for c in row] for row in cells]
+    )
 
 
 if __name__ == "__main__":
-    RULES.write_text(rules(datetime.date.today().isoformat()), "utf-8")
+    RULES.write_text(format_rules(datetime.date.today().isoformat()), "utf-8")
     table = ledger.compute_ledger()
     table.attrs["of"] = ledger.hash_ledger_inputs()
     table.attrs["robust"] = headlines.check_robustness_of_all(measures.load_sources())
     tables.write_table(table, Path(str(ledger.FOLDER / ledger.RECORDED)))
-    made = what_we_know(table) | {BOOK / "map.md": map_page(), BOOK / "options.md": options()}
-    made |= {PANEL: panel(), LOOKS: looks(), FIGURES: renewed(FIGURES.read_text("utf-8"))}
-    made[FIGURE_3], told = draw_readme_picture()
-    made[README] = with_figure_3(README.read_text("utf-8"), told)
+    texts = render_what_we_know(table) | {
+        BOOK / "map.md": render_map(),
+        BOOK / "options.md": render_options(),
+    }
+    texts |= {
+        PANEL: format_panel(),
+        LOOKS: format_looks(),
+        FIGURES: insert_sizes_of_figures(FIGURES.read_text("utf-8")),
+    }
+    texts[FIGURE_3], provenance = draw_readme_picture()
+    texts[README] = insert_caption_of_figure_3(README.read_text("utf-8"), provenance)
     for path in COUNTING:
-        made[path] = with_counts(made.get(path) or path.read_text("utf-8"))
+        texts[path] = insert_counts(texts.get(path) or path.read_text("utf-8"))
     notebooks = [*BOOK.parent.glob("notebooks/*.ipynb"), *BOOK.glob("chapters/*.ipynb")]
-    made |= {path: with_parameters(path.read_text("utf-8")) for path in notebooks}
-    for path, text in made.items():
+    texts |= {path: insert_parameters_cell(path.read_text("utf-8")) for path in notebooks}
+    for path, text in texts.items():
         if not path.is_file() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
             print(path.relative_to(BOOK.parent))

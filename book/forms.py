@@ -52,7 +52,7 @@ details{margin:.8rem 0;padding:.3rem .8rem;border:1px solid var(--line);border-r
 """
 
 
-def formula(text: str, options: dict[str, Any]) -> str:
+def render_formula(text: str, options: dict[str, Any]) -> str:
     """A formula as MathML; as its source where it cannot be converted."""
     text = re.sub(r"\\(begin|end)\{aligned\}", r"\\\1{align*}", text)
     text = re.sub(r"\\(?:operatorname|mathrm)\{([^}]*)\}", r"\\mathrm{\1}", text)
@@ -66,18 +66,18 @@ def formula(text: str, options: dict[str, Any]) -> str:
 
 
 @functools.cache
-def parser() -> MarkdownIt:
+def make_parser() -> MarkdownIt:
     """Markdown with tables, definition lists and formulas."""
-    made = MarkdownIt("commonmark", {"html": True}).enable("table").use(deflist_plugin)
-    return made.use(dollarmath_plugin, renderer=formula, allow_space=True)
+    parser = MarkdownIt("commonmark", {"html": True}).enable("table").use(deflist_plugin)
+    return parser.use(dollarmath_plugin, renderer=render_formula, allow_space=True)
 
 
-def markdown(text: str) -> str:
+def render_markdown(text: str) -> str:
     """Plain markdown (see :mod:`plain`) as HTML."""
-    return parser().render(text)
+    return make_parser().render(text)
 
 
-def output(out: dict[str, Any]) -> str:
+def render_output(out: dict[str, Any]) -> str:
     """One output: a figure, a table, a text."""
     data = {k: "".join(v) if isinstance(v, list) else v for k, v in out.get("data", {}).items()}
     if "image/svg+xml" in data:
@@ -88,31 +88,31 @@ def output(out: dict[str, Any]) -> str:
     if "text/html" in data:
         return data["text/html"]
     if "text/markdown" in data:
-        return markdown(data["text/markdown"])
+        return render_markdown(data["text/markdown"])
     text = data.get("text/plain") or "".join(out.get("text", ""))
     return f'<div class="out"><pre>{html.escape(text)}</pre></div>' if text.strip() else ""
 
 
-def code(source: str) -> str:
+def render_code(source: str) -> str:
     """A coloured piece of Python."""
     return highlight(source, PythonLexer(), FORMATTER)
 
 
-def cell(c: dict[str, Any]) -> str:
+def render_cell(c: dict[str, Any]) -> str:
     """One cell: prose, or code with what it printed."""
     text = "".join(c["source"])
     if c["cell_type"] == "markdown":
-        return markdown(text)
+        return render_markdown(text)
     tags = {*c["metadata"].get("tags", [])}
-    shown = "".join(output(o) for o in c["outputs"] if o.get("name") != "stderr")
+    outputs = "".join(render_output(o) for o in c["outputs"] if o.get("name") != "stderr")
     if "remove-cell" in tags:
         return ""
     if "hide-input" in tags:
-        return f"<details><summary>Code</summary>{code(text)}</details>{shown}"
-    return code(text) + shown
+        return f"<details><summary>Code</summary>{render_code(text)}</details>{outputs}"
+    return render_code(text) + outputs
 
 
-def document(title: str, body: str, *, style: str = STYLE, script: str = "") -> str:
+def render_document(title: str, body: str, *, style: str = STYLE, script: str = "") -> str:
     """A whole page; its figures and sliders need nothing from outside."""
     css = style + FORMATTER.get_style_defs(".code")
     return (
@@ -122,17 +122,17 @@ def document(title: str, body: str, *, style: str = STYLE, script: str = "") -> 
     )
 
 
-def listed(title: str, links: Mapping[str, str]) -> str:
+def render_links(title: str, links: Mapping[str, str]) -> str:
     """A page of links to the files of a folder, with their names."""
     items = (f'<li><a href="{html.escape(x)}">{html.escape(y)}</a></li>' for x, y in links.items())
-    return document(title, f"<main><h1>{title}</h1><ul>{''.join(items)}</ul></main>")
+    return render_document(title, f"<main><h1>{title}</h1><ul>{''.join(items)}</ul></main>")
 
 
-def page(notebook: dict[str, Any]) -> str:
+def render_notebook(notebook: dict[str, Any]) -> str:
     """A plain notebook as a page."""
     first = "".join(notebook["cells"][0]["source"])
     title = first.splitlines()[0].lstrip("# ")
-    return document(title, f"<main>{''.join(map(cell, notebook['cells']))}</main>")
+    return render_document(title, f"<main>{''.join(map(render_cell, notebook['cells']))}</main>")
 
 
 def write_page(name: str = "", *arguments: str) -> Path:
@@ -141,13 +141,13 @@ def write_page(name: str = "", *arguments: str) -> Path:
     if not name:
         raise ValueError("NB: must name a notebook, as in make page NB=canary")
     out = BUILT / "page" / f"{name}.ipynb"
-    plain.write(out.parent, [name])
+    plain.write_chapters(out.parent, [name])
     if arguments:
         command = [Path(sys.executable).parent / "papermill", BOOK.parent / "notebooks" / out.name]
         if failed := subprocess.run([*command, out, *arguments], cwd=BOOK.parent).returncode:
             sys.exit(failed)
     written = out.with_suffix(".html")
-    written.write_text(page(plain.read(out)), "utf-8")
+    written.write_text(render_notebook(plain.read_notebook(out)), "utf-8")
     out.unlink()
     return written
 
@@ -209,30 +209,35 @@ addEventListener("click",e=>{if(!e.target.closest("a,summary,input,button,figure
 </script>"""
 
 
-def slide(title: str, body: str, notes: str = "", kind: str = "") -> str:
+def render_slide(title: str, body: str, notes: str = "", kind: str = "") -> str:
     """One slide."""
-    aside = f"<aside>{markdown(notes)}</aside>" if notes else ""
-    head = parser().renderInline(html.escape(title, quote=False))
+    aside = f"<aside>{render_markdown(notes)}</aside>" if notes else ""
+    head = make_parser().renderInline(html.escape(title, quote=False))
     return f'<section class="{kind}"><h2>{head}</h2><div>{body}</div>{aside}</section>'
 
 
-def _boxes(text: str, section: str) -> list[str]:
+def _slides_of_prose(text: str, section: str) -> list[str]:
     """The question and the boxes of a piece of prose."""
     out = [
-        slide(section, markdown(f"**Question.** {question}")) for question in QUESTION.findall(text)
+        render_slide(section, render_markdown(f"**Question.** {question}"))
+        for question in QUESTION.findall(text)
     ]
     if section == "What you hand in":  # of a lab: its tasks
-        out += [slide(section, markdown(table)) for table in TABLE.findall(text)]
+        out += [render_slide(section, render_markdown(table)) for table in TABLE.findall(text)]
     for head, quoted in QUOTED.findall(text):
         if not head.startswith(SKIP):
             body = "\n".join(line.removeprefix(">").strip() for line in quoted.splitlines())
-            out.append(slide(section if head in ("Warning", "Note") else head, markdown(body)))
-    return out + [slide(head, markdown(body)) for head, body in FOLDED.findall(text)]
+            out.append(
+                render_slide(
+                    section if head in ("Warning", "Note") else head, render_markdown(body)
+                )
+            )
+    return out + [render_slide(head, render_markdown(body)) for head, body in FOLDED.findall(text)]
 
 
-def of_chapter(name: str, sections: list[str] | None) -> list[tuple[int, str]]:
+def list_slides_of_chapter(name: str, sections: list[str] | None) -> list[tuple[int, str]]:
     """(importance, slide) of a chapter: 0 is kept first."""
-    cells = plain.convert(name)["cells"]
+    cells = plain.convert_chapter(name)["cells"]
     out: list[tuple[int, str]] = []
     section = ""
     for cell in cells:
@@ -240,113 +245,114 @@ def of_chapter(name: str, sections: list[str] | None) -> list[tuple[int, str]]:
             for k, piece in enumerate(HEADING.split("".join(cell["source"]))):
                 if k % 2:
                     section = piece
-                elif teaching.told(section, sections):
-                    out += [(1, s) for s in _boxes(piece, section)]
-        elif teaching.told(section, sections):
-            out += _shown(cell, section)
+                elif teaching.is_told(section, sections):
+                    out += [(1, s) for s in _slides_of_prose(piece, section)]
+        elif teaching.is_told(section, sections):
+            out += _slides_of_figure(cell, section)
     return out
 
 
-def _shown(cell: dict[str, Any], section: str) -> list[tuple[int, str]]:
+def _slides_of_figure(cell: dict[str, Any], section: str) -> list[tuple[int, str]]:
     """A figure as slides, a row of panels each, under what its caption calls it; one that is tall
     all the same beside its caption; of sliders the figure with its slider."""
     out = []
     caption = cell["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "")
-    name, said = re.match(r"(?s)(?:\*\*([^*]*)[.:]\*\*)?(.*)", caption).groups()
-    for made in cell["outputs"]:
-        data = made.get("data", {})
+    name, words_of_caption = re.match(r"(?s)(?:\*\*([^*]*)[.:]\*\*)?(.*)", caption).groups()
+    for output in cell["outputs"]:
+        data = output.get("data", {})
         if 'type="range"' in "".join(data.get("text/html", "")):
-            out.append((0, slide(section, output(made))))
+            out.append((0, render_slide(section, render_output(output))))
         elif {"image/png", "image/svg+xml"} & {*data}:
-            words = plain.without_links(said)
-            for drawing in _rows(output(made)):
-                body = f"{drawing}<div>{markdown(words)}</div>"
-                out.append((0, slide(name or section, body, words, kind="figure")))
+            words = plain.strip_links(words_of_caption)
+            for drawing in _split_rows_of_panels(render_output(output)):
+                body = f"{drawing}<div>{render_markdown(words)}</div>"
+                out.append((0, render_slide(name or section, body, words, kind="figure")))
     return out
 
 
-def _rows(drawing: str) -> list[str]:
+def _split_rows_of_panels(drawing: str) -> list[str]:
     """A tall drawing once for each row of its panels, its ids apart; another as it is."""
     box = pages.BOX.search(drawing)
     if not box or float(box[1].split()[3]) < 0.8 * float(box[1].split()[2]):
         return [drawing]
-    rows = pages.rows_of_panels(drawing)
+    rows = pages.split_rows_of_panels(drawing)
     return [re.sub(r'(id="|href="#|url\(#)', rf"\g<1>r{k}-", row) for k, row in enumerate(rows)]
 
 
-def _raised(text: str) -> str:
-    text = teaching.raised(html.escape(text))
+def _raise_escaped(text: str) -> str:
+    text = teaching.raise_and_lower(html.escape(text))
     return re.sub(r"\{(su[bp])\}`([^`]*)`", r"<\1>\2</\1>", text)
 
 
-def deck(number: int, hour: dict[str, Any]) -> str:
+def render_deck(number: int, hour: dict[str, Any]) -> str:
     """The deck of one hour."""
     notes = f"**Say:** {hour['say']}\n\n**Ask:** {hour['ask']}\n\n**Wait for:** {hour['wait']}"
-    goals = "".join(f"<li>{_raised(x)}</li>" for x in hour["objectives"])
-    first = [
-        slide(hour["title"], f"<p>Hour {number}</p>", notes, "title on"),
-        *(slide("What came before", f"<p>{_raised(question)}</p><details><summary>Answer"
-                f"</summary><p>{_raised(answer)}</p></details>")
-          for _, question, answer in teaching.quiz(number)),
-        slide("After this hour you can", f"<ul>{goals}</ul>", notes),
-    ]  # fmt: skip
-    body = [x for name in hour["read"] for x in of_chapter(name, hour.get("sections"))]
+    goals = "".join(f"<li>{_raise_escaped(x)}</li>" for x in hour["objectives"])
+    first = [render_slide(hour["title"], f"<p>Hour {number}</p>", notes, "title on")]
+    for _, question, answer in teaching.draw_quiz(number):
+        folded = f"<details><summary>Answer</summary><p>{_raise_escaped(answer)}</p></details>"
+        asked = f"<p>{_raise_escaped(question)}</p>"
+        first.append(render_slide("What came before", asked + folded))
+    first.append(render_slide("After this hour you can", f"<ul>{goals}</ul>", notes))
+    body = [x for name in hour["read"] for x in list_slides_of_chapter(name, hour.get("sections"))]
     if proof := hour.get("derivation"):  # before the slide that states what it derives
         states = next(k for k, (_, s) in enumerate(body) if f"<h2>{proof['before']}" in s)
-        body[states:states] = [(0, slide(title, markdown(text))) for title, text in proof["steps"]]
-    last = _closing(hour)
+        body[states:states] = [
+            (0, render_slide(title, render_markdown(text))) for title, text in proof["steps"]
+        ]
+    last = _closing_slides(hour)
     room = MOST - len(first) - len(last)
     while len(body) > room:  # the last box goes first, then the last figure
         worst = max(range(len(body)), key=lambda k: (body[k][0], k))
         del body[worst]
     inside = "".join([*first, *(s for _, s in body), *last, "<footer></footer>"])
     style = STYLE + DECK
-    return document(f"Hour {number}: {hour['title']}", inside, style=style, script=SCRIPT)
+    return render_document(f"Hour {number}: {hour['title']}", inside, style=style, script=SCRIPT)
 
 
 @functools.cache
-def exercises() -> dict[str, tuple[str, str]]:
+def collect_exercises() -> dict[str, tuple[str, str]]:
     """The title and the text of each exercise, by its label."""
     out = {}
-    for name in plain.chapters():
-        cells = plain.read(BOOK / "chapters" / f"{name}.ipynb")["cells"]
-        numbers = plain.glued(cells)
+    for name in plain.list_chapters():
+        cells = plain.read_notebook(BOOK / "chapters" / f"{name}.ipynb")["cells"]
+        numbers = plain.stored_values(cells)
         for cell in (c for c in cells if c["cell_type"] == "markdown"):
             for match in plain.FENCE.finditer("".join(cell["source"])):
                 options = dict(plain.OPTION.findall(match["body"]))
                 if match["kind"] == "exercise":
                     body = plain.OPTION.sub("", match["body"]).strip()
-                    told = plain.prose(body, plain.titles(), numbers)
-                    out[options["label"]] = match["arg"].strip(), told
+                    text = plain.convert_prose(body, plain.collect_titles(), numbers)
+                    out[options["label"]] = match["arg"].strip(), text
     return out
 
 
-def _closing(hour: dict[str, Any]) -> list[str]:
+def _closing_slides(hour: dict[str, Any]) -> list[str]:
     """What is shown live, the exercises, likely mistakes."""
-    known = plain.titles()
+    titles = plain.collect_titles()
     live = "".join(
-        f"<li>{html.escape(x['show'])} ({known[x['notebook']]}, "
-        f"<i>{html.escape(teaching.section_of(x))}</i>)</li>"
+        f"<li>{html.escape(x['show'])} ({titles[x['notebook']]}, "
+        f"<i>{html.escape(teaching.find_section(x))}</i>)</li>"
         for x in hour["live"]
     )
-    out = [slide("Shown live", f"<ul>{live}</ul>")]
+    out = [render_slide("Shown live", f"<ul>{live}</ul>")]
     for label in hour["class"]:
-        title, text = exercises()[label]
-        out.append(slide(f"In pairs: {title}", markdown(text)))
-    rows = "".join(f"<li>{_raised(wrong)}</li>" for wrong, _ in hour["wrong"])
-    do = "\n".join(f"- {wrong} {what}" for wrong, what in hour["wrong"])
-    return [*out, slide("What is wrong here?", f"<ul>{rows}</ul>", do)]
+        title, text = collect_exercises()[label]
+        out.append(render_slide(f"In pairs: {title}", render_markdown(text)))
+    rows = "".join(f"<li>{_raise_escaped(wrong)}</li>" for wrong, _ in hour["wrong"])
+    do = "\n".join(f"- {wrong} {remedy}" for wrong, remedy in hour["wrong"])
+    return [*out, render_slide("What is wrong here?", f"<ul>{rows}</ul>", do)]
 
 
-def slides(folder: Path = BUILT / "slides") -> Path:
+def write_slides(folder: Path = BUILT / "slides") -> Path:
     """Write all decks and a page that links them."""
     folder.mkdir(parents=True, exist_ok=True)
     links = {}
-    for number, hour in enumerate(teaching.data("teaching/plan.yml"), 1):
+    for number, hour in enumerate(teaching.load_yaml("teaching/plan.yml"), 1):
         name = f"hour-{number:02d}.html"
-        (folder / name).write_text(deck(number, hour), "utf-8")
+        (folder / name).write_text(render_deck(number, hour), "utf-8")
         links[name] = f"Hour {number}: {hour['title']}"
-    (folder / "index.html").write_text(listed("Slides", links), "utf-8")
+    (folder / "index.html").write_text(render_links("Slides", links), "utf-8")
     return folder / "index.html"
 
 
@@ -363,17 +369,17 @@ details>summary{font-weight:bold;list-style:none}figure{margin:0;break-inside:av
 """
 
 
-def contents() -> list[tuple[str, list[str]]]:
+def list_contents() -> list[tuple[str, list[str]]]:
     """(part, its pages) in the order of the contents."""
-    toc = teaching.data("_toc.yml")
+    toc = teaching.load_yaml("_toc.yml")
     parts = [(part["caption"], [c["file"] for c in part["chapters"]]) for part in toc["parts"]]
     return [("", [toc["root"]]), *parts]
 
 
-def bibliography() -> str:
+def format_bibliography() -> str:
     """The entries of the bibliography that BibTeX has, one line each."""
     lines = []
-    for f in plain.bibliography().values():
+    for f in plain.parse_bibliography().values():
         f = {key: re.sub(r"[{}]|\s+", lambda m: " " * m[0].isspace(), x) for key, x in f.items()}
         where = f.get("booktitle") or f.get("journal") or f.get("howpublished") or ""
         who = f.get("author", "").replace(" and ", "; ")
@@ -381,43 +387,43 @@ def bibliography() -> str:
     return "\n".join(sorted(lines))
 
 
-def markdown_page(name: str) -> str:
+def render_markdown_page(name: str) -> str:
     """A page that is no notebook, as HTML."""
     text = (BOOK / f"{name}.md").read_text("utf-8")
-    text = re.sub(r"(?ms)^```\{bibliography\}.*?^```", lambda m: bibliography(), text)
+    text = re.sub(r"(?ms)^```\{bibliography\}.*?^```", lambda m: format_bibliography(), text)
     term = re.compile(r"(?m)^(\S.*)\n  (.*)$")
     text = re.sub(r"(?ms)^```\{glossary\}\n(.*?)^```", lambda m: term.sub(r"\1\n: \2", m[1]), text)
-    text = re.sub(r"(?ms)^```\{figure\} (\S+)\n(.*?)^```", _figure, text)
-    return markdown(plain.prose(text, plain.titles(), {}))
+    text = re.sub(r"(?ms)^```\{figure\} (\S+)\n(.*?)^```", _render_figure, text)
+    return render_markdown(plain.convert_prose(text, plain.collect_titles(), {}))
 
 
-def _figure(match: re.Match) -> str:
+def _render_figure(match: re.Match) -> str:
     path = (BOOK / match[1]).resolve()
     caption = plain.OPTION.sub("", match[2]).strip()
     body = path.read_text("utf-8") if path.suffix == ".svg" else ""
     return f"<figure>{body}<figcaption>{html.escape(caption)}</figcaption></figure>"
 
 
-def chapter(name: str) -> str:
+def render_chapter(name: str) -> str:
     """A chapter as HTML; its code is shown, solutions are open, sliders stand still."""
-    cells = plain.convert(name)["cells"]
-    shown = [c for c in cells if "parameters" not in c["metadata"].get("tags", [])]
-    return "".join(map(cell, shown))
+    cells = plain.convert_chapter(name)["cells"]
+    visible = [c for c in cells if "parameters" not in c["metadata"].get("tags", [])]
+    return "".join(map(render_cell, visible))
 
 
-def whole() -> str:
+def render_book() -> str:
     """The book as one page."""
     body, toc, number = [], ["<h1>Contents</h1>"], 0
-    for part, names in contents():
+    for part, names in list_contents():
         if part:
             toc.append(f'<p class="part">{html.escape(part)}</p>')
         for name in names:
             short = name.rsplit("/", 1)[-1]
             if name.startswith("chapters/"):
                 number += 1
-                text = chapter(short).replace("<h1>", f"<h1>{number}. ", 1)
+                text = render_chapter(short).replace("<h1>", f"<h1>{number}. ", 1)
             else:
-                text = markdown_page(name)
+                text = render_markdown_page(name)
             text = text.replace("<h1>", f'<h1 id="{short}">', 1)
             head = re.search(r"<h1[^>]*>(.*?)</h1>", text, re.DOTALL)
             words = head[1] if head else short
@@ -426,17 +432,19 @@ def whole() -> str:
     text = "".join([body[0], *toc, *body[1:]])
     text = re.sub(r'href="(?:\.\./)?(?:chapters/)?([\w-]+)\.(?:ipynb|md)"', r'href="#\1"', text)
     text = text.replace("<details>", "<details open>")
-    return document("Confidential language modelling", f"<main>{text}</main>", style=STYLE + PRINT)
+    return render_document(
+        "Confidential language modelling", f"<main>{text}</main>", style=STYLE + PRINT
+    )
 
 
-def pdf(out: Path = BUILT / "print" / "confidential-language-modelling.pdf") -> Path:
+def print_book(out: Path = BUILT / "print" / "confidential-language-modelling.pdf") -> Path:
     """Print the book; exits 1 where there is no Chromium."""
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         sys.exit(f"make pdf: needs one of {', '.join(BROWSERS)} to print")
     out.parent.mkdir(parents=True, exist_ok=True)
     page = out.with_suffix(".html")
-    page.write_text(whole(), "utf-8")
+    page.write_text(render_book(), "utf-8")
     with tempfile.TemporaryDirectory() as home:
         flags = "--headless --no-sandbox --disable-gpu --no-pdf-header-footer --disable-sync"
         flags += " --generate-pdf-document-outline --virtual-time-budget=20000 --no-first-run"
@@ -449,57 +457,57 @@ def pdf(out: Path = BUILT / "print" / "confidential-language-modelling.pdf") -> 
 
 
 # --------------------------------------------------------------------------- the instructor's
-def exam(secret: bytes, name: str) -> list[tuple[str, float]]:
+def draw_exam(secret: bytes, name: str) -> list[tuple[str, float]]:
     """The questions of one student, and their answers: the numbers follow from the key of the
     class and the name, so nobody makes either without the key."""
     from crtcourse import keys, recipes
 
-    rng = random.Random(keys.seed(secret, "exam", name))
+    rng = random.Random(keys.derive_seed(secret, "exam", name))
     out = []
-    for question, given in teaching.data("teaching/exam.yml").items():
-        numbers = {key: rng.choice(values) for key, values in given["numbers"].items()}
-        out.append((given["asks"].format(**numbers), recipes.EXAM[question](**numbers)))
+    for question, entry in teaching.load_yaml("teaching/exam.yml").items():
+        numbers = {key: rng.choice(values) for key, values in entry["numbers"].items()}
+        out.append((entry["asks"].format(**numbers), recipes.EXAM[question](**numbers)))
     return out
 
 
-def edition(key: dict[str, Any] | None) -> dict[str, str]:
+def write_edition_pages(key: dict[str, Any] | None) -> dict[str, str]:
     """Every page of the edition by its file's name, as markdown."""
     solutions = (BOOK / "teaching" / "solutions.txt").read_text(encoding="utf-8")
-    out = {"notes": teaching.notes(), "answers": teaching.questions(answers=True)}
+    out = {"notes": teaching.render_notes(), "answers": teaching.render_questions(answers=True)}
     out |= {"solutions": solutions}
     table = []
     for name in key["students"] if key else ():
-        asked = exam(bytes.fromhex(key["secret"]), name)
+        questions = draw_exam(bytes.fromhex(key["secret"]), name)
         lines = [f"# Exam: {name}", "", "Give each answer to three digits; two points each.", ""]
-        out[f"exam-{name}"] = "\n".join([*lines, *(f"1. {text}\n" for text, _ in asked)])
-        table.append(f"| {name} | " + " | ".join(f"{answer:.4g}" for _, answer in asked) + " |")
+        out[f"exam-{name}"] = "\n".join([*lines, *(f"1. {text}\n" for text, _ in questions)])
+        table.append(f"| {name} | " + " | ".join(f"{answer:.4g}" for _, answer in questions) + " |")
     if table:
-        asked = teaching.data("teaching/exam.yml")
-        head = f"| student | {' | '.join(asked)} |\n|{'---|' * (1 + len(asked))}\n"
+        questions = teaching.load_yaml("teaching/exam.yml")
+        head = f"| student | {' | '.join(questions)} |\n|{'---|' * (1 + len(questions))}\n"
         out["exam solutions"] = "# Solutions of the exams\n\n" + head + "\n".join(table)
     return out
 
 
-def instructor(key: str = "", folder: Path = BUILT / "instructor") -> Path:
+def write_instructor_edition(key: str = "", folder: Path = BUILT / "instructor") -> Path:
     """Write the edition, with exams where there is the key that ``crtbook lab`` wrote."""
     from crtcourse import keys
     from crtlib import files
 
-    written = edition(keys.read(Path(key)) if key else None)
+    written = write_edition_pages(keys.read_key(Path(key)) if key else None)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, text in written.items():
-        body = f"<main>{markdown(text)}</main>"
-        files.write_text(folder / f"{name}.html", document(name, body))
+        body = f"<main>{render_markdown(text)}</main>"
+        files.write_text(folder / f"{name}.html", render_document(name, body))
     links = {f"{name}.html": name for name in written}
-    files.write_text(folder / "index.html", listed("For the instructor", links))
+    files.write_text(folder / "index.html", render_links("For the instructor", links))
     return folder / "index.html"
 
 
 FORMS: dict[str, Callable[..., Path]] = {
     "page": write_page,
-    "slides": slides,
-    "pdf": pdf,
-    "instructor": instructor,
+    "slides": write_slides,
+    "pdf": print_book,
+    "instructor": write_instructor_edition,
 }
 
 if __name__ == "__main__":

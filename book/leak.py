@@ -37,43 +37,43 @@ STUDIES = {
 """A run for each position; CRT has none without a search."""
 
 
-def rounded(model: torch.nn.Module, kept: list[int]) -> bytes:
+def round_and_pack(model: torch.nn.Module, tokens: list[int]) -> bytes:
     """The model in eight bits a weight, a scale a row and sixteen bits a bias, without the tokens
-    that are not ``kept``; ``model`` becomes what was written."""
+    that are not among ``tokens``; ``model`` becomes what was written."""
     lstm, head = model.layers[0], model.head
     scales, small, large = [], [], []
     with torch.no_grad():
-        for bias, rows in ((lstm.bias, slice(None)), (head.bias, kept)):
+        for bias, rows in ((lstm.bias, slice(None)), (head.bias, tokens)):
             scale = bias[rows].abs().max() / 32767
             small.append((bias[rows] / scale).round())
             scales.append(scale[None])
             bias[rows] = small[-1] * scale
         for weight, rows in (
-            (model.embedding.weight, kept), (lstm.weight, slice(None)), (head.weight, kept)
+            (model.embedding.weight, tokens), (lstm.weight, slice(None)), (head.weight, tokens)
         ):  # fmt: skip
             scale = weight[rows].abs().amax(1) / 127
             large.append((weight[rows] / scale[:, None]).round())
             scales.append(scale)
             weight[rows] = large[-1] * scale[:, None]
-        left = [i for i in range(len(head.bias)) if i not in kept]
+        left = [i for i in range(len(head.bias)) if i not in tokens]
         head.bias[left] = -1e4  # no text holds them, so the page has no place for them
     parts = ((scales, "<f4"), (small, "<i2"), (large, "i1"))
     return b"".join(x.numpy().astype(kind).tobytes() for part, kind in parts for x in part)
 
 
-def data(store: Store) -> dict[str, object]:
+def collect_page_data(store: Store) -> dict[str, object]:
     """What the page reads: tokens, merges, models, and the measurements of each."""
     sized = "sgd 1"
     plain = restore_training(STUDIES[sized], store.model(STUDIES[sized].key))
     assert plain is not None
     tokenizer, texts = plain.data.tokenizer, [p.text for p in plain.data.read]
     used = {i for ids in tokenizer.encode([*texts, "0123456789<MASK>"]) for i in ids}
-    kept, spelled = sorted(used), json.loads(tokenizer.json)["model"]
+    token_ids, spelled = sorted(used), json.loads(tokenizer.json)["model"]
     names = {i: token for token, i in spelled["vocab"].items()}
     out: dict[str, object] = {
-        "tokens": [names.get(i, "<MASK>") for i in kept],
+        "tokens": [names.get(i, "<MASK>") for i in token_ids],
         "merges": [x if isinstance(x, str) else " ".join(x) for x in spelled["merges"]],
-        "sizes": [len(kept), STUDIES[sized].embedding, STUDIES[sized].hidden],
+        "sizes": [len(token_ids), STUDIES[sized].embedding, STUDIES[sized].hidden],
         "canary": plain.data.canaries[0],
         "secrets": sorted(
             {p.text[s.start : s.end] for p in plain.data.points for s in p.secrets}, key=len
@@ -83,7 +83,7 @@ def data(store: Store) -> dict[str, object]:
     for name, study in STUDIES.items():
         fitted = restore_training(study, store.model(study.key))
         assert fitted is not None
-        models[name] = base64.b64encode(rounded(fitted.run.model, kept)).decode()
+        models[name] = base64.b64encode(round_and_pack(fitted.run.model, token_ids)).decode()
         rows = {row[0]: row[3] for row in measure_study(study, fitted)}
         copies = sum(plain.data.canaries[0] in p.text for p in fitted.data.read)
         promise = fitted.guarantee(study) if study.method == "crt" else None
@@ -104,6 +104,6 @@ if __name__ == "__main__":
     parser.add_argument("--store", default=BOOK.parent / "_build" / "leak", type=Path)
     store = Store(parser.parse_args().store)
     sweep(STUDIES.values(), store, profile="first page", workers=1, executor="threads:")
-    text = json.dumps(data(store), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(collect_page_data(store), ensure_ascii=False, separators=(",", ":"))
     MODELS.write_text(f"const LEAK = {text};\n", encoding="utf-8")
     (BOOK / "_assets" / "crt.html").write_text(render_diagram("crt"), encoding="utf-8")

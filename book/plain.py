@@ -47,25 +47,25 @@ NAMES = {
 RECORD = "application/papermill.record/text/plain"
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_notebook(path: Path) -> dict[str, Any]:
     """A notebook."""
-    made: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return made
+    notebook: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return notebook
 
 
-def data(name: str) -> Any:
+def load_yaml(name: str) -> Any:
     """A YAML file of the book."""
     return yaml.safe_load((BOOK / name).read_text("utf-8"))
 
 
-def chapters() -> list[str]:
+def list_chapters() -> list[str]:
     """The chapters in the order of the contents."""
-    parts = data("_toc.yml")["parts"]
+    parts = load_yaml("_toc.yml")["parts"]
     files = (c["file"].partition("chapters/") for part in parts for c in part["chapters"])
     return [name for before, _, name in files if name and not before]
 
 
-def glued(cells: list[dict[str, Any]]) -> dict[str, str]:
+def stored_values(cells: list[dict[str, Any]]) -> dict[str, str]:
     """The numbers that a recorded chapter stores for its text."""
     out: dict[str, str] = {}
     for cell in cells:
@@ -78,7 +78,7 @@ def glued(cells: list[dict[str, Any]]) -> dict[str, str]:
     return out
 
 
-def bibliography() -> dict[str, dict[str, str]]:
+def parse_bibliography() -> dict[str, dict[str, str]]:
     """The fields of each entry of the bibliography."""
     text = (BOOK / "references.bib").read_text("utf-8")
     field = re.compile(r"(?ms)^\s*(\w+)\s*=\s*[{\"](.*?)[}\"],?\s*$")
@@ -87,10 +87,10 @@ def bibliography() -> dict[str, dict[str, str]]:
 
 
 @functools.cache
-def citations() -> dict[str, tuple[str, str]]:
+def list_citations() -> dict[str, tuple[str, str]]:
     """(authors, year) of each entry of the bibliography, as a reader says it."""
     out = {}
-    for key, fields in bibliography().items():
+    for key, fields in parse_bibliography().items():
         people = [p.strip() for p in re.split(r"\s+and\s+", fields.get("author", key))]
         last = [re.sub(r"[{}]", "", p.split(",")[0] if "," in p else p.split()[-1]) for p in people]
         who = f"{last[0]} et al." if len(last) > 2 else " and ".join(last)
@@ -99,15 +99,15 @@ def citations() -> dict[str, tuple[str, str]]:
 
 
 @functools.cache
-def titles() -> dict[str, str]:
+def collect_titles() -> dict[str, str]:
     """The title of each page and chapter, and of each figure, exercise, definition and theorem."""
     out = {page.stem: page.read_text("utf-8").split("\n", 1)[0][2:] for page in BOOK.glob("*.md")}
-    for name in chapters():
-        for cell in read(BOOK / "chapters" / f"{name}.ipynb")["cells"]:
+    for name in list_chapters():
+        for cell in read_notebook(BOOK / "chapters" / f"{name}.ipynb")["cells"]:
             if cell["cell_type"] != "markdown":
                 figure = cell["metadata"].get("mystnb", {}).get("figure", {})
                 if "name" in figure:
-                    out[figure["name"]] = f"figure “{lead(figure['caption'])}”"
+                    out[figure["name"]] = f"figure “{first_words_of_caption(figure['caption'])}”"
                 continue
             text = "".join(cell["source"])
             if text.startswith("# "):
@@ -121,47 +121,47 @@ def titles() -> dict[str, str]:
     return out
 
 
-def lead(caption: str) -> str:
+def first_words_of_caption(caption: str) -> str:
     """What a caption says first, in bold."""
-    found = re.match(r"\*\*(.+?)\.?\*\*", without_links(caption))
-    return found[1] if found else without_links(caption).split(". ")[0]
+    match = re.match(r"\*\*(.+?)\.?\*\*", strip_links(caption))
+    return match[1] if match else strip_links(caption).split(". ")[0]
 
 
-def without_links(text: str) -> str:
+def strip_links(text: str) -> str:
     """Text with its roles and links as plain words."""
     text = re.sub(r"\{(?:doc|ref|prf:ref|numref)\}`([^`<]+?)(?: <[^`]*)?`", r"\1", text)
     text = re.sub(r"\{cite:[tp]\}`[^`]*`", "", text)
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", lambda m: m[1] or "see the chapter", text)
 
 
-def _role(known: dict[str, str], numbers: dict[str, str]) -> Callable[[re.Match], str]:
-    def said(match: re.Match) -> str:
+def _render_role(titles: dict[str, str], numbers: dict[str, str]) -> Callable[[re.Match], str]:
+    def render(match: re.Match) -> str:
         role, text = match[1], match[2]
         if role == "glue:text":
             return numbers[text]  # a number that the run did not store is a fault
         if role.startswith("cite:"):
-            parts = [citations().get(key.strip(), (key, "")) for key in text.split(",")]
+            parts = [list_citations().get(key.strip(), (key, "")) for key in text.split(",")]
             if role == "cite:t":
                 return " and ".join(f"{who} ({year})" for who, year in parts)
             return "(" + "; ".join(f"{who}, {year}" for who, year in parts) + ")"
         if role == "doc":
             name = text.rsplit("/", 1)[-1]
             if text.startswith("../"):  # a page of the book, which lies beside no notebook
-                return f"*{known.get(name, name)}*"
-            return f"[{known.get(name, name)}]({text}{'' if '/' in text else '.ipynb'})"
+                return f"*{titles.get(name, name)}*"
+            return f"[{titles.get(name, name)}]({text}{'' if '/' in text else '.ipynb'})"
         if role == "eq":
             return f"equation ({text})"
-        return f"*{known.get(text, text)}*"
+        return f"*{titles.get(text, text)}*"
 
-    return said
+    return render
 
 
-def _box(match: re.Match) -> str:
+def _convert_box(match: re.Match) -> str:
     name, title = NAMES.get(match["kind"]), match["arg"].strip()
     body = OPTION.sub("", match["body"]).strip("\n")
     if match["kind"] == "math":
         return f"$$\n{body}\n$$"
-    body = boxes(body)
+    body = convert_boxes(body)
     if name is None:
         return body
     if name == "Solution" or "dropdown" in dict(OPTION.findall(match["body"])).get("class", ""):
@@ -172,35 +172,35 @@ def _box(match: re.Match) -> str:
     return f"> **{head}**\n>\n{quoted}"
 
 
-def boxes(text: str) -> str:
+def convert_boxes(text: str) -> str:
     """Fenced boxes as quotations, solutions as folds; ordinary code stays."""
-    return FENCE.sub(_box, text)
+    return FENCE.sub(_convert_box, text)
 
 
-def prose(text: str, known: dict[str, str], numbers: dict[str, str]) -> str:
-    """One markdown cell without any role or directive. ``known`` are titles, which links and
+def convert_prose(text: str, titles: dict[str, str], numbers: dict[str, str]) -> str:
+    """One markdown cell without any role or directive. ``titles`` are those which links and
     references name; ``numbers`` are what the run stored, under names of their own."""
     text = TARGET.sub("", text)
-    text = ROLE.sub(_role(known, numbers), boxes(text))
+    text = ROLE.sub(_render_role(titles, numbers), convert_boxes(text))
     text = EQUATION.sub(r"\1", text)
     empty = re.compile(r"\[\]\(((?:\.\./)?(?:chapters/)?([\w-]+)\.(?:ipynb|md))\)")
-    return empty.sub(lambda m: f"[{known.get(m[2], m[2])}]({m[1]})", text)
+    return empty.sub(lambda m: f"[{titles.get(m[2], m[2])}]({m[1]})", text)
 
 
-def readable(cells: list[Any], *, whole: bool = False) -> list[Any]:
+def convert_cells(cells: list[Any], *, complete: bool = False) -> list[Any]:
     """The cells of a chapter that has run, without any role. A number that the run did not store
-    is "(not run)", as other parameters leave things out; of a ``whole`` run it is a fault."""
-    numbers = glued(cells)
-    if not whole:
+    is "(not run)", as other parameters leave things out; of a ``complete`` run it is a fault."""
+    numbers = stored_values(cells)
+    if not complete:
         used = {name for c in cells for name in GLUE.findall("".join(c["source"]))}
         numbers = dict.fromkeys(used, "(not run)") | numbers
     for cell in cells:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            cell["source"] = prose(source, titles(), numbers)
+            cell["source"] = convert_prose(source, collect_titles(), numbers)
         else:
-            cell["outputs"] = [o for o in cell["outputs"] if shown(o)]
-            cell["outputs"] += below(cell, numbers)
+            cell["outputs"] = [o for o in cell["outputs"] if is_for_people(o)]
+            cell["outputs"] += write_caption_below(cell, numbers)
             if {"hide-input", "remove-cell"} & {*cell["metadata"].get("tags", [])}:
                 cell["metadata"]["jupyter"] = {"source_hidden": True}
     return cells
@@ -210,42 +210,45 @@ MADE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 """How a figure was made, in its drawing (``crtbook.figures.theme.render_svg``)."""
 
 
-def below(cell: dict[str, Any], numbers: dict[str, str]) -> list[dict[str, Any]]:
+def write_caption_below(cell: dict[str, Any], numbers: dict[str, str]) -> list[dict[str, Any]]:
     """What the book writes below a cell's figure: its caption, and how it was made."""
-    drawn = [data for o in cell["outputs"] if "image/svg+xml" in (data := o.get("data", {}))]
+    drawings = [data for o in cell["outputs"] if "image/svg+xml" in (data := o.get("data", {}))]
     caption = cell["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "")
-    notes = (MADE.search("".join(data["image/svg+xml"])[:4000]) for data in drawn)
-    lines = [prose(caption, titles(), numbers), *(f"*{note[1]}*" for note in notes if note)]
+    notes = (MADE.search("".join(data["image/svg+xml"])[:4000]) for data in drawings)
+    lines = [
+        convert_prose(caption, collect_titles(), numbers),
+        *(f"*{note[1]}*" for note in notes if note),
+    ]
     text = "\n\n".join(dict.fromkeys(filter(None, lines)))
     if not text or not cell["outputs"]:
         return []
     return [{"output_type": "display_data", "metadata": {}, "data": {"text/markdown": text}}]
 
 
-def shown(output: dict[str, Any]) -> bool:
+def is_for_people(output: dict[str, Any]) -> bool:
     """Whether an output is for people: no number for the text, no bar, nor what tqdm says of it."""
     noise = output.get("name") == "stderr" and re.search(r"^\s*$|%\||Tqdm", "".join(output["text"]))
     return RECORD not in output.get("data", {}) and not noise
 
 
-def convert(name: str) -> dict[str, Any]:
+def convert_chapter(name: str) -> dict[str, Any]:
     """A recorded chapter as a plain notebook, at the sizes of its own parameters cell."""
-    notebook = read(BOOK / "chapters" / f"{name}.ipynb")
+    notebook = read_notebook(BOOK / "chapters" / f"{name}.ipynb")
     cells = [
         c for c in notebook["cells"] if "injected-parameters" not in c["metadata"].get("tags", [])
     ]
-    return {**notebook, "cells": readable(cells, whole=True)}
+    return {**notebook, "cells": convert_cells(cells, complete=True)}
 
 
-def write(folder: Path, names: list[str] | None = None) -> list[Path]:
+def write_chapters(folder: Path, names: list[str] | None = None) -> list[Path]:
     """The plain form of the chapters (all by default) in ``folder``."""
-    every = chapters()
+    every = list_chapters()
     if unknown := sorted(set(names or ()) - set(every)):
         raise ValueError(f"NB={' '.join(unknown)}: must be one of {', '.join(sorted(every))}")
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name in names or every:
-        text = json.dumps(convert(name), indent=1, ensure_ascii=False)
+        text = json.dumps(convert_chapter(name), indent=1, ensure_ascii=False)
         paths.append(folder / f"{name}.ipynb")
         paths[-1].write_text(text + "\n", "utf-8")
     return paths
@@ -256,35 +259,35 @@ FOLDER = BOOK.parent / "_build" / "lab"
 WRITTEN = ".written.json"
 
 
-def refresh(folder: Path = FOLDER) -> list[str]:
+def refresh_folder(folder: Path = FOLDER) -> list[str]:
     """Write the notebooks and a page of contents; returns the names that were changed by hand, and
     so were left alone."""
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / WRITTEN
     written = json.loads(note.read_text()) if note.is_file() else {}
-    kept = []
+    changed = []
     with tempfile.TemporaryDirectory() as fresh:
-        for path in write(Path(fresh)):
-            target, digest = folder / path.name, _digest(path)
-            if target.is_file() and _digest(target) != written.get(path.name):
-                kept.append(path.stem)
+        for path in write_chapters(Path(fresh)):
+            target, digest = folder / path.name, _hash_file(path)
+            if target.is_file() and _hash_file(target) != written.get(path.name):
+                changed.append(path.stem)
                 continue
             target.write_bytes(path.read_bytes())
             written[path.name] = digest
     note.write_text(json.dumps(written))
-    known = titles()
-    lines = [f"1. [{known[name]}]({name}.ipynb)" for name in chapters()]
+    titles = collect_titles()
+    lines = [f"1. [{titles[name]}]({name}.ipynb)" for name in list_chapters()]
     head = "# Confidential language modelling\n\nOpen a chapter, run its cells, type answers.\n\n"
     (folder / "start.md").write_text(head + "\n".join(lines) + "\n", "utf-8")
-    return kept
+    return changed
 
 
-def _digest(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":
-    for name in refresh():
+    for name in refresh_folder():
         print(f"{name}: you have changed it, so it is left as it is")
     python = str(Path(sys.executable).parent)
     os.environ["PATH"] = python + os.pathsep + os.environ["PATH"]

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 import plain
-from plain import chapters, data
+from plain import list_chapters, load_yaml
 
 BOOK = Path(__file__).resolve().parent
 
@@ -24,17 +24,17 @@ ALONE = {"lab_attack": 120, "lab_defence": 180}
 """Minutes of the labs, as their pages say."""
 
 
-def cells(name: str) -> list[dict[str, Any]]:
+def read_cells(name: str) -> list[dict[str, Any]]:
     """The cells of a published chapter."""
-    return plain.read(BOOK / "chapters" / f"{name}.ipynb")["cells"]
+    return plain.read_notebook(BOOK / "chapters" / f"{name}.ipynb")["cells"]
 
 
-def link(name: str) -> str:
+def link_chapter(name: str) -> str:
     """A link from a page of the folder ``teaching``."""
-    return f"[{plain.titles()[name]}](../chapters/{name}.ipynb)"
+    return f"[{plain.collect_titles()[name]}](../chapters/{name}.ipynb)"
 
 
-def raised(text: str) -> str:
+def raise_and_lower(text: str) -> str:
     """``text`` with its indices below and its exponents above: π_c, e^(−x)."""
     text = re.sub(r"_([a-z])\b", r"{sub}`\1`", text)
     return re.sub(
@@ -42,60 +42,62 @@ def raised(text: str) -> str:
     )
 
 
-def plainly(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """``text`` as it stands, where Markdown would read signs of its own."""
     return text.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_").replace("$", r"\$")
 
 
-def page(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """A page of ``templates`` with its values."""
     loader = jinja2.FileSystemLoader(BOOK / "templates")
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=loader,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters |= {"raised": raised, "plain": plainly}
-    return made.get_template(f"{template}.md.j2").render(values)
+    environment.filters |= {"raised": raise_and_lower, "plain": escape_markdown}
+    return environment.get_template(f"{template}.md.j2").render(values)
 
 
 # --------------------------------------------------------------------------- pages
-def glossary() -> str:
+def render_glossary() -> str:
     """Every term with its definition and the chapter that defines it."""
-    rows = sorted(data("glossary.yml"), key=lambda row: row["term"].lower())
+    rows = sorted(load_yaml("glossary.yml"), key=lambda row: row["term"].lower())
     for row in rows:
         name = row["chapter"]
         first = name == "index"
-        title = "the first page" if first else plain.titles()[name]
+        title = "the first page" if first else plain.collect_titles()[name]
         row["where"] = f"[{title}]({'index.md' if first else f'chapters/{name}.ipynb'})"
-    return page("glossary", rows=rows)
+    return render_template("glossary", rows=rows)
 
 
 NOT_TOLD = ("", "Five questions", "Exercises", "Summary", "The published runs")
 FOLDED = re.compile(r"(?ms)^(`{3,})\{(?:solution|exercise|admonition\} Proof).*?^\1$")
 
 
-def size(names: Sequence[str], sections: Sequence[str] | None = None) -> tuple[int, int]:
+def count_words_and_cells(
+    names: Sequence[str], sections: Sequence[str] | None = None
+) -> tuple[int, int]:
     """Words outside proofs and solutions, and cells that are seen, of what chapters tell: of all
     sections but the closing ones, or of those that are named."""
-    words, seen = 0, 0
+    words, visible = 0, 0
     for name in names:
         head = ""
-        for cell in cells(name):
+        for cell in read_cells(name):
             tags = {*cell["metadata"].get("tags", [])}
             pieces = [f"## {head}\n", "".join(cell["source"])]
             if cell["cell_type"] == "code":
-                seen += told(head, sections) and not tags & {"hide-input", "remove-cell"}
+                visible += is_told(head, sections) and not tags & {"hide-input", "remove-cell"}
                 continue
             _, *parts = re.split(r"(?m)^## (.*)$", "".join(pieces))
             for head, text in zip(parts[::2], parts[1::2], strict=True):
-                words += told(head, sections) * len(FOLDED.sub("", text).split())
-    return words, seen
+                words += is_told(head, sections) * len(FOLDED.sub("", text).split())
+    return words, visible
 
 
-def told(head: str, sections: Sequence[str] | None) -> bool:
+def is_told(head: str, sections: Sequence[str] | None) -> bool:
     """Whether a section is one of those, or of all but the closing ones."""
     return head not in NOT_TOLD if sections is None else head in sections
 
@@ -104,109 +106,127 @@ QUIZ = 5
 """Questions of a quiz."""
 
 
-def quiz(number: int) -> list[list[str]]:
+def draw_quiz(number: int) -> list[list[str]]:
     """Five questions for the beginning of an hour, on the last hour before it that has any.
 
     The bank has a chapter's questions in its order, so an hour that reads a half of a chapter is
     asked about by a half of them; a second quiz on the same hour has the questions between.
     """
-    plan = data("teaching/plan.yml")
+    plan = load_yaml("teaching/plan.yml")
     for again, hour in enumerate(reversed(plan[: number - 1])):
-        if rows := [row for name in hour["read"] for row in asked_of(name, hour, plan)]:
+        if rows := [
+            row for name in hour["read"] for row in select_questions_of_hour(name, hour, plan)
+        ]:
             every = rows[again::2] if len(rows) >= 2 * QUIZ else rows
             return every[:: max(1, len(every) // QUIZ)][:QUIZ]
     return []
 
 
-def asked_of(name: str, hour: dict[str, Any], plan: list[dict[str, Any]]) -> list[list[str]]:
+def select_questions_of_hour(
+    name: str, hour: dict[str, Any], plan: list[dict[str, Any]]
+) -> list[list[str]]:
     """The questions of a chapter on the part of it that an hour reads."""
-    rows = data("teaching/questions.yml").get(name, [])
+    rows = load_yaml("teaching/questions.yml").get(name, [])
     hours = [its["title"] for its in plan if name in its["read"]]
     part = hours.index(hour["title"])
     return rows[part * len(rows) // len(hours) : (part + 1) * len(rows) // len(hours)]
 
 
-def minutes(hour: dict[str, Any], *, first: bool) -> dict[str, Any]:
+def plan_minutes(hour: dict[str, Any], *, first: bool) -> dict[str, Any]:
     """What is done in an hour, with minutes that follow from what is named."""
-    (words, _), live = size(hour["read"], hour.get("sections")), hour.get("live", [])
+    (words, _), live = (
+        count_words_and_cells(hour["read"], hour.get("sections")),
+        hour.get("live", []),
+    )
     parts = ", ".join(hour.get("sections", [])) or "every section"
-    of = ", ".join(map(link, hour["read"]))
+    of = ", ".join(map(link_chapter, hour["read"]))
     wrong, tasks = hour.get("wrong", []), hour.get("tasks", 0)
-    asked, home = (", ".join(f"{{ref}}`{x}`" for x in hour[kind]) for kind in ("class", "home"))
+    in_class, home = (", ".join(f"{{ref}}`{x}`" for x in hour[kind]) for kind in ("class", "home"))
     quiz = "five questions on what came before"
     rows = [
         (5, "quiz", "none: open the first page, and let them type" if first else quiz),
         (round(words / PACE), "talk", f"{words:,} words of {of}: {parts}"),
         (CELL * len(live), "shown live", "; ".join(x["show"] for x in live)),
-        (EXERCISE * len(hour["class"]), "in pairs", asked),
+        (EXERCISE * len(hour["class"]), "in pairs", in_class),
         (TASK * tasks, "at the lab", f"{tasks} tasks begun"),
         (WRONG * len(wrong), "wrong answers", "; ".join(x for x, _ in wrong)),
         (2, "homework", home or "finish the lab"),
     ]
-    told = {"title": hour["title"], "objectives": hour.get("objectives")}
-    return told | {"rows": rows, "total": sum(n for n, _, what in rows if what)}
+    facts = {"title": hour["title"], "objectives": hour.get("objectives")}
+    return facts | {"rows": rows, "total": sum(n for n, _, task in rows if task)}
 
 
-def alone() -> list[dict[str, Any]]:
+def tabulate_chapters_alone() -> list[dict[str, Any]]:
     """Every chapter with the time that it takes somebody who works through it."""
-    taught = {n for hour in data("teaching/plan.yml") for n in hour["read"]}
+    taught = {n for hour in load_yaml("teaching/plan.yml") for n in hour["read"]}
     rows = []
-    for name in chapters():
-        words, seen = size([name])
-        count = sum("".join(c["source"]).count("{exercise}") for c in cells(name))
-        spent = ALONE.get(name) or round(words / PACE + CELL * seen + 10 * count)
-        told = {"link": link(name), "taught": name in taught, "words": words, "cells": seen}
-        rows.append(told | {"exercises": count, "minutes": spent})
+    for name in list_chapters():
+        words, visible = count_words_and_cells([name])
+        count = sum("".join(c["source"]).count("{exercise}") for c in read_cells(name))
+        spent = ALONE.get(name) or round(words / PACE + CELL * visible + 10 * count)
+        facts = {
+            "link": link_chapter(name),
+            "taught": name in taught,
+            "words": words,
+            "cells": visible,
+        }
+        rows.append(facts | {"exercises": count, "minutes": spent})
     return rows
 
 
-def plan() -> str:
+def render_plan() -> str:
     """Ten hours, three, and thirty, with minutes that follow from what they name."""
     ten, three = (
-        [minutes(hour, first=not k) for k, hour in enumerate(data(f"teaching/{name}.yml"))]
+        [
+            plan_minutes(hour, first=not k)
+            for k, hour in enumerate(load_yaml(f"teaching/{name}.yml"))
+        ]
         for name in ("plan", "short")
     )
     sizes = {"PACE": PACE, "CELL": CELL, "EXERCISE": EXERCISE, "WRONG": WRONG, "TASK": TASK}
-    return page("plan", ten=ten, three=three, alone=alone(), **sizes)
+    return render_template("plan", ten=ten, three=three, alone=tabulate_chapters_alone(), **sizes)
 
 
-def section_of(shown: dict[str, Any]) -> str:
+def find_section(demonstration: dict[str, Any]) -> str:
     """The section in which a demonstration begins."""
     section = "its beginning"
-    for cell in cells(shown["notebook"]):
-        if cell.get("id") == shown["first"]:
+    for cell in read_cells(demonstration["notebook"]):
+        if cell.get("id") == demonstration["first"]:
             return section
         if cell["cell_type"] == "markdown":
             section = ([section, *re.findall(r"(?m)^## (.*)$", "".join(cell["source"]))])[-1]
-    raise KeyError(f"{shown['notebook']} has no cell {shown['first']}")
+    raise KeyError(f"{demonstration['notebook']} has no cell {demonstration['first']}")
 
 
-def notes() -> str:
+def render_notes() -> str:
     """What to say, to ask, to show and to wait for in each hour, and what to do where something
     fails."""
-    return page(
-        "notes", plan=data("teaching/plan.yml"), titles=plain.titles(), section_of=section_of
+    return render_template(
+        "notes",
+        plan=load_yaml("teaching/plan.yml"),
+        titles=plain.collect_titles(),
+        section_of=find_section,
     )
 
 
-def questions(*, answers: bool) -> str:
+def render_questions(*, answers: bool) -> str:
     """The question bank, or its answers."""
-    bank = data("teaching/questions.yml")
-    of = [(plain.titles()[name], bank[name]) for name in chapters() if name in bank]
-    return page("questions", answers=answers, chapters=of, LEVELS=LEVELS)
+    bank = load_yaml("teaching/questions.yml")
+    of = [(plain.collect_titles()[name], bank[name]) for name in list_chapters() if name in bank]
+    return render_template("questions", answers=answers, chapters=of, LEVELS=LEVELS)
 
 
-def pages() -> dict[Path, str]:
+def render_pages() -> dict[Path, str]:
     """Every page, by its path."""
     folder = BOOK / "teaching"
     return {
-        BOOK / "glossary.md": glossary(),
-        folder / "plan.md": plan(),
-        folder / "questions.md": questions(answers=False),
+        BOOK / "glossary.md": render_glossary(),
+        folder / "plan.md": render_plan(),
+        folder / "questions.md": render_questions(answers=False),
     }
 
 
 if __name__ == "__main__":
-    for path, text in pages().items():
+    for path, text in render_pages().items():
         path.write_text(text, "utf-8")
         print(path.relative_to(BOOK))

@@ -30,7 +30,7 @@ STUDY = crt_study.CrtStudy(
 """All secrets are missed: the model reads the text as it was said."""
 
 
-def guess(model: Any, data: Any) -> list[dict[str, Any]]:
+def score_sentences(model: Any, data: Any) -> list[dict[str, Any]]:
     """Five sentences that were read and five whose secret is fresh, with the mean log-probability
     of a token, in random order."""
     probe = membership.build_probe(data.points, data.read, data.others, seed=0)
@@ -48,20 +48,20 @@ def guess(model: Any, data: Any) -> list[dict[str, Any]]:
     ]
 
 
-def completed(model: Any, tokenizer: Any, beginning: str, most: int = 40) -> str:
+def complete_greedily(model: Any, tokenizer: Any, beginning: str, most: int = 40) -> str:
     """What the model goes on with: the likeliest token, again and again."""
     state, scores = generation.read_prefix(model, tokenizer.encode_prefix(beginning))
-    said: list[int] = []
-    while len(said) < most:
+    ids: list[int] = []
+    while len(ids) < most:
         token = scores[0].argmax().reshape(1)
         if int(token) == tokenizer.eos:
             break
-        said.append(int(token))
+        ids.append(int(token))
         state, scores = generation.extend_prefix(model, state, token)
-    return str(tokenizer.decode(said))
+    return str(tokenizer.decode(ids))
 
 
-def tab(model: Any, data: Any) -> list[dict[str, Any]]:
+def complete_beginnings(model: Any, data: Any) -> list[dict[str, Any]]:
     """Beginnings of sentences of the text, cut in somebody's secret or before it, what the model
     makes of them, and how many people have said the whole. Those that give one person away, by the
     most letters, stand first; two that do not follow."""
@@ -78,7 +78,7 @@ def tab(model: Any, data: Any) -> list[dict[str, Any]]:
             beginning = point.text[:cut]
             if len(beginning) < 8 or beginning in rows or cut >= span.end:
                 continue
-            rest = completed(model, data.tokenizer, beginning)
+            rest = complete_greedily(model, data.tokenizer, beginning)
             rows[beginning] = {
                 "typed": beginning.removeprefix("USR: "),
                 "words": rest.split(),
@@ -94,15 +94,15 @@ def main() -> None:
     """Train the model, and write both files."""
     fitted = study_run.fit_study(STUDY)
     model, data = fitted.run.model, fitted.data
-    made = (
+    provenance = (
         f"LSTM of {STUDY.hidden or 64} units, {STUDY.dialogues} simulated dialogues, "
         f"{STUDY.epochs} epochs, CPU, {datetime.date.today()}"
     )
     for path, name, rows in (
-        (GUESS, "TOY_GUESS", guess(model, data)),
-        (TAB, "TOY_TAB", tab(model, data)),
+        (GUESS, "TOY_GUESS", score_sentences(model, data)),
+        (TAB, "TOY_TAB", complete_beginnings(model, data)),
     ):
-        held = json.dumps({"rows": rows, "made": made}, ensure_ascii=False, indent=1)
+        held = json.dumps({"rows": rows, "made": provenance}, ensure_ascii=False, indent=1)
         path.write_text(f"const {name} = {held};\n", encoding="utf-8")
         print(path.relative_to(ASSETS.parent.parent))
 

@@ -39,8 +39,8 @@ def said(tmp_path_factory):
         patch.setattr(
             attack, "hand_out", lambda seed, out: attack.Key({}, "A", {}, [], [], [], {}, {})
         )
-        patch.setattr(grading, "grade", lambda *_, **__: [{"name": "ann", "total": 0}])
-        patch.setattr(grading, "text", str)
+        patch.setattr(grading, "grade_folder", lambda *_, **__: [{"name": "ann", "total": 0}])
+        patch.setattr(grading, "format_marks", str)
         audited = SimpleNamespace(
             refuted=False, to_json=lambda: {"epsilon_lower": 0.1}, lines=lambda: ["proved"]
         )

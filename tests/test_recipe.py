@@ -45,7 +45,7 @@ def test_every_form_says_the_same(method):
     jsonschema.validate(plain, recipe.RECIPES[method].model_json_schema())
     for name in given:
         option = next(o for o in options_of(recipe.recipe_for_method(method)) if o.name == name)
-        assert f"| `{option.flag}` |" in computed.options()
+        assert f"| `{option.flag}` |" in computed.render_options()
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_recipe_is_frozen_and_its_methods_options_alone_are_shown(run):
 
 
 def test_the_page_of_options_is_in_step():
-    assert (HERE / "book" / "options.md").read_text(encoding="utf-8") == computed.options()
+    assert (HERE / "book" / "options.md").read_text(encoding="utf-8") == computed.render_options()
 
 
 @pytest.mark.parametrize("method", [name for name in recipe.RECIPES if name != "plan"])

@@ -36,7 +36,7 @@ BUTTONS = {
 PRELOAD = re.compile(r'<link\b[^>]*rel="preload"[^>]*\.woff2"[^>]*>')
 
 
-def executed(app, docname):
+def find_executed(app, docname):
     """(whether it is recorded, the path) of the notebook that a chapter's page is made of."""
     name = docname.removeprefix("chapters/") + ".ipynb"
     live = Path(os.environ.get("BOOK_LIVE", "")) / name
@@ -45,35 +45,35 @@ def executed(app, docname):
     return True, Path(app.srcdir) / "chapters" / name
 
 
-def digest(app, docname):
+def hash_shown(app, docname):
     """Of what is shown of a chapter."""
-    recorded, path = executed(app, docname)
+    recorded, path = find_executed(app, docname)
     return f"{recorded} {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
-def outdated(app, env, added, changed, removed):
+def list_outdated(app, env, added, changed, removed):
     """The chapters whose notebook has changed places."""
-    here = (d for d in env.found_docs if d.startswith("chapters/"))
-    return [d for d in here if env.metadata.get(d, {}).get("shown") != digest(app, d)]
+    chapters = (d for d in env.found_docs if d.startswith("chapters/"))
+    return [d for d in chapters if env.metadata.get(d, {}).get("shown") != hash_shown(app, d)]
 
 
-def chosen(app, docname, source):
+def read_chosen_notebook(app, docname, source):
     """Read the notebook that is to be shown, with a line below its title."""
     if not docname.startswith("chapters/"):
         return
-    recorded, path = executed(app, docname)
+    recorded, path = find_executed(app, docname)
     notebook = json.loads(path.read_text("utf-8"))
-    made = notebook["metadata"]["papermill"]
-    date = datetime.datetime.fromisoformat(made["start_time"])
+    notes = notebook["metadata"]["papermill"]
+    date = datetime.datetime.fromisoformat(notes["start_time"])
     line = (RECORDED if recorded else YOURS).format(
-        profile=made["parameters"].get("profile", "quick"),
+        profile=notes["parameters"].get("profile", "quick"),
         date=f"{date.day} {date:%B %Y}",
         name=path.stem,
     )
     title, _, rest = "".join(notebook["cells"][0]["source"]).partition("\n")
     notebook["cells"][0]["source"] = f"{title}\n\n:::{{div}} edition\n{line}\n:::\n{rest}"
     source[0] = json.dumps(notebook)
-    app.env.metadata[docname]["shown"] = digest(app, docname)
+    app.env.metadata[docname]["shown"] = hash_shown(app, docname)
 
 
 def add_buttons(app, config):
@@ -107,7 +107,7 @@ def setup(app):
     gc.set_threshold(200_000, 20, 100)  # trees of documents live long: a ninth of a build's time
     app.connect("config-inited", add_buttons, priority=100)  # before the theme reads its options
     app.connect("config-inited", drop_thebe)
-    app.connect("env-get-outdated", outdated)
-    app.connect("source-read", chosen)
+    app.connect("env-get-outdated", list_outdated)
+    app.connect("source-read", read_chosen_notebook)
     app.connect("build-finished", drop_preloads)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

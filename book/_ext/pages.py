@@ -55,38 +55,38 @@ STAYS = re.compile(r"<(svg|script|style)\b.*?</\1>", re.DOTALL)
 """What the table and caption steps must not touch."""
 
 
-def luminance(color):
+def relative_luminance(color):
     """WCAG's relative luminance of a colour."""
     parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
-def dark(color):
+def darken(color):
     """What a colour becomes on the dark page: the neutral ones change places, others are lightened
     until they can be read as text."""
     if color.lower() in NEUTRAL:
         return NEUTRAL[color.lower()]
-    parts, shown = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)], color
-    while (luminance(shown) + 0.05) / (luminance(GROUND) + 0.05) < 4.5:
+    parts, lightened = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)], color
+    while (relative_luminance(lightened) + 0.05) / (relative_luminance(GROUND) + 0.05) < 4.5:
         parts = [1 - 0.94 * (1 - c) for c in parts]
-        shown = "#" + "".join(f"{round(255 * c):02x}" for c in parts)
-    return shown
+        lightened = "#" + "".join(f"{round(255 * c):02x}" for c in parts)
+    return lightened
 
 
-def coloured(drawing, seen):
-    """An SVG whose colours are variables; notes in ``seen`` which."""
+def colour_by_variables(drawing, colors):
+    """An SVG whose colours are variables; notes in ``colors`` which."""
 
     def variable(match):
         color = match[0].lower()
-        seen.add(color)
+        colors.add(color)
         return f"var(--fig-{color[1:]}, {color})"
 
     # Only a style may hold a variable; what is in an attribute of its own stays as it is.
     return re.sub(r'style="[^"]*"', lambda style: HEX.sub(variable, style[0]), drawing)
 
 
-def inline(body, images):
+def inline_figures(body, images):
     """Put the SVG of each cell's figure into the page: its ids apart, its own sentence for alt."""
 
     def replaced(match):
@@ -103,7 +103,7 @@ def inline(body, images):
             drawing = drawing.replace('aria-label=""', f'aria-label="{alt[1]}"', 1)
         drawing = MADE.sub("", drawing, count=1)  # it stands below the caption
         if "data-hero" in match[0]:
-            drawing = one_panel(drawing)
+            drawing = cut_to_one_panel(drawing)
         key = f"{path.stem[:8]}-{match.start()}"  # a figure may stand on its page twice
         drawing = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>f{key}-", drawing)
         return re.sub(r'(<svg\b[^>]*?) width="[^"]*" height="[^"]*"', r"\1", drawing, count=1)
@@ -111,80 +111,91 @@ def inline(body, images):
     return re.sub(r"<img\b[^>]*>", replaced, body)
 
 
-def edges_of(panel):
+def find_edges(panel):
     """Where a panel ends, in points."""
     return {edge: float(panel[edge]) for edge in ("left", "right", "top", "bottom")}
 
 
-def rows_of_panels(drawing):
+def split_rows_of_panels(drawing):
     """The drawing once for each row of its panels, which stands alone below the legend. Where rows
     share an axis, its numbers and its name stand below each."""
-    panels = [(panel[0], edges_of(panel)) for panel in PANEL.finditer(drawing)]
+    panels = [(panel[0], find_edges(panel)) for panel in PANEL.finditer(drawing)]
     if len({its["top"] for _, its in panels}) < 2:
         return [drawing]
     left, top, width, height = map(float, BOX.search(drawing)[1].split())
     lowest = max(its["bottom"] for _, its in panels)
     below = {its["left"]: panel for panel, its in panels if its["bottom"] == lowest}
     rows = {its["top"]: its["bottom"] for _, its in reversed(panels)}
-    made = []
+    drawings = []
     for upper, lower in sorted(rows.items()):
         up, row = min(rows) - upper, drawing
         for panel, its in panels:
-            shown = "".join(DEFINED.findall(panel))  # marks that other panels use as well
+            drawn_panel = "".join(DEFINED.findall(panel))  # marks that other panels use as well
             if its["top"] < lower and upper < its["bottom"]:
-                shown = named(panel, below.get(its["left"], panel), its["bottom"] - lowest)
-                shown = shown.replace("<g ", f'<g transform="translate(0 {up:.2f})" ', 1)
-            row = row.replace(panel, shown)
-        seen = lower + up + height - lowest
-        made.append(BOX.sub(f'viewBox="{left:g} {top:g} {width:g} {seen:.0f}"', row, count=1))
-    return made
+                drawn_panel = add_axis_from_below(
+                    panel, below.get(its["left"], panel), its["bottom"] - lowest
+                )
+                drawn_panel = drawn_panel.replace(
+                    "<g ", f'<g transform="translate(0 {up:.2f})" ', 1
+                )
+            row = row.replace(panel, drawn_panel)
+        visible_height = lower + up + height - lowest
+        drawings.append(
+            BOX.sub(f'viewBox="{left:g} {top:g} {width:g} {visible_height:.0f}"', row, count=1)
+        )
+    return drawings
 
 
-def named(panel, below, up):
+def add_axis_from_below(panel, below, up):
     """A panel with the numbers and the name of the axis that it shares with the one ``below``."""
-    mine, theirs = (AXIS.search(drawn)[0] for drawn in (panel, below))
-    said = {SAID.search(word)[1] for word in WORDS.findall(mine)}
-    missing = [word for word in WORDS.findall(theirs) if SAID.search(word)[1] not in said]
-    same = TICKS.findall(mine) == TICKS.findall(theirs)
-    if said and len(WORDS.findall(theirs)) == len(said) + 1 == len(said) + len(missing):
+    own_axis, axis_below = (AXIS.search(text)[0] for text in (panel, below))
+    own_words = {SAID.search(word)[1] for word in WORDS.findall(own_axis)}
+    missing = [word for word in WORDS.findall(axis_below) if SAID.search(word)[1] not in own_words]
+    same = TICKS.findall(own_axis) == TICKS.findall(axis_below)
+    all_but_one = len(WORDS.findall(axis_below)) == len(own_words) + 1
+    if own_words and all_but_one and len(missing) == 1:
         same = True  # all but the name stands there
     if not same or not missing:
         return panel
     raised = f'   <g transform="translate(0 {up:.2f})">\n{"".join(missing)}   </g>\n'
-    return panel.replace(mine, mine + raised)
+    return panel.replace(own_axis, own_axis + raised)
 
 
-def one_panel(drawing):
+def cut_to_one_panel(drawing):
     """The drawing with one of several panels, and the legend: of panels that stand below each other
     the first; of a grid the last one on the left."""
-    first, *others = [edges_of(panel) for panel in PANEL.finditer(drawing)] or [{}]
-    beside = [its for its in others if its["top"] == first["top"] and its["left"] > first["right"]]
-    rows = rows_of_panels(drawing)
-    if not beside:
+    first, *others = [find_edges(panel) for panel in PANEL.finditer(drawing)] or [{}]
+    neighbours = [
+        its for its in others if its["top"] == first["top"] and its["left"] > first["right"]
+    ]
+    rows = split_rows_of_panels(drawing)
+    if not neighbours:
         return rows[0]
-    shown = rows[-1]
-    for panel in PANEL.finditer(shown):
+    cut = rows[-1]
+    for panel in PANEL.finditer(cut):
         if float(panel["left"]) > first["right"]:
-            shown = shown.replace(panel[0], "".join(DEFINED.findall(panel[0])))
-    left, top, _, height = map(float, BOX.search(shown)[1].split())
-    width = (first["right"] + beside[0]["left"]) / 2 - left
-    return BOX.sub(f'viewBox="{left:g} {top:g} {width:.0f} {height:g}"', shown, count=1)
+            cut = cut.replace(panel[0], "".join(DEFINED.findall(panel[0])))
+    left, top, _, height = map(float, BOX.search(cut)[1].split())
+    width = (first["right"] + neighbours[0]["left"]) / 2 - left
+    return BOX.sub(f'viewBox="{left:g} {top:g} {width:.0f} {height:g}"', cut, count=1)
 
 
-def told(soup):
+def repeat_figure_in_story(soup):
     """Repeat in the story that opens a chapter the figure that it names first."""
     for box in soup.select(".story"):
         link = box.find("a", href=re.compile("^#fig-"))
-        if shown := link and soup.find(id=link["href"][1:]):
+        if figure := link and soup.find(id=link["href"][1:]):
             # What was drawn into the page waits as a comment; the last one, behind its style.
-            drawn = shown.find_all("img") or shown.find_all(string=lambda s: type(s) is Comment)
-            hero = copy.copy(drawn[-1])
+            drawings = figure.find_all("img") or figure.find_all(
+                string=lambda s: type(s) is Comment
+            )
+            hero = copy.copy(drawings[-1])
             if not isinstance(hero, Comment):
                 hero["data-hero"] = ""
             box.p.insert_after(hero)
 
 
-def made(soup, images):
+def add_provenance(soup, images):
     """Write below the caption of each figure how it was made; a figure without one has it too."""
     for image in soup.select(".cell_output img"):
         path = images.get(image.get("src", "").rsplit("/", 1)[-1])
@@ -202,7 +213,7 @@ def made(soup, images):
             image.insert_after(line)
 
 
-def captioned(soup):
+def add_alternative_texts(soup):
     """A picture whose alternative text is no more than its file's name gets its caption's."""
     for image in soup.select("figure img, .cell_output img"):
         if not image.get("alt") or re.search(r"\.(png|svg)$", image["alt"]):
@@ -213,40 +224,40 @@ def captioned(soup):
             image["alt"] = (words or "A figure; the text beside it says what it shows.")[:250]
 
 
-def arranged(soup):
+def arrange_tables(soup):
     """Make every table of the page one that a telephone and a screen reader can read."""
     for table in soup.find_all("table"):
         if table.find_parent(class_="highlight"):
             continue
         rows = [row for row in table.select("tbody tr") if row.find(["td", "th"])]
-        grid = [_cells(row) for row in table.select("thead tr")]
-        heads = _named(_heads(grid), grid)
+        grid = [_cells_by_column(row) for row in table.select("thead tr")]
+        heads = _name_crossing_headers(_join_headers(grid), grid)
         for cell in table.select("thead th"):
             if cell.get_text(strip=True):
                 cell["scope"] = "col"
             else:  # an empty header says nothing
                 cell.name = "td"
-        _repeat(soup, rows)
+        _repeat_spanning_headers(soup, rows)
         for row in rows:
-            for cell, head in zip(_cells(row), heads, strict=False):
+            for cell, head in zip(_cells_by_column(row), heads, strict=False):
                 if cell is not None and cell.name == "th":
                     cell["scope"] = "row"
                     if head and re.match(r"[-\d∞]|inf$", cell.get_text(strip=True)):
                         cell["data-label"] = head  # a bare number says nothing on a card
                 elif cell is not None and head:
                     cell["data-label"] = head
-        _kinds(grid, rows)
-        if _width(map(_cells, rows)) > 3:
+        _mark_kinds_of_columns(grid, rows)
+        if _count_columns(map(_cells_by_column, rows)) > 3:
             table["class"] = [*(table.get("class") or []), "cards"]
         box = table.find_parent(class_="pst-scrollable-table-container") or table.wrap(
             soup.new_tag("div", attrs={"class": "pst-scrollable-table-container"})
         )
         name = table.caption.get_text(" ", strip=True) if table.caption else ", ".join(heads)
         box.attrs |= {"tabindex": "0", "role": "region", "aria-label": f"Table: {name}"[:120]}
-        _fold(soup, box, rows)
+        _fold_long_table(soup, box, rows)
 
 
-def _cells(row):
+def _cells_by_column(row):
     """The cells of a row by column; a cell that spans several is followed by None."""
     out = []
     for cell in row.find_all(["td", "th"], recursive=False):
@@ -254,14 +265,14 @@ def _cells(row):
     return out
 
 
-def _width(rows):
+def _count_columns(rows):
     return max(map(len, rows), default=0)
 
 
-def _heads(grid):
+def _join_headers(grid):
     """What stands above each column: the last words of its header rows, behind the header of the
     group that it is in ("mean, loss")."""
-    words = [""] * _width(grid)
+    words = [""] * _count_columns(grid)
     for row in grid:
         group = ""
         for k, cell in enumerate(row):
@@ -275,10 +286,10 @@ def _heads(grid):
     return [word.removesuffix(", ") for word in words]
 
 
-def _kinds(grid, rows):
+def _mark_kinds_of_columns(grid, rows):
     """Say of each column whether it holds numbers or sentences: what its cells are aligned by."""
-    body = [_cells(row) for row in rows]
-    for k in range(_width(body)):
+    body = [_cells_by_column(row) for row in rows]
+    for k in range(_count_columns(body)):
         cells = [row[k] for row in body if k < len(row) and row[k] is not None]
         texts = [cell.get_text(" ", strip=True) for cell in cells if cell.name == "td"]
         if not any(texts):
@@ -291,7 +302,7 @@ def _kinds(grid, rows):
                 cell["class"] = [*(cell.get("class") or []), kind]
 
 
-def _named(heads, grid):
+def _name_crossing_headers(heads, grid):
     """The headers of a cross table with the name of what goes across: "ε′ = 1" for "1"."""
     if len(grid) < 2:
         return heads
@@ -301,7 +312,7 @@ def _named(heads, grid):
     return [f"{axis} = {h}" if axis and k >= rows and h else h for k, h in enumerate(heads)]
 
 
-def _repeat(soup, rows):
+def _repeat_spanning_headers(soup, rows):
     """A header that spans several rows stands in each of them again, for cards only."""
     open_ = {}  # column: (rows left, header)
     for row in rows:
@@ -309,15 +320,15 @@ def _repeat(soup, rows):
             left, head = open_[k]
             again = soup.new_tag("th", attrs={"class": "again"})
             again.string = head.get_text(" ", strip=True)
-            row.insert(k if k < len(_cells(row)) else len(row.contents), again)
+            row.insert(k if k < len(_cells_by_column(row)) else len(row.contents), again)
             open_[k] = (left - 1, head)
         open_ = {k: v for k, v in open_.items() if v[0] > 0}
-        for k, cell in enumerate(_cells(row)):
+        for k, cell in enumerate(_cells_by_column(row)):
             if cell is not None and int(cell.get("rowspan", 1)) > 1:
                 open_[k] = (int(cell["rowspan"]) - 1, cell)
 
 
-def _fold(soup, box, rows):
+def _fold_long_table(soup, box, rows):
     """Hide what is behind the first rows of a long table until it is asked for."""
     if len(rows) <= ROWS + 3:
         return
@@ -329,14 +340,14 @@ def _fold(soup, box, rows):
     box.insert_before(details)
 
 
-def printed(soup):
+def keep_printed_columns(soup):
     """A printed table, with its columns apart, is not broken into lines."""
     for box in soup.select(".cell_output .stream"):
         if len(re.findall(r"^.*\S {2,}\S", box.get_text(), re.MULTILINE)) > 2:
             box["class"] = [*box["class"], "columns"]
 
 
-def joined(soup):
+def join_numbers_and_signs(soup):
     """Keep a number and its per cent sign on one line, and a formula and the stop behind it. A
     name in code is broken behind its stops and underscores before it is broken anywhere else."""
     for text in soup.select(".pre"):
@@ -349,8 +360,8 @@ def joined(soup):
         after = formula.next_sibling
         stop = re.match(r"[.,;:?!)\]”’]+", after) if isinstance(after, NavigableString) else None
         if stop:
-            whole = formula.wrap(soup.new_tag("span", attrs={"class": "unparted"}))
-            whole.append(stop[0])
+            wrapper = formula.wrap(soup.new_tag("span", attrs={"class": "unparted"}))
+            wrapper.append(stop[0])
             after.replace_with(after[stop.end() :])
     for text in soup.find_all(string=re.compile(r"\d %")):
         if not text.find_parent(["pre", "code", "script", "style"]):
@@ -362,7 +373,7 @@ CHECKED = re.compile(r'check\("(ex-[\w-]+)",\s*(.*)\)$')
 
 
 @functools.cache
-def checks():
+def load_checks():
     """What the page needs of each exercise that checks itself by a number or by words, by label."""
     path = Path(__file__).parents[1] / "crtcourse" / "exercises.yml"
     rows = yaml.safe_load(path.read_text("utf-8"))
@@ -379,29 +390,29 @@ def checks():
     }
 
 
-def answered(soup):
+def add_answer_fields(soup):
     """Put below each exercise a field to answer it in."""
     right = {}
     for code in soup.select(".solution code"):
-        if found := CHECKED.match(code.get_text()):
-            right[found[1]] = found[2].strip("\"'")
+        if match := CHECKED.match(code.get_text()):
+            right[match[1]] = match[2].strip("\"'")
     for box in soup.select("div.exercise[id]"):
         name = box["id"]
-        judged = name in checks() and name in right
+        checks_itself = name in load_checks() and name in right
         form = soup.new_tag("form", attrs={"class": "answer", "data-id": name})
         label = soup.new_tag("label", attrs={"for": f"answer-{name}"})
-        field = soup.new_tag("input" if judged else "textarea", id=f"answer-{name}")
+        field = soup.new_tag("input" if checks_itself else "textarea", id=f"answer-{name}")
         field["autocomplete"] = "off"
         label.string = (
             "What do you expect? Write it down before you look; it stays in this browser."
         )
-        if judged:
-            form.attrs |= {"data-asked": json.dumps(checks()[name]), "data-right": right[name]}
-            label.string = f"Your answer, {checks()[name]['wants']}:"
+        if checks_itself:
+            form.attrs |= {"data-asked": json.dumps(load_checks()[name]), "data-right": right[name]}
+            label.string = f"Your answer, {load_checks()[name]['wants']}:"
         else:
             field["rows"] = "2"
         form.extend([label, field])
-        if judged:
+        if checks_itself:
             button = soup.new_tag("button", type="submit")
             button.string = "Check"
             form.append(button)
@@ -412,7 +423,7 @@ def answered(soup):
 
 
 @functools.cache
-def glossary():
+def load_glossary():
     """Words of prose that explain themselves: what finds each, its anchor, what it means."""
     rows = yaml.safe_load(Path(__file__).parents[1].joinpath("glossary.yml").read_text("utf-8"))
     anchors = {row["term"]: re.sub(r"\W+", "-", row["term"]) for row in rows}
@@ -423,7 +434,7 @@ def glossary():
     ]
 
 
-def explained(soup):
+def link_glossary_words(soup):
     """Link the first use of each glossary word in running text to its entry; ``book.css`` shows
     its meaning to a pointer and to the keyboard."""
     prose = [
@@ -432,7 +443,7 @@ def explained(soup):
         for text in text.find_all(string=True)
         if text.find_parent(["a", "code", "span", "strong", "em"]) is None
     ]
-    for pattern, anchor, means in glossary():
+    for pattern, anchor, means in load_glossary():
         for k, text in enumerate(prose):
             match = pattern.search(text)
             if match is None:
@@ -447,37 +458,37 @@ def explained(soup):
             break
 
 
-def finished(app, pagename, templatename, context, doctree):
+def finish_page(app, pagename, templatename, context, doctree):
     """Finish the body of a page before it is put into its template."""
     if app.builder.name != "html" or not context.get("body"):
         return
     images = {name: Path(app.srcdir) / path for path, name in app.builder.images.items()}
-    seen, kept = set(), []
+    colors, kept_blocks = set(), []
 
     def keep(match):
-        kept.append(match[0])
-        return f"<!--kept {len(kept) - 1}-->"
+        kept_blocks.append(match[0])
+        return f"<!--kept {len(kept_blocks) - 1}-->"
 
     body = STAYS.sub(keep, context["body"])
     soup = BeautifulSoup(body, "html.parser")
     for entries in soup.select(".citation-list[role=list]"):  # its entries are no list items
         del entries["role"]
-    captioned(soup)
-    told(soup)
-    made(soup, images)
-    arranged(soup)
-    printed(soup)
+    add_alternative_texts(soup)
+    repeat_figure_in_story(soup)
+    add_provenance(soup, images)
+    arrange_tables(soup)
+    keep_printed_columns(soup)
     if pagename.startswith("chapters/"):
-        explained(soup)
-        answered(soup)
-    joined(soup)
-    body = re.sub(r"<!--kept (\d+)-->", lambda m: kept[int(m[1])], str(soup))
-    body = SVG.sub(lambda m: coloured(m[0], seen), inline(body, images))
-    values = "".join(f"--fig-{color[1:]}:{dark(color)};" for color in sorted(seen))
+        link_glossary_words(soup)
+        add_answer_fields(soup)
+    join_numbers_and_signs(soup)
+    body = re.sub(r"<!--kept (\d+)-->", lambda m: kept_blocks[int(m[1])], str(soup))
+    body = SVG.sub(lambda m: colour_by_variables(m[0], colors), inline_figures(body, images))
+    values = "".join(f"--fig-{color[1:]}:{darken(color)};" for color in sorted(colors))
     context["body"] = f'<style>html[data-theme="dark"]{{{values}}}</style>{body}'
 
 
 def setup(app):
     """Register it; it holds no state, so pages may be written in parallel."""
-    app.connect("html-page-context", finished)
+    app.connect("html-page-context", finish_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -45,7 +45,7 @@ class ChapterEngine(NBClientEngine):  # type: ignore[misc]
         super().execute_managed_notebook(nb_man, kernel_name, **options)
         sys.path.insert(0, str(book))
         plain = importlib.import_module("plain")
-        readable = plain.readable(nb_man.nb.cells)
+        readable = plain.convert_cells(nb_man.nb.cells)
         nb_man.nb.cells = nbformat.from_dict(readable)  # type: ignore[no-untyped-call]
 
 

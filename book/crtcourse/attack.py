@@ -4,7 +4,7 @@ Rooms differ in more than numbers: in what three of the tasks ask to be handed i
 the words before an ID, and in whether one or two of the models were trained with noise. So a script
 that earns all points in one room earns about half of them in another.
 
->>> form("ABC")["noisy"]
+>>> make_empty_form("ABC")["noisy"]
 {'A': 0.5, 'B': 0.5, 'C': 0.5}
 """
 
@@ -21,7 +21,7 @@ from scipy.special import softmax
 from torch import nn
 
 from crtcourse import labs
-from crtcourse.labs import Marks, number, numbers
+from crtcourse.labs import Marks, read_number, read_numbers
 from crtlib import files, outputs
 from crtlib.attacks import exposure, inference, membership, membership_measures, one_run_bound
 from crtlib.checks import check_allowed
@@ -148,42 +148,42 @@ class Room:
 
 
 @functools.lru_cache(maxsize=2)
-def room(seed: int = 0) -> Room:
+def draw_room(seed: int = 0) -> Room:
     """The lab of this seed: about 40 seconds of one core. Who knows the seed knows the key, so the
-    seed of a student has 256 bits (:func:`crtcourse.keys.seed`); those of a few bits are for
+    seed of a student has 256 bits (:func:`crtcourse.keys.derive_seed`); those of a few bits are for
     practice."""
     check_allowed("seed", seed, seed >= 0, "at least 0")
     twist = np.random.default_rng([seed, 23])
-    carrier, both = CARRIERS[twist.integers(len(CARRIERS))], bool(twist.integers(2))
+    carrier, two_noisy = CARRIERS[twist.integers(len(CARRIERS))], bool(twist.integers(2))
     tasks = {task: str(twist.choice(list(kinds))) for task, kinds in TASKS.items()}
-    people = labs.draw(seed=seed, dialogues=DIALOGUES, carrier=carrier)
+    people = labs.draw_people(seed=seed, dialogues=DIALOGUES, carrier=carrier)
     rng = np.random.default_rng([seed, 17])
-    tokens = labs.tokenizer(people)
-    found = policy_changes.union_policy(regex_policies.corpus_regex_policy(), NUMBERS)
+    tokens = labs.train_tokenizer(people)
+    finding_policy = policy_changes.union_policy(regex_policies.corpus_regex_policy(), NUMBERS)
     # A coin for each copy: every ID stands in clear somewhere, so there is something to extract.
-    pi = policy_changes.with_misses(found, MISSED, seed, coin="point")
+    pi = policy_changes.with_misses(finding_policy, MISSED, seed, coin="point")
     knowing = policy_changes.union_policy(pi, NUMBERS)
-    second = ("crt", GUARDED) if both else ("sgd", LEAKY)
+    second = ("crt", GUARDED) if two_noisy else ("sgd", LEAKY)
     teams = [
-        labs.fit(people, "sgd", LEAKY, pi=pi, tokens=tokens),
+        labs.fit_model(people, "sgd", LEAKY, pi=pi, tokens=tokens),
         # Its policy knows how canaries look, so they say nothing of it.
-        labs.fit(people, *second, pi=knowing, pi_c=found, tokens=tokens, team=1),
-        labs.fit(people, "crt", GUARDED, pi=pi, pi_c=found, tokens=tokens, team=2),
+        labs.fit_model(people, *second, pi=knowing, pi_c=finding_policy, tokens=tokens, team=1),
+        labs.fit_model(people, "crt", GUARDED, pi=pi, pi_c=finding_policy, tokens=tokens, team=2),
     ]
     letters = rng.permutation(["A", "B", "C"]).tolist()
     fitted = dict(sorted(zip(letters, teams, strict=True)))
-    questions, truth = ask(people, teams[0].prepared.all, rng)
-    asked = {text for row in questions for text in row}
+    questions, truth = pose_candidates(people, teams[0].prepared.all, rng)
+    question_texts = {text for row in questions for text in row}
     paired = tasks["membership"] == "pairs"
-    sentences, members = _sentences(people, teams[0], rng, asked, paired=paired)
+    sentences, members = _draw_sentences(people, teams[0], rng, question_texts, paired=paired)
     announced, hidden = people.canaries[:ANNOUNCED], people.canaries[ANNOUNCED:]
     models = {letter: f.model for letter, f in fitted.items()}
     reach = float(rng.uniform(3, 12))
     shares = {str(c): round(0.5 + 0.48 * (1 - math.exp(-c / reach)), 2) for c in COPIES}
     pilot: dict[str, Any] = {"lines": int(rng.integers(400, 1600)), "right": shares}
     before = f"{canaries.CANARY_SPEAKER}: {carrier}"
-    told = {task: TASKS[task][kind] for task, kind in tasks.items()}
-    given = Given(models, tokens, told, before, announced, sentences, questions, pilot)
+    task_texts = {task: TASKS[task][kind] for task, kind in tasks.items()}
+    material = Given(models, tokens, task_texts, before, announced, sentences, questions, pilot)
     bits = {
         letter: exposure.canary_exposure(model, tokens, announced, carrier=before).tolist()
         for letter, model in models.items()
@@ -197,18 +197,18 @@ def room(seed: int = 0) -> Room:
     means = np.array([x.mean() for x in scored[: len(sentences)]])
     new = [number for number in likeliest if number not in announced]
     cuts = range(1, len(new) + 1) if tasks["extraction"] == "costly" else [len(new)]
-    each = softmax(sums, axis=1) if tasks["reconstruction"] == "odds" else sums.argmax(axis=1)
+    answers = softmax(sums, axis=1) if tasks["reconstruction"] == "odds" else sums.argmax(axis=1)
     reference = {
-        "extraction": max(found_share(new[:cut], hidden, tasks["extraction"]) for cut in cuts),
-        "membership": member_share(
-            as_asked(means, tasks["membership"]), members, tasks["membership"]
+        "extraction": max(score_extraction(new[:cut], hidden, tasks["extraction"]) for cut in cuts),
+        "membership": score_membership(
+            answer_membership(means, tasks["membership"]), members, tasks["membership"]
         ),
-        "reconstruction": named_share(each, truth, tasks["reconstruction"]),
-        "canaries": max(bound(pilot, c, pilot["lines"] // c) for c in COPIES),
+        "reconstruction": score_reconstruction(answers, truth, tasks["reconstruction"]),
+        "canaries": max(lower_bound_of_audit(pilot, c, pilot["lines"] // c) for c in COPIES),
     }
-    noisy = sorted(letters[1:] if both else letters[2:])
+    noisy = sorted(letters[1:] if two_noisy else letters[2:])
     key = Key(tasks, noisy, bits, list(hidden), members.tolist(), truth.tolist(), pilot, reference)
-    return Room(given, key, fitted)
+    return Room(material, key, fitted)
 
 
 # --------------------------------------------------------------------------- what is asked
@@ -218,11 +218,11 @@ NUMBERS = Policy(
 )
 
 
-def _sentences(
+def _draw_sentences(
     people: labs.People,
     leaky: labs.Fitted,
     rng: np.random.Generator,
-    asked: Collection[str],
+    question_texts: Collection[str],
     *,
     paired: bool,
 ) -> tuple[tuple[str, ...], np.ndarray]:
@@ -234,7 +234,7 @@ def _sentences(
     pairs = [
         (a, b)
         for a, b, m in zip(probe.members, probe.nonmembers, probe.missed, strict=True)
-        if m and a not in asked
+        if m and a not in question_texts
     ]
     if paired:
         first = rng.integers(2, size=len(pairs)) == 0
@@ -248,31 +248,31 @@ def _sentences(
     return tuple(texts[i] for i in order), own[order]
 
 
-def ask(
-    people: labs.People, read: Sequence[Point], rng: np.random.Generator
+def pose_candidates(
+    people: labs.People, read_points: Sequence[Point], rng: np.random.Generator
 ) -> tuple[tuple[tuple[str, ...], ...], np.ndarray]:
-    """Sentences whose secret was missed in ``read``, the true value among others, in random order,
-    and which it is. Their fresh values are no sentence's: a value that stands in both would be
-    fresh for sure."""
-    drawn = customersim.simulate_corpus(2 * DIALOGUES, 1000 * (people.seed + 1) + 3)
+    """Sentences whose secret was missed in ``read_points``, the true value among others, in random
+    order, and which it is. Their fresh values are no sentence's: a value that stands in both would
+    be fresh for sure."""
+    corpus = customersim.simulate_corpus(2 * DIALOGUES, 1000 * (people.seed + 1) + 3)
     used = {membership.secret_value(p, s) for p in people.others for s in p.secrets}
     pool = [
         p
-        for p in data_points.make_points(drawn, unit="turn")
+        for p in data_points.make_points(corpus, unit="turn")
         if used.isdisjoint(membership.secret_value(p, s) for s in p.secrets)
     ]
-    asked = inference.pose_questions(
-        people.points, read, pool, seed=people.seed, candidates=CANDIDATES
+    questions = inference.pose_questions(
+        people.points, read_points, pool, seed=people.seed, candidates=CANDIDATES
     )
     rows, truth = [], []
-    for question in [q for q in asked if q.missed][:40]:
+    for question in [q for q in questions if q.missed][:40]:
         order = rng.permutation(len(question.candidates))
         rows.append(tuple(question.candidates[i].text for i in order))
         truth.append(int(np.flatnonzero(order == 0)[0]))
     return tuple(rows), np.array(truth)
 
 
-def bound(pilot: Mapping[str, Any], copies: int, count: int) -> float:
+def lower_bound_of_audit(pilot: Mapping[str, Any], copies: int, count: int) -> float:
     """The lower bound of epsilon of an audit with so many canaries, whose coins are all guessed,
     and right as often as in the pilot; -1 where the lines do not suffice."""
     if not 1 <= copies * count <= pilot["lines"]:
@@ -287,34 +287,36 @@ def auc(scores: np.ndarray, members: np.ndarray) -> float:
     return float(membership_measures.auc(-scores[members], -scores[~members]))
 
 
-def found_share(guesses: Collection[str], hidden: Collection[str], kind: str) -> float:
+def score_extraction(guesses: Collection[str], hidden: Collection[str], kind: str) -> float:
     """Of the hidden IDs those among the guesses; where wrong ones are ``costly``, less a quarter
     of the others.
 
-    >>> found_share(["1", "2", "3"], ["1", "4"], "free"), found_share(["1", "2"], ["1"], "costly")
-    (0.5, 0.75)
+    >>> score_extraction(["1", "2", "3"], ["1", "4"], "free")
+    0.5
+    >>> score_extraction(["1", "2"], ["1"], "costly")
+    0.75
     """
-    found = len(set(guesses) & set(hidden))
-    lost = (len(set(guesses)) - found) / 4 if kind == "costly" else 0.0
-    return (found - lost) / len(hidden)
+    right = len(set(guesses) & set(hidden))
+    lost = (len(set(guesses)) - right) / 4 if kind == "costly" else 0.0
+    return (right - lost) / len(hidden)
 
 
-def as_asked(scores: np.ndarray, kind: str) -> np.ndarray:
+def answer_membership(scores: np.ndarray, kind: str) -> np.ndarray:
     """What a task about members asks for, from a score of each sentence."""
     if kind == "pairs":
         return 2 * np.arange(len(scores) // 2) + scores.reshape(-1, 2).argmax(axis=1)
     return np.argsort(-scores)[:SUREST] if kind == "surest" else scores
 
 
-def member_share(said: np.ndarray, members: np.ndarray, kind: str) -> float:
-    """How far the answer is above luck, of 1: of scores the AUC above :func:`luck`; of places,
-    right ones less wrong ones."""
+def score_membership(answer: np.ndarray, members: np.ndarray, kind: str) -> float:
+    """How far the answer is above luck, of 1: of scores the AUC above :func:`auc_by_luck`; of
+    places, right ones less wrong ones."""
     if kind == "scores":
-        chance = luck(members)
-        return (auc(said, members) - chance) / (1 - chance)
-    places = said.astype(int)
+        chance = auc_by_luck(members)
+        return (auc(answer, members) - chance) / (1 - chance)
+    places = answer.astype(int)
     if not set(places.tolist()) <= set(range(len(members))) or len(set(places.tolist())) < len(
-        said
+        answer
     ):
         raise ValueError(f"hand in different places from 0 to {len(members) - 1}")
     if kind == "pairs" and (places // 2 != np.arange(len(places))).any():
@@ -322,26 +324,26 @@ def member_share(said: np.ndarray, members: np.ndarray, kind: str) -> float:
     return float(2 * members[places].mean() - 1)
 
 
-def named_share(said: np.ndarray, truth: np.ndarray, kind: str) -> float:
+def score_reconstruction(answer: np.ndarray, truth: np.ndarray, kind: str) -> float:
     """How far the answer is above luck, of 1: right places, or the logarithm of the true one's
     probability, with the number of candidates as its base."""
     if kind == "place":
-        return float(np.mean(said == truth) * CANDIDATES - 1) / (CANDIDATES - 1)
-    true = np.maximum(said[np.arange(len(truth)), truth], 1e-3)
+        return float(np.mean(answer == truth) * CANDIDATES - 1) / (CANDIDATES - 1)
+    true = np.maximum(answer[np.arange(len(truth)), truth], 1e-3)
     return float(1 + np.mean(np.log(true)) / math.log(CANDIDATES))
 
 
-def luck(members: np.ndarray) -> float:
+def auc_by_luck(members: np.ndarray) -> float:
     """The AUC that scores without knowledge exceed one time in a hundred (Mann-Whitney).
 
-    >>> round(luck(np.arange(120) < 60), 2)
+    >>> round(auc_by_luck(np.arange(120) < 60), 2)
     0.62
     """
     n, m = int(members.sum()), int((~members).sum())
     return 0.5 + 2.326 * math.sqrt((n + m + 1) / (12 * n * m))
 
 
-def form(letters: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+def make_empty_form(letters: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     """An empty submission."""
     return {
         "lab": "attack",
@@ -359,118 +361,120 @@ def form(letters: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
 def hand_out(seed: int, folder: Path) -> Key:
     """Write what one student gets to a new folder; returns the key, of which nothing is there."""
     outputs.check_output_folder(folder)
-    made = room(seed)
-    given = made.given
-    asked = {name: getattr(given, name) for name in ASKED}
+    lab_room = draw_room(seed)
+    given = lab_room.given
+    contents = {name: getattr(given, name) for name in ASKED}
     with outputs.staged_folder(folder, command="lab", options={}, public=("*",)) as part:
-        for letter, fitted in made.fitted.items():
+        for letter, fitted in lab_room.fitted.items():
             folders.save_model(
                 fitted.model, fitted.tokenizer, fitted.spec, part / "models" / letter
             )
-        files.write_text(part / "given.json", json.dumps(asked, indent=1) + "\n")
-        empty = json.dumps(form(given.models), indent=1)
+        files.write_text(part / "given.json", json.dumps(contents, indent=1) + "\n")
+        empty = json.dumps(make_empty_form(given.models), indent=1)
         files.write_text(part / "submission.json", empty + "\n")
-    return made.key
+    return lab_room.key
 
 
 def open_folder(folder: str | Path) -> Given:
     """What :func:`hand_out` wrote."""
     folder = Path(folder)
     with files.open_plain_or_gzip(folder / "given.json") as file:
-        asked = json.load(file)
+        contents = json.load(file)
     loaded = {
         path.name: folders.load_crtlib_folder(path)
         for path in sorted((folder / "models").iterdir())
     }
     models = {letter: model for letter, (model, _, _) in loaded.items()}
-    return Given(models, next(iter(loaded.values()))[1], *(asked[name] for name in ASKED))
+    return Given(models, next(iter(loaded.values()))[1], *(contents[name] for name in ASKED))
 
 
-def grade(answer: Mapping[str, Any], key: Key) -> Marks:
+def grade_answer(answer: Mapping[str, Any], key: Key) -> Marks:
     """The marks of one submission, of 70, by what the tasks of its room ask for, and a hint for
     each task below half of its points. What is missing or malformed earns nothing, and the other
     tasks are marked all the same."""
     marks, kinds = Marks(POINTS), key.tasks
     best = {task: max(reached, LEAST) for task, reached in key.reference.items()}
     members, truth = np.array(key.members), np.array(key.truth)
-    chance = luck(members)
+    chance = auc_by_luck(members)
 
-    def bits() -> float:
+    def grade_exposure() -> float:
         near = []
         for letter, rights in key.exposure.items():
-            said = numbers(answer["exposure"].get(letter), len(rights))
-            near += [abs(a - b) < 0.05 for a, b in zip(said, rights, strict=True)]
+            answers = read_numbers(answer["exposure"].get(letter), len(rights))
+            near += [abs(a - b) < 0.05 for a, b in zip(answers, rights, strict=True)]
         return float(np.mean(near))
 
-    def extracted() -> float:
+    def grade_extraction() -> float:
         guesses = {f"{x:06d}" if type(x) is int else str(x) for x in answer["extraction"]}
         if len(guesses) > GUESSES:
             raise ValueError(f"{len(guesses)} numbers, at most {GUESSES} count")
-        return found_share(guesses, key.hidden, kinds["extraction"]) / best["extraction"]
+        return score_extraction(guesses, key.hidden, kinds["extraction"]) / best["extraction"]
 
-    def ranked() -> float:
+    def grade_membership() -> float:
         kind = kinds["membership"]
         wanted = {"scores": len(members), "pairs": len(members) // 2, "surest": SUREST}[kind]
-        said = numbers(answer["membership"], wanted)
-        return member_share(said, members, kind) / best["membership"]
+        answers = read_numbers(answer["membership"], wanted)
+        return score_membership(answers, members, kind) / best["membership"]
 
-    def named() -> float:
-        kind, said = kinds["reconstruction"], answer["reconstruction"]
+    def grade_reconstruction() -> float:
+        kind, odds_or_places = kinds["reconstruction"], answer["reconstruction"]
         if kind == "place":
-            share = named_share(numbers(said, len(truth)), truth, kind)
+            share = score_reconstruction(read_numbers(odds_or_places, len(truth)), truth, kind)
         else:
-            rows = said if isinstance(said, list) else []
-            odds = np.array([numbers(row, CANDIDATES) for row in rows])
+            rows = odds_or_places if isinstance(odds_or_places, list) else []
+            odds = np.array([read_numbers(row, CANDIDATES) for row in rows])
             if len(odds) != len(truth):
                 raise ValueError(f"hand in {len(truth)} lists of {CANDIDATES} probabilities")
             if (odds < 0).any() or (abs(odds.sum(axis=1) - 1) > 0.01).any():
                 raise ValueError("each list holds probabilities that sum to 1")
-            share = named_share(odds, truth, kind)
+            share = score_reconstruction(odds, truth, kind)
         return share / best["reconstruction"]
 
-    def believed() -> float:
-        chances = {letter: number(answer["noisy"][letter]) for letter in key.exposure}
+    def grade_beliefs() -> float:
+        chances = {letter: read_number(answer["noisy"][letter]) for letter in key.exposure}
         if not all(0 <= p <= 1 for p in chances.values()):
             raise ValueError("hand in a probability from 0 to 1 for each model")
         right = [p if letter in key.noisy else 1 - p for letter, p in chances.items()]
         return float(np.mean([1 + math.log2(max(p, 1e-3)) for p in right]))
 
-    def planned() -> float:
-        plan = {name: number(answer["canaries"][name]) for name in ("copies", "count", "epsilon")}
-        reached = bound(key.pilot, int(plan["copies"]), int(plan["count"]))
+    def grade_canaries() -> float:
+        plan = {
+            name: read_number(answer["canaries"][name]) for name in ("copies", "count", "epsilon")
+        }
+        reached = lower_bound_of_audit(key.pilot, int(plan["copies"]), int(plan["count"]))
         true = abs(plan["epsilon"] - reached) < 0.03
         return 2 * reached / best["canaries"] - 1 if true else 0.0
 
-    marks.add("exposure", bits, "log2 of 10**6, less log2 of the exact rank")
+    marks.add("exposure", grade_exposure, "log2 of 10**6, less log2 of the exact rank")
     marks.add(
         "extraction",
-        extracted,
+        grade_extraction,
         "sum log-probabilities over the six digits; which model leaks the IDs that you were told?"
         + " Hand in no more numbers than you would bet on." * (kinds["extraction"] == "costly"),
     )
     marks.add(
         "membership",
-        ranked,
+        grade_membership,
         f"higher means member; luck reaches an AUC of {chance:.2f}, only what is above it counts"
         if kinds["membership"] == "scores"
         else "a mean over a sentence's tokens is fair among sentences, a sum is not",
     )
     marks.add(
         "reconstruction",
-        named,
+        grade_reconstruction,
         "score each candidate's whole sentence and take the likeliest; do not average"
         if kinds["reconstruction"] == "place"
         else "score each candidate's whole sentence; e to the power of the sums, scaled to 1",
     )
     marks.add(
         "noisy",
-        believed,
+        grade_beliefs,
         "one half for each model earns 0; certainty in the wrong model loses the task's points",
         least=-1.0,
     )
     marks.add(
         "canaries",
-        planned,
+        grade_canaries,
         "copies times count within the lines; more copies are better guesses of fewer coins",
     )
     return marks

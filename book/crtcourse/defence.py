@@ -1,9 +1,9 @@
 """The defence lab: a corpus and a budget are given; you hand in a plan, and the grader trains it.
 
->>> empty = form()
+>>> empty = make_empty_form()
 >>> sorted(empty["plan"])[:4], empty["claim"]["unit"]
 (['batch_size', 'clip_norm', 'conservative', 'dedup'], '')
->>> parse(empty["plan"] | {"epochs": 500})  # doctest: +ELLIPSIS
+>>> parse_plan(empty["plan"] | {"epochs": 500})  # doctest: +ELLIPSIS
 Traceback (most recent call last):
 crtlib.checks.ParameterError: epochs=500: with pub_passes=1 it reads the text 1000 times, ...
 
@@ -22,7 +22,7 @@ import regex
 from pydantic import Field
 
 from crtcourse import labs
-from crtcourse.labs import Marks, clipped, number
+from crtcourse.labs import Marks, clip, read_number
 from crtlib.accounting import privacy_cost
 from crtlib.accounting.guarantees import BoundedRate, Guarantee
 from crtlib.attacks import exposure, membership, membership_measures
@@ -86,7 +86,7 @@ class Plan:
             )
 
 
-def parse(plan: Mapping[str, Any]) -> Plan:
+def parse_plan(plan: Mapping[str, Any]) -> Plan:
     """A plan as it was handed in. Raises ``ValueError`` for an unknown field or a bad value."""
     return Plan(**plan)
 
@@ -98,10 +98,10 @@ def pattern_policy(name: str, patterns: Mapping[str, str]) -> Policy:
         compiled = {kind: regex.compile(text) for kind, text in patterns.items()}
     except (regex.error, TypeError) as error:
         raise ValueError(f"{name}: not a regular expression: {error}") from None
-    return Policy(name, functools.partial(_flag, compiled))
+    return Policy(name, functools.partial(_flag_matches, compiled))
 
 
-def _flag(compiled: Mapping[str, Any], points: Sequence[Point]) -> FlaggedSpans:
+def _flag_matches(compiled: Mapping[str, Any], points: Sequence[Point]) -> FlaggedSpans:
     out = []
     for point in points:
         spans: list[Secret] = []
@@ -114,7 +114,7 @@ def _flag(compiled: Mapping[str, Any], points: Sequence[Point]) -> FlaggedSpans:
     return out
 
 
-def pair(plan: Plan) -> tuple[Policy, Policy]:
+def make_policies(plan: Plan) -> tuple[Policy, Policy]:
     """The policies pi and pi_c of a plan."""
     pi = pattern_policy("policy", plan.policy)
     if plan.conservative == "everything":
@@ -141,12 +141,12 @@ class Outcome:
 
 
 @functools.lru_cache(maxsize=4)
-def people(seed: int) -> labs.People:
+def draw_people(seed: int) -> labs.People:
     """The text of a class. Class 0 is for practice."""
-    return labs.draw(seed=seed, dialogues=DIALOGUES)
+    return labs.draw_people(seed=seed, dialogues=DIALOGUES)
 
 
-def noise(plan: Plan) -> float:
+def least_noise_multiplier(plan: Plan) -> float:
     """The least noise multiplier that keeps the plan's epsilon, adding or removing a turn."""
     steps = plan.epochs * max(1, round(1 / plan.sampling_probability))
     return privacy_cost.noise_multiplier(
@@ -158,14 +158,14 @@ def noise(plan: Plan) -> float:
     )
 
 
-def trained(plan: Plan, text: labs.People, *, private_part: bool = True) -> labs.Fitted:
+def train_plan(plan: Plan, text: labs.People, *, private_part: bool = True) -> labs.Fitted:
     """Screen and train as the plan says, or without the part that reads private turns."""
-    pi, pi_c = pair(plan)
+    pi, pi_c = make_policies(plan)
     private = methods.method_by_name(plan.method).private
     constants = PublicConstants.of(
-        plan, noise_multiplier=noise(plan) if private else 0.0, normaliser=64.0
+        plan, noise_multiplier=least_noise_multiplier(plan) if private else 0.0, normaliser=64.0
     )
-    return labs.fit(
+    return labs.fit_model(
         text,
         plan.method,
         constants,
@@ -177,50 +177,52 @@ def trained(plan: Plan, text: labs.People, *, private_part: bool = True) -> labs
     )
 
 
-def perplexity(plan: Plan, fitted: labs.Fitted, points: Sequence[Point]) -> float:
+def measure_perplexity(plan: Plan, fitted: labs.Fitted, points: Sequence[Point]) -> float:
     """Over the words of some turns, read as the plan's method reads."""
     raw = methods.method_by_name(plan.method).reads_raw
-    shown = points if raw else [redact(p, p.secrets) for p in points]
-    read = dict.fromkeys(shown, 1)
-    return study_run.measure_utility(fitted.model, fitted.tokenizer, read)["ppl_words"]
+    texts = points if raw else [redact(p, p.secrets) for p in points]
+    points_read = dict.fromkeys(texts, 1)
+    return study_run.measure_utility(fitted.model, fitted.tokenizer, points_read)["ppl_words"]
 
 
-def taught(plan: Plan, fitted: labs.Fitted, text: labs.People) -> float:
+def perplexity_ratio_without_private(plan: Plan, fitted: labs.Fitted, text: labs.People) -> float:
     """How many times lower the perplexity on turns with a secret is than that of the same training
     without its private part. The turns are of people whom nobody trains on."""
     private = [p for p in text.test if p.secrets]
-    without = trained(plan, text, private_part=False)
-    return perplexity(plan, without, private) / perplexity(plan, fitted, private)
+    without = train_plan(plan, text, private_part=False)
+    return measure_perplexity(plan, without, private) / measure_perplexity(plan, fitted, private)
 
 
-def run(plan: Plan, seed: int = 0) -> Outcome:
+def run_plan(plan: Plan, seed: int = 0) -> Outcome:
     """Screen, train, attack and account, and train once more without the private part: some twenty
     seconds of one core."""
-    text = people(seed)
-    fitted, pi, pi_c = trained(plan, text), *pair(plan)
+    text = draw_people(seed)
+    fitted, pi, pi_c = train_plan(plan, text), *make_policies(plan)
     bits = exposure.canary_exposure(fitted.model, fitted.tokenizer, text.canaries)
     probe = membership.build_probe(text.points, fitted.prepared.all, text.others, seed=seed)
     members, others = membership.score_probe(fitted.model, fitted.tokenizer, probe)
-    seen = np.array(probe.missed, bool) if any(probe.missed) else np.ones(len(members), bool)
-    how = methods.method_by_name(plan.method)
-    counted = measure_rates(text.points, pi, pi_c, dedup=plan.dedup if how.deduplicates else "none")
+    missed = np.array(probe.missed, bool) if any(probe.missed) else np.ones(len(members), bool)
+    method = methods.method_by_name(plan.method)
+    rates = measure_rates(
+        text.points, pi, pi_c, dedup=plan.dedup if method.deduplicates else "none"
+    )
     return Outcome(
-        perplexity(plan, fitted, text.test),
+        measure_perplexity(plan, fitted, text.test),
         float(bits.max()),
-        float(membership_measures.auc(members[seen], others[seen])),
-        counted,
-        promise(plan, fitted, counted),
-        taught(plan, fitted, text) if fitted.events else 1.0,
+        float(membership_measures.auc(members[missed], others[missed])),
+        rates,
+        guarantee_of_run(plan, fitted, rates),
+        perplexity_ratio_without_private(plan, fitted, text) if fitted.events else 1.0,
     )
 
 
-def promise(plan: Plan, fitted: labs.Fitted, counted: PolicyRates) -> Guarantee | None:
+def guarantee_of_run(plan: Plan, fitted: labs.Fitted, rates: PolicyRates) -> Guarantee | None:
     """What the run promises under replacement, with the rates at their bounds."""
     if not fitted.events:
         return None
     terms = GuaranteeTerms(
-        gamma=BoundedRate.counted(counted.trace.to_json(), alpha=counted.alpha),
-        delta2=BoundedRate.counted(counted.public.to_json(), alpha=counted.alpha),
+        gamma=BoundedRate.counted(rates.trace.to_json(), alpha=rates.alpha),
+        delta2=BoundedRate.counted(rates.public.to_json(), alpha=rates.alpha),
         noise_delta=DELTA,
         unit="turn",
         accountant="pld",
@@ -231,20 +233,20 @@ def promise(plan: Plan, fitted: labs.Fitted, counted: PolicyRates) -> Guarantee 
 
 
 # --------------------------------------------------------------------------- hand in, grade
-def form() -> dict[str, Any]:
+def make_empty_form() -> dict[str, Any]:
     """An empty submission: a plan, and what you claim of it."""
     plan = {f.name: getattr(Plan(), f.name) for f in fields(Plan)}
     claim = {"epsilon": None, "delta": None, "unit": "", "neighbouring_relation": ""}
     return {"lab": "defence", "name": "", "plan": plan, "claim": claim}
 
 
-def grade(answer: Mapping[str, Any], seed: int) -> Marks:
+def grade_answer(answer: Mapping[str, Any], seed: int) -> Marks:
     """Train the plan on the class of this seed, and mark what comes out.
 
     Raises ``ValueError`` for a plan that breaks the budget or a rule.
     """
-    plan = parse(answer["plan"])
-    outcome = run(plan, seed)
+    plan = parse_plan(answer["plan"])
+    outcome = run_plan(plan, seed)
     marks = Marks(POINTS)
     marks.add(
         "utility",
@@ -252,15 +254,15 @@ def grade(answer: Mapping[str, Any], seed: int) -> Marks:
         f"perplexity over words is {outcome.perplexity:.2f}: more public text or more passes "
         "over it cost no epsilon",
     )
-    bare = undefended(seed, plan.epochs, plan.batch_size, plan.learning_rate)
+    bare = leak_without_defence(seed, plan.epochs, plan.batch_size, plan.learning_rate)
     marks.add(
         "leakage",
-        (bare - leaked(outcome)) / bare if bare > 0.1 else 0.0,
+        (bare - share_leaked(outcome)) / bare if bare > 0.1 else 0.0,
         f"highest exposure {outcome.highest:.1f} bits, membership AUC {outcome.auc:.2f}; what the "
         "same training without policy and noise does not leak either earns nothing",
     )
-    worth, why = _worth(outcome.guarantee, answer.get("claim") or {})
-    learned = clipped(math.log(max(outcome.taught, 1.0)) / math.log(TAUGHT))
+    worth, why = _judge_claim(outcome.guarantee, answer.get("claim") or {})
+    learned = clip(math.log(max(outcome.taught, 1.0)) / math.log(TAUGHT))
     if worth and learned < 1:
         why = (
             "private text taught the model little: without it the perplexity on private turns is "
@@ -273,21 +275,21 @@ def grade(answer: Mapping[str, Any], seed: int) -> Marks:
     return marks
 
 
-def leaked(outcome: Outcome) -> float:
+def share_leaked(outcome: Outcome) -> float:
     """The share of what exposure and membership could show, beyond chance, in [0, 1]."""
     quiet, loud = exposure.exposure_chance_band(canaries=10).high, math.log2(10**6)
-    exposed = clipped((outcome.highest - quiet) / (loud - quiet))
-    return (exposed + clipped((outcome.auc - 0.6) / 0.35)) / 2
+    exposed = clip((outcome.highest - quiet) / (loud - quiet))
+    return (exposed + clip((outcome.auc - 0.6) / 0.35)) / 2
 
 
 @functools.lru_cache(maxsize=64)
-def undefended(seed: int, epochs: int, batch_size: int, learning_rate: float) -> float:
+def leak_without_defence(seed: int, epochs: int, batch_size: int, learning_rate: float) -> float:
     """What leaks where the same training reads raw text, without noise."""
     same = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
-    return leaked(run(parse({"dedup": "none", **same}), seed))
+    return share_leaked(run_plan(parse_plan({"dedup": "none", **same}), seed))
 
 
-def _worth(guarantee: Guarantee | None, claim: Mapping[str, Any]) -> tuple[float, str]:
+def _judge_claim(guarantee: Guarantee | None, claim: Mapping[str, Any]) -> tuple[float, str]:
     """The share of the points for the promise, and what is wrong with it."""
     if guarantee is None:
         return 0.0, "this plan promises nothing: it adds no noise"
@@ -296,31 +298,31 @@ def _worth(guarantee: Guarantee | None, claim: Mapping[str, Any]) -> tuple[float
             f"delta is {guarantee.delta:.2g}: secrets stand in public points. Widen the "
             "conservative policy"
         )
-    asked = {"unit": "turn", "neighbouring_relation": "replace"}
-    for name, right in asked.items():
+    required = {"unit": "turn", "neighbouring_relation": "replace"}
+    for name, right in required.items():
         if right not in str(claim.get(name, "")):
             return 0.0, f"the claim must name its {name.replace('_', ' ')}"
     stated, total = claim.get("epsilon"), claim.get("delta")
-    if stated is None or number(stated) < guarantee.epsilon * 0.99:
+    if stated is None or read_number(stated) < guarantee.epsilon * 0.99:
         return 0.0, (
             f"the claim is below what the run spent, epsilon = {guarantee.epsilon:.2f}: account "
             "for the replacement of a turn, with gamma at its upper bound"
         )
-    if total is None or number(total) < guarantee.delta * 0.99:
+    if total is None or read_number(total) < guarantee.delta * 0.99:
         return 0.0, f"the claim leaves delta2 out: the whole delta is {guarantee.delta:.2g}"
-    smaller = math.log(8 / max(number(stated), 1e-9)) / math.log(32)
+    smaller = math.log(8 / max(read_number(stated), 1e-9)) / math.log(32)
     return (
-        2 / 3 + clipped(smaller) / 3 if smaller >= 0 else 0.0,
+        2 / 3 + clip(smaller) / 3 if smaller >= 0 else 0.0,
         "a smaller epsilon' or a policy that leaves fewer traces lowers epsilon",
     )
 
 
-def claim_of(outcome: Outcome) -> dict[str, Any]:
+def make_true_claim(outcome: Outcome) -> dict[str, Any]:
     """The claim that is true of an outcome; it may differ a little from class to class, so it
     leaves a tenth of room."""
     guarantee = outcome.guarantee
     if guarantee is None:
-        return dict(form()["claim"])
+        return dict(make_empty_form()["claim"])
     return {
         "epsilon": round(1.1 * guarantee.epsilon, 3),
         "delta": round(1.1 * guarantee.delta, 4),

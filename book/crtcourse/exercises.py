@@ -71,21 +71,21 @@ class Result:
 
 
 @functools.cache
-def registry() -> dict[str, Exercise]:
+def load_exercises() -> dict[str, Exercise]:
     """All exercises by their label in the book."""
     rows = yaml.safe_load(resources.files("crtcourse").joinpath("exercises.yml").read_text("utf-8"))
     return {row["id"]: Exercise(**row) for row in rows}
 
 
-def by_id(name: str) -> Exercise:
+def find_exercise(name: str) -> Exercise:
     """The exercise with this label; ``ValueError`` names the nearest ones for another."""
-    if name not in registry():
-        near = difflib.get_close_matches(str(name), registry(), n=3, cutoff=0.0)
+    if name not in load_exercises():
+        near = difflib.get_close_matches(str(name), load_exercises(), n=3, cutoff=0.0)
         raise ValueError(f"id={name!r}: must be an exercise that checks itself, as {near}")
-    return registry()[name]
+    return load_exercises()[name]
 
 
-def digest(name: str, words: str) -> str:
+def hash_words(name: str, words: str) -> str:
     """The salted hash of an answer in words; case, spaces and the order of a list do not count."""
     parts = sorted(" ".join(part.split()).lower().strip(". ") for part in words.split(","))
     salt = f"crtlib:{name}".encode()
@@ -98,7 +98,7 @@ _asked: dict[str, int] = {}
 
 def _hint(name: str) -> tuple[int, str]:
     """The number of the next hint, or of the last one, and its heading."""
-    count = len(by_id(name).hints)
+    count = len(find_exercise(name).hints)
     number = min(_asked.get(name, 0) + 1, count)
     return number, f"Hint {number} of {count}: "
 
@@ -106,7 +106,7 @@ def _hint(name: str) -> tuple[int, str]:
 def hint(name: str) -> str:
     """The next hint; after the last one, the last again."""
     _asked[name], head = _hint(name)
-    return head + by_id(name).hints[_asked[name] - 1]
+    return head + find_exercise(name).hints[_asked[name] - 1]
 
 
 def check(name: str, answer: Any) -> Result:
@@ -115,7 +115,7 @@ def check(name: str, answer: Any) -> Result:
 
     Raises ``ValueError`` for an unknown label only.
     """
-    exercise = by_id(name)
+    exercise = find_exercise(name)
     if answer is ...:
         return Result(name, False, f"no answer yet; it wants {exercise.wants}", answered=False)
     judge = {"number": _number, "words": _words, "function": _function}[exercise.kind]
@@ -123,7 +123,7 @@ def check(name: str, answer: Any) -> Result:
     return Result(name, passed, why if passed or why else f'{_hint(name)[1]}hint("{name}")')
 
 
-def _near(a: float, b: float, exercise: Exercise) -> bool:
+def _is_near(a: float, b: float, exercise: Exercise) -> bool:
     return math.isclose(a, b, rel_tol=exercise.tolerance, abs_tol=exercise.tolerance / 1e3)
 
 
@@ -132,10 +132,10 @@ def _number(exercise: Exercise, answer: Any) -> tuple[bool, str]:
         value = float(answer)
     except (TypeError, ValueError):
         return False, f"it wants {exercise.wants}, not {type(answer).__name__}"
-    if _near(value, recipes.RECIPES[exercise.id](), exercise):
+    if _is_near(value, recipes.RECIPES[exercise.id](), exercise):
         return True, ""
     for mistake, why in (exercise.wrong or {}).items():
-        if _near(value, float(mistake), exercise):
+        if _is_near(value, float(mistake), exercise):
             return False, why
     return False, ""
 
@@ -145,11 +145,13 @@ def _words(exercise: Exercise, answer: Any) -> tuple[bool, str]:
         answer = ", ".join(map(str, answer))
     if not isinstance(answer, (str, int)):
         return False, f"it wants {exercise.wants}, not {type(answer).__name__}"
-    code = digest(exercise.id, str(answer))
+    code = hash_words(exercise.id, str(answer))
     if code in exercise.hashed:
         return True, ""
-    known = {digest(exercise.id, str(key)): why for key, why in (exercise.wrong or {}).items()}
-    return False, known.get(code, "")
+    mistakes = {
+        hash_words(exercise.id, str(key)): why for key, why in (exercise.wrong or {}).items()
+    }
+    return False, mistakes.get(code, "")
 
 
 def _function(exercise: Exercise, answer: Any) -> tuple[bool, str]:

@@ -3,8 +3,9 @@
 >>> import tempfile
 >>> folder = Path(tempfile.mkdtemp())
 >>> files.write_text(folder / "ann.json", '{"lab": "attack"')
->>> [(row["name"], row["total"], row["hints"][:12]) for row in grade(folder, "attack", keys.new())]
-[('ann', 0.0, 'not graded: ')]
+>>> (row,) = grade_folder(folder, "attack", keys.make_key())
+>>> row["name"], row["total"], row["hints"][:12]
+('ann', 0.0, 'not graded: ')
 """
 
 import contextlib
@@ -22,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 from crtcourse import attack, defence, keys
-from crtcourse.labs import Marks, number, printable, reason
+from crtcourse.labs import Marks, describe_error, make_printable, read_number
 from crtlib import files
 from crtlib.checks import check_choice
 
@@ -35,41 +36,41 @@ OWN = {"attack": ("exposure", "extraction", "membership"), "defence": ("plan",)}
 """What no two students hand in alike by chance."""
 
 
-def grade(folder: str | Path, lab: str, key: Mapping[str, Any]) -> list[dict[str, Any]]:
+def grade_folder(folder: str | Path, lab: str, key: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of all ``*.json`` of a folder, by name: points for each task, a column for the
     teacher's marks of the rationale, the total without them, whose answers are the same, hints,
     and the rationale.
 
-    ``key`` is that of the class (:func:`crtcourse.keys.read`). A file that cannot be graded is a
-    row of 0 points with the reason, and so is a student of the class without a file. Raises
+    ``key`` is that of the class (:func:`crtcourse.keys.read_key`). A file that cannot be graded is
+    a row of 0 points with the reason, and so is a student of the class without a file. Raises
     ``ValueError`` for a folder without submissions.
     """
     check_choice("lab", lab, LABS)
     paths = sorted(p for p in Path(folder).iterdir() if p.suffix == ".json")
     if not paths:
         raise ValueError(f"{folder}: holds no submission (*.json)")
-    seen: dict[str, list[str]] = {}
-    rows = [_row(path, lab, key, seen) for path in paths]
-    handed_in = [student(path.stem, key) for path in paths]
+    names_by_answer: dict[str, list[str]] = {}
+    rows = [_grade_file(path, lab, key, names_by_answer) for path in paths]
+    handed_in = [find_student(path.stem, key) for path in paths]
     for row, name in zip(rows, handed_in, strict=True):
         if name is not None and handed_in.count(name) > 1:
             row["hints"] = "; ".join(filter(None, [row["hints"], f"{name} has several files"]))
     rows += [_absent(name, lab) for name in key["students"] if name not in handed_in]
     for row in rows:
-        alike = {name for who in seen.values() if row["name"] in who for name in who}
+        alike = {name for who in names_by_answer.values() if row["name"] in who for name in who}
         row["same_as"] = ", ".join(sorted(alike - {row["name"]}))
     return rows
 
 
-def student(stem: str, key: Mapping[str, Any]) -> str | None:
+def find_student(stem: str, key: Mapping[str, Any]) -> str | None:
     """The student of a class whose file this is: by the name without its spelling, as learning
     platforms change it ("Ann_Lee (1)"); None where none or several fit.
 
-    >>> student("ann_LEE (1)", {"students": {"Ann Lee": {}, "Bob": {}}})
+    >>> find_student("ann_LEE (1)", {"students": {"Ann Lee": {}, "Bob": {}}})
     'Ann Lee'
     """
-    found = [name for name in key["students"] if _folded(name) == _folded(stem)]
-    return found[0] if len(found) == 1 else None
+    students = [name for name in key["students"] if _folded(name) == _folded(stem)]
+    return students[0] if len(students) == 1 else None
 
 
 def _folded(name: str) -> str:
@@ -83,30 +84,32 @@ def _absent(name: str, lab: str) -> dict[str, Any]:
     return row | {"same_as": "", "hints": "no file of this student", "explained": ""}
 
 
-def _row(
-    path: Path, lab: str, key: Mapping[str, Any], seen: dict[str, list[str]]
+def _grade_file(
+    path: Path, lab: str, key: Mapping[str, Any], names_by_answer: dict[str, list[str]]
 ) -> dict[str, Any]:
     points = attack.POINTS if lab == "attack" else defence.POINTS
-    name = files.escape_csv_formula(printable(path.stem))
-    none, said = Marks(points, dict.fromkeys(points, 0.0)), ""
+    name = files.escape_csv_formula(make_printable(path.stem))
+    none, explanation = Marks(points, dict.fromkeys(points, 0.0)), ""
     try:
-        answer = read(path)
-        with limit(SECONDS[lab]):
-            marks = judge(answer, lab, room(path.stem, lab, key))
-        said = files.escape_csv_formula(
-            printable(str(answer.get("rationale", ""))[: attack.LONGEST])
+        answer = read_submission(path)
+        with limit_seconds(SECONDS[lab]):
+            marks = grade_submission(answer, lab, find_key_of_student(path.stem, lab, key))
+        explanation = files.escape_csv_formula(
+            make_printable(str(answer.get("rationale", ""))[: attack.LONGEST])
         )
         for task in OWN[lab]:
-            if answer.get(task) and answer[task] != attack.form("ABC").get(task):
-                seen.setdefault(task + json.dumps(answer[task], sort_keys=True), []).append(name)
+            if answer.get(task) and answer[task] != attack.make_empty_form("ABC").get(task):
+                names_by_answer.setdefault(
+                    task + json.dumps(answer[task], sort_keys=True), []
+                ).append(name)
     except Exception as error:  # the row says so, and the next file is graded
-        marks = replace(none, hints=[f"not graded: {reason(error)}"])
+        marks = replace(none, hints=[f"not graded: {describe_error(error)}"])
     hints = "; ".join(marks.hints)
     row = {"name": name, **marks.earned, "rationale": "", "total": marks.total, "same_as": ""}
-    return row | {"hints": hints, "explained": said}
+    return row | {"hints": hints, "explained": explanation}
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_submission(path: Path) -> dict[str, Any]:
     """A submission. Raises ``ValueError`` for what is no regular file, too large, no text in UTF-8
     or UTF-16, no JSON or with a name twice."""
     if not stat.S_ISREG(path.lstat().st_mode):
@@ -119,8 +122,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         answer = json.loads(
             data.decode("utf-16" if wide else "utf-8-sig"),
-            object_pairs_hook=_once,
-            parse_constant=number,
+            object_pairs_hook=_refuse_repeated_names,
+            parse_constant=read_number,
         )
     except RecursionError:
         raise ValueError("is nested too deeply") from None
@@ -129,14 +132,14 @@ def read(path: Path) -> dict[str, Any]:
     return answer
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) < len(pairs):
         raise ValueError("has a name twice")
     return dict(pairs)
 
 
 @contextlib.contextmanager
-def limit(seconds: float) -> Iterator[None]:
+def limit_seconds(seconds: float) -> Iterator[None]:
     """``TimeoutError`` after so many processor seconds; in the main thread."""
 
     def stop(*_: Any) -> None:
@@ -151,32 +154,34 @@ def limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def room(name: str, lab: str, key: Mapping[str, Any]) -> attack.Key | int:
+def find_key_of_student(name: str, lab: str, key: Mapping[str, Any]) -> attack.Key | int:
     """What a student is graded by: a key for the attack, the seed of the class for the defence."""
     if lab == "defence":
-        return keys.seed(bytes.fromhex(key["secret"]), lab)
-    found = student(name, key)
-    if found is None:
+        return keys.derive_seed(bytes.fromhex(key["secret"]), lab)
+    student_name = find_student(name, key)
+    if student_name is None:
         near = difflib.get_close_matches(_folded(name), map(_folded, key["students"]), n=1)
         perhaps = [n for n in key["students"] if _folded(n) in near]
         hint = f"; the nearest is {perhaps[0]!r}" if perhaps else ""
         raise ValueError(f"no student of this name got a hand-out{hint}")
-    return attack.Key(**key["students"][found])
+    return attack.Key(**key["students"][student_name])
 
 
-def judge(answer: Any, lab: str, by: attack.Key | int) -> Marks:
+def grade_submission(answer: Any, lab: str, by: attack.Key | int) -> Marks:
     """The marks of one submission. Raises ``ValueError`` where nothing of it can be marked."""
     if not isinstance(answer, Mapping) or answer.get("lab") != lab:
         raise ValueError(f"lab: must be {lab!r}")
-    return defence.grade(answer, by) if isinstance(by, int) else attack.grade(answer, by)
+    return (
+        defence.grade_answer(answer, by) if isinstance(by, int) else attack.grade_answer(answer, by)
+    )
 
 
-def write(rows: list[dict[str, Any]], out: str | Path) -> None:
+def write_marks(rows: list[dict[str, Any]], out: str | Path) -> None:
     """The rows as a CSV file, atomically; marks are their owner's."""
     files.write_text(out, pd.DataFrame(rows).to_csv(index=False), mode=0o600)
 
 
-def text(rows: list[dict[str, Any]]) -> str:
+def format_marks(rows: list[dict[str, Any]]) -> str:
     """The rows for a terminal: a line each, with what is to be looked at below."""
     lines = []
     for row in rows:

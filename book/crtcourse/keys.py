@@ -1,6 +1,6 @@
 """The key file of a class: 256 random bits, from which all of it follows, and each student's key.
 
->>> seed(b"s" * 32, "attack", "ann") == seed(b"s" * 32, "attack", "bob")
+>>> derive_seed(b"s" * 32, "attack", "ann") == derive_seed(b"s" * 32, "attack", "bob")
 False
 """
 
@@ -19,12 +19,12 @@ NAME = re.compile(r"\w[\w .'@-]{0,63}")
 """A name that may be a file's or a folder's."""
 
 
-def seed(secret: bytes, *words: str) -> int:
+def derive_seed(secret: bytes, *words: str) -> int:
     """The seed of a lab of one student: 256 bits, an HMAC of the words."""
     return int.from_bytes(hmac.digest(secret, json.dumps(words).encode(), "sha256"))
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_key(path: Path) -> dict[str, Any]:
     """A key file: ``secret`` in hexadecimal digits and ``students``, by name. Raises ``ValueError``
     for another file."""
     with files.open_plain_or_gzip(path) as file:
@@ -37,26 +37,26 @@ def read(path: Path) -> dict[str, Any]:
     return key
 
 
-def new() -> dict[str, Any]:
+def make_key() -> dict[str, Any]:
     """The key of a new class."""
     return {"schema": KEY_FORMAT, "secret": secrets.token_hex(32), "students": {}}
 
 
-def write(key: dict[str, Any], path: Path) -> None:
+def write_key(key: dict[str, Any], path: Path) -> None:
     """Write a key file, atomically; nobody but its owner reads it."""
     files.write_text(path, json.dumps(key) + "\n", mode=0o600)
 
 
-def names(path: Path) -> list[str]:
+def read_names(path: Path) -> list[str]:
     """The students of a class, one a line. Raises ``ValueError`` for a name that is no file's or
     that stands twice."""
     with files.open_plain_or_gzip(path) as file:
         lines = file.read().decode("utf-8-sig", "replace").splitlines()
-    found = [unicodedata.normalize("NFC", line.strip()) for line in lines if line.strip()]
-    for k, name in enumerate(found):
-        if not NAME.fullmatch(name) or name.casefold() in (other.casefold() for other in found[:k]):
+    names = [unicodedata.normalize("NFC", line.strip()) for line in lines if line.strip()]
+    for k, name in enumerate(names):
+        if not NAME.fullmatch(name) or name.casefold() in (other.casefold() for other in names[:k]):
             raise ValueError(
                 f"{path}: line {name[:80]!r}: must be a name of letters, digits, spaces and .'@-, "
                 "once"
             )
-    return found
+    return names

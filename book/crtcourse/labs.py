@@ -1,9 +1,9 @@
 """What both labs share: a class of simulated people, a model that is trained on them, and marks.
 
->>> people = draw(seed=3, dialogues=12, canaries=2)
+>>> people = draw_people(seed=3, dialogues=12, canaries=2)
 >>> len(people.canaries), people.points[0].text.split(":")[0]
 (2, 'USR')
->>> fitted = fit(people, "sgd", PublicConstants(epochs=1, batch_size=32, learning_rate=1e-2))
+>>> fitted = fit_model(people, "sgd", PublicConstants(epochs=1, batch_size=32, learning_rate=1e-2))
 >>> fitted.events, fitted.prepared.duplicates
 ([], 0)
 >>> marks = Marks({"one": 60, "two": 40})
@@ -69,7 +69,7 @@ class Fitted:
     events: list[Any]
 
 
-def draw(
+def draw_people(
     *, seed: int, dialogues: int, canaries: int = 10, carrier: str = _planted.CANARY_CARRIER
 ) -> People:
     """Simulated customers: as many dialogues to train on, as many of others, a third for a test.
@@ -80,16 +80,18 @@ def draw(
     )
     numbers = _planted.make_canaries(canaries, seed=seed)
     planted = _planted.insert_canaries(train, numbers, copies=COPIES, seed=seed, carrier=carrier)
-    read, fresh, tried = (data_points.make_points(c, unit="turn") for c in (planted, others, test))
-    return People(seed, read, fresh, tried, numbers)
+    train_points, fresh, tried = (
+        data_points.make_points(c, unit="turn") for c in (planted, others, test)
+    )
+    return People(seed, train_points, fresh, tried, numbers)
 
 
-def tokenizer(people: People) -> BpeTokenizer:
+def train_tokenizer(people: People) -> BpeTokenizer:
     """A vocabulary of public text: the turns of other people, with every secret masked."""
     return train_bpe((redact(p, p.secrets).text for p in people.others), vocab_size=512)
 
 
-def fit(
+def fit_model(
     people: People,
     method: str,
     constants: PublicConstants,
@@ -108,9 +110,9 @@ def fit(
     ``pi`` and ``pi_c`` are the shapes of the simulator's secrets by default. Without its
     ``private_part`` the model reads public text alone, in the same phases.
     """
-    how = methods.method_by_name(method)
+    method_traits = methods.method_by_name(method)
     pi, pi_c = pi or corpus_regex_policy(), pi_c or corpus_regex_policy()
-    if how.reads_raw:
+    if method_traits.reads_raw:
         prepared = prepare_points(
             people.points, None, everything_policy(people.points), dedup="none"
         )
@@ -119,18 +121,18 @@ def fit(
             people.points,
             pi(people.points),
             pi_c(people.points),
-            dedup=dedup if how.deduplicates else "none",
+            dedup=dedup if method_traits.deduplicates else "none",
             duplicates=duplicates,
         )
-    tokens = tokens or tokenizer(people)
+    tokens = tokens or train_tokenizer(people)
     parts = {
         name: tokens.encode(p.text for p in getattr(prepared, name))
         for name in ("public", "private")
     }
-    if how.private and not parts["private"]:
+    if method_traits.private and not parts["private"]:
         raise ValueError("policies: no point is private, so there is nothing to train with noise")
     spec = ModelSpec("lstm", vocab_size=tokens.vocab_size, embedding=HIDDEN, hidden=HIDDEN)
-    phases = how.phases(replace(constants, has_public=bool(parts["public"])))
+    phases = method_traits.phases(replace(constants, has_public=bool(parts["public"])))
     phases = [phase for phase in phases if private_part or phase.part != "private"]
     seed = people.seed % 2**62  # torch takes no more
     if team:
@@ -143,13 +145,15 @@ def fit(
 
 
 # --------------------------------------------------------------------------- marks
-def reason(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """An error in one short line that prints anywhere."""
-    said = str(error) or type(error).__name__
-    return printable(f"{said[:200]}: is missing" if isinstance(error, KeyError) else said[:200])
+    message = str(error) or type(error).__name__
+    return make_printable(
+        f"{message[:200]}: is missing" if isinstance(error, KeyError) else message[:200]
+    )
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """The text without what no table can hold: ends of lines, controls, halves of characters."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
@@ -172,7 +176,7 @@ class Marks:
         except TimeoutError:
             raise
         except Exception as error:  # whatever a submission holds, the other tasks are marked
-            value, hint = 0.0, f"not graded: {reason(error)}"
+            value, hint = 0.0, f"not graded: {describe_error(error)}"
         self.earned[task] = round(self.of[task] * min(1.0, max(least, value)), 1)
         if value < 0.5:
             self.hints.append(f"{task}: {hint}")
@@ -183,16 +187,16 @@ class Marks:
         return round(max(0.0, sum(self.earned.values())), 1)
 
 
-def clipped(x: float) -> float:
+def clip(x: float) -> float:
     """Into [0, 1]."""
     return float(min(1.0, max(0.0, x)))
 
 
-def number(x: Any) -> float:
+def read_number(x: Any) -> float:
     """A finite number of a submission, also one that was written as text; ``ValueError`` for
     anything else.
 
-    >>> number("17.35"), number(2)
+    >>> read_number("17.35"), read_number(2)
     (17.35, 2.0)
     """
     if x is None or x == "":
@@ -206,11 +210,11 @@ def number(x: Any) -> float:
     return value
 
 
-def numbers(xs: Any, count: int) -> np.ndarray:
+def read_numbers(xs: Any, count: int) -> np.ndarray:
     """A list of ``count`` finite numbers; ``ValueError`` for anything else."""
     if xs in ([], None):
         raise ValueError(f"nothing is handed in yet; it wants a list of {count} numbers")
     if not isinstance(xs, list) or len(xs) != count:
         have = f"yours has {len(xs)}" if isinstance(xs, list) else "yours is no list"
         raise ValueError(f"hand in a list of {count} numbers; {have}")
-    return np.array([number(x) for x in xs])
+    return np.array([read_number(x) for x in xs])

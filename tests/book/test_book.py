@@ -207,7 +207,7 @@ def test_failing_cell_is_shown_in_a_few_lines(build, tmp_path):
     cell = {"cell_type": "code", "source": ["x = 1\n"] * 40, "outputs": [output]}
     path = tmp_path / "x.ipynb"
     path.write_text(json.dumps({"cells": [cell]}))
-    shown = build.failure(path, log="")
+    shown = build.describe_failure(path, log="")
     assert "ValueError: gamma=7: must be in [0, 1]" in shown
     assert len(shown.splitlines()) < 10
 
@@ -221,11 +221,14 @@ def test_build_refuses_an_unknown_profile(build, monkeypatch, capsys):
 
 
 def test_live_names_chapters_or_all_or_none(build, capsys):
-    assert build.notebooks("none") == build.notebooks("") == []
-    assert len(build.notebooks("all")) == len(NOTEBOOKS)
-    assert build.notebooks("leakage_report, canary,canary") == ["leakage_report", "canary"]
+    assert build.parse_chapter_names("none") == build.parse_chapter_names("") == []
+    assert len(build.parse_chapter_names("all")) == len(NOTEBOOKS)
+    assert build.parse_chapter_names("leakage_report, canary,canary") == [
+        "leakage_report",
+        "canary",
+    ]
     with pytest.raises(SystemExit) as stopped:
-        build.notebooks("canary,cannary")
+        build.parse_chapter_names("canary,cannary")
     assert stopped.value.code == 2
     assert "LIVE=cannary: must be all, none, or of amplification, axis" in capsys.readouterr().err
 
@@ -242,8 +245,8 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 sys.path[:0] = ["book", "book/_ext"]
 import build, edition, pages
-build.render = lambda: "rendered"
-build.show = lambda names, profile: names
+build.render_pages = lambda: "rendered"
+build.show_chapters = lambda names, profile: names
 sys.argv = ["build.py", "--first", "--live", "canary"]
 build.main()
 """
@@ -264,10 +267,10 @@ def test_a_chapter_runs_again_where_its_code_the_library_or_the_size_changed(
     prose = {"cell_type": "markdown", "metadata": {}, "source": ["Words."]}
 
     def key(cells=(code, prose), library="y = 1", profile="quick"):
-        build.surroundings.cache_clear()
+        build.hash_surroundings.cache_clear()
         source.write_text(json.dumps({"cells": cells}))
         module.write_text(library)
-        return build.cached("one", profile)
+        return build.cache_path("one", profile)
 
     first = key()
     assert key() == first
@@ -278,7 +281,7 @@ def test_a_chapter_runs_again_where_its_code_the_library_or_the_size_changed(
         key(profile="laptop"),
     ]
     assert len({first, *changed}) == 4
-    build.surroundings.cache_clear()
+    build.hash_surroundings.cache_clear()
 
 
 def test_a_page_says_whether_it_is_recorded_or_yours(tmp_path, monkeypatch):
@@ -291,11 +294,11 @@ def test_a_page_says_whether_it_is_recorded_or_yours(tmp_path, monkeypatch):
     def shown():
         text = [""]
         app.env.found_docs = ["index", "chapters/canary", "chapters/claims"]
-        stale = edition.outdated(app, app.env, set(), set(), set())
+        stale = edition.list_outdated(app, app.env, set(), set(), set())
         for page in stale:
-            edition.chosen(app, page, text)
-            app.env.metadata[page]["shown"] = edition.digest(app, page)
-        edition.chosen(app, "chapters/canary", text)
+            edition.read_chosen_notebook(app, page, text)
+            app.env.metadata[page]["shown"] = edition.hash_shown(app, page)
+        edition.read_chosen_notebook(app, "chapters/canary", text)
         return stale, "".join(json.loads(text[0])["cells"][0]["source"])
 
     stale, first = shown()

@@ -29,13 +29,13 @@ spec.loader.exec_module(build)
 def test_a_chapter_was_recorded_from_todays_tables(path):
     chapter = json.loads(path.read_text(encoding="utf-8"))
     carried = chapter["metadata"].get("tables", {})
-    assert set(carried) == set(build.shown_tables(chapter))
+    assert set(carried) == set(build.hash_shown_tables(chapter))
     stale = [name for name, sha in carried.items() if tables.hash_table(name) != sha]
     assert stale == [], f"python book/build.py --publish laptop --only {path.stem}"
 
 
 def test_some_chapters_show_recorded_tables():
-    shown = {n for p in CHAPTERS for n in build.shown_tables(json.loads(p.read_text()))}
+    shown = {n for p in CHAPTERS for n in build.hash_shown_tables(json.loads(p.read_text()))}
     assert {"crt_laptop", "leakage_laptop", "tuning"} <= shown
 
 
@@ -61,7 +61,7 @@ RAN = {
 
 def test_imports_and_prose_are_renewed_and_outputs_kept():
     now = [prose("New."), code("n = 1\n", tags=["parameters"]), code("from b.c import f\n\nf(n)\n")]
-    renewed = build.resourced(RAN, {"cells": [*now, prose("More.")]})
+    renewed = build.replace_source(RAN, {"cells": [*now, prose("More.")]})
     assert ["".join(c["source"]) for c in renewed["cells"]] == [
         "New.",
         "n = 1\n",
@@ -76,10 +76,10 @@ def test_imports_and_prose_are_renewed_and_outputs_kept():
 def test_other_code_is_refused_unless_one_insists():
     now = {"cells": [code("n = 1\n", tags=["parameters"]), code("from a import f\nf(n + 1)\n")]}
     with pytest.raises(ValueError, match="code cells 2 do other things"):
-        build.resourced(RAN, now)
-    assert build.resourced(RAN, now, force=True)["cells"][-1]["outputs"] == ["2"]
+        build.replace_source(RAN, now)
+    assert build.replace_source(RAN, now, force=True)["cells"][-1]["outputs"] == ["2"]
     with pytest.raises(ValueError, match="3 code cells, 2 are recorded"):
-        build.resourced(RAN, {"cells": [*now["cells"], code("1\n")]}, force=True)
+        build.replace_source(RAN, {"cells": [*now["cells"], code("1\n")]}, force=True)
 
 
 def test_colab_installs_first_where_the_book_has_an_address(tmp_path, monkeypatch):
@@ -87,7 +87,7 @@ def test_colab_installs_first_where_the_book_has_an_address(tmp_path, monkeypatc
     monkeypatch.setattr(build, "ROOT", tmp_path)
     for url in ("https://example.org/a/b", "https://example.org/c", ""):
         (tmp_path / "_config.yml").write_text(f'repository:\n  url: "{url}"\n')
-        build.write(path, chapter)
+        build.write_notebook(path, chapter)
         chapter = json.loads(path.read_text())
         tags = [cell["metadata"].get("tags", []) for cell in chapter["cells"]]
         assert ["colab" in some for some in tags].count(True) == bool(url)
@@ -101,7 +101,7 @@ def test_colab_installs_first_where_the_book_has_an_address(tmp_path, monkeypatc
 def test_no_sentence_is_about_what_was_not_measured(path):
     """A chapter said "of 0 occurrences the model completes 0: a recall of not defined"."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    empty = {name: value for name, value in plain.glued(cells).items() if is_unsaid(value)}
+    empty = {name: value for name, value in plain.stored_values(cells).items() if is_unsaid(value)}
     assert empty == {}
     for cell in cells:
         for out in cell.get("outputs", ()):
@@ -140,9 +140,9 @@ def test_the_picture_of_a_story_is_one_panel_wherever_its_drawing_begins():
     drawn = list(drawings("axis.ipynb"))
     assert len(drawn) == 2
     for drawing in drawn:
-        assert size(pages.one_panel(drawing))[1] < size(drawing)[1] / 2
+        assert size(pages.cut_to_one_panel(drawing))[1] < size(drawing)[1] / 2
     *_, grid = drawings("secret_protection.ipynb")
-    shown = pages.one_panel(grid)
+    shown = pages.cut_to_one_panel(grid)
     assert re.findall(">(weight that is kept|noise multiplier|test loss.*)</text>", shown) == [
         "noise multiplier"
     ]

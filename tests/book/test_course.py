@@ -21,11 +21,11 @@ teaching = importlib.import_module("teaching")
 plain = importlib.import_module("plain")
 forms = importlib.import_module("forms")
 
-TERMS = teaching.data("glossary.yml")
-PLAN = teaching.data("teaching/plan.yml")
-SHORT = teaching.data("teaching/short.yml")
-BANK = teaching.data("teaching/questions.yml")
-CHAPTERS = teaching.chapters()
+TERMS = teaching.load_yaml("glossary.yml")
+PLAN = teaching.load_yaml("teaching/plan.yml")
+SHORT = teaching.load_yaml("teaching/short.yml")
+BANK = teaching.load_yaml("teaching/questions.yml")
+CHAPTERS = teaching.list_chapters()
 LABS = {"lab_attack", "lab_defence"}
 AHEAD = (
     r"\[[^\]]*\]\([^)]*\)",  # a link leads to where the term is defined
@@ -72,7 +72,7 @@ def test_a_term_that_comes_too_early_is_named():
 
 # --------------------------------------------------------------------------- data and pages
 def test_pages_for_lecturers_follow_from_their_data():
-    stale = [p.name for p, text in teaching.pages().items() if p.read_text() != text]
+    stale = [p.name for p, text in teaching.render_pages().items() if p.read_text() != text]
     assert stale == [], "run: make teaching"
 
 
@@ -92,12 +92,12 @@ def test_every_chapter_has_ten_questions_with_answers():
 
 
 def test_the_plan_names_cells_exercises_and_sections_that_exist():
-    known = plain.titles()
+    known = plain.collect_titles()
     for hour in PLAN + SHORT:
         assert {*hour["read"], *hour.get("also", [])} <= set(CHAPTERS)
         assert {*hour["class"], *hour["home"]} <= set(known)
         for shown in hour["live"]:
-            ids = [c["id"] for c in teaching.cells(shown["notebook"])]
+            ids = [c["id"] for c in teaching.read_cells(shown["notebook"])]
             assert ids.index(shown["first"]) <= ids.index(shown["last"])
         text = "\n".join(prose(name) for name in hour["read"])
         heads = re.findall(r"(?m)^## (.*)$", text)
@@ -106,16 +106,16 @@ def test_the_plan_names_cells_exercises_and_sections_that_exist():
 
 
 def test_an_hour_has_sixty_minutes_and_the_book_has_the_order_of_the_hours():
-    totals = re.findall(r"(?m)^\| \*\*(\d+)\*\* \|", teaching.plan())
+    totals = re.findall(r"(?m)^\| \*\*(\d+)\*\* \|", teaching.render_plan())
     assert len(totals) == 13 and all(30 <= int(n) <= 60 for n in totals)
     read = [CHAPTERS.index(name) for hour in PLAN for name in hour["read"]]
     assert read == sorted(read)
 
 
 def test_a_quiz_asks_about_what_came_before():
-    assert teaching.quiz(1) == []
+    assert teaching.draw_quiz(1) == []
     for number in range(2, 11):
-        asked = {question for _, question, _ in teaching.quiz(number)}
+        asked = {question for _, question, _ in teaching.draw_quiz(number)}
         before = {n for hour in PLAN[: number - 1] for n in hour["read"]}
         assert len(asked) == 5
         assert asked <= {q for name in before for _, q, _ in BANK.get(name, [])}
@@ -123,7 +123,7 @@ def test_a_quiz_asks_about_what_came_before():
 
 def test_no_two_quizzes_ask_the_same_and_none_what_is_told_later():
     """The quiz of hour 4 was that of hour 3, and hour 3 asked what only hour 3 tells."""
-    quizzes = [[q for _, q, _ in teaching.quiz(number)] for number in range(2, 11)]
+    quizzes = [[q for _, q, _ in teaching.draw_quiz(number)] for number in range(2, 11)]
     every = [question for quiz in quizzes for question in quiz]
     assert len(set(every)) == len(every)
     third = "\n".join(quizzes[1])
@@ -141,12 +141,12 @@ def test_public_pages_hold_no_answer_of_graded_work():
 
 
 def test_each_student_has_an_exam_that_follows_from_the_key():
-    ann, again = (forms.exam(b"k" * 32, "ann") for _ in range(2))
-    bob, other = forms.exam(b"k" * 32, "bob"), forms.exam(b"l" * 32, "ann")
+    ann, again = (forms.draw_exam(b"k" * 32, "ann") for _ in range(2))
+    bob, other = forms.draw_exam(b"k" * 32, "bob"), forms.draw_exam(b"l" * 32, "ann")
     assert ann == again and ann != bob and ann != other
     assert len(ann) == 10 and all(math.isfinite(answer) for _, answer in ann)
     key = {"secret": (b"k" * 32).hex(), "students": {"ann": {}, "bob": {}}}
-    pages = forms.edition(key)
+    pages = forms.write_edition_pages(key)
     assert {"exam-ann", "exam-bob", "answers", "notes", "solutions"} < set(pages)
     assert all(f"{answer:.4g}" in pages["exam solutions"] for _, answer in ann)
     assert "{" not in pages["exam-ann"] and "solutions" not in pages["exam-ann"]
@@ -169,12 +169,12 @@ def test_each_student_has_an_exam_that_follows_from_the_key():
 )
 def test_the_exam_is_solved_as_by_hand(question, numbers, by_hand):
     assert recipes.EXAM[question](**numbers) == pytest.approx(by_hand, rel=1e-6)
-    assert set(teaching.data("teaching/exam.yml")[question]["numbers"]) == set(numbers)
+    assert set(teaching.load_yaml("teaching/exam.yml")[question]["numbers"]) == set(numbers)
 
 
 def test_everything_shown_live_is_there():
     for shown in (x for hour in PLAN for x in hour["live"]):
-        notebook = plain.read(ROOT / "notebooks" / f"{shown['notebook']}.ipynb")
+        notebook = plain.read_notebook(ROOT / "notebooks" / f"{shown['notebook']}.ipynb")
         code = [c["id"] for c in notebook["cells"] if c["cell_type"] == "code"]
         assert code.index(shown["first"]) <= code.index(shown["last"])
 
@@ -185,8 +185,8 @@ PLACEHOLDER = re.compile(r"\{[a-z][a-z:-]*\}`|^[`:]{3,}\{|\]\(\)|^\([\w-]+\)=", 
 
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_no_placeholder_is_left_outside_the_book(name):
-    notebook = plain.read(ROOT / "book" / "chapters" / f"{name}.ipynb")
-    made = plain.convert(name)
+    notebook = plain.read_notebook(ROOT / "book" / "chapters" / f"{name}.ipynb")
+    made = plain.convert_chapter(name)
     text = "\n".join("".join(c["source"]) for c in made["cells"] if c["cell_type"] == "markdown")
     assert PLACEHOLDER.findall(text) == []
     code = [c["source"] for c in made["cells"] if c["cell_type"] == "code"]
@@ -201,8 +201,8 @@ def test_roles_boxes_and_solutions_become_words(monkeypatch):
         "The place.\n````\n\n```{solution} ex-one\n:class: dropdown\nFour.\n```\n"
     )
     cited = {"a": ("Ann", "2020"), "b": ("Bo et al.", "2021")}
-    monkeypatch.setattr(plain, "citations", lambda: cited)
-    made = plain.prose(text, {"n": "not the number"}, {"n": "7"})
+    monkeypatch.setattr(plain, "list_citations", lambda: cited)
+    made = plain.convert_prose(text, {"n": "not the number"}, {"n": "7"})
     assert "In 7 of (Ann, 2020; Bo et al., 2021)." in made
     assert "> **Definition: Rank**" in made and "<details><summary>Solution</summary>" in made
     assert PLACEHOLDER.findall(made) == []
@@ -210,16 +210,16 @@ def test_roles_boxes_and_solutions_become_words(monkeypatch):
 
 def test_a_number_that_no_run_stored_is_refused():
     with pytest.raises(KeyError, match="lost"):
-        plain.prose("{glue:text}`lost`", {"lost": "A title"}, {})
+        plain.convert_prose("{glue:text}`lost`", {"lost": "A title"}, {})
 
 
 def test_a_notebook_that_was_changed_is_kept(tmp_path):
-    assert plain.refresh(tmp_path) == []
+    assert plain.refresh_folder(tmp_path) == []
     mine = tmp_path / "canary.ipynb"
     mine.write_text(mine.read_text() + " ")
-    assert plain.refresh(tmp_path) == ["canary"] and mine.read_text().endswith(" ")
+    assert plain.refresh_folder(tmp_path) == ["canary"] and mine.read_text().endswith(" ")
     (tmp_path / "canary.ipynb").unlink()
-    assert plain.refresh(tmp_path) == [] and mine.is_file()
+    assert plain.refresh_folder(tmp_path) == [] and mine.is_file()
 
 
 # --------------------------------------------------------------------------- slides, pages, print
@@ -232,7 +232,7 @@ def without_scripts(page):
 
 
 def test_slides_stand_alone_and_each_hour_has_a_deck(tmp_path):
-    paths = sorted(forms.slides(tmp_path).parent.glob("hour-*.html"))
+    paths = sorted(forms.write_slides(tmp_path).parent.glob("hour-*.html"))
     assert len(paths) == 10
     for path in paths:
         page = path.read_text()
@@ -243,14 +243,14 @@ def test_slides_stand_alone_and_each_hour_has_a_deck(tmp_path):
 
 
 def test_one_notebook_is_a_page_that_stands_alone():
-    page = forms.page(plain.convert("amplification"))
+    page = forms.render_notebook(plain.convert_chapter("amplification"))
     assert REMOTE.findall(without_scripts(page)) == []
     assert "<math" in page and "<h1>Amplification by redaction</h1>" in page
 
 
 def test_the_printed_book_has_every_page_and_no_placeholder():
-    page = forms.whole()
-    for _, names in forms.contents():
+    page = forms.render_book()
+    for _, names in forms.list_contents():
         assert all(f'id="{name.rsplit("/", 1)[-1]}"' in page for name in names)
     assert PLACEHOLDER.findall(without_scripts(page)) == []
     assert "<details>" not in page  # on paper nothing unfolds
@@ -258,10 +258,10 @@ def test_the_printed_book_has_every_page_and_no_placeholder():
 
 def test_an_exercise_stands_on_its_slide_and_a_goal_to_derive_is_derived():
     for number, hour in enumerate(PLAN, 1):
-        deck = forms.deck(number, hour)
+        deck = forms.render_deck(number, hour)
         for label in hour["class"]:
-            title, text = forms.exercises()[label]
-            first = forms.markdown(text).split("</p>")[0]
+            title, text = forms.collect_exercises()[label]
+            first = forms.render_markdown(text).split("</p>")[0]
             assert len(text) > 40 and title and first in deck, label
         derived = any(goal.startswith("derive ") for goal in hour["objectives"])
         proof = hour.get("derivation", {"steps": []})
@@ -274,7 +274,7 @@ def test_an_exercise_stands_on_its_slide_and_a_goal_to_derive_is_derived():
 def test_a_tall_figure_is_projected_row_by_row():
     """Letters of 11 pixels on a slide of 720: three panels stood below each other."""
     pages = importlib.import_module("pages")
-    decks = {number: forms.deck(number, hour) for number, hour in enumerate(PLAN, 1)}
+    decks = {number: forms.render_deck(number, hour) for number, hour in enumerate(PLAN, 1)}
     for number, deck in decks.items():
         for drawing in re.findall(r'<svg role="img".*?</svg>', deck, re.DOTALL):
             rows = {panel["top"] for panel in pages.PANEL.finditer(drawing)}
@@ -297,7 +297,7 @@ def test_colours_of_the_dark_page_are_those_of_the_figures_and_can_be_read():
     pages = importlib.import_module("pages")
     assert set(pages.NEUTRAL) == {theme.INK, theme.MUTED, theme.FAINT, theme.CARD}
     looks = [look.color for look in theme.METHOD_STYLE.values()]
-    assert min(contrast(pages.dark(color), pages.GROUND) for color in looks) >= 4.5
+    assert min(contrast(pages.darken(color), pages.GROUND) for color in looks) >= 4.5
 
 
 def test_a_card_of_a_cross_table_says_which_row_and_column_it_is():
@@ -305,7 +305,7 @@ def test_a_card_of_a_cross_table_says_which_row_and_column_it_is():
     values = pd.DataFrame([[0.1] * 3], index=[0.5], columns=["1", "2", "4"])
     table = tables.render_table(values.rename_axis(index="γ", columns="ε′"))
     soup = bs4.BeautifulSoup(table.to_html(), "html.parser")
-    pages.arranged(soup)
+    pages.arrange_tables(soup)
     row = soup.select_one("tbody tr")
     labels = [cell.get("data-label") for cell in row.find_all(["th", "td"])]
     assert labels == ["γ", "ε′ = 1", "ε′ = 2", "ε′ = 4"]
@@ -318,7 +318,7 @@ def test_a_card_names_the_group_of_a_column_and_sentences_and_numbers_are_told_a
         [["1.5 ± 0.1", "a sentence that is long enough", "2", "–"]], ["a"], groups
     )
     soup = bs4.BeautifulSoup(values.to_html(), "html.parser")
-    pages.arranged(soup)
+    pages.arrange_tables(soup)
     cells = soup.select("tbody td")
     assert [c["data-label"] for c in cells] == [
         "mean, loss", "mean, bits", "least, loss", "least, bits"
@@ -329,14 +329,14 @@ def test_a_card_names_the_group_of_a_column_and_sentences_and_numbers_are_told_a
 def test_a_name_in_code_is_parted_between_its_words():
     pages = importlib.import_module("pages")
     soup = bs4.BeautifulSoup('<span class="pre">a.long_name="b"</span>', "html.parser")
-    pages.joined(soup)
+    pages.join_numbers_and_signs(soup)
     assert [str(part) for part in soup.span] == ["a.", "<wbr/>", "long_", "<wbr/>", 'name="b"']
 
 
 def test_a_formula_and_the_stop_behind_it_stay_on_one_line():
     pages = importlib.import_module("pages")
     soup = bs4.BeautifulSoup('<p>at <span class="math">x</span>. Then 5 %</p>', "html.parser")
-    pages.joined(soup)
+    pages.join_numbers_and_signs(soup)
     assert (
         soup.select_one(".unparted").get_text() == "x." and soup.p.get_text() == "at x. Then 5\xa0%"
     )

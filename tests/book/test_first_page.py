@@ -187,12 +187,12 @@ def test_the_panels_noise_keeps_what_it_is_asked_for(epsilon, delta, q, steps, r
 
 def test_the_panels_recorded_runs_follow_from_their_table():
     computed = importlib.import_module("computed")
-    assert computed.PANEL.read_text(encoding="utf-8") == computed.panel()
+    assert computed.PANEL.read_text(encoding="utf-8") == computed.format_panel()
 
 
 def test_every_page_takes_the_methods_colours_from_one_table():
     """The panel had CRT in the blue that is DP-SGD's everywhere else."""
     computed = importlib.import_module("computed")
-    assert computed.LOOKS.read_text(encoding="utf-8") == computed.looks()
+    assert computed.LOOKS.read_text(encoding="utf-8") == computed.format_looks()
     for style in (ASSETS / "panel.css", ASSETS / "panel.js"):
         assert re.findall(r"#[0-9a-fA-F]{6}\b", style.read_text(encoding="utf-8")) == []

@@ -12,7 +12,7 @@ from crtbook.claims.claim import load_claims, load_claims_file
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "book"))
 computed = importlib.import_module("computed")
-ROWS = computed.teaching.data("map.yml")
+ROWS = computed.teaching.load_yaml("map.yml")
 FIELDS = {"n", "paper", "item", "function", "test", "chapter", "claim", "shows", "lacks", "absent",
           "nothing"}  # fmt: skip
 
@@ -21,7 +21,7 @@ def test_every_item_is_there_once_and_no_status_is_typed():
     assert [row["n"] for row in ROWS] == list(range(1, 197))
     for row in ROWS:
         assert set(row) <= FIELDS and row["paper"] in computed.SECTIONS
-        word, why = computed.status(row)
+        word, why = computed.judge_item(row)
         assert word in computed.MEANS and bool(why) == (word != "works"), row["n"]
 
 
@@ -30,7 +30,7 @@ def test_every_name_is_resolved():
     figures = {figure["id"] for figure in load_claims_file("figures")}
     for row in ROWS:
         if "function" in row:
-            assert computed.resolved(row["function"]) is not None, row["n"]
+            assert computed.resolve_name(row["function"]) is not None, row["n"]
         if "test" in row:
             assert (ROOT / row["test"]).is_file(), row["n"]
         if "chapter" in row:
@@ -55,17 +55,17 @@ def test_every_name_is_resolved():
 def test_a_status_is_counted_from_runs_tests_and_the_ledger(row, status):
     usual = {"function": "crtbook.claims.ledger.judge_claims",
              "test": "tests/book/experiments/test_claims.py"}  # fmt: skip
-    assert computed.status(usual | row)[0] == status
+    assert computed.judge_item(usual | row)[0] == status
 
 
 def test_a_name_that_is_gone_fails():
     with pytest.raises((AttributeError, ModuleNotFoundError)):
-        computed.resolved("crtlib.accounting.privacy_cost.nowhere")
+        computed.resolve_name("crtlib.accounting.privacy_cost.nowhere")
 
 
 def test_the_page_is_todays():
     text = (ROOT / "book" / "map.md").read_text(encoding="utf-8")
-    assert text == computed.map_page(), "python book/computed.py"
+    assert text == computed.render_map(), "python book/computed.py"
 
 
 def test_the_picture_of_the_readme_is_of_recorded_runs():
@@ -73,18 +73,21 @@ def test_the_picture_of_the_readme_is_of_recorded_runs():
     drawn, made = computed.draw_readme_picture()
     assert computed.FIGURE_3.read_text("utf-8") == drawn
     readme = computed.README.read_text("utf-8")
-    assert f"Figure 3: {made}.*" in readme and computed.with_figure_3(readme, made) == readme
+    assert (
+        f"Figure 3: {made}.*" in readme
+        and computed.insert_caption_of_figure_3(readme, made) == readme
+    )
 
 
 def test_what_we_know_is_what_the_ledger_says():
-    for path, text in computed.what_we_know(computed.ledger.load_ledger()).items():
+    for path, text in computed.render_what_we_know(computed.ledger.load_ledger()).items():
         assert path.read_text(encoding="utf-8") == text, "python book/computed.py"
-    assert computed.standing({"agrees", "not comparable"}) == "established"
-    assert computed.standing({"agrees", "differs"}) == "refuted somewhere"
-    assert computed.standing({"differs", "not decided"}) == "refuted"
-    assert computed.standing({"not comparable"}) == "open"
-    assert computed.standing({"in part", "not decided"}) == "in part"
-    assert computed.standing({"by construction"}) == "by construction"
+    assert computed.judge_standing({"agrees", "not comparable"}) == "established"
+    assert computed.judge_standing({"agrees", "differs"}) == "refuted somewhere"
+    assert computed.judge_standing({"differs", "not decided"}) == "refuted"
+    assert computed.judge_standing({"not comparable"}) == "open"
+    assert computed.judge_standing({"in part", "not decided"}) == "in part"
+    assert computed.judge_standing({"by construction"}) == "by construction"
 
 
 def test_what_no_data_could_meet_is_counted_apart():
@@ -92,7 +95,7 @@ def test_what_no_data_could_meet_is_counted_apart():
     table = computed.pd.DataFrame(
         [{"claim": name, "paper": "crt", "verdict": v} for name, each in rows for v in each]
     )
-    told = computed.standings(table)
+    told = computed.count_standings(table)
     assert (told["counted"], told["remark"], told["by construction"]) == (1, 1, 1)
     assert told["established somewhere"] == 1
 
@@ -108,9 +111,9 @@ def test_what_no_data_could_meet_is_counted_apart():
     ],
 )
 def test_a_findings_title_follows_from_its_verdicts(verdicts, title):
-    finding = computed.teaching.data("known.yml")[0]
+    finding = computed.teaching.load_yaml("known.yml")[0]
     rows = [{"group": group, "verdict": verdict} for group, verdict in verdicts.items()]
-    said, counts = computed.answer(finding, pd.DataFrame(rows))
+    said, counts = computed.answer_finding(finding, pd.DataFrame(rows))
     assert said.startswith(title) and counts.startswith("Small corpus: ")
 
 
@@ -118,6 +121,6 @@ def test_the_first_pages_count_the_items_as_the_map_does():
     """They said that everything is here, and the map said what is not; the parts add up."""
     for path in computed.COUNTING:
         text = path.read_text("utf-8")
-        assert computed.with_counts(text) == text, "python book/computed.py"
+        assert computed.insert_counts(text) == text, "python book/computed.py"
         total, *parts = map(int, computed.COUNTED.search(text).groups())
         assert total == sum(parts), "two items of 196 were in no part"

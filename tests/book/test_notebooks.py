@@ -231,18 +231,18 @@ def given(notebook, **injected):
     names = {}
     exec(code(notebook, "parameters"), names)
     exec(PythonTranslator.codify(injected), names)
-    return settings.read_parameters(names, computed.section_of(notebook))
+    return settings.read_parameters(names, computed.find_section(notebook))
 
 
 def test_parameters_cell_is_written_from_the_section(notebook):
-    section = computed.section_of(notebook)
+    section = computed.find_section(notebook)
     assert code(notebook, "parameters") == settings.make_parameters_cell(section), (
         "run python book/computed.py"
     )
 
 
 def test_parameters_cell_changes_nothing_by_itself(notebook):
-    assert given(notebook) == settings.load_settings(computed.section_of(notebook))
+    assert given(notebook) == settings.load_settings(computed.find_section(notebook))
     assert given(notebook, profile="paper").profile == "paper"
 
 

@@ -70,7 +70,7 @@ def test_the_scores_are_judged_as_the_chapter_judges_them():
 def test_a_page_judges_an_answer_as_the_notebook_does():
     """Of each exercise that checks itself: its likely mistakes, junk, and the right number."""
     given = []
-    for name, asked in pages.checks().items():
+    for name, asked in pages.load_checks().items():
         mistakes = list(asked["wrong"])
         right = "a, b"
         if asked["kind"] == "number":

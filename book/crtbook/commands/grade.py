@@ -27,7 +27,7 @@ def grade(
     """
     from crtcourse import grading, keys
 
-    rows = grading.grade(folder, lab, keys.read(key))
+    rows = grading.grade_folder(folder, lab, keys.read_key(key))
     if out is not None:
-        grading.write(rows, out)
-    return CommandResult({"rows": rows}, [grading.text(rows)])
+        grading.write_marks(rows, out)
+    return CommandResult({"rows": rows}, [grading.format_marks(rows)])

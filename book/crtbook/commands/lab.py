@@ -22,11 +22,11 @@ def lab(key: Path, students: Path | None = None, out: Path = Path("class")) -> C
     """
     from crtcourse import attack, keys
 
-    made = keys.read(key) if key.exists() else keys.new()
-    names = keys.names(students) if students else []
-    keys.write(made, key)
+    made = keys.read_key(key) if key.exists() else keys.make_key()
+    names = keys.read_names(students) if students else []
+    keys.write_key(made, key)
     for name in [n for n in names if n not in made["students"]]:
-        seed = keys.seed(bytes.fromhex(made["secret"]), "attack", name)
+        seed = keys.derive_seed(bytes.fromhex(made["secret"]), "attack", name)
         made["students"][name] = asdict(attack.hand_out(seed, out / name))
-        keys.write(made, key)
+        keys.write_key(made, key)
     return CommandResult({"key": key, "students": len(made["students"])}, [str(key)])

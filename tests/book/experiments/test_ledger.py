@@ -88,7 +88,7 @@ def test_every_claim_of_a_figure_reads_every_table_that_shows_it():
 def test_every_rule_and_margin_has_the_date_since_when_it_stands():
     kept = load_claims_file("rules")
     assert ledger.date_rules("today") == {kind: kept[kind] for kind in ("claims", "margins")}
-    assert computed.rules("today") == computed.RULES.read_text("utf-8"), "book/computed.py"
+    assert computed.format_rules("today") == computed.RULES.read_text("utf-8"), "book/computed.py"
 
 
 def test_a_rule_that_is_changed_gets_the_date_of_the_day(monkeypatch):
@@ -310,7 +310,7 @@ def test_the_box_of_a_headline_says_what_its_rows_say(table):
 def test_the_page_has_todays_line_for_each_figure():
     text = (ROOT / "book" / "reproducing.md").read_text(encoding="utf-8")
     assert "| CRT (NAACL 2022) |" in text
-    assert computed.renewed(text) == text, "python book/computed.py"
+    assert computed.insert_sizes_of_figures(text) == text, "python book/computed.py"
 
 
 def test_a_figure_is_at_the_papers_size_only_with_its_dialogues_width_epochs_and_seeds():
