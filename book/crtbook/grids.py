@@ -227,6 +227,22 @@ def runs_by_model(settings: Settings, corpus: str, seed: int) -> list[LeakageStu
     ]
 
 
+def people_grid(settings: Settings) -> list[LeakageStudy]:
+    """Table 2 of many people, of the first corpus that is here: the rows of ``people`` per seed."""
+    constants = _select_fields(LeakageStudy, {**settings, **settings.shapes.table})
+    constants |= {"corpus": first_available(settings.texts), "unit": "user"}
+    first, last = constants["snapshots"][:1], constants["epochs"]
+    runs = []
+    for seed, row in itertools.product(range(settings.seeds), STUDIES["people"]):
+        changes = {name: entry for name, entry in row.items() if name != "left_out_first"}
+        if row.get("left_out_first"):
+            changes["left_out_at"] = first
+        if row["method"] != "dpsgd":  # only of a noisy model does the report show snapshots
+            changes["snapshots"] = (last,)
+        runs.append(LeakageStudy(seed=seed, **constants | changes))
+    return runs
+
+
 def runs_by_method(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
     """Non-private, DP-SGD, CRT and LP-weighted models of the same turns of CustomerSim."""
     return {

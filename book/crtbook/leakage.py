@@ -70,11 +70,14 @@ class LeakageStudy(Study):
     the public model; of arXiv they are abstracts of other authors. Each of ``canaries`` users says
     a secret of their own ``copies`` times; each of ``bots`` a long sentence. ``method="public"``
     reads nothing but public text. ``policy="rare"`` masks words of fewer than ``min_users`` users.
-    ``left_out`` compares with a model trained without the owners of unique sequences; ``detail``
-    keeps length and perplexity of each unique sequence. ``threshold`` is a ratio of perplexities.
+    ``left_out`` compares the last snapshot with a model trained without the owners of unique
+    sequences, as many epochs as the study has; ``left_out_at`` compares earlier snapshots, too.
+    ``detail`` keeps length and perplexity of each unique sequence. ``threshold`` is a ratio of
+    perplexities.
     """
 
     kind: ClassVar[str] = "leakage"
+    LATER = frozenset({"left_out_at"})
 
     method: Literal["sgd", "dpsgd", "crt", "lp_weighted", "public"]
     corpus: NonEmptyStr = crt_study.DEFAULT_CORPUS
@@ -111,6 +114,7 @@ class LeakageStudy(Study):
     threshold: PositiveFloat = 2.0
     left_out: bool = False
     detail: bool = False
+    left_out_at: Annotated[tuple[PositiveInt, ...], Field(strict=False)] = ()
 
     @property
     def how(self) -> Method:
@@ -130,7 +134,8 @@ class LeakageStudy(Study):
         width = 1e-3 * (2 + 8 * math.pow(self.hidden / 200, 1.5)) * self.layers
         reports = len(self.snapshots) * (1.5 + self.left_out)
         per_text = 2.2 if self.corpus in PROSE else 1.0  # longer, and with a larger vocabulary
-        epochs = self.epochs + reports + self.left_out * self.epochs
+        trainings = 1 + self.left_out + len(self.left_out_at)
+        epochs = trainings * self.epochs + reports
         return per_text * self.dialogues * width * epochs
 
     def memory(self) -> float:
@@ -404,7 +409,7 @@ def _measure_snapshot(
     if planted:
         recall = report_recall(model, page, bos=d.tokenizer.bos, users=planted)
         facts |= {f"canaries_{k}": v for k, v in asdict(recall).items()}
-    if study.left_out and epoch == study.epochs:
+    if epoch in study.left_out_at or (study.left_out and epoch == study.epochs):
         facts |= _measure_without_owners(study, d, model, page, device)
     words = [d.tokenizer.decode(w) for w in alone.tokens]
     facts["punctuation"] = np.mean([bool(PUNCTUATION.search(w)) for w in words]) if words else None
