@@ -1,13 +1,16 @@
 """The month after: messages are appended, and a project goes on with what it has."""
 
 import csv
+import inspect
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from confide import odometer, text_registry
-from confide.commands import training
+from confide.commands import data, training
 from confide.labels import judged_turns, label_tasks
 from confide.release import void_reasons
 from crtlib.accounting.events import SampledGaussian
@@ -120,8 +123,20 @@ def test_nobody_reads_where_an_earlier_model_voids_all(project, run):
     assert "turns wait in labels/page.html" in run("run", project)[1]
 
 
+def test_a_new_project_screens_as_the_readme_and_the_command_do(tmp_path, run):
+    """It said "cautious", beside "a month later, with new messages: certified with the first"."""
+    assert run("new", tmp_path / "p")[0] == 0
+    settings = training.read_project_settings(tmp_path / "p")
+    own = settings["screen"]["conservative"]
+    assert own == inspect.signature(data.screen).parameters["conservative"].default
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (steps,) = re.findall(r"(?s)or step by step:\n\n```bash\n(.*?)```", readme)
+    assert re.findall(r"crtlib screen [^#]*--conservative (\S+)", steps) == [own]
+    assert not [*training._describe_later_months(settings)]
+
+
 def test_who_will_go_on_next_month_is_told_before_anybody_reads(project, run):
-    """A new project's own setting, "cautious": the second month then could only say that its
+    """The setting of a new project was "cautious": the second month then could only say that its
     certificate would be void."""
     file, said = project / "crtlib.toml", "no certificate of a text with further messages can hold"
     file.write_text(PROJECT + CERTIFIED.format(conservative="cautious"))
