@@ -225,8 +225,11 @@ class SessionTrainer(_TrainerBehind):
                     f"max_grad_norm={args.max_grad_norm}: must be left out; method "
                     f"{readable['method']} clips no gradient"
                 )
+            told = recipes.make_recipe(readable)
+            # What a Trainer says though nobody chose it may have no effect.
+            chosen = told.model_fields_set - ({"learning_rate", "batch_size"} - own.keys())
             self.session = Session(
-                recipes.make_recipe(readable),
+                type(told).model_construct(_fields_set=chosen, **dict(told)),
                 evaluation=evaluation,
                 completions_alone=completions_alone,
                 optimizer=_optimizer_of_arguments(args),

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, create_model, model_validator
+from pydantic import ConfigDict, Field, create_model
 
 from crtlib import options as declared
 from crtlib.options import InvalidOption, OptionModel, option
@@ -67,24 +67,6 @@ class Recipe(OptionModel):
     """Memory of one pass, in GiB. [a quarter of what is free]"""
     odometer: Path | None = option(None, "Files")
     """Folder in which the run is entered with what it spends. [beside the corpus]"""
-
-    @model_validator(mode="after")
-    def _reads(self) -> Self:
-        """Refuse what is given and not read, as the other options stand."""
-        for known in declared.options_of(type(self)):
-            needs, name = known.needs, known.name
-            if name in self.model_fields_set and needs and not any(
-                map(self._is, needs.split(" or "))
-            ):  # fmt: skip
-                raise InvalidOption(name, f"is read only with {needs}", str(getattr(self, name)))
-        return self
-
-    def _is(self, rule: str) -> bool:
-        name, unequal, value = rule.partition("!=")
-        if unequal:
-            return bool(getattr(self, name) != value)
-        name, equal, value = rule.partition("=")
-        return bool(getattr(self, name) == value if equal else getattr(self, name))
 
 
 class LanguageRecipe(Recipe):
@@ -199,7 +181,9 @@ class Crt(JudgedRecipe, CalibratedRecipe):
     method: Literal["crt"] = "crt"
     dedup: Literal["all", "flagged", "none"] = option("all", "Policies")
     """Which points are deduplicated: all, flagged ones, or none."""
-    duplicates: Literal["mask_private", "mask"] = option("mask_private", "Policies")
+    duplicates: Literal["mask_private", "mask"] = option(
+        "mask_private", "Policies", needs="dedup!=none"
+    )
     """What happens to copies: mask_private masks those of private points and leaves out those of
     public ones; mask masks all (Algorithm 1)."""
 

@@ -34,10 +34,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import (
     Any,
+    Self,
     TypeVar,
 )
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from crtlib.checks import ParameterError
 
@@ -48,7 +49,7 @@ OPTION_ROW = re.compile(
     re.MULTILINE,
 )
 """An option in a command's docstring: ``--name (needs) VALUE: sentence``, or ``ARGUMENT:
-sentence``, below the name of its group (:func:`option`)."""
+sentence``, below the name of its group; ``needs`` as in :func:`option`."""
 
 M = TypeVar("M", bound="OptionModel")
 T = TypeVar("T")
@@ -60,6 +61,35 @@ class OptionModel(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=False, use_attribute_docstrings=True
     )
+
+    @model_validator(mode="after")
+    def _refuse_what_is_not_read(self) -> Self:
+        """Refuse what is given and not read, as the other options stand (``needs`` of
+        :func:`option`).
+
+        Guarantee:
+            No option is accepted and ignored where another one says so. Test:
+            ``tests/test_options.py::test_an_option_without_effect_is_refused``.
+        """
+        for known in options_of(type(self)):
+            needs, name = known.needs, known.name
+            if name not in self.model_fields_set or not needs:
+                continue
+            if not any(map(self._is_so, needs.split(" or "))):
+                only = needs.removeprefix("no ")
+                with_it = f"with {needs}" if only == needs else f"without {only}"
+                raise InvalidOption(name, f"is read only {with_it}", str(getattr(self, name)))
+        return self
+
+    def _is_so(self, rule: str) -> bool:
+        """Whether the option that a rule names is as the rule says."""
+        if rule.startswith("no "):
+            return not getattr(self, rule.removeprefix("no "))
+        name, unequal, value = rule.partition("!=")
+        if unequal:
+            return bool(getattr(self, name) != value)
+        name, equal, value = rule.partition("=")
+        return bool(getattr(self, name) == value if equal else getattr(self, name))
 
 
 def option(
@@ -77,7 +107,8 @@ def option(
         group: The heading below which it is listed. What stands under "Files", "Speed and memory"
             and "Output" does not change the result.
         needs: The option with which alone it is read: ``lora``; or one of its values,
-            ``init=random``; several are joined by `` or ``.
+            ``init=random``, or all others, ``init!=random``; several are joined by `` or ``. Or
+            that without which alone it is read: ``no verify``.
         word: What stands in its place where it is an argument, in capitals.
         metavar: Its type and range in words, where they do not follow from its annotation.
     """

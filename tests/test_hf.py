@@ -72,7 +72,7 @@ def made_by(door, text, out, base, *, alone=False, **options):
     same = {"init": str(base), "lora": 2, "lora_alpha": 4.0, "batch_size": 8, "epochs": 2,
             "learning_rate": RATE, "private_learning_rate": RATE, "dtype": "float32", "seed": 3,
             "device": "cpu", "out": out} | options  # fmt: skip
-    if same["method"] == "dpsgd":  # which has one rate
+    if alone or same["method"] == "dpsgd" or same.get("unit") == "dialogue":  # all is private
         del same["learning_rate"]
     if door == "command":
         return train_for_command(text, **same)

@@ -12,6 +12,8 @@ import torch
 
 from confide import __main__ as cli
 from confide import recipe
+from confide.reports.screening_page import screen_into_folder
+from confide.screening.corpus import ScreeningOptions
 from confide.training import secret_plans, train_on_corpus
 from crtbook import __main__ as companion
 from crtlib import options
@@ -21,7 +23,13 @@ from crtlib.training import methods
 
 COMMANDS = cli.CRTLIB_PROGRAM.all_commands() | companion.app.all_commands()
 BASE = {"seed": 0, "device": "cpu", "epochs": 2, "width": 8}
-KINDS = [*((name, "lstm") for name in recipe.RECIPES), ("crt", "gpt2"), ("crt", "pretrained")]
+KINDS = [*((name, "lstm") for name in recipe.RECIPES), ("crt", "gpt2"), ("crt", "pretrained"),
+         ("crt", "screened"), ("sgd", "screened"), ("crt", "private"), ("crt", "drawn"),
+         ("dpsgd", "drawn")]  # fmt: skip
+OF_A_KIND = {
+    "gpt2": {"model": "gpt2"}, "private": {"conservative": "everything"},
+    "drawn": {"sampling_probability": 0.2},
+}  # fmt: skip
 WITH = {  # what an option needs to be read
     "copies": {"canaries": 2, "dedup": "none", "gamma": 0.5}, "long": {"context": 16},
     "lora_alpha": {"lora": 2},
@@ -61,6 +69,9 @@ def home(tmp_path_factory):
     train_on_corpus.train(
         home / "1.jsonl", method="sgd", model="gpt2", width=8, epochs=1, out=home / "gpt2"
     )
+    for name, conservative in (("screened", "cautious"), ("all-private", "everything")):
+        how = ScreeningOptions("regex:customersim", conservative)
+        screen_into_folder(home / "0.jsonl", home / name, how)
     return home
 
 
@@ -123,8 +134,9 @@ def test_every_option_of_a_method_changes_what_it_says_or_is_refused(
     base |= {"plan": home / "plan"} if method == "plan" else {}
     base |= {"accountant": "rdp"} if "accountant" in names else {}
     base |= {"repeatable_noise": True} if "repeatable_noise" in names else {}
-    if kind == "gpt2":
-        base |= {"model": "gpt2"}
+    base |= OF_A_KIND.get(kind, {})
+    if kind == "screened":
+        base |= {"corpus": home / "screened"}
     if kind == "pretrained":
         base = {n: v for n, v in base.items() if n != "width"} | {"init": str(home / "gpt2")}
     starts = {}
@@ -159,6 +171,89 @@ def test_every_option_of_a_method_changes_what_it_says_or_is_refused(
         if same is (option.group not in ("Files", "Speed and memory")):
             untouched.add(name)
     assert not untouched
+
+
+WITHOUT_EFFECT = [
+    ("train screened --dedup all", "dedup='all': screened is screened already; screen it anew"),
+    ("train screened --dedup none", "dedup='none': screened is screened already; screen it anew"),
+    ("train screened --gamma 0", "gamma=0.0: screened is screened already; screen it anew"),
+    ("train screened --policy none", "policy='none': screened is screened already; screen it anew"),
+    ("train screened --unit dialogue",
+     "unit='dialogue': screened is screened already; screen it anew"),
+    ("train screened --duplicates mask_private",
+     "duplicates='mask_private': screened is screened already; screen it anew"),
+    ("train screened --labels labels",
+     "--labels: the corpus is screened already; give them to 'crtlib screen'"),
+    ("train all-private --learning-rate 0.5",
+     "--learning-rate 0.5: is that of steps without noise, and no point is public; say "
+     "private_learning_rate"),
+    ("train all-private --sampling-probability 0.2 --batch-size 5",
+     "--batch-size 5: is read only without sampling_probability, as no point is public"),
+    ("train 0.jsonl --method dpsgd --sampling-probability 0.2 --batch-size 5",
+     "--batch-size 5: is read only without sampling_probability, as no point is public"),
+    ("train 0.jsonl --method dpsgd --batch-size 5000",
+     "--batch-size 5000: must be at most 192, the points that there are"),
+    ("train 0.jsonl --method user_dpsgd --batch-size 100",
+     "--batch-size 100: must be at most 24, the points that there are"),
+    ("train 0.jsonl --method sgd --batch-size 5000",
+     "--batch-size 5000: must be at most 219, the points that there are"),
+    ("train 0.jsonl --dedup none --duplicates mask",
+     "--duplicates mask: is read only with dedup!=none"),
+    ("train 0.jsonl --policy none --gamma 0.2",
+     "gamma=0.2: is the share that is missed of what --policy flags, and that is none"),
+    ("train 0.jsonl --canaries auto --copies 5",
+     "--copies 5: must be 1 with canaries=auto, which an audit alone reads"),
+    ("train 0.jsonl --core-hours 1 --width 8",
+     "--core-hours 1.0: chooses the model, and width is given"),
+    ("train 0.jsonl --plan plan --epochs 21", "epochs=21: must be in 1 to 20, the plan's steps"),
+    ("screen 0.jsonl --seed 7", "--seed 7: is read only with gamma"),
+    ("screen 0.jsonl --gamma 0 --seed 7", "--seed 7: is read only with gamma"),
+    ("screen 0.jsonl --dedup none --dedup-by exact",
+     "--dedup-by exact: is read only with dedup!=none"),
+    ("screen 0.jsonl --dedup none --duplicates mask",
+     "--duplicates mask: is read only with dedup!=none"),
+    ("screen 0.jsonl --policy none --gamma 0.2",
+     "gamma=0.2: is the share that is missed of what --policy flags, and that is none"),
+    *((f"certify gpt2 --verify {words}", f"{' '.join(words.split()[:2])}: is read only without "
+       "verify") for words in ("--name m", "--for both", "--audit a", "--report r",
+                               "--secrets-per-person 5,20")),
+    ("certify gpt2 --verify --force", "--force True: is read only without verify"),
+    *((f"account --odometer o {words}", f"{words}: is read only without odometer")
+      for words in ("--points 5", "--gamma 0.5", "--unit turn", "--before b")),
+    ("account --delta 0.1 --strike e", "--strike e: is read only with odometer"),
+    ("account --odometer o --because b", "--because b: is read only with strike"),
+    ("account --forget", "--forget True: is read only with odometer"),
+    ("tagger 0.jsonl --labels l --heldout 0.5", "--heldout 0.5: is read only without labels"),
+    ("label sample 0.jsonl --turns 5 --secrets 9", "--secrets 9: is read only without turns"),
+    ("label sample 0.jsonl --turns 5 --rate 0.5", "--rate 0.5: is read only without turns"),
+    ("ingest 0.jsonl --max-bad 0.5", "--max-bad 0.5: is read only with skip_bad"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "says"), WITHOUT_EFFECT)
+def test_an_option_without_effect_is_refused(home, run, tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(home)
+    before = sorted(home.iterdir())
+    line = (
+        words.split() if words.startswith("account") else [*words.split(), "--out", tmp_path / "m"]
+    )
+    assert run(*line) == (2, "", f"crtlib: error: {says}\n")
+    assert sorted(home.iterdir()) == before and not list(tmp_path.iterdir())
+
+
+def test_a_folder_may_be_trained_on_by_the_unit_that_it_has(home, begins):
+    how = {"corpus": home / "screened", "device": "cpu", "width": 8}
+    assert begins(how | {"unit": "turn", "batch_size": 5}) == begins(how | {"batch_size": 5})
+
+
+def test_hours_choose_the_model_of_every_method(home):
+    """Those of another package's method, and those beside a study, were accepted and ignored."""
+    with pytest.raises(options.InvalidOption, match="core_hours: chooses the model, and study is"):
+        train_on_corpus.train(home / "0.jsonl", core_hours=1.0, study={"pub_passes": 2})
+    given = {"corpus": home / "0.jsonl", "method": "dedup", "core_hours": 1.0, "width": 8}
+    theirs = recipe.derive_recipe(methods.method_by_name("dedup"))
+    with pytest.raises(options.InvalidOption, match="chooses the model, and width is given"):
+        train_on_corpus.train(theirs(**given))
 
 
 def test_ours_have_the_options_that_their_methods_read():

@@ -8,7 +8,7 @@ from confide.release import certify
 from confide.training import train_on_corpus
 
 TINY = {
-    "unit": "turn", "epochs": 1, "batch_size": 128, "embedding": 4, "hidden": 4,
+    "unit": "turn", "epochs": 1, "sampling_probability": 1.0, "embedding": 4, "hidden": 4,
     "delta": 1e-4, "epsilon": 3.0,
 }  # fmt: skip
 CRT = TINY | {"method": "crt", "policy": "regex:customersim", "hidden": 4}

@@ -59,7 +59,7 @@ def ingest(
             cp1252 or a byte order mark.
         --drop-quotes: Leave out what a message quotes; in mail this is always done.
         --skip-bad: Leave bad rows out, and count them.
-        --max-bad: Largest share of bad rows that --skip-bad may leave out.
+        --max-bad (skip_bad): Largest share of bad rows that --skip-bad may leave out.
         --limit: Read only so many rows, the first ones.
         --split: Split to read, of the hub or of a folder of Parquet files; the corpus keeps its
             name.
@@ -220,10 +220,10 @@ def sample(
         --out: Folder of the labels.
         --force: Replace labels that exist.
     Options:
-        --secrets: Users with a secret to aim for in the part that judges policies.
+        --secrets (no turns): Users with a secret to aim for in the part that judges policies.
         --turns: Turns in that part, instead of --secrets.
-        --rate: Your guess of the share of turns with a secret. [the share that --policy flags, else
-            0.25]
+        --rate (no turns): Your guess of the share of turns with a secret. [the share that --policy
+            flags, else 0.25]
         --teach: Further turns, in a part that teaches a tagger.
         --by: Draw by user or by dialogue; one turn is taken of each.
         --policy: Policy that marks secrets in advance, in the teaching part only; half of that part
@@ -383,7 +383,7 @@ def tagger(
     Options:
         --labels: Folder of crtlib label; repeatable: all teach, only the first judges.
         --unit: Data point: turn or dialogue.
-        --heldout: Without --labels: share of the users on whom it is judged.
+        --heldout (no labels): Without --labels: share of the users on whom it is judged.
         --epochs: Passes over the labelled text. [14; 6 with a backbone]
         --backbone: Pre-trained encoder to start from: minilm, a folder or a hub id; none starts
             from random weights. [minilm where crtlib[encoder] is installed, else none]
@@ -478,14 +478,15 @@ def screen(
         --labels: Folder of crtlib label, on which the three rates are counted.
         --unit: Data point: turn, dialogue or user.
         --gamma: Share of what pi flags that is missed on purpose.
-        --seed: Seed of the misses on purpose.
+        --seed (gamma): Seed of the misses on purpose.
         --keep-ids: Keep the ids and users of the public part readable; else they are pseudonyms.
         --reveal: Write so many examples of each kind, in clear, to a private page.
     Duplicates:
         --dedup: Which points are deduplicated: all (Algorithm 1), flagged or none.
-        --dedup-by: What counts as a copy: exact, or bloom or near, which no certificate allows.
-        --duplicates: mask_private masks copies of private points and leaves out those of public
-            ones; mask masks all (Algorithm 1).
+        --dedup-by (dedup!=none): What counts as a copy: exact, or bloom or near, which no
+            certificate allows.
+        --duplicates (dedup!=none): mask_private masks copies of private points and leaves out those
+            of public ones; mask masks all (Algorithm 1).
     Speed and memory:
         --workers: Number of processes.
         --executor: Where they run: processes:, threads:, dask://HOST:PORT or entry:MODULE:NAME.

@@ -98,17 +98,17 @@ def certify(
         RUN: Folder that crtlib train wrote.
         --out: The page; its JSON gets the same name.
         --odometer: Odometer of the run, if it was moved since.
-        --force: Replace what is there.
+        --force (no verify): Replace what is there.
     Options:
-        --for: Readers of the page: officer, engineer or both.
-        --name: Name of the model. [its folder]
-        --secrets-per-person: For each number, a row on a person with that many secrets, or on a
-            secret that is said that often.
+        --for (no verify): Readers of the page: officer, engineer or both.
+        --name (no verify): Name of the model. [its folder]
+        --secrets-per-person (no verify): For each number, a row on a person with that many secrets,
+            or on a secret that is said that often.
         --require LIMIT: A limit, such as 'public <= 1%' or 'guess <= 55'; repeatable.
         --verify: Write nothing; compare the certificate that is there with the run.
     Evidence:
-        --audit: Attach an audit: audit.json of crtlib audit.
-        --report: Attach a report: the folder of crtlib report.
+        --audit (no verify): Attach an audit: audit.json of crtlib audit.
+        --report (no verify): Attach a report: the folder of crtlib report.
         --evidence STANDARD: Also write, for each requirement of a standard, whether the certificate
             shows it met, not met, or not ours (aisvs: OWASP AISVS on privacy).
     """
@@ -310,32 +310,33 @@ def account(
 
     Options:
         --delta: Delta of one point, in (0, 1).
-        --batch-size: Expected size of a batch.
-        --points: Private data points.
-        --epochs: Expected passes over the points.
-        --epsilon: Target epsilon of DP-SGD.
-        --noise-multiplier: Noise multiplier of DP-SGD, instead of --epsilon.
-        --gamma: Trace rate: share of secrets that leave a trace after redaction.
-        --delta2: Public rate: share of secrets trained on without noise; it is added to delta.
-        --secrets-per-person: For each number, a row on a person with that many secrets, or on a
-            secret that is said that often.
-        --accountant: Accountant: pld, rdp, prv or autodp.
-        --neighbouring: Neighbouring relation: replace, or add_or_remove (as in the paper).
-        --unit: What one data point is, for the record.
+        --batch-size (no odometer): Expected size of a batch.
+        --points (no odometer): Private data points.
+        --epochs (no odometer): Expected passes over the points.
+        --epsilon (no odometer): Target epsilon of DP-SGD.
+        --noise-multiplier (no odometer): Noise multiplier of DP-SGD, instead of --epsilon.
+        --gamma (no odometer): Trace rate: share of secrets that leave a trace after redaction.
+        --delta2 (no odometer): Public rate: share of secrets trained on without noise; it is added
+            to delta.
+        --secrets-per-person (no odometer): For each number, a row on a person with that many
+            secrets, or on a secret that is said that often.
+        --accountant (no odometer): Accountant: pld, rdp, prv or autodp.
+        --neighbouring (no odometer): Neighbouring relation: replace, or add_or_remove (as in the
+            paper).
+        --unit (no odometer): What one data point is, for the record.
     What was spent:
-        --before: Odometer of earlier runs, which are composed with this one.
+        --before (no odometer): Odometer of earlier runs, which are composed with this one.
         --odometer: Only say what the runs in this odometer have spent.
-        --strike: With --odometer: strike out the entry with this hash, of a model that nobody saw.
-        --because: Reason for --strike.
-        --forget: With --odometer: forget whose text it is of; its runs stay.
+        --strike (odometer): With --odometer: strike out the entry with this hash, of a model that
+            nobody saw.
+        --because (strike): Reason for --strike.
+        --forget (odometer): With --odometer: forget whose text it is of; its runs stay.
     """
     from crtlib.accounting import confidentiality
     from crtlib.accounting.events import SampledGaussian
 
     if odometer is not None:
         return _report_odometer(odometer, strike, because, 1e-6 if delta is None else delta, forget)
-    if forget:
-        raise ValueError("forget: needs --odometer")
     if delta is None or batch_size is None or points is None or epochs is None:
         raise ValueError("account: needs --delta, --batch-size, --points and --epochs")
     if (epsilon is None) == (noise_multiplier is None):

@@ -83,6 +83,8 @@ NO_POLICY_MESSAGE = (
     "--policy: none fits this text; choose one (list:FILE, names, regex:FILE.toml, tagger:DIR, "
     "presidio) or join them with +"
 )
+NOTHING_TO_MISS = "is the share that is missed of what --policy flags, and that is none"
+"""What is the matter with a gamma beside the policy ``none``."""
 
 ExamplesByKind = dict[str, list[tuple[str, str, str]]]
 
@@ -142,6 +144,8 @@ class ScreeningOptions:
         check_choice("unit", self.unit, data_points.POINT_UNITS)
         check_choice("dedup", self.dedup, ("all", "flagged", "none"))
         check_choice("dedup_by", self.dedup_by, ("exact", "bloom", "near"))
+        if self.gamma and self.policy == "none":
+            raise ValueError(f"gamma={self.gamma!r}: {NOTHING_TO_MISS}")
         if self.duplicates == "drop":
             raise ValueError(
                 "duplicates='drop': a found secret in a repeated message would decide how many "

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from confide import recipe as recipes
-from confide.recipe import LanguageRecipe, Recipe
+from confide.recipe import Recipe
 from confide.release import file_sources
-from confide.screening.corpus import default_policy
+from confide.screening.corpus import NOTHING_TO_MISS, default_policy
 from confide.training import training_facts
 from confide.training.training_facts import TrainingFacts
 from crtlib.attacks import run_audit
@@ -210,6 +210,53 @@ def choose_hyperparameters_by_size(
     )
 
 
+def refuse_idle_options(recipe: Recipe, study: CrtStudy, prepared: PreparedData) -> None:
+    """Refuse what was chosen and changes nothing of the training of this study, which the other
+    options alone do not show.
+
+    Args:
+        recipe: What was chosen is set there.
+        study: Its study, ready to be trained.
+        prepared: What that reads.
+
+    Raises:
+        InvalidOption: For a rate of steps that there are none of, for two options that say the same
+            thing, and for a batch of more points than there are.
+
+    Guarantee:
+        No option of a training is accepted and ignored. Test: ``tests/test_options.py::
+        test_every_option_of_a_method_changes_what_it_says_or_is_refused``.
+    """
+    chosen = {name: getattr(recipe, name) for name in recipe.model_fields_set}
+    phases = crt_study.schedule_phases(study, has_public=bool(prepared.prepared.public))
+    parts = {p.part for p in phases if "public" in p.learning_rates()}
+    if "learning_rate" in chosen and not parts:
+        raise recipes.InvalidOption(
+            "learning_rate",
+            "is that of steps without noise, and no point is public; say private_learning_rate",
+            str(chosen["learning_rate"]),
+        )
+    if "batch_size" not in chosen:
+        return
+    size, sizes = chosen["batch_size"], []
+    if "public" in parts:
+        sizes.append(len(prepared.prepared.public))
+    if parts - {"public"}:
+        sizes.append(len(prepared.prepared.all))
+    if study.how.private and "sampling_probability" not in chosen:
+        exact = training_facts.count_private_points(study, prepared)
+        sizes.append(file_sources.round_down_points(exact))
+    if not sizes:
+        raise recipes.InvalidOption(
+            "batch_size", "is read only without sampling_probability, as no point is public",
+            str(size),
+        )  # fmt: skip
+    if size > max(sizes):
+        raise recipes.InvalidOption(
+            "batch_size", f"must be at most {max(sizes)}, the points that there are", str(size)
+        )
+
+
 def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str, Any]:
     """``settings`` with what the corpus decides: its policy, or how it was screened."""
     method = methods.method_by_name(settings.get("method", "crt"))
@@ -219,6 +266,8 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
             settings |= {"conservative": "everything"}
         if "policy" not in settings and "policy" in method.reads:
             settings["policy"] = default_policy(corpus, "none" if method.name == "sgd" else "")
+        if settings.get("gamma") and settings.get("policy") == "none":
+            raise ValueError(f"gamma={settings['gamma']!r}: {NOTHING_TO_MISS}")
         return {"conservative": settings.get("policy", "everything")} | settings
     if method.reads_raw or method.flags_tokens:
         raise ValueError(f"--method {method.name}: reads the raw text; give the corpus, not it")
@@ -232,14 +281,16 @@ def _settings_from_corpus(corpus: StrPath, settings: dict[str, Any]) -> dict[str
             f"on {corpus}, which is screened already: copies of a canary are found by policies, or "
             "not, on raw text alone"
         )
-    for name, value in settings.items():
-        if name in fixed and value not in (fixed[name], 0, "all"):
+    for name in fixed.keys() & settings.keys():
+        if name != "unit" or settings["unit"] != screening["unit"]:
+            value = settings[name]
             raise ValueError(f"{name}={value!r}: {corpus} is screened already; screen it anew")
     return settings | fixed
 
 
-def resolve_model(recipe: LanguageRecipe, device: str, *, holds_people_out: bool = True) -> Recipe:
-    """The recipe with the model that its hours allow, where none is named.
+def resolve_model(recipe: Recipe, device: str, *, holds_people_out: bool = True) -> Recipe:
+    """The recipe, of a method that trains on points, with the model that its hours allow, where
+    none is named.
 
     Guarantee:
         The choice leaves with the model. It depends on the messages that are trained on alone,
@@ -259,7 +310,7 @@ def resolve_model(recipe: LanguageRecipe, device: str, *, holds_people_out: bool
     sizes = 1, int(holds_people_out), recipe.seed, 0
     read = study_data.split_corpus(str(recipe.corpus.resolve()), "paper", *sizes, "coin").train
     turns = sum(len(d.turns) for d in read.dialogues)
-    chosen = model_for_budget(hours or 1.0, turns, device, recipe.epochs)
+    chosen = model_for_budget(hours or 1.0, turns, device, given.get("epochs"))
     return recipes.make_recipe({"method": recipe.method} | given | chosen)
 
 
@@ -276,6 +327,11 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
     """
     r: Any = recipe  # one of points, which has the fields of a LanguageRecipe
     read = dict(recipe).get
+    chosen = {n: getattr(r, n) for n in r.model_fields_set}.get
+    if r.canaries == "auto" and chosen("copies", 1) != 1:
+        raise recipes.InvalidOption(
+            "copies", "must be 1 with canaries=auto, which an audit alone reads", str(r.copies)
+        )
     is_audited = r.canaries == "auto" or (r.canaries > 0 and r.copies == 1)
     if is_audited and r.canaries != "auto" and r.canaries < run_audit.MIN_AUDIT_CANARIES:
         raise recipes.InvalidOption(
@@ -297,12 +353,12 @@ def study_fields(recipe: Recipe, device: str) -> dict[str, Any]:
         "canaries": run_audit.MIN_AUDIT_CANARIES if r.canaries == "auto" else r.canaries,
         "copies": 1 if is_audited else r.copies,
         "audited": True if is_audited else None,
-        # policies
-        "policy": read("policy"),
-        "conservative": read("conservative"),
-        "gamma": read("gamma"),
-        "dedup": read("dedup"),
-        "duplicates": read("duplicates"),
+        # policies; of a screened folder none of them may be chosen
+        "policy": chosen("policy"),
+        "conservative": chosen("conservative"),
+        "gamma": chosen("gamma"),
+        "dedup": chosen("dedup"),
+        "duplicates": chosen("duplicates"),
         # model
         "model": r.model,
         "embedding": r.width,

@@ -25,9 +25,9 @@ import torch
 from torch import nn
 
 from confide import recipe as recipes
-from confide import text_registry
-from confide.recipe import LanguageRecipe, Recipe, SecretPlanRecipe
-from confide.release import file_sources
+from confide import spending, text_registry
+from confide.recipe import Recipe, SecretPlanRecipe
+from confide.release import file_sources, void_reasons
 from confide.reports import model_card
 from confide.screening.corpus import (
     PolicyPair,
@@ -222,7 +222,9 @@ class Session:
         device = device_by_name(recipe.device)
         if ":" in device and parallel.process_group().size > 1:  # each takes that of its number
             raise ValueError(f"device={device!r}: must be auto, cpu or cuda for several processes")
-        if isinstance(recipe, LanguageRecipe) and not study:
+        if study and "core_hours" in recipe.model_fields_set:
+            raise recipes.InvalidOption("core_hours", "chooses the model, and study is given")
+        if not study and not isinstance(recipe, SecretPlanRecipe):
             recipe = study_of_text.resolve_model(
                 recipe, device, holds_people_out=evaluation is None
             )
@@ -425,6 +427,7 @@ def _prepare_study(
         study = study_of_text.choose_hyperparameters_by_size(study, prepared, settings)
     prepared = attach_label_rates(study, prepared, getattr(options, "labels", None))
     ready = study.ready()
+    study_of_text.refuse_idle_options(recipe, ready, prepared)
     return PendingTraining(
         begin=partial(
             study_run.begin_study, study, prepared=prepared, device=device, before=True,
@@ -618,9 +621,10 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         shape: Any = {"embedding": recipe.width, "hidden": recipe.width, "context": recipe.context}
         spec = ModelSpec(recipe.model, tokenizer.vocab_size, **shape)
         net = build_model(spec, recipe.seed)
+    is_chosen = "epochs" in recipe.model_fields_set
     phases = schedules.weighted_phases(
-        plan, epochs=min(recipe.epochs, plan.steps), clip_norm=PLAN_CLIP_NORM,
-        learning_rate=recipe.private_learning_rate,
+        plan, epochs=recipe.epochs if is_chosen else min(recipe.epochs, plan.steps),
+        clip_norm=PLAN_CLIP_NORM, learning_rate=recipe.private_learning_rate,
     )  # fmt: skip
 
     def begin(**options: Any) -> tuple[Training, TrainingRun]:

@@ -48,7 +48,7 @@ from tests import trainings
 
 TINY = {
     "unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
-    "batch_size": 128, "delta": 8e-5, "sampling_probability": 0.1,
+    "delta": 8e-5, "sampling_probability": 0.1,
     "policy": "regex:customersim", "conservative": "regex:customersim",
 }  # fmt: skip
 RAW = {"policy": None, "conservative": None}  # what reads raw text is given none
@@ -638,7 +638,7 @@ def test_on_multiwoz_traces_and_misses_differ_and_so_do_the_epsilons(multiwoz):
 def test_the_certificate_of_a_multiwoz_run_stands_on_its_traces_and_says_nothing_false(
     multiwoz, tmp_path
 ):
-    settings = {**TINY, **MWZ, "epochs": 1, "batch_size": 128, "noise_multiplier": 1.3}
+    settings = {**TINY, **MWZ, "epochs": 1, "noise_multiplier": 1.3}
     trainings.train(multiwoz, out=tmp_path / "run", **settings, method="crt")
     made = certify.write_certificate(
         tmp_path / "run", tmp_path / "c.html", secrets_per_person=(), audience="officer"

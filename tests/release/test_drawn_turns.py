@@ -27,7 +27,14 @@ from crtlib.screening.taught_text import digest_teaching_points
 from crtlib.text import data_points, jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
 
-SMALL = {"method": "crt", "width": 2, "epochs": 1, "batch_size": 128, "epsilon": 3.0, "delta": 1e-4}
+SMALL = {
+    "method": "crt",
+    "width": 2,
+    "epochs": 1,
+    "sampling_probability": 1.0,
+    "epsilon": 3.0,
+    "delta": 1e-4,
+}
 VALUE = re.compile(r"blue water|\d{5}")
 
 

@@ -16,7 +16,7 @@ from crtlib.text.records import Dialogue, Secret, Turn
 from tests import trainings
 from tests.texts import write_simulated_text
 
-TINY = {"epochs": 1, "batch_size": 128, "width": 4, "epsilon": 3.0, "delta": 1e-4}
+TINY = {"epochs": 1, "sampling_probability": 1.0, "width": 4, "epsilon": 3.0, "delta": 1e-4}
 DPSGD = TINY | {"method": "dpsgd"}
 GPT2 = DPSGD | {"model": "gpt2", "heads": 1, "context": 64}
 CRT = TINY | {"method": "crt", "policy": "regex:wikitext2"}  # which marks all digits

@@ -16,7 +16,7 @@ from crtlib.text import corpora
 
 PACKED = Path(__file__).parent / "data" / "of_0_3.tar.xz"
 CRT = {"method": "crt", "policy": "regex:wikitext2", "conservative": "everything"}
-SMALL = {"width": 2, "epochs": 1, "batch_size": 128, "epsilon": 8.0}
+SMALL = {"width": 2, "epochs": 1, "sampling_probability": 1.0, "epsilon": 8.0}
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests import trainings
 
 TINY = {
     "unit": "turn", "epochs": 1, "embedding": 4, "hidden": 4, "noise_multiplier": 2.0,
-    "batch_size": 128, "delta": 8e-5, "sampling_probability": 0.1,
+    "delta": 8e-5, "sampling_probability": 0.1,
     "card": model_card.render_model_card,
 }  # fmt: skip
 FINDS, OTHER = "regex:customersim", "regex:schema_guided"  # the second leaves some in clear

@@ -21,7 +21,7 @@ from crtlib.text import corpora, jsonl
 from crtlib.text.records import MASK, Corpus, Dialogue, Point, Secret, Turn
 
 NUMBER = "regex:wikitext2"  # all digits
-SMALL = {"width": 4, "epochs": 1, "batch_size": 128, "epsilon": 8.0}
+SMALL = {"width": 4, "epochs": 1, "sampling_probability": 1.0, "epsilon": 8.0}
 
 
 def say(name, text):

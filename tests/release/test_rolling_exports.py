@@ -12,7 +12,8 @@ from crtlib.text.records import Dialogue, Turn
 from tests.release.test_of_0_3 import old  # noqa: F401  a fixture
 
 SMALL = {
-    "method": "dpsgd", "width": 2, "epochs": 1, "batch_size": 128, "epsilon": 3.0, "delta": 1e-4,
+    "method": "dpsgd", "width": 2, "epochs": 1, "sampling_probability": 1.0, "epsilon": 3.0,
+    "delta": 1e-4,
 }  # fmt: skip
 SAID = ["thank you", "hello", "you are welcome", "anything else?", "no, that is all", "good bye"]
 WORDS = ["order", "box", "late", "blue", "name", "card", "door", "bill", "post", "lost", "kind"]

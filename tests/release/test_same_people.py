@@ -13,7 +13,7 @@ from crtlib.text import corpora, jsonl
 from crtlib.text.records import Dialogue, Turn
 
 SMALL = {
-    "method": "user_dpsgd", "width": 2, "epochs": 1, "batch_size": 128,
+    "method": "user_dpsgd", "width": 2, "epochs": 1, "sampling_probability": 1.0,
     "epsilon": 3.0, "delta": 1e-5,
 }  # fmt: skip
 LONG = "the order came late and was broken, as all the others of this long month had been before"

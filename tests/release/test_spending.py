@@ -130,7 +130,7 @@ def test_what_is_assumed_of_a_base_is_assumed_of_what_is_made_of_it(tmp_path):
     assumed = []
     for text, init in ((second, "outside"), (third, "b")):
         named = {
-            "policy": "regex:customersim", "epochs": 1, "batch_size": 128,
+            "policy": "regex:customersim", "epochs": 1, "sampling_probability": 1.0,
             "init": str(tmp_path / init),
         }  # fmt: skip
         train_on_corpus.train(text, out=tmp_path / text.stem, **named)

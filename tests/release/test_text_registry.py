@@ -24,7 +24,8 @@ from tests.texts import related_texts, write_messages, write_simulated_text
 from tests.trainings import CRT, TINY, make_certificate
 
 SMALL = {
-    "method": "dpsgd", "width": 2, "epochs": 1, "batch_size": 128, "epsilon": 3.0, "delta": 1e-4,
+    "method": "dpsgd", "width": 2, "epochs": 1, "sampling_probability": 1.0, "epsilon": 3.0,
+    "delta": 1e-4,
 }  # fmt: skip
 WORDS = [
     "order",

@@ -22,7 +22,14 @@ from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
 from tests.texts import bring_known_labels
 
-SMALL = {"method": "crt", "width": 2, "epochs": 1, "batch_size": 128, "epsilon": 3.0, "delta": 1e-4}
+SMALL = {
+    "method": "crt",
+    "width": 2,
+    "epochs": 1,
+    "sampling_probability": 1.0,
+    "epsilon": 3.0,
+    "delta": 1e-4,
+}
 HARD = "rings at fife five sax"
 
 

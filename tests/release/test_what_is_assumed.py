@@ -29,7 +29,14 @@ from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
 from crtlib.text import customersim, data_points, jsonl, records
 from crtlib.text.records import Dialogue, Turn
 
-SMALL = {"method": "crt", "width": 2, "epochs": 1, "batch_size": 128, "epsilon": 3.0, "delta": 1e-4}
+SMALL = {
+    "method": "crt",
+    "width": 2,
+    "epochs": 1,
+    "sampling_probability": 1.0,
+    "epsilon": 3.0,
+    "delta": 1e-4,
+}
 NAME = "Wolframina"
 
 
@@ -326,7 +333,9 @@ def test_a_promise_of_a_person_assumes_that_each_has_one_name(tmp_path, registry
     assert "whose names differ in capitals, spaces or accents alone: 4" in said
     for k, method in enumerate(("dpsgd", "user_dpsgd", "user_dpsgd")):
         train_on_corpus.train_for_command(
-            tmp_path / "c", out=tmp_path / f"m{k}", **SMALL | {"method": method, "batch_size": 2}
+            tmp_path / "c",
+            out=tmp_path / f"m{k}",
+            **SMALL | {"method": method, "sampling_probability": 0.1},
         )
         value, page = certified(tmp_path / f"m{k}", tmp_path / f"{k}.html")
         assert value["assumed"].count(file_sources.ONE_NAME) == (k > 0)  # once, of two models

@@ -12,7 +12,7 @@ from confide.training import train_on_corpus
 from tests import trainings
 from tests.texts import write_simulated_text
 
-SMALL = {"width": 2, "epochs": 1, "batch_size": 128, "epsilon": 3.0, "delta": 1e-4}
+SMALL = {"width": 2, "epochs": 1, "sampling_probability": 1.0, "epsilon": 3.0, "delta": 1e-4}
 
 
 def settings_on(card):
@@ -101,3 +101,34 @@ def test_no_search_is_named_where_the_text_was_read_as_it_is(raw, run):
     card = (raw / "m" / "README.md").read_text()
     assert made["corpus"]["turns"] < 30
     assert f"(a text of {made['corpus']['turns']} data points)" in card  # no canary is text
+
+
+UNREAD = {
+    "dpsgd": {"batch_size", "learning_rate", "pub_passes", "policy", "conservative", "gamma", "per",
+              "coin", "dedup", "duplicates"},
+    "sgd": {"epsilon", "delta", "accountant", "clip_norm", "sampling_probability", "dedup",
+            "private_learning_rate", "normaliser", "noise_multiplier"},
+    "crt": {"batch_size", "learning_rate", "pub_passes"},  # of a text that is all private
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", UNREAD)
+def test_no_file_of_a_release_names_a_setting_that_nothing_reads(tmp_path, method):
+    """Beside a model of DP-SGD stood "batch_size": 32 and "policy": "regex"."""
+    text, out = write_simulated_text(tmp_path / "c.jsonl"), tmp_path / "m"
+    careful = {"conservative": "everything"} if method == "crt" else {}
+    budget = {} if method == "sgd" else {"epsilon": 3.0}
+    made = train_on_corpus.train(text, method=method, width=2, epochs=1, out=out, **careful,
+                                 **budget, card=model_card.render_model_card)  # fmt: skip
+    told = json.loads((out / "experiment.json").read_text())
+    marked = json.loads((out / "crtlib.json").read_text())["options"]
+    assert told == marked == made.settings == made.facts["settings"]
+    assert told.keys() == settings_on(out / "README.md").keys() - {"setting"}
+    of_other_models = {"context", "long", "heads", "lora_alpha", "lora_targets", "copies"}
+    assert not told.keys() & (UNREAD[method] | of_other_models)
+    assert (told["method"], told["unit"], told["hidden"], told["canaries"]) == (
+        method,
+        "turn",
+        2,
+        0,
+    )
