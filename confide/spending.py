@@ -74,12 +74,19 @@ def read_history_of(
 ) -> SpendingHistory:
     """What is known of the text in a file or folder, whose hash is ``text``: by the odometer beside
     it, if there is one, and by the registry. No odometer is made."""
+    return read_history_of_text(find_odometer(corpus, text), text, registry)
+
+
+def read_history_of_text(
+    folder: Path, text: str, registry: Registry, run: str | None = None
+) -> SpendingHistory:
+    """:func:`read_history` of the text with this hash, whose odometer need not be there yet; none
+    is made."""
     with tempfile.TemporaryDirectory() as new:
-        place = find_odometer(corpus, text)
-        if not place.is_dir():
-            place = Path(new) / "odometer"
-            prepare_odometer(place, text)
-        return read_history(place, registry)
+        if not folder.is_dir():
+            folder = Path(new) / "odometer"
+            prepare_odometer(folder, text)
+        return read_history(folder, registry, run)
 
 
 def _has_same_people(shared: Counter[str]) -> bool:

@@ -44,7 +44,7 @@ STEPS = {
     "leaver": ["talk.jsonl", "--user", "user-14333", "--out", "leaver.html"],
     "protect": ["talk.jsonl", "--from-policy", "regex:customersim", "--posterior", 0.1,
                 "--steps", 5, "--scale", 5, "--out", "plan"],
-    "train --plan": ["plan", "talk.jsonl", "--epochs", 1, "--out", "planned"],
+    "train --plan": ["plan", "talk.jsonl", "--epochs", 1, "--repeatable-noise", "--out", "planned"],
     "report": ["model", "--corpus", "talk.jsonl", "--out", "report"],
     "report --reveal": ["model", "--corpus", "talk.jsonl", "--reveal", "--out", "clear"],
     "sweep": ["games", "--executor", "threads:", "--workers", 1, "--out", "table.parquet"],

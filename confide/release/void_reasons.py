@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -44,6 +45,22 @@ def reason_before_training(corpus: StrPath, text: str) -> str | None:
     return next(_reasons_in_the_ledger(spent), None)
 
 
+def reason_before_plan(spent: spending.SpentBudget, *, keeps: bool) -> str | None:
+    """Why the certificate of a training with a plan (Hush!) would be void, before its first step;
+    None where nothing is known that would be a reason.
+
+    Args:
+        spent: What was spent before it.
+        keeps: Whether its steps keep what the plan promised.
+
+    Guarantee:
+        Nobody spends on a promise that an earlier training has voided already. Test:
+        ``tests/release/test_secret_plans.py::test_what_would_be_void_is_not_trained``.
+    """
+    reasons = _reasons_in_the_ledger(spent), _reasons_of_a_plan(spent, keeps=keeps, trials=1)
+    return next(itertools.chain(*reasons), None)
+
+
 def list_void_reasons(
     trained: CertifiableRun, promise: ComposedPromise, epsilon: float
 ) -> list[str]:
@@ -64,15 +81,15 @@ def list_void_reasons(
     """
     if trained.files_promise.kind == "none" and not trained.void_reasons:
         return []
-    spent = trained.spent or spending.SpentBudget(())
+    spent, plan = trained.spent or spending.SpentBudget(()), trained.files_promise.plan
     return [
         *trained.void_reasons,
         *trained.files_promise.void,
         *_reasons_in_the_ledger(spent),
         *_reasons_in_what_was_read(trained.record),
         *(
-            _reasons_of_a_plan(trained, spent)
-            if trained.files_promise.plan
+            _reasons_of_a_plan(spent, keeps=plan.keeps, trials=trained.record["searched"]["trials"])
+            if plan
             else _reasons_of_noise(trained, spent, promise, epsilon)
         ),
     ]
@@ -104,10 +121,9 @@ def _reasons_in_what_was_read(record: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _reasons_of_a_plan(trained: CertifiableRun, spent: spending.SpentBudget) -> Iterator[str]:
+def _reasons_of_a_plan(spent: spending.SpentBudget, *, keeps: bool, trials: int) -> Iterator[str]:
     """Of a promise for each secret (Hush!): that of one training, for which it was planned."""
-    plan = trained.files_promise.plan
-    if plan is not None and not plan.keeps:
+    if not keeps:
         yield "Some secrets are above what the plan promised."
     before = [e for e in spent.entries if e.spends_past_plans]
     if any(e.method != odometer_lines.PLAN_METHOD for e in before):
@@ -117,7 +133,7 @@ def _reasons_of_a_plan(trained: CertifiableRun, spent: spending.SpentBudget) -> 
             "What an earlier plan spent was counted for the secrets of that plan, "
             "which may be others."
         )
-    if trained.record["searched"]["trials"] > 1:
+    if trials > 1:
         yield "Several trainings were compared, and what a plan promises is of one."
 
 

@@ -124,9 +124,19 @@ class OdometerRun:
     @property
     def spent(self) -> spending.SpentBudget:
         """What was spent before on this text, and whether what it started from had learned it."""
-        run = self.run or None
+        return self._spent_before(self.run or None)
+
+    def spent_before_start(self, *, resumed: bool) -> spending.SpentBudget:
+        """The same before :meth:`start`, of a training that begins, or goes on from a checkpoint
+        and has entered what it may spend."""
+        return self._spent_before(_read_mark(self.mark)[0] if resumed and self.mark else None)
+
+    def _spent_before(self, run: str | None) -> spending.SpentBudget:
         bases = {self.facts["base"], self.facts["base_tensors"]} - {None}
-        return spending.read_history(self.folder, self.registry, run).spent(run, bases)
+        history = spending.read_history_of_text(
+            self.folder, self.facts["corpus"], self.registry, run
+        )
+        return history.spent(run, bases)
 
     def origin(self) -> list[file_sources.FileSource]:
         """What is known of the script, of the noise, and of the model that training started from:

@@ -72,6 +72,7 @@ from crtlib.training import methods, parallel, schedules
 from crtlib.training.checkpoints import OtherRunError
 from crtlib.training.devices import device_by_name
 from crtlib.training.loop import Step, Training
+from crtlib.training.phases import Phase, PrivacyEvent
 from crtlib.training.run_state import OptimizerFactory, TrainingRun
 
 PLAN_CLIP_NORM = 0.1
@@ -105,6 +106,9 @@ class PendingTraining:
     """The template (Jinja) by which turns become text."""
     conditions: Callable[[OdometerRun, Sequence[SampledGaussian]], TrainingFacts] | None = None
     """Gives what its promise will assume, before the first step."""
+    void_before: Callable[[spending.SpentBudget, Sequence[PrivacyEvent]], str | None] | None = None
+    """Gives why its certificate would be void, of what was spent before it and of all events that
+    it will have, where its noise is of use for the certificate alone."""
 
 
 def train(what: Recipe | StrPath, /, **options: Any) -> Any:
@@ -289,6 +293,15 @@ class Session:
             if work is None:
                 raise
             raise ValueError(_describe_other_run(work, recipe)) from None
+        if self.odometer and secure and job.void_before:
+            spent = self.odometer.spent_before_start(resumed=self.training.is_resumed)
+            if void := job.void_before(spent, self.training.charges):
+                raise ValueError(
+                    f"--plan: a certificate would be void: {void} Where nobody ever saw the model "
+                    "of an earlier run, strike that (crtlib account --strike) and train into "
+                    "another --out; for an experiment, of which nothing is promised, say "
+                    "--repeatable-noise"
+                )
 
     @property
     def model(self) -> nn.Module:
@@ -609,6 +622,10 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
     """
     if parallel.count_launched_processes() > 1:
         raise ValueError("--plan: must be trained in one process, without torchrun")
+    if recipe.trials > 1:
+        raise recipes.InvalidOption(
+            "trials", "must be 1, as what a plan promises is of one training", str(recipe.trials)
+        )
     text = corpora.load_corpus(recipe.corpus)
     plan, summary, points = secret_plans.read_secret_plan(recipe.plan, recipe.corpus, text)
     if recipe.init != "random":
@@ -632,6 +649,11 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         training = Training(net.to(device), phases, rows, seed=recipe.seed, **options)
         return training, training.run
 
+    def void_before(spent: spending.SpentBudget, events: Sequence[PrivacyEvent]) -> str | None:
+        secrets = secret_plans.account_secrets(events, plan, recipe.plan)
+        keeps = bool((secrets.posterior <= secrets.promised).all())
+        return void_reasons.reason_before_plan(spent, keeps=keeps)
+
     planned = _PlannedTraining(recipe, text, plan, summary, points, tokenizer, spec)
     return PendingTraining(
         begin=begin,
@@ -647,6 +669,7 @@ def _prepare_plan(recipe: SecretPlanRecipe, device: str) -> PendingTraining:
         protects=False,
         finish=partial(_finish_plan, planned),
         tokenizer=tokenizer,
+        void_before=void_before,
     )
 
 

@@ -347,6 +347,18 @@ class Training:
         """Points of both parts. The number is private where one of the parts is."""
         return sum(len(self._parts.get(part, ())) for part in ("public", "private"))
 
+    @property
+    def is_resumed(self) -> bool:
+        """Whether it goes on from a checkpoint."""
+        return bool(self.phases_done or self.run.events)
+
+    @property
+    def charges(self) -> list[PrivacyEvent]:
+        """All events that the whole run will have: those of phases that are still to come, after
+        those that were charged. Before the first step and after the last."""
+        ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]
+        return [*self.run.events, *ahead]
+
     def __len__(self) -> int:
         """Steps from the first to the last, also where it goes on from a checkpoint."""
         return sum(self._steps_of_phase)
@@ -526,8 +538,7 @@ class Training:
     def _announce_all_charges(self) -> None:
         """Tell ``on_start`` what the whole run may cost, even where no step is left to be taken."""
         if self.on_start and process_group().is_leader:
-            ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]
-            self.on_start([*self.run.events, *ahead], bool(self.phases_done or self.run.events))
+            self.on_start(self.charges, self.is_resumed)
 
     def _batches(self, phase: Phase) -> Iterator[LogicalBatch]:
         """All batches of a phase, cut into micro-batches."""

@@ -76,7 +76,7 @@ SPENT = (
 SCREENED = (f"train screened {BRIEF}", f"report model --corpus screened {OUT}")
 TAGGED = (f"screen corpus --policy tagger:tagger {OUT}",
           f"card corpus --policy tagger:tagger --labels labels {OUT}")  # fmt: skip
-PLANNED = (f"train talk.jsonl --plan plan --epochs 1 {OUT}",)
+PLANNED = (f"train talk.jsonl --plan plan --epochs 1 --repeatable-noise {OUT}",)
 LISTED = (
     f"screen corpus --policy list:{{file}} {OUT}",
     f"protect talk.jsonl --secrets {{file}} --posterior .1 --prior .01 --steps 5 --scale 5 {OUT}",

@@ -4,24 +4,28 @@ import json
 
 import pytest
 
-from confide.release import file_sources, leaver
+from confide import odometer, text_registry
+from confide.release import file_sources, leaver, void_reasons
 from confide.screening.teaching import teach_tagger
-from confide.training import secret_holders
+from confide.training import secret_holders, secret_plans, train_on_corpus
 from crtlib.text.records import Point
 from tests.texts import write_simulated_text, write_talks
 from tests.trainings import make_certificate
 
 
-def test_what_a_plan_promises_is_of_one_training(tmp_path, run):
-    """The page said that all are charged, and none was; and a prior was rounded up."""
+def test_what_a_plan_promises_is_of_one_training(tmp_path, run, monkeypatch):
+    """The page said that all are charged, and none was; and a prior was rounded up. That several
+    were compared was said after the last step."""
     text = write_simulated_text(tmp_path / "c.jsonl")
     words = ["--from-policy", "regex:customersim", "--prior", 0.1001, "--posterior", 0.2]
     assert run("protect", text, *words, "--steps", 10, "--out", tmp_path / "plan")[0] == 0
-    for name, trials in (("one", 1), ("many", 50)):
-        words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 8, "--trials", trials]
-        assert run("train", text, *words, "--out", tmp_path / name)[0] == 0
-    made = [make_certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("one", "many")]
-    assert [c["verdict"] for c in made] == ["holds", "void"]
+    words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 8, "--trials"]
+    code, _, error = run("train", text, *words, 50, "--out", tmp_path / "many")
+    assert code == 2 and "--trials 50: must be 1, as what a plan promises is of one" in error
+    assert run("train", text, *words, 1, "--out", tmp_path / "one")[0] == 0
+    assert make_certificate(tmp_path / "one", tmp_path / "one.html")["verdict"] == "holds"
+    monkeypatch.setattr(void_reasons, "reason_before_plan", lambda *_, **__: None)
+    assert run("train", text, *words, 1, "--out", tmp_path / "two")[0] == 0
     assert "chance of 0.1 without" in (tmp_path / "one.html").read_text()
     user = json.loads(text.read_text().splitlines()[0])["user"]
     told = leaver.describe_leaver(text, user)  # which called both void, or without protection
@@ -164,13 +168,79 @@ def test_every_plan_that_can_be_made_can_be_certified(tmp_path, run, targets, re
     assert run("certify", tmp_path / "m", "--out", tmp_path / "m.html", "--verify")[0] == 0
 
 
-def test_a_second_plan_says_that_a_plan_was_before_it(tmp_path, run):
+def test_a_second_plan_says_that_a_plan_was_before_it(tmp_path, run, monkeypatch):
     """ "What earlier models spent was counted for messages", of what was counted for secrets."""
     path = write_simulated_text(tmp_path / "c.jsonl", dialogues=20)
     words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 5]
+    monkeypatch.setattr(void_reasons, "reason_before_plan", lambda *_, **__: None)
     for name in ("one", "two"):
         assert run("protect", path, *words, "--out", tmp_path / f"plan {name}")[0] == 0
         plan = ["--plan", tmp_path / f"plan {name}", "--epochs", 1, "--width", 4]
         assert run("train", path, *plan, "--out", tmp_path / name)[0] == 0
     (why,) = make_certificate(tmp_path / "two", tmp_path / "two.html")["void_because"]
     assert why.startswith("What an earlier plan spent was counted for the secrets of")
+
+
+@pytest.fixture
+def planned(tmp_path, run):
+    """A text, and a plan of it."""
+    path = write_simulated_text(tmp_path / "c.jsonl", dialogues=20)
+    words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 5]
+    assert run("protect", path, *words, "--out", tmp_path / "plan")[0] == 0
+    return path, tmp_path / "plan"
+
+
+@pytest.mark.parametrize("before", ["messages", "secrets", "unprotected base", "broken promise"])
+def test_what_would_be_void_is_not_trained(planned, tmp_path, run, monkeypatch, before):
+    """The last line of a training said it, when all was spent."""
+    path, plan = planned
+    words, first = ["--plan", plan, "--epochs", 1, "--width", 4], {"width": 4, "epochs": 1}
+    if before == "messages":
+        train_on_corpus.train(path, method="dpsgd", out=tmp_path / "first", **first)
+    elif before == "secrets":
+        train_on_corpus.train(path, plan=plan, out=tmp_path / "first", **first)
+    elif before == "unprotected base":
+        how = {"method": "sgd", "model": "gpt2", "vocab_size": 300}
+        train_on_corpus.train(path, out=tmp_path / "first", **how, **first)
+        words = ["--plan", plan, "--epochs", 1, "--init", tmp_path / "first"]
+    else:
+        account = secret_plans.account_secrets
+        monkeypatch.setattr(
+            secret_plans, "account_secrets", lambda *a: account(*a).assign(posterior=1.0)
+        )
+    known = odometer.read_entries(tmp_path / "c.jsonl.odometer") if before[0] != "b" else []
+    code, _, error = run("train", path, *words, "--out", tmp_path / "m")
+    why = {
+        "messages": "What earlier models spent was counted for messages",
+        "secrets": "What an earlier plan spent was counted for the secrets",
+        "unprotected base": "It started from a model that had learned this text",
+        "broken promise": "Some secrets are above what the plan promised",
+    }[before]
+    assert code == 2 and f"--plan: a certificate would be void: {why}" in error
+    assert error.count("\n") == 1 and not [*tmp_path.glob("m*")]
+    if known:
+        assert odometer.read_entries(tmp_path / "c.jsonl.odometer") == known
+    else:
+        assert not (tmp_path / "c.jsonl.odometer").exists()
+    assert run("train", path, *words, "--repeatable-noise", "--out", tmp_path / "m")[0] == 0
+
+
+def test_a_plan_that_was_stopped_begins_again(planned, tmp_path):
+    """It went on, took the steps of its last epoch again, and was void after the last step."""
+    path, plan = planned
+    how = {"plan": plan, "epochs": 2, "width": 4, "out": tmp_path / "m"}
+    with pytest.raises(KeyError), train_on_corpus.Session(path, **how) as session:
+        for step in session:
+            step()
+            if step.number == 3:
+                raise KeyError
+    other = how | {"out": tmp_path / "other"}
+    for again, why in ((how, "Some secrets are above"), (other, "What an earlier plan spent")):
+        with pytest.raises(ValueError, match=f"a certificate would be void: {why}"):
+            train_on_corpus.train(path, **again)
+    (line,) = odometer.read_entries(tmp_path / "c.jsonl.odometer")
+    registry = text_registry.Registry(text_registry.registry_home())
+    odometer.strike_run(
+        tmp_path / "c.jsonl.odometer", line.entry, because="nobody saw it", registry=registry
+    )
+    assert train_on_corpus.train(path, **other).holds

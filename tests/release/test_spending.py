@@ -6,18 +6,19 @@ import struct
 
 import pytest
 
-from confide.release import certify, seal, verify
+from confide.release import certify, seal, verify, void_reasons
 from confide.training import train_on_corpus
 from tests import trainings
 from tests.texts import screen_rates, write_simulated_text
 from tests.trainings import CRT, SGD_GPT2, TINY, make_certificate
 
 
-def test_an_earlier_plan_is_no_silence(tmp_path, run):
+def test_an_earlier_plan_is_no_silence(tmp_path, run, monkeypatch):
     """The page said that no earlier run is known, and that one was without protection."""
     text = write_simulated_text(tmp_path / "c.jsonl")
     words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 10]
     assert run("protect", text, *words, "--out", tmp_path / "plan")[0] == 0
+    monkeypatch.setattr(void_reasons, "reason_before_plan", lambda *_, **__: None)
     for name in ("one", "two"):
         words = ["--plan", tmp_path / "plan", "--epochs", 1, "--width", 8]
         assert run("train", text, *words, "--out", tmp_path / name)[0] == 0
@@ -74,14 +75,17 @@ def test_a_second_model_does_not_say_its_own_epsilon_as_if_it_were_all(tmp_path)
     assert "together; of this model alone: (" in said[1]
 
 
-def test_two_plans_on_one_text_do_not_hold_and_are_known(tmp_path, run):
+def test_two_plans_on_one_text_do_not_hold_and_are_known(tmp_path, run, monkeypatch):
     """The second certificate said that no earlier run is known, and held as if it were alone."""
     text = write_simulated_text(tmp_path / "c.jsonl", dialogues=20)
     words = ["--from-policy", "regex:customersim", "--posterior", 0.1, "--steps", 10, "--scale", 5]
     assert run("protect", text, *words, "--out", tmp_path / "plan")[0] == 0
     plan = ["train", text, "--plan", tmp_path / "plan", "--epochs", 1, "--width", 4]
-    for name in ("one", "two"):
-        assert run(*plan, "--out", tmp_path / name)[0] == 0
+    assert run(*plan, "--out", tmp_path / "one")[0] == 0
+    code, _, error = run(*plan, "--out", tmp_path / "two")
+    assert code == 2 and "a certificate would be void: What an earlier plan spent" in error
+    monkeypatch.setattr(void_reasons, "reason_before_plan", lambda *_, **__: None)  # as before 0.4
+    assert run(*plan, "--out", tmp_path / "two")[0] == 0
     made = [make_certificate(tmp_path / n, tmp_path / f"{n}.html") for n in ("one", "two")]
     assert [c["verdict"] for c in made] == ["holds", "void"]
     assert "No earlier run" in (tmp_path / "one.html").read_text()

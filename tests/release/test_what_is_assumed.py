@@ -18,6 +18,7 @@ from confide.release import (
     seal,
     source_fold,
     verify,
+    void_reasons,
 )
 from confide.reports import bands, certificate_pages, model_card
 from confide.training import train_on_corpus
@@ -143,7 +144,8 @@ def test_every_policy_that_somebody_brought_is_named(tmp_path, monkeypatch):
         ) == policy_names.user_supplied_parts(name)
 
 
-def test_a_plan_of_a_list_or_of_a_file_says_it_too(tmp_path, run):
+def test_a_plan_of_a_list_or_of_a_file_says_it_too(tmp_path, run, monkeypatch):
+    monkeypatch.setattr(void_reasons, "reason_before_plan", lambda *_, **__: None)
     text, toml = corpus(tmp_path / "c.jsonl"), tmp_path / "r.toml"
     toml.write_text("[name]\npattern = 'Wolf[a-z]+'\n")
     (tmp_path / "s.csv").write_text(f"user,secret\nu0,{NAME}\n")
