@@ -481,9 +481,8 @@ def _finish_study(
     MachineError where a policy is another than that of its digest."""
     policy_names.check_policies_unchanged(digests, digests.values())
     rows, guarantee = study_run.measure_study(study, fitted), fitted.guarantee(study)
-    settings = _portable_settings(study)
-    facts = training_summary.describe_study(study, fitted, rows)
-    facts |= {"settings": _settings_in_force(study)}
+    settings = _settings_in_force(study, fitted.schedule)
+    facts = training_summary.describe_study(study, fitted, rows) | {"settings": settings}
     return TrainingResult(
         run=fitted.run,
         facts=facts,
@@ -550,13 +549,15 @@ def _portable_settings(study: CrtStudy) -> dict[str, Any]:
     return settings
 
 
-def _settings_in_force(study: CrtStudy) -> dict[str, Any]:
-    """The settings that decided something, for people: none that the method does not read, and of a
-    screened folder those by which it was screened.
+def _settings_in_force(study: CrtStudy, phases: Sequence[Phase]) -> dict[str, Any]:
+    """The settings that decided something: none that the method or its ``phases`` do not read, and
+    of a screened folder those by which it was screened.
 
     Guarantee:
-        A card names no search and no deduplication but those by which the text was read. Test:
-        ``tests/reports/test_model_cards.py::test_a_card_has_the_settings_that_were_in_force``.
+        What is released names no search, no deduplication and no rate but those by which the text
+        was read and learned. Tests: ``tests/reports/test_model_cards.py::
+        test_a_card_has_the_settings_that_were_in_force``, ``tests/reports/test_model_cards.py::
+        test_no_file_of_a_release_names_a_setting_that_nothing_reads``.
     """
     method, screening = study.how, study.screening
     of_methods = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
@@ -565,6 +566,14 @@ def _settings_in_force(study: CrtStudy) -> dict[str, Any]:
         idle |= {"conservative", "labelled", "coin"}
     if not method.deduplicates:
         idle |= {"dedup", "duplicates"}
+    if not any("public" in phase.learning_rates() for phase in phases):
+        idle |= {"batch_size", "learning_rate", "pub_passes"}
+    if not method.noise:
+        idle |= {"noise_multiplier"}
+    if study.recurrent:
+        idle |= {"context", "long", "heads"}
+    if study.brings_vocabulary:
+        idle |= {"embedding", "hidden", "layers", "heads", "vocab_size", "init_epochs"}
     if not study.canaries:
         idle |= {"copies", "audited"}
     if not study.lora:

@@ -74,8 +74,12 @@ def train(method: str, corpus: Path, out: Path, **more: Any) -> None:
             shape = {"epochs": 1, "width": 8, "device": "cpu"}
             train_on_corpus.train_for_command(corpus, plan=plan, out=out, **shape, **more)
         else:
+            how = TINY | more
+            if method in ("dpsgd", "user_dpsgd") or more.get("unit") == "dialogue":
+                # All is private, so the sampling probability alone draws batches.
+                del how["batch_size"]
             trainings.train(
-                corpus, out=out, method=method, card=model_card.render_model_card, **TINY | more
+                corpus, out=out, method=method, card=model_card.render_model_card, **how
             )
     finally:
         torch.set_num_threads(threads)
