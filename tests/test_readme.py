@@ -42,14 +42,13 @@ def test_the_first_of_the_ten_lines_print_what_they_are_said_to_print(run, tmp_p
 
 
 def test_all_of_the_ten_lines_print_what_they_are_said_to_print(tmp_path):
+    """And so does what follows: the same text, trained on once more with a public part."""
     for step in STEPS:
         out, lines = said(step, tmp_path)
         assert [line for line in lines if line not in out] == []
-
-
-def test_all_of_the_warning_below_them_is_printed_with_a_public_part(tmp_path):
     (warning,) = re.findall(r"`(holds; promises little[^`]*)`", README)
-    for command, *_ in STEPS:
+    for command, *_ in STEPS[1:]:
+        again = re.sub(r"\b(screened|model|certificate)\b", r"\1-2", command)
         public = " --conservative cautious" * (" screen " in command)
-        out, _ = said([command + public], tmp_path)
+        out, _ = said([again + public], tmp_path)
     assert without_drawn_numbers(warning) in out
