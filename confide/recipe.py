@@ -153,7 +153,8 @@ class ScreenedRecipe(LanguageRecipe):
     """What a training on screened text reads."""
 
     vocab_size: PositiveInt = option(512, "Model", needs="init=random")
-    """Number of tokens in the vocabulary."""
+    """Most tokens in the vocabulary, which is learned from public points alone: where there are
+    none, it is single bytes."""
     learning_rate: PositiveFloat | None = option(None, "Optimisation")
     """Learning rate of public steps (Adam). [1e-2 below 5 M parameters, 1e-3 below 50 M, else 2e-5;
     LoRA 2e-4]"""

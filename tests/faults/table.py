@@ -2479,6 +2479,15 @@ PROMISED = rows(
      "test_a_changed_number_is_noticed"),
     ("what was read voids nothing", "confide.release.void_reasons:list_void_reasons",
      "*_reasons_in_what_was_read(trained.record),", "", "test_each_reason_makes_it_void"),
+    ("an option of a command is accepted and ignored",
+     "crtlib.options:OptionModel._refuse_what_is_not_read",
+     "if not any(map(self._is_so, needs.split(\" or \"))):", "if False:",
+     "test_options.py::test_an_option_without_effect_is_refused[screen 0.jsonl --seed 7"
+     "---seed 7: is read only with gamma]"),
+    ("a batch of more points than there are is accepted",
+     "confide.training.study_of_text:refuse_idle_options", "if size > max(sizes):", "if False:",
+     "test_options.py::test_an_option_without_effect_is_refused[train 0.jsonl --method sgd "
+     "--batch-size 5000---batch-size 5000: must be at most 219, the points that there are]"),
     ("an earlier training voids no plan before its first step",
      "confide.training.train_on_corpus:Session._open",
      "if void := job.void_before(spent, self.training.charges):", "if void := None:",
