@@ -95,7 +95,7 @@ def test_their_names_and_numbers_are_in_a_figure(table):
     summary = toy.summary(table)
     labels = {name: method.label for name, method in methods.METHODS.items()}
     summary["method_label"] = summary.method.map(labels)
-    fig = figures.attack_figure(summary, ylabel=toy.statistic, title=toy.label)
+    fig = figures.plot_attack(summary, ylabel=toy.statistic, title=toy.label)
     assert "Toy method" in theme.alt_text(fig) and "likelihood" in theme.alt_text(fig)
     shown = f"{summary[summary.method == 'toy_method']['mean'].item():.2f}"
     assert shown.replace("-", "−") in theme.alt_text(fig).replace("-", "−")

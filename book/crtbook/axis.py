@@ -25,7 +25,7 @@ from pandas import DataFrame
 from torch import nn
 
 from crtbook import audits, utility
-from crtbook.leakage import secret_plan
+from crtbook.leakage import plan_secret_protection
 from crtbook.runs import CrtStudy
 from crtbook.study import Desk, Row, make_rows
 from crtbook.tables import STUDIES
@@ -137,7 +137,7 @@ def _train_weighted(
     study: AxisStudy, d: study_data.PreparedData, desk: Desk
 ) -> tuple[TrainedStudy, Proved]:
     """Weighted training (Hush!): which point holds which labelled value is public."""
-    plan = secret_plan(study, d.points, study.scale)
+    plan = plan_secret_protection(study, d.points, study.scale)
     phases = study.how.phases(PublicConstants.of(study, plan=plan))
     spec = replace(study.shape(), vocab_size=d.tokenizer.vocab_size)
     run = train_model(

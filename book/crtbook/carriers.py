@@ -79,6 +79,6 @@ def tabulate_bits(runs: pd.DataFrame) -> pd.DataFrame:
     """A row a carrier: the bits of each known number, and the mean of the random ones."""
     rows = runs[runs.metric == "exposure_sampled"]
     names = {k: secret for k, secret in enumerate(KNOWN)}
-    named = rows.assign(secret=rows.item.map(names).fillna("random, mean"))
-    wide = named.pivot_table(index="carrier", columns="secret", values="value")
+    with_names = rows.assign(secret=rows.item.map(names).fillna("random, mean"))
+    wide = with_names.pivot_table(index="carrier", columns="secret", values="value")
     return wide.loc[[c for c in CARRIERS if c in wide.index], [*KNOWN, "random, mean"]]

@@ -58,7 +58,7 @@ def largest_sensitivity(rates: Sequence[float] | Array, *, epsilon: float, delta
 
 
 @lru_cache(maxsize=8)
-def _draws(of: int, population: int | None) -> tuple[Array, Array]:
+def _laws_of_draws(of: int, population: int | None) -> tuple[Array, Array]:
     """``(worlds, of + 1)``: the chance of k traces among those read, and the rate of the others."""
     k = np.arange(of + 1)
     if population is None:
@@ -82,7 +82,7 @@ def spent_deltas(
     if population is not None:
         check_whole_number("population", population, of + 1)
     mu = largest_sensitivity(rates, epsilon=epsilon, delta=delta)
-    chance, rest = _draws(of, population)
+    chance, rest = _laws_of_draws(of, population)
     return float((chance * delta_at(mu, rest, epsilon)).sum(axis=1).max()) / delta
 
 
@@ -100,6 +100,8 @@ def rate_factor(of: int, *, epsilon: float, delta: float, population: int | None
     while high - low > 1:
         middle = (low + high) // 2
         gamma = np.minimum(1.0, middle / 100 * np.arange(1, of + 2) / (of + 1))
-        kept = spent_deltas(gamma, epsilon=epsilon, delta=delta, population=population) <= 1 + 1e-9
-        low, high = (low, middle) if kept else (middle, high)
+        is_kept = (
+            spent_deltas(gamma, epsilon=epsilon, delta=delta, population=population) <= 1 + 1e-9
+        )
+        low, high = (low, middle) if is_kept else (middle, high)
     return high / 100

@@ -47,5 +47,5 @@ def epsilons(
         ]
         spent[level] = renyi.RenyiCurve([(ways[0], steps)], [(ways[1], steps)]).values
     orders = np.array(renyi.RENYI_ORDERS, dtype=float)
-    each = spent[levels].sum(axis=0)  # (points, orders)
-    return np.array([renyi.epsilon_from_renyi(orders, values, delta) for values in each])
+    curve_sums = spent[levels].sum(axis=0)  # (points, orders)
+    return np.array([renyi.epsilon_from_renyi(orders, values, delta) for values in curve_sums])

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import nn
 
 from crtbook import mitigations, runs
-from crtbook.mitigations import report_recall
+from crtbook.mitigations import measure_report_recall
 from crtbook.secrets import incidence_of_values
 from crtbook.study import Desk, Row, Study
 from crtbook.tables import STUDIES
@@ -298,7 +298,7 @@ def make_plain_trainer(study: LeakageStudy, d: Data, device: str = "cpu") -> Tra
 def schedule_phases(study: LeakageStudy, ready: PreparedPoints) -> list[Phase]:
     """The phases of a run."""
     size = study.dialogues * (1 if study.unit == "user" else 8)  # public: eight turns a dialogue
-    plan = secret_plan(study, ready.all) if study.how.weighs else None
+    plan = plan_secret_protection(study, ready.all) if study.how.weighs else None
     return study.how.phases(
         PublicConstants.of(
             study, plan=plan, normaliser=study.sampling_probability * size,
@@ -307,7 +307,7 @@ def schedule_phases(study: LeakageStudy, ready: PreparedPoints) -> list[Phase]:
     )  # fmt: skip
 
 
-def secret_plan(
+def plan_secret_protection(
     study: Any, points: Sequence[Point], scale: float = 1.0
 ) -> secret_protection.ProtectionPlan:
     """Secret protection (Hush!): which point holds which labelled value, and what follows."""
@@ -407,7 +407,7 @@ def _measure_snapshot(
         facts["epsilon"] = epsilon(event, delta=study.delta, neighbouring_relation="add_or_remove")
     planted = {p.user for p in d.points if p.user.startswith(canaries.CANARY_USER_PREFIX)}
     if planted:
-        recall = report_recall(model, page, bos=d.tokenizer.bos, users=planted)
+        recall = measure_report_recall(model, page, bos=d.tokenizer.bos, users=planted)
         facts |= {f"canaries_{k}": v for k, v in asdict(recall).items()}
     if epoch in study.left_out_at or (study.left_out and epoch == study.epochs):
         facts |= _measure_without_owners(study, d, model, page, device)

@@ -25,7 +25,7 @@ def describe_corpus(corpus: Corpus) -> dict[str, float]:
     number of occurrences. ``secret_free_turns`` and ``secret_templates`` count *distinct* turns
     without a secret, and distinct turns with one after each value is replaced by its kind.
     """
-    counts, values = Counter[str](), _values(corpus)
+    counts, values = Counter[str](), _distinct_values(corpus)
     free, templates = set[str](), set[str]()
     for turn in corpus.turns():
         template, last = f"{turn.speaker}: ", 0
@@ -55,11 +55,14 @@ def describe_corpus(corpus: Corpus) -> dict[str, float]:
 
 def shared_values(train: Corpus, test: Corpus) -> dict[str, float]:
     """By kind, the share of the distinct values of ``test`` that also occur in ``train``."""
-    known = _values(train)
-    return {f"shared_{k}": len(known[k] & new) / len(new) for k, new in _values(test).items()}
+    of_train = _distinct_values(train)
+    return {
+        f"shared_{k}": len(of_train[k] & new) / len(new)
+        for k, new in _distinct_values(test).items()
+    }
 
 
-def _values(corpus: Corpus) -> dict[str, set[str]]:
+def _distinct_values(corpus: Corpus) -> dict[str, set[str]]:
     """By kind, the distinct values of the labelled secrets."""
     values: dict[str, set[str]] = defaultdict(set)
     for turn in corpus.turns():

@@ -7,7 +7,7 @@ may mask the words of few people before training.
 >>> flagged = rare_words(2)(points)
 >>> [[p.text[s.start : s.end] for s in f] for p, f in zip(points, flagged, strict=True)]
 [['Zorro'], ['you', 'you']]
->>> masked_share(points, flagged)
+>>> share_of_masked_words(points, flagged)
 0.6
 
 Is the report complete? Its own recall, on labelled secrets that the model is asked for.
@@ -117,7 +117,7 @@ def rare_words(min_users: int) -> Callable[[Sequence[Point]], list[tuple[Secret,
     return policy
 
 
-def masked_share(points: Sequence[Point], flagged: Sequence[Sequence[Secret]]) -> float:
+def share_of_masked_words(points: Sequence[Point], flagged: Sequence[Sequence[Secret]]) -> float:
     """What a policy costs: the share of the words that it redacts, wholly or in part. It serves
     for PII scrubbing (:mod:`crtlib.screening.policy_names`) and for :func:`rare_words`."""
     hidden = [
@@ -144,7 +144,7 @@ class Recall:
         return self.listed / self.completed if self.completed else float("nan")
 
 
-def report_recall(
+def measure_report_recall(
     model: nn.Module, report: LeakageReport, *, bos: int | None, users: set[str] | None = None
 ) -> Recall:
     """Recall of the report itself on the labelled secrets of these users (all by default).
@@ -158,7 +158,7 @@ def report_recall(
     for i, d in enumerate(report.documents):
         for _, a, b in d.secrets if users is None or d.user in users else ():
             planted += 1
-            if _completes(model, d.tokens[:b], a, bos, report.k, limit):
+            if _completes_secret(model, d.tokens[:b], a, bos, report.k, limit):
                 completed += 1
                 rows = report.runs[report.runs["index"] == i]
                 covering = rows[(rows.start <= a) & (rows.start + rows.length >= b)]
@@ -167,7 +167,7 @@ def report_recall(
     return Recall(planted, completed, listed, alone)
 
 
-def _completes(
+def _completes_secret(
     model: nn.Module, tokens: Sequence[int], a: int, bos: int | None, k: int, limit: int | None
 ) -> bool:
     prefix, rest = [*([] if bos is None else [bos]), *tokens[:a]], tokens[a:]
@@ -187,7 +187,7 @@ def _completes(
     return True
 
 
-def lengths_only(report: LeakageReport) -> tuple[DataFrame, DataFrame]:
+def hide_text_of_report(report: LeakageReport) -> tuple[DataFrame, DataFrame]:
     """Runs and sequences where nobody may look at text (end of Section 4): sequences and contexts
     are their lengths; users, documents and labels are gone as well."""
     number = {w: i for i, w in enumerate(report.sequences.tokens)}

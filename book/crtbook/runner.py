@@ -169,7 +169,7 @@ def _run_all(
 ) -> list[str]:
     """Run these studies, in the order of ``waiting``; the keys of those that failed in every
     attempt."""
-    attempts, failed, done = Counter[str](), list[str](), 0
+    attempts, failed, finished = Counter[str](), list[str](), 0
     bar = tqdm(
         total=sum(study.cost() for study in missing.values()),
         bar_format="{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]",
@@ -178,11 +178,11 @@ def _run_all(
     with bar:
         bar.set_description_str(f"run 0 of {len(missing)}")
         while waiting:
-            again, before = list[str](), done
+            again, before = list[str](), finished
             for key, outcome in _run_round(way, missing, waiting, workers, executor):
                 if outcome is True:
-                    done += 1
-                    bar.set_description_str(f"run {done} of {len(missing)}", refresh=False)
+                    finished += 1
+                    bar.set_description_str(f"run {finished} of {len(missing)}", refresh=False)
                     bar.update(missing[key].cost())
                     continue
                 if outcome:
@@ -191,7 +191,7 @@ def _run_all(
                         way.store.failures(key), key, missing[key], attempts[key], outcome
                     )
                 (again if attempts[key] < ATTEMPTS else failed).append(key)
-            if again and done == before:
+            if again and finished == before:
                 time.sleep(POLL)
             waiting = again
     return failed
@@ -276,7 +276,7 @@ class _Way:
                 return {
                     "kind": "data" if isinstance(error, _DataError) else "exception",
                     "message": f"{type(error).__name__}{message}".removeprefix("_"),
-                    "where": _where(error.__cause__ or error),
+                    "where": _find_place_of_error(error.__cause__ or error),
                     "host": socket.gethostname(),
                     "started": started,
                 }
@@ -313,7 +313,7 @@ def _same_data(study: Study, key: str) -> None:
 PACKAGES = ("crtlib", "confide", "crtbook")
 
 
-def _where(error: BaseException) -> str:
+def _find_place_of_error(error: BaseException) -> str:
     """Module, function and line of the library where an error arose."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [f for f in frames if any(p in f.filename for p in PACKAGES)] or frames

@@ -477,7 +477,7 @@ class MaskedStudy(TextStudy):
     def run(self, desk: Desk) -> list[Row]:
         """Kept examples, noise, the worst ratio of accounted to promised, and both losses."""
         same = {"simulated": 1, "predicate": "anything", "learning_rate": 1e-3, "noisy": True}
-        plan, holders = masked_plan(replace(self, **same))  # once for all
+        plan, holders = plan_masked_study(replace(self, **same))  # once for all
         text = load_texts(self.corpus, self.dialogues, self.seed)
         bpe = _train_vocabulary(text.public, self.vocab_size)
         shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads", "context")}
@@ -530,7 +530,7 @@ class UnigramStudy(TextStudy):
 
 
 @functools.lru_cache(maxsize=64)
-def masked_plan(study: MaskedStudy) -> tuple[secret_protection.ProtectionPlan, Incidence]:
+def plan_masked_study(study: MaskedStudy) -> tuple[secret_protection.ProtectionPlan, Incidence]:
     """How to train, and who holds what."""
     holders = secret_words(
         load_texts(study.corpus, study.dialogues, study.seed).train,
@@ -562,7 +562,7 @@ def tabulate_plans(base: MaskedStudy, *, scales: Sequence[float], seeds: int) ->
     trained. A row a rule (``targets``), ``scale`` and ``seed``."""
     rows = []
     for seed, (rule, options) in itertools.product(range(seeds), RULES.items()):
-        held = masked_plan(replace(base, seed=seed))[1]
+        held = plan_masked_study(replace(base, seed=seed))[1]
         plans = secret_protection.sweep_scales(
             held.matrix, held.prior, held.posterior, scales=scales, steps=base.steps,
             batch_size=base.batch_size, targets=options[0], solver=options[1],

@@ -159,7 +159,7 @@ def _load_tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
         return tree
     if base not in profile_names() or base in (name, *above):
         raise ParameterError(f"profile {name}: base={base!r}: must be another profile")
-    return _merge(_load_tree(base, (*above, name)), tree)
+    return _merge_trees(_load_tree(base, (*above, name)), tree)
 
 
 def list_bases(profile: str) -> tuple[str, ...]:
@@ -180,16 +180,16 @@ def read_profile(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
             raise ParameterError(f"{where}{section}: is missing, or no group of settings")
         base = tree.get(node.get("base", ""), {})  # of which it takes the fields that it has
         shared = {field: part for field, part in base.items() if field in node["properties"]}
-        merged = _merge(shared, tree[section]) | {"profile": name}
+        merged = _merge_trees(shared, tree[section]) | {"profile": name}
         out[section] = _build_settings(section, merged, f"{where}{section}.")
     return out
 
 
-def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_trees(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for name, part in own.items():
         deeper = isinstance(part, Mapping) and isinstance(merged.get(name), Mapping)
-        merged[name] = _merge(merged[name], part) if deeper else part
+        merged[name] = _merge_trees(merged[name], part) if deeper else part
     return merged
 
 

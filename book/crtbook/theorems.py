@@ -40,7 +40,7 @@ def hockey_stick(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> f
         sums = bool((law >= 0).all()) and abs(total - 1) < 1e-9
         check_allowed(f"sum of {name}", total, sums, "1, of probabilities that are at least 0")
     possible = two > 0
-    gain = np.maximum(one[possible] - _exp(epsilon) * two[possible], 0).sum()
+    gain = np.maximum(one[possible] - _exp_or_infinity(epsilon) * two[possible], 0).sum()
     return float(gain + one[~possible].sum())
 
 
@@ -74,7 +74,7 @@ def group_naive(
         log_factor = float(np.logaddexp.reduce(np.concatenate([[0.0], np.cumsum(eps[:-1])])))
     else:
         log_factor = math.log(eps.size) + total
-    return total, _exp(log_factor + math.log(delta)) if delta > 0 else 0.0
+    return total, _exp_or_infinity(log_factor + math.log(delta)) if delta > 0 else 0.0
 
 
 def group_delta(
@@ -163,7 +163,7 @@ def crt_group(
     return group_naive([epsilon] * int(missed), delta=delta, tight=tight)
 
 
-def _exp(x: float) -> float:
+def _exp_or_infinity(x: float) -> float:
     return math.exp(x) if x < 709 else math.inf
 
 

@@ -50,17 +50,17 @@ def epsilon_after_steps(
     Bayesian confidentiality for CRT at miss rate ``gamma``, differential privacy of a point or of a
     user, of private tokens for S-DP with a perfect policy (its ``steps`` count each mechanism that
     a point takes part in); infinite for everything that trains on a missed secret without noise."""
-    how = methods.method_by_name(method)
+    method_traits = methods.method_by_name(method)
     if noise_multiplier == 0:
         return math.inf
     options: Any = {"gamma": BoundedRate(gamma), "unit": "point", "accountant": accountant,
                     "neighbouring_relation": neighbouring_relation}  # fmt: skip
-    if how.flags_tokens:
+    if method_traits.flags_tokens:
         events = SampledGaussian(1.0, noise_multiplier, steps)
         return selective_privacy.selective_guarantee(events, delta=delta, **options).epsilon
     events = SampledGaussian(sampling_probability, noise_multiplier, steps)
     terms = GuaranteeTerms(delta2=BoundedRate(0.0), noise_delta=delta, public="", **options)
-    promised = how.promise(events, terms)
+    promised = method_traits.promise(events, terms)
     return promised.epsilon if promised else math.inf
 
 
@@ -90,9 +90,11 @@ def utility_by_epoch(
         for epoch, part in runs[runs.metric.isin(WORDS)].groupby("epoch"):
             if epochs is not None and epoch not in epochs:
                 continue
-            each = part.groupby(part.metric.map(WORDS)).value
-            row = {f"{name}_mean": x for name, x in each.mean().items()}
-            row |= {f"{name}_std": x for name, x in each.std().items()}  # of one seed there is none
+            by_metric = part.groupby(part.metric.map(WORDS)).value
+            row = {f"{name}_mean": x for name, x in by_metric.mean().items()}
+            row |= {
+                f"{name}_std": x for name, x in by_metric.std().items()
+            }  # of one seed there is none
             row["seeds"], row["miss_rate"] = part.seed.nunique(), gamma
             row["epsilon"] = epsilon_after_steps(
                 run.method,

@@ -148,7 +148,7 @@ class WordPlanStudy(TextStudy):
 
     def run(self, desk: Desk) -> list[Row]:
         """What is kept, the noise that all promises need, and how frequent the secrets are."""
-        index, ranked = _ranked(self.corpus, self.dialogues, self.words)
+        index, ranked = _index_and_rank_words(self.corpus, self.dialogues, self.words)
         frequency = index.frequencies()[ranked]
         ranks = secret_ranks(frequency, self.band, self.first, self.secrets)
         held = hold_words(index, ranked[ranks])
@@ -189,19 +189,21 @@ class WordPlanStudy(TextStudy):
         return make_rows(facts)
 
 
-def plans_by_constant(table: DataFrame, words: str, band: str) -> DataFrame:
+def select_plans_by_constant(table: DataFrame, words: str, band: str) -> DataFrame:
     """The plans of a recorded table, one row a plan and seed, with the share of the weight that is
     ``kept`` and the noise multiplier that is ``needed``. An infinite ``scale`` is no preprocessing.
     """
-    some = table[(table.words == words) & (table.band == band)]
-    some = some[some.metric.isin(["kept", "needed"])].assign(scale=some.scale.fillna(math.inf))
-    return some.pivot(
+    rows = table[(table.words == words) & (table.band == band)]
+    rows = rows[rows.metric.isin(["kept", "needed"])].assign(scale=rows.scale.fillna(math.inf))
+    return rows.pivot(
         index=["targets", "scale", "seed"], columns="metric", values="value"
     ).reset_index()
 
 
 @functools.lru_cache(maxsize=1)
-def _ranked(corpus: str, dialogues: int, words: str) -> tuple[WordIndex, NDArray[np.int64]]:
+def _index_and_rank_words(
+    corpus: str, dialogues: int, words: str
+) -> tuple[WordIndex, NDArray[np.int64]]:
     loaded = corpora.load_corpus(corpus, find_split(corpus), limit=dialogues)
     index = index_words((turn.text for turn in loaded.turns()), words)
     return index, rank_words(index)

@@ -96,7 +96,7 @@ _asked: dict[str, int] = {}
 """How many hints of each exercise were shown in this session."""
 
 
-def _hint(name: str) -> tuple[int, str]:
+def _next_hint(name: str) -> tuple[int, str]:
     """The number of the next hint, or of the last one, and its heading."""
     count = len(find_exercise(name).hints)
     number = min(_asked.get(name, 0) + 1, count)
@@ -105,7 +105,7 @@ def _hint(name: str) -> tuple[int, str]:
 
 def hint(name: str) -> str:
     """The next hint; after the last one, the last again."""
-    _asked[name], head = _hint(name)
+    _asked[name], head = _next_hint(name)
     return head + find_exercise(name).hints[_asked[name] - 1]
 
 
@@ -118,16 +118,18 @@ def check(name: str, answer: Any) -> Result:
     exercise = find_exercise(name)
     if answer is ...:
         return Result(name, False, f"no answer yet; it wants {exercise.wants}", answered=False)
-    judge = {"number": _number, "words": _words, "function": _function}[exercise.kind]
+    judge = {"number": _judge_number, "words": _judge_words, "function": _judge_function}[
+        exercise.kind
+    ]
     passed, why = judge(exercise, answer)
-    return Result(name, passed, why if passed or why else f'{_hint(name)[1]}hint("{name}")')
+    return Result(name, passed, why if passed or why else f'{_next_hint(name)[1]}hint("{name}")')
 
 
 def _is_near(a: float, b: float, exercise: Exercise) -> bool:
     return math.isclose(a, b, rel_tol=exercise.tolerance, abs_tol=exercise.tolerance / 1e3)
 
 
-def _number(exercise: Exercise, answer: Any) -> tuple[bool, str]:
+def _judge_number(exercise: Exercise, answer: Any) -> tuple[bool, str]:
     try:
         value = float(answer)
     except (TypeError, ValueError):
@@ -140,7 +142,7 @@ def _number(exercise: Exercise, answer: Any) -> tuple[bool, str]:
     return False, ""
 
 
-def _words(exercise: Exercise, answer: Any) -> tuple[bool, str]:
+def _judge_words(exercise: Exercise, answer: Any) -> tuple[bool, str]:
     if isinstance(answer, (set, frozenset, list, tuple)):
         answer = ", ".join(map(str, answer))
     if not isinstance(answer, (str, int)):
@@ -154,7 +156,7 @@ def _words(exercise: Exercise, answer: Any) -> tuple[bool, str]:
     return False, mistakes.get(code, "")
 
 
-def _function(exercise: Exercise, answer: Any) -> tuple[bool, str]:
+def _judge_function(exercise: Exercise, answer: Any) -> tuple[bool, str]:
     if not callable(answer):
         return False, f"it wants {exercise.wants}, not {type(answer).__name__}"
     try:

@@ -55,7 +55,7 @@ def grade_folder(folder: str | Path, lab: str, key: Mapping[str, Any]) -> list[d
     for row, name in zip(rows, handed_in, strict=True):
         if name is not None and handed_in.count(name) > 1:
             row["hints"] = "; ".join(filter(None, [row["hints"], f"{name} has several files"]))
-    rows += [_absent(name, lab) for name in key["students"] if name not in handed_in]
+    rows += [_make_absent_row(name, lab) for name in key["students"] if name not in handed_in]
     for row in rows:
         alike = {name for who in names_by_answer.values() if row["name"] in who for name in who}
         row["same_as"] = ", ".join(sorted(alike - {row["name"]}))
@@ -69,16 +69,16 @@ def find_student(stem: str, key: Mapping[str, Any]) -> str | None:
     >>> find_student("ann_LEE (1)", {"students": {"Ann Lee": {}, "Bob": {}}})
     'Ann Lee'
     """
-    students = [name for name in key["students"] if _folded(name) == _folded(stem)]
+    students = [name for name in key["students"] if _fold_name(name) == _fold_name(stem)]
     return students[0] if len(students) == 1 else None
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     plain = re.sub(r"\s*\(\d+\)$", "", unicodedata.normalize("NFC", name))
     return " ".join(re.split(r"[\W_]+", plain.casefold())).strip()
 
 
-def _absent(name: str, lab: str) -> dict[str, Any]:
+def _make_absent_row(name: str, lab: str) -> dict[str, Any]:
     points = attack.POINTS if lab == "attack" else defence.POINTS
     row = {"name": name, **dict.fromkeys(points, 0.0), "rationale": "", "total": 0.0}
     return row | {"same_as": "", "hints": "no file of this student", "explained": ""}
@@ -160,8 +160,8 @@ def find_key_of_student(name: str, lab: str, key: Mapping[str, Any]) -> attack.K
         return keys.derive_seed(bytes.fromhex(key["secret"]), lab)
     student_name = find_student(name, key)
     if student_name is None:
-        near = difflib.get_close_matches(_folded(name), map(_folded, key["students"]), n=1)
-        perhaps = [n for n in key["students"] if _folded(n) in near]
+        near = difflib.get_close_matches(_fold_name(name), map(_fold_name, key["students"]), n=1)
+        perhaps = [n for n in key["students"] if _fold_name(n) in near]
         hint = f"; the nearest is {perhaps[0]!r}" if perhaps else ""
         raise ValueError(f"no student of this name got a hand-out{hint}")
     return attack.Key(**key["students"][student_name])

@@ -20,13 +20,13 @@ DELTA = 8e-5
 """The delta of CRT's figures."""
 
 
-def _audited() -> float:
+def _refuted_epsilon() -> float:
     """The epsilon that 280 of 400 right guesses refute, with one-sided 95 %."""
     share = 1 - intervals.clopper_pearson_upper(120, 400)
     return math.log(share / (1 - share))
 
 
-def _games() -> int:
+def _first_decisive_games() -> int:
     """The first number of games at which 60 % right excludes a half, on both sides at 95 %."""
     counts = (n for n in range(10, 1000, 5) if intervals.clopper_pearson(3 * n // 5, n)[0] > 0.5)
     return next(counts)
@@ -96,8 +96,8 @@ RECIPES: dict[str, Callable[..., Any]] = {
     # the leakage report
     "ex-leakage-verbatim": lambda: 0.0,
     # functions of the student's, and what takes more than a line
-    "ex-dp-audit": _audited,
-    "ex-sp-games": _games,
+    "ex-dp-audit": _refuted_epsilon,
+    "ex-sp-games": _first_decisive_games,
     "ex-screening-trace": _leaves_no_trace,
 }
 """Of each exercise the function that computes its answer, or judges a function of the student's."""

@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from crtbook import leakage as leakage_studies
 from crtbook import mitigations
-from crtbook.mitigations import report_recall
+from crtbook.mitigations import measure_report_recall
 from crtlib.attacks import leakage
 from crtlib.attacks.leakage import Document, TokenScores
 from crtlib.models import generation
@@ -227,13 +227,13 @@ def memorised():
 
 def test_the_report_lists_every_secret_that_prompting_completes(memorised):
     found = leakage.measure_leakage(memorised, BPE, PLANTED, k=1)
-    told = report_recall(memorised, found, bos=BPE.bos, users=CANARY_USERS)
+    told = measure_report_recall(memorised, found, bos=BPE.bos, users=CANARY_USERS)
     assert told.planted == 3 * 20
     assert told.completed >= 20, "the model must memorise something for this test to say anything"
     assert told.recall == 1.0 and told.listed_unique == told.listed
     # A secret that ends its text is what the printed Algorithm 1 never lists.
     verbatim = leakage.measure_leakage(memorised, BPE, PLANTED, k=1, flush=False)
-    told = report_recall(memorised, verbatim, bos=BPE.bos, users=CANARY_USERS)
+    told = measure_report_recall(memorised, verbatim, bos=BPE.bos, users=CANARY_USERS)
     assert told.completed >= 20 and told.listed == 0 and told.recall == 0.0
     assert "id" in {k for kinds in found.unique().kinds for k in kinds}
 
@@ -304,7 +304,7 @@ def test_texts_beyond_the_context_are_windowed_and_counted():
     sure = mitigations.next_perplexity(model, found.documents, bos=BPE.bos)
     assert [len(x) for x in sure] == [len(x) for x in found.scores.ranks]
     assert all((np.asarray(x) > 1).all() for x in sure)
-    assert report_recall(model, found, bos=BPE.bos).planted == 0
+    assert measure_report_recall(model, found, bos=BPE.bos).planted == 0
 
 
 def test_secrets_cover_the_tokens_that_touch_them():
@@ -317,7 +317,7 @@ def test_secrets_cover_the_tokens_that_touch_them():
 
 def test_lengths_only_holds_no_text(memorised):
     found = leakage.measure_leakage(memorised, BPE, PLANTED, k=1)
-    runs, table = mitigations.lengths_only(found)
+    runs, table = mitigations.hide_text_of_report(found)
     for part in (runs, table):
         assert not {"tokens", "user", "document", "kinds", "contexts", "index"} & set(part)
     assert table.length[runs.sequence].tolist() == runs.length.tolist()
@@ -344,7 +344,7 @@ def test_the_vocabulary_rule_flags_words_of_few_users():
     flagged = mitigations.rare_words(2)(points)
     assert [[p.text[s.start : s.end] for s in spans] for p, spans in
             zip(points, flagged, strict=True)] == [["Zorro"], ["you"], ["you"]]  # fmt: skip
-    assert mitigations.masked_share(points, flagged) == pytest.approx(3 / 5)
+    assert mitigations.share_of_masked_words(points, flagged) == pytest.approx(3 / 5)
     with pytest.raises(ValueError, match="min_users=0: must be at least 1"):
         mitigations.rare_words(0)
 

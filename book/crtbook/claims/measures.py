@@ -52,8 +52,10 @@ def load_sources() -> Sources:
         if parts_here := {
             p: _prepare_table(p, t) for p in parts if (t := _find_with_longer_runs(p)) is not None
         }:
-            whole = pd.concat([t.assign(table=p) for p, t in parts_here.items()], ignore_index=True)
-            sources[name] = whole[[c for c in whole if c in _list_columns_asked_for()]]
+            combined = pd.concat(
+                [t.assign(table=p) for p, t in parts_here.items()], ignore_index=True
+            )
+            sources[name] = combined[[c for c in combined if c in _list_columns_asked_for()]]
     return sources
 
 

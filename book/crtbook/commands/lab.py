@@ -22,11 +22,11 @@ def lab(key: Path, students: Path | None = None, out: Path = Path("class")) -> C
     """
     from crtcourse import attack, keys
 
-    made = keys.read_key(key) if key.exists() else keys.make_key()
+    class_key = keys.read_key(key) if key.exists() else keys.make_key()
     names = keys.read_names(students) if students else []
-    keys.write_key(made, key)
-    for name in [n for n in names if n not in made["students"]]:
-        seed = keys.derive_seed(bytes.fromhex(made["secret"]), "attack", name)
-        made["students"][name] = asdict(attack.hand_out(seed, out / name))
-        keys.write_key(made, key)
-    return CommandResult({"key": key, "students": len(made["students"])}, [str(key)])
+    keys.write_key(class_key, key)
+    for name in [n for n in names if n not in class_key["students"]]:
+        seed = keys.derive_seed(bytes.fromhex(class_key["secret"]), "attack", name)
+        class_key["students"][name] = asdict(attack.hand_out(seed, out / name))
+        keys.write_key(class_key, key)
+    return CommandResult({"key": key, "students": len(class_key["students"])}, [str(key)])

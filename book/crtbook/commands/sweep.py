@@ -54,7 +54,7 @@ def sweep(
     if out:
         outputs.check_output_file(out, force=force)
     device = device_by_name(device)
-    given = [word for change in set_ for word in ("--set", change)]
+    changes = [word for change in set_ for word in ("--set", change)]
     plan = runner.plan_sweep(studies, runs)
     facts = {"runs": len(plan.studies), "missing": len(plan.missing), "lacking": plan.lacking}
     if dry_run:
@@ -77,7 +77,7 @@ def sweep(
         device=device,
         keep_models=keep_models,
         progress=sys.stderr.isatty(),
-        command=shlex.join(["crtbook", "sweep", name, "--profile", profile, *given]),
+        command=shlex.join(["crtbook", "sweep", name, "--profile", profile, *changes]),
     )
     if out:
         tables.write_table(table, out)

@@ -20,11 +20,11 @@ from crtbook.figures.theme import (
     LOOKS,
     MUTED,
     describe_figure,
+    draw_shared_legend,
     label_rows,
     make_panels,
     method_looks,
-    plain_ticks,
-    shared_legend,
+    set_plain_ticks,
 )
 
 NOTHING = "#d55e00"
@@ -37,7 +37,7 @@ def plot_axis(rows: pd.DataFrame) -> Figure:
     secret replaced, a cross where nothing is proved, a triangle at what the audit in one run shows.
     The second: the accuracy of the best of all scores, with the upper end of its chance band.
     """
-    colors, y = _colors(rows), np.arange(len(rows))
+    colors, y = _list_colors(rows), np.arange(len(rows))
     with make_panels(LOOKS["axis"], height=0.75 + 0.3 * len(y), room=0.5, sharey=True) as (
         fig,
         axes,
@@ -46,19 +46,19 @@ def plot_axis(rows: pd.DataFrame) -> Figure:
             label_rows(ax, rows.label.tolist())
             if column:
                 ax.scatter(rows[column], y, color=colors, s=45, zorder=3)
-        _epsilons(axes[0], rows, colors)
+        _draw_epsilons(axes[0], rows, colors)
         axes[1].scatter(
             rows.strongest_high, y, marker="|", s=90, color=MUTED, label="upper end of chance"
         )
         axes[1].axvline(0.5, color=MUTED, linewidth=0.8)
         axes[3].set_xscale("log")
-        plain_ticks(axes[3].xaxis)
-        shared_legend(fig, columns=1)
-        describe_figure(fig, f"By method: {_said(rows)}.")
+        set_plain_ticks(axes[3].xaxis)
+        draw_shared_legend(fig, columns=1)
+        describe_figure(fig, f"By method: {_describe_methods(rows)}.")
     return fig
 
 
-def _epsilons(ax: Axes, rows: pd.DataFrame, colors: list[str]) -> None:
+def _draw_epsilons(ax: Axes, rows: pd.DataFrame, colors: list[str]) -> None:
     y, low, high = np.arange(len(rows)), rows.proved_add_or_remove, rows.proved_replace
     proved = np.isfinite(high)
     edge = 2.0 * max([1.0, *low[np.isfinite(low)], *high[proved]])
@@ -74,19 +74,19 @@ def _epsilons(ax: Axes, rows: pd.DataFrame, colors: list[str]) -> None:
     ax.set_xlim(-0.03 * edge, 1.08 * edge)
 
 
-def _colors(rows: pd.DataFrame) -> list[str]:
+def _list_colors(rows: pd.DataFrame) -> list[str]:
     names = rows.arm.replace({"raw": "sgd", "redaction": "sgd"})
     looks = method_looks(rows.assign(method=names, method_label=rows.label))
     return [looks[name].color for name in names]
 
 
-def _said(rows: pd.DataFrame) -> str:
-    each: Any = rows.itertuples()
+def _describe_methods(rows: pd.DataFrame) -> str:
+    tuples: Any = rows.itertuples()
     return "; ".join(
         f"{r.label} proves "
         + (f"ε = {r.proved_replace:.2g}" if r.proved_replace < np.inf else "nothing")
         + f", {r.audited:.2g} audited, attack {r.accuracy:.2g}, perplexity {r.test_ppl_words:.2g}"
-        for r in each
+        for r in tuples
     )
 
 
@@ -94,7 +94,7 @@ STEP_STYLE, SHAPES = LOOKS["engines"], LOOKS["shapes"]
 """Label, colour and marker of each engine of ``benchmarks/dp_step.py``."""
 
 
-def step_times(rows: pd.DataFrame) -> Figure:
+def plot_step_times(rows: pd.DataFrame) -> Figure:
     """Step time of each engine over the natural, non-private step's, one line a model.
 
     ``rows`` are those of ``benchmarks/dp_step.py``; a mark at ``ratio_median``, a line to
@@ -104,23 +104,24 @@ def step_times(rows: pd.DataFrame) -> Figure:
     with make_panels([""], height=0.72 * len(kinds), room=1.5) as (fig, (ax,)):
         ax.axvline(1, color=INK, linewidth=1)
         for k, (engine, (label, color, marker)) in enumerate(STEP_STYLE.items()):
-            some = rows[(rows.engine == engine) & rows.ratio_median.notna()]
-            y = some.model.map(kinds.index) + 0.16 * (k - 1.5)  # close marks do not hide each other
-            ax.hlines(y, some.ratio_min, some.ratio_median, color=color)
-            ax.plot(some.ratio_median, y, marker, color=color, label=label)
+            of_engine = rows[(rows.engine == engine) & rows.ratio_median.notna()]
+            y = of_engine.model.map(kinds.index) + 0.16 * (
+                k - 1.5
+            )  # close marks do not hide each other
+            ax.hlines(y, of_engine.ratio_min, of_engine.ratio_median, color=color)
+            ax.plot(of_engine.ratio_median, y, marker, color=color, label=label)
         limits = (0.85 * rows.ratio_min.min(), max(2.0, 1.3 * rows.ratio_median.max()))
         ax.set_xscale("log")
         ax.set(xlim=limits, xlabel="step time / natural step")
-        plain_ticks(ax.xaxis, apart=1.45)
+        set_plain_ticks(ax.xaxis, apart=1.45)
         label_rows(ax, [SHAPES.get(kind, kind) for kind in kinds])
-        shared_legend(fig)
-        describe_figure(
-            fig, f"Step time over that of a step without privacy. Our DP-SGD: {_ours(rows)}."
-        )
+        draw_shared_legend(fig)
+        own = _describe_own_engine(rows)
+        describe_figure(fig, f"Step time over that of a step without privacy. Our DP-SGD: {own}.")
     return fig
 
 
-def _ours(rows: pd.DataFrame) -> str:
+def _describe_own_engine(rows: pd.DataFrame) -> str:
     own = rows[(rows.engine == "ours") & rows.ratio_median.notna()]
     pairs = zip(own.model, own.ratio_median, strict=True)
     return ", ".join(f"{SHAPES.get(m, m)} {r:.2f}".replace("\n", " ") for m, r in pairs)

@@ -2,7 +2,7 @@
 
 >>> cell = {"model": "lstm", "method": "crt", "method_label": "CRT", "gamma": 0.1}
 >>> row = {**cell, "mean": 0.51, "std": 0.01, "seeds": 5, "low": 0.48, "high": 0.52}
->>> fig = attack_figure(pd.DataFrame([row]), ylabel="accuracy")
+>>> fig = plot_attack(pd.DataFrame([row]), ylabel="accuracy")
 >>> fig.axes[0].get_title("left"), fig.axes[0].get_ylabel()
 ('LSTM', 'accuracy')
 >>> fig.get_label()
@@ -29,14 +29,14 @@ from crtbook.figures.theme import (
     Look,
     corpus_name,
     describe_figure,
-    end_labels,
+    draw_shared_legend,
     group_rows,
+    label_line_ends,
     list_in_words,
     make_panels,
     method_looks,
     model_name,
-    plain_ticks,
-    shared_legend,
+    set_plain_ticks,
 )
 from crtlib.attacks import membership_measures
 from crtlib.attacks.attack import CELL_COLUMNS, repeat_at_every_gamma
@@ -49,7 +49,7 @@ SEEDS = 10
 
 
 # --------------------------------------------------------------------------- any attack
-def attack_figure(
+def plot_attack(
     summary: DataFrame,
     *,
     ylabel: str,
@@ -73,7 +73,7 @@ def attack_figure(
     top = float(max(summary.gamma.max(), 0.05))
     with make_panels([model_name(m) for m, _ in models], sharex=True, sharey=True) as (fig, axes):
         for ax, (_, rows) in zip(axes, models, strict=True):
-            _band(ax, rows)
+            _shade_chance(ax, rows)
             if nothing is not None:
                 ax.axhline(
                     nothing, label="mean of chance", color=MUTED, linewidth=1, zorder=0.6,
@@ -85,18 +85,20 @@ def attack_figure(
                     gammas, [*map(most, gammas)], label=label, linewidth=1, color=INK,
                     linestyle=(0, (6, 2)),
                 )  # fmt: skip
-            ends = _lines(ax, rows.sort_values(["method", "gamma"]))
+            ends = _draw_lines(ax, rows.sort_values(["method", "gamma"]))
             ax.set(xlim=(-0.02 * top, 1.02 * top), ylabel=ylabel)
-            end_labels(ax, ends)
+            label_line_ends(ax, ends)
         axes[-1].set_xlabel(GAMMA)
         if title:
             fig.suptitle(title)
-        shared_legend(fig, columns=1)
-        describe_figure(fig, f"{ylabel} against the miss rate; {_finding(summary)}.")
+        draw_shared_legend(fig, columns=1)
+        describe_figure(
+            fig, f"{ylabel} against the miss rate; {_describe_ends_at_largest_gamma(summary)}."
+        )
     return fig
 
 
-def _band(ax: Axes, rows: DataFrame) -> None:
+def _shade_chance(ax: Axes, rows: DataFrame) -> None:
     """Shade where chance lands: at each gamma the widest band of the panel's methods."""
     band = rows.groupby("gamma").agg({"low": "min", "high": "max"}).dropna()
     if len(band) == 1:  # a band must have a width to be seen
@@ -108,7 +110,7 @@ def _band(ax: Axes, rows: DataFrame) -> None:
         )  # fmt: skip
 
 
-def _lines(ax: Axes, rows: DataFrame) -> list[End]:
+def _draw_lines(ax: Axes, rows: DataFrame) -> list[End]:
     """The methods' means, and their seeds as dots (many seeds: 95 % intervals of the mean); returns
     where each line ends, with its name."""
     looks, ends = method_looks(rows), []
@@ -118,12 +120,12 @@ def _lines(ax: Axes, rows: DataFrame) -> list[End]:
         fixed = len(line) > 1 and line["mean"].nunique() == 1  # it knows no gamma
         ax.plot(line.gamma, line["mean"], **look.line | ({"marker": ""} if fixed else {}))
         points = line.tail(1) if fixed else line
-        _spread(ax, points, look, step * (k - (len(looks) - 1) / 2))  # side by side
+        _draw_spread(ax, points, look, step * (k - (len(looks) - 1) / 2))  # side by side
         ends.append((line.gamma.iloc[-1], line["mean"].iloc[-1], look.label, look.color))
     return ends
 
 
-def _spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
+def _draw_spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
     """Dots of the seeds, else a bar: the 95 % interval of the mean; of two seeds it would
     be wider than the figure."""
     with_dots = line[line.seeds <= SEEDS] if "values" in line else line.iloc[:0]
@@ -142,7 +144,7 @@ def _spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
         )  # fmt: skip
 
 
-def _finding(summary: DataFrame) -> str:
+def _describe_ends_at_largest_gamma(summary: DataFrame) -> str:
     """What the figure shows at the largest gamma: of each model the highest and lowest method."""
     sentences = []
     for model, rows in group_rows(summary, "model"):
@@ -174,12 +176,14 @@ def plot_utility_by_epsilon(curves: DataFrame, *, value: str = "ppl") -> Figure:
     with make_panels(titles, height=3.1, room=0.5) as (fig, axes):
         for ax, (_, rows) in zip(axes, cells, strict=True):
             ax.set(ylabel=label, yscale="log" if value == "ppl" else "linear")
-            _utility(ax, rows.drop(columns="gamma").rename(columns=rename).sort_values("epoch"))
+            _draw_utility(
+                ax, rows.drop(columns="gamma").rename(columns=rename).sort_values("epoch")
+            )
             if value == "ppl":
-                plain_ticks(ax.yaxis)
+                set_plain_ticks(ax.yaxis)
         axes[-1].set_xlabel("ε so far")
         last = curves.groupby(["corpus", *CELL_COLUMNS[:2]]).epoch.transform("max")
-        finding = _ended(curves[curves.epoch == last], f"{value}_mean")
+        finding = _describe_ends(curves[curves.epoch == last], f"{value}_mean")
         describe_figure(fig, f"Validation {label} against epsilon, one point an epoch. "
                              f"At the end: {finding}.")  # fmt: skip
     return fig
@@ -211,12 +215,12 @@ def plot_final_perplexity(ends: DataFrame) -> Figure:
                             marker=marks[model], markerfacecolor=face, label=name, color=look.color,
                             markeredgecolor=look.color)  # fmt: skip
             ax.set(xscale="log", yscale="log", ylabel="test perplexity")
-            plain_ticks(ax.yaxis)
+            set_plain_ticks(ax.yaxis)
             low, high = ax.get_xlim()
-            plain_ticks(ax.xaxis, apart=max(1.35, (high / low) ** (1 / 8)))
+            set_plain_ticks(ax.xaxis, apart=max(1.35, (high / low) ** (1 / 8)))
         axes[-1].set_xlabel("ε: added or removed, to replaced")
-        shared_legend(fig, columns=1)
-        finding = _ended(ends[ends.relation == "replace"], "ppl_mean")
+        draw_shared_legend(fig, columns=1)
+        finding = _describe_ends(ends[ends.relation == "replace"], "ppl_mean")
         describe_figure(fig, f"Test perplexity against epsilon; {finding}.")
     return fig
 
@@ -248,11 +252,11 @@ def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
             least, most = min(y for _, y, *_ in ends), max(y for _, y, *_ in ends)
             ax.set(xscale="log", yscale="log", ylabel="perplexity over words",
                    ylim=(0.8 * least, 3 * most))  # fmt: skip
-            plain_ticks(ax.yaxis)
+            set_plain_ticks(ax.yaxis)
             tried = sorted(set(rows.epochs))
             ax.set_xticks(tried, labels=[f"{epochs:g}" for epochs in tried])
             ax.xaxis.set_minor_locator(plt.NullLocator())
-            end_labels(ax, ends)
+            label_line_ends(ax, ends)
             sentences.append(f"{title}: {list_in_words(chosen)}")
         axes[-1].set_xlabel("epochs of the training, at the same ε")
         describe_figure(
@@ -261,7 +265,7 @@ def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
     return fig
 
 
-def _ended(ends: DataFrame, mean: str) -> str:
+def _describe_ends(ends: DataFrame, mean: str) -> str:
     """What each method of the first corpus and model reaches, and at which epsilon."""
     first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.model == ends.model.iloc[0])]
     looks = method_looks(first)
@@ -274,7 +278,7 @@ def _ended(ends: DataFrame, mean: str) -> str:
     return list_in_words(values)
 
 
-def _utility(ax: Axes, rows: DataFrame) -> None:
+def _draw_utility(ax: Axes, rows: DataFrame) -> None:
     """Lines with their names beside the first epoch; what promises nothing is a line across, named
     at the right edge."""
     across = []
@@ -282,7 +286,7 @@ def _utility(ax: Axes, rows: DataFrame) -> None:
         line = rows[rows.method == name]
         if np.isfinite(line.gamma).all():
             ax.plot(line.gamma, line["mean"], **look.line)
-            _spread(ax, line, look, 0.0)
+            _draw_spread(ax, line, look, 0.0)
             ax.annotate(
                 look.label, (line.gamma.iloc[0], line["mean"].iloc[0]), xytext=(9, 0),
                 textcoords="offset points", va="center",
@@ -293,7 +297,7 @@ def _utility(ax: Axes, rows: DataFrame) -> None:
             across.append((y, f"{look.label} (no ε)", look.color))
     right = ax.get_xlim()[1]
     ax.set(xlim=(None, right))
-    end_labels(ax, [(right, *end) for end in across])
+    label_line_ends(ax, [(right, *end) for end in across])
 
 
 def tabulate_exposures(table: DataFrame) -> DataFrame:
@@ -325,16 +329,16 @@ def plot_exposure_by_gamma(
     rows = rows.assign(low=band.low, high=band.high)
     if runs is not None:
         exposures = runs[runs.metric == "exposure"].groupby([*CELL_COLUMNS, "seed"]).value.max()
-        rows = with_seeds(rows, exposures.reset_index())
+        rows = add_values_of_seeds(rows, exposures.reset_index())
     most = math.log2(canaries.CANARY_SPACE_SIZE)
     ceiling = f"the most a canary can have: {most:.1f} bits", lambda _: most
-    fig = attack_figure(rows, ylabel="highest exposure (bits)", nothing=band.mean, ceiling=ceiling)
+    fig = plot_attack(rows, ylabel="highest exposure (bits)", nothing=band.mean, ceiling=ceiling)
     for ax in fig.axes:
         ax.set_ylim(0, 21)
     return fig
 
 
-def membership_figure(
+def plot_membership(
     summary: DataFrame,
     metric: str,
     *,
@@ -355,16 +359,16 @@ def membership_figure(
         metrics = ", ".join(sorted(set(summary.metric)))
         raise ValueError(f"metric={metric!r}: must be one of {metrics}")
     if runs is not None:
-        rows = with_seeds(rows, runs[runs.metric == metric])
+        rows = add_values_of_seeds(rows, runs[runs.metric == metric])
     most = (
         ("all missed secrets named", membership_measures.best_possible_accuracy)
         if metric == "mia_accuracy"
         else None
     )
-    return attack_figure(rows, ylabel=ylabel, nothing=0.5, ceiling=most)
+    return plot_attack(rows, ylabel=ylabel, nothing=0.5, ceiling=most)
 
 
-def with_seeds(summary: DataFrame, runs: DataFrame) -> DataFrame:
+def add_values_of_seeds(summary: DataFrame, runs: DataFrame) -> DataFrame:
     """``summary`` with the column ``values``: what the single seeds of ``runs`` gave (columns
     model, method, gamma, value); a method that knows no gamma has its values at each."""
     values: DataFrame = runs.groupby(CELL_COLUMNS).value.agg(tuple).rename("values").reset_index()
@@ -395,7 +399,7 @@ def plot_epsilon_by_gamma(table: DataFrame) -> Figure:
             ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
             ax.minorticks_off()
             ax.set(xlim=(0, None), ylim=(0, most), ylabel="Bayesian confidentiality ε")
-            end_labels(ax, ends)
+            label_line_ends(ax, ends)
         axes[-1].set_xlabel(GAMMA)
         target, gamma = (x[len(x) // 2] for x in (targets, sorted(set(table.gamma))))
         rows = table[(table.target == target) & (table.gamma == gamma)]

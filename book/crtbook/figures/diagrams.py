@@ -54,7 +54,7 @@ class Box:
         return self.x + share * dx, self.y + share * dy
 
 
-def _route(start: Box, end: Box, via: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _route_arrow(start: Box, end: Box, via: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """The corners of an arrow; one that is nearly upright is made so."""
     if via:
         return [start.edge(*via[0]), *via, end.edge(*via[-1])]
@@ -73,7 +73,7 @@ def render_diagram(name: str) -> str:
     for start, end, label, via, dashed in (
         (*arrow, *("", [], False)[len(arrow) - 2 :]) for arrow in diagram["arrows"]
     ):
-        points = _route(boxes[start], boxes[end], via)
+        points = _route_arrow(boxes[start], boxes[end], via)
         (ax, ay), (bx, by) = points[len(points) // 2 - 1 : len(points) // 2 + 1]
         paths.append({
             "points": " ".join(f"{x:.0f},{y:.0f}" for x, y in points), "label": label,

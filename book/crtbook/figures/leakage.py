@@ -29,7 +29,7 @@ from crtbook.figures.theme import (
     Style,
     describe_figure,
     make_panels,
-    plain_ticks,
+    set_plain_ticks,
 )
 from crtlib.attacks.leakage import LeakageReport
 
@@ -64,13 +64,13 @@ def plot_leakage_by_epoch(table: DataFrame) -> Figure:
             mean = part[name].groupby("epoch").value.mean()
             a.plot(mean.index, mean, color=color, linestyle=line, label=label)
         a.set(xlabel="epoch", ylabel="perplexity", yscale="log")
-        plain_ticks(a.yaxis)
+        set_plain_ticks(a.yaxis)
         if len(lengths):
             sns.ecdfplot(
                 lengths.assign(weight=1 / seeds), x="value", weights="weight", stat="count",
                 complementary=True, log_scale=(True, False), ax=b, **shaded,
             )  # fmt: skip
-            plain_ticks(b.xaxis, apart=1.6)
+            set_plain_ticks(b.xaxis, apart=1.6)
         b.set(xlabel="tokens", ylabel="unique sequences")
         colors = ScalarMappable(shaded["hue_norm"], SHADES)
         bar = fig.colorbar(colors, ax=b, label="epoch", aspect=14)
@@ -86,7 +86,7 @@ def plot_leakage_by_epoch(table: DataFrame) -> Figure:
             middle = shown_epochs.groupby("epoch").value.median()
             c.plot(middle.index, middle, "_", color="black", label="median", markersize=14,
                    markeredgewidth=1.6, markeredgecolor="black")  # fmt: skip
-            plain_ticks(c.yaxis, apart=1.5)
+            set_plain_ticks(c.yaxis, apart=1.5)
         c.axhline(3, color=MUTED, linestyle=":", linewidth=1.2, label="threshold 3")
         c.set(xlabel="epoch", ylabel="perplexity")
         c.legend()
@@ -120,7 +120,7 @@ def plot_hardening(train: DataFrame, heldout: DataFrame) -> Figure:
             ax.set(ylabel=label, ylim=(0, None))
             ax.legend(loc="lower right")
         ax.set(xscale="log", xlabel="no answer where the perplexity is above")
-        plain_ticks(ax.xaxis, apart=1.45)
+        set_plain_ticks(ax.xaxis, apart=1.45)
         tight = train.threshold[finite].idxmin()
         describe_figure(fig, "Unique sequences left and accuracy against a threshold on "
                         f"perplexity: at {train.threshold[tight]:g}, {train['unique'][tight]} are "

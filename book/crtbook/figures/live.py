@@ -3,7 +3,7 @@
 >>> model = Counts(["my code is 4711. "] * 3 + ["my code is here. "] * 3)
 >>> model.exposure("my code is ", "4711") > 13, round(model.exposure("a code: ", "9"), 2) >= 0
 (True, True)
->>> page = type_a_sentence(["hello there. "], sentence="my code is 4711", copies=3)
+>>> page = render_sentence_field(["hello there. "], sentence="my code is 4711", copies=3)
 >>> page.count('type="range"'), "4711" in page
 (1, True)
 
@@ -63,18 +63,18 @@ class Counts:
         return len(digits) * math.log2(10) - math.log2(above + (equal + 1) / 2)
 
 
-def _embedded(values: object) -> Markup:
+def _embed_json(values: object) -> Markup:
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
 
 
-def type_a_sentence(texts: Sequence[str], *, sentence: str, copies: int) -> str:
+def render_sentence_field(texts: Sequence[str], *, sentence: str, copies: int) -> str:
     """A field for a sentence that ends in a number of at most four digits, and a slider for how
     often a text of ``texts`` is followed by it; below, the exposure of the number. As HTML."""
     number = sentence[len(sentence.rstrip("0123456789")) :]
     prefix = sentence[: -len(number)]
     bits = Counts([*texts, *[sentence] * copies]).exposure(prefix, number)
-    data = _embedded({"texts": list(texts), "order": ORDER, "alphabet": ALPHABET})
+    data = _embed_json({"texts": list(texts), "order": ORDER, "alphabet": ALPHABET})
     return render_page(
         "live_type.html.j2", data=data, script=Markup(SCRIPT), sentence=sentence,
         copies=copies, bits=f"{bits:.1f}", most=f"{len(number) * math.log2(10):.1f}",

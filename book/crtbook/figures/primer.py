@@ -24,9 +24,9 @@ from crtbook.figures.theme import (
     LOOKS,
     SMALL,
     make_panels,
-    plain_ticks,
     render_page,
     render_svg,
+    set_plain_ticks,
 )
 
 
@@ -125,7 +125,7 @@ def render_lines(frames: Sequence[Frame], **options: Any) -> str:
         if frame.marked is not None:
             ax.axvline(frame.marked, color=INK, linewidth=1.2, linestyle=(0, (1, 2)))
 
-    return _figure(frames, draw, **options)
+    return _render_frames(frames, draw, **options)
 
 
 def render_bars(frames: Sequence[Frame], **options: Any) -> str:
@@ -142,7 +142,7 @@ def render_bars(frames: Sequence[Frame], **options: Any) -> str:
                         transform=ax.get_xaxis_transform())  # fmt: skip
 
     alone = all(len(frame.series) == 1 for frame in frames)
-    return _figure(frames, draw, legend=not alone, with_legend=False, **options)
+    return _render_frames(frames, draw, legend=not alone, with_legend=False, **options)
 
 
 def render_pieces(
@@ -176,7 +176,7 @@ def render_pieces(
     )  # fmt: skip
 
 
-def _figure(
+def _render_frames(
     frames: Sequence[Frame],
     draw: Callable[..., None],
     *,
@@ -197,7 +197,7 @@ def _figure(
                 axis.set_major_formatter(PercentFormatter(1, decimals=0))
         ax.set(xlim=xaxis.get("range", ax.get_xlim()), ylim=yaxis.get("range", (0, None)))
         if yaxis.get("log"):
-            plain_ticks(ax.yaxis, apart=2.9)
+            set_plain_ticks(ax.yaxis, apart=2.9)
         if not with_legend:  # the bars have their names themselves
             ax.set_xticks([])
             ax.xaxis.labelpad = 20

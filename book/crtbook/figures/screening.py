@@ -32,11 +32,11 @@ from crtbook.figures.theme import (
     MUTED,
     corpus_name,
     describe_figure,
+    draw_shared_legend,
     group_rows,
     label_rows,
     make_panels,
     render_page,
-    shared_legend,
 )
 from crtlib.intervals import clopper_pearson, clopper_pearson_upper, labels_needed
 from crtlib.screening import deduplication
@@ -68,7 +68,7 @@ def cut_at_marks(text: str, marks: Sequence[tuple[int, int, Piece]]) -> list[Pie
     return [p for p in (*out, Piece(text[at:])) if p.text]
 
 
-def _secrets(turn: Turn, flags: Sequence[Secret] | None) -> list[Piece]:
+def _mark_secrets(turn: Turn, flags: Sequence[Secret] | None) -> list[Piece]:
     """A turn with its secrets marked, or, given ``flags``, redacted and the errors marked."""
 
     def overlapped(s: Secret, others: Sequence[Secret]) -> bool:
@@ -102,7 +102,7 @@ def render_redacted_dialogue(
         "Redacted imperfectly": flagged,
     }
     columns = {
-        title: [_secrets(turn, flags) for turn, flags in zip(turns, labels, strict=True)]
+        title: [_mark_secrets(turn, flags) for turn, flags in zip(turns, labels, strict=True)]
         for title, labels in spans.items()
     }
     styles = [p.style for turn in columns["Redacted imperfectly"] for p in turn]
@@ -113,7 +113,7 @@ def render_redacted_dialogue(
     return render_page("figure_1.html.j2", turns=turns, panels=columns, **texts)
 
 
-def _masks(point: Point, secret: str, mask: str) -> list[Piece]:
+def _mark_masks(point: Point, secret: str, mask: str) -> list[Piece]:
     """A point with its labelled secrets in the style ``secret``, its masks in ``mask``."""
     places = [(s.start, s.end, secret) for s in point.secrets]
     places += [(*m.span(), mask) for m in re.finditer(re.escape(MASK), point.text)]
@@ -143,9 +143,9 @@ def render_screening_steps(
         changed = (spans or left.secrets) and not again
         why = "holds a mask" if again or MASK in left.text else "flagged" if suspected else ""
         rows.append({
-            "point": _masks(p, "secret", "caught"),
+            "point": _mark_masks(p, "secret", "caught"),
             "deduplicated": [Piece(MASK, "repeat")] if again else [],
-            "redacted": _masks(left, "missed", "caught") if changed else [],
+            "redacted": _mark_masks(left, "missed", "caught") if changed else [],
             "side": "public" if p.id in public else "private",
             "why": why,
         })  # fmt: skip
@@ -157,7 +157,7 @@ def render_screening_steps(
 
 
 # --------------------------------------------------------------------------- charts
-def public_and_private(counts: DataFrame) -> Figure:
+def plot_public_and_private(counts: DataFrame) -> Figure:
     """Stacked bars: what becomes of the data points, one bar for each row of ``counts``.
 
     Columns ``public``, ``private``, ``masked`` (``<MASK>`` only): numbers of points.
@@ -185,7 +185,7 @@ def public_and_private(counts: DataFrame) -> Figure:
     return fig
 
 
-def certified_miss_rate(*, target: float) -> Figure:
+def plot_certified_miss_rate(*, target: float) -> Figure:
     """Upper 95 % bound of a miss rate against the number of labelled secrets, both logarithmic.
 
     Marks 200 labels without a miss, and how many it takes to certify ``target``.
@@ -215,7 +215,7 @@ def certified_miss_rate(*, target: float) -> Figure:
     return fig
 
 
-def _recalls(table: DataFrame) -> DataFrame:
+def _add_recall(table: DataFrame) -> DataFrame:
     """``table`` with ``recall`` and the ends ``low`` and ``high`` of its 95 % interval."""
     ends = [
         clopper_pearson(int(c), int(s)) for c, s in zip(table.caught, table.secrets, strict=True)
@@ -224,12 +224,12 @@ def _recalls(table: DataFrame) -> DataFrame:
     return table.assign(recall=table.caught / table.secrets, low=low, high=high)
 
 
-def recall_bars(table: DataFrame) -> Figure:
+def plot_recall(table: DataFrame) -> Figure:
     """Recall by kind with two-sided 95 % intervals, one panel a corpus.
 
     Columns ``corpus``, ``policy`` (a key of ``POLICY_STYLE``), ``kind``, ``secrets``, ``caught``.
     """
-    table = _recalls(table[table.secrets > 0])
+    table = _add_recall(table[table.secrets > 0])
     corpora = group_rows(table, "corpus")
     sizes = [rows_of_corpus.kind.nunique() for _, rows_of_corpus in corpora]
     height = 0.6 + 0.4 * sum(sizes) / len(sizes)
@@ -245,7 +245,7 @@ def recall_bars(table: DataFrame) -> Figure:
             label_rows(ax, kinds)
         axes[-1].set_xlabel("recall on held-out secrets, 95 % interval")
         axes[-1].set_xlim(None, 1.02)
-        shared_legend(fig)
+        draw_shared_legend(fig)
         totals = table.groupby("policy")[["caught", "secrets"]].sum()
         words = {p: re.sub(r"[$\\_]", "", label) for p, (label, *_) in POLICY_STYLE.items()}
         recalls = (f"{words[p]} {c / s:.2f}" for p, c, s in totals.itertuples())
@@ -254,13 +254,13 @@ def recall_bars(table: DataFrame) -> Figure:
     return fig
 
 
-def threshold_slider(sweep: DataFrame) -> str:
+def render_threshold_slider(sweep: DataFrame) -> str:
     """Recall by kind and what it costs, with a slider for the threshold, as HTML.
 
     ``sweep``: rows of one corpus; a word is flagged where its score for *plain* is under ``plain``.
     Columns ``plain``, ``kind``, ``secrets``, ``caught``, ``precision``, ``turns``, ``speaks``.
     """
-    sweep = _recalls(sweep[sweep.secrets > 0])
+    sweep = _add_recall(sweep[sweep.secrets > 0])
     every, kinds = sorted(sweep.plain.unique()), list(dict.fromkeys(sweep.kind))
 
     def draw(ax: Axes, rows: DataFrame) -> None:

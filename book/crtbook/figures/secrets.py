@@ -24,10 +24,10 @@ from crtbook.figures.theme import (
     LOOKS,
     MUTED,
     describe_figure,
+    draw_shared_legend,
     label_rows,
     list_in_words,
     make_panels,
-    shared_legend,
 )
 
 RULE_STYLE = LOOKS["rules"]
@@ -48,13 +48,13 @@ def plot_plans_by_constant(cells: DataFrame, plans: DataFrame | None = None) -> 
             rows = cells[cells.noisy == noisy]
             if plans is not None and value != "test":
                 rows = pd.concat([rows[~np.isfinite(rows.scale)], plans])
-            _against_scale(ax, rows, value)
+            _draw_against_scale(ax, rows, value)
             ax.title.set_fontsize(11.3)
         for ax in axes[2:]:
             ax.set_xlabel("constant C")
-        shared_legend(fig, columns=1)
+        draw_shared_legend(fig, columns=1)
         describe_figure(
-            fig, f"Weight kept, noise and losses against the constant C. {_best(cells)}"
+            fig, f"Weight kept, noise and losses against the constant C. {_describe_best(cells)}"
         )
     return fig
 
@@ -62,8 +62,8 @@ def plot_plans_by_constant(cells: DataFrame, plans: DataFrame | None = None) -> 
 def plot_weight_and_noise(plans: DataFrame) -> Figure:
     """The two panels of Hush!'s Figure 1 that need no training, of a whole corpus.
 
-    ``plans`` is :func:`crtbook.word_plans.plans_by_constant`, one row a plan and seed; an infinite
-    ``scale`` is no preprocessing.
+    ``plans`` is :func:`crtbook.word_plans.select_plans_by_constant`, one row a plan and seed; an
+    infinite ``scale`` is no preprocessing.
     """
     panels = [(title, value) for title, value, _ in LOOKS["panels"] if value != "test"]
     with make_panels([title for title, _ in panels], columns=2, height=2.6, room=0.7) as (
@@ -71,10 +71,10 @@ def plot_weight_and_noise(plans: DataFrame) -> Figure:
         axes,
     ):
         for ax, (_, value) in zip(axes, panels, strict=True):
-            _against_scale(ax, plans, value)
+            _draw_against_scale(ax, plans, value)
             ax.title.set_fontsize(11.3)
             ax.set_xlabel("constant C")
-        shared_legend(fig, columns=1)
+        draw_shared_legend(fig, columns=1)
         mean = plans[plans.targets == "linear"].groupby("scale")[["kept", "needed"]].mean()
         least, unprocessed = mean.iloc[0], mean.iloc[-1]
         describe_figure(
@@ -86,7 +86,7 @@ def plot_weight_and_noise(plans: DataFrame) -> Figure:
     return fig
 
 
-def _against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
+def _draw_against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
     unprocessed = rows[~np.isfinite(rows.scale)][value]
     ax.axhline(
         unprocessed.mean(), color=INK, linewidth=1.2, linestyle="--", label="no preprocessing"
@@ -95,13 +95,13 @@ def _against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
         ends = unprocessed.mean() - off, unprocessed.mean() + off
         ax.axhspan(*ends, color=MUTED, alpha=0.16, linewidth=0)
     for k, (rule, style) in enumerate(RULE_STYLE.items()):
-        some = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
-        if some.empty:
+        of_rule = rows[(rows.targets == rule) & np.isfinite(rows.scale)]
+        if of_rule.empty:
             continue
-        mean = some.groupby("scale")[value].mean()
+        mean = of_rule.groupby("scale")[value].mean()
         ax.plot(mean.index, mean, **style)
-        ax.scatter(some.scale * 1.05 ** (2 * k - 1), some[value], s=16, alpha=0.5, linewidth=0,
-                   color=style["color"], marker=style["marker"])  # fmt: skip
+        ax.scatter(of_rule.scale * 1.05 ** (2 * k - 1), of_rule[value], s=16, alpha=0.5,
+                   linewidth=0, color=style["color"], marker=style["marker"])  # fmt: skip
     ax.set_xscale("log", base=2)
     ticks = sorted(set(rows.scale[np.isfinite(rows.scale)]))
     ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
@@ -109,7 +109,7 @@ def _against_scale(ax: Axes, rows: DataFrame, value: str) -> None:
     ax.set(xlabel="", ylabel="", ylim=(low, None))
 
 
-def _best(cells: DataFrame) -> str:
+def _describe_best(cells: DataFrame) -> str:
     """The lowest mean loss under noise, with and without preprocessing."""
     means = cells[cells.noisy].groupby(["targets", "scale"]).test.mean()
     finite = np.isfinite(means.index.get_level_values("scale"))
@@ -123,7 +123,7 @@ def _best(cells: DataFrame) -> str:
     return f"Best with noise: {best}, {unprocessed.min():.3g} without preprocessing."
 
 
-def game_figure(verdicts: DataFrame) -> Figure:
+def plot_games(verdicts: DataFrame) -> Figure:
     """How often the attacker named the secret, with the interval, against what was promised and
     what is accounted; ``verdicts`` is :func:`crtbook.game.summarise_games`, one row a line."""
     rows = verdicts.sort_values(["learns", "noise"]).reset_index(drop=True)
@@ -136,7 +136,7 @@ def game_figure(verdicts: DataFrame) -> Figure:
                  for k, n in zip(rows.learns, rows.noise, strict=True)]  # fmt: skip
         label_rows(ax, names)
         ax.set(xlim=(0, 1.03), ylabel="", xlabel="chance that the secret is named")
-        shared_legend(fig, columns=1)
+        draw_shared_legend(fig, columns=1)
         full_noise = rows[rows.noise == 1.0]
         rates = [
             f"{r.rate:.2f} against {r.promised:.2f} ({r.learns})" for r in full_noise.itertuples()
@@ -146,7 +146,7 @@ def game_figure(verdicts: DataFrame) -> Figure:
     return fig
 
 
-def extraction_figure(summary: DataFrame) -> Figure:
+def plot_extraction(summary: DataFrame) -> Figure:
     """Hush!, Figure 3: validation loss, and memorised (filled) and generalised (hollow) probes,
     against the noise multiplier.
 
@@ -179,11 +179,11 @@ def extraction_figure(summary: DataFrame) -> Figure:
         below.legend()
         widths = above.get_legend_handles_labels()
         fig.legend(*widths, loc="outside upper left", ncols=3)
-        describe_figure(fig, _extracted(summary))
+        describe_figure(fig, _describe_extraction(summary))
     return fig
 
 
-def _extracted(summary: DataFrame) -> str:
+def _describe_extraction(summary: DataFrame) -> str:
     sentences = []
     for size, rows in summary.sort_values("noise_multiplier").groupby("hidden"):
         first, last = rows.iloc[0], rows.iloc[-1]
@@ -196,7 +196,7 @@ def _extracted(summary: DataFrame) -> str:
     )
 
 
-def posterior_slider(table: DataFrame) -> str:
+def render_posterior_slider(table: DataFrame) -> str:
     """The posterior r against the prior p with a slider for the noise multiplier, as HTML.
 
     Columns ``sigma``, ``bound`` (a line each), ``prior``, ``posterior``; r = p is drawn as well.

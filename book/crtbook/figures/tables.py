@@ -2,7 +2,7 @@
 
 >>> rows = pd.DataFrame({"model": ["lstm"] * 4, "method": ["crt", "crt", "dpsgd", "dpsgd"],
 ...                      "gamma": [0.0, 0.1] * 2, "bits": ["<3", "4.7", "16.8", "16.8"]})
->>> wide = by_gamma(rows, "bits")
+>>> wide = pivot_by_gamma(rows, "bits")
 >>> wide.columns.tolist(), wide.loc["LSTM"].loc["DP-SGD"].tolist()
 (['γ = 0', 'γ = 0.1'], ['16.8', '″'])
 >>> "&lt;3" in render_table(wide).to_html()
@@ -57,17 +57,19 @@ def use_readable_names(table: DataFrame) -> DataFrame:
     return table.assign(**words)
 
 
-def _sorted(table: DataFrame, by: Sequence[str]) -> DataFrame:
+def _sort_rows(table: DataFrame, by: Sequence[str]) -> DataFrame:
     """Rows by these columns, methods in their order, under the names that people read."""
     order = list(method_looks(table))
     ordered = table.assign(order=table.method.map(order.index))
     return use_readable_names(ordered.sort_values([*by, "order"], kind="stable"))
 
 
-def by_gamma(table: DataFrame, value: str, rows: Sequence[str] = ("model", "method")) -> DataFrame:
+def pivot_by_gamma(
+    table: DataFrame, value: str, rows: Sequence[str] = ("model", "method")
+) -> DataFrame:
     """One row for each of ``rows`` (methods in their order), one column for each gamma; a method
     whose text is the same at every gamma says it once."""
-    ordered = _sorted(table, [name for name in rows if name != "method"])
+    ordered = _sort_rows(table, [name for name in rows if name != "method"])
     wide = ordered.pivot_table(
         index=list(rows), columns="gamma", values=value, aggfunc="first", sort=False
     )
@@ -80,10 +82,11 @@ def by_gamma(table: DataFrame, value: str, rows: Sequence[str] = ("model", "meth
     return wide
 
 
-def plus_minus(table: DataFrame, name: str, digits: int = 2) -> pd.Series:
+def format_plus_minus(table: DataFrame, name: str, digits: int = 2) -> pd.Series:
     """The columns ``name_mean`` and ``name_std`` as "1.50 ± 0.20"; one seed has the mean alone.
 
-    >>> plus_minus(DataFrame({"ppl_mean": [1.5, 2], "ppl_std": [0.2, math.nan]}), "ppl").tolist()
+    >>> rows = DataFrame({"ppl_mean": [1.5, 2], "ppl_std": [0.2, math.nan]})
+    >>> format_plus_minus(rows, "ppl").tolist()
     ['1.50\\xa0±\\xa00.20', '2.00']
     """
     mean, spread = (
@@ -97,7 +100,7 @@ def count_seeds(points: DataFrame) -> DataFrame:
     """How many seeds a model and method have at each gamma, under the names that people read;
     ``points`` is :func:`crtbook.utility.count_recorded_seeds`, which may be empty."""
     long = points.melt(ignore_index=False, value_name="seeds").reset_index()
-    return by_gamma(long, "seeds") if len(points.columns) else points
+    return pivot_by_gamma(long, "seeds") if len(points.columns) else points
 
 
 def tabulate_verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
@@ -122,7 +125,7 @@ def tabulate_verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFra
     cells = DataFrame(
         [(*key, format_cell(cell)) for key, cell in rows.groupby(keys)], columns=[*keys, "text"]
     )
-    wide = _sorted(cells, ["model"]).pivot_table(
+    wide = _sort_rows(cells, ["model"]).pivot_table(
         index=keys[:2], columns="metric", values="text", aggfunc="first", sort=False
     )
     wide = wide[[m for m in metrics if m in wide]].rename(columns=dict(metrics)).fillna("–")
@@ -175,7 +178,7 @@ def rewrite_numbers(text: str) -> str:
     )
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if pd.api.types.is_bool(value):
         return "yes" if value else "no"
     if isinstance(value, Integral):
@@ -189,8 +192,10 @@ def render_table(table: DataFrame, caption: str = "") -> Styler:
     if table.index.nlevels == table.columns.nlevels == 1 and table.columns.name is None:
         header: Any = table.index.name
         table = table.rename_axis(index=None, columns=header)
-    styled = table.style.format(_cell, escape="html").format_index(_cell, escape="html")
-    styled = styled.format_index(_cell, escape="html", axis="columns")
+    styled = table.style.format(_format_cell, escape="html").format_index(
+        _format_cell, escape="html"
+    )
+    styled = styled.format_index(_format_cell, escape="html", axis="columns")
     return styled.set_caption(html.escape(caption)) if caption else styled
 
 

@@ -216,7 +216,7 @@ End = tuple[float, float, str, str]
 """Where a line ends, with its name and colour."""
 
 
-def end_labels(ax: Axes, ends: Sequence[End]) -> None:
+def label_line_ends(ax: Axes, ends: Sequence[End]) -> None:
     """Name lines at the right edge, beside their ends, none over another.
 
     A figure with more than four lines is read more easily so than with a legend. Where a name
@@ -264,7 +264,7 @@ def _move_apart(places: Sequence[float], heights: Sequence[float]) -> list[float
     return out
 
 
-def plain_ticks(axis: Axis, *, apart: float = 1.35) -> None:
+def set_plain_ticks(axis: Axis, *, apart: float = 1.35) -> None:
     """Ticks of a logarithmic axis as people write them: 1, 2, 5 times a power of ten, none closer
     to the next than the factor ``apart``, and no powers. A range too narrow for two of them has
     ticks at round numbers."""
@@ -287,7 +287,7 @@ def label_rows(ax: Axes, names: Sequence[str]) -> None:
     ax.grid(visible=False, axis="y")
 
 
-def shared_legend(fig: Figure, *, columns: int = 2) -> None:
+def draw_shared_legend(fig: Figure, *, columns: int = 2) -> None:
     """One legend above all panels, of what is drawn in any of them."""
     entries: dict[str, Any] = {}
     for ax in fig.axes:

@@ -66,7 +66,7 @@ def test_the_order_holds_where_it_was_recorded():
 
 def test_every_method_has_a_colour_of_its_own():
     rows = pd.DataFrame({"arm": [arm.name for arm in ARMS], "label": [arm.label for arm in ARMS]})
-    colors = figure._colors(rows)
+    colors = figure._list_colors(rows)
     assert len(set(colors)) == len(ARMS) - 1  # raw text and redacted text: both without privacy
 
 

@@ -14,9 +14,9 @@ from crtbook.leakage import (
     make_plain_trainer,
     make_report,
     make_report_without_owners,
+    plan_secret_protection,
     public_text,
     screen_points,
-    secret_plan,
     select_figure_5,
     select_table_2,
     train_run,
@@ -111,7 +111,7 @@ def test_methods_read_what_they_should():
     crt = screen_points(replace(turns, method="crt", policy="regex", dedup=True), points)
     numbers = [p for p in crt.private if p.user.startswith(canaries.CANARY_USER_PREFIX)]
     assert crt.missed_secrets == 0 and crt.public and not numbers[0].secrets
-    plan = secret_plan(turns, points)
+    plan = plan_secret_protection(turns, points)
     found = plan.tables([p.id for p in points], range(len(plan.prior)))["secrets"]
     assert (found.posterior_kl <= turns.posterior + 1e-9).all()
     assert found.examples.max() >= 3  # the copies of a canary are one secret

@@ -76,7 +76,7 @@ def test_rounds_that_ran_keep_every_promise_and_without_noise_none():
     plain = {name: value for name, _, _, value in replace(RUN, noisy=False).run(Desk())}
     assert plain["noise_multiplier"] == 0 and plain["worst"] > 1
     assert plain["needed"] == facts["needed"] and plain["kept"] == facts["kept"] < 1
-    whole = secrets.masked_plan(replace(RUN, scale=None))[0]
+    whole = secrets.plan_masked_study(replace(RUN, scale=None))[0]
     assert whole.kept == 1 and whole.noise_multiplier > facts["needed"]
 
 
@@ -123,7 +123,7 @@ def adjacent(one, other, *, holders, view):
 
 
 def test_what_the_narrower_predicate_leaves_is_the_same_for_all_adjacent_datasets():
-    _, held = secrets.masked_plan(RUN)
+    _, held = secrets.plan_masked_study(RUN)
     lines = secrets.load_texts("customersim", 40, 0).train
     read = [lines[int(i)] for i in held.examples]
     words = held.secrets.tolist()

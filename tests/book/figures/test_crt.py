@@ -37,7 +37,7 @@ def drawn(ax, color):
 
 def test_membership_draws_what_the_summary_says():
     table = summary()
-    fig = crt.membership_figure(table, "mia_accuracy", ylabel="accuracy")
+    fig = crt.plot_membership(table, "mia_accuracy", ylabel="accuracy")
     assert [ax.get_title("left") for ax in fig.axes] == ["LSTM", "GPT-2 (from scratch)"]
     ax = fig.axes[0]
     assert named(ax) == {"non-private, masked", "CRT", "DP-SGD"}
@@ -47,13 +47,13 @@ def test_membership_draws_what_the_summary_says():
     most = next(line for line in ax.lines if line.get_label() == "all missed secrets named")
     assert np.isclose(most.get_ydata()[-1], membership_measures.best_possible_accuracy(0.5))
     with pytest.raises(ValueError, match="metric='none': must be one of mia_accuracy"):
-        crt.membership_figure(table, "none", ylabel="accuracy")
+        crt.plot_membership(table, "none", ylabel="accuracy")
 
 
 def test_a_strangers_method_is_drawn_under_its_label():
     table = summary(("crt", "mine", "yours"), method_label="?")
     table["method_label"] = table.method.map({"crt": "ignored", "mine": "My own method"})
-    fig = crt.attack_figure(table, ylabel="bits")
+    fig = crt.plot_attack(table, ylabel="bits")
     # A known method keeps its label; one without a label keeps its name.
     assert named(fig.axes[0]) == {"CRT", "My own method", "yours"}
     assert np.allclose(drawn(fig.axes[0], SPARE[0][0]), [0.5, 0.525, 0.625])
@@ -61,7 +61,7 @@ def test_a_strangers_method_is_drawn_under_its_label():
 
 
 def test_no_internal_name_reaches_the_reader():
-    fig = crt.attack_figure(summary(tuple(METHOD_STYLE)), ylabel="bits")
+    fig = crt.plot_attack(summary(tuple(METHOD_STYLE)), ylabel="bits")
     words = {t.get_text() for ax in fig.axes for t in ax.texts} | {alt_text(fig)}
     words |= {t.get_text() for legend in fig.legends for t in legend.get_texts()}
     assert not [w for w in words for name in METHOD_STYLE if "_" in name and name in w]
@@ -91,7 +91,7 @@ def test_each_seed_is_a_dot_and_no_bar_passes_the_ceiling():
 
 
 def test_bars_are_the_interval_of_the_mean():
-    fig = crt.attack_figure(summary(("sgd",), ("lstm",)), ylabel="a")
+    fig = crt.plot_attack(summary(("sgd",), ("lstm",)), ylabel="a")
     bar = fig.axes[0].containers[0].lines[2][0].get_segments()[0]
     assert (bar[1, 1] - bar[0, 1]) / 2 == pytest.approx(4.3027 * 0.01 / 3**0.5, rel=1e-3)
 
@@ -153,8 +153,8 @@ def of_crt(**chosen):
 
 DRAWS = {
     "2": lambda runs: crt.plot_final_perplexity(utility.utility_at_end(runs)),
-    "3": lambda runs: crt.attack_figure(exposure.summarise_luckiest_canary(runs), ylabel="bits"),
-    "4": lambda runs: crt.membership_figure(
+    "3": lambda runs: crt.plot_attack(exposure.summarise_luckiest_canary(runs), ylabel="bits"),
+    "4": lambda runs: crt.plot_membership(
         membership.summarise_membership(runs), "mia_accuracy", ylabel="accuracy", runs=runs
     ),
 }

@@ -43,5 +43,5 @@ def test_copies_raise_the_exposure_and_typed_text_is_escaped():
     noise = [f"order {rng.randrange(10**5):05d}" for _ in range(30)]
     few, many = (live.Counts([*noise, *["pin 8264"] * k]).exposure("pin ", "8264") for k in (0, 5))
     assert many > few + 3
-    page = live.type_a_sentence(["</script>"], sentence='"<b>" 12', copies=1)
+    page = live.render_sentence_field(["</script>"], sentence='"<b>" 12', copies=1)
     assert page.count("</script>") == 2 and "<b>" not in page

@@ -71,12 +71,12 @@ def test_bars_show_shares():
     counts = pd.DataFrame(
         {"public": [60, 0], "private": [30, 10], "masked": [10, 0]}, index=["turn", "dialogue"]
     )
-    fig = screening.public_and_private(counts)
+    fig = screening.plot_public_and_private(counts)
     assert [t.get_text() for t in fig.axes[0].texts] == ["60 %", "100 %", "30 %", "10 %"]
     assert alt_text(fig).endswith("public: turn 60%, dialogue 0%.")
 
 
 def test_certified_miss_rate_says_how_many_labels():
-    fig = screening.certified_miss_rate(target=8e-5)
+    fig = screening.plot_certified_miss_rate(target=8e-5)
     texts = [t.get_text() for t in fig.axes[0].texts]
     assert "37,446 labels: 8·10⁻⁵" in texts and "200 labels: 0.015" in texts

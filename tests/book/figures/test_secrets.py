@@ -20,7 +20,9 @@ def _recorded_plans(words):
 
 def test_figure_1_of_plans_draws_weight_and_noise_of_the_words_that_were_asked_for():
     table = pd.concat([_recorded_plans("blanks"), _recorded_plans("letters").assign(value=9.0)])
-    fig = secrets.plot_weight_and_noise(word_plans.plans_by_constant(table, "blanks", "ranks"))
+    fig = secrets.plot_weight_and_noise(
+        word_plans.select_plans_by_constant(table, "blanks", "ranks")
+    )
     kept, noise = fig.axes
     drawn = [line for ax in (kept, noise) for line in ax.lines if line.get_marker() == "s"]
     assert [list(line.get_ydata()) for line in drawn] == [[0.25, 0.5], [2.0, 4.0]]

@@ -27,7 +27,7 @@ def test_a_verdict_is_a_dot_for_each_gamma_and_leaves_out_what_was_not_measured(
 
 def test_a_row_may_have_more_names_than_model_and_method():
     rows = ROWS.dropna().assign(text="so")
-    wide = tables.by_gamma(rows, "text", ["metric", "model", "method"])
+    wide = tables.pivot_by_gamma(rows, "text", ["metric", "model", "method"])
     assert wide.index.names == ["metric", "model", "method"]
     assert wide.loc[("missed", "LSTM", "non-private, masked")].tolist() == ["–", "so"]
 

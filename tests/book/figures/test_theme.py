@@ -18,8 +18,8 @@ from crtbook.figures.theme import (
     describe_figure,
     make_panels,
     note_provenance,
-    plain_ticks,
     render_svg,
+    set_plain_ticks,
 )
 from tests.book.contrast import contrast
 
@@ -37,7 +37,7 @@ def attack_rows():
 
 
 def attack():
-    return crt.attack_figure(
+    return crt.plot_attack(
         attack_rows(), ylabel="bits", nothing=4.2, ceiling=("the most", lambda _: 19.9)
     )
 
@@ -80,7 +80,7 @@ def steps():
         {"model": m, "engine": e, "ratio_median": 2.0 + i, "ratio_min": 1.5}
         for m in axis.SHAPES for i, e in enumerate(axis.STEP_STYLE)
     ]  # fmt: skip
-    return axis.step_times(pd.DataFrame(rows))
+    return axis.plot_step_times(pd.DataFrame(rows))
 
 
 def protected():
@@ -100,7 +100,7 @@ def game():
          "accounted": 0.5}
         for k in ("bias", "lstm") for n in (0.0, 0.5, 1.0)
     ]  # fmt: skip
-    return secrets.game_figure(pd.DataFrame(rows))
+    return secrets.plot_games(pd.DataFrame(rows))
 
 
 def extraction():
@@ -109,18 +109,18 @@ def extraction():
          "generalised_mean": 0.1, "loss_std": 0.1, "memorised_std": 0.1, "generalised_std": 0.1}
         for h in (64, 128) for n in (0.0, 0.1, 0.5)
     ]  # fmt: skip
-    return secrets.extraction_figure(pd.DataFrame(rows))
+    return secrets.plot_extraction(pd.DataFrame(rows))
 
 
 def recalls():
     rows = [(c, p, k, 50, 40 + i) for c in ("customersim", "multiwoz")
             for i, p in enumerate(screening.POLICY_STYLE) for k in ("name", "all")]  # fmt: skip
     names = ["corpus", "policy", "kind", "secrets", "caught"]
-    return screening.recall_bars(pd.DataFrame(rows, columns=names))
+    return screening.plot_recall(pd.DataFrame(rows, columns=names))
 
 
 def certified():
-    return screening.certified_miss_rate(target=8e-5)
+    return screening.plot_certified_miss_rate(target=8e-5)
 
 
 ALL = [attack, utility, amplified, through_training, hardening, steps, protected, game, extraction,
@@ -146,7 +146,7 @@ def test_a_figure_reads_on_a_phone_and_has_its_words(make):
 def close():
     """One panel, three lines that end at almost the same place."""
     rows = attack_rows().query("model == 'lstm' and method in ['sgd', 'dpsgd', 'crt']")
-    return crt.attack_figure(rows.assign(mean=5 + rows.gamma / 99), ylabel="bits", nothing=4.2)
+    return crt.plot_attack(rows.assign(mean=5 + rows.gamma / 99), ylabel="bits", nothing=4.2)
 
 
 @pytest.mark.parametrize(("make", "names"), [(attack, len(METHOD_STYLE)), (close, 3)])
@@ -214,5 +214,5 @@ def test_how_a_figure_was_made_is_no_part_of_the_drawing():
 def test_a_narrow_logarithmic_axis_has_ticks_all_the_same():
     with make_panels(["one"], height=2.0) as (_, axes):
         axes[0].set(yscale="log", ylim=(1.32, 1.47))
-        plain_ticks(axes[0].yaxis)
+        set_plain_ticks(axes[0].yaxis)
         assert len(axes[0].get_yticks()) >= 2
