@@ -239,6 +239,8 @@ def people_grid(settings: Settings) -> list[LeakageStudy]:
             changes["left_out_at"] = first
         if row["method"] != "dpsgd":  # only of a noisy model does the report show snapshots
             changes["snapshots"] = (last,)
+        elif row.get("init") == "public":
+            changes["private_learning_rate"] = settings.shapes.table.public_start_learning_rate
         runs.append(LeakageStudy(seed=seed, **constants | changes))
     return runs
 

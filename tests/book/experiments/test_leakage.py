@@ -85,6 +85,8 @@ def test_table_2_of_people_asks_noisy_models_alone_what_is_learned_from_others()
     assert (random.left_out_at, started.left_out_at) == ((), (2,))
     assert random.snapshots == started.snapshots == (2, 5, 10) and private.snapshots == (10,)
     assert {run.unit for run in runs} == {"user"}
+    rates = private.learning_rate, random.private_learning_rate, started.private_learning_rate
+    assert rates == (0.01, 0.02, 0.005)  # each of a search of its own, of three
 
 
 def test_a_snapshot_is_also_compared_with_a_model_without_the_owners_of_its_sequences():
