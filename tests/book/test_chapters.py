@@ -190,8 +190,8 @@ def test_an_interval_in_a_sentence_is_the_ledgers_of_today(name):
     }
     now: dict[str, str] = {}
     given = {"np": np, "tables": tables, "paper": tables.load_recorded("crt_paper"),
-             "ledger": ledger, "keep": lambda **values: now.update(values),
-             "show": print, "at_the_end": lambda *_: "", "said": ""}  # fmt: skip
+             "ledger": ledger, "keep_for_text": lambda **values: now.update(values),
+             "render_table": print, "at_the_end": lambda *_: "", "said": ""}  # fmt: skip
     for cell in cells:
         exec("".join(cell["source"]), dict(given))
     assert {key: repr(value) for key, value in now.items()} == shown

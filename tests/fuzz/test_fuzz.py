@@ -79,7 +79,7 @@ def test_900_cases_reach_every_option_parameter_and_file(tmp_path):
     assert {c[1] for c in seen if c[0] == "file"} == set(home.DOORS)
     assert {(c[1], c[4]) for c in seen if c[0] == "file"} == {(n, c) for n, _, c in home.doors()}
     named = {one[:2] for c in seen if c[0] == "name" for one in c[1]}
-    assert named == {(s, n) for s, c in fuzz.SECTIONS.items() for n, _ in fuzz.leaves(c)}
+    assert named == {(s, n) for s, c in fuzz.SECTIONS.items() for n, _ in fuzz.list_leaves(c)}
 
 
 @pytest.mark.parametrize("form", sorted({form for form, _ in home.DOORS.values()}))

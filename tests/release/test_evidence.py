@@ -25,7 +25,8 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
             "guessed": 100, "right": 60, "strongest_attacker_power": 0.2,
             "says_nothing": None}  # fmt: skip
     sha = outputs.hash_file(certified_model / "m" / "model.safetensors")
-    words = ["certify", certified_model / "m", "--out", tmp_path / "c.html", "--for", "officer"]
+    page = ["certify", certified_model / "m", "--out", tmp_path / "c.html"]
+    words = [*page, "--for", "officer"]
     audit = tmp_path / "audit" / "audit.json"
 
     def audited(names):
@@ -55,7 +56,7 @@ def test_evidence_names_its_model(certified_model, tmp_path, run):
     assert run(*words, "--audit", audit, "--report", tmp_path / "report")[0] == 0
     made = json.loads((tmp_path / "c.json").read_text())["evidence"]
     assert made["audit"]["lower"] == 0.1 and "completed" in made["report"]
-    assert run(*words, "--verify")[0] == 0
+    assert run(*page, "--verify")[0] == 0
     assert run(*report[:-1], tmp_path / "clear", "--reveal")[0] == 0
     code, _, error = run(*words, "--force", "--report", tmp_path / "clear")
     assert code == 2 and "clear is in clear; a redacted one may be shown" in error
