@@ -202,7 +202,7 @@ BAD = {
         ["train", "GOOD", "--unit", "turn", "--canaries", -1],
         "--canaries -1:",
     ),
-    "train short": (["train", "SHORT", "--unit", "turn"], "has 1 dialogues, at least 12"),
+    "train short": (["train", "SHORT", "--unit", "turn"], "at least 12 conversations, so that"),
     "train epsilon": (["train", "GOOD", "--unit", "turn", "--epsilon", 0], "--epsilon 0: must"),
     "train delta": (["train", "GOOD", "--unit", "turn", "--delta", 1], "--delta 1: must be"),
     "dialogues": (["simulate", "--dialogues", 0, "--seed", 0], "dialogues=0: must be"),

@@ -59,8 +59,8 @@ def build_study(corpus: StrPath, **settings: Any) -> CrtStudy:
     heldout = settings.pop("heldout", max(1, size // 10))
     if size < MIN_DIALOGUES and heldout:
         raise ValueError(
-            f"{corpus}: has {size} {_name_of_rows(corpus)}, at least {MIN_DIALOGUES} are needed to "
-            "hold some out"
+            f"{corpus}: must have at least {MIN_DIALOGUES} {_name_of_rows(corpus)}, so that some "
+            f"can be held out, and has {size}"
         )
     defaults: dict[str, Any] = {"method": "crt", "model": "lstm", "gamma": 0.0, "seed": 0}
     defaults |= {"canaries": 0, "neighbouring_relation": "replace"}

@@ -214,13 +214,16 @@ def test_everything_and_names():
             lambda: policy_changes.with_misses(regex_policies.oracle_policy, 0.1, 0, "turn"),
             "per='turn': must be one of",
         ),
-        (lambda: policy_names.policy_by_name("ner"), "policy=.ner.: must be one of"),
+        (lambda: policy_names.policy_by_name("ner"), "policy=.ner.: must say what it reads"),
         (
             lambda: regex_policies.corpus_regex_policy("sgd"),
             "corpus='sgd': must be one of customersim, schema_guided",
         ),
-        (lambda: policy_names.policy_by_name("tagger:"), "policy='tagger:': must be one of"),
-        (lambda: policy_names.policy_by_name("regex", "sgd"), "corpus='sgd': must be one of"),
+        (lambda: policy_names.policy_by_name("tagger:"), "policy='tagger:': must say what"),
+        (
+            lambda: policy_names.policy_by_name("regex", "sgd"),
+            "policy='regex:sgd': must be regex:FILE.toml, or regex: with one of customersim",
+        ),
         (lambda: clopper_pearson_upper(3, 2), r"count=3: must be in \[0, 2\]"),
         (lambda: clopper_pearson_upper(0, 9, confidence=1.0), "confidence=1.0"),
     ],
@@ -401,5 +404,5 @@ def test_whole_turns_are_a_part_of_a_policys_name(name):
     assert policy_names.policy_digest(name) != policy_names.policy_digest(others)
     masked = Point("m", "u", "I am <MASK>.")
     assert policy_names.policy_by_name("whole_turns")([SECRET_POINTS[0], masked])[0] == ()
-    with pytest.raises(ValueError, match="must be one of"):
+    with pytest.raises(ValueError, match="whole_turns takes nothing after it"):
         policy_names.policy_by_name("whole_turns:10+none")
