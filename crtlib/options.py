@@ -129,6 +129,9 @@ class InvalidOption(ParameterError):
         self.flag = flag_of(name)  # an argument of a command has none
         super().__init__(f"{name}{'=' if self.given else ''}{self.given}: {what}")
 
+    def __reduce__(self) -> tuple[Any, ...]:  # a worker process raises it as well
+        return type(self), (self.name, self.what, self.given)
+
 
 @dataclass(frozen=True)
 class CommandResult:

@@ -275,3 +275,8 @@ def test_every_option_of_a_command_is_read(name):
     for option in options.options_of(options.option_model_of(function)):
         assert option.name in read, option.name
         assert option.text and option.group
+
+
+def test_a_refused_option_comes_back_from_a_worker_process_as_it_was():
+    refused = options.InvalidOption("batch_size", "must be at most 40", "5000")
+    assert str(pickle.loads(pickle.dumps(refused))) == str(refused)

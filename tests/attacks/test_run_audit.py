@@ -111,6 +111,7 @@ def test_no_audit_is_drawn_again(memorised, tmp_path, monkeypatch):
     for k, options in enumerate(({}, {}, {"seed": 1}, {"guesses": 20}, {"confidence": 0.5})):
         enter = Mock()
         found = run_audit.audit_training(run, corpus, tmp_path / f"{k}", enter=enter, **options)
+        assert enter.call_count == 2
         (name, before), (name_of_bound, bound) = (call.args for call in enter.call_args_list)
         assert before is None and name_of_bound == name
         audits.append(Entry(name, bound, found.right, found.epsilon_lower))

@@ -1156,7 +1156,7 @@ UNITS = rows(
     "confide.screening.corpus",
     "release/test_judged_turns.py",
     ("inline labels judge what they taught", "without_bounds_if_from_file",
-     "upper_bound=1.0", "upper_bound=r.upper_bound",
+     "upper_bound=1.0", "upper_bound=rate.upper_bound",
      "test_labels_that_a_corpus_brings_do_not_judge_a_file_that_they_may_have_taught"),
     ("every setting of the dial is one policy", "PolicyPair.pair_identity",
      'f"{digest} {self.miss_setting}".strip()',
@@ -1781,7 +1781,7 @@ FORMULAS_BY_DAY = rows(
     "confide.training.secret_holders",
     "release/test_secret_plans.py",
     ("who holds a value is who was flagged", "_find_holders",
-     "flagged_here.union(*(find(p.text[a:b])[1] for a, b in spoken_spans(p)))", "known",
+     "flagged_here.union(*(find(p.text[a:b])[1] for a, b in spoken_spans(p)))", "flagged_here",
      "test_a_value_of_three_spellings_has_one_promise"),
 ) + rows(
     "studies.study_run",

@@ -986,8 +986,9 @@ def coin_of(number, seed):
     return random.Random(f"{seed} {number}")
 
 
-def pair(number, seed, home, say=print):
-    """The findings of one pair, and its :func:`outcome` or "refused"."""
+def pair(number, seed, home, say=print, without=frozenset()):
+    """The findings of one pair, and its :func:`outcome` or "refused". ``without`` these options,
+    which have no effect on one of the two texts and are refused for it."""
     coin = coin_of(number, seed)
     method, given = settings(coin, home)
     labelled = coin.choice([None, "as the text brings them", "drawn"])
@@ -1005,6 +1006,8 @@ def pair(number, seed, home, say=print):
         given["screened"] = ScreeningOptions(
             "none", dedup_by=likeness, keep_ids=coin.random() < 0.3
         )
+    for name in without:
+        del given[name]
     made = changed(coin, corpus(coin, method, given), method, given, labelled, hides=hides)
     if number % 3 == 2:
         given["by_session"] = True
@@ -1031,7 +1034,10 @@ def pair(number, seed, home, say=print):
                 said = [t["text"].lower() for row in rows for t in row["turns"]]
                 watch.holders = sum(made.values[len(runs)].lower() in text for text in said)
             certified = (number + 1) % CERTIFIED == 0
-            runs.append(refused_or(ran, given, method, folder, watch, certified))
+            try:
+                runs.append(refused_or(ran, given, method, folder, watch, certified))
+            except InvalidOption as refused:
+                return pair(number, seed, home, say, without | {refused.name})
             watches.append(watch)
     if isinstance(runs[0], str) or isinstance(runs[1], str):
         found, kind = ["refused: in one of two corpora"] * (runs[0] != runs[1]), "refused"
@@ -1047,6 +1053,8 @@ def refused_or(ran, given, *others):
     refused."""
     try:
         return ran(given, *others)
+    except InvalidOption:
+        raise
     except ValueError as refused:
         if not is_long(given) or "\n" in str(refused):
             raise
