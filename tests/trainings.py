@@ -13,6 +13,11 @@ TINY = {
 }  # fmt: skip
 CRT = TINY | {"method": "crt", "policy": "regex:customersim", "hidden": 4}
 SGD_GPT2 = TINY | {"method": "sgd", "model": "gpt2"}
+SMALL_RECIPE = {
+    "method": "crt", "width": 2, "epochs": 1, "sampling_probability": 1.0, "epsilon": 3.0,
+    "delta": 1e-4,
+}  # fmt: skip
+"""Options of ``confide.train``, of which each point is in the one batch of an epoch."""
 
 
 def train(corpus, *, card=None, **names):

@@ -26,15 +26,8 @@ from crtlib.screening.policy_names import policy_by_name, policy_digest
 from crtlib.screening.taught_text import digest_teaching_points
 from crtlib.text import data_points, jsonl
 from crtlib.text.records import Corpus, Dialogue, Secret, Turn
+from tests.trainings import SMALL_RECIPE
 
-SMALL = {
-    "method": "crt",
-    "width": 2,
-    "epochs": 1,
-    "sampling_probability": 1.0,
-    "epsilon": 3.0,
-    "delta": 1e-4,
-}
 VALUE = re.compile(r"blue water|\d{5}")
 
 
@@ -211,7 +204,7 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     home = read(path, tmp_path / "l", turns=100, seed=1)
     how = screening.ScreeningOptions("regex:customersim", "everything")
     screen_into_folder(path, tmp_path / "s", how, labels=home)
-    train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "m", **SMALL)
+    train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "m", **SMALL_RECIPE)
     value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", secrets_per_person=())
     assert value["verdict"] == "holds"
 
@@ -220,7 +213,7 @@ def test_labels_that_were_read_again_bound_nothing(tmp_path):
     (tmp_path / "again.jsonl").write_text("\n".join(corrected))
     imports.import_labels(path, tmp_path / "again.jsonl", home)
     with pytest.raises(ValueError, match="labels: were read again since"):
-        train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "n", **SMALL)
+        train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "n", **SMALL_RECIPE)
     again = certify.write_certificate(tmp_path / "m", tmp_path / "m2.html", secrets_per_person=())
     assert again["verdict"] == "void" and "read again since" in " ".join(again["void_because"])
     run = read_certifiable_run(tmp_path / "m")
@@ -288,10 +281,10 @@ def test_a_promise_is_of_those_who_taught_no_policy(tmp_path, conservative):
     if conservative == "everything":  # through a screened folder, and from the text
         screen_into_folder(path, tmp_path / "s", screening.ScreeningOptions(policy, pi_c),
                            labels=labels)  # fmt: skip
-        train_on_corpus.train_for_command(tmp_path / "s", out=out, **SMALL)
+        train_on_corpus.train_for_command(tmp_path / "s", out=out, **SMALL_RECIPE)
     else:
         train_on_corpus.train_for_command(
-            path, out=out, labels=labels, policy=policy, conservative=pi_c, **SMALL
+            path, out=out, labels=labels, policy=policy, conservative=pi_c, **SMALL_RECIPE
         )
     value = certify.write_certificate(out, tmp_path / "m.html", secrets_per_person=())
     said = next((a for a in value["assumed"] if "taught" in a and "earlier" not in a), "")

@@ -21,15 +21,8 @@ from crtlib.screening import policy_names, rates
 from crtlib.text import jsonl
 from crtlib.text.records import Dialogue, Secret, Turn
 from tests.texts import bring_known_labels
+from tests.trainings import SMALL_RECIPE
 
-SMALL = {
-    "method": "crt",
-    "width": 2,
-    "epochs": 1,
-    "sampling_probability": 1.0,
-    "epsilon": 3.0,
-    "delta": 1e-4,
-}
 HARD = "rings at fife five sax"
 
 
@@ -72,7 +65,7 @@ def test_hard_turns_that_were_left_unread_are_in_the_bound(tmp_path, run):
     assert code == 0, error
     assert "60 turns that were drawn were not read" in " ".join((out + error).split())
     assert "60 turns that were drawn were not read" in (tmp_path / "s/screening.html").read_text()
-    train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", **SMALL)
+    train_on_corpus.train(tmp_path / "s", out=tmp_path / "m", **SMALL_RECIPE)
     value = certify.write_certificate(tmp_path / "m", tmp_path / "m.html", secrets_per_person=())
     assert value["verdict"] == "holds" and value["labels"]["unread"] == 60
     for name in ("miss", "trace", "public"):

@@ -29,15 +29,8 @@ from crtlib.screening import policy_names
 from crtlib.screening.policy import REGISTERED_MAKERS, Policy, PolicyMaker
 from crtlib.text import customersim, data_points, jsonl, records
 from crtlib.text.records import Dialogue, Turn
+from tests.trainings import SMALL_RECIPE
 
-SMALL = {
-    "method": "crt",
-    "width": 2,
-    "epochs": 1,
-    "sampling_probability": 1.0,
-    "epsilon": 3.0,
-    "delta": 1e-4,
-}
 NAME = "Wolframina"
 
 
@@ -97,7 +90,7 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
     rules = names_found_often(text, tmp_path / "found.txt", 13)
     assert NAME in rules.read_text()
     made = train_on_corpus.train_for_command(text, out=tmp_path / "m", policy=f"list:{rules}",
-                     conservative="everything", **SMALL)  # fmt: skip
+                     conservative="everything", **SMALL_RECIPE)  # fmt: skip
     value, page = certified(tmp_path / "m", tmp_path / "m.html")
     assert value["verdict"] == "holds"
     assert value["assumed"] == ["list:found.txt was not made from this text"]
@@ -115,7 +108,7 @@ def test_a_policy_of_a_file_was_not_made_from_the_text(tmp_path, run):
     assert "it is assumed that list:found.txt was not made from this text" in " ".join(
         (out + error).split()
     )
-    train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "two", **SMALL)
+    train_on_corpus.train_for_command(tmp_path / "s", out=tmp_path / "two", **SMALL_RECIPE)
     value, page = certified(tmp_path / "two", tmp_path / "two.html")
     assert value["assumed"] == [
         "list:found.txt was not made from this text",
@@ -169,7 +162,7 @@ def test_a_certificate_that_says_less_than_its_files_is_refused(tmp_path):
     for name, policy in kinds_of_files(tmp_path).items():
         if policy == ["regex:r.toml"]:
             train_on_corpus.train_for_command(
-                text, out=tmp_path / "m", policy=name, conservative="everything", **SMALL
+                text, out=tmp_path / "m", policy=name, conservative="everything", **SMALL_RECIPE
             )
     value, _ = certified(tmp_path / "m", tmp_path / "m.html")
     sources = released_folder.read_release(tmp_path / "m").sources
@@ -207,7 +200,11 @@ def test_counts_of_a_report_are_declared_with_their_bits(tmp_path, run):
     or treated as known."""
     text = corpus(tmp_path / "c.jsonl")
     train_on_corpus.train_for_command(
-        text, out=tmp_path / "m", policy="regex:customersim", conservative="everything", **SMALL
+        text,
+        out=tmp_path / "m",
+        policy="regex:customersim",
+        conservative="everything",
+        **SMALL_RECIPE,
     )
     assert run("report", tmp_path / "m", "--corpus", text, "--out", tmp_path / "r")[0] == 0
     bare, _ = certified(tmp_path / "m", tmp_path / "c.html")
@@ -272,7 +269,11 @@ def test_every_word_of_a_promise_with_earlier_texts_carries_its_condition(tmp_pa
     """The epsilon "of this model and 1 earlier ... together" was said without a condition by all
     but the page: 4.29, where a message that stood four times there has 15."""
     january, february = weekly_exports(tmp_path)
-    settings = SMALL | {"method": "dpsgd", "delta": 1e-5, "card": model_card.render_model_card}
+    settings = SMALL_RECIPE | {
+        "method": "dpsgd",
+        "delta": 1e-5,
+        "card": model_card.render_model_card,
+    }
     train_on_corpus.train_for_command(january, out=tmp_path / "m1", **settings)
     made = train_on_corpus.train_for_command(february, out=tmp_path / "m2", **settings)
     value, page = certified(tmp_path / "m2", tmp_path / "m2.html", audience="officer")
@@ -313,7 +314,7 @@ def test_that_labels_which_came_with_the_text_are_like_the_rest_is_in_the_json(t
     text = tmp_path / "c.jsonl"
     jsonl.write_jsonl(customersim.simulate_corpus(60, 3, "paper"), text)
     made = train_on_corpus.train_for_command(
-        text, out=tmp_path / "m", policy="regex:customersim", **SMALL
+        text, out=tmp_path / "m", policy="regex:customersim", **SMALL_RECIPE
     )
     value, page = certified(tmp_path / "m", tmp_path / "m.html", audience="officer")
     assert value["labels"]["drawn"] == "given"
@@ -337,7 +338,7 @@ def test_a_promise_of_a_person_assumes_that_each_has_one_name(tmp_path, registry
         train_on_corpus.train_for_command(
             tmp_path / "c",
             out=tmp_path / f"m{k}",
-            **SMALL | {"method": method, "sampling_probability": 0.1},
+            **SMALL_RECIPE | {"method": method, "sampling_probability": 0.1},
         )
         value, page = certified(tmp_path / f"m{k}", tmp_path / f"{k}.html")
         assert value["assumed"].count(file_sources.ONE_NAME) == (k > 0)  # once, of two models
