@@ -15,7 +15,11 @@ import codecs
 import contextlib
 import re
 import shlex
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+
+import regex
 
 from crtlib import files
 
@@ -34,37 +38,53 @@ _CHINESE = (
     "去之过過家学學对對可里小么麼心多天而能好都然没沒于起还還发發成事只作当當想看请請问問单單号號您"
 )
 _KANA = "".join(map(chr, (*range(0x3041, 0x3094), *range(0x30A1, 0x30F7)))) + "ー。、"
-_CENTRAL_EUROPEAN = "ąćęłńóśźżáčďéěíňřšťúůýžőűöü"
 _RUSSIAN = "оеаинтсрвл"
-_WESTERN = "äöüßéèêëàâçñóòôõáãíìîïúùûåæø"
+_WESTERN = (
+    *("äöüß", "éèêëàâçîïôùûœæ", "áéíóúñü", "àèéìòù", "áâãàçéêíóôõúü", "éëïöüè", "åäö", "åæøéò"),
+    "áéíóúýðþæö",
+)
+"""The letters beyond ASCII of German, French, Spanish, Italian, Portuguese, Dutch, Swedish and
+Finnish, Norwegian and Danish, Icelandic."""
+_CENTRAL_EUROPEAN = (
+    *("ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíĺľňóôŕšťúýž", "áéíóöőúüű", "ăâîşţșț", "čćđšž"),
+)
+"""Those of Polish, Czech, Slovak, Hungarian, Romanian, Croatian and Slovene."""
 LANGUAGES_OF_CODES = {
-    "CP932": ("Japanese (Shift-JIS)", _KANA),
-    "EUC-JP": ("Japanese (EUC)", _KANA),
-    "GB18030": ("Chinese (GB)", _CHINESE),
-    "BIG5": ("Chinese (Big5)", _CHINESE),
-    "CP949": ("Korean", "이다는을를가에의한하고지도로사기리은어나자시아니인해서요습문세주"),
-    "CP1251": ("Russian (Windows)", _RUSSIAN),
-    "KOI8-R": ("Russian (KOI8)", _RUSSIAN),
-    "CP866": ("Russian (DOS)", _RUSSIAN),
+    "CP1252": ("Western (Windows)", _WESTERN),
+    "CP850": ("Western (DOS)", _WESTERN),
     "CP1250": ("Central European (Windows)", _CENTRAL_EUROPEAN),
     "ISO-8859-2": ("Central European (ISO)", _CENTRAL_EUROPEAN),
-    "CP1252": ("Western (Windows)", _WESTERN + "œ’“”–"),
-    "CP850": ("Western (DOS)", _WESTERN),
-    "CP1253": ("Greek", "αοιετσνηυρςάίό"),
-    "CP1254": ("Turkish", "ışğçöüİâ"),
-    "CP1255": ("Hebrew", "יוהלאמרתבש"),
-    "CP1256": ("Arabic", "اليمنوترةبعد"),
-    "CP874": ("Thai", "านรอกเงมยลวดท่้ี"),
+    "CP1254": ("Turkish", ("çğıöşüâîû",)),
+    "CP932": ("Japanese (Shift-JIS)", (_KANA,)),
+    "EUC-JP": ("Japanese (EUC)", (_KANA,)),
+    "GB18030": ("Chinese (GB)", (_CHINESE,)),
+    "BIG5": ("Chinese (Big5)", (_CHINESE,)),
+    "CP949": ("Korean", ("이다는을를가에의한하고지도로사기리은어나자시아니인해서요습문세주",)),
+    "CP1251": ("Russian (Windows)", (_RUSSIAN,)),
+    "KOI8-R": ("Russian (KOI8)", (_RUSSIAN,)),
+    "CP866": ("Russian (DOS)", (_RUSSIAN,)),
+    "CP1253": ("Greek", ("αοιετσνηυρςάίό",)),
+    "CP1255": ("Hebrew", ("יוהלאמרתבש",)),
+    "CP1256": ("Arabic", ("اليمنوترةبعد",)),
+    "CP874": ("Thai", ("านรอกเงมยลวดท่้ี",)),
 }
-"""Codes that a text may be in, as Python and iconv call them: the language that is written in them,
-and its commonest characters beyond ASCII."""
+"""Codes that a text may be in, as Python and iconv call them; what people call them, and for each
+language the commonest of its characters beyond ASCII, in small letters. Of two codes that fit
+alike, the first."""
 LATIN_CODES = frozenset({"CP1250", "ISO-8859-2", "CP1252", "CP850", "CP1254"})
 """Those whose languages write most letters in ASCII."""
+_SIGNS = "‘“”„–—…•€£¥¢°§«»¿¡©®™´·×÷±½¼¾²³µ†ªº"
+_MARKS = re.compile(rf"(?<![^\W\d_])[’{_SIGNS}]|[{_SIGNS}](?![^\W\d_])|(?<=\w)’")
+"""Marks of typography, which say nothing of the language: none within a word but an apostrophe."""
+_CAPITAL_WITHIN_A_WORD = regex.compile(r"(?<=\p{Ll})(?![A-Z])\p{Lu}")
+"""What no language writes, beyond ASCII."""
 MOST_ACCENTS = 1 / 2
 """Bytes beyond ASCII for a letter of ASCII in a text of a Latin language, at most."""
 LEAST_COMMON_SHARE = 0.2
 """The share of common characters from which on a text looks like one of a language: of Chinese a
 third are among those above."""
+LEAST_LATIN_SHARE = 0.75
+"""The same of the Latin codes, of whose languages all letters are above."""
 
 
 def find_encoding(path: Path) -> str:
@@ -91,7 +111,8 @@ def find_encoding(path: Path) -> str:
             high += len(block.translate(None, _ASCII_BYTES))
             letters += sum(map(block.count, (b"a", b"e", b"i", b"n", b"o", b"r", b"s", b"t")))
             odd += sum(len(look.findall(block)) for look in (_NOT_WESTERN, _UTF8_CHARACTER))
-    return "cp1252" if high <= letters and odd <= high / 50 else "auto"
+    western = high <= letters and odd <= high / 50 and find_likely_code(path) == "CP1252"
+    return "cp1252" if western else "auto"
 
 
 def _is_written_in(path: Path, code: str) -> bool:
@@ -123,24 +144,34 @@ def find_likely_code(path: Path) -> str | None:
     if 2 * sum(map(len, _UTF8_CHARACTER.findall(start))) > high:
         return "UTF-8"
     shares = {
-        code: _share_of_common_characters(start, code, common)
-        for code, (_, common) in LANGUAGES_OF_CODES.items()
+        code: _share_of_common_characters(start, code, languages)
+        for code, (_, languages) in LANGUAGES_OF_CODES.items()
         if code not in LATIN_CODES or high <= MOST_ACCENTS * letters
     }
-    likely = max(shares, key=lambda code: shares[code])
-    fits = shares[likely] >= LEAST_COMMON_SHARE and _is_written_in(path, likely)
-    return likely if fits else None
+    enough = {
+        code: share
+        for code, share in shares.items()
+        if share >= (LEAST_LATIN_SHARE if code in LATIN_CODES else LEAST_COMMON_SHARE)
+    }
+    likely = max(enough, key=lambda code: enough[code], default=None)
+    return likely if likely and _is_written_in(path, likely) else None
 
 
-def _share_of_common_characters(start: bytes, code: str, common: str) -> float:
-    """How many of the characters beyond ASCII are ``common`` ones; 0 of what is not of the code."""
+def _share_of_common_characters(start: bytes, code: str, languages: Sequence[str]) -> float:
+    """How many of the characters beyond ASCII are common ones: the mean of the share in the one
+    language, of ``languages``, that has most and in all of them, since a text may mix some; 0 of
+    what is not of the code, 1 where there are marks alone."""
     try:
         text = codecs.getincrementaldecoder(code)().decode(start)
     except UnicodeDecodeError:
         return 0.0
-    beyond = [c for c in text if not c.isascii()]
-    known = frozenset(common)
-    return sum(c in known for c in beyond) / len(beyond) if beyond else 0.0
+    text = _CAPITAL_WITHIN_A_WORD.sub("\N{REPLACEMENT CHARACTER}", _MARKS.sub("", text)).lower()
+    beyond = Counter(c for c in text if not c.isascii())
+    if not beyond:
+        return 1.0
+    of_one = max(sum(beyond[c] for c in set(common)) for common in languages)
+    of_all = sum(beyond[c] for c in set("".join(languages)))
+    return (of_one + of_all) / (2 * beyond.total())
 
 
 def describe_code(code: str) -> str:

@@ -1,6 +1,7 @@
 """A file that is not UTF-8 is refused with a command that works as it is printed."""
 
 import gzip
+import itertools
 import json
 import shutil
 import subprocess
@@ -65,6 +66,35 @@ def test_the_command_that_is_printed_makes_the_file_readable(tmp_path, name, cod
         tmp_path / name.replace(".jsonl", ".utf8.jsonl").removesuffix(".gz")
     )
     assert [t.text for d in read for t in d.turns] == said
+
+
+WESTERN = {
+    "German": "Grüße aus Köln, die Straße ist schön",
+    "French": "L’été dernier, où est passé le garçon ?",
+    "Spanish": "¿Cuándo llegará mi pedido, señor?",
+    "Portuguese": "Não, a encomenda ainda está atrás",
+    "Italian": "Perché non è già arrivato? È così",
+    "Norwegian": "Jeg får ikke bestillingen på søndag, ærlig talt",
+    "English": "It’s “broken” – £20 back, please… the café",
+}
+OTHERS = {
+    "CP1250": ["Dobrý den, moje objednávka ještě nedorazila", "Őrült a csomag, hűtő és űrhajó"],
+    "CP1254": ["Günaydın, siparişim gelmedi, çağrı merkezi"],
+    "CP1255": ["שלום ההזמנה שלי לא הגיעה"],
+    "CP1256": ["مرحبا طلبي لم يصل"],
+}
+
+
+@pytest.mark.parametrize("written", [*WESTERN.values(), *itertools.chain(*OTHERS.values())])
+def test_json_lines_are_read_as_cp1252_where_that_makes_a_western_language(tmp_path, written):
+    """Beside keys and names in ASCII, Hebrew in few letters looked Western once."""
+    code = next((c for c, texts in OTHERS.items() if written in texts), "CP1252")
+    row = {"conversation": "d1", "speaker": "customer", "user": "bob", "text": written}
+    (path := tmp_path / "x.jsonl").write_bytes(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for _ in range(9)).encode(code)
+    )
+    assert encodings.find_encoding(path) == ("cp1252" if code == "CP1252" else "auto")
+    assert encodings.find_likely_code(path) == code
 
 
 @pytest.mark.parametrize("code", ["cp1252", "utf-16", "utf-16-le", "utf-8-sig"])
