@@ -34,9 +34,9 @@ def sweep(
         --out: Also write the table here (Parquet).
         --force: Replace results that exist.
     Options:
-        NAME: Sweep: crt, tuning, authors, start, carriers, axis, leakage, abstracts,
+        NAME: Sweep: crt, tuning, authors, start, carriers, axis, leakage, people, abstracts,
             secrets, words, tuned_words, games or screening.
-        --profile: Profile: quick, laptop, paper, paper_lstm, converged, settled,
+        --profile: Profile: quick, laptop, at_hand, paper, paper_lstm, converged, settled,
             smollm2 or h100.
         --set NAME=VALUE: A setting, such as seeds=1; repeatable.
     Speed and memory:

@@ -1,8 +1,22 @@
 """Sweeps by name: which section of a profile a change reaches."""
 
+import re
+from pathlib import Path
+
 import pytest
 
-from crtbook import sweeps
+from crtbook import settings, sweeps
+from crtbook.commands import sweep
+
+
+def test_help_lists_every_sweep_and_every_profile():
+    said = " ".join(sweep.sweep.__doc__.split())
+    listed = [
+        set(re.split(r", | or ", re.search(rf"{start}: ([^.]*)\.", said)[1]))
+        for start in ("Sweep", "Profile")
+    ]
+    profiles = Path(settings.__file__).with_name("profiles").glob("*.yml")
+    assert listed == [set(sweeps.SWEEPS), {path.stem for path in profiles}]
 
 
 def test_a_dotted_name_reaches_the_section_that_has_it_though_another_has_its_first_part():
