@@ -1,10 +1,10 @@
-"""How often a detector of one's own misses: the three rates of CRT, with their bounds.
+"""How often your own detector misses a secret: the three rates of CRT, with their bounds.
 
     python examples/detector_rates.py
 
-Of a miss people ask; a guarantee stands on the other two. `trace`: training could tell that the
-secret is there (gamma). `public`: the secret would be trained on without noise (delta2). Counted is
-one secret of each user, as two secrets of one user are not independent.
+People ask about the miss rate; a guarantee depends on the other two. `trace`: training could tell
+that the secret is there (gamma). `public`: the secret would be trained on without noise (delta2).
+Only one secret of each user is counted, because two secrets of one user are not independent.
 """
 
 import re
@@ -13,14 +13,14 @@ import crtlib
 from crtlib.screening.policy import Policy
 from crtlib.screening.rates import measure_rates
 
-points = crtlib.points(crtlib.simulate(400, seed=3), "turn")  # labelled, as the simulator knows
+points = crtlib.points(crtlib.simulate(400, seed=3), "turn")  # the simulator labelled them
 
 CODES = re.compile(r"\b[A-Z0-9]*\d[A-Z0-9]*\b")
 NAMES = re.compile(CODES.pattern + r"|[A-Z]\w+( [A-Z]\w+)+")  # addresses have small words between
 
 
 def detector(name: str, pattern: re.Pattern[str]) -> Policy:
-    """A policy is a function of points to spans: sorted, disjoint, inside their texts."""
+    """A policy is a function from points to spans: sorted, disjoint, inside their texts."""
     return Policy(
         name,
         lambda points: [

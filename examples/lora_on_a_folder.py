@@ -1,8 +1,8 @@
-"""Adapters (LoRA) on a model of transformers that lies in a folder, by CRT, with a promise.
+"""Train adapters (LoRA) on a transformers model from a folder, by CRT, with a promise.
 
-    python examples/lora_on_a_folder.py FOLDER     # without one: a tiny model, made here
+    python examples/lora_on_a_folder.py FOLDER     # without FOLDER: a tiny model, made here
 
-The base stays as it is. The adapters alone learn, and get noise where text may hold a secret.
+The base stays unchanged. Only the adapters learn, with noise where text may hold a secret.
 """
 
 import sys
@@ -17,7 +17,7 @@ from crtlib.text import jsonl, tokenizer
 
 
 def tiny(folder: Path) -> Path:
-    """A GPT-2 with random weights, and a tokenizer of other text, as a hub would deliver them."""
+    """A GPT-2 with random weights, and a tokenizer from other text, as a hub would deliver them."""
     bpe = tokenizer.train_bpe([p.text for p in crtlib.simulate(50, 9).turns()], vocab_size=400)
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer.copy_backend_tokenizer(bpe), bos_token="<BOS>", eos_token="<EOS>"

@@ -1,11 +1,12 @@
-"""What one record moves, where Opacus' hooks clip the loss of `transformers` 5, and what here.
+"""What one record moves if hooks clip the loss of `transformers` 5, and what it moves here.
 
     python examples/loss_of_a_batch.py
 
 That loss is the mean over all targets of the batch, so a long record makes the gradients of all
-others smaller: the clipped sum of 32 short ones moves by eight times the bound that is accounted.
-Opacus' hooks do what they are asked; it is the loss that no longer is one of each record. Here it
-is the mean over the record's own targets, and losses of one's own are tried for it.
+others smaller: the clipped sum of 32 short records moves by eight times the bound that is
+accounted. Opacus' hooks do what they are asked to do, but the loss no longer splits into one loss
+for each record. In crtlib the loss is the mean over the record's own targets, and your own losses
+are tried for this property.
 """
 
 import warnings
@@ -25,7 +26,7 @@ model = transformers.GPT2LMHeadModel(
         attn_pdrop=0, tie_word_embeddings=False,
     )
 ).train()  # fmt: skip
-model.transformer.wpe.requires_grad_(False)  # a table of positions is one row for all, to hooks
+model.transformer.wpe.requires_grad_(False)  # to hooks, a table of positions is one row for all
 learning = [p for p in model.parameters() if p.requires_grad]
 
 
@@ -35,7 +36,7 @@ def padded(records):
 
 
 def by_hooks(records, clip_norm=torch.inf):
-    """The clipped sum, and the norms, of the loss that the model computes of a batch."""
+    """The clipped sum, and the norms, for the loss that the model computes of a batch."""
     hooked = GradSampleModule(model)
     tokens, lengths = padded(records)
     labels = tokens.masked_fill(torch.arange(tokens.shape[1]) >= lengths[:, None], -100)
@@ -48,7 +49,7 @@ def by_hooks(records, clip_norm=torch.inf):
 
 
 def by_rows(records, clip_norm=1e9):
-    """The same of the mean over each record's own targets."""
+    """The same for the mean over each record's own targets."""
     for p in model.parameters():
         p.grad = None
     norms = add_clipped_gradients(model, *padded(records), clip_norm=clip_norm).norms

@@ -1,9 +1,9 @@
-"""Exposure of planted numbers where the redaction policy misses a share gamma of all secrets.
+"""Exposure of planted numbers when the redaction policy misses a share gamma of all secrets.
 
     python examples/new_gamma.py 0 0.07 0.2
 
-Figure 3 of CRT at other points of its axis: one seed, 200 dialogues. The book's chapter Canaries
-draws the whole figure: papermill notebooks/canary.ipynb out.ipynb -p gammas '[0.07]'
+This is Figure 3 of CRT at other points of its axis: one seed, 200 dialogues. The chapter Canaries
+of the book draws the whole figure: papermill notebooks/canary.ipynb out.ipynb -p gammas '[0.07]'
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""A training of one's own phases: public text, then DP-SGD, then public text with smaller steps.
+"""Train with your own phases: public text, then DP-SGD, then public text with smaller steps.
 
     python examples/own_loop.py
 
-A phase is a value of public constants. `train` runs any list of them, and returns the event of each
-phase that adds noise: the accountant reads these events, so that no step is left out.
+A phase is a value made of public constants. `train_model` runs any list of phases, and returns the
+event of each phase that adds noise. The accountant reads these events, so that no step is left out.
 """
 
 import crtlib
@@ -17,7 +17,7 @@ flags = crtlib.policy("regex:customersim")(points)
 conservative_flags = crtlib.policy("cautious")(points)
 text = crtlib.prepare(points, flags, conservative_flags)  # Algorithm 1: what is flagged is private
 
-bpe = tokenizer.train_bpe([p.text for p in text.public], vocab_size=400)  # of public text only
+bpe = tokenizer.train_bpe([p.text for p in text.public], vocab_size=400)  # from public text only
 parts = {
     "public": bpe.encode(p.text for p in text.public),
     "private": bpe.encode(p.text for p in text.private),

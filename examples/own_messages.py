@@ -1,10 +1,10 @@
-"""Messages of one's own as a library: from a DataFrame to a certificate.
+"""From a DataFrame of your own messages to a certificate, with the library.
 
     python examples/own_messages.py
 
-`golden_path` is what a practitioner writes. A `datasets.Dataset` is taken as a DataFrame is, and
-what is screened is Parquet, which both read. People read the turns that are drawn, on
-`labels/page.html`; here the simulator, which knows its secrets, reads in their place.
+`golden_path` is what a practitioner writes. A `datasets.Dataset` is accepted like a DataFrame, and
+screened text is Parquet, which both can read. People read the turns that are drawn, on
+`labels/page.html`; here the simulator, which knows its secrets, does that in their place.
 """
 
 import json
@@ -36,7 +36,7 @@ def golden_path(messages: pd.DataFrame | datasets.Dataset) -> tuple[datasets.Dat
 
 @crtlib.register_policy("codes")
 def codes(_: str) -> crtlib.Policy:
-    """A policy is a function of points to spans: sorted, disjoint, inside their texts."""
+    """A policy is a function from points to spans: sorted, disjoint, inside their texts."""
     shape = re.compile(r"\b[A-Z0-9]*\d[A-Z0-9]*\b")
     return crtlib.Policy(
         "codes",
@@ -47,7 +47,7 @@ def codes(_: str) -> crtlib.Policy:
 
 
 def people_read(file: str) -> None:
-    """Marks the secrets of each turn, as its simulator does."""
+    """Mark the secrets of each turn, as its simulator does."""
     with open(file, encoding="utf-8") as lines:
         tasks = [json.loads(line) for line in lines]
     for task in tasks:

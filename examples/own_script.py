@@ -1,10 +1,10 @@
-"""The training of `crtlib train`, with lines of one's own between its steps.
+"""The training of `crtlib train`, with your own lines between its steps.
 
     python examples/own_script.py
 
 A step is one act: gradient, clipping, noise, optimizer. So there is no batch to choose, no gradient
-to touch and no empty sample to skip; what a script may do is look at the model, set the learning
-rate, and log the loss of public steps. That of a private one is itself private.
+to touch and no empty sample to skip. A script may look at the model, set the learning rate, and log
+the loss of public steps. The loss of a private step is itself private.
 """
 
 import tempfile

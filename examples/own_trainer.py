@@ -2,8 +2,8 @@
 
     python examples/own_trainer.py
 
-`confide.hf.SFTTrainer` is the same in front of TRL's. The model is a tiny random one here; with one
-of a hub it would be `model="HuggingFaceTB/SmolLM2-135M"` and nothing else.
+`confide.hf.SFTTrainer` does the same in place of TRL's. Here the model is a tiny random one; for a
+model from a hub, write `model="HuggingFaceTB/SmolLM2-135M"` and change nothing else.
 """
 
 import tempfile
@@ -22,7 +22,7 @@ rows = [turn.text for turn in customersim.simulate_corpus(60, 0, "paper").turns(
 
 
 def tiny_llama(folder):
-    """A folder as a hub would deliver it."""
+    """A folder with a model, as a hub would deliver it."""
     bpe = tokenizer.train_bpe(rows, vocab_size=300)
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer.copy_backend_tokenizer(bpe), bos_token="<BOS>", eos_token="<EOS>"

@@ -1,8 +1,9 @@
-"""What a model of transformers, trained by somebody else, completes of its training text.
+"""How much of its training text a transformers model, trained by somebody else, completes.
 
-    python examples/report_of_a_model.py     # of yours: the last call, or `crtlib report`
+    python examples/report_of_a_model.py     # for your model: the last call, or `crtlib report`
 
-It counts what the model completes of each user's text from its beginning (Inan et al., 2021).
+It counts what the model completes when it is given the beginning of each user's text (Inan et al.,
+2021).
 """
 
 import tempfile
