@@ -1,4 +1,4 @@
-"""The command line of the companion: ``crtbook COMMAND``, run as those of ``crtlib`` are."""
+"""The command line of the companion: ``crtbook COMMAND``, run as ``crtlib`` commands are."""
 
 from crtlib import __version__, cli
 

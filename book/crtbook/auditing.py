@@ -1,4 +1,4 @@
-"""What right guesses prove: lower bounds of epsilon, and the score that proves the most.
+"""What correct guesses prove: lower bounds of epsilon, and the score that proves the most.
 
 >>> round(epsilon_lower_bound(900, 1000, 100, 1000), 4)
 1.9897
@@ -20,11 +20,11 @@ def epsilon_lower_bound(
     delta: float = 0.0,
     confidence: float = 0.95,
 ) -> float:
-    """Largest epsilon that independent guesses refute: TPR <= e^epsilon FPR + delta, and the same
-    for TNR and FNR (Jagielski et al. 2020; Nasr et al. 2021).
+    """The largest epsilon that independent guesses refute, by TPR <= e^epsilon FPR + delta and the
+    same inequality for TNR and FNR (Jagielski et al. 2020; Nasr et al. 2021).
 
-    Each rate has a two-sided Clopper-Pearson interval; both inequalities use the same two ends, so
-    the whole is wrong with probability 1 - ``confidence`` at most. The guesses must come from
+    Each rate has a two-sided Clopper-Pearson interval. Both inequalities use the same two ends, so
+    the result is wrong with probability 1 - ``confidence`` at most. The guesses must come from
     independent runs, and the threshold must not have been chosen on them.
     """
     check_allowed("delta", delta, 0 <= delta < 1, "in [0, 1)")
@@ -37,7 +37,7 @@ def epsilon_lower_bound(
 
 
 def accuracy_bound(epsilon: float, *, delta: float) -> float:
-    """The best accuracy that (epsilon, delta) leaves to a membership attack on a fair coin:
+    """The best accuracy that (epsilon, delta) allows a membership attack on a fair coin:
     (e^epsilon + delta) / (1 + e^epsilon)."""
     check_allowed("delta", delta, 0 <= delta < 1, "in [0, 1)")
     check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
@@ -49,13 +49,13 @@ Law = tuple[np.ndarray, np.ndarray]
 
 
 def log_ratio(releases: np.ndarray, *, inside: Law, outside: Law, sigma: float) -> np.ndarray:
-    """Log-likelihood ratio of releases X + N(0, sigma^2) in both worlds, summed over the first
-    axis: ``(steps, games)`` gives ``(games,)``.
+    """The log-likelihood ratio of releases X + N(0, sigma^2) between both worlds, summed over the
+    first axis: ``(steps, games)`` gives ``(games,)``.
 
-    X follows the law ``inside`` where the canary is in the data and ``outside`` where it is not, in
-    every step independently: for DP-SGD the number of copies drawn times their gradient, in clip
-    norms along the canary's direction. No other score of the releases proves more (Neyman and
-    Pearson); without noise it is not defined, so ``sigma`` is that which was declared.
+    X follows the law ``inside`` where the canary is in the data and ``outside`` where it is not,
+    independently in every step. For DP-SGD X is the number of copies drawn times their gradient, in
+    clip norms along the canary's direction. No other score of the releases proves more (Neyman and
+    Pearson). Without noise the ratio is not defined, so ``sigma`` is the noise that was declared.
     """
     check_allowed("sigma", sigma, sigma > 0, "positive")
 

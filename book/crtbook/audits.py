@@ -1,21 +1,23 @@
-"""White-box audits: what is proved of each private method, and what a game shows at the least.
+"""White-box audits: what is proved of each private method, and what a game shows at least.
 
 >>> row = audit_methods(["dpsgd_replace"], games=2000, epsilons=(3.0,), noises=(1.0,)).iloc[0]
 >>> bool(0.7 * row.proved < row.audited < row.proved)
 True
 
 A game trains a model with or without a canary, by the method's own phases and loop, and shows every
-released update to an attacker who knows all else. A training holds ``games`` canaries at once, each
-in by a coin of its own; each has an embedding of its own, which is all that learns, so their
-gradients are orthogonal, no update of one moves another, and the games are independent. A canary
-is the strongest there is: its gradient is clipped, and with ``<MASK>`` or another value in its
-place exactly opposite, as two of the model's output weights are. The score is the likelihood ratio.
+released update to an attacker who knows everything else. One training holds ``games`` canaries at
+once, each in or out by its own coin. Each canary has its own embedding, and only embeddings learn,
+so their gradients are orthogonal, no update of one moves another, and the games are independent. A
+canary is the strongest possible: its gradient is clipped, and exactly opposite with ``<MASK>`` or
+another value in its place, because two of the model's output weights are opposite. The score is the
+likelihood ratio.
 
-The attacker says of each game whether the canary was in. He is right in (1 + TV) / 2 of them at the
-most, where TV is the total variation that the accountant proves: more right guesses than its noise
-allows refute it (a test of the trade-off curve at its middle, as Nasr and others 2023 test it at a
-point). What is audited is the epsilon of the most noise that is not refuted. How many guesses would
-refute is known before the game, and so is how often less noise is noticed: its power.
+The attacker states for each game whether the canary was in. At most (1 + TV) / 2 of these guesses
+are correct, where TV is the total variation that the accountant proves. More correct guesses than
+its noise allows refute the proof (a test of the trade-off curve at its middle, as Nasr and others
+2023 test it at a point). The audited epsilon is that of the largest noise that is not refuted. How
+many guesses would refute is known before the game, and so is the power: how often less noise is
+noticed.
 """
 
 import bisect
@@ -52,21 +54,21 @@ from crtlib.training.selective import SelectivePhase
 
 DELTA = 1e-3
 CLIP = 1e-3  # small, so that the model hardly moves and a canary's gradient keeps its direction
-ALONG = 1  # the coordinate of an embedding in which canaries push
+ALONG = 1  # the coordinate of an embedding along which canaries push
 YES, NO, END = 0, 1, 2  # tokens; canary i has the token FIRST + i
 FIRST = 3
-SAMPLED = 0.7  # the sampling probability of a point: an epoch is one step, so each is seen
-AT_ONCE = 40_000  # games of one training
-LEAST, MOST = 0.05, 50.0  # times the declared noise, between which what is audited is looked for
+SAMPLED = 0.7  # the sampling probability of a point; an epoch is one step, so each epoch is seen
+AT_ONCE = 40_000  # games in one training
+LEAST, MOST = 0.05, 50.0  # the audited noise is searched between these multiples of the declared
 Proof = tuple[float, float]
 """What the accountant proves: epsilon at :data:`DELTA`, and the total variation."""
 
 
 @dataclass(frozen=True)
 class Games:
-    """The games of one training: the attacker's ``scores`` (games,), positive where he says that
-    the canary was in; ``included`` (games,) says where it was; ``proof(x)`` is what the accountant
-    proves of x times the noise that was declared."""
+    """The games of one training: ``scores`` (games,) of the attacker are positive where he guesses
+    that the canary was in, and ``included`` (games,) says whether it was. ``proof(x)`` is what the
+    accountant proves of x times the declared noise."""
 
     scores: np.ndarray
     included: np.ndarray
@@ -80,8 +82,8 @@ noise, and adds ``noise`` times what it declares."""
 
 # --------------------------------------------------------------------------- the model
 class LowRank(nn.Module):
-    """An embedding (vocabulary, size) that stays, plus a product of rank 2 that learns (LoRA; Hu et
-    al. 2021): its first factor starts at zero."""
+    """A fixed embedding (vocabulary, size) plus a product of rank 2 that learns (LoRA; Hu et al.
+    2021). The first factor of the product starts at zero."""
 
     def __init__(self, base: nn.Embedding, generator: torch.Generator) -> None:
         super().__init__()
@@ -98,8 +100,8 @@ class LowRank(nn.Module):
 
 
 def _model(games: int) -> RecurrentLM:
-    """An LSTM whose output weights for YES and NO are opposite and whose others are zero, and whose
-    gates are open halfway, so that nothing but a token's own embedding decides a gradient."""
+    """An LSTM in which only a token's own embedding decides its gradient: the output weights for
+    YES and NO are opposite, the others are zero, and the gates are half open."""
     model = RecurrentLM(ModelSpec("lstm", vocab_size=FIRST + games, embedding=4, hidden=4))
     (cell,) = model.layers
     assert isinstance(cell, Lstm)
@@ -120,8 +122,8 @@ def _train_and_record_pushes(
     seed: int,
     private_tokens: dict[str, list[list[bool]]] | None = None,
 ) -> tuple[np.ndarray, list[Any]]:
-    """Train, and give how far each epoch moved each canary's embedding towards YES, (epochs,
-    games), in clip norms, and the events."""
+    """Train; return the events, and how far each epoch moved each canary's embedding towards YES,
+    (epochs, games), in clip norms."""
     table, along, places = model.embedding, torch.eye(4)[ALONG], list[Tensor]()
     if isinstance(table, LowRank):
         along = nn.functional.normalize(table.up.weight[ALONG], dim=0).detach().clone()
@@ -141,7 +143,7 @@ def _train_and_record_pushes(
 
 
 def _law_of_pushes(steps: int, sign: int) -> Law:
-    """The law of a canary's push in an epoch: how often it is drawn, up or down."""
+    """The law of a canary's push in one epoch: how often it is drawn, with the sign of the push."""
     counts = np.arange(steps + 1)
     return sign * counts.astype(float), scipy.stats.binom.pmf(counts, steps, SAMPLED)
 
@@ -192,8 +194,8 @@ def play_dpsgd(
     relation: str,
     low_rank: bool = False,
 ) -> Games:
-    """DP-SGD on every point; the canary is there or not ("add_or_remove"), or has another value
-    ("replace"). ``low_rank``: of the model only a low-rank addition to frozen weights learns."""
+    """DP-SGD on every point. The canary is there or not ("add_or_remove"), or has another value
+    ("replace"). With ``low_rank`` only a low-rank addition to frozen weights learns."""
     sigma, epochs = 2.5 * scale, 4
     model, included = _model(games), _flip_coins(games, seed)
     if low_rank:
@@ -212,8 +214,8 @@ def play_dpsgd(
 def play_crt(
     games: int, noise: float, seed: int, scale: float = 1.0, *, gamma: float = 0.3
 ) -> Games:
-    """CRT: in one world the point has its secret, which the policy misses with probability
-    ``gamma``, in the other ``<MASK>``. Algorithm 1 redacts, and public epochs alternate with
+    """CRT. In one world the point has its secret, which the policy misses with probability
+    ``gamma``; in the other it has ``<MASK>``. Algorithm 1 redacts, and public epochs alternate with
     private ones."""
     sigma, epochs = 2.5 * scale, 4
     included = _flip_coins(games, seed)
@@ -249,28 +251,28 @@ class _Watched(SelectivePhase):
     seen: list[Tensor] = field(default_factory=list, repr=False, compare=False)
 
     def batches(self, lengths: Tensor, generator: RandomSource) -> Iterator[Tensor]:
-        """As ever, and seen."""
+        """The same batches, recorded."""
         for indices in super().batches(lengths, generator):
             self.seen.append(indices)
             yield indices
 
     def released(self, x: Tensor, noise: RandomSource) -> Tensor:
-        """As ever, and seen along the direction in which YES and NO differ."""
+        """The same states, recorded along the direction in which YES and NO differ."""
         out = super().released(x, noise)
         if self.hidden_clip:
             self.seen.append(out[:, 0] / self.hidden_clip)
         return out
 
     def pushes(self, games: int) -> np.ndarray:
-        """Output and cell that were released of each canary, (2, games), in clip norms."""
+        """The output and the cell that were released for each canary, (2, games), in clip norms."""
         indices, rest = self.seen[0], self.seen[1:]
         order = np.argsort(indices.numpy())
         return np.stack([torch.cat(rest[k::2]).double().numpy()[order] for k in (0, 1)])
 
 
 def play_sdp(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
-    """S-DP with a perfect policy: one private token of the point is another one. The attacker sees
-    the private updates and the states that leave the private segments."""
+    """S-DP with a perfect policy: one private token of the point is replaced by another. The
+    attacker sees the private updates and the states that leave the private segments."""
     sigma, epochs = 8.0 * scale, 4
     included, model = _flip_coins(games, seed), _model(games)
     with torch.no_grad():  # the states after YES and NO are opposite, and push no further
@@ -301,7 +303,7 @@ COPIES, ROUNDS = 3, 4
 
 @functools.lru_cache(maxsize=4)
 def _plan_weights(games: int) -> secret_protection.ProtectionPlan:
-    """As many secrets, each in ``COPIES`` examples, and as many examples without a secret."""
+    """A plan for as many secrets, each in ``COPIES`` examples, and as many examples without one."""
     held = sparse.kron(sparse.eye_array(games), np.ones((1, COPIES)))
     free = sparse.csr_array((games, games))
     incidence = sparse.csr_array(sparse.hstack([held, free]))
@@ -317,8 +319,8 @@ def _plan_weights(games: int) -> secret_protection.ProtectionPlan:
 
 
 def play_lp_weighted(games: int, noise: float, seed: int, scale: float = 1.0) -> Games:
-    """Weighted DP-SGD (Hush!): each secret is in three examples, and their weights come from the
-    linear program. In one world its examples have no gradient (the reference relation)."""
+    """Weighted DP-SGD (Hush!). Each secret is in three examples, whose weights come from the linear
+    program. In one world its examples have no gradient (the reference relation)."""
     plan, included = _plan_weights(games), _flip_coins(games, seed)
     sigma = plan.noise_multiplier * scale
     phases = schedules.weighted_phases(
@@ -353,7 +355,8 @@ def _prove_group(
     steps: int,
     ways: tuple[group_mixtures.DivergenceDirection, ...] = ("forward", "backward"),
 ) -> Proof:
-    """Of a secret whose examples are drawn by this law, against their absence or another secret."""
+    """What is proved for a secret whose examples are drawn by ``law``, against their absence or
+    another secret."""
     directions = [compose(law, sigma, steps, direction=w, points=2**15) for w in ways]
     return max(b.epsilon(DELTA)[1] for b in directions), max(b.delta(0.0)[1] for b in directions)
 
@@ -366,7 +369,7 @@ class Audit:
     label: str
     relation: str
     play: Play
-    at_once: int = AT_ONCE  # games of one training
+    at_once: int = AT_ONCE  # games in one training
 
 
 AUDITS = (
@@ -383,38 +386,38 @@ AUDITS = (
         functools.partial(play_dpsgd, relation="replace", low_rank=True),
     ),
 )  # fmt: skip
-"""Every private method, with the relation that its guarantee is printed for."""
+"""Every private method, with the relation for which its guarantee is printed."""
 
 
 def least_refuting_guesses(games: int, proved: float, *, confidence: float = 0.95) -> int:
-    """The least number of right guesses, of so many, that shows a total variation above the one
-    that is ``proved``; ``games`` + 1 where none does."""
+    """The least number of correct guesses in ``games`` that shows a total variation above the one
+    that is ``proved``; ``games`` + 1 where no number does."""
     return bisect.bisect_right(
         range(games + 1), proved, key=lambda right: _least_total_variation(right, games, confidence)
     )
 
 
 def detection_power(games: int, proved: float, true: float, *, confidence: float = 0.95) -> float:
-    """How often the audit refutes a proof of the total variation ``proved`` where the attacker
-    reaches ``true``, which with less noise may be more: by the binomial law of right guesses."""
+    """How often the audit refutes a proof of total variation ``proved`` when the attacker reaches
+    ``true``, by the binomial law of correct guesses. With less noise ``true`` may be larger."""
     least = least_refuting_guesses(games, proved, confidence=confidence)
     return float(scipy.stats.binom.sf(least - 1, games, (1 + true) / 2))
 
 
 def _least_total_variation(right: int, games: int, confidence: float) -> float:
-    """The total variation that so many right guesses show at the least."""
+    """The least total variation that ``right`` correct guesses of ``games`` show."""
     return 2 * clopper_pearson(right, games, confidence=2 * confidence - 1)[0] - 1
 
 
 def _noise_at(proof: Callable[[float], Proof], which: int, number: float) -> float:
-    """How many times the declared noise have this epsilon (0) or total variation (1)."""
+    """The multiple of the declared noise that has this epsilon (0) or total variation (1)."""
     ends = math.log(LEAST), math.log(MOST)
     at = optimize.brentq(lambda x: proof(math.exp(x))[which] - number, *ends, xtol=1e-6)
     return math.exp(at)
 
 
 def _noise_left(proof: Callable[[float], Proof], total_variation: float) -> float:
-    """The most noise, in times of what was declared, whose total variation is not below."""
+    """The largest multiple of the declared noise that proves at least this total variation."""
     if proof(MOST)[1] >= total_variation:
         return math.inf
     return LEAST if proof(LEAST)[1] <= total_variation else _noise_at(proof, 1, total_variation)
@@ -422,7 +425,8 @@ def _noise_left(proof: Callable[[float], Proof], total_variation: float) -> floa
 
 @functools.lru_cache(maxsize=64)
 def scale_of(audit: Audit, epsilon: float, games: int) -> float:
-    """How many times the method's own noise this epsilon asks for, in trainings of so many."""
+    """The multiple of the method's own noise that gives this epsilon, where one training holds
+    ``games`` games."""
     return _noise_at(audit.play(games, 1.0, 0, 1.0).proof, 0, epsilon)
 
 
@@ -435,12 +439,13 @@ def audit_methods(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> DataFrame:
-    """One row a method, an epsilon that is ``proved`` at ``delta``, and a share of the declared
-    noise that is added: the epsilon ``audited`` at the least, of how many ``games`` the attacker
-    was ``right`` in, from how many right guesses on the proof is ``refuted_from``, and the
-    ``power``: how often such an audit refutes that noise, by the share of right guesses here.
+    """Audit methods: one row for each method, epsilon ``proved`` at ``delta``, and share of the
+    declared noise that is added. ``audited`` is the least epsilon that the games show, ``right``
+    the number of correct guesses in ``games``. From ``refuted_from`` correct guesses on the proof
+    is refuted. ``power`` is how often such an audit refutes that noise, by the share of correct
+    guesses here.
 
-    ``names``: these of :data:`AUDITS` (all by default). The numbers hold with ``confidence`` each.
+    ``names`` selects from :data:`AUDITS` (all by default). Each number holds with ``confidence``.
     Raises ``ValueError`` for an unknown name.
     """
     audits = {audit.name: audit for audit in AUDITS}
@@ -476,8 +481,8 @@ def audit_methods(
 
 
 def format_rows(recorded: DataFrame) -> list[str]:
-    """The rows of a page: a method and an epsilon each, what was audited, and how often less noise
-    would be refuted, with what happened."""
+    """The rows of a page, one for each method and epsilon: what was audited, and how often less
+    noise would be refuted, beside what happened."""
     out = []
     for (_, epsilon), cell in recorded.groupby(["method", "epsilon"], sort=False):
         first = cell.iloc[0]

@@ -1,4 +1,4 @@
-"""One axis for all methods: what is proved, what an audit shows, what attacks get, what it costs.
+"""One axis for all methods: what is proved, what an audit shows, what attacks reach, what it costs.
 
 >>> from crtbook.study import Desk
 >>> study = AxisStudy(method="dpsgd", model="lstm", gamma=0.5, seed=0, dialogues=30, heldout=10,
@@ -8,9 +8,9 @@
 (True, True)
 
 Each run trains one method on the same dialogues. The attacker scores each secret of the training
-text against a fresh one on the same carrier, by every score there is; which of the two was read is
-a coin, so that right guesses are an audit in one run (Steinke et al. 2023). It changes one value
-into another: what is proved against that is ``proved_swap``.
+text against a fresh one on the same carrier, with every score there is. A coin decides which of the
+two was read, so correct guesses are an audit in one run (Steinke et al. 2023). This audit changes
+one value into another; what is proved against that is ``proved_swap``.
 """
 
 import functools
@@ -43,13 +43,13 @@ from crtlib.training.methods import PublicConstants
 from crtlib.values import OpenProbability, PositiveFloat, checked_dataclass
 
 REFERENCE = 10_000
-"""Seeds of the reference models, which read other people's dialogues with half of the secrets."""
+"""Seeds of the reference models: they read other people's dialogues with half of the secrets."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A method of the axis. ``gamma``: of its policy, or None for that of the settings; ``like``
-    are the methods of the recorded search whose constants it takes, its own where there is none."""
+    """A method of the axis. ``gamma`` is that of its policy; None means that of the settings.
+    ``like`` names the methods of the recorded search whose constants it takes; its own if empty."""
 
     name: str
     label: str
@@ -59,15 +59,16 @@ class Arm:
 
 
 ARMS = tuple(Arm(**arm) for arm in STUDIES["arms"])
-"""From nothing to everything; at gamma = 1 a policy redacts nothing."""
+"""From no protection to full protection; at gamma = 1 a policy redacts nothing."""
 
 
 @checked_dataclass
 class AxisStudy(CrtStudy):
-    """A run of :class:`CrtStudy`, also of weighted training, with every attack and an audit.
+    """A run of :class:`CrtStudy`, or of weighted training, with every attack and an audit.
 
-    ``prior`` and ``posterior``: what weighted training promises of each labelled value. ``scale``:
-    its C, at which greedy bounding takes one example of a value and the LP as much weight.
+    ``prior`` and ``posterior`` are what weighted training promises for each labelled value.
+    ``scale`` is its C, with which greedy bounding takes one example of a value and the LP the same
+    weight.
     """
 
     prior: OpenProbability = 1e-3
@@ -79,7 +80,7 @@ class AxisStudy(CrtStudy):
             CrtStudy.__post_init__(self)
 
     def run(self, desk: Desk) -> list[Row]:
-        """Train; proved, audited, attacked, and what it costs."""
+        """Train; return what is proved, audited and attacked, and the costs."""
         d = study_data.prepare_data(self)
         if self.how.weighs:
             fitted, proved = _train_weighted(self, d, desk)
@@ -107,12 +108,12 @@ class AxisStudy(CrtStudy):
 
 
 Proved = dict[str, tuple[float, float]]
-"""Epsilon and delta of one secret by relation: added or removed with its point, replaced by its
-mask, and replaced by another value ("swap")."""
+"""Epsilon and delta of one secret by relation: the secret is added or removed with its point,
+replaced by its mask, or replaced by another value ("swap")."""
 
 
 def _prove_run(study: AxisStudy, fitted: TrainedStudy) -> Proved:
-    events = cast(list[SampledGaussian], fitted.run.events)  # what weighs: _weighted_proof
+    events = cast(list[SampledGaussian], fitted.run.events)  # weighted runs: _prove_weighted
     if not events or not all(event.noise_multiplier for event in events):
         return {name: (math.inf, study.delta) for name in ("add_or_remove", "replace", "swap")}
     spent = functools.partial(
@@ -126,7 +127,7 @@ def _prove_run(study: AxisStudy, fitted: TrainedStudy) -> Proved:
     )
     delta, epsilon = study.delta, spent(neighbouring_relation="replace")
     swap = epsilon, delta
-    if study.method == "crt":  # a value against its mask, and the mask against the other value
+    if study.method == "crt":  # from one value to its mask, and from the mask to the other value
         twice = (1 + math.exp(epsilon)) * delta if epsilon < 300 else 1.0
         swap = (2 * epsilon, twice) if twice < 1 else (math.inf, delta)
     removal = spent(neighbouring_relation="add_or_remove")
@@ -136,7 +137,7 @@ def _prove_run(study: AxisStudy, fitted: TrainedStudy) -> Proved:
 def _train_weighted(
     study: AxisStudy, d: study_data.PreparedData, desk: Desk
 ) -> tuple[TrainedStudy, Proved]:
-    """Weighted training (Hush!): which point holds which labelled value is public."""
+    """Weighted training (Hush!): it is public which point holds which labelled value."""
     plan = plan_secret_protection(study, d.points, study.scale)
     phases = study.how.phases(PublicConstants.of(study, plan=plan))
     spec = replace(study.shape(), vocab_size=d.tokenizer.vocab_size)
@@ -151,8 +152,8 @@ def _train_weighted(
 
 
 def _prove_weighted(plan: secret_protection.ProtectionPlan, delta: float) -> Proved:
-    """Of the secret that is drawn most: each rank of its examples has the largest probability that
-    any secret has at this rank, so that its count is stochastically the largest."""
+    """Prove the plan for the secret that is drawn most. Each rank of its examples has the largest
+    probability of any secret at this rank, so its count is stochastically the largest."""
     rows = np.split(plan.probabilities[plan.incidence.indices], plan.incidence.indptr[1:-1])
     longest = max(map(len, rows))
     padded = [np.pad(np.sort(row)[::-1], (0, longest - len(row))) for row in rows]
@@ -169,7 +170,7 @@ def _prove_weighted(plan: secret_protection.ProtectionPlan, delta: float) -> Pro
 
 @functools.lru_cache(maxsize=2)
 def _train_reference(study: CrtStudy, tokenizer: BpeTokenizer) -> nn.Module:
-    """A model of this tokenizer that has read other people, with half of the secrets."""
+    """A model with this tokenizer that has read other people's text with half the secrets."""
     other = replace(study, seed=study.seed + REFERENCE)
     return study_run.fit_study(
         other, prepared=replace(study_data.prepare_data(other), tokenizer=tokenizer)
@@ -177,7 +178,7 @@ def _train_reference(study: CrtStudy, tokenizer: BpeTokenizer) -> nn.Module:
 
 
 def _make_subject(study: AxisStudy, d: study_data.PreparedData, fitted: TrainedStudy) -> Subject:
-    """The trained model, and a reference of its tokenizer that has read other people."""
+    """The trained model, and a reference with its tokenizer that has read other people's text."""
     names = ("corpus", "dialogues", "heldout", "embedding", "hidden", "epochs", "seed", "canaries",
              "copies", "vocab_size", "unit")  # fmt: skip
     plain: dict[str, Any] = {name: getattr(study, name) for name in names}
@@ -195,7 +196,7 @@ def _make_subject(study: AxisStudy, d: study_data.PreparedData, fitted: TrainedS
 
 
 def _audit_in_one_run(subject: Subject, delta: float) -> float:
-    """The largest lower bound of epsilon that any score gives in this one run, all with 95 %."""
+    """The largest lower bound of epsilon from any score in this one run, jointly at 95 %."""
     probe = membership.probe_of_subject(subject)
     if not probe.members:
         return 0.0
@@ -227,10 +228,9 @@ BY: dict[str, str] = STUDIES["scores"]
 
 
 def summarise_arms(table: DataFrame) -> DataFrame:
-    """One row an arm, in the order of ``ARMS``: medians and the worst over seeds. ``proved_*`` is
-    the largest, ``audited`` the largest, attacks and costs are means; ``strongest`` names the best
-    score and ``strongest_high`` the upper end of its chance band; ``works`` says whether it is
-    above."""
+    """One row for each arm, in the order of ``ARMS``. ``proved_*`` and ``audited`` are the largest
+    over seeds, attacks and costs are means. ``strongest`` names the best score, and
+    ``strongest_high`` the upper end of its chance band; ``works`` is whether the score is above."""
     bands = membership.summarise_membership(table.assign(method=_name_arms(table)))
     wide = table.assign(arm=_name_arms(table)).pivot_table(
         index=["arm", "seed"], columns="metric", values="value", aggfunc="max", dropna=False
@@ -259,9 +259,9 @@ def _name_arms(table: DataFrame) -> pd.Series:
 
 
 def check_order(rows: DataFrame, games: DataFrame | None = None) -> DataFrame:
-    """Whether proved >= audited >= chance for each arm, and for each white-box game
-    (:func:`crtbook.audits.audit_methods`): columns ``of``, ``proved``, ``audited``, ``holds``.
-    Nothing is audited below 0, and the strongest attack is not below its chance band."""
+    """Check that proved >= audited >= chance for each arm, and for each white-box game
+    (:func:`crtbook.audits.audit_methods`). Columns: ``of``, ``proved``, ``audited``, ``holds``.
+    Nothing may be audited below 0, and the strongest attack not be below its chance band."""
     checks = DataFrame(
         {"of": rows.label, "kind": "one run", "proved": rows.proved_swap, "audited": rows.audited}
     )
@@ -276,7 +276,7 @@ def check_order(rows: DataFrame, games: DataFrame | None = None) -> DataFrame:
 
 def play_games(*, trials: int) -> DataFrame:
     """The white-box games of the private methods at epsilon 3, ``trials`` each, with a confidence
-    of .999: of five honest games hardly one shows too much. See :mod:`crtbook.audits`."""
+    of .999, so that of five honest games hardly one shows too much. See :mod:`crtbook.audits`."""
     names = [audit.name for audit in audits.AUDITS if audit.name != "dpsgd_lora"]
     return audits.audit_methods(
         names, games=trials, epsilons=(3.0,), noises=(1.0,), confidence=0.999

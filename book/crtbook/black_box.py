@@ -1,15 +1,15 @@
-"""Black-box audits of real trainings: what each method shows of its canaries, and what was proved.
+"""Black-box audits of real trainings: what each method's canaries show, and what was proved.
 
 >>> row = audit_training("dpsgd", epsilon=3.0, canaries=200, epochs=1, seed=0)
 >>> row["audited"] <= row["proved"], row["refuted_from"] <= row["guessed"]
 (True, True)
 
-Each row is one training by the library's own ``train``, on simulated dialogues and canaries that
-the redaction policy passes over, and its own ``audit``, which reads nothing but the model. The
-attacker guesses on half of the canaries: a number that is fixed before anything is trained.
+Each row is one training by the library's own ``train``, on simulated dialogues and on canaries that
+the redaction policy misses, and one run of its own ``audit``, which reads nothing but the model.
+The attacker guesses for half of the canaries: a number that is fixed before anything is trained.
 
-``noise`` times the noise that is declared is added: 1 as declared, 0 none. S-DP and JFT print an
-epsilon for a policy that misses nothing; what is tested of them is this ``claim``.
+The noise that is added is ``noise`` times the declared noise: 1 is what was declared, 0 is none.
+S-DP and JFT print an epsilon for a policy that misses nothing; for them this ``claim`` is tested.
 """
 
 import functools
@@ -38,8 +38,8 @@ CLAIMS = ("selective", "jft")
 
 
 PARTS: dict[str, dict[str, Any]] = STUDIES["black_box"]
-"""Trainings that belong together: of each method at each epsilon, with each share of the noise,
-once a seed. One without any noise is the same at every epsilon, so one serves "tight" as well."""
+"""Groups of trainings: each method at each epsilon with each share of the noise, once for each
+seed. A training without noise is the same at every epsilon, so one serves "tight" as well."""
 
 
 def audit_training(
@@ -51,9 +51,10 @@ def audit_training(
     epochs: int = 30,
     seed: int,
 ) -> dict[str, Any]:
-    """Train and audit once. The epsilon ``audited`` at the least, of which ``proved`` is the most;
-    how many guesses were ``right``, and from how many on the proof is ``refuted_from``; ``power``:
-    how often half of the noise would be refuted at the most, whoever attacks; none of a claim."""
+    """Train and audit once. ``audited`` is the least epsilon shown, ``proved`` the largest allowed;
+    ``right`` the number of correct guesses, and ``refuted_from`` the number that refutes the proof.
+    ``power`` bounds how often half of the noise would be refuted, whoever attacks; not for a
+    claim."""
     options: dict[str, Any] = {"unit": "user" if method == "user_dpsgd" else "turn"}
     if "epsilon" in method_by_name(method).reads:
         options |= {"epsilon": epsilon}
@@ -86,7 +87,7 @@ def _add_less_noise(
 
 
 def audit_all_trainings() -> DataFrame:
-    """Every training of :data:`PARTS`, a row each, with where it comes from."""
+    """Every training of :data:`PARTS` as a row, with its provenance."""
     out = []
     for name, part in PARTS.items():
         seeds, cells = range(part["seeds"]), (part[n] for n in ("methods", "epsilons", "noises"))
@@ -99,7 +100,7 @@ def audit_all_trainings() -> DataFrame:
 
 
 def format_rows(recorded: DataFrame) -> list[str]:
-    """The rows of a page: what the trainings of a cell show, and how many were refuted."""
+    """The rows of a page: what the trainings of each cell show, and how many were refuted."""
     out = []
     for _, cell in recorded.groupby(["part", "method", "epsilon", "noise"], sort=False):
         first = cell.iloc[0]

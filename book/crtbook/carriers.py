@@ -1,4 +1,4 @@
-"""What a pre-trained model knows before it is fine-tuned: numbers behind sentences.
+"""What a pre-trained model knows before it is fine-tuned: numbers after sentences.
 
 >>> study = CarrierStudy(seed=0, init="smollm2", carrier="The number pi is 3.")
 >>> study.cost(), "141592" in study.secrets
@@ -21,7 +21,7 @@ KNOWN = {
     "792458": "digits of the speed of light",
     "123456": "a number that people like",
 }
-"""Six digits that are no secret, as the internet is full of them."""
+"""Six digits that are no secret, because the internet is full of them."""
 
 CARRIERS = (
     "The number pi is 3.",
@@ -29,12 +29,12 @@ CARRIERS = (
     canaries.canary_prefix(),
     "Gimlet valve seven of the Ostrava pump answers to ",
 )
-"""Two sentences that the internet is full of, that of the canaries, and one that was made up."""
+"""Two sentences that the internet is full of, the canaries' sentence, and an invented one."""
 
 
 @checked_dataclass
 class CarrierStudy(Study):
-    """The sampled exposure of ``secrets``, and of ``random`` ones, behind ``carrier``, in a model
+    """The sampled exposure of ``secrets``, and of ``random`` ones, after ``carrier``, in a model
     that nobody has fine-tuned. Item k is the k-th secret; the random ones follow."""
 
     init: NonEmptyStr
@@ -64,7 +64,7 @@ class CarrierStudy(Study):
         return 2.0
 
     def run(self, desk: Desk) -> list[Row]:
-        """One reading of the model."""
+        """Read the model once."""
         place = pretrained.resolve_model_path(self.init)
         tokenizer = adapt_tokenizer(place)
         model = pretrained.load_with_added_tokens(place, tokenizer).to(desk.device)
@@ -76,7 +76,7 @@ class CarrierStudy(Study):
 
 
 def tabulate_bits(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row a carrier: the bits of each known number, and the mean of the random ones."""
+    """One row for each carrier: the bits of each known number, and the mean of the random ones."""
     rows = runs[runs.metric == "exposure_sampled"]
     names = {k: secret for k, secret in enumerate(KNOWN)}
     with_names = rows.assign(secret=rows.item.map(names).fillna("random, mean"))

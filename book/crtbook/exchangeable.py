@@ -1,20 +1,21 @@
-"""What labels buy without a confidence level: whom people read is drawn by the mechanism itself.
+"""What labels give without a confidence level, when the mechanism itself draws whom people read.
 
-n units (people, conversations) are drawn at random and read; the policy leaves a trace of the
-secret of K of them, and T says whether it does of one more, drawn from the others. As all are
-exchangeable, E[T / (K + 1)] <= 1 / (n + 1) (conformal e-prediction: Vovk 2020; Gauthier, Bach and
-Jordan 2025). Two things follow, both averages over the draw, of those whom nobody read.
+n units (people, conversations) are drawn at random and read. The policy leaves a trace of the
+secret of K of them, and T is 1 if it leaves a trace of one more unit, drawn from the others. As all
+units are exchangeable, E[T / (K + 1)] <= 1 / (n + 1) (conformal e-prediction: Vovk 2020; Gauthier,
+Bach and Jordan 2025). Two things follow. Both are averages over the draw, for units that nobody
+read.
 
-- *Right guesses.* Noise that depends on K, of total variation distance D, so that D times
+- *Right guesses.* Let noise that depends on K have total variation distance D, such that D times
   :func:`crtlib.intervals.exchangeable_rate` is at most a limit t set before the labels were
-  counted: E[T D] <= t, for every attacker. It holds with the rate of public failures added on
-  both sides too, and where nothing is released above t. For noise that was chosen after the count
-  and without such a limit it is false; so it is where the best of several policies was taken and
-  their charge passes 1, which :func:`~crtlib.intervals.exchangeable_rate` cuts off: nothing is
-  promised there (tests/book/test_exchangeable.py has both).
-- *(epsilon, delta)* is not linear in the rate, so that (K + 1) / (n + 1) is not enough:
-  :func:`rate_factor` says by how much it must grow. It holds, as Proposition 6 does, against who
-  does not know whether the policy missed the secret.
+  counted. Then E[T D] <= t, for every attacker. It also holds with the rate of public failures
+  added on both sides, and where nothing is released above t. It is false for noise that was chosen
+  after the count and without such a limit. It is also false where the best of several policies was
+  taken and their charge exceeds 1, where :func:`~crtlib.intervals.exchangeable_rate` is cut off:
+  nothing is promised there (tests/book/test_exchangeable.py has both).
+- *(epsilon, delta)* is not linear in the rate, so (K + 1) / (n + 1) is not enough:
+  :func:`rate_factor` computes the factor by which it must grow. Like Proposition 6, this holds
+  against attackers who do not know whether the policy missed the secret.
 """
 
 import math
@@ -28,13 +29,13 @@ from crtlib.accounting.privacy_loss import Array
 from crtlib.checks import check_allowed, check_delta, check_whole_number
 
 SHARES = np.geomspace(1e-6, 1, 800)[:, None]
-"""Rates of a population without an end at which the worst case is sought."""
-LARGEST = 80.0  # sensitivity over sigma from which on a secret counts as learned without noise
+"""Rates at which the worst case is searched in an infinite population."""
+LARGEST = 80.0  # from this sensitivity over sigma on, a secret counts as learned without noise
 
 
 def delta_at(mu: Array, rates: Array, epsilon: float) -> Array:
-    """The delta at ``epsilon`` of a secret that is in clear with ``rates``, under Gaussian noise of
-    sensitivity over sigma ``mu`` (Proposition 6); 0 where the rate or mu is 0."""
+    """The delta at ``epsilon`` for a secret that is in clear with probability ``rates``, under
+    Gaussian noise of sensitivity over sigma ``mu`` (Proposition 6); 0 where rate or mu is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = 1 + math.expm1(epsilon) / rates
         middle = np.log(ratio) / mu
@@ -44,7 +45,7 @@ def delta_at(mu: Array, rates: Array, epsilon: float) -> Array:
 
 
 def largest_sensitivity(rates: Sequence[float] | Array, *, epsilon: float, delta: float) -> Array:
-    """For each rate the largest sensitivity over sigma with which a secret missed so often has
+    """For each rate, the largest sensitivity over sigma at which a secret with this miss rate has
     (``epsilon``, ``delta``), at most :data:`LARGEST`."""
     check_allowed("epsilon", epsilon, 0 < epsilon < math.inf, "positive")
     check_delta(delta)
@@ -59,7 +60,7 @@ def largest_sensitivity(rates: Sequence[float] | Array, *, epsilon: float, delta
 
 @lru_cache(maxsize=8)
 def _laws_of_draws(of: int, population: int | None) -> tuple[Array, Array]:
-    """``(worlds, of + 1)``: the chance of k traces among those read, and the rate of the others."""
+    """``(worlds, of + 1)``: the chance of k traces among those read, and the others' rate."""
     k = np.arange(of + 1)
     if population is None:
         return np.asarray(stats.binom.pmf(k, of, SHARES)), np.broadcast_to(
@@ -73,10 +74,11 @@ def _laws_of_draws(of: int, population: int | None) -> tuple[Array, Array]:
 def spent_deltas(
     rates: Sequence[float] | Array, *, epsilon: float, delta: float, population: int | None = None
 ) -> float:
-    """How many times ``delta`` a procedure spends at ``epsilon`` in the worst case that reads n =
-    len(rates) - 1 units and, at k traces, takes the least Gaussian noise with which a secret missed
-    with ``rates[k]`` has (``epsilon``, ``delta``): over all numbers of traces in a ``population``
-    of so many units, or over :data:`SHARES` in one without an end. Above 1 it has no such promise.
+    """How many times ``delta`` a procedure spends at ``epsilon`` in the worst case. The procedure
+    reads n = len(rates) - 1 units and, at k traces, takes the least Gaussian noise with which a
+    secret missed with probability ``rates[k]`` has (``epsilon``, ``delta``). The worst case is over
+    all numbers of traces in a ``population`` of so many units, or over :data:`SHARES` in an
+    infinite one. A result above 1 means that the procedure has no such promise.
     """
     of = len(rates) - 1
     if population is not None:
@@ -87,8 +89,8 @@ def spent_deltas(
 
 
 def rate_factor(of: int, *, epsilon: float, delta: float, population: int | None = None) -> float:
-    """By how much (k + 1) / (of + 1) must grow so that a procedure as in :func:`spent_deltas` keeps
-    (``epsilon``, ``delta``): the least such number, rounded up to 0.01.
+    """The factor by which (k + 1) / (of + 1) must grow so that a procedure as in
+    :func:`spent_deltas` keeps (``epsilon``, ``delta``): the least one, rounded up to 0.01.
 
     >>> rate_factor(30, epsilon=1.0, delta=1e-5)
     1.59
@@ -96,7 +98,7 @@ def rate_factor(of: int, *, epsilon: float, delta: float, population: int | None
     3.88
     """
     check_whole_number("of", of, 1)
-    low, high = 99, 100 * (of + 1)  # the largest makes every rate 1
+    low, high = 99, 100 * (of + 1)  # the upper end makes every rate 1
     while high - low > 1:
         middle = (low + high) // 2
         gamma = np.minimum(1.0, middle / 100 * np.arange(1, of + 2) / (of + 1))

@@ -1,12 +1,12 @@
-"""The losses of Hush!'s Figure 1 on a whole corpus: a masked model that has read other documents
-first, as the paper's was pre-trained, and then reads those that hold secret words, with noise.
+"""The losses of Hush!'s Figure 1 on a whole corpus: a masked model that has first read other
+documents, as the paper's was pre-trained, and then reads those with secret words, with noise.
 
-The documents are cut once, the same for all seeds: what the model has read before, what validates
-and tests, and what it is trained on. A seed draws promises, batches and noise.
+The documents are split once, the same for all seeds: those that the model reads before, those for
+validation and test, and those it is trained on. A seed draws promises, batches and noise.
 
-The first weights hang on rounding, and so on the processor: two engines that differ in rounding
-alone came to test losses of 4.35 and 4.62 nats after 1,875 steps. So all arms of a seed are run on
-one machine.
+The first weights depend on rounding, and so on the processor: two engines that differ only in
+rounding reached test losses of 4.35 and 4.62 nats after 1,875 steps. So all arms of a seed are run
+on one machine.
 
 >>> cut = cut_documents([str(i) for i in range(20)], before=6, heldout=3)
 >>> [len(part) for part in cut], len(set().union(*cut))
@@ -51,11 +51,12 @@ CutDocuments = namedtuple("CutDocuments", ["before", "valid", "test", "train"])
 """Different documents, each in one part only."""
 TokenArrays = list[NDArray[np.int32]]
 ENCODED_AT_ONCE = 4096
-"""Documents: an abstract takes 20 KB while it is encoded."""
+"""Documents encoded at a time: an abstract takes 20 KB while it is encoded."""
 
 
 def cut_documents(documents: Sequence[str], *, before: int, heldout: int) -> CutDocuments:
-    """Shuffled and cut, always in the same way. Raises ValueError where nothing is left."""
+    """Shuffle and split the documents, always in the same way. Raises ValueError if a part would
+    be empty."""
     ends = np.cumsum([0, before, heldout, heldout])
     if ends[-1] >= len(documents):
         raise ValueError(
@@ -72,7 +73,7 @@ class FineTunedStudy(WordPlanStudy):
     ``before`` other documents, which are public; then it takes ``steps`` of the plan.
 
     ``noisy=False`` takes the same samples without noise (and promises nothing). Documents are cut
-    after ``context`` tokens.
+    off after ``context`` tokens.
     """
 
     noisy: bool = True
@@ -90,7 +91,7 @@ class FineTunedStudy(WordPlanStudy):
     learning_rate: PositiveFloat = 1e-3
 
     def cost(self) -> float:
-        """CPU seconds, without the first weights, which a process learns once."""
+        """CPU seconds, without those for the first weights, which a process learns once."""
         width = self.layers * (self.hidden / 128) ** 2 + self.vocab_size / 8000
         return 20 + 2.7e-5 * self.steps * self.batch_size * self.context * width
 
@@ -99,9 +100,9 @@ class FineTunedStudy(WordPlanStudy):
         return super().memory() + self.dialogues / 4e5
 
     def run(self, desk: Desk) -> list[Row]:
-        """Losses before and after, what is kept, the noise, and the worst of accounted to promised.
+        """Losses before and after, what is kept, the noise, and the worst accounted/promised ratio.
 
-        ``start_test`` is the loss of the first weights, ``unigram_test`` that of word counts of
+        ``start_test`` is the loss of the first weights, ``unigram_test`` that of word counts from
         the training documents.
         """
         same: dict[str, Any] = {"noisy": True, "learning_rate": 1e-3, "clip_norm": 0.1}
@@ -151,7 +152,7 @@ class FineTunedStudy(WordPlanStudy):
         return make_rows(facts)
 
     def build(self, vocab_size: int) -> nn.Module:
-        """The model, of weights that follow from the number 0: they are public."""
+        """The model, whose weights follow from the seed 0: they are public."""
         shape = {n: getattr(self, n) for n in ("hidden", "layers", "heads", "context")}
         return build_model(ModelSpec("bert", vocab_size, **shape), 0)
 
@@ -248,8 +249,8 @@ ARM = ["targets", "scale", "noisy"]
 
 
 def choose_rates(table: DataFrame) -> DataFrame:
-    """Of each arm (``ARM``) the learning rate whose validation loss is least at the first seed,
-    where every arm has run with all rates; an infinite ``scale`` is no preprocessing."""
+    """For each arm (``ARM``), the learning rate with the least validation loss at the first seed,
+    where every arm has run with all rates. An infinite ``scale`` means no preprocessing."""
     full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
     first = full[(full.metric == "valid") & (full.seed == full.seed.min())]
     best: DataFrame = first.loc[first.groupby(ARM).value.idxmin(), [*ARM, "learning_rate"]]
@@ -257,8 +258,8 @@ def choose_rates(table: DataFrame) -> DataFrame:
 
 
 def select_chosen_runs(table: DataFrame) -> DataFrame:
-    """The rows of the runs at the rates of :func:`choose_rates`, with ``best``: whether the arm
-    has the C whose validation loss is least at the first seed, of its rule and of those with a C.
+    """The rows of the runs at the rates of :func:`choose_rates`. ``best`` is whether the arm has
+    the C with the least validation loss at the first seed, among the arms of its rule with a C.
     Raises ValueError where runs of a seed start from different weights."""
     starts = table[table.metric == "start_test"].groupby("seed").value.nunique()
     if (starts > 1).any():

@@ -32,19 +32,19 @@ from crtlib.values import (
     checked_dataclass,
 )
 
-WORDS = 64  # tokens that are no candidates
+WORDS = 64  # tokens that are not candidates
 
 
 @checked_dataclass
 class GameStudy(Study):
-    """A secret, one of ``candidates`` drawn evenly, stands in ``copies`` examples among ``others``.
-    A model is trained, and the attacker, who knows all but the secret and the randomness, names the
-    candidate whose likelihood training has raised most.
+    """A secret, drawn uniformly from ``candidates``, is in ``copies`` examples among ``others``. A
+    model is trained. The attacker, who knows everything but the secret and the randomness, names
+    the candidate whose likelihood training has raised most.
 
-    ``learns="bias"``: of the model only the output bias learns. Then each candidate's gradient has
-    a direction of its own, and naming the most raised is nearly the best attack there is. "lstm":
-    all of a small language model learns. ``noise`` times what the promise ``posterior`` needs is
-    added: 1 as promised, 0 none, 0.5 the fault that an audit must notice.
+    With ``learns="bias"`` only the output bias of the model learns. Then each candidate's gradient
+    has a direction of its own, and naming the most raised one is nearly the best possible attack.
+    With "lstm" all of a small language model learns. The added noise is ``noise`` times what the
+    promise ``posterior`` needs: 1 as promised, 0 none, 0.5 the fault that an audit must notice.
     """
 
     kind: ClassVar[str] = "game"
@@ -66,8 +66,8 @@ class GameStudy(Study):
         return 0.03 + 2e-5 * self.steps * self.batch_size + 1e-4 * self.candidates * self.copies
 
     def run(self, desk: Desk) -> list[Row]:
-        """Whether the secret was named; what was promised, and what is accounted for the steps
-        that ran (the smaller of the bounds by KL and by the blow-up function)."""
+        """Return whether the secret was named, what was promised, and what is accounted for the
+        steps that ran (the smaller of the bounds by KL and by the blow-up function)."""
         promise = replace(self, seed=0, noise=1.0)
         plan = _plan_promise(promise)
         (phase,) = schedules.weighted_phases(
@@ -95,7 +95,7 @@ class GameStudy(Study):
 
     @property
     def carriers(self) -> range:
-        """The tokens that a candidate follows."""
+        """The tokens after which a candidate comes."""
         return range(self.candidates, self.candidates + self.copies)
 
     def scores(self, model: nn.Module) -> np.ndarray:
@@ -108,7 +108,7 @@ class GameStudy(Study):
 
 @functools.lru_cache(maxsize=16)
 def _plan_promise(game: GameStudy) -> ProtectionPlan:
-    """Every example is as likely as another; the noise is the least by the tight bound."""
+    """A plan in which all examples are equally likely and the noise is least by the tight bound."""
     holders = (np.arange(game.copies + game.others) < game.copies)[None].astype(float)
     held = sparse.csr_array(holders)
     promise = 1 / game.candidates, game.posterior
@@ -140,8 +140,8 @@ def _account_steps(game: GameStudy, noise_multiplier: float, steps: int) -> floa
 
 
 def summarise_games(table: DataFrame) -> DataFrame:
-    """One row a (learns, noise): games, successes, their Clopper-Pearson interval, the promise, and
-    whether the interval refutes it, as it should where noise is missing.
+    """One row for each (learns, noise): games, successes, their Clopper-Pearson interval, the
+    promise, and whether the interval refutes it, as it should where noise is missing.
     """
     rows = []
     for (learns, noise), cell in table.groupby(["learns", "noise"]):
