@@ -40,8 +40,8 @@ def _select_fields(kind: type[Study], entries: Mapping[str, Any]) -> dict[str, A
 
 
 def select_corpora_at_hand(settings: Settings) -> tuple[Settings, dict[str, str]]:
-    """The settings with the corpora that are here in the size that they ask for; of the others,
-    what is lacking."""
+    """The settings with those corpora that are available here in the requested size, and for each
+    of the others what is missing."""
     lacks = {
         corpus: need
         for corpus in settings.corpora
@@ -60,8 +60,8 @@ def select_corpora_at_hand(settings: Settings) -> tuple[Settings, dict[str, str]
 
 def crt_grid(settings: Settings, searched: DataFrame | None = None) -> list[CrtStudy]:
     """The runs of Figures 2 to 5: methods at ``gammas``, ablations at ``ablation_gammas``, all
-    seeds, on each corpus, with what the recorded search chose from where the model starts, or one
-    that was just ``searched``."""
+    seeds, on each corpus. Hyperparameters are those that the recorded search chose for the same
+    start, or a search that was just done (``searched``)."""
     return [
         study
         for corpus, model, main, ablations in _list_cells(settings)
@@ -72,7 +72,7 @@ def crt_grid(settings: Settings, searched: DataFrame | None = None) -> list[CrtS
 
 
 def authors_grid(settings: Settings) -> list[CrtStudy]:
-    """The runs of Figure 2 with the hyperparameters that the paper ends with, all seeds."""
+    """The runs of Figure 2 with the paper's final hyperparameters, all seeds."""
     return [
         study
         for corpus, model, main, _ in _list_cells(settings)
@@ -83,7 +83,7 @@ def authors_grid(settings: Settings) -> list[CrtStudy]:
 
 
 def choices_grid(settings: Settings) -> dict[str, list[CrtStudy]]:
-    """CRT at one gamma with each of its choices, a few seeds: LSTM on CustomerSim."""
+    """CRT at one gamma with each of its choices, for a few seeds: LSTM on CustomerSim."""
     few = settings.but(seeds=settings.choice_seeds)
     return {
         name: _make_runs(few, crt_study.DEFAULT_CORPUS, "crt", "lstm", **change)
@@ -96,7 +96,7 @@ STARTED = ("sgd", "dpsgd", "crt")
 
 
 def public_start_grid(settings: Settings) -> list[CrtStudy]:
-    """GPT-2 on CustomerSim from random weights, and from weights trained on public dialogues; each
+    """GPT-2 on CustomerSim from random weights, and from weights trained on public dialogues. Each
     start has the hyperparameters of its own search."""
     return [
         study
@@ -110,10 +110,10 @@ def _settings_of_public_start(settings: Settings) -> dict[str, Any]:
 
 
 def tuning_grid(settings: Settings) -> list[CrtStudy]:
-    """The recorded search: a corpus' ``trials`` draws for every method and model, the same for all.
+    """The recorded search: ``trials`` draws on each corpus, the same for every method and model.
 
-    Each method reads of a draw only what it uses, at one gamma and on a seed of its own; the
-    choice is by perplexity on validation texts (:func:`crtbook.search.choose_trial`).
+    A method uses only those values of a draw that it reads, at one gamma and on a seed of its own.
+    The choice is by perplexity on validation texts (:func:`crtbook.search.choose_trial`).
     """
     cells = [
         (corpus, model, [*main, *ablations], settings.data[corpus].trials, {})
@@ -124,7 +124,7 @@ def tuning_grid(settings: Settings) -> list[CrtStudy]:
         cells.append((crt_study.DEFAULT_CORPUS, "gpt2", [*STARTED], settings.public_trials, start))
     studies = []
     for corpus, model, names, trials, start in cells:
-        # learning rates as a share of those that random weights are searched with
+        # learning rates relative to those of the search for random weights
         rates = search.GENTLY if start or model == "pretrained" else 1.0
         draws = search.draw_hyperparameters(trials, settings.data[corpus].pub_passes, rates=rates)
         for method, draw in itertools.product(names, draws):
@@ -140,7 +140,7 @@ def carriers_grid(settings: Settings) -> list[CarrierStudy]:
 
 
 def _list_cells(settings: Settings) -> Iterator[tuple[str, str, list[str], list[str]]]:
-    """Corpus, model, methods, ablations: what the settings ask for and the corpus allows."""
+    """Corpus, model, methods, ablations: what the settings request and the corpus allows."""
     for corpus, model in itertools.product(settings.corpora, settings.models):
         allowed = settings.data[corpus]
         if model in allowed.models:
@@ -160,9 +160,9 @@ def _make_runs(
     searched: DataFrame | None = None,
     **change: Any,
 ) -> list[CrtStudy]:
-    """A cell at all seeds: the search's choice for its start, then ``change``. Where the search
-    tried several numbers of epochs, also the best of twice as many, which says whether a longer
-    training would be better."""
+    """The runs of a cell at all seeds, with the search's choice for its start and then ``change``.
+    Where the search tried several numbers of epochs, they include the best trial with twice as
+    many, which shows whether a longer training would be better."""
     recorded = search.list_search_tables(settings.profile)
     searched_by = {
         "table": recorded if searched is None else [searched],
@@ -176,7 +176,7 @@ def _make_runs(
 
 
 def _make_run(settings: Settings, corpus: str, method: str, model: str, **change: Any) -> CrtStudy:
-    """A run of these sizes, with ``change``."""
+    """A run of this size, with ``change``."""
     shape = settings.shapes[model]
     constants = _select_fields(CrtStudy, {**settings, **settings.data[corpus], **shape})
     constants = {name: entry for name, entry in constants.items() if name not in search.SEARCHED}
@@ -185,8 +185,8 @@ def _make_run(settings: Settings, corpus: str, method: str, model: str, **change
 
 
 def axis_grid(settings: Settings) -> list[AxisStudy]:
-    """Every arm of the axis on CustomerSim with an LSTM, all seeds, each with the hyperparameters
-    of the recorded search, or those of the methods that it is like where no search has it."""
+    """Every arm of the axis on CustomerSim with an LSTM, all seeds. Each has the hyperparameters of
+    the recorded search, or those of the methods that it is like where no search has its own."""
     tables = search.list_search_tables(settings.profile)
     constants = _select_fields(AxisStudy, {**settings, "embedding": settings.hidden})
     out = []
@@ -206,8 +206,8 @@ def axis_grid(settings: Settings) -> list[AxisStudy]:
 def _make_leakage_run(
     settings: Settings, shape: str, *, last: bool = False, **changes: Any
 ) -> LeakageStudy:
-    """A run that a profile's section, its sizes for the corpus, and one of its shapes give; with a
-    report at the ``last`` epoch alone, or at each snapshot."""
+    """A run from a profile's section, its sizes for the corpus, and one of its shapes. It makes a
+    report only at the ``last`` epoch, or at each snapshot."""
     sizes, corpus_sizes = (
         settings.shapes[shape],
         settings.data[changes.get("corpus", crt_study.DEFAULT_CORPUS)],
@@ -219,7 +219,7 @@ def _make_leakage_run(
 
 
 def runs_by_model(settings: Settings, corpus: str, seed: int) -> list[LeakageStudy]:
-    """Rows of Table 2: private, DP from two starts, public; a point is all that a user said."""
+    """Rows of Table 2: private, DP from two starts, public. A point is all that one user said."""
     where = {"corpus": corpus, "unit": "user", "seed": seed, "gamma": 0.0}
     return [
         _make_leakage_run(settings, "table", last=row["method"] != "dpsgd", **where, **row)
@@ -228,7 +228,7 @@ def runs_by_model(settings: Settings, corpus: str, seed: int) -> list[LeakageStu
 
 
 def people_grid(settings: Settings) -> list[LeakageStudy]:
-    """Table 2 of many people, of the first corpus that is here: the rows of ``people`` per seed."""
+    """Table 2 for many people, on the first available corpus: the rows of ``people`` per seed."""
     constants = _select_fields(LeakageStudy, {**settings, **settings.shapes.table})
     constants |= {"corpus": first_available(settings.texts), "unit": "user"}
     first, last = constants["snapshots"][:1], constants["epochs"]
@@ -237,7 +237,7 @@ def people_grid(settings: Settings) -> list[LeakageStudy]:
         changes = {name: entry for name, entry in row.items() if name != "left_out_first"}
         if row.get("left_out_first"):
             changes["left_out_at"] = first
-        if row["method"] != "dpsgd":  # only of a noisy model does the report show snapshots
+        if row["method"] != "dpsgd":  # the report shows snapshots only for noisy models
             changes["snapshots"] = (last,)
         elif row.get("init") == "public":
             changes["private_learning_rate"] = settings.shapes.table.public_start_learning_rate
@@ -246,7 +246,7 @@ def people_grid(settings: Settings) -> list[LeakageStudy]:
 
 
 def runs_by_method(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
-    """Non-private, DP-SGD, CRT and LP-weighted models of the same turns of CustomerSim."""
+    """Non-private, DP-SGD, CRT and LP-weighted models on the same turns of CustomerSim."""
     return {
         name: _make_leakage_run(settings, "methods", unit="turn", seed=seed, **change)
         for name, change in METHODS.items()
@@ -254,7 +254,7 @@ def runs_by_method(settings: Settings, seed: int) -> dict[str, LeakageStudy]:
 
 
 def runs_by_text(settings: Settings, seed: int, corpus: str) -> dict[str, LeakageStudy]:
-    """The run of Figure 5, and the same with one thing done to its text."""
+    """The run of Figure 5, and the same run with one change to its text each."""
     common = {"corpus": corpus, "unit": "turn", "seed": seed, "method": "sgd", "detail": True}
     return {
         text: _make_leakage_run(settings, "lstm", last=text != "as it is", **common, **change)
@@ -263,7 +263,7 @@ def runs_by_text(settings: Settings, seed: int, corpus: str) -> dict[str, Leakag
 
 
 def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]:
-    """All runs of both chapters. Of Figure 5's mitigations, those on simulated text."""
+    """All runs of both chapters. Figure 5's mitigations are those on simulated text."""
     runs = []
     for seed in range(report.seeds):
         for corpus in report.corpora:
@@ -276,7 +276,7 @@ def leakage_chapters(report: Settings, training: Settings) -> list[LeakageStudy]
 
 
 def abstracts_grid(settings: Settings) -> list[LeakageStudy]:
-    """Figure 5's runs on the first corpus that is here: for each change of the text, all seeds."""
+    """Figure 5's runs on the first available corpus: for each change of the text, all seeds."""
     constants = _select_fields(LeakageStudy, {**settings, **settings.shapes.lstm})
     constants |= {"corpus": first_available(settings.texts), "unit": "turn", "detail": True}
     rare = {"min_users": constants.pop("min_users")}
@@ -293,20 +293,20 @@ def abstracts_grid(settings: Settings) -> list[LeakageStudy]:
 
 
 def _settings_of_hush(settings: Settings) -> dict[str, Any]:
-    """The groups of a section, and its first corpus that is here."""
+    """The groups of a section, and its first available corpus."""
     corpus = first_available(settings.texts)
     return {**settings.model, **settings.data, **settings.training, "corpus": corpus}
 
 
 def masked_base(settings: Settings) -> MaskedStudy:
-    """The run that the others of Figure 1 change: seed 0, no preprocessing, noise."""
+    """The run from which the others of Figure 1 differ: seed 0, no preprocessing, with noise."""
     constants = _settings_of_hush(settings) | {"prior": settings.prior}
     return MaskedStudy(seed=0, targets="linear", scale=None, noisy=True, **constants)
 
 
 def masked_grid(settings: Settings) -> list[MaskedStudy]:
-    """The runs of Figure 1: both rules of the budget at every C, and no preprocessing, with and
-    without noise, at every learning rate, all seeds."""
+    """The runs of Figure 1: both rules of the budget at every C, and no preprocessing. Each with
+    and without noise, at every learning rate, all seeds."""
     arms = [*itertools.product(("linear", "sqrt"), settings.scales), ("linear", None)]
     return [
         run
@@ -316,9 +316,10 @@ def masked_grid(settings: Settings) -> list[MaskedStudy]:
 
 
 def beside_grid(settings: Settings) -> list[MaskedStudy]:
-    """Two things of the paper beside Figure 1, seed 0, the paper's rule at the least C and no
-    preprocessing: a tenth of the noise, as the paper trains (that of a batch and of data ten times
-    as large, which are not there); and a predicate by which only the secret words may differ."""
+    """Two things of the paper beside Figure 1: seed 0, the paper's rule at the least C and no
+    preprocessing. One is a tenth of the noise, as the paper trains (the noise for a batch and data
+    ten times as large as those used). The other is a predicate by which only secret words differ.
+    """
     arms = itertools.product(
         (min(settings.scales), None), ({"simulated": 10}, {"predicate": "word"})
     )
@@ -329,8 +330,8 @@ def beside_grid(settings: Settings) -> list[MaskedStudy]:
 
 
 def word_plan_grid(settings: Settings) -> list[WordPlanStudy]:
-    """What both rules of the budget keep at every C, and no preprocessing, of every kind of word
-    and band of secrets, all seeds; of the first corpus that is here, or the first of all."""
+    """What both rules of the budget keep at every C, and no preprocessing, for every kind of word
+    and band of secrets, all seeds, on the first available corpus, or else the first of all."""
     kinds = itertools.product(settings.words, settings.bands, range(settings.seeds))
     arms = [("linear", None), *itertools.product(("linear", "sqrt"), settings.scales)]
     available = (c for c in settings.texts if corpora.is_corpus_available(c))
@@ -346,10 +347,11 @@ def word_plan_grid(settings: Settings) -> list[WordPlanStudy]:
 
 
 def fine_tuning_grid(settings: Settings, searched: DataFrame | None = None) -> list[FineTunedStudy]:
-    """The losses of Figure 1 on a whole corpus, of words between blanks, by rank: both rules of the
-    budget at every C, and no preprocessing, with noise and then without; at the first seed with
-    every learning rate. With the table of these (``searched``) also all other seeds, at the rate
-    that validation chose (:func:`crtbook.fine_tuning.choose_rates`)."""
+    """The losses of Figure 1 on a whole corpus, with words between blanks, by rank. The arms are
+    both rules of the budget at every C, and no preprocessing, first with noise and then without.
+    At the first seed they run with every learning rate. With the table of these runs
+    (``searched``) all other seeds are added, at the rate that validation chose
+    (:func:`crtbook.fine_tuning.choose_rates`)."""
     arms = [("linear", None), *itertools.product(("linear", "sqrt"), settings.scales)]
     available = (c for c in settings.texts if corpora.is_corpus_available(c))
     constants = {**settings.data, **settings.model, **settings.training, "words": "blanks"}
@@ -374,7 +376,7 @@ def fine_tuning_grid(settings: Settings, searched: DataFrame | None = None) -> l
 
 
 def unigram_grid(settings: Settings) -> list[UnigramStudy]:
-    """Word counts of the text of Figure 1, all seeds."""
+    """Word counts on the text of Figure 1, all seeds."""
     text = _select_fields(UnigramStudy, _settings_of_hush(settings))
     return [UnigramStudy(seed=seed, **text) for seed in range(settings.seeds)]
 
@@ -411,7 +413,7 @@ def secrets_grid(protection: Settings, extraction: Settings) -> list[Study]:
 
 
 def screening_grid(settings: Settings) -> list[ScreeningStudy]:
-    """Every pair of policies on every corpus that is here."""
+    """Every pair of policies on every available corpus."""
     return [
         ScreeningStudy(
             **_select_fields(ScreeningStudy, {**settings, **sizes})
@@ -424,5 +426,5 @@ def screening_grid(settings: Settings) -> list[ScreeningStudy]:
 
 
 def drop_repeats(studies: Iterable[Study]) -> list[Study]:
-    """Each run once, in order; also those that cannot run here, and so have no key."""
+    """Each run once, in order, including those that cannot run here and so have no key."""
     return list({study.ready(): study for study in studies}.values())

@@ -1,8 +1,8 @@
-"""What DP-SGD spends on each point by itself (Yu et al. 2023, individual privacy accounting).
+"""What DP-SGD spends on each single point (Yu et al. 2023, individual privacy accounting).
 
 A point whose gradient is shorter than the clipping norm is hidden by more noise than is promised to
-all. How much more depends on its content and on the run, so it is known only afterwards, it is
-private itself, and it can be no promise: it tells who was lucky.
+all. How much more depends on its content and on the run. So it is known only afterwards, it is
+itself private, and it cannot be a promise: it tells who was lucky.
 
 >>> full, half = epsilons([[1.0, 0.5]], sampling_probability=0.1, noise_multiplier=1.0, steps=20,
 ...                       delta=1e-5)
@@ -18,7 +18,7 @@ from crtlib.accounting.privacy_loss import Array, GaussianMixturePair
 from crtlib.checks import check_allowed
 
 LEVELS = 20
-"""Norms are rounded up to multiples of a twentieth of the clipping norm: a curve for each."""
+"""Norms are rounded up to multiples of a twentieth of the clipping norm, each with its curve."""
 
 
 def epsilons(
@@ -29,10 +29,10 @@ def epsilons(
     steps: int,
     delta: float,
 ) -> Array:
-    """Epsilon of each point at ``delta``, for one added or removed, ``(points,)``, by Renyi's
-    accounting. ``norms (times, points)``: the lengths of the points' gradients in units of the
-    clipping norm, what is longer is cut; each row stands for ``steps`` steps. That is exact where
-    every step has its row, and an estimate where norms are looked at less often."""
+    """Epsilon of each point at ``delta``, when this point is added or removed, ``(points,)``, by
+    Renyi accounting. ``norms (times, points)`` are the lengths of the points' gradients in units of
+    the clipping norm; longer ones are clipped. Each row counts for ``steps`` steps. The result is
+    exact where every step has its own row, and an estimate where norms are measured less often."""
     check_allowed("noise_multiplier", noise_multiplier, noise_multiplier > 0, "positive")
     shares = np.atleast_2d(np.asarray(norms, dtype=float))
     bad = ~(shares >= 0)

@@ -1,4 +1,4 @@
-"""Runs of the leakage chapters: one model, trained once, its report at each snapshot.
+"""Runs of the leakage chapters: one model, trained once, with its report at each snapshot.
 
 >>> tiny = LeakageStudy(method="sgd", seed=0, dialogues=6, heldout=4, public=12, public_epochs=1,
 ...                     epochs=2, snapshots=(1, 2), embedding=8, hidden=8, canaries=1, copies=2)
@@ -56,7 +56,8 @@ PARTS = ("public", "private")
 THRESHOLDS = (8.0, 3.0)
 """Perplexities above which the paper's interface makes no suggestion (Section 6.1)."""
 PROSE = ("arxiv",)
-"""Corpora whose public text is of the same kind: a vocabulary of dialogues would spell them."""
+"""Corpora with public text of the same kind: a vocabulary from dialogues would spell their words.
+"""
 PUNCTUATION = re.compile(r"[^\w\s]")
 epsilon = functools.lru_cache(privacy_cost.epsilon)
 
@@ -65,13 +66,13 @@ epsilon = functools.lru_cache(privacy_cost.epsilon)
 class LeakageStudy(Study):
     """One model and its leakage report at the epochs ``snapshots``.
 
-    ``unit="user"``: a point is all that a user said, so epsilon is that of a person. ``public``
-    dialogues of other, simulated people give the vocabulary, the start of ``init="public"``, and
-    the public model; of arXiv they are abstracts of other authors. Each of ``canaries`` users says
-    a secret of their own ``copies`` times; each of ``bots`` a long sentence. ``method="public"``
-    reads nothing but public text. ``policy="rare"`` masks words of fewer than ``min_users`` users.
+    With ``unit="user"`` a point is all that a user said, so epsilon is that of a person. ``public``
+    dialogues of other, simulated people supply the vocabulary, the start of ``init="public"``, and
+    the public model; for arXiv they are abstracts by other authors. Each of ``canaries`` users says
+    a secret of their own ``copies`` times, each of ``bots`` a long sentence. ``method="public"``
+    reads only public text. ``policy="rare"`` masks words of fewer than ``min_users`` users.
     ``left_out`` compares the last snapshot with a model trained without the owners of unique
-    sequences, as many epochs as the study has; ``left_out_at`` compares earlier snapshots, too.
+    sequences, for as many epochs as the study; ``left_out_at`` also compares earlier snapshots.
     ``detail`` keeps length and perplexity of each unique sequence. ``threshold`` is a ratio of
     perplexities.
     """
@@ -126,7 +127,7 @@ class LeakageStudy(Study):
         return (corpora.corpus_fingerprint(self.corpus),)
 
     def lacks(self) -> str | None:
-        """The corpus that is not here, or not large enough."""
+        """The corpus, where it is missing here or not large enough."""
         return runs.describe_missing_data(self.corpus, self.dialogues + 2 * self.heldout)
 
     def cost(self) -> float:
@@ -139,7 +140,7 @@ class LeakageStudy(Study):
         return per_text * self.dialogues * width * epochs
 
     def memory(self) -> float:
-        """A whole corpus, and every sequence that somebody has."""
+        """GiB: a whole corpus, and every sequence that somebody has."""
         return 6.0 if self.corpus in PROSE else super().memory()
 
     def shape(self, tokenizer: BpeTokenizer) -> ModelSpec:
@@ -163,7 +164,7 @@ class LeakageStudy(Study):
 
 @dataclass(frozen=True)
 class Data:
-    """Raw training and held-out points, and the public text with the vocabulary learned from it."""
+    """Raw training and held-out points, and the public text with the vocabulary made from it."""
 
     points: tuple[Point, ...]
     heldout: tuple[Point, ...]
@@ -187,14 +188,14 @@ def draw_data(study: LeakageStudy) -> Data:
 
 
 def public_text(corpus: str, dialogues: int, seed: int, others: Corpus) -> Corpus:
-    """What everybody may read: simulated dialogues, or prose of people whom no run reads."""
+    """What everybody may read: simulated dialogues, or prose by people whom no run reads."""
     if corpus in PROSE:
         return replace(others, dialogues=others.dialogues[:dialogues])
     return customersim.simulate_corpus(dialogues, 10**6 + seed, "rich", database_seed=1)
 
 
 def _add_bots(corpus: Corpus, words: Corpus, study: LeakageStudy) -> Corpus:
-    """Users who say one long sentence again and again, as the bots of the paper's Reddit do."""
+    """Add users who repeat one long sentence, as the bots in the paper's Reddit data do."""
     vocabulary = sorted({w for t in words.turns() if not t.secrets for w in t.text.split()})
     rng, bots = np.random.default_rng([study.seed, 3]), list[Dialogue]()
     for k in range(study.bots):
@@ -210,7 +211,7 @@ def _make_points(corpus: Corpus, unit: str) -> tuple[Point, ...]:
 
 
 def screen_points(study: LeakageStudy, points: Sequence[Point]) -> PreparedPoints:
-    """The points as the method reads them: redacted and deduplicated where it does that."""
+    """The points as the method reads them, redacted and deduplicated where the method does so."""
     policy = {
         "none": regex_policies.none_policy,
         "regex": policy_changes.with_misses(
@@ -230,7 +231,7 @@ def screen_points(study: LeakageStudy, points: Sequence[Point]) -> PreparedPoint
 # --- training -------------------------------------------------------------------------------------
 
 TrainModel = Callable[[Sequence[Point]], nn.Module]
-"""Trains a model on these points and no others."""
+"""A function that trains a model on these points and no others."""
 
 
 def make_trainer(
@@ -241,8 +242,8 @@ def make_trainer(
     seed: int,
     device: str = "cpu",
 ) -> TrainModel:
-    """How to train a model of this shape on any points. ``trainer(...)(other_points)`` is a public
-    model from other text in one call (Inan et al. 2021, Section 5)."""
+    """Return a function that trains a model of this shape on any points. With it, a public model
+    from other text takes one call, ``trainer(...)(other_points)`` (Inan et al. 2021, Section 5)."""
     part = "private" if any(p.part == "private" for p in phases) else "public"
 
     def train_on(points: Sequence[Point]) -> nn.Module:
@@ -253,8 +254,8 @@ def make_trainer(
 
 
 def leave_users_out(train_on: TrainModel, points: Sequence[Point], users: set[str]) -> nn.Module:
-    """The paper's second kind of public model: trained anew without all data of these users
-    (as a rule :meth:`crtlib.attacks.leakage.LeakageReport.owners`), so public to them alone.
+    """The paper's second kind of public model: trained again without any data of these users
+    (usually :meth:`crtlib.attacks.leakage.LeakageReport.owners`), so public only to them.
 
     Raises ``ValueError`` where a user has no point, or nobody remains.
     """
@@ -280,7 +281,7 @@ def _train_public_model(
 
 
 def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module:
-    """The model of other people's text: a copy, so that it can be trained on."""
+    """The model of other people's text, as a copy, so that it can be trained on."""
     options = (study.seed, study.public_epochs, device)
     return copy.deepcopy(
         _train_public_model(study.shape(d.tokenizer), d.tokenizer, d.public, *options)
@@ -288,7 +289,7 @@ def public_model(study: LeakageStudy, d: Data, device: str = "cpu") -> nn.Module
 
 
 def make_plain_trainer(study: LeakageStudy, d: Data, device: str = "cpu") -> TrainModel:
-    """Ordinary training of the run's shape on any points, to leave users out."""
+    """A trainer for ordinary training of the run's shape on any points, to leave users out."""
     plan = schedules.sgd_phases(
         epochs=study.epochs, batch_size=study.batch_size, learning_rate=study.learning_rate
     )
@@ -297,7 +298,7 @@ def make_plain_trainer(study: LeakageStudy, d: Data, device: str = "cpu") -> Tra
 
 def schedule_phases(study: LeakageStudy, ready: PreparedPoints) -> list[Phase]:
     """The phases of a run."""
-    size = study.dialogues * (1 if study.unit == "user" else 8)  # public: eight turns a dialogue
+    size = study.dialogues * (1 if study.unit == "user" else 8)  # eight turns a dialogue: public
     plan = plan_secret_protection(study, ready.all) if study.how.weighs else None
     return study.how.phases(
         PublicConstants.of(
@@ -310,7 +311,7 @@ def schedule_phases(study: LeakageStudy, ready: PreparedPoints) -> list[Phase]:
 def plan_secret_protection(
     study: Any, points: Sequence[Point], scale: float = 1.0
 ) -> secret_protection.ProtectionPlan:
-    """Secret protection (Hush!): which point holds which labelled value, and what follows."""
+    """The plan of secret protection (Hush!), from which point holds which labelled value."""
     values = [{p.text[a.start : a.end] for a in p.secrets} for p in points]
     return secret_protection.plan_protection(
         incidence_of_values(values),
@@ -325,8 +326,8 @@ def plan_secret_protection(
 
 
 def train_run(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
-    """Train; what was measured at each snapshot is in the run's history, so that a run that goes on
-    from its checkpoint has it as well. A metric of several items has the names ``metric/item``."""
+    """Train. What was measured at each snapshot is in the run's history, so that a run that resumes
+    from its checkpoint has it as well. A metric of several items has names ``metric/item``."""
     d = draw_data(study)
     public = public_model(study, d, desk.device)
     ready = screen_points(study, d.points)
@@ -353,18 +354,18 @@ def train_run(study: LeakageStudy, desk: Desk) -> tuple[Data, TrainingRun]:
 # --- recorded runs --------------------------------------------------------------------------------
 
 TEXTS: dict[str, dict[str, Any]] = STUDIES["texts"]
-"""What is done to the text of Figure 5's runs."""
+"""What is done to the text in Figure 5's runs."""
 METHODS: dict[str, dict[str, Any]] = STUDIES["methods"]
 """The runs of the table of methods."""
 
 
 def select_table_2(table: DataFrame) -> DataFrame:
-    """The rows of Table 2's runs: their points are people."""
+    """The rows of Table 2's runs, in which points are people."""
     return table[table.unit == "user"]
 
 
 def select_figure_5(table: DataFrame) -> DataFrame:
-    """The rows of Figure 5's runs on the text as it is: they keep ``detail``."""
+    """The rows of Figure 5's runs on unchanged text: these keep ``detail``."""
     same = [table[name] == value for name, value in TEXTS["as it is"].items()]
     return table[np.logical_and.reduce([table.detail, *same])]
 
@@ -388,7 +389,7 @@ def _measure_snapshot(
     past: Sequence[Phase],
     device: str,
 ) -> dict[str, float]:
-    """What a snapshot shows, by metric; those of each unique sequence as ``metric/item``."""
+    """What a snapshot shows, by metric; for each unique sequence as ``metric/item``."""
     page = make_report(study, d, model, public)
     alone = page.unique()
     clean = study.policy == "none" and not study.how.deduplicates
@@ -400,7 +401,7 @@ def _measure_snapshot(
         "train_ppl": np.exp(-np.nanmean(np.concatenate(page.scores.logprobs))),
         "runs": len(page.runs),
         "longest": max(alone.length, default=0),
-        "unique_secrets": sum(map(bool, alone.kinds)),  # sequences with a whole labelled secret
+        "unique_secrets": sum(map(bool, alone.kinds)),  # sequences with a complete labelled secret
         **leakage.leakage_metrics(page.sequences, study.threshold),
     }
     if not study.how.weighs and (event := schedules.combine_phase_events(past)):
@@ -423,8 +424,8 @@ def _measure_snapshot(
 def _measure_answers(
     study: LeakageStudy, d: Data, model: nn.Module, page: leakage.LeakageReport
 ) -> dict[str, float]:
-    """Held-out accuracy among three guesses; with ``detail`` what an interface without an answer
-    above a perplexity costs, and the share of unique sequences that it leaves."""
+    """Held-out accuracy among three guesses. With ``detail`` also what an interface costs that does
+    not answer above a perplexity, and the share of unique sequences that remain."""
     held = leakage.tokenise_documents(d.heldout, d.tokenizer)
     scores = leakage.score_documents(model, held, bos=d.tokenizer.bos)
     ranks = np.concatenate(scores.ranks)
@@ -449,7 +450,7 @@ def _measure_answers(
 
 
 def end_at_snapshot(study: LeakageStudy, epoch: int) -> LeakageStudy:
-    """The same training that ends at a snapshot, so that its model there is kept."""
+    """The same training, but ending at a snapshot, so that its model there is kept."""
     if epoch == study.epochs:
         return study
     return replace(study, epochs=epoch, snapshots=(epoch,), left_out=False)

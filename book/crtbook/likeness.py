@@ -1,4 +1,4 @@
-"""How like a corpus is to the original CustomerSim: sizes, secrets, templates.
+"""How similar a corpus is to the original CustomerSim: sizes, secrets, templates.
 
 >>> from crtlib.text.customersim import simulate_corpus
 >>> round(describe_corpus(simulate_corpus(50, 0))["turns_mean"]) > 5
@@ -14,7 +14,7 @@ from crtlib.text.customersim import CUSTOMERSIM_KINDS
 from crtlib.text.records import Corpus
 
 ORIGINAL: dict[str, tuple[float, float]] = STUDIES["customersim"]
-"""What both functions say of the original, and how far ours may be from it."""
+"""What both functions return for the original, and how far our corpus may be from it."""
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, float]:
@@ -22,8 +22,8 @@ def describe_corpus(corpus: Corpus) -> dict[str, float]:
 
     Words are separated by white space and include the speaker's label. ``share_k`` is the share
     of kind ``k`` among all labelled secrets, ``unique_k`` the number of distinct values over the
-    number of occurrences. ``secret_free_turns`` and ``secret_templates`` count *distinct* turns
-    without a secret, and distinct turns with one after each value is replaced by its kind.
+    number of occurrences. ``secret_free_turns`` and ``secret_templates`` count *distinct* turns:
+    those without a secret, and those with one after each value is replaced by its kind.
     """
     counts, values = Counter[str](), _distinct_values(corpus)
     free, templates = set[str](), set[str]()
@@ -54,7 +54,7 @@ def describe_corpus(corpus: Corpus) -> dict[str, float]:
 
 
 def shared_values(train: Corpus, test: Corpus) -> dict[str, float]:
-    """By kind, the share of the distinct values of ``test`` that also occur in ``train``."""
+    """For each kind, the share of the distinct values of ``test`` that also occur in ``train``."""
     of_train = _distinct_values(train)
     return {
         f"shared_{k}": len(of_train[k] & new) / len(new)
@@ -63,7 +63,7 @@ def shared_values(train: Corpus, test: Corpus) -> dict[str, float]:
 
 
 def _distinct_values(corpus: Corpus) -> dict[str, set[str]]:
-    """By kind, the distinct values of the labelled secrets."""
+    """For each kind, the distinct values of the labelled secrets."""
     values: dict[str, set[str]] = defaultdict(set)
     for turn in corpus.turns():
         for s, value in zip(turn.secrets, turn.values(), strict=True):

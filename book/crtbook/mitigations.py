@@ -1,7 +1,7 @@
 """Mitigations that need no retraining, and the vocabulary rule: what they hide and what they cost.
 
-Inan et al. (2021), Section 6.1. An interface may keep silent where the model is unsure; a policy
-may mask the words of few people before training.
+Inan et al. (2021), Section 6.1. An interface may stay silent where the model is unsure; a policy
+may mask words that few people use before training.
 
 >>> points = [Point("0", "ann", "Hello Zorro"), Point("1", "bob", "hello you you")]
 >>> flagged = rare_words(2)(points)
@@ -10,7 +10,7 @@ may mask the words of few people before training.
 >>> share_of_masked_words(points, flagged)
 0.6
 
-Is the report complete? Its own recall, on labelled secrets that the model is asked for.
+Is the report complete? Its own recall is measured on labelled secrets that the model is asked for.
 """
 
 import re
@@ -39,9 +39,9 @@ from crtlib.text.records import Point, Secret
 def next_perplexity(
     model: nn.Module, documents: Sequence[Document], *, bos: int | None
 ) -> list[np.ndarray]:
-    """Perplexity (exponential of the entropy) of the model's next-token distribution where each
-    token stands: low where it is sure of its guess, whatever the true token. 1 where there is no
-    context, as nothing is answered there anyway."""
+    """Perplexity (exponential of the entropy) of the model's next-token distribution at each token:
+    low where the model is sure of its guess, whatever the true token is. It is 1 where there is no
+    context, because nothing is answered there anyway."""
 
     def measure(logprobs: Tensor, _: Tensor) -> tuple[Tensor]:
         return (torch.special.entr(logprobs.exp()).sum(-1).double().exp(),)
@@ -62,12 +62,12 @@ def harden_interface(
     flush: bool = True,
     min_length: int = 1,
 ) -> DataFrame:
-    """API hardening (Section 6.1): no answer where ``perplexity`` (:func:`next_perplexity`) is
-    above a threshold. One row a threshold, after one without any.
+    """API hardening (Section 6.1): give no answer where ``perplexity`` (:func:`next_perplexity`) is
+    above a threshold. One row for each threshold, after one row without any.
 
-    ``answered`` is the share of tokens for which an answer is given, ``accuracy`` the share
-    guessed (none is no guess), ``unique`` what the report still finds, ``longest`` its longest.
-    The cost in accuracy is that of held-out documents: call it on these too.
+    ``answered`` is the share of tokens for which an answer is given, ``accuracy`` the share guessed
+    (no answer is no guess), ``unique`` what the report still finds, ``longest`` its longest
+    sequence. To get the cost in accuracy, call it on held-out documents too.
     """
     targets = [np.asarray(r) != NO_CONTEXT_RANK for r in scores.ranks]
     total = max(1, sum(int(t.sum()) for t in targets))
@@ -95,8 +95,8 @@ def rare_words(min_users: int) -> Callable[[Sequence[Point]], list[tuple[Secret,
     """The vocabulary rule (Section 6.1) as a screening policy: it flags every word that fewer than
     ``min_users`` people use, for :func:`crtlib.screening.preparation.prepare_points` to redact.
 
-    The paper warns that 25 users did not suffice where people share names. The rule depends on
-    the corpus, so it has no guarantee of its own: what it flags tells of its neighbours.
+    The paper warns that 25 users did not suffice where people share names. The rule depends on the
+    corpus, so it has no guarantee of its own: what it flags reveals something about other points.
     """
     check_allowed("min_users", min_users, min_users >= 1, "at least 1")
 
@@ -118,8 +118,8 @@ def rare_words(min_users: int) -> Callable[[Sequence[Point]], list[tuple[Secret,
 
 
 def share_of_masked_words(points: Sequence[Point], flagged: Sequence[Sequence[Secret]]) -> float:
-    """What a policy costs: the share of the words that it redacts, wholly or in part. It serves
-    for PII scrubbing (:mod:`crtlib.screening.policy_names`) and for :func:`rare_words`."""
+    """What a policy costs: the share of the words that it redacts, completely or in part. It is
+    used for PII scrubbing (:mod:`crtlib.screening.policy_names`) and for :func:`rare_words`."""
     hidden = [
         any(s.start < m.end() and m.start() < s.end for s in spans)
         for point, spans in zip(points, flagged, strict=True)
@@ -131,7 +131,7 @@ def share_of_masked_words(points: Sequence[Point], flagged: Sequence[Sequence[Se
 @dataclass(frozen=True)
 class Recall:
     """Of the ``planted`` secrets, how many the model completes from their true prefix, and how
-    many of these the report lists (whole, in a run of that document; and as unique)."""
+    many of these the report lists (complete, in a run of that document; and as unique)."""
 
     planted: int
     completed: int
@@ -140,18 +140,18 @@ class Recall:
 
     @property
     def recall(self) -> float:
-        """Share of the completed secrets that the report lists; NaN where none is completed."""
+        """The share of the completed secrets that the report lists; NaN where none is completed."""
         return self.listed / self.completed if self.completed else float("nan")
 
 
 def measure_report_recall(
     model: nn.Module, report: LeakageReport, *, bos: int | None, users: set[str] | None = None
 ) -> Recall:
-    """Recall of the report itself on the labelled secrets of these users (all by default).
+    """The recall of the report itself on the labelled secrets of these users (all by default).
 
-    Each secret is asked for as an attacker would, by the stepping interface and not by the scores
-    behind the report: given the text before it, is each of its tokens among the top k? For a model
-    with a limited context the nearest text before the secret is given.
+    Each secret is requested as an attacker would, by the stepping interface and not by the scores
+    behind the report: given the text before it, is each of its tokens among the top k? A model with
+    a limited context is given the nearest text before the secret.
     """
     unique, limit = set(report.unique().tokens), interface.context_length(model)
     planted = completed = listed = alone = 0
@@ -188,8 +188,8 @@ def _completes_secret(
 
 
 def hide_text_of_report(report: LeakageReport) -> tuple[DataFrame, DataFrame]:
-    """Runs and sequences where nobody may look at text (end of Section 4): sequences and contexts
-    are their lengths; users, documents and labels are gone as well."""
+    """Runs and sequences of a report for places where nobody may look at text (end of Section 4).
+    Sequences and contexts become their lengths; users, documents and labels are removed as well."""
     number = {w: i for i, w in enumerate(report.sequences.tokens)}
     runs = report.runs[["length", "perplexity", "public_perplexity", "ratio"]].copy()
     runs.insert(0, "sequence", [number[w] for w in report.runs.tokens])

@@ -1,8 +1,8 @@
-"""What papermill makes of one of the book's notebooks reads well by itself.
+"""Makes what papermill writes from a notebook of the book readable by itself.
 
-papermill finds :class:`ChapterEngine` by this package's entry point and runs with it the notebooks
-that lie beside ``book/plain.py``, all others as ever: its bar says how many training runs are
-done, and in the output the numbers stand in the text.
+papermill finds :class:`ChapterEngine` by this package's entry point, and uses it to run the
+notebooks that are beside ``book/plain.py``; it runs all others as usual. The bar shows how many
+training runs are done, and in the output the numbers are in the text.
 """
 
 import importlib
@@ -18,7 +18,7 @@ SWEEP = re.compile(r"(run \d+ of \d+).*<([\d:]+)")
 
 
 class _Bar:
-    """Standard error of the cells: the bar of a sweep is shown in papermill's own."""
+    """Standard error of the cells: shows the bar of a sweep in papermill's own bar."""
 
     def __init__(self, shown: Any) -> None:
         self.shown = shown
@@ -28,7 +28,7 @@ class _Bar:
             self.shown.set_postfix_str(f"{last[-1][0]}, {last[-1][1]} left")
 
     def flush(self) -> None:
-        """Nothing is kept."""
+        """Do nothing, as nothing is buffered."""
 
 
 class ChapterEngine(NBClientEngine):  # type: ignore[misc]
@@ -36,7 +36,7 @@ class ChapterEngine(NBClientEngine):  # type: ignore[misc]
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
-        """Run it and, where it is one of the book's, put the numbers into its text."""
+        """Run it and, where it is a notebook of the book, put the numbers into its text."""
         book = Path(options.get("input_path") or "").resolve().parent.parent / "book"
         if not (book / "plain.py").is_file():
             super().execute_managed_notebook(nb_man, kernel_name, **options)

@@ -1,12 +1,12 @@
-"""Labels drawn again and again from people of whom all is known: how often two statements hold.
+"""Draw labels repeatedly from people about whom everything is known: how often two statements hold.
 
 >>> people = missed_whole(np.array([20] * 10 + [1] * 190), 0.05, seed=0)
 >>> row = simulate_draws([people], 50, draws=2_000, seed=0, epsilon=0.5, delta=8e-5).iloc[0]
 >>> [bool(x) for x in (row.covered >= 0.95, row["mean"] <= 1.05, row.spent <= 1.05)]
 [True, True, True]
 
-Two rules that look right are counted beside them, and are wrong: one counts every secret of a
-person as a label, the other takes (k + 1) / (n + 1) for (epsilon, delta).
+Two plausible rules are counted beside them, and are wrong: one counts every secret of a person as a
+label, the other uses (k + 1) / (n + 1) for (epsilon, delta).
 """
 
 from collections.abc import Iterable
@@ -25,15 +25,15 @@ CHUNK = 500
 
 @dataclass(frozen=True)
 class People:
-    """Of each person how many secrets there are, at least one, and of how many a trace is left."""
+    """For each person, the number of secrets (at least one) and how many of them leave a trace."""
 
     secrets: Array
     failures: Array
 
 
 def missed_whole(secrets: Array, rate: float, *, seed: int, most: bool = False) -> People:
-    """Failures that come together: of a share ``rate`` of the people every secret fails, of the
-    others none. ``most``: they are those with the most secrets, else drawn at random."""
+    """People whose failures come together: for a share ``rate`` of the people every secret fails,
+    for the others none. With ``most`` they are the people with most secrets, else random ones."""
     order = np.argsort(-secrets, kind="stable") if most else None
     order = np.random.default_rng(seed).permutation(len(secrets)) if order is None else order
     failures = np.zeros_like(secrets)
@@ -43,7 +43,7 @@ def missed_whole(secrets: Array, rate: float, *, seed: int, most: bool = False) 
 
 
 def upper_bounds(count: Array, of: Array, confidence: float = 0.95) -> Array:
-    """The upper bounds of Clopper and Pearson; also for counts and numbers that are not whole."""
+    """The upper bounds of Clopper and Pearson; counts and totals need not be whole numbers."""
     bound = betaincinv(count + 1, np.maximum(of - count, 1e-12), confidence)
     return np.where(count >= of, 1.0, bound)
 
@@ -51,14 +51,16 @@ def upper_bounds(count: Array, of: Array, confidence: float = 0.95) -> Array:
 def simulate_draws(
     worlds: Iterable[People], read: int, *, draws: int, seed: int, epsilon: float, delta: float
 ) -> pd.DataFrame:
-    """A row for each of ``worlds``, all with the same number of people, of whom ``read`` are drawn.
+    """Simulate draws: one row for each of ``worlds``, all with the same number of people, of whom
+    ``read`` are drawn.
 
-    ``truth`` is the rate of a person's secret. ``covered``: in how many of the ``draws`` the 95 %
-    bound is at least that, ``covered_each`` where every secret counts. ``mean``: the mean over the
-    draws of the rate among the others over (k + 1) / (read + 1), which must not pass 1, and
-    ``mean_each``. ``spent``: the mean of their delta over ``delta``, where Gaussian noise follows
-    from k by the factor for this number of people; ``spent_naive`` without it. Columns that end in
-    ``error`` are standard errors.
+    ``truth`` is the failure rate of a random person's secret. ``covered`` is the share of the
+    ``draws`` in which the 95 % bound is at least that, ``covered_each`` the same where every secret
+    counts. ``mean`` is the mean over the draws of the others' rate divided by (k + 1) / (read + 1),
+    which must not exceed 1; ``mean_each`` again counts every secret. ``spent`` is the mean of the
+    others' delta divided by ``delta``, where Gaussian noise follows from k by the factor for this
+    number of people, ``spent_naive`` the same without the factor. Columns that end in ``error`` are
+    standard errors.
     """
     rows, worlds = [], list(worlds)
     people, counts = len(worlds[0].secrets), np.arange(1, read + 2) / (read + 1)

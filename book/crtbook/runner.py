@@ -1,9 +1,9 @@
-"""The runner: run the studies that a store does not hold yet, return the long table of all.
+"""The runner: run the studies that a store does not hold yet, and return the long table of all.
 
 A study is a frozen value that names itself and knows how to run itself
-(:class:`crtbook.study.Study`); the runner knows nothing else of it. The runs of all
-three papers, the searches, the games and the screening measurements are kinds of study, so all of
-them have processes, any executor, a device, resume, progress and provenance.
+(:class:`crtbook.study.Study`); the runner knows nothing else about it. The runs of all three
+papers, the searches, the games and the screening measurements are kinds of study, so all of them
+have processes, any executor, a device, resuming, progress and provenance.
 
 >>> import tempfile
 >>> from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +52,7 @@ from crtlib.executors import executor_of
 from crtlib.training.devices import device_by_name
 
 ATTEMPTS = 2
-"""A run that fails is tried once more; then it is recorded, and the others go on."""
+"""Attempts for each run: one that fails is tried once more, then recorded, and the others go on."""
 
 POLL = 1.0
 """Seconds between two looks at runs that another sweep is doing."""
@@ -67,7 +67,7 @@ class UnfinishedError(MachineError):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep would do: its runs by key, the ``missing`` of them, the data that is lacking."""
+    """What a sweep would do: its runs by key, which are ``missing``, and which data is lacking."""
 
     studies: Mapping[str, Study]
     missing: Mapping[str, Study]
@@ -103,22 +103,23 @@ def sweep(
 ) -> pd.DataFrame:
     """Run what ``store`` lacks, and return the table of all ``studies``.
 
-    ``long_runs_first`` keeps all workers busy to the end; without it runs begin in the order of
+    ``long_runs_first`` keeps all workers busy to the end. Without it runs begin in the order of
     ``studies``, so that what is finished at any time is a table of the first ones.
 
     Each finished run is written atomically by its worker, so a kill loses at most the runs in
-    flight, and those go on from their checkpoints. ``executor`` is a name of
+    flight, and those resume from their checkpoints. ``executor`` is a name for
     :func:`executor_of`, by default ``workers`` processes, or any
-    ``concurrent.futures.Executor``; its workers see the folder of the store under the same name.
+    ``concurrent.futures.Executor``; its workers must see the store's folder under the same name.
     Several sweeps may fill one store: each run is done by one of them.
-    ``keep_models`` keeps what was trained in the store, so that a new measurement needs no
-    training. Without ``keep_states`` a run that is cut short starts anew: a checkpoint after each
-    phase costs a large model more than a short run. ``command`` is kept with each run: what makes
-    it again. A run that fails is recorded in ``failures/`` of the store and tried once more, the
-    others go on; a worker that dies costs its own run an attempt.
+    ``keep_models`` keeps trained models in the store, so that a new measurement needs no training.
+    Without ``keep_states`` a run that is interrupted starts from the beginning: for a large model,
+    a checkpoint after each phase costs more than a short run does. ``command`` is stored with
+    each run: it is what makes the run again. A run that fails is recorded in ``failures/`` of the
+    store and tried once more, while the others go on; a worker that dies costs its own run an
+    attempt.
 
     Raises ``ValueError`` before anything runs where data is lacking or the device is not there,
-    :class:`UnfinishedError` at the end where runs have failed.
+    and :class:`UnfinishedError` at the end where runs have failed.
     """
     way = _Way(store, profile, device_by_name(device), keep_models, keep_states, command)
     store.begin()
@@ -142,7 +143,7 @@ def sweep(
 
 
 def run_studies(settings: Any, studies: Iterable[Study]) -> pd.DataFrame:
-    """The table of these studies with the store, profile, workers and device of a notebook's
+    """The table of these studies, with the store, profile, workers and device from a notebook's
     settings (:mod:`crtbook.settings`)."""
     return sweep(
         studies,
@@ -155,8 +156,8 @@ def run_studies(settings: Any, studies: Iterable[Study]) -> pd.DataFrame:
 
 # --- the runs of a sweep --------------------------------------------------------------------------
 Outcome = Facts | bool
-"""Of a run: True where it is recorded, False where it was not begun (another sweep is at it, or the
-pool broke), else what went wrong."""
+"""What became of a run: True where it is recorded, False where it was not begun (another sweep is
+running it, or the pool broke), otherwise what went wrong."""
 
 
 def _run_all(
@@ -167,8 +168,8 @@ def _run_all(
     executor: Executor | None,
     progress: bool,
 ) -> list[str]:
-    """Run these studies, in the order of ``waiting``; the keys of those that failed in every
-    attempt."""
+    """Run these studies, in the order of ``waiting``; return the keys of those that failed in
+    every attempt."""
     attempts, failed, finished = Counter[str](), list[str](), 0
     bar = tqdm(
         total=sum(study.cost() for study in missing.values()),
@@ -204,7 +205,7 @@ def _run_round(
     workers: int,
     executor: Executor | None,
 ) -> Iterator[tuple[str, Outcome]]:
-    """What became of each key."""
+    """Run these keys once, and yield what became of each."""
     pool = executor or process_pool(min(workers, len(keys)))
     futures: dict[Future[Outcome], str] = {}
     begun: list[str] = []
@@ -233,7 +234,7 @@ def _run_round(
 
 
 def _record_failure(failures: Path, key: str, study: Study, attempt: int, facts: Facts) -> None:
-    """A line in the run's failure record: types, places and numbers, never text."""
+    """Add a line to the run's failure record: types, places and numbers, never text."""
     line = {
         "schema": "crtlib/failure/1",
         "key": key,
@@ -247,7 +248,7 @@ def _record_failure(failures: Path, key: str, study: Study, attempt: int, facts:
 
 
 class _DataError(ValueError):
-    """Of data: the names of files and errors, and no text."""
+    """An error about data; its message has the names of files and errors, and no text."""
 
 
 @dataclass(frozen=True)
@@ -283,8 +284,8 @@ class _Way:
             return ours
 
     def _measured(self, study: Study, key: str) -> None:
-        """Run it on the data that it was planned for: its rows belong to a key that names them.
-        Its time is that of everything, preparing included."""
+        """Run the study on the data for which it was planned: its rows belong to a key that names
+        that data. The time includes everything, also preparing."""
         _same_data(study, key)
         model = self.store.model(key) if self.keep_models else None
         state = self.store.unfinished(key) if self.keep_states else None
@@ -300,7 +301,7 @@ class _Way:
 
 
 def _same_data(study: Study, key: str) -> None:
-    """Raise :class:`_DataError` where the study would now read something else, or nothing."""
+    """Raise :class:`_DataError` if the study would now read something else, or nothing."""
     why = "what it reads is not there, or is not what it was when it was planned"
     try:
         same = study.key == key
@@ -321,28 +322,28 @@ def _find_place_of_error(error: BaseException) -> str:
 
 
 MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
-"""Of glibc, read when a process starts: memory that a step frees is kept for the next one. Fresh
-pages from the system cost a GPT-2 a tenth of its time."""
+"""Settings of glibc, read when a process starts: memory that one step frees is kept for the next.
+Fresh pages from the system cost a GPT-2 a tenth of its time."""
 
 
 PRELOADED = ["crtlib.studies.crt_study", "torch._dynamo", "scipy.signal"]
-"""What every worker needs; the second is what torch imports when the first optimizer is made, the
-third, with ``scipy.stats``, what computes a guarantee and compares attacks."""
+"""What every worker needs: the second is what torch imports when the first optimizer is made; the
+third, with ``scipy.stats``, computes a guarantee and compares attacks."""
 
 
 def process_pool(workers: int) -> ProcessPoolExecutor:
     """Fresh processes that end with this one.
 
-    On Linux they are forks of one that has imported the library and done nothing else; it starts
-    with the first pool and stays, so that the imports are paid once and not by every worker.
+    On Linux they are forks of one process that has imported the library and done nothing else. It
+    starts with the first pool and stays, so that the imports are paid once, not by every worker.
     """
-    for name, setting in MALLOC.items():  # for those that we start; ours has started
+    for name, setting in MALLOC.items():  # for new processes only; this one has started
         os.environ.setdefault(name, setting)
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(PRELOADED)
         ours = os.environ.get("PYTHONPATH")
-        try:  # it shall find what we have found
+        try:  # the new process must find what this one has found
             os.environ["PYTHONPATH"] = os.pathsep.join(map(str, sys.path))
             forkserver.ensure_running()
         finally:
@@ -359,7 +360,7 @@ def _begin_worker(environment: Mapping[str, str]) -> None:
 
 
 def _leave_with_parent() -> None:
-    """End this worker when the sweep is killed; left alone it would wait for work for ever."""
+    """End this worker when the sweep is killed; otherwise it would wait for work for ever."""
 
     def watch() -> None:
         parent = multiprocessing.parent_process()

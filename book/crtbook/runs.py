@@ -1,4 +1,4 @@
-"""A training of CRT, or of what it is compared with, and a count of what policies miss, as studies.
+"""Studies: trainings by CRT or by what it is compared with, and counts of what policies miss.
 
 >>> from dataclasses import replace
 >>> study = CrtStudy(method="sgd", model="lstm", gamma=0.0, seed=0, dialogues=20, heldout=10)
@@ -6,7 +6,7 @@
 >>> noisy.key == replace(noisy, seed=1).key, replace(study, noise_multiplier=2.0).key == study.key
 (False, True)
 
-A finished training, kept in a folder: the model, and what was done to private points.
+A finished training is kept in a folder: the model, and what was done to private points.
 
 >>> import tempfile
 >>> from crtlib.accounting.events import SampledGaussian
@@ -49,7 +49,7 @@ from crtlib.values import NonEmptyStr, NonNegativeInt, PositiveInt, checked_data
 
 @checked_dataclass
 class CrtStudy(crt_study.CrtStudy, Study):
-    """One :class:`crtlib.studies.crt_study.CrtStudy` that a sweep can run."""
+    """A :class:`crtlib.studies.crt_study.CrtStudy` that a sweep can run."""
 
     LATER = frozenset(
         [
@@ -68,7 +68,7 @@ class CrtStudy(crt_study.CrtStudy, Study):
 
     def reads(self) -> Iterable[str]:
         """Fingerprints of the corpora, the starting point and the policies' folders, and the names
-        of attacks that are not this library's: what was stored without them lacks their rows."""
+        of attacks from other packages: a run that was stored without these lacks their rows."""
         ours = {attack.name for attack in attacks.BUILT_IN_ATTACKS}
         yield from (f"attack {name}" for name in attacks.all_attacks() if name not in ours)
         yield corpora.corpus_fingerprint(self.corpus)
@@ -83,7 +83,7 @@ class CrtStudy(crt_study.CrtStudy, Study):
                 yield pretrained.model_fingerprint(name.partition(":")[2])
 
     def lacks(self) -> str | None:
-        """The corpus that is not here, or not large enough; the packages of a model."""
+        """The corpus, where it is missing or not large enough; the missing packages of a model."""
         if self.init == smollm2.SMOLLM2_NAME and (need := smollm2.missing_smollm2_packages()):
             return f"{self.init}: {need}"
         size = self.dialogues + 2 * self.heldout
@@ -109,7 +109,7 @@ class CrtStudy(crt_study.CrtStudy, Study):
         return 0.6 + self.dialogues / 8e3 + 4e-9 * 16 * self.layers * self.hidden**2 * 8
 
     def run(self, desk: Desk) -> list[Row]:
-        """Train, unless the desk keeps the model already; measure."""
+        """Train, unless the desk has the model already; then measure."""
         fitted = restore_training(self, desk.model) if desk.model else None
         if fitted is None:
             fitted = study_run.fit_study(self, checkpoint=desk.checkpoint, device=desk.device)
@@ -119,7 +119,7 @@ class CrtStudy(crt_study.CrtStudy, Study):
 
 
 def restore_training(study: CrtStudy, folder: StrPath) -> TrainedStudy | None:
-    """The finished training of ``study`` that is kept in ``folder``, or None."""
+    """The finished training of ``study`` that is stored in ``folder``, or None."""
     loaded = load_run(folder)
     if loaded is None:
         return None
@@ -132,15 +132,15 @@ def restore_training(study: CrtStudy, folder: StrPath) -> TrainedStudy | None:
 
 
 def describe_missing_data(corpus: str, dialogues: int = 0, labelled: int = 0) -> str | None:
-    """What is missing here to read so many dialogues of this corpus, and so many more that teach a
-    policy; None: nothing."""
+    """What is missing here to read ``dialogues`` dialogues of this corpus, and ``labelled`` more
+    that teach a policy; None if nothing is."""
     if not corpora.is_corpus_available(corpus):
         return f"{corpus}: is not here; CRTLIB_DATA must name a folder that holds it"
     if not corpora.is_corpus_available(corpus, "train"):
         return f"{corpus}: its training split is not here"
     if corpora.find_source(corpus).draw or not dialogues:
         return None
-    reserve = dialogues if crt_study.is_corpus(corpus) else 0  # the search has a block to itself
+    reserve = dialogues if crt_study.is_corpus(corpus) else 0  # the search has its own block
     needed = dialogues + reserve + labelled
     size = _count_dialogues(corpus, needed)
     if size < needed:
@@ -150,7 +150,7 @@ def describe_missing_data(corpus: str, dialogues: int = 0, labelled: int = 0) ->
 
 @functools.lru_cache(maxsize=64)
 def _count_dialogues(corpus: str, needed: int) -> int:
-    """How many dialogues it has, counted up to ``needed``: reading all takes seconds."""
+    """The number of dialogues of a corpus, counted up to ``needed``: reading all takes seconds."""
     return len(corpora.load_corpus(corpus, limit=needed))
 
 
@@ -161,12 +161,12 @@ def save_run(
     spec: ModelSpec | None,
     folder: StrPath,
 ) -> None:
-    """Write model, shape, tokenizer and what was done, each atomically; ``run.json`` comes last and
-    holds the SHA-256 of the others, so where it stands and agrees the folder is whole. Without a
+    """Write model, shape, tokenizer and what was done, each atomically. ``run.json`` comes last and
+    holds the SHA-256 of the others, so if it is there and agrees, the folder is complete. Without a
     ``spec`` the folder is one of ``transformers``."""
     folder = Path(folder)
     record = folder / "run.json"
-    record.unlink(missing_ok=True)  # of an earlier model: not whole any more
+    record.unlink(missing_ok=True)  # an earlier model in this folder is no longer complete
     names = model_folder.save_model(run.model, tokenizer, spec, folder)
     summary = {
         **run.facts(),
@@ -176,7 +176,7 @@ def save_run(
 
 
 def load_run(folder: StrPath) -> tuple[TrainingRun, BpeTokenizer, ModelSpec | None] | None:
-    """What :func:`save_run` wrote to ``folder``; None where it is not there, or damaged."""
+    """What :func:`save_run` wrote to ``folder``; None where nothing is there, or it is damaged."""
     folder = Path(folder)
     try:
         summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
@@ -199,10 +199,10 @@ TAUGHT = ("tagger", "tagger_conservative")
 
 @checked_dataclass
 class ScreeningStudy(Study):
-    """What a pair of policies misses: the three rates that the theorem needs, of ``policy`` as pi
-    with ``conservative`` as pi_c, on ``heldout`` dialogues of each of two parts that taught nobody;
-    ``labelled`` other dialogues teach the tagger. Each point is judged by itself: which messages
-    are repeated follows from the text that is trained on, and there is none.
+    """What a pair of policies misses: the three rates that the theorem needs, with ``policy`` as pi
+    and ``conservative`` as pi_c, on ``heldout`` dialogues of each of two parts that taught no
+    policy; ``labelled`` other dialogues teach the tagger. Each point is judged alone: which
+    messages are repeated depends on the text that is trained on, and here there is none.
 
     >>> study = ScreeningStudy(seed=0, policy="regex:customersim", heldout=20)
     >>> found = {name: number for name, _, _, number in study.run(Desk())}
@@ -225,7 +225,7 @@ class ScreeningStudy(Study):
                 yield pretrained.model_fingerprint(name.partition(":")[2])
 
     def lacks(self) -> str | None:
-        """The corpus that is not here, or not large enough."""
+        """The corpus, where it is missing or not large enough."""
         return describe_missing_data(self.corpus, 1 + 2 * self.heldout, self.labelled)
 
     def cost(self) -> float:
@@ -235,7 +235,8 @@ class ScreeningStudy(Study):
         return 2 + 0.02 * self.heldout + 0.15 * self.labelled * taught
 
     def run(self, desk: Desk) -> list[Row]:
-        """Count, of, rate and upper bound of each rate, and what share of points pi flags."""
+        """The count, the number judged, the rate and the upper bound of each rate, and the share
+        of points that pi flags."""
         split = study_data.split_corpus(
             self.corpus, "paper", 1, self.heldout, self.seed, self.labelled
         )
@@ -277,6 +278,7 @@ class ScreeningStudy(Study):
 
 
 def tabulate_by_pair(table: pd.DataFrame) -> pd.DataFrame:
-    """One row a corpus and pair of policies, a column a metric: the mean over seeds."""
+    """One row for each corpus and pair of policies, one column for each metric: means over seeds.
+    """
     keys = ["corpus", "policy", "conservative"]
     return table.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()

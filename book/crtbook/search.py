@@ -1,4 +1,4 @@
-"""The search for hyperparameters: the same number of draws for every method, recorded.
+"""The search for hyperparameters: the same number of draws for every method, recorded in a table.
 
 >>> [sorted(draw) == sorted(SEARCHED) for draw in draw_hyperparameters(2, (1, 3))]
 [True, True]
@@ -27,20 +27,21 @@ SEARCHED: Mapping[str, Callable[[float, Sequence[int]], Number]] = {
     "private_learning_rate": lambda u, _: float(f"{10 ** (-2.5 + 1.5 * u):.2g}"),
     "sampling_probability": lambda u, _: (0.05, 0.1, 0.2, 0.4)[int(4 * u)],
 }
-"""What is searched, and its value at a uniform ``u`` of [0, 1)."""
+"""What is searched, and its value for a uniform ``u`` in [0, 1)."""
 
 LONGER = 2
-"""A training is compared with the best of at least so many times its epochs: whether it could still
-become better."""
+"""A training is compared with the best one of at least this many times its epochs: this shows
+whether it could still become better."""
 GENTLY = 0.2
-"""Learning rates from a public start, as a share of those that are drawn for random weights."""
+"""Learning rates from a public start, relative to those that are drawn for random weights."""
 
 
 def draw_hyperparameters(
     trials: int, passes: Sequence[int], *, rates: float = 1.0
 ) -> list[dict[str, Number]]:
-    """Draws of a Latin hypercube, six at a time, so that a longer search holds the shorter one;
-    learning rates times ``rates``. ``passes`` over the public part are drawn from those given."""
+    """Draw from a Latin hypercube, six at a time, so that a longer search contains the shorter one.
+    Learning rates are multiplied by ``rates``. The number of passes over the public part is drawn
+    from ``passes``."""
     cubes = [
         scipy.stats.qmc.LatinHypercube(len(SEARCHED), rng=np.random.default_rng(seed)).random(6)
         for seed in range(11, 11 + -(-trials // 6))
@@ -62,14 +63,14 @@ def choose_trial(
     table: Table | Sequence[Table] = "tuning",
     min_epochs: int = 0,
 ) -> dict[str, Number]:
-    """What the recorded search chose: the trial of least validation perplexity at its last epoch.
-    Where the search tried several numbers of epochs, the number is chosen, too, and each trial
-    counts at the epoch of its least validation perplexity, at which results are read.
+    """What the recorded search chose: the trial with the least validation perplexity at its last
+    epoch. Where the search tried several numbers of epochs, it chooses the number, too, and each
+    trial counts at the epoch of its least validation perplexity, at which results are read.
 
-    ``table`` is the search's recorded table, by name or as it is, or several: the first that has
-    this method, model and start. Perplexity is over tokens that are neither ``<MASK>`` nor part
-    of a secret, the only one that compares a method trained on raw text with the others. A corpus
-    that the search did not cover takes what it chose on CustomerSim. Trials of fewer than
+    ``table`` is the recorded table of the search, by name or as a table, or several: the first that
+    has this method, model and start is used. Perplexity is over tokens that are neither ``<MASK>``
+    nor part of a secret: only this one compares a method trained on raw text with the others. A
+    corpus that the search did not cover uses the choice for CustomerSim. Trials with fewer than
     ``min_epochs`` do not count. Raises ``ValueError`` where nothing was searched.
     """
     for source in [table] if isinstance(table, str | DataFrame) else table:
@@ -96,7 +97,7 @@ def choose_trial(
 def choose_longer_trial(
     method: str, model: str, corpus: str, **search: Any
 ) -> dict[str, Number] | None:
-    """As :func:`choose_trial`, of the trials of at least ``LONGER`` times the chosen number of
+    """As :func:`choose_trial`, among the trials with at least ``LONGER`` times the chosen number of
     epochs; None where the search tried none."""
     chosen = choose_trial(method, model, corpus, **search)
     if "epochs" not in chosen:
@@ -109,25 +110,25 @@ def choose_longer_trial(
 
 
 ARM = ("corpus", "model", "init", "method", "gamma")
-"""The columns whose every value is a way to train of its own, whatever its rates and epochs."""
+"""The columns whose values together make a way of training, apart from its rates and epochs."""
 
 
 def is_longer(table: DataFrame) -> Series:
-    """Of each row whether its run has at least ``LONGER`` times as many epochs as its arm's
-    shortest: it is beside what was chosen, to say whether a longer training would be better."""
+    """For each row, whether its run has at least ``LONGER`` times as many epochs as the shortest of
+    its arm: it was run beside the chosen one, to show whether a longer training is better."""
     fewest = table.groupby([*ARM], dropna=False).epochs.transform("min")
     longer: Series = table.epochs >= LONGER * fewest
     return longer
 
 
 def _last_epoch_of_run(rows: DataFrame) -> Series:
-    """Of each row the last epoch of its run."""
+    """For each row, the last epoch of its run."""
     last: Series = rows.groupby("run").epoch.transform("max")
     return last
 
 
 def list_search_tables(profile: str) -> tuple[str, ...]:
-    """The recorded searches that a profile takes its hyperparameters from: its own, that of the
+    """The recorded searches from which a profile takes its hyperparameters: its own, that of the
     profile whose name it begins with, those of the profiles that it is based on, and the one that
     all can use.
 

@@ -1,6 +1,6 @@
 """The runs of Hush!: who holds which secret, masked language models on it, and extraction.
 
-Words as secrets, and the incidence of secrets and examples with what is promised of each:
+Words as secrets, and which example holds which secret, with what is promised of each:
 
 >>> lines = ["the cat sat", "the dog sat", "a dog ran"]
 >>> holders = secret_words(lines, first=1, count=2, prior=0.01, posteriors=(0.1, 0.9), seed=0)
@@ -11,7 +11,7 @@ Words as secrets, and the incidence of secrets and examples with what is promise
 >>> held.secrets.tolist(), held.examples.tolist(), held.matrix.toarray().tolist()
 (['x', 'y'], ['a', 'b'], [[1.0, 1.0], [0.0, 1.0]])
 
-Masked language models: which tokens are hidden, and their loss.
+Masked language models: which tokens are hidden, and the loss on them.
 
 >>> tokens, lengths = torch.tensor([[0, 5, 6, 7, 1]]), torch.tensor([5])
 >>> inputs, targets = hide_tokens(tokens, lengths, mask=2, share=1.0, vocab_size=9,
@@ -91,8 +91,8 @@ from crtlib.values import (
 
 @dataclass(frozen=True, eq=False)
 class Incidence:
-    """``matrix (secrets, examples)`` of 0 and 1, the names of both in the order of their first
-    rows, and ``prior``, ``posterior (secrets,)``."""
+    """Which example holds which secret: ``matrix (secrets, examples)`` of 0 and 1, the names of
+    both in the order of their first rows, and ``prior``, ``posterior (secrets,)``."""
 
     matrix: sparse.csr_array
     secrets: np.ndarray
@@ -102,8 +102,8 @@ class Incidence:
 
 
 def incidence_of_pairs(table: pd.DataFrame, *, prior: float) -> Incidence:
-    """The incidence of different pairs ``example``, ``secret``, with the posterior ``r`` that the
-    secret of the first of its rows is promised. Raises ValueError unless 0 < prior < r < 1."""
+    """The incidence of different pairs ``example``, ``secret``. Each secret is promised the
+    posterior ``r`` of the first of its rows. Raises ValueError unless 0 < prior < r < 1."""
     secret, secrets = pd.factorize(table["secret"])
     example, examples = pd.factorize(table["example"])
     p, r = check_promises(
@@ -115,8 +115,8 @@ def incidence_of_pairs(table: pd.DataFrame, *, prior: float) -> Incidence:
 
 
 def incidence_of_values(values: Sequence[Collection[str]]) -> sparse.csr_array:
-    """``(secrets, examples)`` of 0 and 1: each value that an example holds is a secret, in the
-    order in which they are first met, those of one example by name.
+    """``(secrets, examples)`` of 0 and 1. Each value that an example holds is a secret; secrets are
+    in the order in which they are first met, those of one example by name.
 
     >>> incidence_of_values([{"x"}, {"y", "x"}, set()]).toarray().tolist()
     [[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
@@ -130,7 +130,7 @@ def incidence_of_values(values: Sequence[Collection[str]]) -> sparse.csr_array:
 
 # --- masked language models -----------------------------------------------------------------------
 SHARE = 0.15
-"""Share of the tokens that are asked for (BERT, Devlin et al. 2019)."""
+"""The share of the tokens that the model is asked to predict (BERT, Devlin et al. 2019)."""
 
 
 def hide_tokens(
@@ -142,11 +142,11 @@ def hide_tokens(
     generator: RandomSource,
     share: float = SHARE,
 ) -> tuple[Tensor, Tensor]:
-    """Inputs and targets (B, L) of ``tokens`` (B, L): each token but the first and the last is
-    asked for with probability ``share``; of those 80 % read ``mask``, 10 % a random token, 10 %
-    what they are. Targets are ``IGNORE_INDEX`` elsewhere.
+    """Inputs and targets (B, L) from ``tokens`` (B, L). Each token except the first and the last is
+    to be predicted with probability ``share``; of these 80 % are read as ``mask``, 10 % as a random
+    token, 10 % as they are. Elsewhere targets are ``IGNORE_INDEX``.
 
-    The draws depend on nothing but ``generator`` and the lengths. Raises ValueError for a share
+    The draws depend only on ``generator`` and the lengths. Raises ValueError for a share
     outside (0, 1].
     """
     check_allowed("share", share, 0 < share <= 1, "in (0, 1]")
@@ -161,7 +161,7 @@ def hide_tokens(
 
 
 def _draw_uniforms(tokens: Tensor, generator: RandomSource) -> Tensor:
-    # What is hidden guards no secret, so where noise is secure any good generator will do.
+    # What is hidden protects no secret, so where noise is secure any good generator will do.
     seeded = generator if isinstance(generator, torch.Generator) else None
     return torch.rand(tokens.shape, device=tokens.device, dtype=torch.float64, generator=seeded)
 
@@ -170,7 +170,7 @@ def _draw_uniforms(tokens: Tensor, generator: RandomSource) -> Tensor:
 class MaskedPhase(PrivatePhase):
     """A `PrivatePhase` for masked language models, with fresh masks at every step.
 
-    An example's gradient is clipped whatever was hidden of it, so the guarantee is unchanged.
+    An example's gradient is clipped whatever was hidden in it, so the guarantee is unchanged.
     """
 
     mask: int = 2
@@ -189,16 +189,16 @@ class MaskedPhase(PrivatePhase):
 
 @dataclass(frozen=True)
 class InvariantPhase(MaskedPhase):
-    """A :class:`MaskedPhase` without noise, on texts that no secret changes: nothing to account."""
+    """A :class:`MaskedPhase` without noise, on texts that no secret changes: it costs nothing."""
 
     def event(self) -> None:  # type: ignore[override]
-        """Every point that this phase reads is the same for all adjacent datasets."""
+        """None: every point that this phase reads is the same for all adjacent datasets."""
         return None
 
 
 def make_invariant_phase(phase: MaskedPhase, points: int) -> InvariantPhase:
-    """As many steps as ``phase`` on the part "public", with as large batches: every one of its
-    ``points`` is as likely as the others, as no promise asks for less."""
+    """As many steps as ``phase``, with batches of the same size, on the part "public". Each of its
+    ``points`` is as likely as the others, because no promise requires less."""
     constants = {f.name: getattr(phase, f.name) for f in fields(phase)}
     share = min(1.0, phase.normaliser / points)
     return InvariantPhase(
@@ -210,7 +210,7 @@ def make_invariant_phase(phase: MaskedPhase, points: int) -> InvariantPhase:
 def measure_loss(
     model: nn.Module, sequences: Sequence[Sequence[int]], *, mask: int, seed: int
 ) -> float:
-    """Mean cross entropy in nats of the tokens asked for; the same ones for the same ``seed``."""
+    """Mean cross entropy in nats of the hidden tokens, which are the same for the same ``seed``."""
     if interface.is_causal(model):
         raise ValueError("model: must be a masked language model")
     head, training = interface.output_head(model), model.training
@@ -234,18 +234,19 @@ _END = re.compile(r"(?:(?<=\s[.!?]|\w[!?])|(?<=[a-z]{4}\.))\s+(?![a-z]|[\"'”)]
 
 
 def cut_sentences(points: Iterable[Point]) -> tuple[Point, ...]:
-    """Each point cut after its sentences, for paragraphs longer than a model's context.
+    """Split each point after its sentences, for paragraphs longer than a model's context.
 
-    Ids get ``/j``. A sentence ends at a mark that stands alone, as in WikiText, or closes a word of
-    four letters or more, never before a lower-case letter or a last quotation mark: a missed cut
-    leaves a longer point, one too many cuts a sentence in two (CRT, A.6.3). The cuts are made as if
-    each labelled secret read ``<MASK>``, so no secret is cut, and a point and its neighbour with
-    the secret masked are cut alike (A.6.2; neither holds for a secret without a label).
+    Ids get ``/j``. A sentence ends at a mark that stands alone, as in WikiText, or at one that
+    closes a word of four letters or more, but never before a lower-case letter or a last quotation
+    mark. A missed cut leaves a longer point; a cut too many splits a sentence (CRT, A.6.3). The
+    cuts are made as if each labelled secret read ``<MASK>``. So no secret is cut, and a point and
+    its neighbour with the secret masked are cut in the same way (A.6.2; neither holds for a secret
+    without a label).
     """
     pieces: list[Point] = []
     for p in points:
         masked = p.text
-        for s in p.secrets:  # no sign of a mask ends a sentence or begins a word
+        for s in p.secrets:  # no character of a mask ends a sentence or begins a word
             masked = masked[: s.start] + "<" * (s.end - s.start) + masked[s.end :]
         cuts = [at for end in _END.finditer(masked) for at in end.span()]
         spans = zip([0, *cuts[1::2]], [*cuts[::2], len(p.text)], strict=True)
@@ -261,7 +262,7 @@ def cut_sentences(points: Iterable[Point]) -> tuple[Point, ...]:
 
 
 # --- verbatim extraction --------------------------------------------------------------------------
-AT_ONCE = 512  # prefixes that are continued together
+AT_ONCE = 512  # prefixes that are continued at a time
 KINDS = ("kept", "generalised", "memorised")
 
 
@@ -270,7 +271,7 @@ def continue_greedily(
 ) -> np.ndarray:
     """The ``length`` tokens that greedy decoding adds to each prefix, ``(prefixes, length)``.
 
-    All prefixes have the same number of tokens. The model is read as it is, without dropout.
+    All prefixes have the same number of tokens. The model is used as it is, without dropout.
     """
     check_allowed("length", length, length >= 1, "at least 1")
     out = np.zeros((len(prefixes), length), dtype=np.int64)
@@ -288,12 +289,12 @@ def continue_greedily(
 def find_extractable(
     model: nn.Module, sequences: Sequence[Sequence[int]], *, prefix: int, suffix: int
 ) -> np.ndarray:
-    """Whether each sequence is extractable: its first ``prefix`` tokens, continued greedily, give
-    its next ``suffix`` tokens, ``(sequences,)`` of bool (Hush!, Definition 5.1): each of these is
-    the likeliest after those before it.
+    """Whether each sequence is extractable, ``(sequences,)`` of bool: its first ``prefix`` tokens,
+    continued greedily, give its next ``suffix`` tokens (Hush!, Definition 5.1). So each of these is
+    the likeliest token after those before it.
 
-    Raises ValueError for a sequence that is shorter
-    than both together; what comes after is not read.
+    Raises ValueError for a sequence that is shorter than both together; what comes after them is
+    not read.
     """
     check_allowed("prefix", prefix, prefix >= 1, "at least 1")
     check_allowed("suffix", suffix, suffix >= 1, "at least 1")
@@ -317,9 +318,9 @@ def classify_extractions(
 ) -> np.ndarray:
     """What became of each training sequence of ``model``, ``(sequences,)`` of ``KINDS``.
 
-    "kept": not extractable. "generalised": the model ``without``, trained in the same way on all
-    but these sequences, produces it too, so that it need not have been remembered. "memorised":
-    only the model that has read it does (counterfactual memorisation, Zhang et al. 2023).
+    "kept": it is not extractable. "generalised": the model ``without``, trained in the same way on
+    all but these sequences, produces it too, so it need not have been remembered. "memorised": only
+    the model that has read it produces it (counterfactual memorisation, Zhang et al. 2023).
     """
     ours = find_extractable(model, sequences, prefix=prefix, suffix=suffix)
     theirs = find_extractable(without, sequences, prefix=prefix, suffix=suffix)
@@ -330,7 +331,7 @@ def classify_extractions(
 
 
 def first_available(names: Sequence[str]) -> str:
-    """The first of these corpora that is there; CustomerSim, which is made, always is."""
+    """The first of these corpora that is available; CustomerSim, which is simulated, always is."""
     for name in names:
         if corpora.is_corpus_available(name, find_split(name)):
             return name
@@ -338,7 +339,7 @@ def first_available(names: Sequence[str]) -> str:
 
 
 def find_split(name: str) -> str:
-    """The first split of a corpus that is there; the parts of :func:`load_texts` are our own."""
+    """The first available split of a corpus; :func:`load_texts` makes parts of its own."""
     return next(
         (s for s in ("train", "valid", "test") if corpora.is_corpus_available(name, s)), "train"
     )
@@ -350,8 +351,9 @@ Texts = namedtuple("Texts", ["public", "train", "valid", "test"])
 
 @functools.lru_cache(maxsize=8)
 def load_texts(corpus: str, dialogues: int, seed: int) -> Texts:
-    """A corpus' turns (sentences where nobody speaks), without repetitions, shuffled by ``seed``
-    and cut 15 : 65 : 10 : 10. A paragraph (WikiText) or an abstract (arXiv) is a dialogue."""
+    """A corpus' turns (sentences where there are no speakers), without repetitions, shuffled by
+    ``seed`` and split 15 : 65 : 10 : 10. A paragraph (WikiText) or an abstract (arXiv) is a
+    dialogue."""
     if draw := corpora.find_source(corpus).draw:
         loaded = draw(dialogues, seed, "rich")
     else:
@@ -374,9 +376,9 @@ def secret_words(
     posteriors: tuple[float, float],
     seed: int,
 ) -> Incidence:
-    """Words as secrets, as in Section 5.1: sorted by how many texts hold them, the ``count`` from
-    rank ``first`` on. Each is promised a uniform posterior between the two ``posteriors``;
-    ``examples`` are the numbers of the lines that hold a secret, as strings."""
+    """Words as secrets, as in Section 5.1: of the words sorted by how many texts hold them, the
+    ``count`` from rank ``first`` on. Each is promised a posterior drawn uniformly between the two
+    ``posteriors``. ``examples`` are the numbers of the lines that hold a secret, as strings."""
     words_by_line = [set(re.findall(r"[a-z]+", line.lower())) for line in lines]
     often = Counter(word for words in words_by_line for word in words)
     ranked = sorted(often, key=lambda word: (-often[word], word))[first : first + count]
@@ -391,11 +393,12 @@ def secret_words(
 
 
 def mask_words(line: str, words: Collection[str]) -> str:
-    """A line with ``<MASK>`` for each of these words: what stays as it is, whatever they are.
+    """A line with ``<MASK>`` for each of these words: the part that stays the same, whatever they
+    are.
 
-    It is a *view* of the narrower predicate (Hush!, Section 3), by which two examples are the same
-    but for a secret word: what is computed from views alone is equal for adjacent datasets, so it
-    costs none of any promise.
+    It is a *view* for the narrower predicate (Hush!, Section 3), by which two examples are the same
+    except for a secret word. What is computed only from views is equal for adjacent datasets, so it
+    costs nothing of any promise.
 
     >>> mask_words("The cat, the CAT!", {"cat"})
     'The <MASK>, the <MASK>!'
@@ -414,7 +417,7 @@ class TextStudy(Study):
         yield corpora.corpus_fingerprint(self.corpus, find_split(self.corpus))
 
     def lacks(self) -> str | None:
-        """The corpus that is not here."""
+        """The corpus, where it is missing."""
         available = corpora.is_corpus_available(self.corpus, find_split(self.corpus))
         return None if available else runs.describe_missing_data(self.corpus)
 
@@ -424,12 +427,12 @@ class TextStudy(Study):
 
 @checked_dataclass
 class MaskedStudy(TextStudy):
-    """One plan and one model. ``scale=None``: no preprocessing, every example weighs the same.
+    """One plan and one model. ``scale=None`` means no preprocessing: every example weighs the same.
     ``noisy=False`` trains on the same samples without noise (and promises nothing). ``simulated``
-    is how many times as large the batch and the data are pretended to be: the noise is divided by
-    it, and ``worst`` says what that breaks.
-    ``predicate`` "word": but for its secret words a text stays as it is; what is left when they
-    are masked is then the same for all adjacent datasets, and is read first, without noise."""
+    is how many times larger the batch and the data are pretended to be: the noise is divided by
+    it, and ``worst`` shows what that breaks. With ``predicate`` "word" a text stays the same except
+    for its secret words. What is left when these are masked is then the same for all adjacent
+    datasets, and is read first, without noise."""
 
     LATER = frozenset({"simulated", "predicate"})
 
@@ -461,7 +464,7 @@ class MaskedStudy(TextStudy):
         return 1 + 1e-4 * phases * self.steps * self.batch_size * self.context / 32 * width
 
     def phase(self, plan: secrets.Plan, bpe: BpeTokenizer) -> MaskedPhase:
-        """All steps of a plan, on text of this vocabulary."""
+        """All steps of a plan, on text with this vocabulary."""
         return MaskedPhase(
             epoch=1,
             sampling_probability=tuple(plan.probabilities.tolist()),
@@ -512,14 +515,14 @@ class MaskedStudy(TextStudy):
 
 @checked_dataclass
 class UnigramStudy(TextStudy):
-    """How often each token stands in the training texts of :class:`MaskedStudy`, and nothing of
-    its place: a model whose loss is not below this one's has learned nothing that is compared."""
+    """How often each token occurs in the training texts of :class:`MaskedStudy`, regardless of its
+    place. A model whose loss is not below this one's has learned nothing that is compared."""
 
     dialogues: PositiveInt = 300
     vocab_size: PositiveInt = 400
 
     def run(self, desk: Desk) -> list[Row]:
-        """The loss on the test texts, in nats a token, with one added to every count."""
+        """The loss on the test texts, in nats per token, with one added to every count."""
         text = load_texts(self.corpus, self.dialogues, self.seed)
         bpe = _train_vocabulary(text.public, self.vocab_size)
         train, test = (
@@ -531,7 +534,7 @@ class UnigramStudy(TextStudy):
 
 @functools.lru_cache(maxsize=64)
 def plan_masked_study(study: MaskedStudy) -> tuple[secret_protection.ProtectionPlan, Incidence]:
-    """How to train, and who holds what."""
+    """How to train, and which example holds which secret."""
     holders = secret_words(
         load_texts(study.corpus, study.dialogues, study.seed).train,
         first=study.first,
@@ -554,12 +557,13 @@ def plan_masked_study(study: MaskedStudy) -> tuple[secret_protection.ProtectionP
 
 
 RULES = {"linear": ("linear", "auto"), "greedy": ("linear", "greedy"), "sqrt": ("sqrt", "auto")}
-"""Whom to keep: the program with both rules of the budget, and contribution bounding."""
+"""Which examples to keep: by the program, with both rules of the budget, or by contribution
+bounding."""
 
 
 def tabulate_plans(base: MaskedStudy, *, scales: Sequence[float], seeds: int) -> DataFrame:
-    """What each of ``RULES`` keeps at each C of ``scales``, and the noise ``needed``; nothing is
-    trained. A row a rule (``targets``), ``scale`` and ``seed``."""
+    """What each of ``RULES`` keeps at each C of ``scales``, and the noise ``needed``, without any
+    training. One row for each rule (``targets``), ``scale`` and ``seed``."""
     rows = []
     for seed, (rule, options) in itertools.product(range(seeds), RULES.items()):
         held = plan_masked_study(replace(base, seed=seed))[1]
@@ -579,7 +583,7 @@ def _train_vocabulary(public: tuple[str, ...], size: int) -> BpeTokenizer:
 
 
 def _fill_later_columns(table: DataFrame) -> DataFrame:
-    """With an infinite C for no preprocessing, and the usual values of what came later."""
+    """The table with an infinite C for no preprocessing, and the defaults of later columns."""
     full = table.assign(scale=table.scale.astype(float).fillna(math.inf))
     for name, usual in (("simulated", 1), ("predicate", "anything")):
         full[name] = full[name].fillna(usual) if name in full else usual
@@ -587,14 +591,14 @@ def _fill_later_columns(table: DataFrame) -> DataFrame:
 
 
 def select_as_promised(table: DataFrame) -> DataFrame:
-    """The rows of Figure 1: whose noise is that of the promise, and whose predicate is always 1."""
+    """The rows of Figure 1: with the noise of the promise, and the predicate that is always 1."""
     full = _fill_later_columns(table)
     return table[(full.simulated == 1) & (full.predicate == "anything")]
 
 
 def choose_learning_rates(table: DataFrame) -> DataFrame:
-    """One row a cell of Figure 1 and seed: at the learning rate whose mean validation loss over the
-    seeds is least. Every cell has had the same rates to choose from."""
+    """One row for each cell of Figure 1 and seed, at the learning rate with the least mean
+    validation loss over the seeds. Every cell has had the same rates to choose from."""
     cell = ["targets", "scale", "noisy", "simulated", "predicate"]
     names = ["run", *cell, "learning_rate", "seed"]
     wide = (
@@ -637,7 +641,8 @@ class ExtractionStudy(TextStudy):
         return 1 + 4e-4 * (self.probes + self.others) * self.epochs * width
 
     def phases(self) -> list[Phase]:
-        """The same schedule for both models; sums are divided by the expected batch of all."""
+        """The same schedule for both models; sums are divided by the expected batch of all texts.
+        """
         size = self.sampling_probability * (self.probes + self.others)
         names = ("sampling_probability", "noise_multiplier", "clip_norm", "learning_rate")
         constants = {name: getattr(self, name) for name in names}
@@ -646,8 +651,8 @@ class ExtractionStudy(TextStudy):
         )
 
     def posterior(self, prior: float) -> float:
-        """The most that guessing one example can succeed, of one that ``prior`` guesses without
-        the model: the upper end of the tight bound, for the steps of ``phases``."""
+        """The best success probability at guessing one example that ``prior`` guesses without the
+        model: the upper end of the tight bound, for the steps of ``phases``."""
         if self.noise_multiplier == 0:
             return 1.0
         steps = sum(event.steps for event in (p.event() for p in self.phases()) if event)
@@ -659,7 +664,7 @@ class ExtractionStudy(TextStudy):
         )
 
     def run(self, desk: Desk) -> list[Row]:
-        """Validation loss of the model of all texts, and how many probes are of which kind."""
+        """Validation loss of the model of all texts, and the number of probes of each kind."""
         text = load_texts(self.corpus, self.dialogues, self.seed)
         bpe, length = _train_vocabulary(text.public, self.vocab_size), self.prefix + self.suffix
         lines, valid = (

@@ -1,7 +1,7 @@
-"""The settings of a chapter or sweep: a profile's section, with what a person has changed.
+"""The settings of a chapter or sweep: a section of a profile, with a person's changes.
 
-A profile (``profiles/*.yml``) changes sizes, never the method; one with a ``base`` says only what
-it changes of another. What may be set, and to what, is in ``sections.yml``; every setting has a
+A profile (``profiles/*.yml``) changes sizes, never the method; one with a ``base`` states only what
+differs from that. What may be set, and to which values, is in ``sections.yml``; every setting has a
 dotted name.
 
 >>> settings = read_parameters({"profile": "quick", "gammas": "[0.05]"}, "crt")
@@ -39,7 +39,7 @@ _IPYTHON = {"In", "Out", "get_ipython", "exit", "quit", "open"}
 _shown = functools.partial(printable, quoted=True)
 
 Node = Mapping[str, Any]
-"""What is known of a field, or of a group of fields, in the words of JSON Schema."""
+"""What is known about a field, or a group of fields, in the terms of JSON Schema."""
 
 SECTIONS: dict[str, Node] = crtbook.load_data_file("sections")["sections"]
 """The sections that a profile has, by name."""
@@ -58,7 +58,7 @@ FORMATS: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], Any]]] = {
         lambda: (*corpora.available_corpora(), "FILE.jsonl"),
         lambda name: name in corpora.available_corpora() or re.match(r".*\.jsonl(\.gz)?$", name),
     ),
-    "policy": (  # the tagger alone is one that learns from a study's own labelled dialogues
+    "policy": (  # "tagger" alone learns from a study's own labelled dialogues
         lambda: (
             "tagger",
             *(f"{name}{takes}" for name, takes in policy_names.available_policies().items()),
@@ -72,11 +72,11 @@ FORMATS: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], Any]]] = {
         re.compile(r"auto|cpu|cuda(:\d+)?").fullmatch,
     ),
 }
-"""For each kind of registered name, those that there are now, and whether a word is one."""
+"""For each kind of registered name: the names that exist now, and whether a word is one."""
 
 
 class Settings(Mapping[str, Any]):
-    """Frozen values by name, as attributes and as items, also in groups of their own."""
+    """Frozen values by name, as attributes and as items; groups of them are nested."""
 
     _section: str
     _values: Mapping[str, Any]
@@ -97,12 +97,12 @@ class Settings(Mapping[str, Any]):
         raise AttributeError(f"{name}: settings are frozen; see but()")
 
     def but(self, **changes: Any) -> Any:
-        """The same settings with these changed, checked anew; see :func:`assign_changes`."""
+        """The same settings with these changes, checked again; see :func:`assign_changes`."""
         return assign_changes(self, changes)
 
 
 class Dotted:
-    """Records what is assigned below it, as the line does that papermill makes of
+    """Records what is assigned below it, as in the line that papermill makes from
     ``-p shapes.lstm.hidden 200``.
 
     >>> shapes = Dotted()
@@ -133,7 +133,7 @@ def load_settings(section: str, profile: str = "quick", **changes: Any) -> Any:
     """The settings of a section at a profile's sizes, with ``changes``.
 
     The whole profile is checked first. Raises :class:`ParameterError` for an unknown profile or
-    section, and for what is wrong in the profile or in ``changes``.
+    section, and for mistakes in the profile or in ``changes``.
     """
     for name, value, allowed in (
         ("profile", profile, profile_names()),
@@ -152,7 +152,7 @@ def _load_profile(name: str) -> dict[str, Settings]:
 
 
 def _load_tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
-    """What a profile's file holds, over what the profile that it names as its ``base`` holds."""
+    """What a profile's file holds, on top of what its ``base`` holds."""
     tree = dict(crtbook.read_yaml((FOLDER / f"{name}.yml").read_text("utf-8")))
     base = tree.pop("base", None)
     if base is None:
@@ -163,7 +163,7 @@ def _load_tree(name: str, above: tuple[str, ...] = ()) -> Mapping[str, Any]:
 
 
 def list_bases(profile: str) -> tuple[str, ...]:
-    """The profiles that one is based on, the nearest first; none of a profile by another name."""
+    """The profiles that one is based on, the nearest first; empty for a name that is no profile."""
     if profile not in profile_names():
         return ()
     base = crtbook.read_yaml((FOLDER / f"{profile}.yml").read_text("utf-8")).get("base")
@@ -171,14 +171,14 @@ def list_bases(profile: str) -> tuple[str, ...]:
 
 
 def read_profile(tree: Mapping[str, Any], name: str) -> dict[str, Settings]:
-    """All sections of a profile from what its file holds; none may be unknown or missing."""
+    """All sections of a profile, from what its file holds; none may be unknown or missing."""
     where, out = f"profile {name}: ", {}
     if unknown := [section for section in tree if section not in SECTIONS]:
         raise ParameterError(where + _describe_unknown(unknown[0], SECTIONS))
     for section, node in SECTIONS.items():
         if not isinstance(tree.get(section), Mapping):
             raise ParameterError(f"{where}{section}: is missing, or no group of settings")
-        base = tree.get(node.get("base", ""), {})  # of which it takes the fields that it has
+        base = tree.get(node.get("base", ""), {})  # the section takes those of its fields it has
         shared = {field: part for field, part in base.items() if field in node["properties"]}
         merged = _merge_trees(shared, tree[section]) | {"profile": name}
         out[section] = _build_settings(section, merged, f"{where}{section}.")
@@ -241,13 +241,13 @@ def _copy_as_dict(entry: Any) -> Any:
 
 
 def _fields_of_group(node: Node) -> dict[str, Node]:
-    """The fields of a group; one called ``*`` where the names are free."""
+    """The fields of a group; a single one called ``*`` where names are free."""
     free = {"*": node["additionalProperties"]} if "additionalProperties" in node else {}
     return {**node.get("properties", {}), **free}
 
 
 def list_leaves(node: Node, above: str = "") -> Iterator[tuple[str, Node]]:
-    """Every dotted name and what is known of it; ``*`` stands for a name of one's own choice."""
+    """Every dotted name and what is known about it; ``*`` stands for a name of your choice."""
     for part, child in _fields_of_group(node).items():
         yield from (
             list_leaves(child, f"{above}{part}.")
@@ -271,7 +271,7 @@ def _list_changes(
         if isinstance(entry, str) and below.get("type") != "string":
             try:
                 entry = json.loads(entry)
-            except (ValueError, RecursionError):  # too many digits are no JSONDecodeError
+            except (ValueError, RecursionError):  # too many digits raise no JSONDecodeError
                 allowed = "JSON, an object" if group else _describe_field(below)
                 raise ParameterError(f"{name}={_shown(entry)}: must be {allowed}") from None
         if not group:
@@ -306,7 +306,7 @@ def _build_settings(section: str, tree: Mapping[str, Any], where: str = "") -> S
     for pattern, source in node.get("follows", {}).items():
         for name, part in _find_places(filled, pattern):
             last = name.rpartition(".")[2]
-            if source in filled and part.get(last) is None:  # asked for no more, or the same
+            if source in filled and part.get(last) is None:  # not set: none, or the same
                 part[last] = filled[source] if last == source else []
     try:
         settings: Settings = _build_group(node, filled, "", section)
@@ -316,7 +316,7 @@ def _build_settings(section: str, tree: Mapping[str, Any], where: str = "") -> S
 
 
 def _build_group(node: Node, entries: Any, name: str, section: str = "") -> Any:
-    """A group of settings, each checked; what its node says is missing or unknown is refused."""
+    """A group of settings, each checked; what its node calls missing or unknown is refused."""
     properties, above = node.get("properties", {}), f"{name}.".lstrip(".")
     if not isinstance(entries, Mapping):
         parts = ", ".join(_fields_of_group(node))
@@ -354,7 +354,7 @@ def _check_value(node: Node, entry: Any, name: str) -> Any:
 
 
 def _convert_item(node: Node, entry: Any) -> Any:
-    """A number or word as its node asks for, whole numbers as floats where it asks for these;
+    """A number or word as its node requires, with whole numbers as floats where it requires floats;
     None where it does not fit."""
     if node["type"] == "string":
         right = isinstance(entry, str) and entry and entry in node.get("enum", [entry])
@@ -377,7 +377,7 @@ def _describe_field(node: Node) -> str:
 
 
 def _check_rules(part: Any) -> Iterator[tuple[Any, str]]:
-    """What the settings of a group, or of a section, ask of each other: whether it is broken."""
+    """The rules between the settings of a group or a section: whether each one is broken."""
     has = part.get
     model = has("model")
     heads = (model if isinstance(model, Settings) else part).get("heads")
@@ -401,7 +401,7 @@ def _check_rules(part: Any) -> Iterator[tuple[Any, str]]:
 
 
 def find_idle_names(settings: Any) -> Iterator[str]:
-    """Patterns of dotted names that nothing reads as the other settings stand."""
+    """Patterns of dotted names that nothing reads under the other settings."""
     utility = settings._section == "utility"  # its choices run an LSTM on CustomerSim, in any case
     data = settings.get("data", ())
     corpora_read = (*settings.get("corpora", data), *[SIMULATED][:utility])

@@ -1,5 +1,5 @@
-"""A study is one run as a value: it names itself, says what it reads, and knows how to run itself;
-and the store of finished runs.
+"""Studies and their store. A study is one run as a value: it names itself, states what it reads,
+and knows how to run itself.
 
 >>> @checked_dataclass
 ... class Coin(Study):
@@ -32,38 +32,38 @@ from crtlib.files import StrPath
 from crtlib.values import NonNegativeInt, checked_dataclass
 
 STORE_VERSION = "3"
-"""Raised whenever the same study would train another model than before."""
+"""Raised whenever the same study would train a different model than before."""
 
 Row = tuple[str, int, int, float]
 """``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
 
 
 def make_rows(facts: Mapping[str, float], epoch: int = 0) -> list[Row]:
-    """A row a fact, which no item of its own has."""
+    """One row for each fact that belongs to no item."""
     return [(name, epoch, 0, float(number)) for name, number in facts.items()]
 
 
 @dataclass(frozen=True)
 class Desk:
-    """What a run may use: where it keeps its state until it is finished, where its model, and the
-    device. ``None``: it keeps none."""
+    """What a run may use: where it keeps its state until it is finished, where it keeps its model,
+    and the device. ``None`` means that it keeps none."""
 
     checkpoint: Path | None = None
     model: Path | None = None
     device: str = "cpu"
 
     def part(self, name: str) -> Path | None:
-        """A checkpoint of its own for each of several trainings of one run."""
+        """The file of a separate checkpoint, for each of several trainings in one run."""
         return self.checkpoint and self.checkpoint.with_suffix(f".{name}.pt")
 
 
 @checked_dataclass
 class Study:
-    """One run as a frozen, validated value; what :func:`crtbook.runner.sweep` knows.
+    """One run as a frozen, validated value; all that :func:`crtbook.runner.sweep` knows.
 
     ``LATER`` names fields that were added after results had been stored: at their default they
-    stay out of the key, so that what is stored stays found. ``seed`` draws everything random. Its
-    ``kind`` is the name of its class, without "Study".
+    stay out of the key, so that stored results are still found. ``seed`` decides everything random.
+    ``kind`` is the name of the class, without "Study".
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset()
@@ -77,15 +77,16 @@ class Study:
             cls.kind = cls.__name__.lower().removesuffix("study") or "study"
 
     def ready(self) -> Self:
-        """The same run with what it does not read set to fixed values, and its noise filled in."""
+        """The same run with fixed values for what it does not read, and its noise filled in."""
         return self
 
     def reads(self) -> Iterable[str]:
-        """Fingerprints of the files and folders that it reads."""
+        """Fingerprints of the files and folders that the run reads."""
         return ()
 
     def lacks(self) -> str | None:
-        """What is missing on this machine before it could run, in one sentence; None: nothing."""
+        """What is missing on this machine before it can run, in one sentence; None if nothing is.
+        """
         return None
 
     def cost(self) -> float:
@@ -93,7 +94,7 @@ class Study:
         return 1.0
 
     def memory(self) -> float:
-        """Estimated peak of memory, in GiB."""
+        """Estimated peak memory, in GiB."""
         return 0.6
 
     def run(self, desk: Desk) -> Iterable[Row]:
@@ -116,17 +117,17 @@ class Study:
 
 # --- the store of runs ----------------------------------------------------------------------------
 MEASUREMENTS = 4
-"""Raised whenever a trained model is measured otherwise than before."""
+"""Raised whenever a trained model is measured differently than before."""
 
 
 class Store:
-    """A folder of finished runs, a JSON file a run, named by the hash of its study; private, as a
-    model may have memorised its text. Raises ``ValueError`` for what is no folder's name, or a
-    store of another version.
+    """A folder of finished runs, with one JSON file for each run, named by the hash of its study.
+    It is private, because a model may have memorised its text. Raises ``ValueError`` for a name
+    that cannot be a folder's, or a store of another version.
 
-    A file is written atomically and carries its own SHA-256, so it is there whole or not at all,
-    and damage shows; what is there need not be run again. The model that was trained is kept beside
-    it: when the list of measurements grows, it is scored again, not trained again.
+    A file is written atomically and carries its own SHA-256, so it is complete or absent, and
+    damage shows. A run that is there need not be run again. The trained model is kept beside it:
+    when the list of measurements grows, it is scored again, not trained again.
 
     >>> import tempfile
     >>> store = Store(tempfile.mkdtemp())
@@ -166,34 +167,35 @@ class Store:
         return self.folder / "models" / key
 
     def failures(self, key: str) -> Path:
-        """The failure records of a run, a line an attempt."""
+        """The failure records of a run, one line for each attempt."""
         return self.folder / "failures" / f"{key}.jsonl"
 
     @contextlib.contextmanager
     def alone(self, key: str) -> Iterator[bool]:
-        """True where no other sweep runs this study now. It is a lock of the system, and ends with
-        its process."""
+        """Yield True if no other sweep is running this study now. This is a lock of the operating
+        system, which ends with its process."""
         place = self.folder / "running" / key
         with contextlib.ExitStack() as stack:
             try:
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
                 stack.enter_context(files.lock_folder(place, "taken"))
                 stack.callback(place.rmdir)
-            except (ValueError, FileNotFoundError):  # of another; or just ended
+            except (ValueError, FileNotFoundError):  # another sweep's; or it has just ended
                 ours = False
             else:
                 ours = True
             yield ours
 
     def begin(self) -> None:
-        """Make it a store, if it is none yet, and remove what sweeps that were killed have left."""
+        """Make the folder a store, if it is not one yet, and remove what killed sweeps have left.
+        """
         for folder in (self.folder, self.folder / "running"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (self.folder / "VERSION").exists():
             files.write_text(self.folder / "VERSION", STORE_VERSION + "\n")
         for path in self.folder.glob("unfinished/*"):
             key = path.name.lstrip(".").partition(".")[0]
-            if self.has(key):  # by a sweep that was killed thereafter
+            if self.has(key):  # left by a sweep that was killed after it had finished the run
                 with self.alone(key) as idle:
                     if idle:
                         path.unlink(missing_ok=True)
@@ -226,7 +228,7 @@ class Store:
     def write(
         self, key: str, study: dict[str, Any], provenance: dict[str, Any], rows: Iterable[Row]
     ) -> None:
-        """Record a finished run atomically, and let go of what it kept meanwhile."""
+        """Record a finished run atomically, and remove the state that it kept meanwhile."""
         cell: dict[str, Any] = {"study": study, "provenance": provenance}
         cell |= {"rows": [list(row) for row in rows], "measured": MEASUREMENTS}
         files.write_text(self.path(key), json.dumps(cell | {"sha256": _hash_cell(cell)}))
@@ -234,8 +236,8 @@ class Store:
             path.unlink(missing_ok=True)
 
     def table(self, keys: Sequence[str]) -> pd.DataFrame:
-        """Long table of the runs ``keys``: one row a measurement, study and provenance as
-        columns. Raises ``KeyError`` for a run that is not finished."""
+        """The long table of the runs ``keys``: one row for each measurement, with study and
+        provenance as columns. Raises ``KeyError`` for a run that is not finished."""
         frames = []
         for key in keys:
             cell = self.read(key)

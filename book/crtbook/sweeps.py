@@ -20,16 +20,16 @@ SHOWN = (
     "test_ppl_words", "exposure", "exposure_sampled", "unique", "longest", "valid", "test",
     "success", "memorised", "trace_upper", "public_upper",
 )  # fmt: skip
-"""Metrics that the command line shows of a sweep."""
+"""The metrics that the command line shows for a sweep."""
 
 
 SWEEPS: dict[str, list[str]] = STUDIES["sweeps"]
-"""Of each sweep its grid (:mod:`crtbook.grids`), and the sections of a profile that it reads."""
+"""For each sweep, its grid (:mod:`crtbook.grids`) and the sections of a profile that it reads."""
 
 
 def make_studies(name: str, profile: str, changes: Mapping[str, str]) -> list[Study]:
-    """The studies of a sweep at a profile's sizes. ``changes`` sets fields by dotted names, each in
-    every section of the sweep that has it.
+    """The studies of a sweep at a profile's sizes. ``changes`` sets fields by dotted names, in
+    every section of the sweep that has the field.
 
     Raises :class:`ParameterError` for a name that no section has, or a value that it refuses.
     """
@@ -41,7 +41,7 @@ def make_studies(name: str, profile: str, changes: Mapping[str, str]) -> list[St
     ]  # at once: one setting may follow another
     for dotted, text in changes.items():
         path = dotted.split(".")
-        # A name that none has may still be new (shapes.gru); the first that could says if not.
+        # A name that no section has may still be new (shapes.gru); the first that could decides.
         for prefix in (path, path[:1]):
             if owners := [k for k, section in enumerate(sections) if _has_name(section, prefix)]:
                 break
@@ -54,9 +54,9 @@ def make_studies(name: str, profile: str, changes: Mapping[str, str]) -> list[St
 
 
 def forecast_runs(studies: Iterable[Study], store: Store) -> DataFrame:
-    """What studies ask for, before the first run: a row a corpus and model, with its ``runs``, how
-    many are ``missing``, their ``hours`` of one core and the ``memory`` of the largest in GiB
-    (estimates), and what ``lacks`` here."""
+    """What studies need, before the first run: one row for each corpus and model. It has the number
+    of ``runs``, how many are ``missing``, estimates of their ``hours`` of one core and of the
+    ``memory`` of the largest in GiB, and what is missing here (``lacks``)."""
     rows = []
     for study in studies:
         lacks, cell = study.lacks() or "", [getattr(study, p, "") for p in ("corpus", "model")]
@@ -68,7 +68,7 @@ def forecast_runs(studies: Iterable[Study], store: Store) -> DataFrame:
 
 
 def _has_name(section: Any, path: list[str]) -> bool:
-    """Whether a section, or a group in it, has this name now."""
+    """Whether a section, or a group in it, now has this name."""
     if not path:
         return True
     return (
@@ -91,8 +91,8 @@ def parse_changes(texts: Iterable[str]) -> dict[str, str]:
 
 
 def format_overview(table: DataFrame) -> str:
-    """The last values of a sweep's table for a terminal: a row for each kind of run and metric,
-    the mean over seeds and how many there are."""
+    """The last values of a sweep's table for a terminal: one row for each kind of run and metric,
+    with the mean over seeds and the number of seeds."""
     last = table[table.epoch == table.groupby("run").epoch.transform("max")]
     names = "study corpus model method gamma targets learns noise policy conservative carrier"
     groups = [n for n in names.split() if n in last and last[n].notna().any()]

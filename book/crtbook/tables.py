@@ -1,4 +1,4 @@
-"""Tables that are recorded with the package, and what a reader must know of where they come from.
+"""Tables that are recorded with the package, with their provenance.
 
 >>> table = load_recorded("tuning")
 >>> {"method", "metric", "value", "profile", "device", "seed", "date"} <= set(table)
@@ -30,7 +30,7 @@ from crtlib.files import StrPath
 FOLDER = crtbook.FOLDER / "recorded"
 """The recorded tables: package data, so that they are there without a checkout."""
 STUDIES: dict[str, Any] = crtbook.load_data_file("studies")
-"""What the studies of the papers are made of."""
+"""The constants that the studies of the papers use."""
 
 
 Made = TypeVar("Made")
@@ -40,8 +40,8 @@ Facts = dict[str, str | float]
 def collect_provenance(
     *, profile: str, device: str, seconds: float, cpu_seconds: float | None = None
 ) -> Facts:
-    """What a reader must know of where a number comes from. ``seconds``: wall clock of the whole
-    run, preparing and attacks included."""
+    """What a reader must know about where a number comes from. ``seconds`` is the wall-clock time
+    of the whole run, including preparing and attacks."""
     versions = {n: metadata.version(n) for n in ("torch", "transformers", "numpy")}
     versions = {"crtlib": __version__, **versions}
     facts: Facts = {
@@ -68,7 +68,7 @@ def measure_with_provenance(
 @functools.cache
 def find_commit() -> str:
     """The commit of this checkout, with a ``+`` where tracked files differ from it; empty where
-    the package lies in none."""
+    the package is in no checkout."""
     root = Path(__file__).resolve().parents[2]
     where = f"--git-dir={root / '.git'}", f"--work-tree={root}"
     describe = ("describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+")
@@ -83,7 +83,7 @@ def find_commit() -> str:
 
 @functools.cache
 def name_processor() -> str:
-    """What this machine computes with."""
+    """The name of this machine's processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             if line.startswith("model name"):
@@ -92,8 +92,8 @@ def name_processor() -> str:
 
 
 def describe_origin(command: str, data: Iterable[str]) -> dict[str, str]:
-    """What makes a run again: the ``command``, the commit, the processor (of which each run
-    has one thread), and the hash of the ``data`` that it read (the fingerprints of its files)."""
+    """What is needed to make a run again: the ``command``, the commit, the processor (each run uses
+    one thread), and the hash of the ``data`` that it read (the fingerprints of its files)."""
     data_hash = hashlib.sha256("".join(data).encode()).hexdigest()[:16]
     return {
         "command": command,
@@ -115,13 +115,13 @@ def load_recorded(name: str) -> DataFrame:
 
 
 def find_recorded(name: str) -> DataFrame | None:
-    """A recorded table, or None where none of this name is recorded: what is large is made by
-    those who have the time, and every page can do without."""
+    """A recorded table, or None where there is none of this name: whoever has the time makes the
+    large ones, and every page works without them."""
     return load_recorded(name) if (FOLDER / f"{name}.parquet").is_file() else None
 
 
 def list_table_names() -> list[str]:
-    """The recorded tables."""
+    """The names of the recorded tables."""
     return sorted(path.stem for path in FOLDER.glob("*.parquet"))
 
 
@@ -134,12 +134,12 @@ def _read_table(name: str) -> DataFrame:
 
 
 def hash_table(name: str) -> str:
-    """SHA-256 of a recorded table's file: a chapter keeps it beside what it shows."""
+    """The SHA-256 of a recorded table's file, which a chapter stores beside what it shows."""
     return hashlib.sha256((FOLDER / f"{name}.parquet").read_bytes()).hexdigest()
 
 
 def caption(table: DataFrame) -> str:
-    """One line under a figure: which profile, device, seeds and date made its numbers."""
+    """One line below a figure: the profile, device, seeds and date that made its numbers."""
     kinds = [", ".join(sorted(set(table[c].astype(str)))) for c in ("profile", "device")]
     first, last = min(table.date), max(table.date)
     when = first if first == last else f"{first} to {last}"

@@ -1,7 +1,7 @@
-"""CRT's definitions and theorems as formulas, and bounds for groups, for those who check them.
+"""CRT's definitions and theorems as formulas, and bounds for groups, for readers who check them.
 
 What a run promises is computed by :mod:`crtlib.accounting.confidentiality` and
-:mod:`crtlib.accounting.guess_bounds`, which call none of these.
+:mod:`crtlib.accounting.guess_bounds`, which call none of these functions.
 
 >>> crt_group(1.0, delta=0.0, missed=3)
 (3.0, 0.0)
@@ -25,7 +25,7 @@ from crtlib.checks import check_allowed, check_choice, check_delta, check_whole_
 
 
 def hockey_stick(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> float:
-    """sup_S P[S] - e^epsilon Q[S] of two finite laws: the least delta of Definition 1, one way.
+    """sup_S P[S] - e^epsilon Q[S] for two finite laws: the least delta of Definition 1, one way.
 
     ``p`` and ``q`` hold the probabilities of the same outcomes. The law of a random secret
     (Definition 4) is the mixture over its values, so it needs no function of its own.
@@ -47,8 +47,8 @@ def hockey_stick(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> f
 def indistinguishability(p: Sequence[float], q: Sequence[float], *, epsilon: float) -> float:
     """The least delta at which two finite laws are (epsilon, delta)-indistinguishable.
 
-    Definition 1 compares "a pair": this is the larger of both directions, which Definitions 2
-    to 4 mean. D and D' are told apart as well as D' and D.
+    Definition 1 compares "a pair", so this is the larger of both directions, which Definitions 2
+    to 4 mean: D must be as hard to tell from D' as D' from D.
 
     >>> round(indistinguishability([0.5, 0.5], [0.2, 0.8], epsilon=0.5), 4)
     0.1703
@@ -59,9 +59,9 @@ def indistinguishability(p: Sequence[float], q: Sequence[float], *, epsilon: flo
 def group_naive(
     epsilons: Sequence[float], *, delta: float, tight: bool = True
 ) -> tuple[float, float]:
-    """Proposition 5, a group: the sum of the epsilons of the k points whose secret was MISSED.
+    """Proposition 5 for a group: the sum of the epsilons of the k points whose secret was MISSED.
 
-    ``tight`` gives the delta which the paper's proof arrives at before its last line,
+    ``tight`` gives the delta that the paper's proof reaches before its last line,
     delta * sum_{j<k} e^(eps_1 + ... + eps_j), in the best order; otherwise the paper's
     k e^(eps_1 + ... + eps_k) delta. A delta of 1 or more (or inf) promises nothing.
     """
@@ -88,9 +88,9 @@ def group_delta(
 
     ``group`` counts the distinct points whose secret the policy misses. A step draws
     Binomial(group, q) of them, so it shows at most N(count, sigma^2) against N(0, sigma^2), or for
-    "replace" against N(-count, sigma^2), which is composed for all steps
-    (:mod:`crtbook.tight`): far less than :func:`group_naive`. Both are tight: the
-    lower bound is that of an actual test. Several events:
+    "replace" against N(-count, sigma^2). This is composed over all steps (:mod:`crtbook.tight`) and
+    gives far less than :func:`group_naive`. Both bounds are tight: the lower one is that of an
+    actual test. For several events, use
     :func:`crtlib.accounting.privacy_cost.delta` with its ``group``.
     """
     check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
@@ -144,7 +144,7 @@ def _bracket_group(
 def _compose_group(
     event: SampledGaussian, group: int, *, neighbouring_relation: str
 ) -> tuple[Composed, ...]:
-    """The group against its absence and back, or against its worst replacement."""
+    """The group against its absence and the reverse, or against its worst replacement."""
     law = group_mixtures.poisson_binomial([event.sampling_probability] * group)
     sigma, steps = event.noise_multiplier, int(event.steps)
     ways = secret_protection.PROMISE_DIRECTIONS[neighbouring_relation]
@@ -168,8 +168,8 @@ def _exp_or_infinity(x: float) -> float:
 
 
 def renyi_posterior(law: Array, sigma: float, steps: int, prior: float) -> float:
-    """Lemma 3.2 by the best of many Renyi orders, for a secret whose count has this law: as cheap
-    as KL, and below it at small priors; against the reference.
+    """Lemma 3.2 by the best of many Renyi orders, for a secret whose count has this law, against
+    the reference. It is as cheap as KL, and below it at small priors.
 
     >>> law = group_mixtures.poisson_binomial([0.2] * 5)
     >>> kl = 20 * float(
@@ -194,7 +194,7 @@ def renyi_posterior(law: Array, sigma: float, steps: int, prior: float) -> float
 
 def posterior_by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) -> float:
     """The best success probability at Renyi ``divergences`` in nats, one for each of the ``orders``
-    above 1: the least that any order allows. Infinite divergences allow everything.
+    above 1: the least that any order gives. Infinite divergences allow everything.
 
     >>> round(posterior_by_renyi([1.0, 1.0], [1.0001, 2.0], 0.01), 3)  # order 1 is KL
     0.14
@@ -203,7 +203,7 @@ def posterior_by_renyi(divergences: ArrayLike, orders: ArrayLike, prior: float) 
     check_array("orders", a, a > 1, "above 1")
     check_array("divergences", c, c >= 0, "at least 0")
     check_allowed("prior", prior, 0 < prior < 1, "in (0, 1)")
-    low, high = np.full(c.shape, prior), np.ones(c.shape)  # it grows in r; the safe end is returned
+    low, high = np.full(c.shape, prior), np.ones(c.shape)  # it grows in r; return the safe end
     for _ in range(60):
         r = np.minimum((low + high) / 2, 1 - 2.0**-53)
         hit = a * np.log(r) + (1 - a) * np.log(prior)

@@ -1,8 +1,9 @@
-"""The best guess of one secret, bracketed: what no attack can pass, and what a test reaches.
+"""Bounds on the best guess of one secret: what no attack can exceed, and what a test reaches.
 
-A round shows of a secret a group of sampled points against its absence: N(how many were drawn,
+For one secret, a round shows a group of sampled points against its absence: N(number drawn,
 sigma^2) and N(0, sigma^2) (:mod:`crtlib.accounting.secret_protection`). The library plans by the KL
-divergence of it, which takes 100,000 secrets at once; :func:`compose` is tight, a second a secret.
+divergence between them, which handles 100,000 secrets at once; :func:`compose` is tight, and takes
+a second for each secret.
 
 >>> low, high = compose(poisson_binomial([0.01]), sigma=1.0, steps=1000).blow_up(0.01)
 >>> round(low, 5), round(high, 5)
@@ -44,7 +45,7 @@ REACH = 9.5  # of the integration grid, in sigma
 WRAP = 1e-13  # mass that may leave the window of a convolution; it is charged
 Bins = tuple[Array, Array, Array, float]  # edges of the loss, masses of P and Q, their error
 Bracket = tuple[float, float]
-"""``(lower, upper)``: the lower is that of a test that exists, the upper that of a worse pair."""
+"""``(lower, upper)``: the lower bound of a test that exists, the upper bound of a worse pair."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +54,8 @@ class Composed:
 
     Upper: a discrete pair that is worse than the true one, with P-mass ``mass`` at ``losses``
     (ascending, nats) and ``infinity`` where Q has none. Lower: the tests "the loss, rounded down
-    round by round, is at least ``tests``", with their ``power_by_squaring`` under P, their
-    ``level`` under Q and ``tilted`` = e^tests level. ``error`` bounds what the numerics may do to
-    one sum.
+    round by round, is at least ``tests``", with their ``power`` under P, their ``level`` under Q
+    and ``tilted`` = e^tests level. ``error`` bounds the numerical error of one sum.
     """
 
     losses: np.ndarray
@@ -99,7 +99,8 @@ class Composed:
         return ends[0], ends[1]
 
     def blow_up(self, c: float) -> Bracket:
-        """B_c(P, Q) = sup {P(E): Q(E) <= c}: the best chance of whom chance c without the data.
+        """B_c(P, Q) = sup {P(E): Q(E) <= c}: the best success of an attacker who succeeds with
+        probability c without the data.
 
         Upper: min over e^loss of delta(loss) + c e^loss, which is its dual. Lower: the best test.
         """
@@ -125,16 +126,16 @@ def compose(
     """``steps`` rounds of the pair N(count, sigma^2), N(0, sigma^2), count distributed as ``pmf``.
 
     "forward": P is the mixture and Q the Gaussian; "backward" the reverse; "replace": Q is the
-    mixture's mirror image, the worst replacement of the group. The real line is cut
-    where the loss log(dP/dQ), which is monotone, crosses a grid, and the bins get their exact
-    masses. Upper: each bin's mass goes to its two ends so that both P and Q keep it ("connect the
-    dots", Doroshenko et al. 2022), a pair from which the true one can be simulated. Lower: a test
-    that knows the bins alone. About ``points`` grid points are used; more narrow the bracket.
+    mixture's mirror image, the worst replacement of the group. The real line is cut where the loss
+    log(dP/dQ), which is monotone, crosses a grid, and the bins get their exact masses. Upper: each
+    bin's mass goes to its two ends so that both P and Q keep it ("connect the dots", Doroshenko et
+    al. 2022), which gives a pair from which the true one can be simulated. Lower: a test that knows
+    only the bins. About ``points`` grid points are used; more of them narrow the bracket.
 
-    Charged to the bracket: what leaves the window (Chernoff's bound) and the rounding of the
+    Charged to the bracket: what leaves the window (Chernoff's bound), and the rounding of the
     Fourier transforms (Higham 2002, Theorem 24.2, times ``steps``) and of the bins' masses.
 
-    Raises ValueError for a pmf that is none, or sigma, steps outside their range.
+    Raises ValueError for a pmf that is not a distribution, or sigma or steps outside their range.
     """
     check_allowed("sigma", sigma, 0 < sigma < math.inf, "positive and finite")
     check_choice("direction", direction, DIVERGENCE_DIRECTIONS)
@@ -148,7 +149,7 @@ def compose(
         losses, p, q = -losses[::-1], q[::-1], p[::-1]
     spacing = float(losses[-1] - losses[0]) / (len(losses) - 1)
     mass, infinity = _connect_the_dots(losses, p, q)
-    # A test counts a bin with its lower end, and q e^end <= p but for the first bin, without one.
+    # A test counts a bin with its lower end, and q e^end <= p except in the first bin, without one.
     ends = losses[0] + spacing * np.arange(-1, len(losses))
     tilted = np.exp(np.minimum(np.log(np.maximum(q, 1e-290)) + ends, 700))
     tilted[1:] = np.where(q > 1e-290, np.minimum(tilted, p), p)[1:]
@@ -171,20 +172,21 @@ def compose(
 
 
 def _check_law(pmf: Sequence[float] | Array) -> tuple[Array, float]:
-    """The probabilities up to the last that is not 0, at least two, and what they lack of 1."""
+    """The probabilities up to the last nonzero one, at least two, and how far their sum is below 1.
+    """
     law = np.asarray(pmf, dtype=float)
     law = law[: int(np.flatnonzero(law)[-1]) + 1] if law.any() else law[:0]
     lost = abs(1 - float(law.sum()))
     if not (law.size and (law >= 0).all() and lost < 1e-9):
         raise ValueError(f"pmf: adds up to {float(law.sum())}: must be probabilities that sum to 1")
-    if len(law) == 1:  # never sampled, the two laws are one: as if once in 10^300 rounds
+    if len(law) == 1:  # never sampled, so the two laws are one: as if once in 10^300 rounds
         law = np.array([1.0, 1e-300])
     return law, lost
 
 
 def _convolve_laws(laws: dict[str, Array], steps: int) -> tuple[int, dict[str, Array], float]:
-    """The sums of ``steps`` draws of each law on one window: its first index, the masses there by
-    name, and a bound on the rounding of one sum of them."""
+    """The sums of ``steps`` draws from each law on one window: its first index, the masses there by
+    name, and a bound on the rounding error of one sum of them."""
     reach = [_find_reach(laws[name], steps) for name in ("mass", "p", "q")]
     low, high = min(r[0] for r in reach), max(r[1] for r in reach)
     n = 1 << int(max(high - low, len(laws["q"]))).bit_length()  # at least high - low + 1
@@ -201,8 +203,8 @@ def _convolve_laws(laws: dict[str, Array], steps: int) -> tuple[int, dict[str, A
 def _make_bins(pair: GaussianMixturePair, steps: int, points: int) -> Bins:
     """Edges of the loss, equally spaced, and the exact masses of P and Q between them.
 
-    ``losses (n,)``; ``p``, ``q (n + 1,)`` with the tails first and last; and a bound on what
-    rounding did to the masses. The ``points`` span the loss and nearly all of the sum of rounds.
+    ``losses (n,)``; ``p``, ``q (n + 1,)`` with the tails first and last; and a bound on the
+    rounding error of the masses. The ``points`` span the loss and nearly all of the sum of rounds.
     """
     sigma, k, pmf = pair.sigma, np.arange(pair.top + 1), np.array(pair.pmf)
     mirrored = pair.direction == "replace"
@@ -239,7 +241,7 @@ def _masses_between(z: Array) -> tuple[Array, Array]:
 
 
 def _connect_the_dots(losses: Array, p: Array, q: Array) -> tuple[Array, float]:
-    """P's masses on ``losses`` of a pair at least as distinguishable, and P's mass at infinity."""
+    """P's masses on ``losses`` for a pair at least as distinguishable, and P's mass at infinity."""
     spacing = float(losses[-1] - losses[0]) / (len(losses) - 1)
     e = np.exp(np.minimum(losses, 700))
     upper = np.clip((p[1:-1] - q[1:-1] * e[:-1]) / -math.expm1(-spacing), 0, p[1:-1])
@@ -253,7 +255,8 @@ def _connect_the_dots(losses: Array, p: Array, q: Array) -> tuple[Array, float]:
 
 
 def _find_reach(law: Array, steps: int) -> tuple[int, int]:
-    """Indices between which the sum of ``steps`` draws lies but for WRAP each side (Chernoff)."""
+    """The indices between which the sum of ``steps`` draws lies, except for a mass of WRAP on each
+    side (Chernoff)."""
     keep = np.flatnonzero(law)
     weights, ends = law[keep], []
     coarse = keep // max(1, len(law) // 1024)
@@ -268,7 +271,7 @@ def _find_reach(law: Array, steps: int) -> tuple[int, int]:
             moment = float(special.logsumexp(side * t * index, b=weights))
             return (steps * moment - math.log(WRAP)) / t
 
-        with np.errstate(over="ignore"):  # infinite there, and not the least
+        with np.errstate(over="ignore"):  # infinite there, so not the minimum
             best = optimize.minimize_scalar(
                 lambda log_t, bound=bound: bound(log_t, few, where),
                 bounds=(-25, 3),
@@ -283,9 +286,9 @@ def _find_reach(law: Array, steps: int) -> tuple[int, int]:
 def tight_posterior(
     law: Array, sigma: float, steps: int, prior: float, *, neighbouring_relation: str
 ) -> Bracket:
-    """The blow-up of a secret whose count has this law, at its prior: lower and upper bound of the
-    best success (Hayes et al. 2023, Theorem 2, against the reference, or for "replace" against
-    another candidate)."""
+    """The blow-up function at the prior of a secret whose count has this law: lower and upper bound
+    of the best success (Hayes et al. 2023, Theorem 2, against the reference, or for "replace"
+    against another candidate)."""
     brackets = [
         compose(law, sigma, steps, direction=d, points=2**14).blow_up(prior)
         for d in PROMISE_DIRECTIONS[neighbouring_relation]
@@ -296,7 +299,7 @@ def tight_posterior(
 def _count_laws(
     incidence: sparse.csr_array, probabilities: Array, numbers: Sequence[int] | NDArray[np.int64]
 ) -> list[Array]:
-    """Of each of these secrets the law of how many of its examples are drawn."""
+    """For each of these secrets, the law of how many of its examples are drawn."""
     rows = np.split(np.asarray(probabilities)[incidence.indices], incidence.indptr[1:-1])
     return [poisson_binomial(rows[j]) for j in numbers]
 
@@ -314,10 +317,10 @@ def noise_multiplier(
 ) -> float:
     """The least noise (on the safe side) with which every secret keeps its promise.
 
-    "kl" is :func:`crtlib.accounting.secret_protection.noise_multiplier_for_promises`. "tight": the
-    ``tight`` secrets that bind by KL are accounted by the upper end of their blow-up function
-    instead (to 1e-4), the others still by KL, so the result is never above that of "kl", and as
-    much below it as there are few secrets that bind.
+    "kl" is :func:`crtlib.accounting.secret_protection.noise_multiplier_for_promises`. With "tight",
+    the ``tight`` secrets that bind by KL are accounted by the upper end of their blow-up function
+    (to 1e-4), the others still by KL. So the result is never above that of "kl", and the fewer
+    secrets bind, the further it is below.
     """
     check_choice("accounting", accounting, ("kl", "tight"))
     p, r = check_promises(np.broadcast_to(prior, incidence.shape[:1]), posterior)
@@ -356,7 +359,7 @@ def noise_multiplier(
 
 @dataclass(frozen=True)
 class SecretGuarantee:
-    """What is promised of one secret, and what is accounted for it; it prints in full."""
+    """What is promised for one secret, and what is accounted for it; it prints in full."""
 
     secret: str
     prior: float
@@ -371,7 +374,7 @@ class SecretGuarantee:
 
     @property
     def posterior(self) -> float:
-        """The smaller of both bounds."""
+        """The smaller of the two bounds."""
         tight = 1.0 if self.posterior_tight is None else self.posterior_tight
         return min(self.posterior_kl, tight)
 
@@ -396,8 +399,8 @@ def account_secrets(
     names: Sequence[object] | None = None,
     tight: bool = True,
 ) -> list[SecretGuarantee]:
-    """What a plan accounts for its secrets of these ``numbers``; ``tight`` also by their blow-up
-    functions (a second each)."""
+    """What a plan accounts for its secrets with these ``numbers``; with ``tight`` also by their
+    blow-up functions (a second each)."""
     held, relation = plan.incidence[np.asarray(numbers, dtype=int)], plan.neighbouring_relation
     relation_option = {"neighbouring_relation": relation}
     spent = plan.steps * secret_protection.secret_kl_divergences(

@@ -30,8 +30,8 @@ WORDS = {"valid_ppl_words": "ppl", "valid_acc_words": "acc"}
 
 
 def is_exact_policy(corpus: str, policy: str) -> bool:
-    """True where the policy misses nothing but what the dial gamma makes it miss: the labels
-    themselves, or shapes that were made by rule. Elsewhere its misses have to be counted."""
+    """True where the policy misses only what the dial gamma makes it miss: the policy is the labels
+    themselves, or shapes that were made by rule. Elsewhere its misses must be counted."""
     return policy == "oracle" or (policy == "regex" and corpora.find_source(corpus).by_rule)
 
 
@@ -47,9 +47,10 @@ def epsilon_after_steps(
     accountant: str = "pld",
 ) -> float:
     """Epsilon at ``delta`` after ``steps`` private steps, of the kind that the method promises:
-    Bayesian confidentiality for CRT at miss rate ``gamma``, differential privacy of a point or of a
-    user, of private tokens for S-DP with a perfect policy (its ``steps`` count each mechanism that
-    a point takes part in); infinite for everything that trains on a missed secret without noise."""
+    Bayesian confidentiality for CRT at miss rate ``gamma``; differential privacy of a point or of a
+    user; of private tokens for S-DP with a perfect policy (whose ``steps`` count each mechanism
+    that a point takes part in). Infinite for every method that trains without noise on a missed
+    secret."""
     method_traits = methods.method_by_name(method)
     if noise_multiplier == 0:
         return math.inf
@@ -70,18 +71,18 @@ def utility_by_epoch(
     neighbouring_relation: str,
     epochs: Sequence[int] | None = None,
 ) -> DataFrame:
-    """One row a (corpus, model, method, gamma, epoch) of a results table: ``epsilon`` so far at a
-    total ``delta``, and the mean and spread over seeds of validation perplexity and accuracy over
-    words (``ppl_mean``, ``ppl_std``, ``acc_mean``, ``acc_std``, ``seeds``). ``epochs``: these only
-    (all by default).
+    """One row for each (corpus, model, method, gamma, epoch) of a results table: ``epsilon`` so far
+    at a total ``delta``, and the mean and spread over seeds of validation perplexity and accuracy
+    over words (``ppl_mean``, ``ppl_std``, ``acc_mean``, ``acc_std``, ``seeds``). ``epochs`` selects
+    epochs (all by default).
 
-    For CRT, ``miss_rate`` is the gamma of the accounting: the dial where the policy is
-    :func:`is_exact_policy`, else the 97.5 % upper bound of the trace rate counted on labels, of all
-    seeds the worst; the bound of the public rate is part of ``delta`` then. A table that was
-    recorded before these were counted has the misses of both policies instead, which is not what
-    the theorem asks. With the dial as gamma, epsilon is that of a secret whose message is not
-    repeated: which points are second occurrences is treated as public. Counted traces include
-    repeated messages.
+    For CRT, ``miss_rate`` is the gamma of the accounting. Where the policy is
+    :func:`is_exact_policy` this is the dial; elsewhere it is the 97.5 % upper bound of the trace
+    rate counted on labels, the worst over all seeds, and ``delta`` then includes the bound of the
+    public rate. A table that was recorded before these were counted has the misses of both policies
+    instead, which is not what the theorem requires. With the dial as gamma, epsilon is that of a
+    secret whose message is not repeated: which points are second occurrences is treated as public.
+    Counted traces include repeated messages.
     """
     out = []
     for cell, runs in table.groupby(CELLS):
@@ -94,7 +95,7 @@ def utility_by_epoch(
             row = {f"{name}_mean": x for name, x in by_metric.mean().items()}
             row |= {
                 f"{name}_std": x for name, x in by_metric.std().items()
-            }  # of one seed there is none
+            }  # a single seed has none
             row["seeds"], row["miss_rate"] = part.seed.nunique(), gamma
             row["epsilon"] = epsilon_after_steps(
                 run.method,
@@ -111,7 +112,7 @@ def utility_by_epoch(
 
 
 def _miss_rates(cell: DataFrame) -> tuple[float, float]:
-    """gamma and delta2 of the runs of one cell, as upper bounds where they had to be counted."""
+    """gamma and delta2 for the runs of one cell, as upper bounds where they had to be counted."""
     run = cell.iloc[0]
     if run.method != "crt" or is_exact_policy(run.corpus, run.policy):
         return run.gamma, 0.0
@@ -127,22 +128,22 @@ def _miss_rates(cell: DataFrame) -> tuple[float, float]:
             for k, n in pairs
             if n
         ]
-        return max(bounds, default=1.0)  # no label: nothing is known
+        return max(bounds, default=1.0)  # without labels nothing is known
 
     certain = run.conservative == "everything"
     return worst("trace", "pi"), 0.0 if certain else worst("public", "pi_c")
 
 
 PERFECT = ("selective",)
-"""Methods that are shown with a perfect policy, as the paper's Figure 2 shows S-DP: with another
-they promise nothing."""
+"""Methods that are shown with a perfect policy, as the paper's Figure 2 shows S-DP: with any other
+policy they promise nothing."""
 
 
 def utility_at_end(table: DataFrame, *, gamma: float = 0.1) -> DataFrame:
-    """Figure 2 on test perplexity: one row a corpus, model, method and neighbouring relation, of
-    what is recorded. ``epsilon`` at the end; ``ppl_mean``, ``ppl_std`` over words and ``seeds``;
-    ``gamma`` 0 for a method that is shown with a perfect policy. Where the policy's own misses had
-    to be counted, epsilon is that of :func:`utility_by_epoch`."""
+    """Figure 2 with test perplexity: one row for each recorded corpus, model, method and
+    neighbouring relation. ``epsilon`` is that at the end; ``ppl_mean`` and ``ppl_std`` are over
+    words, beside ``seeds``; ``gamma`` is 0 for a method that is shown with a perfect policy. Where
+    the policy's own misses had to be counted, epsilon is that of :func:`utility_by_epoch`."""
     rows = table[table.metric == "test_ppl_words"]
     at = np.where(rows.method.isin(PERFECT) | (rows.method == "dpsgd"), 0.0, gamma)
     rows = rows[np.isclose(rows.gamma, at)]
@@ -161,9 +162,9 @@ def utility_at_end(table: DataFrame, *, gamma: float = 0.1) -> DataFrame:
 
 
 def count_recorded_seeds(table: DataFrame | None, planned: Sequence[str] = ()) -> DataFrame:
-    """Which points of Figures 2 to 5 a recorded table has: how many seeds a corpus, model and
-    method (rows) at each gamma (columns); 0 where there is none. ``planned`` methods have a row in
-    any case. DP-SGD knows no gamma."""
+    """The number of recorded seeds for each point of Figures 2 to 5: rows are corpus, model and
+    method, columns are gammas, and 0 means none. ``planned`` methods have a row in any case. DP-SGD
+    has no gamma."""
     if table is None or table.empty:
         return DataFrame(0, index=pd.Index(list(planned), name="method"), columns=[])
     runs = table.drop_duplicates("run")
@@ -175,7 +176,8 @@ def count_recorded_seeds(table: DataFrame | None, planned: Sequence[str] = ()) -
 
 
 def mean_test_scores(table: DataFrame) -> DataFrame:
-    """Test perplexity and accuracy at the end: mean and spread over seeds, one row a cell."""
+    """Test perplexity and accuracy at the end: mean and spread over seeds, one row for each cell.
+    """
     metrics = ["test_ppl", "test_ppl_words", "test_acc", "test_acc_words"]
     groups = table[table.metric.isin(metrics)].groupby([*CELLS, "metric"]).value
     wide = groups.agg(["mean", "std"]).unstack("metric")

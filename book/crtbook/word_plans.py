@@ -1,8 +1,8 @@
-"""Hush!'s Figure 1 without a model: what is kept, and the noise that is needed, of a whole corpus.
+"""Hush!'s Figure 1 on a whole corpus without a model: what is kept, and the noise that is needed.
 
 Section 5.1 sorts the words of 1.9 million abstracts by how many abstracts hold them, and takes
-those from the 50,001st to the 150,000th as secrets. Here every document's words are numbers, so
-that half a million abstracts and 100,000 secrets fit into 2 GB:
+those from the 50,001st to the 150,000th as secrets. Here the words of every document are stored as
+numbers, so that half a million abstracts and 100,000 secrets fit into 2 GB:
 
 >>> index = index_words(["the cat sat", "the dog sat", "a dog ran"], "letters")
 >>> ranked = rank_words(index)
@@ -42,7 +42,7 @@ from crtlib.values import (
 )
 
 PAPER_ABSTRACTS = 1_700_000
-"""Abstracts that the paper trains on."""
+"""The number of abstracts that the paper trains on."""
 PAPER_FREQUENCIES = 50, 100
 """"This set of secrets each appears roughly 50 to 100 times each" (Section 5.1)."""
 
@@ -50,14 +50,14 @@ WORD_PATTERNS: Mapping[str, re.Pattern[str]] = {
     "letters": re.compile(r"[a-z]+"),
     "blanks": re.compile(r"\S+"),
 }
-"""What a word is, which the paper does not say: letters in a row, or all between two blanks. Case
-tells no words apart."""
+"""What a word is, which the paper does not state: letters in a row, or everything between two
+blanks. Words that differ only in case are the same."""
 
 
 @dataclass(frozen=True, eq=False)
 class WordIndex:
     """The different words of each document, as numbers: ``held[ends[i] : ends[i + 1]]`` are those
-    of document ``i``, and ``words`` says what they are."""
+    of document ``i``, and ``words`` are the words themselves."""
 
     words: tuple[str, ...] = field(repr=False)
     held: NDArray[np.int32] = field(repr=False)
@@ -79,15 +79,15 @@ def index_words(documents: Iterable[str], words: str) -> WordIndex:
 
 
 def rank_words(index: WordIndex) -> NDArray[np.int64]:
-    """The numbers of all words, those that most documents hold first, equal ones by letters."""
+    """The numbers of all words, those held by most documents first, ties in alphabetical order."""
     letters = np.empty(len(index.words), np.int64)
     letters[sorted(range(len(index.words)), key=index.words.__getitem__)] = np.arange(len(letters))
     return np.lexsort((letters, -index.frequencies()))
 
 
 def hold_words(index: WordIndex, secrets: NDArray[np.int64]) -> sparse.csr_array:
-    """``(secrets, examples)`` of 0 and 1: which documents hold each of these words; documents
-    that hold none are no examples ("We discard any examples not containing secrets")."""
+    """``(secrets, examples)`` of 0 and 1: which documents hold each of these words. Documents that
+    hold none are not examples ("We discard any examples not containing secrets")."""
     place = np.full(len(index.words), -1, np.int64)
     place[secrets] = np.arange(len(secrets))
     row = place[index.held]
@@ -98,7 +98,7 @@ def hold_words(index: WordIndex, secrets: NDArray[np.int64]) -> sparse.csr_array
 
 
 def secret_ranks(frequencies: NDArray[np.int64], band: str, first: int, count: int) -> slice:
-    """Which ranks are secrets, of ``frequencies (words,)`` in falling order: ``count`` from
+    """The ranks that are secrets, given ``frequencies (words,)`` in falling order: ``count`` from
     ``first`` on (band "ranks"), or all whose frequency is one of the paper's ("frequency").
 
     Raises ValueError where the text has too few words.
@@ -121,8 +121,8 @@ def secret_ranks(frequencies: NDArray[np.int64], band: str, first: int, count: i
 class WordPlanStudy(TextStudy):
     """The plan for one constant C, on every document of a corpus; nothing is trained.
 
-    ``scale=None``: no preprocessing. ``seed`` draws what each secret is promised, the text is the
-    same for all. ``band`` says which words are secrets (:func:`secret_ranks`).
+    ``scale=None`` means no preprocessing. ``seed`` draws what each secret is promised; the text is
+    the same for all seeds. ``band`` selects the words that are secrets (:func:`secret_ranks`).
     """
 
     targets: Literal["linear", "sqrt"]
@@ -190,8 +190,9 @@ class WordPlanStudy(TextStudy):
 
 
 def select_plans_by_constant(table: DataFrame, words: str, band: str) -> DataFrame:
-    """The plans of a recorded table, one row a plan and seed, with the share of the weight that is
-    ``kept`` and the noise multiplier that is ``needed``. An infinite ``scale`` is no preprocessing.
+    """The plans of a recorded table, one row for each plan and seed, with the share of the weight
+    that is ``kept`` and the noise multiplier that is ``needed``. An infinite ``scale`` means no
+    preprocessing.
     """
     rows = table[(table.words == words) & (table.band == band)]
     rows = rows[rows.metric.isin(["kept", "needed"])].assign(scale=rows.scale.fillna(math.inf))
