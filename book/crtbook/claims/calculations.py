@@ -5,8 +5,8 @@
 >>> large_c()[0], templates()[0], differing(found=True)[0]
 (1.0, 1.0, 0.0)
 
-Each gives a number, and words where the number alone says too little; ``claims.yml`` has the line
-that it must keep to.
+Each function returns a number, and words where the number alone says too little. ``claims.yml`` has
+the line that the number must keep to.
 """
 
 import functools
@@ -46,7 +46,7 @@ WORD = re.compile(r"[^\W_]+")
 
 @functools.cache
 def _event(epsilon: float = 1.0, accountant: str = "pld") -> SampledGaussian:
-    """Batches of a tenth of the points, 100 steps, calibrated for a point added or removed."""
+    """Batches of a tenth of the points, 100 steps, calibrated for one point added or removed."""
     sigma = privacy_cost.noise_multiplier(
         epsilon=epsilon,
         delta=DELTA,
@@ -67,7 +67,7 @@ def _group_epsilon(points: int) -> float:
 
 # --- CRT ------------------------------------------------------------------------------------------
 def amplification() -> Number:
-    """Proposition 6 on 200 finite mechanisms: by how much any delta exceeds the bound."""
+    """Proposition 6 on 200 finite mechanisms: how far any delta exceeds the bound."""
     worst = 0.0
     for seed in range(200):
         rng = np.random.default_rng(seed)
@@ -82,7 +82,7 @@ def amplification() -> Number:
 
 
 def amplification_number(*, accountant: str = "autodp", relation: str = "add_or_remove") -> Number:
-    """Section 5.4's number, with the accountant that the paper names."""
+    """The number in Section 5.4, with the accountant that the paper names."""
     return confidentiality.confidentiality_epsilon(
         _event(1.0, accountant), gamma=0.1, total_delta=DELTA, accountant=accountant,
         neighbouring_relation=relation,
@@ -101,13 +101,13 @@ def improvement() -> Number:
 
 
 def dp_implies() -> Number:
-    """Epsilon of a secret replaced, where that of a point added or removed is 1."""
+    """Epsilon for a secret replaced, where that for a point added or removed is 1."""
     value = privacy_cost.epsilon(_event(), delta=DELTA, neighbouring_relation="replace")
     return value, f"ε = 1 for a point added or removed is {value:.2f} for a secret replaced"
 
 
 def _worlds(*texts: tuple[str, ...], found: bool) -> Number:
-    """In how many private points two worlds differ after Algorithm 1."""
+    """The number of private points in which two worlds differ after Algorithm 1."""
     private_texts = []
     for world in texts:
         points = [Point(str(k), str(k), t, (Secret("id", 4, len(t)),)) for k, t in enumerate(world)]
@@ -121,8 +121,8 @@ def _worlds(*texts: tuple[str, ...], found: bool) -> Number:
 
 
 def differing(*, found: bool) -> Number:
-    """Proposition 5: in how many points two worlds differ whose one secret the policy has
-    ``found``, or missed."""
+    """Proposition 5: the number of points in which two worlds differ when the policy has ``found``
+    their only secret, or missed it."""
     return _worlds(("id: 11",), (f"id: {MASK}",), found=found)
 
 
@@ -132,8 +132,8 @@ def templates() -> Number:
 
 
 def deduplicated_alone() -> Number:
-    """The same two customers where copies are removed and nothing is redacted: points that differ,
-    of two unique secrets."""
+    """The same two customers where copies are removed and nothing is redacted: the number of points
+    that differ, with two unique secrets."""
     worlds = []
     for world in (("id: 11", "id: 22"), (f"id: {MASK}", f"id: {MASK}")):
         points = [Point(str(k), str(k), text, ()) for k, text in enumerate(world)]
@@ -145,7 +145,7 @@ def deduplicated_alone() -> Number:
 
 
 def group_sum() -> Number:
-    """The tight delta of a group of five over Proposition 5's."""
+    """The tight delta of a group of five, divided by that of Proposition 5."""
     total, bound = theorems.group_naive([1.0] * 5, delta=DELTA, tight=False)
     tight = theorems.group_delta(
         _event(), group=5, epsilon=total, neighbouring_relation="add_or_remove"
@@ -154,20 +154,20 @@ def group_sum() -> Number:
 
 
 def linear_groups() -> Number:
-    """Epsilon of five points at a fixed delta, over five times that of one."""
+    """Epsilon of five points at a fixed delta, divided by five times that of one."""
     one, five = _group_epsilon(1), _group_epsilon(5)
     ratio = five / one / 5
     return ratio, f"ε of one point {one:.2f}, of five {five:.2f}: {ratio:.2f} times linear"
 
 
 def uniform() -> Number:
-    """Uniform confidentiality where one of five is missed, over that where all are."""
+    """Uniform confidentiality where one of five is missed, divided by that where all are."""
     factor = _group_epsilon(1) / _group_epsilon(5)
     return factor, f"one of five missed: {factor:.3f} of ε"
 
 
 def detects() -> Number:
-    """Theorem 8.2 as printed: epsilon of five secrets that are all detected."""
+    """Theorem 8.2 as printed: epsilon for five secrets that are all detected."""
     value = theorems.crt_group(1.0, missed=0, delta=DELTA)[0]
     return value, f"all of 5 detected: ε = {value:g}, not 5"
 
@@ -179,20 +179,20 @@ def bayes_factor(*, epsilon: float) -> Number:
 
 
 def labels(*, count: int, of: int) -> Number:
-    """What labels certify: the 95 % bound on the miss rate after so many misses."""
+    """What labels certify: the 95 % bound on the miss rate after ``count`` misses in ``of``."""
     bound = clopper_pearson_upper(count, of)
     return bound, f"at most {bound:.2%} are missed, with 95 %"
 
 
 def labels_for_delta() -> Number:
-    """How many labelled secrets without a miss make delta2 as small as delta."""
+    """The number of labelled secrets without a miss that makes delta2 as small as delta."""
     n = labels_needed(DELTA)
     return n, f"{n:,} labels are needed"
 
 
 def one_mask() -> Number:
-    """Appendix A.6 (4): in how many of two deduplications, by one mask and by a mask of its own,
-    two worlds are as they should be: the same, and told apart."""
+    """Appendix A.6 (4): two deduplications, with one common mask and with a separate mask. The
+    number of them in which two worlds are as they should be: the same, and told apart."""
 
     def world(repeated: bool, mark: str) -> set[str]:
         return {f"id: {MASK}", mark if repeated else MASK}
@@ -202,28 +202,28 @@ def one_mask() -> Number:
 
 
 def run_times() -> Number:
-    """GPU-days of the LSTM search: the printed grid, 2 hours an epoch, five trainings."""
+    """GPU-days of the LSTM search: the printed grid, 2 hours per epoch, five trainings."""
     days = 7 * sum((5, 10, 30, 50, 100)) * 2 / 24 + 5 * 100 * 2 / 24
     return days, f"{days:.0f} GPU-days for one batch size"
 
 
 def most_exposed() -> Number:
-    """The exposure of a canary that ranks first of a million."""
+    """The exposure of a canary that ranks first among a million."""
     return math.log2(CANARY_SPACE_SIZE), ""
 
 
 def highest_of_ten() -> Number:
-    """The mean exposure of the highest of ten canaries of which a model knows nothing: their ranks
-    are drawn from a million, and the highest is at most so many bits with a chance of its tenth
-    power."""
+    """The mean exposure of the highest of ten canaries about which a model knows nothing. Their
+    ranks are drawn from a million; the chance that the highest is at most some number of bits is
+    the tenth power of that chance for one canary."""
     bits = sum(1 / k for k in range(1, 11)) / math.log(2)
     chance = 0.5**10
     return bits, f"{bits:.2f} bits by chance; at most one bit in {chance:.1%} of such models"
 
 
 def selective_epsilon(*, gamma: float) -> Number:
-    """1 where what S-DP promises is finite, of the recorded run with a policy that misses a share
-    ``gamma``; else 0."""
+    """1 if the promise of S-DP is finite in the recorded run with a policy that misses a share
+    ``gamma``, otherwise 0."""
     table = tables.load_recorded("crt_laptop")
     rows = table[(table.method == "selective") & np.isclose(table.gamma, gamma)]
     run = rows[rows.metric == "steps"].iloc[0]
@@ -240,7 +240,7 @@ def selective_epsilon(*, gamma: float) -> Number:
 
 
 def bloom() -> Number:
-    """How many duplicates that comparing finds a Bloom filter misses."""
+    """How many duplicates a Bloom filter misses that a comparison finds."""
     rows = tables.load_recorded("screening_laptop")
     rows = rows[rows.part == "dedup"].pivot_table(
         index=["corpus", "scope"], columns="method", values="masked"
@@ -253,8 +253,8 @@ def bloom() -> Number:
 
 # --- the leakage report ---------------------------------------------------------------------------
 def rare_words(*, users: int = 25, dialogues: int = 1_000) -> Number:
-    """How many words of names and addresses stay in a vocabulary of the words that at least so many
-    users have said, of simulated dialogues."""
+    """How many words of names and addresses remain in a vocabulary of the words that at least
+    ``users`` users have said, in simulated dialogues."""
     speakers: dict[str, set[str]] = {}
     sensitive: dict[str, set[str]] = {"name": set(), "address": set()}
     for dialogue in customersim.stream_dialogues(dialogues, 0, "paper"):
@@ -270,7 +270,7 @@ def rare_words(*, users: int = 25, dialogues: int = 1_000) -> Number:
 
 
 def tables_4_ratios() -> Number:
-    """How many ratios of Table 4 its own perplexities do not give."""
+    """How many ratios in Table 4 do not follow from its own perplexities."""
     table = load_terms()["table_4"]
     off = [r for a, b, r in table if f"{b / a:.2f}" != f"{float(r):.2f}"]
     right = len(table) - len(off)
@@ -278,7 +278,7 @@ def tables_4_ratios() -> Number:
 
 
 def table_1() -> Number:
-    """In how many numbers the worked example of Table 1, made by the library, is another."""
+    """How many numbers of Table 1's worked example differ when the library makes it."""
     thank, you, i, like, cats, very, much, other = range(8)
     spoken = [("u0", [thank, you, very, much, other]), ("u0", [i, like, cats, very, much, other])]
     spoken += [(f"u{1 + k % 4}", [other, very, much]) for k in range(8)]
@@ -295,7 +295,7 @@ def table_1() -> Number:
 
 
 def last_run() -> Number:
-    """How many runs Algorithm 1 as printed loses of a text that is guessed to its end."""
+    """How many runs Algorithm 1 as printed loses in a text that is guessed to its end."""
     document = leakage.Document("u", "d", [1, 2, 3])
     scores = leakage.TokenScores([np.full(3, -1.0)], [np.array([9, 0, 0])])
     complete, printed = (
@@ -306,13 +306,13 @@ def last_run() -> Number:
 
 # --- Hush! ----------------------------------------------------------------------------------------
 GROUP = group_mixtures.poisson_binomial([0.01] * 75)
-"""A secret in 75 examples, each drawn with 1 %: the paper's are in 50 to 100."""
+"""The count law of a secret in 75 examples, each drawn with 1 %; the paper's are in 50 to 100."""
 STEPS, SIGMA, PRIOR = 100, 8.0, 0.01
 
 
 @functools.cache
 def _best_guess() -> dict[str, float]:
-    """The best guess of a secret: tight from both sides, and by KL."""
+    """The best guess of a secret: tight bounds from both sides, and the bound by KL."""
     kl = STEPS * float(
         group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.01] * 75, [0, 75]), SIGMA)[0]
     )
@@ -322,7 +322,7 @@ def _best_guess() -> dict[str, float]:
 
 
 def linear_divergence() -> Number:
-    """The power with which the KL divergence that c_j bounds grows with the number of examples."""
+    """The exponent with which the KL divergence that c_j bounds grows in the number of examples."""
     one, many = (
         float(
             group_mixtures.mixture_kl(group_mixtures.group_count_laws([0.01] * k, [0, k]), 2.0)[0]
@@ -345,7 +345,7 @@ ORDERS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0)
 
 @functools.cache
 def _renyi_bounds() -> tuple[list[float], list[float]]:
-    """At each order the posterior by Lemma 3.2 with that order's divergence, and the bound of
+    """At each order, the posterior by Lemma 3.2 with the divergence of that order, and the bound of
     Balle, Cherubin and Hayes: r <= (p e^D)^((a - 1) / a)."""
     pair = GaussianMixturePair(tuple(GROUP.tolist()), SIGMA, "forward")
     each = STEPS * renyi.renyi_divergences(pair, ORDERS)
@@ -356,15 +356,15 @@ def _renyi_bounds() -> tuple[list[float], list[float]]:
 
 
 def renyi_beats_earlier() -> Number:
-    """By how much, at the worst order, the lemma's bound is below that of the work it improves on:
-    drop the term of a wrong guess, and the lemma becomes that bound."""
+    """How far the lemma's bound is, at the worst order, below that of the work it improves on.
+    Without its term for a wrong guess, the lemma becomes that bound."""
     ours, theirs = _renyi_bounds()
     least = min(b - a for a, b in zip(ours, theirs, strict=True))
     return least, f"Lemma 3.2 {min(ours):.4f}, [2] {min(theirs):.4f}; at no order above it"
 
 
 def kl_beats_earlier() -> Number:
-    """By how much the bound by KL is below that of the work which the lemma improves on."""
+    """How far the bound by KL is below that of the work which the lemma improves on."""
     kl = _best_guess()["kl"]
     lemma, earlier = (min(bounds) for bounds in _renyi_bounds())
     return earlier - kl, f"KL {kl:.3f}, [2] {earlier:.3f}, Lemma 3.2 with Rényi {lemma:.3f}"
@@ -402,7 +402,7 @@ def small_c() -> Number:
 
 
 def binary_search() -> Number:
-    """The share of the least sigma at which the search's plan breaks a promise."""
+    """The multiple of the least sigma at which the search's plan breaks a promise."""
     plan = secret_protection.plan_protection(
         _incidence(), PRIOR, np.random.default_rng(1).uniform(0.1, 0.9, 200), scale=4.0, steps=30,
         batch_size=60.0, targets="linear", neighbouring_relation="reference",
@@ -422,7 +422,7 @@ def binary_search() -> Number:
 
 
 def unequal_protection() -> Number:
-    """The ratio of best guesses under two trainings with the same (epsilon, delta)."""
+    """The ratio of the best guesses under two trainings with the same (epsilon, delta)."""
     values = []
     for q, steps in ((1.0, 1), (0.01, 1000)):
         sigma = privacy_cost.noise_multiplier(
@@ -440,14 +440,14 @@ def unequal_protection() -> Number:
 
 
 def tenth() -> Number:
-    """What is accounted for the worst secret of a recorded run with a tenth of the noise, over
-    what it was promised."""
+    """What is accounted for the worst secret of a recorded run with a tenth of the noise, divided
+    by what it was promised."""
     table = tables.load_recorded("secrets_laptop")
     worst = table[(table.metric == "worst") & (table.simulated == 10)].value
     return float(worst.max()), f"some secret is bounded by {worst.max():.1f} times its promise"
 
 
 def vacuous() -> Number:
-    """The best guess of one example at the noise at which extraction ends, prior 1 %."""
+    """The best guess of one example at the noise at which extraction ends, with prior 1 %."""
     bound = ExtractionStudy(seed=0, noise_multiplier=0.3, epochs=32).posterior(PRIOR)
     return bound, f"at most {bound:.3g}"

@@ -4,10 +4,10 @@
 >>> claims["crt-dedup-alone"].measure, claims["crt-dedup-alone"].if_true["dedup"]
 ('leaks', 0.75)
 
-``claims.yml`` holds the claims, ``terms.yml`` the arms and the runs that they name. Nothing in
-either is a verdict. ``if_true`` and ``if_false`` say, arm by arm and from the sentence alone, what
-would have been measured if the sentence were true, and if it were not; a test plants both worlds
-and asks for the verdict, so that a rule which answers another sentence, or the opposite, fails.
+``claims.yml`` holds the claims, ``terms.yml`` the arms and the runs that they name. Neither holds a
+verdict. ``if_true`` and ``if_false`` state, arm by arm and from the sentence alone, what would have
+been measured if the sentence were true, and if it were not. A test plants both worlds and checks
+the verdicts, so a rule that answers another sentence, or the opposite one, fails.
 """
 
 import functools
@@ -33,27 +33,27 @@ DECISIVE = ("measure", "left", "right", "metric", "other", "at", "right_at", "re
             "kind", "often", "holds")  # fmt: skip
 """The fields of a claim that decide its verdict: a change of one gives its rule a new date."""
 World = float | list[float] | dict[str, float | list[float]]
-"""What an arm measures: a number; a list, one an epoch or an item; or either by metric."""
+"""What an arm measures: a number; a list with one per epoch or per item; or either by metric."""
 
 
 class Claim(BaseModel):
     """A sentence, and how it is decided.
 
-    ``quote`` is the paper's, word for word: an ellipsis stands where words are left out, and what
-    stands in brackets is ours. ``asks`` says in our words what is judged, where the sentence alone
-    does not; a cell of a table, and a hypothesis of our own, have no quote. A "remark" answers a
-    sentence that no data could meet, and what agrees "by construction" is a test of our code:
-    neither is counted. ``often``: the sentence says often, can, some or certain, so that a row that
-    differs beside one that agrees is right in part. ``holds`` says what is right of a sentence that
-    a calculation refutes as it stands. ``epochs``: so many has the paper, and fewer refute nothing.
-    ``beside`` is the claim that says whether the runs learned anything: where it differs on a row's
-    corpus, the row says so.
+    ``quote`` is the paper's, word for word: an ellipsis stands for words that are left out, and
+    words in brackets are ours. ``asks`` states in our words what is judged, where the sentence
+    alone does not; a cell of a table, and a hypothesis of our own, have no quote. A "remark"
+    answers a sentence that no data could meet, and what agrees "by construction" is a test of our
+    code: neither is counted. ``often`` means that the sentence says often, can, some or certain, so
+    a row that differs beside one that agrees is right in part. ``holds`` states what is right in a
+    sentence that a calculation refutes as it stands. ``epochs`` is the paper's number of epochs;
+    runs with fewer refute nothing. ``beside`` is the claim that shows whether the runs learned
+    anything: where it differs on a row's corpus, the row says so.
 
     ``left`` and ``right`` are arms of ``terms.yml``; ``metric`` is that of both, ``other`` that of
-    ``right`` where it is another one, and each of several metrics makes a row. ``cells`` are the
-    columns whose every value makes a row; ``only`` narrows the rows; ``own`` is the paper's own
-    corpus or model, without which a level cannot be compared. ``run`` names the run of
-    ``terms.yml`` that would decide what is open (by default that of the table).
+    ``right`` where it has another. Each of several metrics makes a row. Each value of the columns
+    ``cells`` makes a row; ``only`` restricts the rows; ``own`` is the paper's own corpus or model,
+    without which a level cannot be compared. ``run`` names the run in ``terms.yml`` that would
+    decide what is open (by default that of the table).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -104,19 +104,19 @@ class Claim(BaseModel):
 
     @property
     def rule(self) -> str:
-        """A hash of the fields that decide, by which ``rules.yml`` knows since when they stand."""
+        """A hash of the fields that decide, under which ``rules.yml`` keeps the rule's date."""
         fields = self.model_dump(mode="json", include={*DECISIVE})
         text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics, each of which makes rows of its own."""
+        """The metrics, each of which makes its own rows."""
         return (self.metric,) if isinstance(self.metric, str) else self.metric
 
 
 def load_claims_file(name: str) -> Any:
-    """What a file of this package holds: ``claims``, ``errata``, ``figures`` or ``terms``."""
+    """Load a data file of this package: ``claims``, ``errata``, ``figures`` or ``terms``."""
     return crtbook.load_data_file(f"claims/{name}")
 
 

@@ -1,4 +1,4 @@
-"""One box a paper: the sentence that most rests on, all cells of it, and what would change it.
+"""One box for each paper: its main sentence, all cells of it, and what would change it.
 
 >>> predict_new_cell([0.5, 0.1, 0.1, 0.3, 0.9])[0]
 0.38
@@ -21,12 +21,13 @@ from crtbook.claims.statistics import AGREES, OPEN
 from crtbook.figures.theme import corpus_name, model_name  # heavy; only a page calls this
 
 FEWEST = 3
-"""So many cells say something of another."""
+"""The least number of cells that say something about another cell."""
 
 
 def predict_new_cell(values: Sequence[float]) -> tuple[float, float, float] | None:
-    """What a new corpus or model may show, in 95 of 100 cases: Student's t over the cells, whose
-    own errors are small beside what lies between them. None of fewer than ``FEWEST``."""
+    """The mean over the cells, and what a new corpus or model may show in 95 of 100 cases. It uses
+    Student's t over the cells, whose own errors are small beside the differences between them. None
+    for fewer than ``FEWEST`` cells."""
     if len(values) < FEWEST:
         return None
     n, mean = len(values), float(np.mean(values))
@@ -64,8 +65,8 @@ def check_robustness(
 def make_box(
     headline: Mapping[str, Any], table: DataFrame, robustness: Sequence[Any]
 ) -> dict[str, Any]:
-    """All that the box of a headline says, for its template: places from 0 to 100 along one axis.
-    ``robustness``: what :func:`check_robustness` gave."""
+    """All that the box of a headline shows, for its template: places from 0 to 100 along one axis.
+    ``robustness`` is what :func:`check_robustness` returned."""
     rows, log = select_cells(headline, table), bool(headline.get("log") or headline.get("ratio"))
     ratio = bool(headline.get("ratio"))
     scale = np.log if ratio else np.asarray
@@ -149,7 +150,7 @@ def _describe_three_kinds(
 
 
 def find_largest_epsilon(arm: str) -> float:
-    """The largest epsilon at which the recorded runs of the leakage report have an ``arm``."""
+    """The largest epsilon at which the recorded runs of the leakage report have this ``arm``."""
     rows = measures.select_rows(measures.load_sources()["leakage"], load_terms()["arms"][arm])
     return float(rows[rows.metric == "epsilon"].value.max())
 
@@ -160,7 +161,7 @@ def _count_in_words(rows: DataFrame) -> str:
 
 
 def check_robustness_of_all(sources: measures.Sources) -> dict[str, list[tuple[str, str]]]:
-    """What :func:`check_robustness` gives of each paper."""
+    """The results of :func:`check_robustness` for each paper."""
     return {
         headline["paper"]: check_robustness(headline, sources)
         for headline in load_claims_file("headlines")
@@ -168,7 +169,7 @@ def check_robustness_of_all(sources: measures.Sources) -> dict[str, list[tuple[s
 
 
 def make_boxes(table: DataFrame) -> list[dict[str, Any]]:
-    """The boxes of all papers, of the ledger ``table``, which keeps what was analysed."""
+    """The boxes of all papers, from the ledger ``table``, which keeps what was analysed."""
     robustness = table.attrs.get("robust") or check_robustness_of_all(measures.load_sources())
     return [
         make_box(headline, table, robustness[headline["paper"]])

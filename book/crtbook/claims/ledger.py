@@ -5,7 +5,7 @@
 True
 
 Claims are data (``claims.yml``), and so are the figures of the papers (``figures.yml``) and their
-errata (``errata.yml``). Numbers, verdicts, sizes and the lines of ``reproducing.md`` are made
+errata (``errata.yml``). Numbers, verdicts, sizes and the lines of ``reproducing.md`` are computed
 here.
 """
 
@@ -40,17 +40,19 @@ from crtlib.text import corpora
 
 FOLDER = crtbook.FOLDER / "claims"
 RECORDED = "ledger.parquet"
-"""What :func:`compute_ledger` made of the tables that ship; ``book/computed.py`` writes it."""
+"""What :func:`compute_ledger` made from the tables that ship; ``book/computed.py`` writes it."""
 COLUMNS = ["verdict", "paper", "where", "words", "number", "ours", "value", "low", "high", "corpus",
            "model", "edition", "source", "rule", "since", "why", "run", "hours", "made", "chapter",
            "id"]  # fmt: skip
 SEED_COUNTS = (3, 5, 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200)
-"""The numbers of seeds that a plan asks for: few, so that one run decides several rows."""
+"""The numbers of seeds that a plan may request: only a few, so that one run decides several rows.
+"""
 
 
 def judge_claims(claims: Iterable[Claim], sources: measures.Sources) -> DataFrame:
-    """A row a claim, edition, corpus, model and metric, each family corrected as one. ``sources``:
-    the tables that answer; a claim that none of them answers is open, and says what is missing."""
+    """One row for each claim, edition, corpus, model and metric, with each family corrected as one.
+    ``sources`` are the tables that answer. A claim that none of them answers is open, and its row
+    states what is missing."""
     out: list[dict[str, Any]] = []
     for claim in claims:
         rows = list(measures.measure_claim(claim, sources))
@@ -66,7 +68,7 @@ def judge_claims(claims: Iterable[Claim], sources: measures.Sources) -> DataFram
 
 
 def _with_rows_beside(table: DataFrame, claims: Iterable[Claim]) -> DataFrame:
-    """The rows, each of which says so where the claim ``beside`` it differs on its corpus."""
+    """The rows; each says so where the claim ``beside`` it differs on its corpus."""
     claim = table.id.str.replace(r"\.\d+$", "", regex=True)
     for name, beside in ((c.id, c.beside) for c in claims if c.beside):
         refuted = table[(claim == beside) & (table.verdict == DIFFERS)]
@@ -81,7 +83,7 @@ def _with_rows_beside(table: DataFrame, claims: Iterable[Claim]) -> DataFrame:
 
 
 def _soften_to_part(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of a sentence about "often", "can" or "some", which agrees elsewhere."""
+    """Make a row "in part": its sentence says "often", "can" or "some", and agrees elsewhere."""
     if row["verdict"] != DIFFERS:
         return row
     why = "the sentence is of some, and agrees elsewhere"
@@ -134,8 +136,8 @@ def _make_row(claim: Claim, e: Evidence, at: Mapping[str, str]) -> dict[str, Any
 
 
 def _find_date_of_rule(claim: Claim, e: Evidence, verdict: str) -> str:
-    """The day since which a row is judged as it is: the last on which its rule, or a margin that it
-    was judged by, changed."""
+    """The day since which a row is judged as it is: the last day on which its rule, or a margin by
+    which it was judged, changed."""
     rules, margins = load_claims_file("rules"), {*e.margins}
     if verdict == UNDECIDABLE:
         margins.add("most")
@@ -145,8 +147,8 @@ def _find_date_of_rule(claim: Claim, e: Evidence, verdict: str) -> str:
 
 
 def _describe_seeds_needed(e: Evidence, *, never: bool) -> str:
-    """How many seeds an open row would take: at the mean that was seen, and at the farther end of
-    its interval."""
+    """How many seeds an open row would need: at the observed mean, and at the end of its interval
+    that is farther from the line."""
     most = statistics.MAX_SEEDS
     if never:
         return f"more than {most} seeds would be needed, wherever in its interval the mean lies"
@@ -157,8 +159,8 @@ def _describe_seeds_needed(e: Evidence, *, never: bool) -> str:
 
 
 def _find_deciding_run(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The run that would decide an open row: its ``command`` and CPU ``hours``; or what it
-    ``needs``, where that is not here. More seeds of the row's own cell where they can decide it."""
+    """The run that would decide an open row: its ``command`` and CPU ``hours``, or what it
+    ``needs`` where that is not here. More seeds of the row's own cell, where they can decide it."""
     source = at.get("source", "")
     seeds_decide = claim.at != "picked" or (e.settled and e.seeds_to_decide > 0)
     if seeds_decide and not claim.run and source in load_terms()["more_seeds"]:
@@ -173,8 +175,8 @@ def _find_deciding_run(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapp
 
 
 def _plan_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The sweep that made a row's cell, for as many seeds as the row needs, at what its recorded
-    seeds took; for the paper's number of epochs where fewer refute nothing."""
+    """The sweep that made a row's cell, for as many seeds as the row needs, with the time that its
+    recorded seeds took; with the paper's number of epochs where fewer refute nothing."""
     have, epochs = at["seeds"], []
     new, price = 0, at["hours_a_seed"]
     if e.epochs:
@@ -199,7 +201,7 @@ def _plan_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mappin
     if at["model"] == "gpt2_public":
         sweep = f"start{sweep.removeprefix('crt')}"
     texts = [at["corpus"]]
-    if sweep.startswith("leakage"):  # whose runs of CustomerSim come first, always
+    if sweep.startswith("leakage"):  # its runs on CustomerSim always come first
         texts = list(dict.fromkeys([crt_study.DEFAULT_CORPUS, *texts]))
     corpora_json = json.dumps(texts, separators=(",", ":"))
     cell = [] if "secrets" in sweep else [f"--set 'corpora={corpora_json}'"]
@@ -211,20 +213,21 @@ def _plan_more_seeds(claim: Claim, e: Evidence, at: Mapping[str, Any]) -> Mappin
 
 
 def price_of_run(name: str) -> str:
-    """A run of ``terms.yml``, with its hours."""
+    """A run of ``terms.yml`` in words, with its hours."""
     run = load_terms()["runs"][name]
     return format_run(run["command"], run["hours"])
 
 
 def format_run(command: str, hours: float) -> str:
-    """A run as it is shown."""
+    """A run in words."""
     return f"{command} (about {hours:g} CPU h)"
 
 
 def plan_open_rows() -> DataFrame:
     """The runs that open rows wait for: ``command``, CPU ``hours``, the number of ``rows`` and
-    their ``ids``, and of ``cells``, rows of a headline. Most cells an hour of one core first, for
-    what is uncertain of a headline lies between corpora and sizes; then most rows."""
+    their ``ids``, and the number of ``cells``, which are rows of a headline. The most cells for
+    each hour of one core come first, because what is uncertain about a headline lies between
+    corpora and sizes; then the most rows."""
     waiting = load_ledger().query("verdict == @OPEN").groupby("run")
     runs = [{"command": command, "hours": rows.hours.max(), "ids": rows.id.tolist()}
             for command, rows in waiting]  # fmt: skip
@@ -242,13 +245,13 @@ def plan_open_rows() -> DataFrame:
 
 
 def compute_ledger() -> DataFrame:
-    """The ledger of what is recorded, made anew in some ten seconds."""
+    """Compute the ledger from what is recorded, in some ten seconds."""
     return judge_claims(load_claims(), measures.load_sources())
 
 
 def date_rules(today: str) -> dict[str, Any]:
-    """What ``rules.yml`` keeps: of each claim and of each margin what decides, and the date since
-    when it does; ``today`` where it is another than is kept."""
+    """The content of ``rules.yml``: for each claim and each margin, what decides, and since when.
+    The date is ``today`` where it differs from what is kept."""
     recorded, out = load_claims_file("rules"), {}
     now: dict[str, dict[str, Any]] = {
         "claims": {c.id: c.rule for c in load_claims()},
@@ -264,7 +267,7 @@ def date_rules(today: str) -> dict[str, Any]:
 
 
 def hash_ledger_inputs() -> str:
-    """Of the claims, the rules and all recorded tables: what the recorded ledger was made of."""
+    """The hash of the claims, the rules and all recorded tables, from which the ledger is made."""
     files = sorted(f for f in FOLDER.iterdir() if f.suffix in (".py", ".yml"))
     parts = [file.read_text(encoding="utf-8") for file in files]
     parts += [f"{name} {tables.hash_table(name)}" for name in tables.list_table_names()]
@@ -285,8 +288,8 @@ def find_row(
     metric: str = "",
     corpus: str = crt_study.DEFAULT_CORPUS,
 ) -> pd.Series:
-    """The one row of a claim on a corpus for this model and number of ``dialogues``; of a claim
-    with several metrics, that of ``metric``.
+    """The one row of a claim on a corpus for this model and number of ``dialogues``; for a claim
+    with several metrics, the row of ``metric``.
 
     >>> find_row("ours-policy", dialogues=300).verdict
     'agrees'
@@ -315,26 +318,27 @@ def format_interval_of_row(claim: str, **cell: Any) -> str:
 
 
 def load_ledger() -> DataFrame:
-    """A row a claim, edition, corpus and model, with its verdict (one of ``VERDICTS``): as it is
-    recorded, or made anew where the claims, the rules or the tables are others."""
+    """One row for each claim, edition, corpus and model, with its verdict (one of ``VERDICTS``):
+    the recorded ledger, or a new one where the claims, the rules or the tables have changed."""
     return _load_cached_ledger().copy()
 
 
 def count_verdicts(table: DataFrame) -> DataFrame:
-    """How many rows of each paper have which verdict."""
+    """How many rows of each paper have each verdict."""
     out = pd.crosstab(table.paper.map(PAPERS), table.verdict)
     return out.reindex(columns=list(VERDICTS), fill_value=0).rename_axis(None, axis=1)
 
 
 def judge_results_table(table: DataFrame) -> DataFrame:
-    """The claims of CRT's figures, judged by a results table of one's own."""
+    """The claims of CRT's figures, judged by your own table of results."""
     claims = [c for c in load_claims() if "laptop" in c.tables and c.measure != "calculation"]
     rows = judge_claims(claims, {"laptop": table})
     return rows[rows.ours != ""]
 
 
 def tabulate_errata() -> DataFrame:
-    """Where the papers contradict themselves or arithmetic: what is printed, the calculation."""
+    """Where the papers contradict themselves or arithmetic: what is printed, and the calculation.
+    """
     rows = []
     for entry in load_claims_file("errata"):
         against = entry.get("against", "")
@@ -350,13 +354,13 @@ SIZE = "at the paper's size"
 
 
 def corpus_label(corpus: str) -> str:
-    """A corpus as people are shown it; one that only a paper has is as it is."""
+    """The name of a corpus for people; one that only a paper has is returned as it is."""
     available = corpora.available_corpora()
     return available[corpus].label if corpus in available else corpus
 
 
 def runs_of_figure(figure: Mapping[str, Any]) -> DataFrame:
-    """The recorded runs that a figure shows, on whatever corpus; none for what is exact."""
+    """The recorded runs that a figure shows, on any corpus; none for an exact figure."""
     parts = [
         t for name in figure.get("tables", ()) if (t := tables.find_recorded(name)) is not None
     ]
@@ -379,7 +383,7 @@ def find_largest_runs(
     figure: Mapping[str, Any], runs: DataFrame
 ) -> tuple[dict[str, float], DataFrame]:
     """The largest runs of a figure, and their share of the paper's dialogues, width and epochs.
-    Of what no model is trained for, the width is the paper's."""
+    Where no model is trained, the width is the paper's."""
     top = runs[runs.dialogues == runs.dialogues.max()]
     shares = {"dialogues": float(top.dialogues.iloc[0]) / figure["dialogues"], "hidden": 1.0}
     if "hidden" in figure:
@@ -390,9 +394,9 @@ def find_largest_runs(
 
 
 def describe_size_of_figure(figure: Mapping[str, Any], corpus: str) -> str:
-    """At which size a figure of a paper is shown here on one of its corpora, from the recorded
-    tables that ``figures.yml`` names. The paper's size is its dialogues, its width and its epochs,
-    with enough seeds at every point."""
+    """The size at which a figure of a paper is shown here on one of its corpora, from the recorded
+    tables that ``figures.yml`` names. The paper's size means its dialogues, its width and its
+    epochs, with enough seeds at every point."""
     if figure.get("exact"):
         return "exact"
     everywhere = runs_of_figure(figure)
@@ -417,7 +421,7 @@ def describe_size_of_figure(figure: Mapping[str, Any], corpus: str) -> str:
 
 
 def tabulate_sizes_of_figures() -> list[str]:
-    """One line a figure or table of a paper, for ``reproducing.md``."""
+    """One line for each figure or table of a paper, for ``reproducing.md``."""
     lines = []
     for figure in load_claims_file("figures"):
         size_by_corpus = {

@@ -1,4 +1,4 @@
-"""What recorded tables say of a claim: one piece of evidence a corpus, model and edition.
+"""What recorded tables show about a claim: one piece of evidence for each corpus, model, edition.
 
 >>> from crtbook.claims import claim, statistics
 >>> (lstm, *_) = (c for c in claim.load_claims() if c.id == "crt-f2-dpsgd-lstm")
@@ -24,7 +24,7 @@ from crtlib.training import methods
 
 Sources = Mapping[str, DataFrame]
 OF_ALL = ("mia_accuracy", "mia_address_accuracy")
-"""Accuracies over all secrets, of which those that the policy found cannot be told apart."""
+"""Accuracies over all secrets, including those that the policy found and nobody can tell apart."""
 OF_ALL_TOKENS = ("valid_ppl", "test_ppl", "valid_acc", "test_acc")
 """Means over all tokens of the text as a method reads it: redacted, or as it is."""
 OTHER_TEXT = (
@@ -39,14 +39,14 @@ OTHER_VOCABULARY = (
 COLUMNS = ("run", "table", "seed", "epoch", "epochs", "item", "metric", "value", "corpus", "model",
            "gamma", "method", "dialogues", "hidden", "vocab_size", "probes",
            "longer", "gain_of_longer", "seconds")  # fmt: skip
-"""What every table is asked for."""
+"""The columns that are read from every table."""
 VALIDATION = "valid_ppl_words"
-"""What the recorded searches choose by, and what picks an epoch."""
+"""The metric by which the recorded searches choose, and which picks an epoch."""
 
 
 @functools.cache
 def load_sources() -> Sources:
-    """The recorded tables, a name an edition; what was not recorded is left out."""
+    """The recorded tables, by the name of their edition; those not recorded are left out."""
     sources = {}
     for name, parts in load_terms()["recorded"].items():
         if parts_here := {
@@ -60,9 +60,9 @@ def load_sources() -> Sources:
 
 
 def _find_with_longer_runs(name: str) -> DataFrame | None:
-    """A recorded table, None where there is none. Of one whose arms were also trained for at least
-    twice as many epochs ``longer`` tells these runs, and ``gain_of_longer`` by what share they end
-    lower."""
+    """A recorded table, or None where there is none. If its arms were also trained for at least
+    twice as many epochs, ``longer`` marks these runs, and ``gain_of_longer`` is the share by which
+    they end lower."""
     table = tables.find_recorded(name)
     if table is None or name not in load_terms()["longer_beside"]:
         return table
@@ -71,9 +71,9 @@ def _find_with_longer_runs(name: str) -> DataFrame | None:
 
 
 def gain_of_longer(table: DataFrame) -> Series:
-    """By what share the ``longer`` runs of a row's arm have a lower perplexity than the others, at
-    the epochs that validation picks: the mean over the seeds of both; missing where an arm has no
-    longer runs."""
+    """The share by which the ``longer`` runs of a row's arm have a lower perplexity than the
+    others, at the epochs that validation picks: the mean over the seeds of both. It is missing
+    where an arm has no longer runs."""
     curve = table[table.metric == VALIDATION]
     picked = (
         curve.groupby([*search.ARM, "longer", "seed"], dropna=False).value.min().unstack("longer")
@@ -86,7 +86,7 @@ def gain_of_longer(table: DataFrame) -> Series:
 
 @functools.cache
 def _list_columns_asked_for() -> set[str]:
-    """The columns that claims and their arms ask for: filtering the others too takes minutes."""
+    """The columns that claims and their arms need: filtering the others too takes minutes."""
     names = {*COLUMNS}.union(*load_terms()["arms"].values())
     for claim in load_claims():
         names.update(claim.cells, claim.only, claim.own, [claim.reduce.partition(" ")[2]])
@@ -94,9 +94,9 @@ def _list_columns_asked_for() -> set[str]:
 
 
 def _prepare_table(name: str, table: DataFrame) -> DataFrame:
-    """A table as the claims name its arms: runs of CRT with the seconds of an epoch, GPT-2 from a
-    public start as a model of its own, Hush!'s runs at the learning rate and the C that
-    validation chose, the report with a count at the last snapshot that is not overfitted."""
+    """A table in which arms have the names of the claims: runs of CRT with the seconds of an epoch,
+    GPT-2 from a public start as a model of its own, Hush!'s runs at the learning rate and the C
+    that validation chose, the report with a count at the last snapshot that is not overfitted."""
     if name.startswith("crt_"):
         runs = table.drop_duplicates("run")
         seconds = runs.assign(metric="seconds_an_epoch", value=runs.seconds / runs.epochs)
@@ -152,7 +152,7 @@ def _prepare_table(name: str, table: DataFrame) -> DataFrame:
 
 # --- arms -----------------------------------------------------------------------------------------
 def select_rows(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
-    """The rows of an arm; none where a column is not there."""
+    """The rows of an arm; none where the table lacks a column."""
     rows = table
     for name, want in arm.items():
         if name not in rows:
@@ -169,11 +169,12 @@ def select_rows(table: DataFrame, arm: Mapping[str, Any]) -> DataFrame:
 def value_per_seed(
     table: DataFrame, arm: str, metric: str, at: str | int, reduce: str = "mean"
 ) -> pd.Series:
-    """One number a seed of an arm, which must have all its miss rates: of a metric at the "last" or
-    "first" snapshot, at the one that validation "picked" (the least perplexity over words), or a
-    given epoch; of several items their "mean", or the "max" of each run; the share ("under 3") or
-    the number ("count 3") below a threshold; "sum" a count as it is; "rank NAME" the rank
-    correlation with a column or with another metric, over the rows of a seed."""
+    """One number for each seed of an arm, which must have all its miss rates. The metric is taken
+    at the "last" or "first" snapshot, at the one that validation "picked" (the least perplexity
+    over words), or at a given epoch. Several items are reduced to their "mean", or to the "max" of
+    each run; to the share ("under 3") or the number ("count 3") below a threshold; "sum" is a count
+    as it is; "rank NAME" is the rank correlation with a column or with another metric, over the
+    rows of a seed."""
     rows = select_rows(table, load_terms()["arms"][arm])
     metric_rows = rows[rows.metric == metric]
     kind, _, option = reduce.partition(" ")
@@ -197,7 +198,7 @@ def value_per_seed(
     metric_rows = metric_rows[
         metric_rows.epoch == (at if epoch is None else metric_rows.run.map(epoch))
     ]
-    if "gamma" in metric_rows:  # a mean over some miss rates is no mean over all
+    if "gamma" in metric_rows:  # a mean over some miss rates is not the mean over all
         points = metric_rows.groupby("seed").gamma.nunique()
         metric_rows = metric_rows[metric_rows.seed.map(points) == points.max()]
     if kind == "max":
@@ -211,7 +212,7 @@ def value_per_seed(
 
 
 def attack_points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFrame:
-    """One row a gamma and seed: what an attack finds, and the spread that chance gives it."""
+    """One row for each gamma and seed: what an attack finds, and the spread of it by chance."""
     rows = select_rows(table, load_terms()["arms"][arm])
     by = rows[rows.metric == metric].groupby(["gamma", "seed"]).value
     if kind == "exposure":
@@ -223,15 +224,14 @@ def attack_points(table: DataFrame, arm: str, kind: str, metric: str) -> DataFra
 
 
 def _select_arms(claim: Claim, cell: DataFrame) -> list[DataFrame]:
-    """The rows of the arms of a claim, one or two."""
+    """The rows of each arm of a claim, one or two."""
     return [select_rows(cell, load_terms()["arms"][a]) for a in (claim.left, claim.right) if a]
 
 
 def why_unsettled(rows: DataFrame) -> str:
-    """Why the curve of an arm, its mean over seeds, does not yet say what its training can reach;
-    empty where its last third lowers the best perplexity by at most
-    ``MAX_SETTLED_GAIN``, or at least twice as many epochs do, and it does not rise from its first
-    epoch on."""
+    """Why the curve of an arm, its mean over seeds, does not yet show what its training can reach.
+    Empty if the curve does not rise from its first epoch on, and if its last third lowers the best
+    perplexity by at most ``MAX_SETTLED_GAIN``, or at least twice as many epochs do."""
     curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
     if len(curve) < 2:
         return "has one epoch"
@@ -247,24 +247,24 @@ def why_unsettled(rows: DataFrame) -> str:
 
 
 def _late_fall(rows: DataFrame) -> float:
-    """By what share the last third of an arm's epochs lowers its best perplexity."""
+    """The share by which the last third of an arm's epochs lowers its best perplexity."""
     curve = rows[rows.metric == VALIDATION].groupby("epoch").value.mean()
     before = curve.iloc[: len(curve) - max(1, len(curve) // 3)]
     return float(before.min() / curve.min() - 1)
 
 
 def _gain_of_arm(rows: DataFrame) -> float:
-    """By what share a longer training of an arm ends lower; missing where none was run."""
+    """The share by which a longer training of an arm ends lower; missing where none was run."""
     return float(rows.gain_of_longer.max(skipna=False)) if "gain_of_longer" in rows else np.nan
 
 
 def _discount_unsettled_arms(
     claim: Claim, cell: DataFrame, longer: DataFrame, metric: str, evidence: Evidence
 ) -> Evidence:
-    """Evidence of two perplexities or accuracies, without what a longer training of an arm could
-    change. One that has not settled is at best too bad; that a ratio is worse than 1 stays: it is
-    no refutation. One that still falls, and has settled as twice as many epochs end no lower, must
-    give the same answer with these in its place."""
+    """Evidence from two perplexities or accuracies, without what a longer training of an arm could
+    change. The value of an arm that has not settled may be too bad. That a ratio is worse than 1
+    stays: it is no refutation. An arm that still falls, and has settled because twice as many
+    epochs end no lower, must give the same answer with these longer runs in its place."""
     arms = dict(zip(("left", "right"), _select_arms(claim, cell), strict=True))
     late = {arm: why for arm, rows in arms.items() if (why := why_unsettled(rows))}
     falls, rises = ("right", "left") if "acc" in metric else ("left", "right")
@@ -370,7 +370,7 @@ def _judge_comparison(claim: Claim, cell: DataFrame, metric: str) -> Evidence | 
 
 
 def _read_other_texts(arms: list[DataFrame]) -> bool:
-    """Whether some of the arms read the text as it is, and others redacted."""
+    """Whether some of the arms read the text as it is, and others read it redacted."""
     names = {name for arm in arms for name in arm.method.unique()}
     return len({methods.method_by_name(name).reads_raw for name in names}) > 1
 
@@ -419,7 +419,7 @@ def _judge_level(claim: Claim, cell: DataFrame, metric: str) -> Evidence | None:
 
 
 def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, dict[str, Any]]]:
-    """The evidence of each cell that has it, and where that cell is."""
+    """The evidence of each cell that has any, and which cell that is."""
     if claim.measure == "calculation":
         number, words = getattr(calculations, claim.call)(**claim.given)
         exact = statistics.judge_calculation(number, words, side=claim.side, line=claim.line)
@@ -430,7 +430,7 @@ def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, di
     )
     for name in claim.tables:
         if name in load_terms()["longer"].values() and claim.at != "picked":
-            continue  # asked what trainings reach, in place of shorter ones, and nothing else
+            continue  # used only for what trainings reach, in place of shorter ones
         table = select_rows(sources[name], claim.only) if name in sources else DataFrame()
         if table.empty:
             continue
@@ -454,7 +454,7 @@ def measure_claim(claim: Claim, sources: Sources) -> Iterator[tuple[Evidence, di
 
 def _has_longer_runs(claim: Claim, cell: DataFrame, name: str, sources: Sources) -> bool:
     """Whether trainings of the same text and models with more epochs, and a search of their own,
-    answer in place of a cell: a claim of what trainings reach asks those that settled."""
+    answer in place of a cell: a claim about what trainings reach uses those that settled."""
     longer = load_terms()["longer"].get(name, "")
     if claim.at != "picked" or longer not in claim.tables or longer not in sources:
         return False
@@ -465,7 +465,7 @@ def _has_longer_runs(claim: Claim, cell: DataFrame, name: str, sources: Sources)
 
 def _discount_short_runs(claim: Claim, cell: DataFrame, evidence: Evidence) -> Evidence:
     """Evidence that refutes only where the runs are as long as the paper's: what leaks grows with
-    the epochs."""
+    the number of epochs."""
     longest = min(rows.epochs.min() for rows in _select_arms(claim, cell)) if claim.epochs else 0
     if longest >= claim.epochs or evidence.p_false > statistics.ALPHA:
         return evidence
@@ -500,7 +500,7 @@ def _describe_cell(
 
 def describe_size(runs: DataFrame, pairs: int) -> str:
     """How large runs are, in words: dialogues, width, epochs, probes, and the seeds (or ``pairs``
-    of runs) that a number rests on."""
+    of runs) on which a number is based."""
     words = []
     columns = {"dialogues": "dialogues", "hidden": "wide", "epochs": "epochs", "probes": "probes"}
     for column, name in columns.items():

@@ -14,14 +14,14 @@ from crtbook.claims.claim import PAPERS
 
 
 def render_ledger(table: pd.DataFrame) -> str:
-    """Two columns, which a telephone shows whole: the verdict, and all that it rests on."""
+    """Two columns, which fit on a telephone: the verdict, and everything it is based on."""
     from crtbook.figures.theme import render_page  # heavy, and no terminal needs it
 
     return render_page("ledger.html.j2", rows=table.to_dict("records"), papers=PAPERS)
 
 
 def render_headlines(table: pd.DataFrame) -> str:
-    """A box a paper: its sentence, all cells that show it, and what would change it."""
+    """A box for each paper: its sentence, all cells that show it, and what would change it."""
     from crtbook.claims import headlines  # heavy, and no terminal needs it
     from crtbook.figures.theme import render_page
 
@@ -29,13 +29,13 @@ def render_headlines(table: pd.DataFrame) -> str:
 
 
 def format_rows_in_full(table: pd.DataFrame) -> str:
-    """All that is known of each row, a line a fact, for a terminal."""
+    """All that is known about each row, one line for each fact, for a terminal."""
     facts = table.drop(columns=["value", "low", "high"]).to_dict("records")
     return "\n\n".join("\n".join(f"{n:8} {v}" for n, v in row.items() if v) for row in facts)
 
 
 def format_rows_as_lines(table: pd.DataFrame) -> str:
-    """A line a row for a terminal."""
+    """One line for each row, for a terminal."""
     return "\n".join(
         f"{row.verdict:19}  {row.id:22}  {row.ours or row.why!s}" for row in table.itertuples()
     )

@@ -1,7 +1,7 @@
-r"""Whether each quote stands in its paper: ``python -m crtbook.claims.quotes FOLDER``.
+r"""Checks that each quote is in its paper: ``python -m crtbook.claims.quotes FOLDER``.
 
-The papers are not in this repository. Who has their texts reads each quote against its own; what
-was found is kept in ``quotes.yml``: the hash of each text, and of each quote its own hash, the
+The papers are not in this repository. Whoever has their texts compares each quote with its paper.
+The result is kept in ``quotes.yml``: the hash of each text, and for each quote its own hash, the
 number of the word at which it begins, and how many words each ellipsis leaves out.
 
 >>> locate_quote("the ε is … small [γ]", "It is said: the $\\epsilon$ is not at all small.")
@@ -31,12 +31,12 @@ TEXTS = {
     "report": "training_data_leakage_report.txt",
     "hush": "hush_secret_protection.txt",
 }
-"""The file of each paper's text."""
+"""The file with each paper's text."""
 SYMBOLS = {r"\epsilon": "ε", r"\gamma": "γ", r"\delta": "δ", r"\pi": "π", r"\infty": "∞",
            r"\log": "log", r"\tilde": "", r"\text": "",
            r"\begin{cases}": "", r"\end{cases}": ""}  # fmt: skip
 FARTHEST = 40
-"""So many words may an ellipsis leave out."""
+"""The most words that an ellipsis may leave out."""
 
 
 def split_words(text: str) -> list[str]:
@@ -50,7 +50,8 @@ def split_words(text: str) -> list[str]:
 
 def locate_quote(quote: str, text: str) -> tuple[int, list[int]] | None:
     """The number of the word of ``text`` at which a quote begins, and how many words each ellipsis
-    leaves out; None where it does not stand there. A bracket, what we put in, leaves out none."""
+    leaves out; None where the quote is not in the text. Words in brackets are ours and leave out
+    none."""
     pieces = re.split(r"(…|\[[^\]]*\])", quote)
     parts, limits, limit = list[list[str]](), list[int](), 0
     for k, piece in enumerate(pieces):
@@ -89,13 +90,13 @@ def list_quotes() -> Iterator[tuple[str, str, str]]:
 
 
 def hash_quote(paper: str, quote: str) -> str:
-    """The hash of a quote, by which ``quotes.yml`` knows it."""
+    """The hash of a quote, under which ``quotes.yml`` keeps it."""
     return hashlib.sha256(f"{paper} {quote}".encode()).hexdigest()[:12]
 
 
 def compare_quotes(folder: Path) -> dict[str, Any]:
-    """What ``quotes.yml`` keeps, made of the texts in ``folder``. Raises ``ValueError`` that names
-    each quote that does not stand there."""
+    """The content of ``quotes.yml``, made from the texts in ``folder``. Raises ``ValueError`` that
+    names each quote that is not there."""
     texts = {paper: (folder / name).read_text("utf-8") for paper, name in TEXTS.items()}
     places = {name: locate_quote(quote, texts[paper]) for name, paper, quote in list_quotes()}
     if missing := [name for name, at in places.items() if at is None]:

@@ -11,15 +11,16 @@
 >>> holm_adjust([0.01, 0.04, 0.03])
 [0.03, 0.06, 0.06]
 
-Each row has two one-sided p-values: ``p_true``, were the claim false, and ``p_false``, were it
-true. A row agrees where the first is at most ``ALPHA`` after Holm's correction over its family, the
-rows of one claim, and differs where the second is: that any row of a claim wrongly agrees has a
-probability of at most ``ALPHA``, and so has that any wrongly differs.
+Each row has two one-sided p-values: ``p_true`` under the hypothesis that the claim is false, and
+``p_false`` under the hypothesis that it is true. A row agrees where ``p_true`` is at most ``ALPHA``
+after Holm's correction over its family, the rows of one claim; it differs where ``p_false`` is. So
+the probability that any row of a claim wrongly agrees is at most ``ALPHA``, and so is the
+probability that any wrongly differs.
 
-Seeds are added to a row that is open, and who looks again errs more often. So a row that was looked
-at more than once is judged by a test that may be looked at whenever one likes: means of pairs that
+Seeds are added to a row that is open, and looking again makes errors more likely. So a row that was
+looked at more than once is judged by a test that may be looked at at any time: means of pairs that
 are near normal by :func:`repeated_look_mean_p_value`, shares by
-:func:`repeated_look_share_p_value`. All else is judged by the seeds of its first look alone
+:func:`repeated_look_share_p_value`. Everything else is judged only by the seeds of its first look
 (``seeds_at_first_look``).
 """
 
@@ -44,43 +45,44 @@ VERDICTS = (AGREES, PART, DIFFERS, OPEN, UNDECIDABLE, INCOMPARABLE, CONSTRUCTION
 
 ALPHA = 0.025
 MIN_SEEDS = 3
-"""Fewer runs have no spread that could be trusted."""
+"""The least number of runs whose spread can be trusted."""
 MIN_SEEDS_FOR_REPEATED_LOOKS = 5
-"""Fewer seeds are too few for a test that may be looked at again."""
+"""The least number of seeds for a test that may be looked at again."""
 MAX_SEEDS = 100
-"""A row is not decidable here where even so many seeds would be unlikely to decide it, although the
-mean lay at the end of its interval that is farther from the line: it lies on its line, or its
-corpus is too small for the attack. The mean that was seen does not say so: it is as uncertain."""
+"""A row is not decidable here if even this many seeds would be unlikely to decide it, supposing
+that the mean lies at the end of its interval that is farther from the line. Then it lies on its
+line, or its corpus is too small for the attack. The observed mean cannot be used for this: it is as
+uncertain itself."""
 MAX_LOG_DEVIATION = 0.5
 """Values above 0 whose logarithms have a larger deviation are not near normal."""
 RARE_SHARE = 0.1
-"""What happens "sometimes" happens in more than so large a share of the runs; what "never" happens,
-in less."""
+"""What happens "sometimes" happens in more than this share of the runs; what "never" happens, in
+less."""
 MAX_SETTLED_GAIN = 0.01
-"""A curve has settled when its last third lowers the best perplexity by no larger a share. One that
-still falls has settled too where the best trial of ``search.LONGER`` times its epochs, run with the
-same seeds, ends lower by no larger a share on average: at one epsilon more epochs are more noise,
-so that a curve which still falls may end lower than a longer one does."""
+"""A curve has settled when its last third lowers the best perplexity by at most this share. A curve
+that still falls has settled too if the best trial of ``search.LONGER`` times its epochs, run with
+the same seeds, ends lower by at most this share on average: at one epsilon more epochs mean more
+noise, so a curve that still falls may end lower than a longer one."""
 TARGET_POWER = 0.8
-"""How likely the seeds that a row is said to need would decide it."""
+"""The probability with which the seeds that a row is said to need would decide it."""
 CLOSE_RATIO = 1.1
-"""A perplexity is close to another when it is at most so many times as large: our choice, since the
-papers say "close" and "almost the same" without a number. The boxes of the headlines judge by 1.05
-and 1.25 as well."""
+"""A perplexity is close to another when it is at most this many times as large. This is our choice,
+since the papers say "close" and "almost the same" without a number. The boxes of the headlines
+judge by 1.05 and 1.25 as well."""
 CHANCE_EXPOSURE_BITS = 1 / math.log(2)
-"""The mean exposure of a canary of which a model knows nothing: exposure is then exponential."""
+"""The mean exposure of a canary about which a model knows nothing; it is then exponential."""
 MARGINS_ABOVE_CHANCE = {"exposure": 1.0, "accuracy": 0.02, "group": 0.05}
-"""At chance means: at most so much above it. One bit is the answer to one question with yes or no;
-0.02 are two more right answers in a hundred than a coin gives; groups add up what twenty sentences
-give away, and their chance band is that much wider."""
+"""At chance means: at most this much above it. One bit is the answer to one question with yes or
+no; 0.02 is two more correct answers in a hundred than a coin gives; groups add up what twenty
+sentences reveal, and their chance band is that much wider."""
 MARGIN_SHARE_OF_GAIN = 0.12
-"""Of all secrets a share ``gamma`` can be told apart, so no attack is right more often than
-1 / (2 - gamma). Their accuracy is at chance within this share of what is there to gain: 0.02 at a
-``gamma`` of 0.5, where the margin was set, and 0.003 at 0.1."""
+"""Only a share ``gamma`` of all secrets can be told apart, so no attack is right more often than
+1 / (2 - gamma). An accuracy over all secrets is at chance within this share of the possible gain:
+0.02 at a ``gamma`` of 0.5, where the margin was set, and 0.003 at 0.1."""
 
 
 def list_margins() -> dict[str, float]:
-    """Every number that was chosen, by what it is of."""
+    """Every number that was chosen, by the name of what it belongs to."""
     return {
         "level": ALPHA,
         "close": CLOSE_RATIO,
@@ -98,55 +100,55 @@ def list_margins() -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What numbers say of a claim. Distances are in standard deviations of one seed."""
+    """What numbers show about a claim. Distances are in standard deviations of one seed."""
 
     ours: str = ""
     """The number as it is printed."""
     rule: str = ""
     """What the numbers must do, in words."""
     why: str = ""
-    """What the verdict rests on beside the rule."""
+    """What the verdict is based on beside the rule."""
     value: float | None = None
     low: float | None = None
     high: float | None = None
     """The number and its 95 % interval."""
     p_true: float = 1.0
-    """Of such numbers, were the claim false."""
+    """The p-value of such numbers if the claim were false."""
     p_false: float = 1.0
-    """Of such numbers, were the claim true."""
+    """The p-value of such numbers if the claim were true."""
     p_worse: float = 1.0
-    """Of such numbers, were the claim true as a whole, and not in part only."""
+    """The p-value of such numbers if the claim were true completely, not only in part."""
     seeds: int = 0
-    """So many were judged."""
+    """The number of seeds that were judged."""
     seeds_of_interval: int = 0
-    """So many seeds, or pairs of runs, the printed interval rests on."""
+    """The number of seeds, or pairs of runs, on which the printed interval is based."""
     epochs: int = 0
-    """Of runs that are too short to refute, how many they have."""
+    """For runs that are too short to refute, how many epochs they have."""
     margins: tuple[str, ...] = ()
-    """The names of those that it was judged by, each of which has a date."""
+    """The names of the margins by which it was judged; each of them has a date."""
     deviations_to_line: float = math.nan
-    """How far the line is that would decide."""
+    """The distance to the line that would decide."""
     most_deviations_to_line: float = math.nan
-    """The same from the end of the interval that is farther from the line."""
+    """The same distance from the end of the interval that is farther from the line."""
     share_with_number: float = 1.0
-    """Of the runs, those that give a number at all."""
+    """The share of the runs that give a number at all."""
     seeds_to_decide: float = 0
-    """So many would be likely to decide (:func:`seeds_needed`); 0 where that is not known."""
+    """The number of seeds that would be likely to decide (:func:`seeds_needed`); 0 if unknown."""
     fewest_seeds_to_decide: float = 0
     """The same at the farther end of the interval."""
     settled: bool = True
-    """Whether no longer training of an arm could change what it says."""
+    """Whether no longer training of an arm could change what it shows."""
     exact: bool = False
-    """A calculation or a count, which needs no family."""
+    """Whether it is a calculation or a count, which needs no family."""
     part: bool = False
-    """Some points bear the claim out and others do not."""
+    """Whether some points confirm the claim and others do not."""
     comparable: bool = True
     """Whether the paper's number and ours, or the two arms, can be compared."""
 
 
 def decide_verdict(e: Evidence, *, seeds: int = MIN_SEEDS) -> str:
-    """The verdict of one row. Its p-values are those of :func:`correct_in_family` where it has a
-    family."""
+    """The verdict of one row. If it has a family, its p-values must be those of
+    :func:`correct_in_family`."""
     if not e.comparable:
         return INCOMPARABLE
     if not e.exact and e.seeds < seeds:
@@ -170,8 +172,8 @@ def holm_adjust(p: Sequence[float]) -> list[float]:
 
 
 def correct_in_family(rows: Sequence[Evidence], *, seeds: int = MIN_SEEDS) -> list[Evidence]:
-    """Rows with the p-values that hold for all of them together; what is exact or has too few
-    ``seeds`` asks nothing of the others."""
+    """The rows with p-values that hold for all of them together. Rows that are exact or have fewer
+    than ``seeds`` seeds do not count in the correction."""
     out = list(rows)
     in_family = [k for k, e in enumerate(rows) if not e.exact and e.comparable and e.seeds >= seeds]
     adjusted = [
@@ -195,8 +197,8 @@ def correct_in_family(rows: Sequence[Evidence], *, seeds: int = MIN_SEEDS) -> li
 
 
 def seeds_needed(effect: float, *, of: int = 1) -> float:
-    """How many seeds would decide a row of a family of ``of`` with a chance of ``TARGET_POWER``, by
-    Student's t, were the mean and the spread as they were seen: infinite above ``MAX_SEEDS``, 0
+    """How many seeds would decide a row in a family of ``of`` with a chance of ``TARGET_POWER``, by
+    Student's t, if the mean and the spread were those observed: infinite above ``MAX_SEEDS``, 0
     where the ``effect`` is not known.
 
     >>> seeds_needed(1.0), seeds_needed(1.0, of=7), seeds_needed(0.1), seeds_needed(math.nan)
@@ -211,7 +213,7 @@ def seeds_needed(effect: float, *, of: int = 1) -> float:
 
 
 def _distance_in_deviations(gap: float, values: Sequence[float]) -> float:
-    """A distance in standard deviations of one seed; unknown of fewer than ``MIN_SEEDS``."""
+    """A distance in standard deviations of one seed; NaN for fewer than ``MIN_SEEDS`` values."""
     spread = float(np.std(values, ddof=1)) if len(values) >= MIN_SEEDS else math.nan
     return gap / spread if spread else math.nan
 
@@ -228,7 +230,7 @@ def confidence_half_width(std: Any, seeds: Any) -> Any:
 
 
 def confidence_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """Mean and 95 % t-interval over seeds; none for fewer than ``MIN_SEEDS``."""
+    """Mean and 95 % t-interval over seeds; no interval for fewer than ``MIN_SEEDS``."""
     mean = float(np.mean(values)) if len(values) else math.nan
     if len(values) < MIN_SEEDS:
         return mean, None, None
@@ -237,7 +239,7 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float | None, f
 
 
 def mean_above_p_value(values: Sequence[float], line: float) -> float:
-    """p-value of a mean over seeds above ``line``, were it at most that (Student's t)."""
+    """p-value for a mean over seeds above ``line``, if it were at most that (Student's t)."""
     x = np.asarray(values, dtype=float)
     if len(x) < 2:
         return 1.0
@@ -249,17 +251,18 @@ def mean_above_p_value(values: Sequence[float], line: float) -> float:
 
 # --- looking again --------------------------------------------------------------------------------
 EFFECT_VARIANCES = 1 / special.chdtri(1, 1 - (np.arange(100) + 0.5) / 100)
-"""Variances of an effect in deviations of one seed, equally likely: together Cauchy's law."""
+"""Variances of an effect in deviations of one seed, equally likely: together a Cauchy law."""
 
 
 def repeated_look_mean_p_value(values: Sequence[float], line: float) -> float:
-    """p-value of a mean above ``line``, were it at most that, which holds however often one looks:
-    the largest e-value of a t-test mixed over effects, from ``MIN_SEEDS_FOR_REPEATED_LOOKS`` on.
+    """p-value for a mean above ``line``, if it were at most that, valid however often one looks: it
+    uses the largest e-value of a t-test mixed over effects, from ``MIN_SEEDS_FOR_REPEATED_LOOKS``
+    seeds on.
 
     >>> repeated_look_mean_p_value([1.2, 1.3, 1.25, 1.22, 1.28], 1.0) < 0.01
     True
 
-    Guarantee: of normal values and of skewed ones that :func:`is_near_normal` lets through, at most
+    Guarantee: for normal values, and for skewed ones that :func:`is_near_normal` accepts, at most
     one row in forty is wrong however often it is looked at; a test that looks after each seed
     (``test_who_looks_after_each_seed``) fails where that is false.
     """
@@ -275,8 +278,9 @@ def repeated_look_mean_p_value(values: Sequence[float], line: float) -> float:
 
 
 def is_near_normal(values: Sequence[float]) -> bool:
-    """Whether an e-value of a t-test holds for such values: at least three that differ, and no long
-    tail to one side (Shapiro and Wilk's test; of values above 0 the deviation of the logarithms).
+    """Whether an e-value of a t-test is valid for such values: at least three different ones, and
+    no long tail to one side (Shapiro and Wilk's test; for values above 0 the deviation of their
+    logarithms).
 
     >>> is_near_normal([1.2, 1.3, 1.25, 1.22, 1.28]), is_near_normal([0, 0, 0, 0, 1])
     (True, False)
@@ -289,8 +293,8 @@ def is_near_normal(values: Sequence[float]) -> bool:
 
 
 def repeated_look_share_p_value(counts: Sequence[int], of: Sequence[int], line: float) -> float:
-    """p-value of a share above ``line``, were it at most that, which holds however often one looks:
-    the largest e-value of a binomial count, all larger shares equally likely.
+    """p-value for a share above ``line``, if it were at most that, valid however often one looks:
+    it uses the largest e-value of a binomial count, with all larger shares equally likely.
 
     >>> repeated_look_share_p_value([9, 8, 9], [10, 10, 10], 0.5) < 0.001
     True
@@ -303,8 +307,8 @@ def repeated_look_share_p_value(counts: Sequence[int], of: Sequence[int], line: 
 
 
 def _p_value_for_looks(values: Sequence[float], line: float, seeds_at_first_look: int) -> float:
-    """p-value of a mean above ``line`` by the test that the number of looks allows: ``first`` seeds
-    were there at the first one."""
+    """p-value for a mean above ``line``, by the test that the number of looks allows:
+    ``seeds_at_first_look`` seeds were there at the first one."""
     if (
         len(values) >= MIN_SEEDS_FOR_REPEATED_LOOKS
         and len(values) > seeds_at_first_look
@@ -318,8 +322,8 @@ INTERVAL = ("value", "low", "high")
 
 
 def format_interval(value: float, low: float | None, high: float | None, unit: str = "") -> str:
-    """A number with its interval, as it is printed: to two digits of the interval's half, and to no
-    more than three of the largest.
+    """A number with its interval, as it is printed: to two digits of half the interval, and with at
+    most three digits of the largest of them.
 
     >>> cells = (0.00824, -0.0274, 0.0439), (1.0577, 1.0506, 1.0649), (1234.5, 1100.0, 1369.0)
     >>> tuple(format_interval(*cell) for cell in cells)
@@ -344,11 +348,10 @@ def judge_mean(
     unit: str = "",
     seeds_at_first_look: int = MAX_SEEDS,
 ) -> Evidence:
-    """The claim that a mean over seeds is "above" or "below" ``line``, or "close": equivalence,
-    from 1/``line`` to ``line`` for a ratio; "none": no more than ``line`` from 0, either way.
-    "same or below": below the ``line``, and true in part only where it is above 1.
-    ``seeds_at_first_look``: those that were there when the row was looked at for the first
-    time."""
+    """Judge the claim that a mean over seeds is "above" or "below" ``line``. "close" means
+    equivalence, from 1/``line`` to ``line`` for a ratio; "none" means at most ``line`` from 0,
+    either way; "same or below" means below the ``line``, and only true in part where it is above 1.
+    ``seeds_at_first_look`` is the number of seeds when the row was looked at for the first time."""
     value, low, high = confidence_interval(values)
     reverse = [-x for x in values]
 
@@ -392,7 +395,7 @@ def judge_mean(
 
 
 def _margins_of_looks(seeds: int, seeds_at_first_look: int) -> tuple[str, ...]:
-    """The rules for a row that was looked at again; none at its first look."""
+    """The names of the rules for a row that was looked at again; none at its first look."""
     return ("fewest", "skewed") if seeds > seeds_at_first_look else ()
 
 
@@ -407,7 +410,7 @@ def _describe_looks(values: Sequence[float], seeds_at_first_look: int) -> str:
 
 # --- attacks --------------------------------------------------------------------------------------
 def chance_level(kind: str) -> float:
-    """Where a model that knows nothing lies."""
+    """The value for a model that knows nothing."""
     return CHANCE_EXPOSURE_BITS if kind == "exposure" else 0.5
 
 
@@ -415,9 +418,9 @@ Numbers = np.ndarray | pd.Series
 
 
 def leak_p_value(kind: str, values: Numbers, spread: Numbers) -> float:
-    """p-value of what an attack finds at one point, were nothing learned. ``values``: one a seed, a
-    mean exposure or an accuracy; ``spread``: the number of canaries, or the deviation that the
-    attack has when the sides are exchanged."""
+    """p-value of what an attack finds at one point, if nothing was learned. ``values`` has, for
+    each seed, a mean exposure or an accuracy; ``spread`` is the number of canaries, or the
+    deviation that the attack has when the sides are exchanged."""
     if kind == "exposure":  # a sum of exponentials: Gamma's law
         return float(
             special.gammaincc(spread.sum(), float((values * spread).sum()) / CHANCE_EXPOSURE_BITS)
@@ -427,13 +430,13 @@ def leak_p_value(kind: str, values: Numbers, spread: Numbers) -> float:
 
 
 def signal_per_seed(p: float, seeds: int) -> float:
-    """What one seed adds to a p-value, in standard deviations of one seed; 0 for none."""
+    """What one seed adds to a p-value, in standard deviations of one seed; 0 if nothing."""
     return max(0.0, -float(special.ndtri(p))) / math.sqrt(seeds)
 
 
 def chance_margin(kind: str, gamma: float, *, missed: bool = True) -> float:
-    """How far above chance is still at chance. Of all secrets, not of the ``missed`` alone, it is a
-    share of what an attack could gain: 1 / (2 - gamma), less one half.
+    """How far above chance still counts as at chance. For all secrets, not only the ``missed``, it
+    is a share of what an attack could gain: 1 / (2 - gamma), less one half.
 
     >>> [round(chance_margin("accuracy", gamma, missed=False), 4) for gamma in (0.5, 0.1)]
     [0.02, 0.0032]
@@ -452,7 +455,7 @@ def is_at_chance(kind: str, values: Sequence[float]) -> bool:
 def _select_points_with_enough_seeds(
     kind: str, points: DataFrame, seeds: int
 ) -> tuple[dict[Any, DataFrame], list[float], list[str]]:
-    """The points that have enough seeds, their p-values, and how many have not, in words."""
+    """The points that have enough seeds, their p-values, and in words how many do not."""
     by_gamma = {g: p for g, p in points.groupby("gamma") if len(p) >= seeds}
     short = points.gamma.nunique() - len(by_gamma)
     words = f"{short} of {short + len(by_gamma)} points have fewer than {seeds} seeds"
@@ -471,9 +474,9 @@ def judge_leak_everywhere(
     seeds_at_first_look: int = MAX_SEEDS,
     missed: bool = True,
 ) -> Evidence:
-    """The claim that an attack finds something at each point. ``points``: gamma, seed, value and
-    spread, as :func:`leak_p_value` has them. It differs where a point is at chance, within the
-    margin."""
+    """Judge the claim that an attack finds something at each point. ``points`` has gamma, seed,
+    value and spread, as for :func:`leak_p_value`. The claim differs where a point is at chance,
+    within the margin."""
     early = points[points.seed.isin(sorted(points.seed.unique())[:seeds_at_first_look])]
     by_gamma, p_values, short = _select_points_with_enough_seeds(kind, early, seeds)
     lines, k = (
@@ -516,11 +519,12 @@ def judge_no_leak(
     kind: str, points: DataFrame, works: bool, *, idle: bool = False, seeds: int = MIN_SEEDS,
     power: float = math.nan, seeds_at_first_look: int = MAX_SEEDS, missed: bool = True,
 ) -> Evidence:  # fmt: skip
-    """The claim that an attack which ``works`` elsewhere finds nothing: equivalence with chance, of
-    each seed's mean over all points. It differs where a point is above chance by its law, or the
-    seeds' means over all points are (half of the error each), and in part where each point lies
-    within its margin. An attack that is ``idle``, at chance without protection too, compares
-    nothing; of one that is neither, ``power`` is what a seed adds to its signal there."""
+    """Judge the claim that an attack which ``works`` elsewhere finds nothing: equivalence with
+    chance, for each seed's mean over all points. It differs where a point is above chance by its
+    law, or the seeds' means over all points are (half of the error each). It is right in part where
+    each point lies within its margin. An attack that is ``idle``, at chance even without
+    protection, compares nothing; for one that is neither, ``power`` is what a seed adds to its
+    signal there."""
     early = points[points.seed.isin(sorted(points.seed.unique())[:seeds_at_first_look])]
     wide = points.pivot_table(index="seed", columns="gamma", values="value").dropna()
     at = [chance_margin(kind, float(g), missed=missed) for g in wide.columns.to_numpy(float)]
@@ -569,7 +573,7 @@ def judge_no_leak(
 def _margins_of_chance(
     kind: str, points: DataFrame, seeds_at_first_look: int, *, missed: bool
 ) -> tuple[str, ...]:
-    """The margins that say what is at chance."""
+    """The names of the margins that define chance."""
     gain = ("gain",) if kind == "accuracy" and not missed and points.gamma.any() else ()
     return (kind, *gain, *_margins_of_looks(points.seed.nunique(), seeds_at_first_look))
 
@@ -598,8 +602,8 @@ def judge_share(
     line: float,
     seeds_at_first_look: int = MAX_SEEDS,
 ) -> Evidence:
-    """The claim that a share lies at or "above", or "below" ``line``; a line of 1 asks for no
-    exception at all. ``counts`` and ``of``: of each seed."""
+    """Judge the claim that a share is at or "above", or "below" ``line``; a line of 1 allows no
+    exception at all. ``counts`` and ``of`` have one number for each seed."""
     hits, n, again = sum(counts), sum(of), len(counts) > seeds_at_first_look
     low, high = clopper_pearson(hits, n)
     if line == 1:
@@ -634,7 +638,7 @@ def judge_share(
 def judge_occurrence(
     values: Sequence[float], *, zero: bool, seeds_at_first_look: int = MAX_SEEDS
 ) -> Evidence:
-    """The claim that a count is above 0 sometimes, or never: in more, or in less, than
+    """Judge the claim that a count is above 0 sometimes, or never: in more, or in less, than
     ``RARE_SHARE`` of the runs."""
     occurs = [int(v != 0) for v in values]
     evidence = judge_share(
@@ -653,8 +657,8 @@ def judge_occurrence(
 
 
 def judge_calculation(value: float, words: str, *, side: str, line: float | str) -> Evidence:
-    """A claim that a calculation bears out or refutes: its value is at "most" or at "least" the
-    ``line``, or "rounds" to what is printed."""
+    """Judge a claim that a calculation confirms or refutes: its value is at "most" or at "least"
+    the ``line``, or "rounds" to what is printed."""
     if side == "rounds":
         digits = -int(Decimal(str(line)).as_tuple().exponent)
         right = f"{value:.{max(digits, 0)}f}" == str(line)
