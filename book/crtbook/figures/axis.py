@@ -1,4 +1,4 @@
-"""All methods beside each other: proved, audited, attacked, their cost; and that of a private step.
+"""All methods side by side: proved, audited, attacked, their cost; and the cost of a private step.
 
 >>> row = {"label": "CRT", "arm": "crt", "proved_add_or_remove": 0.7, "proved_replace": 2.4,
 ...        "proved_swap": 4.9, "audited": 0.0, "exposure": 4.2, "accuracy": 0.51,
@@ -31,11 +31,12 @@ NOTHING = "#d55e00"
 
 
 def plot_axis(rows: pd.DataFrame) -> Figure:
-    """One row a method in four panels; ``rows`` is :func:`crtbook.axis.summarise_arms`.
+    """One row for each method in four panels; ``rows`` is :func:`crtbook.axis.summarise_arms`.
 
-    The first: a bar from what is proved for a point added or removed to what is proved for the
-    secret replaced, a cross where nothing is proved, a triangle at what the audit in one run shows.
-    The second: the accuracy of the best of all scores, with the upper end of its chance band.
+    The first panel has a bar from what is proved for a point added or removed to what is proved for
+    the secret replaced, a cross where nothing is proved, and a triangle at what the audit in one
+    run shows. The second has the accuracy of the best of all scores, with the upper end of its
+    chance band.
     """
     colors, y = _list_colors(rows), np.arange(len(rows))
     with make_panels(LOOKS["axis"], height=0.75 + 0.3 * len(y), room=0.5, sharey=True) as (
@@ -91,13 +92,13 @@ def _describe_methods(rows: pd.DataFrame) -> str:
 
 
 STEP_STYLE, SHAPES = LOOKS["engines"], LOOKS["shapes"]
-"""Label, colour and marker of each engine of ``benchmarks/dp_step.py``."""
+"""Label, colour and marker of each engine in ``benchmarks/dp_step.py``."""
 
 
 def plot_step_times(rows: pd.DataFrame) -> Figure:
-    """Step time of each engine over the natural, non-private step's, one line a model.
+    """Step time of each engine relative to a natural, non-private step, one line for each model.
 
-    ``rows`` are those of ``benchmarks/dp_step.py``; a mark at ``ratio_median``, a line to
+    ``rows`` are those of ``benchmarks/dp_step.py``. The mark is at ``ratio_median``, with a line to
     ``ratio_min``.
     """
     kinds = list(dict.fromkeys(rows.model))
@@ -107,7 +108,7 @@ def plot_step_times(rows: pd.DataFrame) -> Figure:
             of_engine = rows[(rows.engine == engine) & rows.ratio_median.notna()]
             y = of_engine.model.map(kinds.index) + 0.16 * (
                 k - 1.5
-            )  # close marks do not hide each other
+            )  # so that close marks do not hide each other
             ax.hlines(y, of_engine.ratio_min, of_engine.ratio_median, color=color)
             ax.plot(of_engine.ratio_median, y, marker, color=color, label=label)
         limits = (0.85 * rows.ratio_min.min(), max(2.0, 1.3 * rows.ratio_median.max()))

@@ -45,7 +45,7 @@ from crtlib.text import canaries
 
 GAMMA = "miss rate γ of the redaction policy"
 SEEDS = 10
-"""So many seeds are drawn as dots; of more, the mean and its 95 % interval."""
+"""Up to this many seeds are drawn as dots; for more, the mean and its 95 % interval are drawn."""
 
 
 # --------------------------------------------------------------------------- any attack
@@ -57,17 +57,17 @@ def plot_attack(
     nothing: float | None = None,
     ceiling: tuple[str, Callable[[float], float]] | None = None,
 ) -> Figure:
-    """A statistic of an attack against gamma, one line a method, one panel a model.
+    """A statistic of an attack against gamma, one line for each method, one panel for each model.
 
     ``summary`` holds ``model``, ``method``, ``gamma``, ``mean``, ``std``, ``seeds``, and ``low``
     and ``high`` of the band in which a model that knows nothing lands (with 95 %, NaN where it
-    is not known; at each gamma the widest of the panel's methods is shaded). Two columns are
-    optional: ``values``, the numbers of the single seeds, which are then the dots (of more than
-    ten seeds, and without the column, bars are the 95 % interval of the mean); ``method_label``,
-    the name to show of a method that this library does not know.
+    is not known; at each gamma the widest band of the panel's methods is shaded). Two columns are
+    optional. ``values`` has the numbers of the single seeds, which are then the dots (without the
+    column, or for more than ten seeds, bars are the 95 % interval of the mean). ``method_label`` is
+    the name to show for a method that this library does not know.
 
-    ``nothing`` is the mean of a model that knows nothing (a dotted line), ``ceiling`` the name of
-    the most that can be reached, and what it is at a gamma.
+    ``nothing`` is the mean for a model that knows nothing (a dotted line). ``ceiling`` is the name
+    of the highest value that can be reached, and a function that gives it at a gamma.
     """
     models = group_rows(summary, "model")
     top = float(max(summary.gamma.max(), 0.05))
@@ -111,13 +111,13 @@ def _shade_chance(ax: Axes, rows: DataFrame) -> None:
 
 
 def _draw_lines(ax: Axes, rows: DataFrame) -> list[End]:
-    """The methods' means, and their seeds as dots (many seeds: 95 % intervals of the mean); returns
-    where each line ends, with its name."""
+    """The methods' means, and their seeds as dots (for many seeds 95 % intervals of the mean).
+    Return where each line ends, with its name."""
     looks, ends = method_looks(rows), []
     step = 0.006 * float(rows.gamma.max() or 0.05)
     for k, (name, look) in enumerate(looks.items()):
         line = rows[rows.method == name]
-        fixed = len(line) > 1 and line["mean"].nunique() == 1  # it knows no gamma
+        fixed = len(line) > 1 and line["mean"].nunique() == 1  # the method has no gamma
         ax.plot(line.gamma, line["mean"], **look.line | ({"marker": ""} if fixed else {}))
         points = line.tail(1) if fixed else line
         _draw_spread(ax, points, look, step * (k - (len(looks) - 1) / 2))  # side by side
@@ -126,8 +126,8 @@ def _draw_lines(ax: Axes, rows: DataFrame) -> list[End]:
 
 
 def _draw_spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
-    """Dots of the seeds, else a bar: the 95 % interval of the mean; of two seeds it would
-    be wider than the figure."""
+    """Dots of the seeds, or else a bar: the 95 % interval of the mean. For two seeds it would be
+    wider than the figure."""
     with_dots = line[line.seeds <= SEEDS] if "values" in line else line.iloc[:0]
     for gamma, values in zip(with_dots.gamma, with_dots.get("values", ()), strict=True):
         ax.scatter(
@@ -145,7 +145,7 @@ def _draw_spread(ax: Axes, line: DataFrame, look: Look, shift: float) -> None:
 
 
 def _describe_ends_at_largest_gamma(summary: DataFrame) -> str:
-    """What the figure shows at the largest gamma: of each model the highest and lowest method."""
+    """What the figure shows at the largest gamma: the highest and lowest method of each model."""
     sentences = []
     for model, rows in group_rows(summary, "model"):
         top = rows.gamma.max()
@@ -162,12 +162,12 @@ def _describe_ends_at_largest_gamma(summary: DataFrame) -> str:
 
 # --------------------------------------------------------------------------- the paper's figures
 def plot_utility_by_epsilon(curves: DataFrame, *, value: str = "ppl") -> Figure:
-    """CRT, Figure 2: utility against epsilon, one point an epoch, one panel a corpus and model.
+    """CRT, Figure 2: utility against epsilon, one point per epoch, one panel per corpus and model.
 
     ``curves`` is :func:`crtbook.utility.utility_by_epoch` at one gamma for each method; ``value``
     is "ppl" (validation perplexity over words, lower is better) or "acc" (top-1 accuracy). Bars
-    are 95 % intervals of the mean over seeds. A method without a finite epsilon is a line across:
-    it reached that utility, and promises nothing for it.
+    are 95 % intervals of the mean over seeds. A method without a finite epsilon is a horizontal
+    line: it reached that utility, but promises nothing.
     """
     label = {"ppl": "perplexity over words", "acc": "top-1 accuracy over words"}[value]
     cells = group_rows(curves, ["corpus", "model"])
@@ -190,10 +190,11 @@ def plot_utility_by_epsilon(curves: DataFrame, *, value: str = "ppl") -> Figure:
 
 
 def plot_final_perplexity(ends: DataFrame) -> Figure:
-    """CRT, Figure 2 on test perplexity: every method and model of a corpus in one panel, at the end
-    of training. ``ends`` is :func:`crtbook.utility.utility_at_end`: under both neighbouring
-    relations, joined by a line. A method without a finite epsilon is a line across. Of the first
-    model the marks are filled and the lines across as the method's; the others are hollow, dotted.
+    """CRT, Figure 2 on test perplexity at the end of training: every method and model of a corpus
+    in one panel. ``ends`` is :func:`crtbook.utility.utility_at_end`, under both neighbouring
+    relations, joined by a line. A method without a finite epsilon is a horizontal line. For the
+    first model marks are filled and horizontal lines have the method's style; for the others marks
+    are hollow and lines dotted.
     """
     corpora = group_rows(ends, "corpus")
     first, *others = sorted(set(ends.model))
@@ -226,11 +227,11 @@ def plot_final_perplexity(ends: DataFrame) -> Figure:
 
 
 def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
-    """The trials of a search that tried several numbers of epochs, one panel a corpus and model:
-    the least validation perplexity over words of each method and number, and as dots the other
-    trials but those that are more than three times as high as all of these.
+    """The trials of a search over several numbers of epochs, one panel for each corpus and model.
+    It shows the least validation perplexity over words of each method and number of epochs, and as
+    dots the other trials, except those more than three times as high as all of these.
 
-    ``trials`` is a recorded search (:mod:`crtbook.search`), of which each run is read at the epoch
+    ``trials`` is a recorded search (:mod:`crtbook.search`), in which each run is read at the epoch
     of its least perplexity: at one epsilon a longer training has more noise, which a curve of one
     run cannot show.
     """
@@ -266,7 +267,7 @@ def plot_perplexity_by_epochs(trials: DataFrame) -> Figure:
 
 
 def _describe_ends(ends: DataFrame, mean: str) -> str:
-    """What each method of the first corpus and model reaches, and at which epsilon."""
+    """What each method reaches for the first corpus and model, and at which epsilon."""
     first = ends[(ends.corpus == ends.corpus.iloc[0]) & (ends.model == ends.model.iloc[0])]
     looks = method_looks(first)
     rows = first.drop_duplicates("method", keep="last").set_index("method")
@@ -279,8 +280,8 @@ def _describe_ends(ends: DataFrame, mean: str) -> str:
 
 
 def _draw_utility(ax: Axes, rows: DataFrame) -> None:
-    """Lines with their names beside the first epoch; what promises nothing is a line across, named
-    at the right edge."""
+    """Draw lines with their names beside the first epoch. A method that promises nothing is a
+    horizontal line, named at the right edge."""
     across = []
     for name, look in method_looks(rows).items():
         line = rows[rows.method == name]
@@ -301,10 +302,10 @@ def _draw_utility(ax: Axes, rows: DataFrame) -> None:
 
 
 def tabulate_exposures(table: DataFrame) -> DataFrame:
-    """One row a (model, method, gamma) of a results table, with mean and spread over seeds.
+    """One row for each (model, method, gamma) of a results table: mean and spread over seeds.
 
     ``max`` is the paper's statistic, the exposure of the luckiest canary of each run; ``mean``
-    the average over the canaries. DP-SGD knows no gamma: its one result stands at every gamma.
+    the average over the canaries. DP-SGD has no gamma: its one result appears at every gamma.
     """
     runs = [*CELL_COLUMNS, "seed"]
     by_run = table[table.metric == "exposure"].groupby(runs).value.agg(["max", "mean"])
@@ -319,11 +320,11 @@ def tabulate_exposures(table: DataFrame) -> DataFrame:
 def plot_exposure_by_gamma(
     summary: DataFrame, band: ChanceBand, runs: DataFrame | None = None
 ) -> Figure:
-    """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel a model.
+    """CRT, Figure 3: exposure of the luckiest canary against gamma, one panel for each model.
 
-    ``summary`` is :func:`tabulate_exposures`; ``band`` is where a model that knows
-    nothing lands (:func:`crtlib.attacks.exposure.exposure_chance_band`). With the table of results
-    that the summary was made from (``runs``), each seed is a dot; no exposure is above the ceiling.
+    ``summary`` is :func:`tabulate_exposures`; ``band`` is where a model that knows nothing lands
+    (:func:`crtlib.attacks.exposure.exposure_chance_band`). Given the results table from which the
+    summary was made (``runs``), each seed is a dot. No exposure is above the ceiling.
     """
     rows = summary.rename(columns={"max_mean": "mean", "max_std": "std"})
     rows = rows.assign(low=band.low, high=band.high)
@@ -345,11 +346,11 @@ def plot_membership(
     ylabel: str,
     runs: DataFrame | None = None,
 ) -> Figure:
-    """CRT, Figures 4 and 5: accuracy of an attack against gamma, one panel a model.
+    """CRT, Figures 4 and 5: accuracy of an attack against gamma, one panel for each model.
 
     ``summary`` is :func:`crtlib.attacks.membership.summarise_membership`; ``metric`` is
-    "mia_accuracy" for Figure 4, "group_accuracy" for Figure 5, or another that has a band. With
-    the table of results that the summary was made from (``runs``), each seed is a dot. On
+    "mia_accuracy" for Figure 4, "group_accuracy" for Figure 5, or another that has a band. Given
+    the results table from which the summary was made (``runs``), each seed is a dot. For
     "mia_accuracy" the dashed line is the most that the rule can reach
     (:func:`crtlib.attacks.membership_measures.best_possible_accuracy`). Raises ``ValueError`` for a
     metric that the summary does not hold.
@@ -369,8 +370,8 @@ def plot_membership(
 
 
 def add_values_of_seeds(summary: DataFrame, runs: DataFrame) -> DataFrame:
-    """``summary`` with the column ``values``: what the single seeds of ``runs`` gave (columns
-    model, method, gamma, value); a method that knows no gamma has its values at each."""
+    """``summary`` with the column ``values``: the results of the single seeds in ``runs`` (columns
+    model, method, gamma, value). A method without gamma has its values at each gamma."""
     values: DataFrame = runs.groupby(CELL_COLUMNS).value.agg(tuple).rename("values").reset_index()
     return summary.merge(repeat_at_every_gamma(values), on=CELL_COLUMNS, how="left")
 
@@ -378,7 +379,7 @@ def add_values_of_seeds(summary: DataFrame, runs: DataFrame) -> DataFrame:
 def plot_epsilon_by_gamma(table: DataFrame) -> Figure:
     """CRT, Figure 6: Bayesian confidentiality against gamma, one line for each epsilon' of DP-SGD.
 
-    Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and ``relation``: one panel each. The
+    Columns ``target`` (epsilon'), ``gamma``, ``epsilon`` and ``relation``: one panel for each. The
     vertical axis is linear up to 0.1 and logarithmic above.
     """
     relations, targets = group_rows(table, "relation"), sorted(set(table.target))

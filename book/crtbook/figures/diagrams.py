@@ -7,7 +7,7 @@
 ['crt', 'hush', 'leakage', 'products', 'threat', 'training']
 
 A diagram is data (``templates/diagrams.yml``) on a grid that is as wide as a telephone. Each has a
-text that says the same in sentences, for those who do not see it.
+text that says the same in sentences, for readers who cannot see it.
 """
 
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from crtbook import load_data_file
 from crtbook.figures.theme import render_page
 
 WIDTH = 360
-"""Pixels of a diagram: a telephone shows it without shrinking it."""
+"""Width of a diagram in pixels: a telephone shows it without shrinking it."""
 LINE = 15.5
-"""Pixels from a line of text to the next."""
+"""Pixels from one line of text to the next."""
 DIAGRAMS: dict[str, dict[str, Any]] = load_data_file("figures/templates/diagrams")
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box around a centre, in pixels. ``kind``: step, store, question, promise (what is
+    """A box around a centre, in pixels. ``kind`` is step, store, question, promise (what is
     protected) or risk (what is in clear)."""
 
     text: str
@@ -43,11 +43,11 @@ class Box:
 
     @property
     def height(self) -> float:
-        """Room for its lines."""
+        """The height that its lines need."""
         return LINE * len(self.lines) + (22 if self.kind == "question" else 14)
 
     def edge(self, x: float, y: float) -> tuple[float, float]:
-        """Where a line from its centre toward a point leaves it."""
+        """Where a line from the centre toward a point leaves the box."""
         dx, dy = x - self.x, y - self.y
         half_x, half_y = self.width / 2 + 2, self.height / 2 + 2
         share = min(half_x / abs(dx) if dx else 9e9, half_y / abs(dy) if dy else 9e9)
@@ -55,7 +55,7 @@ class Box:
 
 
 def _route_arrow(start: Box, end: Box, via: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The corners of an arrow; one that is nearly upright is made so."""
+    """The corners of an arrow; one that is nearly vertical is made vertical."""
     if via:
         return [start.edge(*via[0]), *via, end.edge(*via[-1])]
     if abs(start.x - end.x) < min(start.width, end.width) / 2:
@@ -67,7 +67,7 @@ def _route_arrow(start: Box, end: Box, via: list[tuple[float, float]]) -> list[t
 
 
 def render_diagram(name: str) -> str:
-    """The picture of this name as HTML: an SVG in the page's own colours."""
+    """The picture with this name as HTML: an SVG in the page's own colours."""
     diagram = DIAGRAMS[name]
     boxes, paths = {key: Box(*box) for key, box in diagram["boxes"].items()}, []
     for start, end, label, via, dashed in (

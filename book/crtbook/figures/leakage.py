@@ -35,15 +35,16 @@ from crtlib.attacks.leakage import LeakageReport
 
 RAW, SAFE = METHOD_STYLE["sgd"].color, METHOD_STYLE["dpsgd"].color
 SHADES = sns.color_palette("YlOrBr", as_cmap=True)
-"""Epochs, from light to dark; from a quarter of the range on, for the lightest is hard to see."""
+"""Colours of epochs, from light to dark, from a quarter of the range on: lighter is hard to see."""
 
 
 def plot_leakage_by_epoch(table: DataFrame) -> Figure:
     """Inan et al., Figure 5: a model through training, from the long table of a run with details.
 
-    (a) perplexity on training and validation text; (b) how many unique sequences have at least so
-    many tokens, one line an epoch; (c) the perplexity of each of them, at ten epochs, on a true
-    axis, with the paper's threshold of 3. Means over seeds in (a) and (b), all seeds in (c).
+    (a) perplexity on training and validation text; (b) how many unique sequences have at least a
+    given number of tokens, one line per epoch; (c) the perplexity of each of them, at ten epochs,
+    on a true axis, with the paper's threshold of 3. (a) and (b) are means over seeds, (c) shows all
+    seeds.
     """
     part = {str(name): rows for name, rows in table.groupby("metric")}
     epochs, seeds = sorted(part["train_ppl"].epoch.unique()), table.seed.nunique()
@@ -105,7 +106,8 @@ def plot_leakage_by_epoch(table: DataFrame) -> Figure:
 def plot_hardening(train: DataFrame, heldout: DataFrame) -> Figure:
     """What a threshold hides and what it costs: unique sequences that are left on training text,
     and accuracy on held-out text, against the perplexity above which no answer is given. Both
-    tables are from :func:`crtbook.mitigations.harden_interface`; without a threshold: lines across.
+    tables are from :func:`crtbook.mitigations.harden_interface`; the values without a threshold are
+    horizontal lines.
     """
     titles = ["what is left", "what it costs"]
     finite = np.isfinite(train.threshold)
@@ -130,7 +132,7 @@ def plot_hardening(train: DataFrame, heldout: DataFrame) -> Figure:
 
 # --------------------------------------------------------------------------- tables
 def mean_over_seeds(table: DataFrame, names: Mapping[str, str], by: Sequence[str]) -> DataFrame:
-    """Mean over seeds (± standard deviation) of some metrics, as text; "–" where none was made.
+    """Mean over seeds (± standard deviation) of some metrics, as text; "–" where there is none.
 
     ``names`` maps metrics to column titles; rows are the groups ``by``, in their first order.
     """
@@ -145,8 +147,8 @@ def mean_over_seeds(table: DataFrame, names: Mapping[str, str], by: Sequence[str
 
 
 def tabulate_leakage_by_model(table: DataFrame) -> DataFrame:
-    """Inan et al., Table 2, from the runs of the leakage study: a row
-    a model; a DP row is a snapshot, named by the start of its weights and its epsilon."""
+    """Inan et al., Table 2, from the runs of the leakage study: one row for each model. A DP row is
+    a snapshot, named by the start of its weights and its epsilon."""
     spent = table[table.metric == "epsilon"].groupby("epoch").value.max()
     start = {"random": "RanIni", "public": "PubIni"}
     row = [
@@ -166,7 +168,7 @@ def tabulate_leakage_by_model(table: DataFrame) -> DataFrame:
 
 
 def _with_percent(table: DataFrame) -> DataFrame:
-    """The accuracies in percent as well, as the paper prints them."""
+    """The table with the accuracies in percent as well, as the paper prints them."""
     accuracies = table[table.metric.isin(["acc", "acc_words"])]
     accuracies = accuracies.assign(
         metric=accuracies.metric + "_percent", value=100 * accuracies.value
@@ -175,8 +177,8 @@ def _with_percent(table: DataFrame) -> DataFrame:
 
 
 def tabulate_models(table: DataFrame, rows: Mapping[str, str]) -> DataFrame:
-    """The models of one training side by side; ``rows`` maps
-    the keys of the runs to their names."""
+    """The models of one training side by side; ``rows`` maps the keys of the runs to their names.
+    """
     labelled = _with_percent(table).assign(model=lambda t: t.run.map(rows))
     return mean_over_seeds(labelled, LOOKS["one_table"], ["model"])
 
@@ -200,8 +202,8 @@ def style_table(table: DataFrame, caption: str) -> Styler:
 def tabulate_sequences(
     report: LeakageReport, decode: Callable[[Sequence[int]], str], rows: int | None = None
 ) -> DataFrame:
-    """The form of Tables 3 to 5: unique sequences in clear, the most surprising first. For the
-    text of simulated people only."""
+    """Unique sequences in clear, the most surprising first, in the form of Tables 3 to 5. Use it
+    only for the text of simulated people."""
     unique = report.unique().iloc[:rows]
     pairs = zip(unique.perplexities, unique.public_perplexities, strict=True)
     best = [max(zip(*p, strict=True), key=lambda v: v[1] / v[0]) for p in pairs]
@@ -222,7 +224,7 @@ def tabulate_sequences(
 def _format_sequence(
     report: LeakageReport, decode: Callable[[Sequence[int]], str], at: tuple[int, int], length: int
 ) -> str:
-    """A sequence in whole words: what it lacks of its first and last word stands in brackets."""
+    """A sequence in whole words: what it lacks of its first and last word is in brackets."""
     document, start = at
     tokens, end = report.documents[document].tokens, start + length
     before, text, after = (decode(w) for w in (tokens[:start], tokens[start:end], tokens[end:]))
@@ -233,12 +235,12 @@ def _format_sequence(
 
 
 Shown = tuple[LeakageReport, Callable[[Sequence[int]], str]]
-"""A report and what makes text of its tokens."""
+"""A report, and a function that makes text from its tokens."""
 
 
 def tabulate_snapshot(reports: Mapping[tuple[str, int], Shown]) -> DataFrame:
-    """One of Tables 3 to 5: the unique sequences of each model of one epsilon, by its name and
-    seed; a model that has none is not in it (:func:`list_models_without_sequences`)."""
+    """One of Tables 3 to 5: the unique sequences of each model with one epsilon, by its name and
+    seed. A model without any is left out (:func:`list_models_without_sequences`)."""
     parts = [
         tabulate_sequences(*report).assign(model=model, seed=seed)
         for (model, seed), report in reports.items()
@@ -247,7 +249,7 @@ def tabulate_snapshot(reports: Mapping[tuple[str, int], Shown]) -> DataFrame:
 
 
 def list_models_without_sequences(reports: Mapping[tuple[str, int], Shown]) -> str:
-    """Which models of one epsilon have no unique sequence."""
+    """The models with one epsilon that have no unique sequence."""
     none = [
         f"{name} of seed {seed}"
         for (name, seed), (report, _) in reports.items()
@@ -259,8 +261,8 @@ def list_models_without_sequences(reports: Mapping[tuple[str, int], Shown]) -> s
 def tabulate_beside_the_paper(
     reports: Mapping[float, Mapping[tuple[str, int], Shown]],
 ) -> DataFrame:
-    """What Tables 3 to 5 hold, the paper's and ours, row below row; ``reports`` has the models of
-    :func:`tabulate_snapshot` by epsilon, at most three."""
+    """What Tables 3 to 5 hold, with the paper's row and ours below each other. ``reports`` has the
+    models of :func:`tabulate_snapshot` by epsilon, at most three."""
     counts = {
         start: [
             _count_unique_sequences(

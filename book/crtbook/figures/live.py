@@ -1,4 +1,4 @@
-"""A model that is trained in the page itself, each time the reader moves something.
+"""A model that is trained in the page itself, each time that the reader moves something.
 
 >>> model = Counts(["my code is 4711. "] * 3 + ["my code is here. "] * 3)
 >>> model.exposure("my code is ", "4711") > 13, round(model.exposure("a code: ", "9"), 2) >= 0
@@ -9,7 +9,7 @@
 
 The model is the smallest that remembers: counts of what follows the last characters, smoothed by
 Witten and Bell's rule (Computer Speech & Language, 1991). ``live.js`` has the same model, and a
-test holds the two together.
+test checks that the two agree.
 """
 
 import json
@@ -22,9 +22,9 @@ from markupsafe import Markup
 from crtbook.figures.theme import TEMPLATES, render_page
 
 ORDER = 6
-"""Characters that the model looks back."""
+"""The number of characters that the model looks back."""
 ALPHABET = 64
-"""Characters between which a model that has read nothing cannot choose."""
+"""The number of characters that are equally likely to a model that has read nothing."""
 SCRIPT = (TEMPLATES / "live.js").read_text("utf-8")
 
 
@@ -39,7 +39,7 @@ class Counts:
                     self.after[text[at - back : at]][character] += 1
 
     def probability(self, context: str, character: str) -> float:
-        """Of ``character`` after ``context``: each order mixed with the next shorter one."""
+        """Of ``character`` after ``context``; each order is mixed with the next shorter one."""
         value = 1 / ALPHABET
         for back in range(min(len(context), ORDER) + 1):
             counts = self.after.get(context[len(context) - back :])
@@ -49,7 +49,7 @@ class Counts:
 
     def exposure(self, prefix: str, digits: str) -> float:
         """Bits of exposure of ``digits`` after ``prefix`` among all numbers of that length (CRT,
-        Definition 9); numbers that are as likely count half."""
+        Definition 9); numbers that are equally likely count half."""
         scores = {"": 0.0}
         for _ in digits:
             scores = {
@@ -70,7 +70,7 @@ def _embed_json(values: object) -> Markup:
 
 def render_sentence_field(texts: Sequence[str], *, sentence: str, copies: int) -> str:
     """A field for a sentence that ends in a number of at most four digits, and a slider for how
-    often a text of ``texts`` is followed by it; below, the exposure of the number. As HTML."""
+    often it follows one of ``texts``; below it the exposure of the number. As HTML."""
     number = sentence[len(sentence.rstrip("0123456789")) :]
     prefix = sentence[: -len(number)]
     bits = Counts([*texts, *[sentence] * copies]).exposure(prefix, number)

@@ -1,4 +1,4 @@
-"""Figures with a slider: any, and the primers' lines, bars, and sentences cut into pieces.
+"""Figures with a slider: any figure, and the primers' lines, bars and cut sentences.
 
 >>> frames = [Frame("1", "σ is 1.", {"world D": ([0, 1], [0.2, 0.1])})]
 >>> page = render_lines(frames, active=0, prefix="σ = ", alt="A falling line.", xaxis={}, yaxis={})
@@ -45,11 +45,11 @@ def render_slider(
     """A figure with a slider below, as HTML in the book's style, ``height`` inches high.
 
     A position is its label, a sentence that says what is seen there, and what ``draw`` puts on the
-    axes. All share the axes, so that what moves is what the slider moves. ``arrange`` comes last
-    (ticks, limits), ``axes`` goes to ``Axes.set``. The slider is the browser's own: arrows, Page
-    Up, Page Down, Home and End work, and a screen reader says its value with the sentence of the
-    position. The page needs no drawing library: the positions lie in one SVG, and a few lines of
-    script show one and hide the others. Without the script, and in print, the figure stands at its
+    axes. All share the axes, so only what the slider controls moves. ``arrange`` is called last
+    (ticks, limits); ``axes`` goes to ``Axes.set``. The slider is the browser's own: arrows, Page
+    Up, Page Down, Home and End work, and a screen reader reads its value and the sentence of the
+    position. The page needs no drawing library: all positions are in one SVG, and a few lines of
+    script show one and hide the others. Without the script, and in print, the figure shows its
     first position.
 
     >>> def line(ax, k):
@@ -82,7 +82,7 @@ def render_slider(
     steps_json = json.dumps(steps, ensure_ascii=False, separators=(",", ":")).replace(
         "<", "\\u003c"
     )
-    # From the content, so that two runs write the same page.
+    # Made from the content, so that two runs write the same page.
     key = "live-" + hashlib.sha256((svg + steps_json).encode()).hexdigest()[:12]
     svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{key}-", svg)
     return render_page(
@@ -93,9 +93,9 @@ def render_slider(
 
 Series = tuple[Any, Any]
 Axis = Mapping[str, Any]
-"""Of an axis: ``title``, ``range`` (two numbers), ``share`` (as per cent), ``log``."""
+"""Settings of an axis: ``title``, ``range`` (two numbers), ``share`` (as per cent), ``log``."""
 LINE = 44
-"""Characters in a line of pieces."""
+"""The number of characters in a line of pieces."""
 _STYLES = [(color, (0, dashes or None)) for color, dashes in LOOKS["series"]]
 
 
@@ -104,7 +104,7 @@ class Frame:
     """What one position of a slider shows.
 
     ``said`` is the sentence below the figure. ``series`` maps a name to its x and y. ``shaded``
-    names the series that is filled down to the axis; ``marked`` is an x that gets an upright line.
+    names the series that is filled down to the axis; ``marked`` is an x that gets a vertical line.
     """
 
     label: str
@@ -137,7 +137,7 @@ def render_bars(frames: Sequence[Frame], **options: Any) -> str:
             places = np.arange(len(y)) + width * (k - (len(frame.series) - 1) / 2)
             ax.bar(places, y, width, label=name, color=color, hatch="//" * k, edgecolor=CARD,
                    linewidth=0)  # fmt: skip
-            for j, word in enumerate(x if k == 0 else ()):  # they change with the slider
+            for j, word in enumerate(x if k == 0 else ()):  # the names change with the slider
                 ax.text(j, -0.03, str(word), ha="center", fontsize=SMALL, va="top",
                         transform=ax.get_xaxis_transform())  # fmt: skip
 
@@ -151,7 +151,7 @@ def render_pieces(
     """A sentence cut into pieces under a slider, as HTML.
 
     ``cuts`` holds, for each position of the slider, its label, the sentence below the figure, and
-    the pieces; a space is drawn as "␣". Long sentences run over several lines.
+    the pieces; a space is drawn as "␣". Long sentences take several lines.
     """
 
     longest = max(sum(map(len, parts)) for _, _, parts in cuts)
@@ -186,8 +186,8 @@ def _render_frames(
     with_legend: bool = True,
     **options: Any,
 ) -> str:
-    """All frames in one figure, of which the slider shows one at a time; ``prefix`` is the name of
-    what the slider moves, ``options`` are those of :func:`render_slider`."""
+    """All frames in one figure, of which the slider shows one at a time. ``prefix`` is the name of
+    what the slider moves; ``options`` are those of :func:`render_slider`."""
 
     def arrange(ax: Axes) -> None:
         for options, axis, scale in ((xaxis, ax.xaxis, "xscale"), (yaxis, ax.yaxis, "yscale")):
@@ -198,7 +198,7 @@ def _render_frames(
         ax.set(xlim=xaxis.get("range", ax.get_xlim()), ylim=yaxis.get("range", (0, None)))
         if yaxis.get("log"):
             set_plain_ticks(ax.yaxis, apart=2.9)
-        if not with_legend:  # the bars have their names themselves
+        if not with_legend:  # the bars carry their names
             ax.set_xticks([])
             ax.xaxis.labelpad = 20
 

@@ -52,7 +52,7 @@ POLICY_STYLE = LOOKS["policies"]
 # --------------------------------------------------------------------------- marked text
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a text; one with a ``style`` is marked, and ``title`` says what it is."""
+    """A piece of a text. A piece with a ``style`` is marked, and ``title`` says what it is."""
 
     text: str
     style: str = ""
@@ -60,7 +60,7 @@ class Piece:
 
 
 def cut_at_marks(text: str, marks: Sequence[tuple[int, int, Piece]]) -> list[Piece]:
-    """``text`` cut at the marks ``(start, end, what stands there)``."""
+    """``text`` cut at the marks ``(start, end, piece)``."""
     out, at = [], 0
     for start, end, piece in sorted(marks, key=lambda mark: mark[:2]):
         out += [Piece(text[at:start]), piece]
@@ -69,7 +69,7 @@ def cut_at_marks(text: str, marks: Sequence[tuple[int, int, Piece]]) -> list[Pie
 
 
 def _mark_secrets(turn: Turn, flags: Sequence[Secret] | None) -> list[Piece]:
-    """A turn with its secrets marked, or, given ``flags``, redacted and the errors marked."""
+    """A turn with its secrets marked, or, given ``flags``, redacted with the errors marked."""
 
     def overlapped(s: Secret, others: Sequence[Secret]) -> bool:
         return any(s.start < other.end and other.start < s.end for other in others)
@@ -93,7 +93,7 @@ def render_redacted_dialogue(
     """Figure 1 of CRT as HTML: a dialogue, redacted, and redacted by an imperfect policy.
 
     ``flagged`` holds the imperfect policy's spans in each turn's text. The dialogue is shown in
-    clear: give it simulated ones only, or ones whose customer has agreed.
+    clear: use only simulated dialogues, or ones whose customer has agreed.
     """
     turns = dialogue.turns
     spans: dict[str, Sequence[Sequence[Secret] | None]] = {
@@ -114,7 +114,8 @@ def render_redacted_dialogue(
 
 
 def _mark_masks(point: Point, secret: str, mask: str) -> list[Piece]:
-    """A point with its labelled secrets in the style ``secret``, its masks in ``mask``."""
+    """A point with its labelled secrets in the style ``secret``, its masks in the style ``mask``.
+    """
     places = [(s.start, s.end, secret) for s in point.secrets]
     places += [(*m.span(), mask) for m in re.finditer(re.escape(MASK), point.text)]
     return cut_at_marks(
@@ -127,8 +128,8 @@ def render_screening_steps(
 ) -> str:
     """Figure 7 of CRT as HTML: what each line of Algorithm 1 does to each data point.
 
-    The points are shown in clear: give simulated ones only, or ones that may be shown. Duplicates
-    are those among ``points``.
+    The points are shown in clear: use only simulated points, or ones that may be shown. Duplicates
+    are searched for among ``points``.
     """
     repeated, flagged = deduplication.mark_repeats(points), pi(points)
     conservative_flags = pi_c(points)
@@ -158,9 +159,9 @@ def render_screening_steps(
 
 # --------------------------------------------------------------------------- charts
 def plot_public_and_private(counts: DataFrame) -> Figure:
-    """Stacked bars: what becomes of the data points, one bar for each row of ``counts``.
+    """Stacked bars of what becomes of the data points, one bar for each row of ``counts``.
 
-    Columns ``public``, ``private``, ``masked`` (``<MASK>`` only): numbers of points.
+    Columns ``public``, ``private``, ``masked`` (``<MASK>`` only) are numbers of points.
     """
     kinds = LOOKS["parts"]
     shares = counts[[*kinds]].div(counts[[*kinds]].sum(axis=1), axis=0)[::-1]
@@ -188,7 +189,7 @@ def plot_public_and_private(counts: DataFrame) -> Figure:
 def plot_certified_miss_rate(*, target: float) -> Figure:
     """Upper 95 % bound of a miss rate against the number of labelled secrets, both logarithmic.
 
-    Marks 200 labels without a miss, and how many it takes to certify ``target``.
+    It marks 200 labels without a miss, and the number of labels that certify ``target``.
     """
     n = np.unique(np.geomspace(8, 3 / target, 120).astype(int))
     labelled, enough = 200, labels_needed(target)
@@ -225,7 +226,7 @@ def _add_recall(table: DataFrame) -> DataFrame:
 
 
 def plot_recall(table: DataFrame) -> Figure:
-    """Recall by kind with two-sided 95 % intervals, one panel a corpus.
+    """Recall by kind with two-sided 95 % intervals, one panel for each corpus.
 
     Columns ``corpus``, ``policy`` (a key of ``POLICY_STYLE``), ``kind``, ``secrets``, ``caught``.
     """
@@ -257,8 +258,9 @@ def plot_recall(table: DataFrame) -> Figure:
 def render_threshold_slider(sweep: DataFrame) -> str:
     """Recall by kind and what it costs, with a slider for the threshold, as HTML.
 
-    ``sweep``: rows of one corpus; a word is flagged where its score for *plain* is under ``plain``.
-    Columns ``plain``, ``kind``, ``secrets``, ``caught``, ``precision``, ``turns``, ``speaks``.
+    ``sweep`` has rows of one corpus; a word is flagged where its score for *plain* is below
+    ``plain``. Columns ``plain``, ``kind``, ``secrets``, ``caught``, ``precision``, ``turns``,
+    ``speaks``.
     """
     sweep = _add_recall(sweep[sweep.secrets > 0])
     every, kinds = sorted(sweep.plain.unique()), list(dict.fromkeys(sweep.kind))

@@ -34,13 +34,14 @@ RULE_STYLE = LOOKS["rules"]
 
 
 def plot_plans_by_constant(cells: DataFrame, plans: DataFrame | None = None) -> Figure:
-    """Hush!, Figure 1: four panels against the constant C, and no preprocessing as a line across.
+    """Hush!, Figure 1: four panels against the constant C, with no preprocessing as a horizontal
+    line.
 
-    ``cells`` is :func:`crtbook.secrets.choose_learning_rates`, one row a plan and seed; an infinite
-    ``scale`` is no preprocessing. ``plans`` (:func:`crtbook.secrets.tabulate_plans`) has more
-    constants and rules for the panels that need no training. Lines are means, dots seeds, the band
-    is the 95 % interval of the mean without preprocessing. Losses are in nats a token that is asked
-    for.
+    ``cells`` is :func:`crtbook.secrets.choose_learning_rates`, one row per plan and seed; an
+    infinite ``scale`` means no preprocessing. ``plans`` (:func:`crtbook.secrets.tabulate_plans`)
+    has more constants and rules for the panels that need no training. Lines are means, dots are
+    seeds, and the band is the 95 % interval of the mean without preprocessing. Losses are in nats
+    per hidden token.
     """
     titles = [title for title, _, _ in LOOKS["panels"]]
     with make_panels(titles, columns=2, height=2.6, room=0.7) as (fig, axes):
@@ -60,10 +61,10 @@ def plot_plans_by_constant(cells: DataFrame, plans: DataFrame | None = None) -> 
 
 
 def plot_weight_and_noise(plans: DataFrame) -> Figure:
-    """The two panels of Hush!'s Figure 1 that need no training, of a whole corpus.
+    """The two panels of Hush!'s Figure 1 that need no training, for a whole corpus.
 
-    ``plans`` is :func:`crtbook.word_plans.select_plans_by_constant`, one row a plan and seed; an
-    infinite ``scale`` is no preprocessing.
+    ``plans`` is :func:`crtbook.word_plans.select_plans_by_constant`, one row per plan and seed; an
+    infinite ``scale`` means no preprocessing.
     """
     panels = [(title, value) for title, value, _ in LOOKS["panels"] if value != "test"]
     with make_panels([title for title, _ in panels], columns=2, height=2.6, room=0.7) as (
@@ -125,7 +126,7 @@ def _describe_best(cells: DataFrame) -> str:
 
 def plot_games(verdicts: DataFrame) -> Figure:
     """How often the attacker named the secret, with the interval, against what was promised and
-    what is accounted; ``verdicts`` is :func:`crtbook.game.summarise_games`, one row a line."""
+    what is accounted. ``verdicts`` is :func:`crtbook.game.summarise_games`; each row is a line."""
     rows = verdicts.sort_values(["learns", "noise"]).reset_index(drop=True)
     y = np.arange(len(rows))
     with make_panels([""], height=0.6 * len(rows), room=1.7) as (fig, (ax,)):
@@ -199,7 +200,7 @@ def _describe_extraction(summary: DataFrame) -> str:
 def render_posterior_slider(table: DataFrame) -> str:
     """The posterior r against the prior p with a slider for the noise multiplier, as HTML.
 
-    Columns ``sigma``, ``bound`` (a line each), ``prior``, ``posterior``; r = p is drawn as well.
+    Columns ``sigma``, ``bound`` (each a line), ``prior``, ``posterior``; r = p is drawn as well.
     """
     frames, priors = [], sorted(table.prior.unique())
     at = priors[int(np.argmin(np.abs(np.log(priors) - np.log(0.01))))]

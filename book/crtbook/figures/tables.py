@@ -1,4 +1,4 @@
-"""Tables for people: names in words, one column for each miss rate, numbers as they are read.
+"""Tables for people: names in words, one column for each miss rate, readable numbers.
 
 >>> rows = pd.DataFrame({"model": ["lstm"] * 4, "method": ["crt", "crt", "dpsgd", "dpsgd"],
 ...                      "gamma": [0.0, 0.1] * 2, "bits": ["<3", "4.7", "16.8", "16.8"]})
@@ -29,13 +29,13 @@ from pandas.io.formats.style import Styler
 from crtbook.figures.theme import corpus_name, method_looks, model_name
 
 SAME = "″"
-"""Stands where a method that knows no miss rate has the number of the column before."""
+"""Shown where a method without a miss rate has the number of the column before."""
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def format_number(value: float, digits: int = 3) -> str:
-    """A number as people write it: thousands with commas, very small and large ones with a
-    power of ten, a dash for none."""
+    """A number as people write it: thousands with commas, very small and large ones with a power
+    of ten, a dash for a missing one."""
     if not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "-∞"
     if value and not 10 ** -min(digits + 1, 4) <= abs(value) < 1e9:
@@ -46,7 +46,7 @@ def format_number(value: float, digits: int = 3) -> str:
 
 
 def use_readable_names(table: DataFrame) -> DataFrame:
-    """``table`` with the names that people read in its columns model, method and corpus."""
+    """``table`` with readable names in its columns model, method and corpus."""
     words = {}
     if "method" in table:
         labels = {name: look.label for name, look in method_looks(table).items()}
@@ -58,7 +58,7 @@ def use_readable_names(table: DataFrame) -> DataFrame:
 
 
 def _sort_rows(table: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Rows by these columns, methods in their order, under the names that people read."""
+    """The rows sorted by these columns, methods in their order, with readable names."""
     order = list(method_looks(table))
     ordered = table.assign(order=table.method.map(order.index))
     return use_readable_names(ordered.sort_values([*by, "order"], kind="stable"))
@@ -67,8 +67,8 @@ def _sort_rows(table: DataFrame, by: Sequence[str]) -> DataFrame:
 def pivot_by_gamma(
     table: DataFrame, value: str, rows: Sequence[str] = ("model", "method")
 ) -> DataFrame:
-    """One row for each of ``rows`` (methods in their order), one column for each gamma; a method
-    whose text is the same at every gamma says it once."""
+    """One row for each of ``rows`` (methods in their order), one column for each gamma. A method
+    with the same text at every gamma shows it once."""
     ordered = _sort_rows(table, [name for name in rows if name != "method"])
     wide = ordered.pivot_table(
         index=list(rows), columns="gamma", values=value, aggfunc="first", sort=False
@@ -83,7 +83,7 @@ def pivot_by_gamma(
 
 
 def format_plus_minus(table: DataFrame, name: str, digits: int = 2) -> pd.Series:
-    """The columns ``name_mean`` and ``name_std`` as "1.50 ± 0.20"; one seed has the mean alone.
+    """The columns ``name_mean`` and ``name_std`` as "1.50 ± 0.20"; one seed has only the mean.
 
     >>> rows = DataFrame({"ppl_mean": [1.5, 2], "ppl_std": [0.2, math.nan]})
     >>> format_plus_minus(rows, "ppl").tolist()
@@ -97,15 +97,15 @@ def format_plus_minus(table: DataFrame, name: str, digits: int = 2) -> pd.Series
 
 
 def count_seeds(points: DataFrame) -> DataFrame:
-    """How many seeds a model and method have at each gamma, under the names that people read;
-    ``points`` is :func:`crtbook.utility.count_recorded_seeds`, which may be empty."""
+    """The number of seeds of each model and method at each gamma, with readable names. ``points``
+    is :func:`crtbook.utility.count_recorded_seeds`, which may be empty."""
     long = points.melt(ignore_index=False, value_name="seeds").reset_index()
     return pivot_by_gamma(long, "seeds") if len(points.columns) else points
 
 
 def tabulate_verdicts(summary: DataFrame, metrics: Mapping[str, str]) -> DataFrame:
-    """One row for each model and method, one column for each of ``metrics`` (name: what people
-    read): a dot for each gamma, filled where the mean lies above the band of chance, hollow
+    """One row for each model and method, one column for each of ``metrics`` (name: readable name).
+    A cell has a dot for each gamma, filled where the mean lies above the band of chance, hollow
     within it, and the lowest and highest mean in per cent. ``summary`` has the columns metric,
     model, method, gamma, mean and verdict.
 
@@ -137,20 +137,20 @@ DOTS = {"above": "●", "inside": "○", "below": "▽"}
 
 
 UNSAID = re.compile(r"\b(?:nan|not defined|0 of 0)\b|^None$")
-"""What a sentence of the book never says: that nothing was measured, as if it had been."""
+"""What a sentence of the book must never contain: that nothing was measured, as if it had been."""
 
 
 def keep_for_text(*lacking: str, **values: Any) -> None:
-    """Keep values under these names for the text of a notebook, which shows them by ``glue``.
+    """Keep values under these names for the text of a notebook, which shows them with ``glue``.
 
-    A sentence around a number reads as well when nothing was measured: "of 0 occurrences 0, a
-    recall of not defined". So a value that is none, NaN, empty, or says so in words is refused
-    here, unless ``lacking`` names it: then its sentence is written for that case, too.
+    A sentence around a number reads just as well when nothing was measured: "of 0 occurrences 0, a
+    recall of not defined". So a value that is missing, NaN or empty, or states this in words, is
+    refused here, unless ``lacking`` names it: then its sentence is written for that case, too.
 
     Raises:
         ValueError: names the value.
     """
-    from myst_nb import glue  # heavy, and only a notebook calls this
+    from myst_nb import glue  # slow to import, and only a notebook calls this
 
     for name, value in values.items():
         if name not in lacking and is_unsaid(value):
@@ -172,7 +172,7 @@ def is_unsaid(value: Any) -> bool:
 
 
 def rewrite_numbers(text: str) -> str:
-    """A sentence whose numbers are as people write them: no ``8e-05``."""
+    """A sentence with its numbers as people write them: no ``8e-05``."""
     return re.sub(
         r"(?<![\w.])\d+(?:\.\d+)?e[+-]\d+\b", lambda m: format_number(float(m[0]), 4), text
     )
@@ -187,8 +187,8 @@ def _format_cell(value: Any) -> str:
 
 
 def render_table(table: DataFrame, caption: str = "") -> Styler:
-    """A table for a page: every text escaped, every number as :func:`format_number` writes it, one
-    row of headers. Chain ``.format`` for a column that needs other digits."""
+    """A table for a page: every text is escaped, every number is as :func:`format_number` writes
+    it, and there is one row of headers. Chain ``.format`` for a column that needs other digits."""
     if table.index.nlevels == table.columns.nlevels == 1 and table.columns.name is None:
         header: Any = table.index.name
         table = table.rename_axis(index=None, columns=header)

@@ -1,4 +1,4 @@
-"""One theme for all figures: colours, labels, panels, and the words that stand for a figure.
+"""One theme for all figures: colours, labels, panels, and the sentences that describe a figure.
 
 >>> with make_panels(["LSTM"]) as (fig, (ax,)):
 ...     _ = ax.axhspan(1.94, 7.60)
@@ -8,10 +8,10 @@
 >>> read_provenance(note_provenance(fig, "quick, cpu, 1 seed, 2026-01-01"))
 'quick, cpu, 1 seed, 2026-01-01'
 
-Every function of this room that returns a matplotlib figure has given it a plain sentence for
-those who do not see it: ``fig.get_label()``, which :func:`alt_text` reads. What is HTML carries the
-same sentence as ``aria-label``. A notebook shows such a figure as SVG (:func:`render_svg`), text as
-text, with that sentence inside.
+Every function of this package that returns a matplotlib figure has given it a plain sentence for
+readers who cannot see it: ``fig.get_label()``, which :func:`alt_text` reads. HTML figures carry the
+same sentence as ``aria-label``. A notebook shows such a figure as SVG (:func:`render_svg`), with
+text as text and with that sentence inside.
 """
 
 import contextlib
@@ -41,24 +41,24 @@ MUTED = "#5b6673"
 FAINT = "#d9dee4"
 """Grid lines."""
 CARD = "#ffffff"
-"""The card every figure lies on, on light and on dark pages."""
+"""The card on which every figure lies, on light and on dark pages."""
 WIDTH = 5.4
-"""Inches. A telephone shows this in about 345 px."""
+"""Width in inches. A telephone shows this in about 345 px."""
 SMALL = 11.3
-"""Points of the smallest text: 10 px on a telephone."""
+"""Size of the smallest text in points: 10 px on a telephone."""
 LINE = 1.4
-"""Height of a line of a name, in sizes of its letters: what DejaVu Sans needs, and some air."""
+"""Height of a line of a name, in font sizes: what DejaVu Sans needs, and some space."""
 ALT_LENGTH = 250
-"""Characters of the longest sentence that may stand for a figure."""
+"""The maximal number of characters in the sentence that describes a figure."""
 
 
 Style = dict[str, Any]
-"""Options of a drawing function that stand together."""
+"""Options of a drawing function that belong together."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one method is drawn: what people read, and what tells its line from others, in colour
+    """How one method is drawn: its readable name, and what tells its line from others, in colour
     and in grey. ``dashes`` are lengths of strokes and gaps in line widths; none: a solid line."""
 
     label: str
@@ -68,7 +68,7 @@ class Look:
 
     @property
     def line(self) -> Style:
-        """What matplotlib's ``plot`` takes."""
+        """The arguments for matplotlib's ``plot``."""
         dashes = (0, tuple(self.dashes)) if self.dashes else "-"
         return {"color": self.color, "marker": self.marker, "linestyle": dashes}
 
@@ -85,7 +85,7 @@ SPARE, CORPUS_NAME = LOOKS["spare"], LOOKS["corpora"]
 def use_theme() -> Iterator[None]:
     """Draw in the book's style inside this ``with`` block; matplotlib's settings come back after.
 
-    A figure lies on a white card, so that it reads the same on a light and on a dark page.
+    A figure lies on a white card, so that it looks the same on a light and on a dark page.
     """
     with plt.style.context(TEMPLATES / "book.mplstyle"):
         yield
@@ -100,11 +100,11 @@ def make_panels(
     columns: int = 1,
     **subplots: Any,
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure in the theme with one titled panel for each of ``titles``, below each other.
+    """A figure in the theme with one titled panel for each of ``titles``, one below the other.
 
     ``height`` is that of a row of panels, ``room`` what legend and footer take, both in inches;
     ``subplots`` goes to matplotlib. Afterwards the figure is closed, so that a notebook shows it
-    where it is asked for, once.
+    only once, where the cell returns it.
     """
     rows = -(-len(titles) // columns)
     options: Style = {"figsize": (WIDTH, room + height * rows), "FigureClass": Drawing} | subplots
@@ -122,7 +122,7 @@ class Drawing(Figure):
     """A figure that a notebook shows as SVG with its sentence, whatever its backend prefers."""
 
     def _ipython_display_(self) -> None:
-        from IPython.display import display  # heavy, and only a notebook calls this
+        from IPython.display import display  # slow to import, and only a notebook calls this
 
         display({"image/svg+xml": render_svg(self), "text/plain": alt_text(self)}, raw=True)  # type: ignore[no-untyped-call]
 
@@ -133,21 +133,21 @@ def render_svg(fig: Figure) -> str:
         fig.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
         svg = file.getvalue()
     svg = svg[svg.index("<svg") :].replace("'DejaVu Sans'", "'DejaVu Sans', Verdana")
-    # Hundredths of a point are enough for a place. What is written must stay as it is.
+    # Hundredths of a point are enough for a position. Text that is printed must stay as it is.
     places = re.compile(r'(?<=\s)(?:d|x|y|points|transform|width|height)="[^"]*"')
     svg = places.sub(lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), svg)
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.S)
     words = f'role="img" aria-label="{html.escape(alt_text(fig))}"'
     svg = svg.replace("<svg", f'<svg {words} style="stroke-linejoin: round"', 1)
-    # Seen where a pointer rests on the figure; the book writes it below the caption.
+    # Shown when a pointer rests on the figure; the book writes it below the caption.
     made_by = html.escape(read_provenance(fig), quote=False)
     title = f"<title>{made_by}</title>" if made_by else ""
     return re.sub(r"<svg\b[^>]*>", lambda head: head[0] + title, svg, count=1)
 
 
 def note_provenance(fig: Figure, text: str) -> Figure:
-    """The figure, which knows how it was made: profile, device, seeds and date of the run. That is
-    no part of the drawing, and stands below its caption."""
+    """The figure, with a note of how it was made: profile, device, seeds and date of the run. The
+    note is not part of the drawing, and is printed below its caption."""
     vars(fig)["made"] = text
     return fig
 
@@ -158,17 +158,17 @@ def read_provenance(fig: Figure) -> str:
 
 
 def describe_figure(fig: Figure, sentence: str) -> None:
-    """Give the figure the plain sentence that stands for it where it cannot be seen."""
+    """Give the figure the plain sentence that describes it where it cannot be seen."""
     fig.set_label(textwrap.shorten(sentence, ALT_LENGTH, placeholder=" …"))
 
 
 def alt_text(fig: Figure) -> str:
-    """The sentence that stands for a figure, at most ``ALT_LENGTH`` characters."""
+    """The sentence that describes a figure, at most ``ALT_LENGTH`` characters."""
     return str(fig.get_label())
 
 
 def list_in_words(names: Sequence[str]) -> str:
-    """Names as a person lists them.
+    """Names as a list in words.
 
     >>> list_in_words(["LSTM", "GRU", "GPT-2"])
     'LSTM, GRU and GPT-2'
@@ -178,12 +178,12 @@ def list_in_words(names: Sequence[str]) -> str:
 
 
 def model_name(model: str) -> str:
-    """What people read for a model; its own name where this table has none."""
+    """The readable name of a model; its own name where this table has none."""
     return str(LOOKS["models"].get(model, model))
 
 
 def corpus_name(corpus: str) -> str:
-    """What people read for a corpus; its own name where this table has none."""
+    """The readable name of a corpus; its own name where this table has none."""
     return str(CORPUS_NAME.get(corpus, corpus))
 
 
@@ -208,7 +208,7 @@ def method_looks(table: pd.DataFrame) -> dict[str, Look]:
 
 
 def group_rows(table: pd.DataFrame, by: Any) -> list[tuple[Any, pd.DataFrame]]:
-    """The rows of each value of a column, or of several, in the order in which they first come."""
+    """The rows of each value of a column, or of several, in the order of their first occurrence."""
     return list(table.groupby(by, sort=False))
 
 
@@ -217,10 +217,10 @@ End = tuple[float, float, str, str]
 
 
 def label_line_ends(ax: Axes, ends: Sequence[End]) -> None:
-    """Name lines at the right edge, beside their ends, none over another.
+    """Name lines at the right edge, beside their ends, so that no name covers another.
 
-    A figure with more than four lines is read more easily so than with a legend. Where a name
-    stands is found whenever the figure is drawn, for its footer and legend move the axes.
+    With more than four lines, a figure is easier to read this way than with a legend. The place of
+    a name is computed whenever the figure is drawn, because its footer and legend move the axes.
     """
     fig = ax.get_figure(root=True)
     assert fig is not None
@@ -266,7 +266,7 @@ def _move_apart(places: Sequence[float], heights: Sequence[float]) -> list[float
 
 def set_plain_ticks(axis: Axis, *, apart: float = 1.35) -> None:
     """Ticks of a logarithmic axis as people write them: 1, 2, 5 times a power of ten, none closer
-    to the next than the factor ``apart``, and no powers. A range too narrow for two of them has
+    to the next than the factor ``apart``, and no exponents. A range too narrow for two of them has
     ticks at round numbers."""
     low, high = axis.get_view_interval()
     ticks = [0.0]
@@ -288,7 +288,7 @@ def label_rows(ax: Axes, names: Sequence[str]) -> None:
 
 
 def draw_shared_legend(fig: Figure, *, columns: int = 2) -> None:
-    """One legend above all panels, of what is drawn in any of them."""
+    """One legend above all panels, for what is drawn in any of them."""
     entries: dict[str, Any] = {}
     for ax in fig.axes:
         entries |= {b: a for a, b in zip(*ax.get_legend_handles_labels(), strict=True)}
@@ -304,5 +304,5 @@ _PAGES = jinja2.Environment(
 
 
 def render_page(template: str, **values: Any) -> str:
-    """A piece of a web page from one of this room's templates; every value is escaped."""
+    """A piece of a web page from one of this package's templates; every value is escaped."""
     return _PAGES.get_template(template).render(**values)
