@@ -1,13 +1,13 @@
 """Make the book: the recorded edition first, then the chapters that you run yourself.
 
-``--first`` renders at once what is there: the recorded chapters, and of those of ``--live`` the
-ones that were run already. It needs neither PyTorch nor the library. Without it the others of
-``--live`` are run, and their pages replaced one by one. What a chapter showed is kept in
-``_build/cache`` under the hash of all that decides about it, so nothing is run twice.
+``--first`` renders at once what is there: the recorded chapters, and those chapters of ``--live``
+that were run already. It needs neither PyTorch nor the library. Without it the other chapters of
+``--live`` are run, and their pages are replaced one by one. What a chapter showed is kept in
+``_build/cache`` under the hash of everything that affects it, so nothing is run twice.
 
-For maintainers: ``--publish laptop`` records the executed notebooks in ``book/chapters`` (``--only
-canary``: those named). ``--resource canary`` gives a recorded chapter today's source and keeps its
-outputs, where code changed in imports alone.
+For maintainers: ``--publish laptop`` records the executed notebooks in ``book/chapters`` (with
+``--only canary`` those named). ``--resource canary`` gives a recorded chapter today's source and
+keeps its outputs, where code changed only in its imports.
 """
 
 import argparse
@@ -41,13 +41,13 @@ PACKAGES = [
     ROOT / "book" / "crtcourse",
 ]
 SOURCES = [*PACKAGES, ROOT / "lock.txt"]
-"""What decides, beside its own code and parameters, about what a chapter shows."""
+"""What affects the outputs of a chapter, apart from its own code and parameters."""
 PAUSE = 20
-"""Seconds between two renderings at least."""
+"""The least number of seconds between two renderings."""
 
 
 def parse_chapter_names(names: str) -> list[str]:
-    """The chapters that ``all``, ``none`` or a list with commas names; exits 2 for another."""
+    """The chapters that ``all``, ``none`` or a comma-separated list names; exits 2 for others."""
     every = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
     if names in ("all", "none", ""):
         return every if names == "all" else []
@@ -79,21 +79,21 @@ def list_code(notebook: dict[str, Any]) -> list[str]:
 
 
 def cache_path(name: str, profile: str) -> Path:
-    """Where the outputs of a chapter lie once its code has run as it is now."""
+    """Where the outputs of a chapter are stored once its current code has run."""
     code = list_code(plain.read_notebook(ROOT / "notebooks" / f"{name}.ipynb"))
     key = hashlib.sha256(json.dumps([code, profile, hash_surroundings()]).encode()).hexdigest()
     return CACHE / f"{name}-{key[:20]}.ipynb"
 
 
 def recorded_seconds(name: str) -> float:
-    """What a chapter took when it was recorded: which of several takes longest."""
+    """The seconds that a chapter took when it was recorded, to order chapters by length."""
     path = PUBLISHED / f"{name}.ipynb"
     return plain.read_notebook(path)["metadata"]["papermill"]["duration"] if path.is_file() else 0.0
 
 
 def show_chapters(names: list[str], profile: str) -> list[str]:
-    """Put the chapters that have run, with today's prose, where the pages are made from; returns
-    those that have not run."""
+    """Put the chapters that have run, with today's prose, where pages are made from. Return the
+    names of those that have not run."""
     shutil.rmtree(LIVE, ignore_errors=True)
     LIVE.mkdir(parents=True)
     missing = []
@@ -109,11 +109,11 @@ def show_chapters(names: list[str], profile: str) -> list[str]:
 
 
 def render_pages() -> Path:
-    """Write the pages that have changed; returns the first page."""
+    """Write the pages that have changed; return the first page."""
     program = Path(sys.executable).parent / "jupyter-book"
     command = [program, "build", "--quiet", ROOT / "book"]
     environment = os.environ | {"BOOK_LIVE": str(LIVE)}
-    # Warnings come on standard error.
+    # Warnings are written to standard error.
     if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=environment).returncode:
         sys.exit("jupyter-book: the pages were not made (see above)")
     return ROOT / "_build" / "html" / "index.html"
@@ -136,7 +136,7 @@ def describe_failure(executed: Path, log: str) -> str:
 
 
 def tidy_notebook(executed: Path) -> None:
-    """Hide the injected cell; of papermill's notes keep only what holds on any machine."""
+    """Hide the injected cell; keep only those notes of papermill that hold on any machine."""
     notebook = plain.read_notebook(executed)
     for cell in notebook["cells"]:
         for key in ("papermill", "execution"):
@@ -156,9 +156,9 @@ LEDGER = re.compile(r"\bledger\.load_ledger\(")
 
 
 def hash_shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
-    """The SHA-256 of each recorded table that a notebook's code reads by its name, as
-    ``crtbook.tables.hash_table`` has it; the ledger reads all. One that is not recorded has
-    none: once it is, the chapter is stale."""
+    """The SHA-256 of each recorded table that a notebook's code reads by its name, from
+    ``crtbook.tables.hash_table``; the ledger reads all. A table that is not recorded has no hash:
+    once it is recorded, the chapter is stale."""
     code = "\n".join(list_code(notebook))
     names = SHOWS.findall(code)
     return {
@@ -169,14 +169,14 @@ def hash_shown_tables(notebook: dict[str, Any]) -> dict[str, str]:
 
 
 def dump_code(source: str) -> str:
-    """A code cell without imports, comments and spacing: what decides about its outputs."""
+    """A code cell without imports, comments and spacing: the part that affects its outputs."""
     tree = ast.parse(re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", source))
     tree.body = [n for n in tree.body if not isinstance(n, ast.Import | ast.ImportFrom)]
     return ast.dump(tree)
 
 
 def is_injected(cell: dict[str, Any]) -> bool:
-    """Whether papermill put the cell there."""
+    """Whether papermill added the cell."""
     return "injected-parameters" in cell["metadata"].get("tags", [])
 
 
@@ -185,8 +185,8 @@ def replace_source(
 ) -> dict[str, Any]:
     """A recorded chapter with the source of its notebook and its own outputs.
 
-    Code cells are paired in order; prose may come and go. Raises ``ValueError`` where the number
-    of code cells differs, or, unless ``force``, where code differs in more than its imports.
+    Code cells are paired in order; prose may be added or removed. Raises ``ValueError`` where the
+    number of code cells differs, or, unless ``force``, where code differs in more than its imports.
     """
     ran = [c for c in chapter["cells"] if c["cell_type"] == "code" and not is_injected(c)]
     code = list_code(notebook)
@@ -212,7 +212,7 @@ def replace_source(
 
 
 def renew_sources(names: list[str], *, force: bool = False) -> None:
-    """Renew the source of recorded chapters; exits 1 and writes none where one refuses."""
+    """Update the source of recorded chapters; exits 1 and writes none where one is refused."""
     renewed = {}
     for name in names:
         path = PUBLISHED / f"{name}.ipynb"
@@ -226,7 +226,7 @@ def renew_sources(names: list[str], *, force: bool = False) -> None:
 
 
 def write_notebook(path: Path, notebook: dict[str, Any]) -> None:
-    """A notebook as this repository keeps it: where it has an address, Colab installs it first."""
+    """Write a notebook as this repository keeps it: if that has an address, Colab installs it."""
     url = re.findall(r'(?m)^  url: "(.+)"', (ROOT / "_config.yml").read_text("utf-8"))
     cells = [c for c in notebook["cells"] if "colab" not in c["metadata"].get("tags", [])]
     for address in url:
@@ -241,7 +241,7 @@ def write_notebook(path: Path, notebook: dict[str, Any]) -> None:
 
 
 def execute_notebook(name: str, profile: str, target: Path) -> str | None:
-    """Run one notebook into the file ``target``; returns what went wrong, or None."""
+    """Run one notebook into the file ``target``; return what went wrong, or None."""
     import papermill
 
     part = ROOT / "_build" / "parts" / f"{name}.ipynb"
@@ -251,7 +251,7 @@ def execute_notebook(name: str, profile: str, target: Path) -> str | None:
     notebook = ROOT / "notebooks" / f"{name}.ipynb"
     try:
         papermill.execute_notebook(notebook, part, {"profile": profile}, **options)
-    except Exception as error:  # of the notebook, its kernel, the disk: the others go on
+    except Exception as error:  # from the notebook, its kernel, the disk: the others go on
         return f"notebooks/{name}.ipynb failed:\n{describe_failure(part, str(error))}"
     tidy_notebook(part)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -262,8 +262,8 @@ def execute_notebook(name: str, profile: str, target: Path) -> str | None:
 def execute_all(
     targets: dict[str, Path], profile: str, show_finished: Callable[[], object] = lambda: None
 ) -> None:
-    """Run the notebooks of these names into these files, two at a time, the longest first, with a
-    bar. ``show_finished`` is called when some are there. Exits 1 where one failed."""
+    """Run the notebooks with these names into these files, two at a time, the longest first, with a
+    bar. ``show_finished`` is called whenever some have finished. Exits 1 where one failed."""
     from tqdm import tqdm
 
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # for the kernels
@@ -295,7 +295,7 @@ def run_live(names: list[str], profile: str) -> None:
         render_pages()
 
     execute_all({name: cache_path(name, profile) for name in missing}, profile, show_and_render)
-    for name in missing:  # what an earlier code or library showed
+    for name in missing:  # remove what earlier code or an earlier library showed
         for path in CACHE.glob(f"{name}-*.ipynb"):
             same = plain.read_notebook(path)["metadata"]["papermill"]["parameters"]
             if path != cache_path(name, profile) and same.get("profile") == profile:
@@ -304,7 +304,7 @@ def run_live(names: list[str], profile: str) -> None:
 
 
 def end_interrupted(*_: object) -> None:
-    """Interrupted: kernels and their workers have sessions of their own, so they are ended here."""
+    """End the kernels and their workers after an interrupt: they have sessions of their own."""
     import psutil
 
     for process in psutil.Process().children(recursive=True):

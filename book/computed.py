@@ -1,15 +1,15 @@
 """Write what is computed from the recorded tables: ``python book/computed.py``.
 
-- Since when each rule of the ledger stands (``rules.yml``).
+- The dates since when each rule of the ledger holds (``rules.yml``).
 - The recorded ledger of claims, and the table of figures in ``reproducing.md``.
 - The page of what is known (``known.yml``), and its figures.
-- The page that maps each item of the papers to where it is here (``map.yml``), and the sentence of
+- The page that maps each item of the papers to its place here (``map.yml``), and the sentence of
   the README and the first page that counts them.
 - The recorded runs that the panel shows, and the methods' colours for its style and the toys'.
 - The parameters cell of every notebook, and of its published chapter, from the section of the
   profiles that it reads; and the page of all options of ``crtlib train``.
 
-Tests hold each in step. The words of the pages are in ``templates``.
+Tests check that each is up to date. The words of the pages are in ``templates``.
 """
 
 import collections
@@ -66,7 +66,7 @@ KNOWN = {
 
 
 def add_claim_and_place(table: pd.DataFrame) -> pd.DataFrame:
-    """The ledger with the claim that each row is of, and where the row was measured."""
+    """The ledger with the claim to which each row belongs, and where the row was measured."""
     where = [
         ", ".join(filter(None, (theme.corpus_name(corpus), theme.model_name(model))))
         for corpus, model in zip(table.corpus, table.model, strict=True)
@@ -87,8 +87,8 @@ WHERE_SHORT = {"schema_guided": "Schema-Guided", "multiwoz": "MultiWOZ", "wikite
 
 
 def select_rows_of_finding(finding: dict[str, Any], table: pd.DataFrame) -> pd.DataFrame:
-    """The comparable rows of a finding of our own, with the ``group`` and the ``name`` of each, in
-    the order of ``GROUPS``."""
+    """The comparable rows of one of our own findings, with the ``group`` and the ``name`` of each,
+    in the order of ``GROUPS``."""
     rows = table[table.claim.isin(finding["claims"]) & (table.verdict != INCOMPARABLE)]
     rows = rows[rows.value.notna()]
     kinds = {"valid_ppl": "all tokens", "valid_ppl_words": "words"}
@@ -106,8 +106,9 @@ def select_rows_of_finding(finding: dict[str, Any], table: pd.DataFrame) -> pd.D
 
 
 def draw_finding(finding: dict[str, Any], measured: pd.DataFrame) -> Figure:
-    """A dot a row with its 95 % interval, in the colour of its verdict, by groups: names left of
-    the axis, the verdict in words right of it. Of too few seeds for an interval the dot is hollow.
+    """A dot for each row with its 95 % interval, in the colour of its verdict, by groups. Names are
+    left of the axis, the verdict in words is right of it. With too few seeds for an interval the
+    dot is hollow.
     """
     scale, lines = finding.get("scale", 1), []
     for group, rows in measured.groupby("group", sort=False):
@@ -147,9 +148,10 @@ def draw_finding(finding: dict[str, Any], measured: pd.DataFrame) -> Figure:
 
 
 def answer_finding(finding: dict[str, Any], measured: pd.DataFrame) -> tuple[str, str]:
-    """What a finding says, by its verdicts, and in how many settings of each group it was seen.
+    """The title of a finding, chosen by its verdicts, and in how many settings of each group it was
+    seen.
 
-    A title is written for each outcome; one that has none yet is refused, not guessed.
+    A title is written for each outcome; an outcome without a title is refused, not guessed.
     """
     by = {str(g): set(rows.verdict) - UNDECIDED for g, rows in measured.groupby("group")}
     decided = set().union(*by.values())
@@ -197,8 +199,8 @@ def tally_settings(agree: int, differ: int, open_: int) -> str:
 
 
 def describe_finding(finding: dict[str, Any], measured: pd.DataFrame) -> dict[str, Any]:
-    """A finding with all that its section says: its answer, the tables that it rests on with their
-    profile, device, seeds and dates, its verdicts counted, and its rows."""
+    """A finding with everything that its section shows: its answer; the tables on which it is
+    based, with their profile, device, seeds and dates; its verdicts counted; and its rows."""
     names = measured.source.str.partition(":")[0].unique()
     available = {*tables.list_table_names()}
     recorded = [
@@ -223,7 +225,7 @@ def describe_finding(finding: dict[str, Any], measured: pd.DataFrame) -> dict[st
 
 
 def judge_standing(verdicts: set[str]) -> str:
-    """Of a claim with these verdicts on its rows, what is known."""
+    """What is known about a claim whose rows have these verdicts."""
     comparable = verdicts - {INCOMPARABLE}
     if comparable in ({CONSTRUCTION}, {REMARK}):
         return "".join(comparable)
@@ -237,14 +239,14 @@ def judge_standing(verdicts: set[str]) -> str:
 
 
 def count_standings(table: pd.DataFrame) -> dict[str, int]:
-    """How many claims of the papers stand how; "counted" are those that data could meet."""
+    """The number of claims of the papers by what is known; "counted" are those data could meet."""
     by_claim = table[table.paper != "ours"].groupby("claim").verdict.agg(set).map(judge_standing)
     number = {kind: int((by_claim == kind).sum()) for kind in KNOWN}
     return number | {"counted": len(by_claim) - number["by construction"] - number["remark"]}
 
 
 def group_claims_by_paper(table: pd.DataFrame) -> list[tuple[str, Any]]:
-    """Each paper's claims, with what was measured of them, by what is known of them."""
+    """Each paper's claims, with what was measured for them, by what is known about them."""
     out = []
     for paper, name in PAPERS.items():
         by_standing: dict[str, list[Any]] = {kind: [] for kind in KNOWN}
@@ -295,7 +297,7 @@ README = BOOK.parent / "README.md"
 
 
 def draw_readme_picture() -> tuple[str, str]:
-    """The picture of the README, and how it was made: the recorded runs of CRT's Figure 3."""
+    """The picture of the README, and how it was made, from the recorded runs of CRT's Figure 3."""
     runs = tables.load_recorded("crt_laptop")
     runs = runs[runs.corpus == "customersim"]
     points = runs.groupby(crt_figures.CELL_COLUMNS).ngroups
@@ -306,11 +308,11 @@ def draw_readme_picture() -> tuple[str, str]:
     light = _add_namespace(theme.render_svg(figure)).replace(
         'style="', 'style="background: #fff; ', 1
     )
-    return light, tables.caption(runs)  # a README may be dark
+    return light, tables.caption(runs)  # the README's page may be dark
 
 
 def insert_caption_of_figure_3(readme: str, provenance: str) -> str:
-    """The README, whose caption says how its picture was made."""
+    """The README, with a caption that says how its picture was made."""
     return re.sub(r"(Our own runs of CRT's Figure 3)[^*]*\*", rf"\1: {provenance}.*", readme)
 
 
@@ -336,11 +338,11 @@ MEANS = {
 }
 TOY = 0.1
 LONG = 0.5
-"""A figure whose largest runs have a smaller share of the paper's epochs is shown in part."""
+"""A figure whose largest runs have less than this share of the paper's epochs is shown in part."""
 
 
 def resolve_name(dotted: str) -> object:
-    """What a dotted name stands for: a module, or something in one."""
+    """The object that a dotted name stands for: a module, or something in one."""
     module, _, name = dotted.rpartition(".")
     try:
         return importlib.import_module(dotted)
@@ -349,8 +351,8 @@ def resolve_name(dotted: str) -> object:
 
 
 def is_tested(row: dict[str, Any]) -> bool:
-    """Whether the tests of an item name its function, in whatever case, or plant the worlds of the
-    claim that calls it."""
+    """Whether the tests of an item name its function, in any case, or plant the worlds of the claim
+    that calls it."""
     name = row.get("function", "").rpartition(".")[2]
     calls = {claim.id: claim.call for claim in load_claims()}
     if not name or calls.get(row.get("claim", "")) == name:
@@ -374,7 +376,7 @@ def _shares_by_figure() -> dict[str, dict[str, float]]:
 
 
 def judge_item(row: dict[str, Any]) -> tuple[str, str]:
-    """The status of an item, and why it is not better."""
+    """The status of an item, and why it is no better."""
     for name, word in (("nothing", "n/a"), ("absent", "absent")):
         if name in row:
             return word, row[name]
@@ -419,12 +421,12 @@ COUNTED = re.compile(
 )
 """The sentence that counts the items, where people read first."""
 STATUSES = ("works", "partly", "toy", "absent", "n/a")
-"""What :func:`judge_item` says of an item, in the order of the sentence."""
+"""What :func:`judge_item` returns for an item, in the order of the sentence."""
 COUNTING = (BOOK.parent / "README.md", BOOK / "index.md")
 
 
 def insert_counts(text: str) -> str:
-    """A page whose sentence has today's counts; one that has lost the sentence is refused."""
+    """A page with today's counts in its sentence; a page that has lost the sentence is refused."""
     counts = collections.Counter(judge_item(row)[0] for row in teaching.load_yaml("map.yml"))
     numbers = [counts.total(), *(counts[word] for word in STATUSES)]
     sentence = (
@@ -441,7 +443,7 @@ RULES = Path(str(ledger.FOLDER / "rules.yml"))
 
 
 def format_rules(today: str) -> str:
-    """``rules.yml``, where ``today`` is the date of what has changed."""
+    """The text of ``rules.yml``, where ``today`` is the date of what has changed."""
     lines = RULES.read_text("utf-8").splitlines()[:2]
     for kind, entries in ledger.date_rules(today).items():
         lines.append(f"{kind}:")
@@ -490,8 +492,8 @@ LOOKS = BOOK / "_assets" / "looks.css"
 
 
 def format_looks() -> str:
-    """How each method is drawn (``figures/templates/looks.yml``) as a style: ``--tone``, lightened
-    on dark pages as in the figures, and ``--dash`` in pixels of a line of 3."""
+    """The looks of the methods (``figures/templates/looks.yml``) as a style sheet: ``--tone``,
+    lightened on dark pages as in the figures, and ``--dash`` in pixels for a line of width 3."""
     lines = ["/* Written by book/computed.py from figures/templates/looks.yml. */"]
     for name, look in theme.METHOD_STYLE.items():
         dashes = " ".join(f"{3 * x:g}" for x in look.dashes) or "none"
@@ -514,7 +516,7 @@ def insert_sizes_of_figures(text: str) -> str:
 
 
 def find_section(notebook: dict[str, Any]) -> str:
-    """The section of the profiles that a notebook reads, as its settings cell says."""
+    """The section of the profiles that a notebook reads, as stated in its settings cell."""
     (section,) = SECTION.findall("\n".join("".join(c["source"]) for c in notebook["cells"]))
     return section
 

@@ -1,11 +1,11 @@
-"""The book in other forms than its web pages: ``python book/forms.py FORM``.
+"""The book in forms other than its web pages: ``python book/forms.py FORM``.
 
-``page NAME [-p NAME VALUE ...]`` makes one notebook a page, ``slides`` a deck for each hour of the
-plan, ``pdf`` the whole published book, and ``instructor [class.key]`` what students do not see:
+``page NAME [-p NAME VALUE ...]`` makes a page from one notebook, ``slides`` a deck for each hour of
+the plan, ``pdf`` the whole published book, and ``instructor [class.key]`` what students do not see:
 notes, answers, the labs' solutions and, for the students of a class, an exam each.
 
-Every form is HTML that stands alone: prose by markdown-it, formulas as MathML, figures as data,
-code coloured. Nothing is fetched, so a page can be mailed; Chromium prints the PDF.
+Every form is self-contained HTML: prose by markdown-it, formulas as MathML, figures as data,
+coloured code. Nothing is fetched, so a page can be mailed; Chromium prints the PDF.
 """
 
 import functools
@@ -53,11 +53,11 @@ details{margin:.8rem 0;padding:.3rem .8rem;border:1px solid var(--line);border-r
 
 
 def render_formula(text: str, options: dict[str, Any]) -> str:
-    """A formula as MathML; as its source where it cannot be converted."""
+    """A formula as MathML, or its source where it cannot be converted."""
     text = re.sub(r"\\(begin|end)\{aligned\}", r"\\\1{align*}", text)
     text = re.sub(r"\\(?:operatorname|mathrm)\{([^}]*)\}", r"\\mathrm{\1}", text)
     text = re.sub(r"(\\(?:ln|log)(?:_\w)?)(?![a-z({_])(?=\s*\\?[a-zA-Z])", r"\1\\,", text)
-    text = text.replace("'", "\N{PRIME}")  # raised, it is a speck without a font for formulas
+    text = text.replace("'", "\N{PRIME}")  # raised, an apostrophe is a speck without a math font
     display = "block" if options.get("display_mode") else "inline"
     try:
         return converter.convert(text, display=display)
@@ -73,12 +73,12 @@ def make_parser() -> MarkdownIt:
 
 
 def render_markdown(text: str) -> str:
-    """Plain markdown (see :mod:`plain`) as HTML."""
+    """Plain Markdown (see :mod:`plain`) as HTML."""
     return make_parser().render(text)
 
 
 def render_output(out: dict[str, Any]) -> str:
-    """One output: a figure, a table, a text."""
+    """One output as HTML: a figure, a table or a text."""
     data = {k: "".join(v) if isinstance(v, list) else v for k, v in out.get("data", {}).items()}
     if "image/svg+xml" in data:
         return data["image/svg+xml"]
@@ -94,12 +94,12 @@ def render_output(out: dict[str, Any]) -> str:
 
 
 def render_code(source: str) -> str:
-    """A coloured piece of Python."""
+    """Python code, coloured."""
     return highlight(source, PythonLexer(), FORMATTER)
 
 
 def render_cell(c: dict[str, Any]) -> str:
-    """One cell: prose, or code with what it printed."""
+    """One cell as HTML: prose, or code with what it printed."""
     text = "".join(c["source"])
     if c["cell_type"] == "markdown":
         return render_markdown(text)
@@ -136,8 +136,8 @@ def render_notebook(notebook: dict[str, Any]) -> str:
 
 
 def write_page(name: str = "", *arguments: str) -> Path:
-    """Write ``_build/page/NAME.html`` of the recorded chapter NAME, or of what papermill makes of
-    it with the other arguments."""
+    """Write ``_build/page/NAME.html`` from the recorded chapter NAME, or from what papermill makes
+    of it with the other arguments."""
     if not name:
         raise ValueError("NB: must name a notebook, as in make page NB=canary")
     out = BUILT / "page" / f"{name}.ipynb"
@@ -154,11 +154,12 @@ def write_page(name: str = "", *arguments: str) -> Path:
 
 # --------------------------------------------------------------------------- slides
 MOST = 32
-"""Slides of a deck, at most; figures come before boxes where there are more. What becomes a slide:
-the five questions on what came before, with their answers behind them; the objectives; of each
-section its question, boxes, common mistakes, figures and demonstration; what a lab asks; the
-exercises of the hour. Arrow keys, space, Page Up and Page Down, Home and End move, ``n`` shows the
-notes, and printing gives a slide a page. Text is as large as its slide holds."""
+"""The maximal number of slides in a deck; where there are more, figures have priority over boxes.
+These become slides: the five questions about earlier hours, with their answers behind them; the
+objectives; from each section its question, boxes, common mistakes, figures and demonstration; what
+a lab asks for; and the exercises of the hour. Arrow keys, space, Page Up and Page Down, Home and
+End move, ``n`` shows the notes, and printing puts each slide on a page. Text is as large as the
+slide allows."""
 QUOTED = re.compile(r"(?ms)^> \*\*(?P<head>[^\n]*)\*\*\n(?P<body>(?:^>[^\n]*\n?)*)")
 FOLDED = re.compile(r"(?ms)^<details><summary>([^\n]*mistakes?)</summary>\n(.*?)^</details>")
 QUESTION = re.compile(r"(?m)^\*\*Question\.\*\* (.*)$")
@@ -217,12 +218,12 @@ def render_slide(title: str, body: str, notes: str = "", kind: str = "") -> str:
 
 
 def _slides_of_prose(text: str, section: str) -> list[str]:
-    """The question and the boxes of a piece of prose."""
+    """The question and the boxes in a piece of prose, as slides."""
     out = [
         render_slide(section, render_markdown(f"**Question.** {question}"))
         for question in QUESTION.findall(text)
     ]
-    if section == "What you hand in":  # of a lab: its tasks
+    if section == "What you hand in":  # in a lab: its tasks
         out += [render_slide(section, render_markdown(table)) for table in TABLE.findall(text)]
     for head, quoted in QUOTED.findall(text):
         if not head.startswith(SKIP):
@@ -236,7 +237,7 @@ def _slides_of_prose(text: str, section: str) -> list[str]:
 
 
 def list_slides_of_chapter(name: str, sections: list[str] | None) -> list[tuple[int, str]]:
-    """(importance, slide) of a chapter: 0 is kept first."""
+    """(importance, slide) for a chapter; slides with importance 0 are kept first."""
     cells = plain.convert_chapter(name)["cells"]
     out: list[tuple[int, str]] = []
     section = ""
@@ -253,8 +254,8 @@ def list_slides_of_chapter(name: str, sections: list[str] | None) -> list[tuple[
 
 
 def _slides_of_figure(cell: dict[str, Any], section: str) -> list[tuple[int, str]]:
-    """A figure as slides, a row of panels each, under what its caption calls it; one that is tall
-    all the same beside its caption; of sliders the figure with its slider."""
+    """A figure as slides, one for each row of panels, titled as in its caption. A figure that is
+    still tall is beside its caption; a figure with a slider keeps the slider."""
     out = []
     caption = cell["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "")
     name, words_of_caption = re.match(r"(?s)(?:\*\*([^*]*)[.:]\*\*)?(.*)", caption).groups()
@@ -271,7 +272,8 @@ def _slides_of_figure(cell: dict[str, Any], section: str) -> list[tuple[int, str
 
 
 def _split_rows_of_panels(drawing: str) -> list[str]:
-    """A tall drawing once for each row of its panels, its ids apart; another as it is."""
+    """A tall drawing once for each row of its panels, with unique ids; another drawing unchanged.
+    """
     box = pages.BOX.search(drawing)
     if not box or float(box[1].split()[3]) < 0.8 * float(box[1].split()[2]):
         return [drawing]
@@ -295,14 +297,14 @@ def render_deck(number: int, hour: dict[str, Any]) -> str:
         first.append(render_slide("What came before", asked + folded))
     first.append(render_slide("After this hour you can", f"<ul>{goals}</ul>", notes))
     body = [x for name in hour["read"] for x in list_slides_of_chapter(name, hour.get("sections"))]
-    if proof := hour.get("derivation"):  # before the slide that states what it derives
+    if proof := hour.get("derivation"):  # before the slide that states its result
         states = next(k for k, (_, s) in enumerate(body) if f"<h2>{proof['before']}" in s)
         body[states:states] = [
             (0, render_slide(title, render_markdown(text))) for title, text in proof["steps"]
         ]
     last = _closing_slides(hour)
     room = MOST - len(first) - len(last)
-    while len(body) > room:  # the last box goes first, then the last figure
+    while len(body) > room:  # remove the last box first, then the last figure
         worst = max(range(len(body)), key=lambda k: (body[k][0], k))
         del body[worst]
     inside = "".join([*first, *(s for _, s in body), *last, "<footer></footer>"])
@@ -328,7 +330,7 @@ def collect_exercises() -> dict[str, tuple[str, str]]:
 
 
 def _closing_slides(hour: dict[str, Any]) -> list[str]:
-    """What is shown live, the exercises, likely mistakes."""
+    """Slides for what is shown live, the exercises, and likely mistakes."""
     titles = plain.collect_titles()
     live = "".join(
         f"<li>{html.escape(x['show'])} ({titles[x['notebook']]}, "
@@ -345,7 +347,7 @@ def _closing_slides(hour: dict[str, Any]) -> list[str]:
 
 
 def write_slides(folder: Path = BUILT / "slides") -> Path:
-    """Write all decks and a page that links them."""
+    """Write all decks, and a page that links to them."""
     folder.mkdir(parents=True, exist_ok=True)
     links = {}
     for number, hour in enumerate(teaching.load_yaml("teaching/plan.yml"), 1):
@@ -377,7 +379,7 @@ def list_contents() -> list[tuple[str, list[str]]]:
 
 
 def format_bibliography() -> str:
-    """The entries of the bibliography that BibTeX has, one line each."""
+    """The entries of the bibliography in BibTeX, one line each."""
     lines = []
     for f in plain.parse_bibliography().values():
         f = {key: re.sub(r"[{}]|\s+", lambda m: " " * m[0].isspace(), x) for key, x in f.items()}
@@ -388,7 +390,7 @@ def format_bibliography() -> str:
 
 
 def render_markdown_page(name: str) -> str:
-    """A page that is no notebook, as HTML."""
+    """A page that is not a notebook, as HTML."""
     text = (BOOK / f"{name}.md").read_text("utf-8")
     text = re.sub(r"(?ms)^```\{bibliography\}.*?^```", lambda m: format_bibliography(), text)
     term = re.compile(r"(?m)^(\S.*)\n  (.*)$")
@@ -405,14 +407,14 @@ def _render_figure(match: re.Match) -> str:
 
 
 def render_chapter(name: str) -> str:
-    """A chapter as HTML; its code is shown, solutions are open, sliders stand still."""
+    """A chapter as HTML; its code is shown, solutions are open, sliders do not move."""
     cells = plain.convert_chapter(name)["cells"]
     visible = [c for c in cells if "parameters" not in c["metadata"].get("tags", [])]
     return "".join(map(render_cell, visible))
 
 
 def render_book() -> str:
-    """The book as one page."""
+    """The whole book as one page."""
     body, toc, number = [], ["<h1>Contents</h1>"], 0
     for part, names in list_contents():
         if part:
@@ -458,8 +460,8 @@ def print_book(out: Path = BUILT / "print" / "confidential-language-modelling.pd
 
 # --------------------------------------------------------------------------- the instructor's
 def draw_exam(secret: bytes, name: str) -> list[tuple[str, float]]:
-    """The questions of one student, and their answers: the numbers follow from the key of the
-    class and the name, so nobody makes either without the key."""
+    """The questions of one student, and their answers. The numbers follow from the key of the class
+    and the name, so nobody can make either without the key."""
     from crtcourse import keys, recipes
 
     rng = random.Random(keys.derive_seed(secret, "exam", name))
@@ -471,7 +473,7 @@ def draw_exam(secret: bytes, name: str) -> list[tuple[str, float]]:
 
 
 def write_edition_pages(key: dict[str, Any] | None) -> dict[str, str]:
-    """Every page of the edition by its file's name, as markdown."""
+    """Every page of the edition by its file name, as Markdown."""
     solutions = (BOOK / "teaching" / "solutions.txt").read_text(encoding="utf-8")
     out = {"notes": teaching.render_notes(), "answers": teaching.render_questions(answers=True)}
     out |= {"solutions": solutions}
@@ -489,7 +491,7 @@ def write_edition_pages(key: dict[str, Any] | None) -> dict[str, str]:
 
 
 def write_instructor_edition(key: str = "", folder: Path = BUILT / "instructor") -> Path:
-    """Write the edition, with exams where there is the key that ``crtbook lab`` wrote."""
+    """Write the edition, with exams if ``key`` is the key file that ``crtbook lab`` wrote."""
     from crtcourse import keys
     from crtlib import files
 

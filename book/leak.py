@@ -1,8 +1,8 @@
 """Train the models of the first page, and write them where it reads them: ``python book/leak.py``.
 
-One small LSTM for each position of the switches, on the same simulated dialogues with one planted
-secret. What is written is the models themselves, each weight in eight bits, and what was measured
-of them in that form. Runs are kept in ``--store``: what is there is not trained again.
+One small LSTM is trained for each position of the switches, on the same simulated dialogues with
+one planted secret. The file holds the models themselves, each weight in eight bits, and what was
+measured on them in that form. Runs are kept in ``--store``: what is there is not trained again.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from crtlib.studies.study_run import measure_study
 BOOK = Path(__file__).resolve().parent
 MODELS = BOOK / "_assets" / "leak-models.js"
 GAMMAS = (1.0, 0.5, 0.1, 0.0)
-"""Miss rates of the search; 1 is no search."""
+"""Miss rates of the search; 1 means no search."""
 SHAPE = {"model": "lstm", "seed": 0, "dialogues": 200, "canaries": 1, "vocab_size": 320}
 SHAPE |= {"embedding": 32, "hidden": 36, "batch_size": 16, "learning_rate": 0.01}
 NOISY = {"epochs": 10, "pub_passes": 3, "private_learning_rate": 0.06, "sampling_probability": 0.2}
@@ -34,12 +34,12 @@ STUDIES = {
     for method in ("sgd", "dedup", "crt")
     for gamma in GAMMAS[method == "crt" :]
 }
-"""A run for each position; CRT has none without a search."""
+"""One run for each position; CRT has none without a search."""
 
 
 def round_and_pack(model: torch.nn.Module, tokens: list[int]) -> bytes:
-    """The model in eight bits a weight, a scale a row and sixteen bits a bias, without the tokens
-    that are not among ``tokens``; ``model`` becomes what was written."""
+    """Pack the model: eight bits for each weight, one scale for each row, sixteen bits for each
+    bias, without the tokens that are not among ``tokens``. ``model`` becomes what was written."""
     lstm, head = model.layers[0], model.head
     scales, small, large = [], [], []
     with torch.no_grad():
@@ -56,13 +56,13 @@ def round_and_pack(model: torch.nn.Module, tokens: list[int]) -> bytes:
             scales.append(scale)
             weight[rows] = large[-1] * scale[:, None]
         left = [i for i in range(len(head.bias)) if i not in tokens]
-        head.bias[left] = -1e4  # no text holds them, so the page has no place for them
+        head.bias[left] = -1e4  # no text contains them, so the page has no place for them
     parts = ((scales, "<f4"), (small, "<i2"), (large, "i1"))
     return b"".join(x.numpy().astype(kind).tobytes() for part, kind in parts for x in part)
 
 
 def collect_page_data(store: Store) -> dict[str, object]:
-    """What the page reads: tokens, merges, models, and the measurements of each."""
+    """The data that the page reads: tokens, merges, models, and the measurements of each."""
     sized = "sgd 1"
     plain = restore_training(STUDIES[sized], store.model(STUDIES[sized].key))
     assert plain is not None

@@ -1,11 +1,11 @@
 """Notebooks that read well outside the book: ``python book/plain.py`` opens JupyterLab on them.
 
-The chapters are written in MyST for the book. Here they become notebooks for JupyterLab, VS Code
-or a forge: numbers stand where the book glues them, citations read (Zhao et al., 2022), boxes are
-quotations with a title, solutions fold, and references are links. Code is left as it is.
+The chapters are written in MyST for the book. Here they become notebooks for JupyterLab, VS Code or
+a forge: numbers replace the book's glue, citations become (Zhao et al., 2022), boxes become
+quotations with a title, solutions fold, and references become links. Code is left as it is.
 
-What JupyterLab opens (``make lab``) are copies in ``_build/lab``, with the published outputs. A
-copy that you have changed is kept; delete it to get the published one back.
+JupyterLab (``make lab``) opens copies in ``_build/lab``, with the published outputs. A copy that
+you have changed is kept; delete it to get the published one back.
 """
 
 import functools
@@ -48,13 +48,13 @@ RECORD = "application/papermill.record/text/plain"
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
-    """A notebook."""
+    """Read a notebook."""
     notebook: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return notebook
 
 
 def load_yaml(name: str) -> Any:
-    """A YAML file of the book."""
+    """Read a YAML file of the book."""
     return yaml.safe_load((BOOK / name).read_text("utf-8"))
 
 
@@ -88,7 +88,7 @@ def parse_bibliography() -> dict[str, dict[str, str]]:
 
 @functools.cache
 def list_citations() -> dict[str, tuple[str, str]]:
-    """(authors, year) of each entry of the bibliography, as a reader says it."""
+    """(authors, year) of each entry of the bibliography, in words."""
     out = {}
     for key, fields in parse_bibliography().items():
         people = [p.strip() for p in re.split(r"\s+and\s+", fields.get("author", key))]
@@ -122,7 +122,7 @@ def collect_titles() -> dict[str, str]:
 
 
 def first_words_of_caption(caption: str) -> str:
-    """What a caption says first, in bold."""
+    """The beginning of a caption that is in bold."""
     match = re.match(r"\*\*(.+?)\.?\*\*", strip_links(caption))
     return match[1] if match else strip_links(caption).split(". ")[0]
 
@@ -138,7 +138,7 @@ def _render_role(titles: dict[str, str], numbers: dict[str, str]) -> Callable[[r
     def render(match: re.Match) -> str:
         role, text = match[1], match[2]
         if role == "glue:text":
-            return numbers[text]  # a number that the run did not store is a fault
+            return numbers[text]  # a number that the run did not store is an error
         if role.startswith("cite:"):
             parts = [list_citations().get(key.strip(), (key, "")) for key in text.split(",")]
             if role == "cite:t":
@@ -146,7 +146,7 @@ def _render_role(titles: dict[str, str], numbers: dict[str, str]) -> Callable[[r
             return "(" + "; ".join(f"{who}, {year}" for who, year in parts) + ")"
         if role == "doc":
             name = text.rsplit("/", 1)[-1]
-            if text.startswith("../"):  # a page of the book, which lies beside no notebook
+            if text.startswith("../"):  # a page of the book, which is not beside a notebook
                 return f"*{titles.get(name, name)}*"
             return f"[{titles.get(name, name)}]({text}{'' if '/' in text else '.ipynb'})"
         if role == "eq":
@@ -173,13 +173,13 @@ def _convert_box(match: re.Match) -> str:
 
 
 def convert_boxes(text: str) -> str:
-    """Fenced boxes as quotations, solutions as folds; ordinary code stays."""
+    """Fenced boxes as quotations, solutions as folds; ordinary code is unchanged."""
     return FENCE.sub(_convert_box, text)
 
 
 def convert_prose(text: str, titles: dict[str, str], numbers: dict[str, str]) -> str:
-    """One markdown cell without any role or directive. ``titles`` are those which links and
-    references name; ``numbers`` are what the run stored, under names of their own."""
+    """One markdown cell without any role or directive. ``titles`` are those that links and
+    references name; ``numbers`` are those that the run stored, by their names."""
     text = TARGET.sub("", text)
     text = ROLE.sub(_render_role(titles, numbers), convert_boxes(text))
     text = EQUATION.sub(r"\1", text)
@@ -189,7 +189,8 @@ def convert_prose(text: str, titles: dict[str, str], numbers: dict[str, str]) ->
 
 def convert_cells(cells: list[Any], *, complete: bool = False) -> list[Any]:
     """The cells of a chapter that has run, without any role. A number that the run did not store
-    is "(not run)", as other parameters leave things out; of a ``complete`` run it is a fault."""
+    becomes "(not run)", as other parameters leave things out; in a ``complete`` run it is an error.
+    """
     numbers = stored_values(cells)
     if not complete:
         used = {name for c in cells for name in GLUE.findall("".join(c["source"]))}
@@ -207,11 +208,11 @@ def convert_cells(cells: list[Any], *, complete: bool = False) -> list[Any]:
 
 
 MADE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
-"""How a figure was made, in its drawing (``crtbook.figures.theme.render_svg``)."""
+"""How a figure was made, noted in its drawing (``crtbook.figures.theme.render_svg``)."""
 
 
 def write_caption_below(cell: dict[str, Any], numbers: dict[str, str]) -> list[dict[str, Any]]:
-    """What the book writes below a cell's figure: its caption, and how it was made."""
+    """The cells that the book writes below a cell's figure: its caption, and how it was made."""
     drawings = [data for o in cell["outputs"] if "image/svg+xml" in (data := o.get("data", {}))]
     caption = cell["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "")
     notes = (MADE.search("".join(data["image/svg+xml"])[:4000]) for data in drawings)
@@ -226,13 +227,13 @@ def write_caption_below(cell: dict[str, Any], numbers: dict[str, str]) -> list[d
 
 
 def is_for_people(output: dict[str, Any]) -> bool:
-    """Whether an output is for people: no number for the text, no bar, nor what tqdm says of it."""
+    """Whether an output is for people: not a stored number, a bar, or a message of tqdm."""
     noise = output.get("name") == "stderr" and re.search(r"^\s*$|%\||Tqdm", "".join(output["text"]))
     return RECORD not in output.get("data", {}) and not noise
 
 
 def convert_chapter(name: str) -> dict[str, Any]:
-    """A recorded chapter as a plain notebook, at the sizes of its own parameters cell."""
+    """A recorded chapter as a plain notebook, at the sizes in its own parameters cell."""
     notebook = read_notebook(BOOK / "chapters" / f"{name}.ipynb")
     cells = [
         c for c in notebook["cells"] if "injected-parameters" not in c["metadata"].get("tags", [])
@@ -241,7 +242,7 @@ def convert_chapter(name: str) -> dict[str, Any]:
 
 
 def write_chapters(folder: Path, names: list[str] | None = None) -> list[Path]:
-    """The plain form of the chapters (all by default) in ``folder``."""
+    """Write the plain form of the chapters (all by default) to ``folder``."""
     every = list_chapters()
     if unknown := sorted(set(names or ()) - set(every)):
         raise ValueError(f"NB={' '.join(unknown)}: must be one of {', '.join(sorted(every))}")
@@ -260,8 +261,8 @@ WRITTEN = ".written.json"
 
 
 def refresh_folder(folder: Path = FOLDER) -> list[str]:
-    """Write the notebooks and a page of contents; returns the names that were changed by hand, and
-    so were left alone."""
+    """Write the notebooks and a page of contents. Return the names of the notebooks that were
+    changed by hand, and so were left alone."""
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / WRITTEN
     written = json.loads(note.read_text()) if note.is_file() else {}

@@ -1,7 +1,7 @@
 """Write the pages for lecturers, and the glossary, from their data: ``python book/teaching.py``.
 
-``glossary.yml``, ``teaching/plan.yml``, ``teaching/questions.yml`` and the chapters are the source;
-a test holds the pages in step.
+The sources are ``glossary.yml``, ``teaching/plan.yml``, ``teaching/questions.yml`` and the
+chapters; a test checks that the pages match them.
 """
 
 import re
@@ -18,10 +18,10 @@ BOOK = Path(__file__).resolve().parent
 
 LEVELS = {"recall": "in the text", "apply": "to compute", "judge": "to judge"}
 PACE, CELL, EXERCISE, WRONG, TASK = 100, 2, 7, 2, 5
-"""Words told in a minute, and the minutes of a cell, of an exercise in pairs, of a wrong answer and
-of a task of a lab."""
+"""Words spoken in a minute, and the minutes for a cell, for an exercise in pairs, for a wrong
+answer and for a task of a lab."""
 ALONE = {"lab_attack": 120, "lab_defence": 180}
-"""Minutes of the labs, as their pages say."""
+"""Minutes of the labs, as stated on their pages."""
 
 
 def read_cells(name: str) -> list[dict[str, Any]]:
@@ -30,12 +30,12 @@ def read_cells(name: str) -> list[dict[str, Any]]:
 
 
 def link_chapter(name: str) -> str:
-    """A link from a page of the folder ``teaching``."""
+    """A link to a chapter from a page in the folder ``teaching``."""
     return f"[{plain.collect_titles()[name]}](../chapters/{name}.ipynb)"
 
 
 def raise_and_lower(text: str) -> str:
-    """``text`` with its indices below and its exponents above: π_c, e^(−x)."""
+    """``text`` with its indices lowered and its exponents raised: π_c, e^(−x)."""
     text = re.sub(r"_([a-z])\b", r"{sub}`\1`", text)
     return re.sub(
         r"\^(?:\(([^)]*)\)|(\d+(?:\.\d+)?|\w))", lambda m: f"{{sup}}`{m[1] or m[2]}`", text
@@ -43,12 +43,12 @@ def raise_and_lower(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """``text`` as it stands, where Markdown would read signs of its own."""
+    """``text`` escaped so that Markdown shows it unchanged."""
     return text.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_").replace("$", r"\$")
 
 
 def render_template(template: str, **values: Any) -> str:
-    """A page of ``templates`` with its values."""
+    """A page from a template in ``templates``, with its values."""
     loader = jinja2.FileSystemLoader(BOOK / "templates")
     environment = jinja2.Environment(
         loader=loader,
@@ -80,8 +80,8 @@ FOLDED = re.compile(r"(?ms)^(`{3,})\{(?:solution|exercise|admonition\} Proof).*?
 def count_words_and_cells(
     names: Sequence[str], sections: Sequence[str] | None = None
 ) -> tuple[int, int]:
-    """Words outside proofs and solutions, and cells that are seen, of what chapters tell: of all
-    sections but the closing ones, or of those that are named."""
+    """The number of words outside proofs and solutions, and of visible cells, in those chapters:
+    in the named sections, or in all but the closing ones."""
     words, visible = 0, 0
     for name in names:
         head = ""
@@ -98,19 +98,19 @@ def count_words_and_cells(
 
 
 def is_told(head: str, sections: Sequence[str] | None) -> bool:
-    """Whether a section is one of those, or of all but the closing ones."""
+    """Whether a section is one of those named, or, if none are, not a closing one."""
     return head not in NOT_TOLD if sections is None else head in sections
 
 
 QUIZ = 5
-"""Questions of a quiz."""
+"""The number of questions in a quiz."""
 
 
 def draw_quiz(number: int) -> list[list[str]]:
-    """Five questions for the beginning of an hour, on the last hour before it that has any.
+    """Five questions for the beginning of an hour, about the last hour before it that has any.
 
-    The bank has a chapter's questions in its order, so an hour that reads a half of a chapter is
-    asked about by a half of them; a second quiz on the same hour has the questions between.
+    The bank has the questions of a chapter in its order, so an hour that reads half of a chapter is
+    asked about by half of them. A second quiz on the same hour has the questions in between.
     """
     plan = load_yaml("teaching/plan.yml")
     for again, hour in enumerate(reversed(plan[: number - 1])):
@@ -125,7 +125,7 @@ def draw_quiz(number: int) -> list[list[str]]:
 def select_questions_of_hour(
     name: str, hour: dict[str, Any], plan: list[dict[str, Any]]
 ) -> list[list[str]]:
-    """The questions of a chapter on the part of it that an hour reads."""
+    """The questions about the part of a chapter that an hour reads."""
     rows = load_yaml("teaching/questions.yml").get(name, [])
     hours = [its["title"] for its in plan if name in its["read"]]
     part = hours.index(hour["title"])
@@ -133,7 +133,7 @@ def select_questions_of_hour(
 
 
 def plan_minutes(hour: dict[str, Any], *, first: bool) -> dict[str, Any]:
-    """What is done in an hour, with minutes that follow from what is named."""
+    """What is done in an hour, with minutes calculated from its contents."""
     (words, _), live = (
         count_words_and_cells(hour["read"], hour.get("sections")),
         hour.get("live", []),
@@ -157,7 +157,7 @@ def plan_minutes(hour: dict[str, Any], *, first: bool) -> dict[str, Any]:
 
 
 def tabulate_chapters_alone() -> list[dict[str, Any]]:
-    """Every chapter with the time that it takes somebody who works through it."""
+    """Every chapter with the time that it takes a person who works through it alone."""
     taught = {n for hour in load_yaml("teaching/plan.yml") for n in hour["read"]}
     rows = []
     for name in list_chapters():
@@ -175,7 +175,7 @@ def tabulate_chapters_alone() -> list[dict[str, Any]]:
 
 
 def render_plan() -> str:
-    """Ten hours, three, and thirty, with minutes that follow from what they name."""
+    """The plans of ten hours, three, and thirty, with minutes calculated from their contents."""
     ten, three = (
         [
             plan_minutes(hour, first=not k)
@@ -199,8 +199,7 @@ def find_section(demonstration: dict[str, Any]) -> str:
 
 
 def render_notes() -> str:
-    """What to say, to ask, to show and to wait for in each hour, and what to do where something
-    fails."""
+    """What to say, ask, show and wait for in each hour, and what to do when something fails."""
     return render_template(
         "notes",
         plan=load_yaml("teaching/plan.yml"),

@@ -1,9 +1,9 @@
 """Write the recorded runs that two toys of the chapters show: ``python book/toys.py``.
 
 One small model reads simulated customers as they are, with every secret. ``toy-guess.js`` has ten
-sentences, of which it has read five, with its score of each (membership); ``toy-tab.js`` has what
-it goes on with, word by word, and who alone has said that (leakage report). The third toy, of the
-amplification chapter, computes in the page and needs no data.
+sentences, five of which the model has read, with its score for each (membership). ``toy-tab.js``
+has its continuations, word by word, and who is the only person to have said them (leakage report).
+The third toy, in the amplification chapter, computes in the page and needs no data.
 """
 
 import datetime
@@ -31,8 +31,8 @@ STUDY = crt_study.CrtStudy(
 
 
 def score_sentences(model: Any, data: Any) -> list[dict[str, Any]]:
-    """Five sentences that were read and five whose secret is fresh, with the mean log-probability
-    of a token, in random order."""
+    """Five sentences that were read and five whose secret is fresh, with their mean log-probability
+    per token, in random order."""
     probe = membership.build_probe(data.points, data.read, data.others, seed=0)
     rng = np.random.default_rng(0)
     chosen = rng.choice(len(probe.members), SENTENCES, replace=False)
@@ -49,7 +49,7 @@ def score_sentences(model: Any, data: Any) -> list[dict[str, Any]]:
 
 
 def complete_greedily(model: Any, tokenizer: Any, beginning: str, most: int = 40) -> str:
-    """What the model goes on with: the likeliest token, again and again."""
+    """Continue a text greedily: add the most likely token, again and again."""
     state, scores = generation.read_prefix(model, tokenizer.encode_prefix(beginning))
     ids: list[int] = []
     while len(ids) < most:
@@ -62,9 +62,9 @@ def complete_greedily(model: Any, tokenizer: Any, beginning: str, most: int = 40
 
 
 def complete_beginnings(model: Any, data: Any) -> list[dict[str, Any]]:
-    """Beginnings of sentences of the text, cut in somebody's secret or before it, what the model
-    makes of them, and how many people have said the whole. Those that give one person away, by the
-    most letters, stand first; two that do not follow."""
+    """Beginnings of sentences in the text, cut inside or before somebody's secret, with the model's
+    continuation, and how many people have said the whole. Those that identify one person, by the
+    most letters, come first; two that do not follow."""
     speakers = defaultdict(set)
     for point in data.points:
         speakers[point.text].add(point.user)

@@ -1,16 +1,16 @@
-"""Sphinx extension: each chapter says whether its outputs are recorded or yours.
+"""Sphinx extension: each chapter states whether its outputs are recorded or yours.
 
 The chapters of ``book/chapters`` hold recorded outputs. Where the environment variable
-``BOOK_LIVE`` names a folder (``book/build.py`` sets it), a chapter that was run on this machine and
-lies there takes the place of the recorded one; without it, as in ``jupyter-book build book/``,
-every page is recorded. A page is read again where its notebook is another than the last time.
+``BOOK_LIVE`` names a folder (``book/build.py`` sets it), a chapter in this folder, which was run on
+this machine, replaces the recorded one. Without the variable, as in ``jupyter-book build book/``,
+every page is recorded. A page is read again when its notebook differs from the last time.
 
 Pages have launch buttons (Binder, Colab) and links to their source and to the issues once the book
-has an address: ``repository: url:`` in ``_config.yml``, which stands nowhere else. Where it is
+has an address: ``repository: url:`` in ``_config.yml``, the only place that states it. Where it is
 empty no page has a button, as none could work. Codespaces reads ``.devcontainer`` by itself.
 
 No page needs a network. Thebe, which Jupyter Book loads whether or not it is used, names a script
-on a CDN in every page; its part in the pages is switched off.
+on a CDN in every page, so it is removed from the pages.
 """
 
 import datetime
@@ -37,7 +37,7 @@ PRELOAD = re.compile(r'<link\b[^>]*rel="preload"[^>]*\.woff2"[^>]*>')
 
 
 def find_executed(app, docname):
-    """(whether it is recorded, the path) of the notebook that a chapter's page is made of."""
+    """(whether it is recorded, the path) of the notebook from which a chapter's page is made."""
     name = docname.removeprefix("chapters/") + ".ipynb"
     live = Path(os.environ.get("BOOK_LIVE", "")) / name
     if "BOOK_LIVE" in os.environ and live.is_file():
@@ -46,19 +46,19 @@ def find_executed(app, docname):
 
 
 def hash_shown(app, docname):
-    """Of what is shown of a chapter."""
+    """The hash of what is shown of a chapter."""
     recorded, path = find_executed(app, docname)
     return f"{recorded} {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
 def list_outdated(app, env, added, changed, removed):
-    """The chapters whose notebook has changed places."""
+    """The chapters whose notebook has changed its place."""
     chapters = (d for d in env.found_docs if d.startswith("chapters/"))
     return [d for d in chapters if env.metadata.get(d, {}).get("shown") != hash_shown(app, d)]
 
 
 def read_chosen_notebook(app, docname, source):
-    """Read the notebook that is to be shown, with a line below its title."""
+    """Read the notebook that is to be shown, and add a line below its title."""
     if not docname.startswith("chapters/"):
         return
     recorded, path = find_executed(app, docname)
@@ -86,8 +86,8 @@ def add_buttons(app, config):
 
 
 def drop_preloads(app, exception):
-    """Take the theme's preloads of icon fonts out of the pages: from the disk a browser refuses
-    them with an error, and the style sheet loads the same fonts."""
+    """Remove the theme's preloads of icon fonts from the pages: a browser that reads from the disk
+    refuses them with an error, and the style sheet loads the same fonts."""
     if exception is None and app.builder.format == "html":
         for page in Path(app.outdir).rglob("*.html"):
             text = page.read_text("utf-8")
@@ -96,15 +96,15 @@ def drop_preloads(app, exception):
 
 
 def drop_thebe(app, config):
-    """Take thebe's script and its settings out of the pages."""
+    """Remove thebe's script and its settings from the pages."""
     parts = (sphinx_thebe.init_thebe_core, sphinx_thebe.update_thebe_context)
     for listeners in app.events.listeners.values():
         listeners[:] = [listener for listener in listeners if listener.handler not in parts]
 
 
 def setup(app):
-    """Notes are in the environment's metadata, so pages may be read and written in parallel."""
-    gc.set_threshold(200_000, 20, 100)  # trees of documents live long: a ninth of a build's time
+    """Register it. Notes are in the environment's metadata, so pages may be built in parallel."""
+    gc.set_threshold(200_000, 20, 100)  # documents' trees live long: saves a ninth of a build
     app.connect("config-inited", add_buttons, priority=100)  # before the theme reads its options
     app.connect("config-inited", drop_thebe)
     app.connect("env-get-outdated", list_outdated)

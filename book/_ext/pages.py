@@ -1,15 +1,15 @@
-"""Sphinx extension: what a finished page owes its readers, whatever cell it came from.
+"""Sphinx extension: what every finished page needs, whatever cell its parts came from.
 
-- A figure's SVG stands in the page itself, with its sentence; its colours follow light and dark.
-- A table says of each cell which column it is in, so that a telephone shows rows as cards; more
-  than :data:`ROWS` rows are folded; headers have a scope.
-- Numbers and their units, formulas and the stops behind them are not parted at a line's end.
-  Names in code are parted between their words.
-- How a figure was made stands in small type below its caption.
+- A figure's SVG is in the page itself, with its sentence; its colours follow light and dark.
+- Each cell of a table names its column, so that a telephone shows rows as cards; more than
+  :data:`ROWS` rows are folded; headers have a scope.
+- Numbers and their units, and formulas and the stops behind them, are not separated at the end of a
+  line. Names in code are broken between their words.
+- How a figure was made is printed in small type below its caption.
 - The story that opens a chapter shows one panel of the figure that it names first.
-- Below each exercise is a field for what one expects; where the exercise checks itself the page
+- Below each exercise is a field for the expected answer; where the exercise checks itself the page
   judges it.
-- The first time that a chapter uses a word of the glossary, the word says what it means.
+- The first time that a chapter uses a word of the glossary, the word shows what it means.
 """
 
 import copy
@@ -23,14 +23,14 @@ import yaml
 from bs4 import BeautifulSoup, Comment, NavigableString
 
 GROUND = "#121212"
-"""The dark page."""
+"""The background of a dark page."""
 ROWS = 14
-"""Rows of a table that are seen at once; the rest is folded."""
+"""The number of visible rows of a table; the rest is folded."""
 NEUTRAL = {"#1d2733": "#dfe5ec", "#5b6673": "#aab4c0", "#d9dee4": "#3a434e", "#ffffff": GROUND}
 """Ink, secondary text, grid lines and card of the figures (``theme``; a test compares), and what
-each becomes on the dark page. The pages are built where the library is not installed yet."""
+each becomes on a dark page. They are copied: pages may be built before the library is installed."""
 SENTENCE = 28
-"""Characters from which a cell is read as a sentence, from the left."""
+"""From this number of characters on, a cell counts as a sentence and is aligned left."""
 NUMBER = re.compile(r"[-+−–±×%.,\d\s()/·⁰¹²³⁴-⁹⁻↑↓″]+$|-?inf$|nan$|∞$")
 HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
 SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
@@ -46,13 +46,13 @@ AXIS = re.compile(r'(?ms)^   <g id="matplotlib\.axis_\d+">.*?^   </g>\n')
 TICKS = re.compile(r'<path d="M ([\d.]+) ')
 WORDS = re.compile(r'(?ms)^    +<g id="text_\d+">.*?</g>\n')
 SAID = re.compile(r">([^<]*)</text>")
-"""The horizontal axis of a panel, which is its first; where its lines stand; its numbers and its
-name, each in a group; what one of them says."""
+"""The horizontal axis of a panel, which is its first; where its lines are; its numbers and its
+name, each in a group; and the text of one of them."""
 DEFINED = re.compile(r"<defs>.*?</defs>", re.DOTALL)
 BOX = re.compile(r'viewBox="([^"]*)"')
-"""What of a drawing is seen: its left edge, its top, its width and its height."""
+"""The visible part of a drawing: its left edge, its top, its width and its height."""
 STAYS = re.compile(r"<(svg|script|style)\b.*?</\1>", re.DOTALL)
-"""What the table and caption steps must not touch."""
+"""What the steps for tables and captions must not touch."""
 
 
 def relative_luminance(color):
@@ -63,8 +63,8 @@ def relative_luminance(color):
 
 
 def darken(color):
-    """What a colour becomes on the dark page: the neutral ones change places, others are lightened
-    until they can be read as text."""
+    """A colour for the dark page: neutral colours change places, others are lightened until they
+    can be read as text."""
     if color.lower() in NEUTRAL:
         return NEUTRAL[color.lower()]
     parts, lightened = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)], color
@@ -75,19 +75,19 @@ def darken(color):
 
 
 def colour_by_variables(drawing, colors):
-    """An SVG whose colours are variables; notes in ``colors`` which."""
+    """An SVG whose colours are variables; the variables are added to ``colors``."""
 
     def variable(match):
         color = match[0].lower()
         colors.add(color)
         return f"var(--fig-{color[1:]}, {color})"
 
-    # Only a style may hold a variable; what is in an attribute of its own stays as it is.
+    # Only a style may contain a variable; a colour in an attribute of its own stays as it is.
     return re.sub(r'style="[^"]*"', lambda style: HEX.sub(variable, style[0]), drawing)
 
 
 def inline_figures(body, images):
-    """Put the SVG of each cell's figure into the page: its ids apart, its own sentence for alt."""
+    """Put the SVG of each cell's figure into the page, with unique ids and its sentence as alt."""
 
     def replaced(match):
         name = re.search(r'src="[^"]*?([^/"]+\.svg)"', match[0])
@@ -101,10 +101,10 @@ def inline_figures(body, images):
         alt = re.search(r'alt="([^"]*)"', match[0])
         if 'aria-label=""' in drawing and alt:
             drawing = drawing.replace('aria-label=""', f'aria-label="{alt[1]}"', 1)
-        drawing = MADE.sub("", drawing, count=1)  # it stands below the caption
+        drawing = MADE.sub("", drawing, count=1)  # it is printed below the caption
         if "data-hero" in match[0]:
             drawing = cut_to_one_panel(drawing)
-        key = f"{path.stem[:8]}-{match.start()}"  # a figure may stand on its page twice
+        key = f"{path.stem[:8]}-{match.start()}"  # a figure may occur twice on its page
         drawing = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>f{key}-", drawing)
         return re.sub(r'(<svg\b[^>]*?) width="[^"]*" height="[^"]*"', r"\1", drawing, count=1)
 
@@ -112,13 +112,13 @@ def inline_figures(body, images):
 
 
 def find_edges(panel):
-    """Where a panel ends, in points."""
+    """The edges of a panel, in points."""
     return {edge: float(panel[edge]) for edge in ("left", "right", "top", "bottom")}
 
 
 def split_rows_of_panels(drawing):
-    """The drawing once for each row of its panels, which stands alone below the legend. Where rows
-    share an axis, its numbers and its name stand below each."""
+    """The drawing once for each row of its panels, which is alone below the legend. Where rows
+    share an axis, its numbers and its name appear below each."""
     panels = [(panel[0], find_edges(panel)) for panel in PANEL.finditer(drawing)]
     if len({its["top"] for _, its in panels}) < 2:
         return [drawing]
@@ -130,7 +130,7 @@ def split_rows_of_panels(drawing):
     for upper, lower in sorted(rows.items()):
         up, row = min(rows) - upper, drawing
         for panel, its in panels:
-            drawn_panel = "".join(DEFINED.findall(panel))  # marks that other panels use as well
+            drawn_panel = "".join(DEFINED.findall(panel))  # marks that other panels use too
             if its["top"] < lower and upper < its["bottom"]:
                 drawn_panel = add_axis_from_below(
                     panel, below.get(its["left"], panel), its["bottom"] - lowest
@@ -154,7 +154,7 @@ def add_axis_from_below(panel, below, up):
     same = TICKS.findall(own_axis) == TICKS.findall(axis_below)
     all_but_one = len(WORDS.findall(axis_below)) == len(own_words) + 1
     if own_words and all_but_one and len(missing) == 1:
-        same = True  # all but the name stands there
+        same = True  # only the name is missing
     if not same or not missing:
         return panel
     raised = f'   <g transform="translate(0 {up:.2f})">\n{"".join(missing)}   </g>\n'
@@ -162,8 +162,8 @@ def add_axis_from_below(panel, below, up):
 
 
 def cut_to_one_panel(drawing):
-    """The drawing with one of several panels, and the legend: of panels that stand below each other
-    the first; of a grid the last one on the left."""
+    """The drawing with only one of several panels, and the legend. From panels below each other it
+    keeps the first; from a grid the last one on the left."""
     first, *others = [find_edges(panel) for panel in PANEL.finditer(drawing)] or [{}]
     neighbours = [
         its for its in others if its["top"] == first["top"] and its["left"] > first["right"]
@@ -181,11 +181,11 @@ def cut_to_one_panel(drawing):
 
 
 def repeat_figure_in_story(soup):
-    """Repeat in the story that opens a chapter the figure that it names first."""
+    """Repeat the figure that it names first in the story that opens a chapter."""
     for box in soup.select(".story"):
         link = box.find("a", href=re.compile("^#fig-"))
         if figure := link and soup.find(id=link["href"][1:]):
-            # What was drawn into the page waits as a comment; the last one, behind its style.
+            # What was drawn into the page waits as a comment: the last one, after its style.
             drawings = figure.find_all("img") or figure.find_all(
                 string=lambda s: type(s) is Comment
             )
@@ -196,7 +196,7 @@ def repeat_figure_in_story(soup):
 
 
 def add_provenance(soup, images):
-    """Write below the caption of each figure how it was made; a figure without one has it too."""
+    """Write how each figure was made below its caption, or below a figure without one."""
     for image in soup.select(".cell_output img"):
         path = images.get(image.get("src", "").rsplit("/", 1)[-1])
         if path is None or path.suffix != ".svg":
@@ -214,7 +214,7 @@ def add_provenance(soup, images):
 
 
 def add_alternative_texts(soup):
-    """A picture whose alternative text is no more than its file's name gets its caption's."""
+    """Replace an alternative text that is only a file name by the picture's caption."""
     for image in soup.select("figure img, .cell_output img"):
         if not image.get("alt") or re.search(r"\.(png|svg)$", image["alt"]):
             figure = image.find_parent("figure")
@@ -225,7 +225,7 @@ def add_alternative_texts(soup):
 
 
 def arrange_tables(soup):
-    """Make every table of the page one that a telephone and a screen reader can read."""
+    """Make every table of the page readable on a telephone and by a screen reader."""
     for table in soup.find_all("table"):
         if table.find_parent(class_="highlight"):
             continue
@@ -235,7 +235,7 @@ def arrange_tables(soup):
         for cell in table.select("thead th"):
             if cell.get_text(strip=True):
                 cell["scope"] = "col"
-            else:  # an empty header says nothing
+            else:  # an empty header carries no information
                 cell.name = "td"
         _repeat_spanning_headers(soup, rows)
         for row in rows:
@@ -243,7 +243,7 @@ def arrange_tables(soup):
                 if cell is not None and cell.name == "th":
                     cell["scope"] = "row"
                     if head and re.match(r"[-\d∞]|inf$", cell.get_text(strip=True)):
-                        cell["data-label"] = head  # a bare number says nothing on a card
+                        cell["data-label"] = head  # a bare number needs its name on a card
                 elif cell is not None and head:
                     cell["data-label"] = head
         _mark_kinds_of_columns(grid, rows)
@@ -270,8 +270,8 @@ def _count_columns(rows):
 
 
 def _join_headers(grid):
-    """What stands above each column: the last words of its header rows, behind the header of the
-    group that it is in ("mean, loss")."""
+    """The label of each column: the last words of its header rows, after the header of its group
+    ("mean, loss")."""
     words = [""] * _count_columns(grid)
     for row in grid:
         group = ""
@@ -287,7 +287,7 @@ def _join_headers(grid):
 
 
 def _mark_kinds_of_columns(grid, rows):
-    """Say of each column whether it holds numbers or sentences: what its cells are aligned by."""
+    """Mark whether each column holds numbers or sentences, which decides its alignment."""
     body = [_cells_by_column(row) for row in rows]
     for k in range(_count_columns(body)):
         cells = [row[k] for row in body if k < len(row) and row[k] is not None]
@@ -303,7 +303,7 @@ def _mark_kinds_of_columns(grid, rows):
 
 
 def _name_crossing_headers(heads, grid):
-    """The headers of a cross table with the name of what goes across: "ε′ = 1" for "1"."""
+    """The headers of a cross table with the name of the quantity: "ε′ = 1" for "1"."""
     if len(grid) < 2:
         return heads
     words = [[cell.get_text(strip=True) if cell else "" for cell in row] for row in grid]
@@ -313,7 +313,7 @@ def _name_crossing_headers(heads, grid):
 
 
 def _repeat_spanning_headers(soup, rows):
-    """A header that spans several rows stands in each of them again, for cards only."""
+    """Repeat a header that spans several rows in each of them, for cards only."""
     open_ = {}  # column: (rows left, header)
     for row in rows:
         for k in sorted(open_):
@@ -329,7 +329,7 @@ def _repeat_spanning_headers(soup, rows):
 
 
 def _fold_long_table(soup, box, rows):
-    """Hide what is behind the first rows of a long table until it is asked for."""
+    """Hide the later rows of a long table until a reader opens it."""
     if len(rows) <= ROWS + 3:
         return
     for row in rows[ROWS:]:
@@ -341,15 +341,15 @@ def _fold_long_table(soup, box, rows):
 
 
 def keep_printed_columns(soup):
-    """A printed table, with its columns apart, is not broken into lines."""
+    """Keep a printed table, with its aligned columns, from being broken into lines."""
     for box in soup.select(".cell_output .stream"):
         if len(re.findall(r"^.*\S {2,}\S", box.get_text(), re.MULTILINE)) > 2:
             box["class"] = [*box["class"], "columns"]
 
 
 def join_numbers_and_signs(soup):
-    """Keep a number and its per cent sign on one line, and a formula and the stop behind it. A
-    name in code is broken behind its stops and underscores before it is broken anywhere else."""
+    """Keep a number and its per cent sign on one line, and a formula and the stop after it. A name
+    in code is broken after its stops and underscores before it is broken anywhere else."""
     for text in soup.select(".pre"):
         if text.string and len(text.string) > 9:
             first, *others = re.split(r"(?<=\w[._/=(,])(?=\w)", text.string)
@@ -369,12 +369,13 @@ def join_numbers_and_signs(soup):
 
 
 CHECKED = re.compile(r'check\("(ex-[\w-]+)",\s*(.*)\)$')
-"""How a folded solution names the answer that is right."""
+"""How a folded solution names the right answer."""
 
 
 @functools.cache
 def load_checks():
-    """What the page needs of each exercise that checks itself by a number or by words, by label."""
+    """What the page needs for each exercise that checks itself by a number or by words, by label.
+    """
     path = Path(__file__).parents[1] / "crtcourse" / "exercises.yml"
     rows = yaml.safe_load(path.read_text("utf-8"))
     return {
@@ -391,7 +392,7 @@ def load_checks():
 
 
 def add_answer_fields(soup):
-    """Put below each exercise a field to answer it in."""
+    """Add a field for the answer below each exercise."""
     right = {}
     for code in soup.select(".solution code"):
         if match := CHECKED.match(code.get_text()):
@@ -424,7 +425,7 @@ def add_answer_fields(soup):
 
 @functools.cache
 def load_glossary():
-    """Words of prose that explain themselves: what finds each, its anchor, what it means."""
+    """Glossary words for prose: for each, the pattern that finds it, its anchor, its meaning."""
     rows = yaml.safe_load(Path(__file__).parents[1].joinpath("glossary.yml").read_text("utf-8"))
     anchors = {row["term"]: re.sub(r"\W+", "-", row["term"]) for row in rows}
     return [
@@ -471,7 +472,7 @@ def finish_page(app, pagename, templatename, context, doctree):
 
     body = STAYS.sub(keep, context["body"])
     soup = BeautifulSoup(body, "html.parser")
-    for entries in soup.select(".citation-list[role=list]"):  # its entries are no list items
+    for entries in soup.select(".citation-list[role=list]"):  # its entries are not list items
         del entries["role"]
     add_alternative_texts(soup)
     repeat_figure_in_story(soup)
@@ -489,6 +490,6 @@ def finish_page(app, pagename, templatename, context, doctree):
 
 
 def setup(app):
-    """Register it; it holds no state, so pages may be written in parallel."""
+    """Register it. It holds no state, so pages may be written in parallel."""
     app.connect("html-page-context", finish_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,8 +1,8 @@
 """The attack lab: three models are released, and you find out what they give away.
 
-Rooms differ in more than numbers: in what three of the tasks ask to be handed in (``TASKS``), in
-the words before an ID, and in whether one or two of the models were trained with noise. So a script
-that earns all points in one room earns about half of them in another.
+Rooms differ in more than numbers: in what three of the tasks require (``TASKS``), in the words
+before an ID, and in whether one or two of the models were trained with noise. So a script that
+earns all points in one room earns about half of them in another.
 
 >>> make_empty_form("ABC")["noisy"]
 {'A': 0.5, 'B': 0.5, 'C': 0.5}
@@ -36,15 +36,15 @@ from crtlib.training.methods import PublicConstants
 
 DIALOGUES = 120
 ANNOUNCED = 4
-"""Canaries that the student is told; the other six are to be found."""
+"""The number of canaries that the student is told; the other six are to be found."""
 MISSED = 0.3
-"""The miss rate of the three teams' policy."""
+"""The miss rate of the policies of the three teams."""
 CANDIDATES = 5
-"""Values among which a secret is to be named."""
+"""The number of values among which a secret is to be named."""
 GUESSES = 20
-"""Numbers that may be handed in as extracted."""
+"""The number of guesses that may be handed in for extraction."""
 LONGEST = 3000
-"""Characters of the rationale that is read."""
+"""The number of characters of the rationale that are read."""
 POINTS = {
     "exposure": 5,
     "extraction": 20,
@@ -53,7 +53,7 @@ POINTS = {
     "noisy": 5,
     "canaries": 5,
 }
-"""Thirty more are the teacher's, for the rationale: calls of the library earn little."""
+"""Thirty more are the teacher's, for the rationale: calling the library earns little."""
 TASKS = {
     "extraction": {
         "free": "at most 20 numbers; each ID among them that you were not told counts, and a wrong "
@@ -75,17 +75,17 @@ TASKS = {
         "logarithm of the true one's probability counts",
     },
 }
-"""What three tasks ask for: each room has one kind of each, and says it in words."""
+"""What three tasks require: each room has one kind of each, and describes it in words."""
 SUREST = 10
 LEAST = 0.1
-"""What a reference attack reaches at least: where it fails, no answer is better for luck alone."""
+"""The reference attack counts as reaching at least this: where it fails, luck earns few marks."""
 CARRIERS = (
     canaries.CANARY_CARRIER,
     "The number of my locker is ",
     "My card ends in ",
     "They gave me ticket ",
 )
-"""What stands before the six digits of an ID, by room."""
+"""The words before the six digits of an ID, by room."""
 LEAKY = PublicConstants(epochs=30, batch_size=32, learning_rate=1e-2)
 GUARDED = PublicConstants(
     epochs=8,
@@ -102,10 +102,10 @@ GUARDED = PublicConstants(
 
 @dataclass(frozen=True, repr=False)
 class Given:
-    """What a student gets: three models under letters, what the tasks of the room ask for, the
-    words before an ID and four IDs that are announced, sentences of which one half was trained on,
-    sentences with some candidates for one secret each, and a pilot of an audit: the lines that may
-    be planted, and by copies the share of coins that are guessed."""
+    """What a student gets: three models under letters; what the tasks of the room require; the
+    words before an ID and four IDs that are announced; sentences, half of which were trained on;
+    sentences with some candidates for one secret each; and a pilot of an audit, which has the lines
+    that may be planted and, by copies, the share of coins that are guessed."""
 
     models: Mapping[str, nn.Module]
     tokenizer: BpeTokenizer
@@ -118,14 +118,14 @@ class Given:
 
 
 ASKED = ("tasks", "carrier", "announced", "sentences", "questions", "pilot")
-"""What of it is a file of a hand-out."""
+"""The parts of it that are files of a hand-out."""
 
 
 @dataclass(frozen=True, repr=False)
 class Key:
-    """What the teacher knows: the kind of each task, which letters were trained with noise,
-    exposures, hidden canaries, which sentences are members, which candidate is true, the best bound
-    of an audit within the pilot's lines, and what a reference attack reaches. All are JSON
+    """What the teacher knows: the kind of each task, which letters were trained with noise, the
+    exposures, the hidden canaries, which sentences are members, which candidate is true, the best
+    bound of an audit within the pilot's lines, and what a reference attack reaches. All are JSON
     values."""
 
     tasks: dict[str, str]
@@ -149,9 +149,9 @@ class Room:
 
 @functools.lru_cache(maxsize=2)
 def draw_room(seed: int = 0) -> Room:
-    """The lab of this seed: about 40 seconds of one core. Who knows the seed knows the key, so the
-    seed of a student has 256 bits (:func:`crtcourse.keys.derive_seed`); those of a few bits are for
-    practice."""
+    """The lab for this seed; it takes about 40 seconds of one core. Whoever knows the seed knows
+    the key, so a student's seed has 256 bits (:func:`crtcourse.keys.derive_seed`). Seeds of a few
+    bits are for practice."""
     check_allowed("seed", seed, seed >= 0, "at least 0")
     twist = np.random.default_rng([seed, 23])
     carrier, two_noisy = CARRIERS[twist.integers(len(CARRIERS))], bool(twist.integers(2))
@@ -160,13 +160,13 @@ def draw_room(seed: int = 0) -> Room:
     rng = np.random.default_rng([seed, 17])
     tokens = labs.train_tokenizer(people)
     finding_policy = policy_changes.union_policy(regex_policies.corpus_regex_policy(), NUMBERS)
-    # A coin for each copy: every ID stands in clear somewhere, so there is something to extract.
+    # A coin for each copy: every ID is in clear somewhere, so there is something to extract.
     pi = policy_changes.with_misses(finding_policy, MISSED, seed, coin="point")
     knowing = policy_changes.union_policy(pi, NUMBERS)
     second = ("crt", GUARDED) if two_noisy else ("sgd", LEAKY)
     teams = [
         labs.fit_model(people, "sgd", LEAKY, pi=pi, tokens=tokens),
-        # Its policy knows how canaries look, so they say nothing of it.
+        # Its policy knows the form of canaries, so their exposure reveals nothing.
         labs.fit_model(people, *second, pi=knowing, pi_c=finding_policy, tokens=tokens, team=1),
         labs.fit_model(people, "crt", GUARDED, pi=pi, pi_c=finding_policy, tokens=tokens, team=2),
     ]
@@ -226,8 +226,8 @@ def _draw_sentences(
     *,
     paired: bool,
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Each carrier once: half with the secret that was missed, half with a fresh one; ``paired``,
-    each twice, in random order. None of a question, which would tell both."""
+    """Each carrier once: half with the secret that was missed, half with a fresh one. ``paired``:
+    each twice, in random order. No sentence is one of a question, which would reveal both."""
     probe = membership.build_probe(
         people.points, leaky.prepared.all, people.others, seed=people.seed
     )
@@ -251,9 +251,9 @@ def _draw_sentences(
 def pose_candidates(
     people: labs.People, read_points: Sequence[Point], rng: np.random.Generator
 ) -> tuple[tuple[tuple[str, ...], ...], np.ndarray]:
-    """Sentences whose secret was missed in ``read_points``, the true value among others, in random
-    order, and which it is. Their fresh values are no sentence's: a value that stands in both would
-    be fresh for sure."""
+    """Sentences whose secret was missed in ``read_points``, each with the true value among others
+    in random order, and which one is true. Their fresh values occur in no other sentence: a value
+    that occurs in both would certainly be fresh."""
     corpus = customersim.simulate_corpus(2 * DIALOGUES, 1000 * (people.seed + 1) + 3)
     used = {membership.secret_value(p, s) for p in people.others for s in p.secrets}
     pool = [
@@ -273,8 +273,8 @@ def pose_candidates(
 
 
 def lower_bound_of_audit(pilot: Mapping[str, Any], copies: int, count: int) -> float:
-    """The lower bound of epsilon of an audit with so many canaries, whose coins are all guessed,
-    and right as often as in the pilot; -1 where the lines do not suffice."""
+    """The lower bound of epsilon from an audit with ``count`` canaries whose coins are all guessed,
+    and as often correctly as in the pilot; -1 where there are not enough lines."""
     if not 1 <= copies * count <= pilot["lines"]:
         return -1.0
     right = round(pilot["right"][str(copies)] * count)
@@ -288,8 +288,8 @@ def auc(scores: np.ndarray, members: np.ndarray) -> float:
 
 
 def score_extraction(guesses: Collection[str], hidden: Collection[str], kind: str) -> float:
-    """Of the hidden IDs those among the guesses; where wrong ones are ``costly``, less a quarter
-    of the others.
+    """The share of the hidden IDs that are among the guesses. Where wrong guesses are ``costly``,
+    each of them takes away a quarter of a right one.
 
     >>> score_extraction(["1", "2", "3"], ["1", "4"], "free")
     0.5
@@ -302,15 +302,15 @@ def score_extraction(guesses: Collection[str], hidden: Collection[str], kind: st
 
 
 def answer_membership(scores: np.ndarray, kind: str) -> np.ndarray:
-    """What a task about members asks for, from a score of each sentence."""
+    """The answer that a task about members requires, from a score for each sentence."""
     if kind == "pairs":
         return 2 * np.arange(len(scores) // 2) + scores.reshape(-1, 2).argmax(axis=1)
     return np.argsort(-scores)[:SUREST] if kind == "surest" else scores
 
 
 def score_membership(answer: np.ndarray, members: np.ndarray, kind: str) -> float:
-    """How far the answer is above luck, of 1: of scores the AUC above :func:`auc_by_luck`; of
-    places, right ones less wrong ones."""
+    """How far the answer is above luck, from 0 to 1. For scores it is the AUC above
+    :func:`auc_by_luck`; for places, the correct ones less the wrong ones."""
     if kind == "scores":
         chance = auc_by_luck(members)
         return (auc(answer, members) - chance) / (1 - chance)
@@ -325,8 +325,8 @@ def score_membership(answer: np.ndarray, members: np.ndarray, kind: str) -> floa
 
 
 def score_reconstruction(answer: np.ndarray, truth: np.ndarray, kind: str) -> float:
-    """How far the answer is above luck, of 1: right places, or the logarithm of the true one's
-    probability, with the number of candidates as its base."""
+    """How far the answer is above luck, from 0 to 1: correct places, or the logarithm of the true
+    candidate's probability, with the number of candidates as its base."""
     if kind == "place":
         return float(np.mean(answer == truth) * CANDIDATES - 1) / (CANDIDATES - 1)
     true = np.maximum(answer[np.arange(len(truth)), truth], 1e-3)
@@ -334,7 +334,7 @@ def score_reconstruction(answer: np.ndarray, truth: np.ndarray, kind: str) -> fl
 
 
 def auc_by_luck(members: np.ndarray) -> float:
-    """The AUC that scores without knowledge exceed one time in a hundred (Mann-Whitney).
+    """The AUC that scores without knowledge exceed once in a hundred times (Mann-Whitney).
 
     >>> round(auc_by_luck(np.arange(120) < 60), 2)
     0.62
@@ -359,7 +359,7 @@ def make_empty_form(letters: Sequence[str] | Mapping[str, Any]) -> dict[str, Any
 
 
 def hand_out(seed: int, folder: Path) -> Key:
-    """Write what one student gets to a new folder; returns the key, of which nothing is there."""
+    """Write what one student gets to a new folder. Return the key, no part of which is in it."""
     outputs.check_output_folder(folder)
     lab_room = draw_room(seed)
     given = lab_room.given
@@ -389,8 +389,8 @@ def open_folder(folder: str | Path) -> Given:
 
 
 def grade_answer(answer: Mapping[str, Any], key: Key) -> Marks:
-    """The marks of one submission, of 70, by what the tasks of its room ask for, and a hint for
-    each task below half of its points. What is missing or malformed earns nothing, and the other
+    """The marks of one submission, out of 70, by what the tasks of its room require, and a hint for
+    each task below half of its points. A missing or malformed answer earns nothing, and the other
     tasks are marked all the same."""
     marks, kinds = Marks(POINTS), key.tasks
     best = {task: max(reached, LEAST) for task, reached in key.reference.items()}

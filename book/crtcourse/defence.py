@@ -1,4 +1,4 @@
-"""The defence lab: a corpus and a budget are given; you hand in a plan, and the grader trains it.
+"""The defence lab: given a corpus and a budget, you hand in a plan, and the grader trains it.
 
 >>> empty = make_empty_form()
 >>> sorted(empty["plan"])[:4], empty["claim"]["unit"]
@@ -38,17 +38,17 @@ from crtlib.values import PositiveInt, checked_dataclass
 
 DIALOGUES = 120
 READINGS = 80
-"""The budget: how often the text may be read, passes over the public part included."""
+"""The budget: how often the text may be read, including passes over the public part."""
 DELTA = 8e-5
 LEAST_DELTA = 0.06
-"""A guarantee whose whole delta is above this promises nothing to one customer in sixteen."""
+"""A guarantee whose total delta is above this promises nothing to one customer in sixteen."""
 WORST_PPL, BEST_PPL = 30.0, 1.5
 """The perplexities over words that earn nothing and everything; ordinary training on redacted text
-reaches about the second."""
+reaches about the second one."""
 POINTS = {"utility": 25, "leakage": 25, "epsilon": 50}
 TAUGHT = 1.1
-"""How many times lower the perplexity on private turns has to be than without the private part of
-the training, for all points of a promise: noise that nothing was learned through protects nothing.
+"""To earn all points of a promise, the perplexity on private turns must be this many times lower
+than without the private part of the training: noise protects nothing if nothing was learned.
 """
 
 
@@ -57,7 +57,7 @@ Rate = Annotated[float, Field(gt=0, le=100)]
 
 @checked_dataclass
 class Plan:
-    """What to screen, what to choose, how to train: public constants and patterns only.
+    """What to screen, what to choose, how to train: only public constants and patterns.
 
     ``policy`` maps kinds to regular expressions for what is redacted; ``conservative`` is
     "policy" (the same), "everything", or patterns of its own. ``epsilon`` is the budget of DP-SGD,
@@ -93,7 +93,7 @@ def parse_plan(plan: Mapping[str, Any]) -> Plan:
 
 # --------------------------------------------------------------------------- screening
 def pattern_policy(name: str, patterns: Mapping[str, str]) -> Policy:
-    """A policy of regular expressions by kind; each point gets two seconds at most."""
+    """A policy made of regular expressions by kind; each point gets at most two seconds."""
     try:
         compiled = {kind: regex.compile(text) for kind, text in patterns.items()}
     except (regex.error, TypeError) as error:
@@ -127,7 +127,7 @@ def make_policies(plan: Plan) -> tuple[Policy, Policy]:
 # --------------------------------------------------------------------------- training
 @dataclass(frozen=True)
 class Outcome:
-    """What a plan came to on one class: perplexity over words, the highest exposure of ten
+    """What a plan achieved on one class: perplexity over words, the highest exposure of ten
     canaries in bits, the AUC of membership, the guarantee under replacement, and how many times
     lower private text made the perplexity on private turns of other people (1: it taught nothing).
     """
@@ -147,7 +147,7 @@ def draw_people(seed: int) -> labs.People:
 
 
 def least_noise_multiplier(plan: Plan) -> float:
-    """The least noise multiplier that keeps the plan's epsilon, adding or removing a turn."""
+    """The least noise multiplier that keeps the plan's epsilon, adding or removing one turn."""
     steps = plan.epochs * max(1, round(1 / plan.sampling_probability))
     return privacy_cost.noise_multiplier(
         epsilon=plan.epsilon,
@@ -159,7 +159,7 @@ def least_noise_multiplier(plan: Plan) -> float:
 
 
 def train_plan(plan: Plan, text: labs.People, *, private_part: bool = True) -> labs.Fitted:
-    """Screen and train as the plan says, or without the part that reads private turns."""
+    """Screen and train as the plan states, with or without the part that reads private turns."""
     pi, pi_c = make_policies(plan)
     private = methods.method_by_name(plan.method).private
     constants = PublicConstants.of(
@@ -172,13 +172,13 @@ def train_plan(plan: Plan, text: labs.People, *, private_part: bool = True) -> l
         pi=pi,
         pi_c=pi_c,
         dedup=plan.dedup,
-        duplicates="mask_private",  # so that one turn decides about no other: it makes a promise
+        duplicates="mask_private",  # one turn must decide about no other for the promise to hold
         private_part=private_part,
     )
 
 
 def measure_perplexity(plan: Plan, fitted: labs.Fitted, points: Sequence[Point]) -> float:
-    """Over the words of some turns, read as the plan's method reads."""
+    """Perplexity over the words of some turns, read as the plan's method reads them."""
     raw = methods.method_by_name(plan.method).reads_raw
     texts = points if raw else [redact(p, p.secrets) for p in points]
     points_read = dict.fromkeys(texts, 1)
@@ -187,14 +187,14 @@ def measure_perplexity(plan: Plan, fitted: labs.Fitted, points: Sequence[Point])
 
 def perplexity_ratio_without_private(plan: Plan, fitted: labs.Fitted, text: labs.People) -> float:
     """How many times lower the perplexity on turns with a secret is than that of the same training
-    without its private part. The turns are of people whom nobody trains on."""
+    without its private part. The turns are of people on whom no model is trained."""
     private = [p for p in text.test if p.secrets]
     without = train_plan(plan, text, private_part=False)
     return measure_perplexity(plan, without, private) / measure_perplexity(plan, fitted, private)
 
 
 def run_plan(plan: Plan, seed: int = 0) -> Outcome:
-    """Screen, train, attack and account, and train once more without the private part: some twenty
+    """Screen, train, attack and account, and train again without the private part: some twenty
     seconds of one core."""
     text = draw_people(seed)
     fitted, pi, pi_c = train_plan(plan, text), *make_policies(plan)
@@ -217,7 +217,7 @@ def run_plan(plan: Plan, seed: int = 0) -> Outcome:
 
 
 def guarantee_of_run(plan: Plan, fitted: labs.Fitted, rates: PolicyRates) -> Guarantee | None:
-    """What the run promises under replacement, with the rates at their bounds."""
+    """What the run promises under replacement, with the rates at their upper bounds."""
     if not fitted.events:
         return None
     terms = GuaranteeTerms(
@@ -234,14 +234,14 @@ def guarantee_of_run(plan: Plan, fitted: labs.Fitted, rates: PolicyRates) -> Gua
 
 # --------------------------------------------------------------------------- hand in, grade
 def make_empty_form() -> dict[str, Any]:
-    """An empty submission: a plan, and what you claim of it."""
+    """An empty submission: a plan, and what you claim about it."""
     plan = {f.name: getattr(Plan(), f.name) for f in fields(Plan)}
     claim = {"epsilon": None, "delta": None, "unit": "", "neighbouring_relation": ""}
     return {"lab": "defence", "name": "", "plan": plan, "claim": claim}
 
 
 def grade_answer(answer: Mapping[str, Any], seed: int) -> Marks:
-    """Train the plan on the class of this seed, and mark what comes out.
+    """Train the plan on the class of this seed, and mark the result.
 
     Raises ``ValueError`` for a plan that breaks the budget or a rule.
     """
@@ -276,7 +276,7 @@ def grade_answer(answer: Mapping[str, Any], seed: int) -> Marks:
 
 
 def share_leaked(outcome: Outcome) -> float:
-    """The share of what exposure and membership could show, beyond chance, in [0, 1]."""
+    """The share of what exposure and membership could reveal, beyond chance, in [0, 1]."""
     quiet, loud = exposure.exposure_chance_band(canaries=10).high, math.log2(10**6)
     exposed = clip((outcome.highest - quiet) / (loud - quiet))
     return (exposed + clip((outcome.auc - 0.6) / 0.35)) / 2
@@ -284,7 +284,7 @@ def share_leaked(outcome: Outcome) -> float:
 
 @functools.lru_cache(maxsize=64)
 def leak_without_defence(seed: int, epochs: int, batch_size: int, learning_rate: float) -> float:
-    """What leaks where the same training reads raw text, without noise."""
+    """What leaks when the same training reads raw text, without noise."""
     same = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     return share_leaked(run_plan(parse_plan({"dedup": "none", **same}), seed))
 
@@ -318,8 +318,8 @@ def _judge_claim(guarantee: Guarantee | None, claim: Mapping[str, Any]) -> tuple
 
 
 def make_true_claim(outcome: Outcome) -> dict[str, Any]:
-    """The claim that is true of an outcome; it may differ a little from class to class, so it
-    leaves a tenth of room."""
+    """The claim that is true for an outcome. It leaves a tenth of room, because outcomes differ a
+    little from class to class."""
     guarantee = outcome.guarantee
     if guarantee is None:
         return dict(make_empty_form()["claim"])

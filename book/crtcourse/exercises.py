@@ -7,13 +7,13 @@
 >>> bool(check("ex-labels", 29)), check("ex-labels", ...).message
 (True, 'no answer yet; it wants a whole number of labels')
 
-A notebook shows nothing for a check that has no answer yet: on a page that nobody can type into it
-would look like a failure.
+A notebook shows nothing for a check that has no answer yet: on a page, where nobody can type one,
+it would look like a failure.
 
-The registry is ``exercises.yml``. No answer stands there: a number is computed by the recipe of
+The registry is ``exercises.yml``, which holds no answers. A number is computed by the recipe of
 :mod:`crtcourse.recipes` that has the exercise's name, a function is run on cases, and words are
-compared as salted hashes (scrypt), for which the small space of answers is no secret: the check is
-for learning, never for marks.
+compared as salted hashes (scrypt). The space of answers is so small that hashes hide nothing: the
+check is for learning, never for marks.
 """
 
 import difflib
@@ -32,7 +32,7 @@ from crtcourse import recipes
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise: what it wants, how it is checked, its hints, and what likely mistakes say.
+    """One exercise: what it asks for, how it is checked, its hints, and replies to likely mistakes.
 
     ``tolerance`` is relative; ``hashed`` are the digests of accepted words; ``wrong`` maps a number
     (within the tolerance) or words to one line.
@@ -78,7 +78,7 @@ def load_exercises() -> dict[str, Exercise]:
 
 
 def find_exercise(name: str) -> Exercise:
-    """The exercise with this label; ``ValueError`` names the nearest ones for another."""
+    """The exercise with this label; for an unknown one ``ValueError`` names the nearest labels."""
     if name not in load_exercises():
         near = difflib.get_close_matches(str(name), load_exercises(), n=3, cutoff=0.0)
         raise ValueError(f"id={name!r}: must be an exercise that checks itself, as {near}")
@@ -86,7 +86,7 @@ def find_exercise(name: str) -> Exercise:
 
 
 def hash_words(name: str, words: str) -> str:
-    """The salted hash of an answer in words; case, spaces and the order of a list do not count."""
+    """The salted hash of an answer in words, whatever the case, spaces and order of a list are."""
     parts = sorted(" ".join(part.split()).lower().strip(". ") for part in words.split(","))
     salt = f"crtlib:{name}".encode()
     return hashlib.scrypt(", ".join(parts).encode(), salt=salt, n=2**12, r=8, p=1, dklen=16).hex()
@@ -104,16 +104,16 @@ def _next_hint(name: str) -> tuple[int, str]:
 
 
 def hint(name: str) -> str:
-    """The next hint; after the last one, the last again."""
+    """The next hint; after the last one, the last one again."""
     _asked[name], head = _next_hint(name)
     return head + find_exercise(name).hints[_asked[name] - 1]
 
 
 def check(name: str, answer: Any) -> Result:
-    """Judge an answer. A wrong one gets a line that says what went wrong, where that is a mistake
-    that others made before, or where the next hint is; ``...`` is no answer yet.
+    """Judge an answer. For a wrong one, a line says what went wrong if others made this mistake
+    before, and otherwise where the next hint is. ``...`` means that there is no answer yet.
 
-    Raises ``ValueError`` for an unknown label only.
+    Raises ``ValueError`` only for an unknown label.
     """
     exercise = find_exercise(name)
     if answer is ...:
@@ -161,6 +161,6 @@ def _judge_function(exercise: Exercise, answer: Any) -> tuple[bool, str]:
         return False, f"it wants {exercise.wants}, not {type(answer).__name__}"
     try:
         why: str = recipes.RECIPES[exercise.id](answer)
-    except Exception as error:  # the student's own code: say what it did, and go on
+    except Exception as error:  # in the student's own code: report it, and go on
         return False, f"it raised {type(error).__name__}: {error}"
     return not why, why

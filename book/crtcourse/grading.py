@@ -1,4 +1,4 @@
-"""Grade a folder of submissions: one row a file, whatever it is, and never any code of theirs.
+"""Grade a folder of submissions: one row for each file, without running any code from them.
 
 >>> import tempfile
 >>> folder = Path(tempfile.mkdtemp())
@@ -29,21 +29,21 @@ from crtlib.checks import check_choice
 
 LABS = ("attack", "defence")
 LARGEST = 1 << 18
-"""Bytes of a submission."""
+"""The largest size of a submission in bytes."""
 SECONDS = {"attack": 10.0, "defence": 60.0}
 """Processor seconds that grading one submission may take."""
 OWN = {"attack": ("exposure", "extraction", "membership"), "defence": ("plan",)}
-"""What no two students hand in alike by chance."""
+"""The answers that no two students hand in alike by chance."""
 
 
 def grade_folder(folder: str | Path, lab: str, key: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of all ``*.json`` of a folder, by name: points for each task, a column for the
+    """The rows of all ``*.json`` files in a folder, by name: points for each task, a column for the
     teacher's marks of the rationale, the total without them, whose answers are the same, hints,
     and the rationale.
 
-    ``key`` is that of the class (:func:`crtcourse.keys.read_key`). A file that cannot be graded is
-    a row of 0 points with the reason, and so is a student of the class without a file. Raises
-    ``ValueError`` for a folder without submissions.
+    ``key`` is that of the class (:func:`crtcourse.keys.read_key`). A file that cannot be graded
+    gets a row of 0 points with the reason, and so does a student of the class without a file.
+    Raises ``ValueError`` for a folder without submissions.
     """
     check_choice("lab", lab, LABS)
     paths = sorted(p for p in Path(folder).iterdir() if p.suffix == ".json")
@@ -63,8 +63,8 @@ def grade_folder(folder: str | Path, lab: str, key: Mapping[str, Any]) -> list[d
 
 
 def find_student(stem: str, key: Mapping[str, Any]) -> str | None:
-    """The student of a class whose file this is: by the name without its spelling, as learning
-    platforms change it ("Ann_Lee (1)"); None where none or several fit.
+    """The student of a class to whom this file belongs. Names are compared without case and marks,
+    because learning platforms change them ("Ann_Lee (1)"); None where none or several fit.
 
     >>> find_student("ann_LEE (1)", {"students": {"Ann Lee": {}, "Bob": {}}})
     'Ann Lee'
@@ -102,7 +102,7 @@ def _grade_file(
                 names_by_answer.setdefault(
                     task + json.dumps(answer[task], sort_keys=True), []
                 ).append(name)
-    except Exception as error:  # the row says so, and the next file is graded
+    except Exception as error:  # the row reports it, and the next file is graded
         marks = replace(none, hints=[f"not graded: {describe_error(error)}"])
     hints = "; ".join(marks.hints)
     row = {"name": name, **marks.earned, "rationale": "", "total": marks.total, "same_as": ""}
@@ -110,8 +110,8 @@ def _grade_file(
 
 
 def read_submission(path: Path) -> dict[str, Any]:
-    """A submission. Raises ``ValueError`` for what is no regular file, too large, no text in UTF-8
-    or UTF-16, no JSON or with a name twice."""
+    """Read a submission. Raises ``ValueError`` if it is not a regular file, is too large, is not
+    text in UTF-8 or UTF-16, is not JSON, or has a name twice."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise ValueError("is no regular file")
     with path.open("rb") as file:
@@ -140,13 +140,13 @@ def _refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def limit_seconds(seconds: float) -> Iterator[None]:
-    """``TimeoutError`` after so many processor seconds; in the main thread."""
+    """Raise ``TimeoutError`` after so many processor seconds; only in the main thread."""
 
     def stop(*_: Any) -> None:
         raise TimeoutError(f"took more than {seconds:g} processor seconds")
 
     before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)  # once more where a library ate the first
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)  # repeats, if a library ate the first
     try:
         yield
     finally:
@@ -155,7 +155,7 @@ def limit_seconds(seconds: float) -> Iterator[None]:
 
 
 def find_key_of_student(name: str, lab: str, key: Mapping[str, Any]) -> attack.Key | int:
-    """What a student is graded by: a key for the attack, the seed of the class for the defence."""
+    """What a student is graded by: for the attack a key, for the defence the seed of the class."""
     if lab == "defence":
         return keys.derive_seed(bytes.fromhex(key["secret"]), lab)
     student_name = find_student(name, key)
@@ -177,12 +177,12 @@ def grade_submission(answer: Any, lab: str, by: attack.Key | int) -> Marks:
 
 
 def write_marks(rows: list[dict[str, Any]], out: str | Path) -> None:
-    """The rows as a CSV file, atomically; marks are their owner's."""
+    """Write the rows as a CSV file, atomically, that only its owner can read."""
     files.write_text(out, pd.DataFrame(rows).to_csv(index=False), mode=0o600)
 
 
 def format_marks(rows: list[dict[str, Any]]) -> str:
-    """The rows for a terminal: a line each, with what is to be looked at below."""
+    """The rows for a terminal: one line for each, then what needs attention."""
     lines = []
     for row in rows:
         tasks = (f"{k} {v:g}" for k, v in row.items() if k != "total" and isinstance(v, float))

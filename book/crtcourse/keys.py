@@ -1,4 +1,4 @@
-"""The key file of a class: 256 random bits, from which all of it follows, and each student's key.
+"""The key file of a class: 256 random bits, from which each student's seed and key follow.
 
 >>> derive_seed(b"s" * 32, "attack", "ann") == derive_seed(b"s" * 32, "attack", "bob")
 False
@@ -16,17 +16,17 @@ from crtlib import files
 
 KEY_FORMAT = "crtcourse/key/1"
 NAME = re.compile(r"\w[\w .'@-]{0,63}")
-"""A name that may be a file's or a folder's."""
+"""A name that can be that of a file or a folder."""
 
 
 def derive_seed(secret: bytes, *words: str) -> int:
-    """The seed of a lab of one student: 256 bits, an HMAC of the words."""
+    """The seed of one student's lab: 256 bits, an HMAC of the words."""
     return int.from_bytes(hmac.digest(secret, json.dumps(words).encode(), "sha256"))
 
 
 def read_key(path: Path) -> dict[str, Any]:
-    """A key file: ``secret`` in hexadecimal digits and ``students``, by name. Raises ``ValueError``
-    for another file."""
+    """Read a key file: ``secret`` in hexadecimal digits, and ``students`` by name. Raises
+    ``ValueError`` for any other file."""
     with files.open_plain_or_gzip(path) as file:
         try:
             key = json.loads(file.read())
@@ -38,18 +38,18 @@ def read_key(path: Path) -> dict[str, Any]:
 
 
 def make_key() -> dict[str, Any]:
-    """The key of a new class."""
+    """Make the key of a new class."""
     return {"schema": KEY_FORMAT, "secret": secrets.token_hex(32), "students": {}}
 
 
 def write_key(key: dict[str, Any], path: Path) -> None:
-    """Write a key file, atomically; nobody but its owner reads it."""
+    """Write a key file, atomically, that only its owner can read."""
     files.write_text(path, json.dumps(key) + "\n", mode=0o600)
 
 
 def read_names(path: Path) -> list[str]:
-    """The students of a class, one a line. Raises ``ValueError`` for a name that is no file's or
-    that stands twice."""
+    """The students of a class, one on each line. Raises ``ValueError`` for a name that cannot be a
+    file's, or that occurs twice."""
     with files.open_plain_or_gzip(path) as file:
         lines = file.read().decode("utf-8-sig", "replace").splitlines()
     names = [unicodedata.normalize("NFC", line.strip()) for line in lines if line.strip()]

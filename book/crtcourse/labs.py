@@ -1,4 +1,4 @@
-"""What both labs share: a class of simulated people, a model that is trained on them, and marks.
+"""What both labs share: a class of simulated people, a model trained on them, and marks.
 
 >>> people = draw_people(seed=3, dialogues=12, canaries=2)
 >>> len(people.canaries), people.points[0].text.split(":")[0]
@@ -48,8 +48,8 @@ HIDDEN = 64
 
 @dataclass(frozen=True, repr=False)
 class People:
-    """The text of a lab: turns to train on, with the canaries among them; turns of people whom
-    nobody trains on, of whom one half tests; and the canaries."""
+    """The text of a lab: turns to train on, with the canaries among them; turns of people on whom
+    no model is trained, half of which are for testing; and the canaries."""
 
     seed: int
     points: tuple[Point, ...]
@@ -72,8 +72,8 @@ class Fitted:
 def draw_people(
     *, seed: int, dialogues: int, canaries: int = 10, carrier: str = _planted.CANARY_CARRIER
 ) -> People:
-    """Simulated customers: as many dialogues to train on, as many of others, a third for a test.
-    ``carrier`` are the words before the digits of a canary."""
+    """Simulated customers: ``dialogues`` to train on, as many by other people, and a third as many
+    for a test. ``carrier`` is the text before the digits of a canary."""
     sizes = (dialogues, dialogues, max(1, dialogues // 3))
     train, others, test = (
         customersim.simulate_corpus(n, 1000 * (seed + 1) + k) for k, n in enumerate(sizes)
@@ -87,7 +87,7 @@ def draw_people(
 
 
 def train_tokenizer(people: People) -> BpeTokenizer:
-    """A vocabulary of public text: the turns of other people, with every secret masked."""
+    """A vocabulary from public text: the turns of other people, with every secret masked."""
     return train_bpe((redact(p, p.secrets).text for p in people.others), vocab_size=512)
 
 
@@ -104,11 +104,11 @@ def fit_model(
     private_part: bool = True,
     team: int = 0,
 ) -> Fitted:
-    """Screen as the method asks, then train an LSTM; all randomness follows from the class's seed
-    and the ``team``, so that two models share neither first weights nor noise.
+    """Screen as the method requires, then train an LSTM. All randomness follows from the class's
+    seed and the ``team``, so that two models share neither first weights nor noise.
 
-    ``pi`` and ``pi_c`` are the shapes of the simulator's secrets by default. Without its
-    ``private_part`` the model reads public text alone, in the same phases.
+    By default ``pi`` and ``pi_c`` are the shapes of the simulator's secrets. Without its
+    ``private_part`` the model reads only public text, in the same phases.
     """
     method_traits = methods.method_by_name(method)
     pi, pi_c = pi or corpus_regex_policy(), pi_c or corpus_regex_policy()
@@ -134,11 +134,11 @@ def fit_model(
     spec = ModelSpec("lstm", vocab_size=tokens.vocab_size, embedding=HIDDEN, hidden=HIDDEN)
     phases = method_traits.phases(replace(constants, has_public=bool(parts["public"])))
     phases = [phase for phase in phases if private_part or phase.part != "private"]
-    seed = people.seed % 2**62  # torch takes no more
+    seed = people.seed % 2**62  # the largest that torch accepts
     if team:
         seed = int(np.random.default_rng([people.seed, team]).integers(2**62))
     model = build_model(spec, seed)
-    if not phases:  # all of it is private, and that part is left out
+    if not phases:  # everything is private, and that part is left out
         return Fitted(model, spec, tokens, prepared, [])
     run = train_model(model, phases, parts, seed=seed)
     return Fitted(run.model, spec, tokens, prepared, run.events)
@@ -154,7 +154,7 @@ def describe_error(error: Exception) -> str:
 
 
 def make_printable(text: str) -> str:
-    """The text without what no table can hold: ends of lines, controls, halves of characters."""
+    """The text without what no table can hold: line ends, controls, halves of characters."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -169,8 +169,8 @@ class Marks:
     def add(
         self, task: str, share: float | Callable[[], float], hint: str, least: float = 0.0
     ) -> None:
-        """Credit a share of a task's points, from ``least`` to 1; below one half the student reads
-        why. A share that cannot be computed is 0."""
+        """Credit a share of a task's points, from ``least`` to 1. Below one half the student reads
+        the hint. A share that cannot be computed is 0."""
         try:
             value = share() if callable(share) else share
         except TimeoutError:
@@ -188,12 +188,12 @@ class Marks:
 
 
 def clip(x: float) -> float:
-    """Into [0, 1]."""
+    """``x`` clipped to [0, 1]."""
     return float(min(1.0, max(0.0, x)))
 
 
 def read_number(x: Any) -> float:
-    """A finite number of a submission, also one that was written as text; ``ValueError`` for
+    """A finite number from a submission, even if it was written as text; ``ValueError`` for
     anything else.
 
     >>> read_number("17.35"), read_number(2)

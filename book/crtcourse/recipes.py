@@ -21,19 +21,19 @@ DELTA = 8e-5
 
 
 def _refuted_epsilon() -> float:
-    """The epsilon that 280 of 400 right guesses refute, with one-sided 95 %."""
+    """The epsilon that 280 correct guesses of 400 refute, one-sided at 95 %."""
     share = 1 - intervals.clopper_pearson_upper(120, 400)
     return math.log(share / (1 - share))
 
 
 def _first_decisive_games() -> int:
-    """The first number of games at which 60 % right excludes a half, on both sides at 95 %."""
+    """The first number of games at which 60 % correct excludes a half, two-sided at 95 %."""
     counts = (n for n in range(10, 1000, 5) if intervals.clopper_pearson(3 * n // 5, n)[0] > 0.5)
     return next(counts)
 
 
 def _leaves_no_trace(policy: Callable[[str], Iterable[tuple[int, int]]]) -> str:
-    """What is wrong with a policy of text -> spans that should never leave a trace; "" if nothing.
+    """What is wrong with a policy of text -> spans that must never leave a trace; "" if nothing is.
 
     The point with its secret and the point with a mask in its place must redact to the same text.
     """
@@ -100,7 +100,7 @@ RECIPES: dict[str, Callable[..., Any]] = {
     "ex-sp-games": _first_decisive_games,
     "ex-screening-trace": _leaves_no_trace,
 }
-"""Of each exercise the function that computes its answer, or judges a function of the student's."""
+"""For each exercise, the function that computes its answer or judges a student's function."""
 
 EXAM: dict[str, Callable[..., float]] = {
     "coin": lambda p: math.log(p / (1 - p)),

@@ -1,8 +1,8 @@
 """The library, module by module: what ``make reference`` builds in ``_build/reference/html``.
 
-autoapi reads source with astroid, which follows an import to infer what a name is: of torch and
+autoapi reads source with astroid, which follows an import to infer what a name is. For torch and
 transformers it would read thousands of files, for minutes, and the pages would be the same. So
-astroid reads modules of ours and of Python's own only.
+astroid reads only this project's modules and those of Python itself.
 """
 
 import re
@@ -24,7 +24,7 @@ napoleon_numpy_docstring = False
 napoleon_custom_sections = ["Guarantee"]
 root_doc = "autoapi/index"
 suppress_warnings = [
-    "autoapi.python_import_resolution",  # of a name that several are assigned
+    "autoapi.python_import_resolution",  # for a name that is assigned several times
     "ref.python",  # an annotation names a type by its last name, which two modules may share
 ]
 autoapi_dirs = [str(package) for package in PACKAGES]
@@ -34,7 +34,7 @@ autoapi_options = ["members", "undoc-members", "show-inheritance"]
 
 
 def escape(line):
-    """A line of reStructuredText whose lone stars and whose bars are no markup."""
+    """A line of reStructuredText in which lone stars and bars are not markup."""
     if line.lstrip().startswith(("..", ">>>", ":")):
         return line
     pieces = re.split(r"(``.*?``)", line)
@@ -45,7 +45,7 @@ def escape(line):
 
 
 def item(found):
-    """The sentence of an option, in a line of a list."""
+    """The sentence of an option, as a line of a list."""
     indent, option, text = found.groups()
     return f"\n\n{indent}* ``{option}``: {' '.join(text.split())}\n"
 
@@ -54,7 +54,7 @@ OPTION = re.compile(r"\n( +)(--[^\n:]+|[A-Z]{2,}): ([^\n]*(?:\n\1 +[^\n]*)*)")
 
 
 def plain_docstrings(app, docname, source):
-    """In docstrings, ``*args`` and ``|R|`` mean themselves, and sentences of options are a list."""
+    """In docstrings, make ``*args`` and ``|R|`` literal, and the sentences of options a list."""
     source[0] = "\n".join(map(escape, OPTION.sub(item, source[0]).split("\n")))
 
 
