@@ -374,8 +374,7 @@ CHECKED = re.compile(r'check\("(ex-[\w-]+)",\s*(.*)\)$')
 
 @functools.cache
 def load_checks():
-    """What the page needs for each exercise that checks itself by a number or by words, by label.
-    """
+    """What the page needs for each exercise that checks a number or words by itself, by label."""
     path = Path(__file__).parents[1] / "crtcourse" / "exercises.yml"
     rows = yaml.safe_load(path.read_text("utf-8"))
     return {

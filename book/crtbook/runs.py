@@ -278,7 +278,6 @@ class ScreeningStudy(Study):
 
 
 def tabulate_by_pair(table: pd.DataFrame) -> pd.DataFrame:
-    """One row for each corpus and pair of policies, one column for each metric: means over seeds.
-    """
+    """Means over seeds: one row for each corpus and pair of policies, one column per metric."""
     keys = ["corpus", "policy", "conservative"]
     return table.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()

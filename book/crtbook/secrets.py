@@ -641,8 +641,7 @@ class ExtractionStudy(TextStudy):
         return 1 + 4e-4 * (self.probes + self.others) * self.epochs * width
 
     def phases(self) -> list[Phase]:
-        """The same schedule for both models; sums are divided by the expected batch of all texts.
-        """
+        """The same schedule for both models; sums are divided by the expected batch of all."""
         size = self.sampling_probability * (self.probes + self.others)
         names = ("sampling_probability", "noise_multiplier", "clip_norm", "learning_rate")
         constants = {name: getattr(self, name) for name in names}

@@ -85,8 +85,7 @@ class Study:
         return ()
 
     def lacks(self) -> str | None:
-        """What is missing on this machine before it can run, in one sentence; None if nothing is.
-        """
+        """What is missing on this machine for it to run, in one sentence, or None."""
         return None
 
     def cost(self) -> float:
@@ -187,8 +186,7 @@ class Store:
             yield ours
 
     def begin(self) -> None:
-        """Make the folder a store, if it is not one yet, and remove what killed sweeps have left.
-        """
+        """Make the folder a store, if it is not one yet, and remove what killed sweeps left."""
         for folder in (self.folder, self.folder / "running"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (self.folder / "VERSION").exists():

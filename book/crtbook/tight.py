@@ -172,8 +172,7 @@ def compose(
 
 
 def _check_law(pmf: Sequence[float] | Array) -> tuple[Array, float]:
-    """The probabilities up to the last nonzero one, at least two, and how far their sum is below 1.
-    """
+    """The probabilities up to the last nonzero one, at least two, and their sum's error."""
     law = np.asarray(pmf, dtype=float)
     law = law[: int(np.flatnonzero(law)[-1]) + 1] if law.any() else law[:0]
     lost = abs(1 - float(law.sum()))

@@ -176,8 +176,7 @@ def count_recorded_seeds(table: DataFrame | None, planned: Sequence[str] = ()) -
 
 
 def mean_test_scores(table: DataFrame) -> DataFrame:
-    """Test perplexity and accuracy at the end: mean and spread over seeds, one row for each cell.
-    """
+    """Test perplexity and accuracy at the end: mean and spread over seeds, one row per cell."""
     metrics = ["test_ppl", "test_ppl_words", "test_acc", "test_acc_words"]
     groups = table[table.metric.isin(metrics)].groupby([*CELLS, "metric"]).value
     wide = groups.agg(["mean", "std"]).unstack("metric")

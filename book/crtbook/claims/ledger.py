@@ -337,8 +337,7 @@ def judge_results_table(table: DataFrame) -> DataFrame:
 
 
 def tabulate_errata() -> DataFrame:
-    """Where the papers contradict themselves or arithmetic: what is printed, and the calculation.
-    """
+    """Where the papers contradict themselves or arithmetic: what is printed, the calculation."""
     rows = []
     for entry in load_claims_file("errata"):
         against = entry.get("against", "")

@@ -177,8 +177,7 @@ def _with_percent(table: DataFrame) -> DataFrame:
 
 
 def tabulate_models(table: DataFrame, rows: Mapping[str, str]) -> DataFrame:
-    """The models of one training side by side; ``rows`` maps the keys of the runs to their names.
-    """
+    """The models of one training side by side; ``rows`` maps keys of runs to their names."""
     labelled = _with_percent(table).assign(model=lambda t: t.run.map(rows))
     return mean_over_seeds(labelled, LOOKS["one_table"], ["model"])
 

@@ -114,8 +114,7 @@ def render_redacted_dialogue(
 
 
 def _mark_masks(point: Point, secret: str, mask: str) -> list[Piece]:
-    """A point with its labelled secrets in the style ``secret``, its masks in the style ``mask``.
-    """
+    """A point with its labelled secrets in the style ``secret``, its masks in ``mask``."""
     places = [(s.start, s.end, secret) for s in point.secrets]
     places += [(*m.span(), mask) for m in re.finditer(re.escape(MASK), point.text)]
     return cut_at_marks(
