@@ -272,8 +272,7 @@ def _slides_of_figure(cell: dict[str, Any], section: str) -> list[tuple[int, str
 
 
 def _split_rows_of_panels(drawing: str) -> list[str]:
-    """A tall drawing once for each row of its panels, with unique ids; another drawing unchanged.
-    """
+    """A tall drawing once for each row of its panels, with unique ids; others unchanged."""
     box = pages.BOX.search(drawing)
     if not box or float(box[1].split()[3]) < 0.8 * float(box[1].split()[2]):
         return [drawing]

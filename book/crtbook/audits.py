@@ -15,9 +15,9 @@ likelihood ratio.
 The attacker states for each game whether the canary was in. At most (1 + TV) / 2 of these guesses
 are correct, where TV is the total variation that the accountant proves. More correct guesses than
 its noise allows refute the proof (a test of the trade-off curve at its middle, as Nasr and others
-2023 test it at a point). The audited epsilon is that of the largest noise that is not refuted. How
-many guesses would refute is known before the game, and so is the power: how often less noise is
-noticed.
+2023 test it at a point). The audited epsilon is that of the largest noise that is not refuted. It
+is known before the game how many correct guesses would refute the proof, and so is the power: how
+often less noise is noticed.
 """
 
 import bisect

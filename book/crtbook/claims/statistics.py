@@ -18,7 +18,7 @@ the probability that any row of a claim wrongly agrees is at most ``ALPHA``, and
 probability that any wrongly differs.
 
 Seeds are added to a row that is open, and looking again makes errors more likely. So a row that was
-looked at more than once is judged by a test that may be looked at at any time: means of pairs that
+looked at more than once is judged by a test that may be repeated at any time: means of pairs that
 are near normal by :func:`repeated_look_mean_p_value`, shares by
 :func:`repeated_look_share_p_value`. Everything else is judged only by the seeds of its first look
 (``seeds_at_first_look``).
