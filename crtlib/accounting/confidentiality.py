@@ -1,11 +1,11 @@
-"""Confidentiality (CRT, Section 3.3): what is learned of a secret that a policy may redact.
+"""Confidentiality (CRT, Section 3.3): what is learned about a secret that a policy may redact.
 
-:func:`crtlib.accounting.privacy_cost.epsilon` of the steps is differential privacy.
-:func:`confidentiality_epsilon` bounds what an adversary learns about a secret drawn at random, of
-which the redaction policy leaves a trace with probability gamma (0.1 in the example; CRT,
-Proposition 6). The paper accounts for a data point that is added or removed. A secret replaced by
-``<MASK>``, which is what confidentiality is about, is the relation "replace", and costs more. How
-often somebody guesses right, also about a person with several points, is in
+:func:`crtlib.accounting.privacy_cost.epsilon` gives the differential privacy of the steps.
+:func:`confidentiality_epsilon` bounds what an adversary learns about a secret drawn at random, if
+the redaction policy leaves a trace of it with probability gamma (0.1 in the example; CRT,
+Proposition 6). The paper accounts for a data point that is added or removed. Confidentiality is
+about a secret that is replaced by ``<MASK>``: that is the relation "replace", which costs more. How
+often a guess is right, also about a person with several points, is in
 :mod:`crtlib.accounting.guess_bounds`.
 
 >>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
@@ -31,10 +31,10 @@ from crtlib.checks import check_allowed, check_delta, check_probabilities
 
 
 def amplify_by_miss_rate(epsilon: float, *, delta: float, gamma: float) -> tuple[float, float]:
-    """Proposition 6: (log(1 + gamma (e^epsilon - 1)), gamma delta), for a miss rate gamma.
+    """Return (log(1 + gamma (e^epsilon - 1)), gamma delta) for a miss rate gamma (Proposition 6).
 
-    For D against D' this is an equality of the two privacy profiles, so only a better profile
-    can improve it; the reverse direction is no worse.
+    For D against D' the proposition is an equality of two privacy profiles, so only a better
+    profile can improve it; the reverse direction is no worse.
     """
     check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
     check_probabilities(gamma=gamma)
@@ -42,8 +42,8 @@ def amplify_by_miss_rate(epsilon: float, *, delta: float, gamma: float) -> tuple
 
 
 def amplified_epsilon(curve: PrivacyProfile, *, delta: float, gamma: float) -> float:
-    """Proposition 6 at a ``delta`` that it keeps: the profile is read at delta / gamma. Zero where
-    that is 1 or more, or gamma is 0."""
+    """The epsilon of Proposition 6 if its result is to hold at ``delta``: the profile is read at
+    delta / gamma. Zero if that is 1 or more, or if gamma is 0."""
     return 0.0 if gamma <= delta else _amplify_epsilon(curve(delta / gamma), gamma)
 
 
@@ -58,28 +58,28 @@ def confidentiality_epsilon(
 ) -> float:
     """The Bayesian confidentiality epsilon at a total delta (CRT, Figure 6; Theorem 8.3).
 
-    Proposition 6 turns delta' into gamma delta' (+ delta2, the miss rate of the conservative
-    policy), so the profile is read at delta' = (total delta - delta2) / gamma.
+    Proposition 6 turns delta' into gamma delta', to which delta2 is added, so the profile is read
+    at delta' = (total delta - delta2) / gamma.
 
     Args:
         events: What was done to private points.
-        gamma: An upper bound of the rate at which a secret leaves a trace, in [0, 1].
-        total_delta: That of the noise and ``delta2`` together, in (0, 1).
-        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
-        delta2: An upper bound of the rate at which a secret is trained on without noise; a part of
+        gamma: An upper bound on the rate at which a secret leaves a trace, in [0, 1].
+        total_delta: The delta of the noise and ``delta2`` together, in (0, 1).
+        neighbouring_relation: As in :func:`crtlib.accounting.privacy_cost.epsilon`.
+        delta2: An upper bound on the rate at which a secret is trained on without noise; a part of
             ``total_delta``.
-        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        accountant: As in :func:`crtlib.accounting.privacy_cost.epsilon`.
 
     Returns:
-        Zero where gamma is 0 or where delta' is 1 or more; infinite where delta2 alone spends the
-        total delta.
+        Infinite if delta2 alone spends the total delta; otherwise zero if gamma is 0 or delta' is 1
+        or more.
 
     Raises:
         ValueError: For arguments outside their range.
 
     Guarantee:
-        An upper bound for one secret drawn at random, if ``gamma`` and ``delta2`` are bounds of its
-        rates. Tests: ``tests/accounting/test_confidentiality.py::
+        An upper bound for one secret drawn at random, if ``gamma`` and ``delta2`` are upper bounds
+        on its rates. Tests: ``tests/accounting/test_confidentiality.py::
         test_definition_4_and_theorem_8_on_a_finite_mechanism``,
         ``tests/accounting/test_confidentiality.py::test_edges_of_gamma``.
     """
@@ -102,26 +102,27 @@ def crt_guarantee(
     accountant: str = "pld",
     public: str = "",
 ) -> Guarantee:
-    """What CRT promises of one random secret: Theorem 8.3, with delta2 added in full.
+    """What CRT promises about one random secret: Theorem 8.3, with delta2 added in full.
 
     Args:
         events: What was done to private points.
-        gamma: The trace rate; its :attr:`BoundedRate.bound` enters.
-        delta2: The public rate; its bound enters. What both policies miss is learned without noise.
+        gamma: The trace rate; its :attr:`BoundedRate.bound` is used.
+        delta2: The public rate; its bound is used. What both policies miss is learned without
+            noise.
         noise_delta: The delta of the noise alone; the printed delta is this plus ``delta2``.
-        unit: The data point: "turn", "dialogue", "user".
-        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
-        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        unit: The data point: "turn", "dialogue" or "user".
+        neighbouring_relation: As in :func:`crtlib.accounting.privacy_cost.epsilon`.
+        accountant: As in :func:`crtlib.accounting.privacy_cost.epsilon`.
         public: What is treated as known, in words.
 
     Returns:
-        Epsilon and delta with all that a printed guarantee has to name.
+        Epsilon and delta with everything that a printed guarantee has to name.
 
     Raises:
         ValueError: For arguments outside their range.
 
     Guarantee:
-        It stands on the bounds of both rates, never on the rates that were counted, and names unit,
+        It rests on the bounds of both rates, never on the rates that were counted, and names unit,
         relation, accountant and what is public. Test: ``tests/accounting/test_confidentiality.py::
         test_a_guarantee_stands_on_the_bounds_and_says_all_that_it_was_given``.
     """
@@ -139,7 +140,7 @@ def crt_guarantee(
         delta=min(1.0, noise_delta + delta2.bound),
         unit=f"one secret in one {unit}",
         neighbouring_relation=neighbouring_relation,
-        accountant=asked.accountant,  # whose bound it is: a looser one where the asked has none
+        accountant=asked.accountant,  # whose bound it is: a looser one if the requested has none
         kind="Bayesian confidentiality",
         gamma=gamma,
         delta2=delta2,
@@ -169,31 +170,33 @@ def account_training(
     delta2: float = 0.0,
     accountant: str = "pld",
 ) -> dict[str, float | int | str]:
-    """Everything about one run of DP-SGD after redaction, as a flat record of plain values.
+    """Account one run of DP-SGD after redaction, as a flat record of plain values.
 
-    Give the target ``epsilon`` or the ``noise_multiplier``, one of the two. An epoch is as many
-    steps as cover ``points`` in expectation (CRT, footnote 3).
+    Give either the target ``epsilon`` or the ``noise_multiplier``. An epoch is as many steps as
+    cover ``points`` in expectation (CRT, footnote 3).
 
     Args:
         noise_delta: The delta of the noise alone, in (0, 1).
-        batch_size: Private points of a batch, in expectation.
-        points: Private points.
+        batch_size: The expected number of private points in a batch.
+        points: The number of private points.
         epochs: Passes over the private points; the steps are rounded up.
-        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        neighbouring_relation: As in :func:`crtlib.accounting.privacy_cost.epsilon`.
         epsilon: The target, for one data point: the least noise that keeps it is taken.
-        noise_multiplier: The noise, instead of a target: its deviation over the clip norm.
-        gamma: An upper bound of the rate at which a secret leaves a trace, in [0, 1].
-        delta2: An upper bound of the rate at which a secret is trained on without noise.
-        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        noise_multiplier: The noise, instead of a target: its standard deviation divided by the clip
+            norm.
+        gamma: An upper bound on the rate at which a secret leaves a trace, in [0, 1].
+        delta2: An upper bound on the rate at which a secret is trained on without noise.
+        accountant: As in :func:`crtlib.accounting.privacy_cost.epsilon`.
 
     Returns:
-        "epsilon" is of one data point, "confidentiality_epsilon" of one random secret, each with
-        its delta; "accountant" is the one whose bound "epsilon" is: a looser one than asked for
-        where that has no answer (:func:`crtlib.accounting.privacy_cost.epsilon_and_accountant`).
+        A record whose "epsilon" is for one data point and whose "confidentiality_epsilon" is for
+        one random secret, each with its delta. "accountant" names the one whose bound "epsilon" is:
+        a looser one if the requested one has no answer
+        (:func:`crtlib.accounting.privacy_cost.epsilon_and_accountant`).
 
     Raises:
         ValueError: For arguments outside their range, for both a target and noise or neither, and
-            where the noise is so small that nothing is shown.
+            for noise so small that no epsilon is proved.
 
     Guarantee:
         Both epsilons are upper bounds, and ``delta2`` is added in full to the delta of the random

@@ -1,7 +1,7 @@
-"""Privacy cost: the epsilon of what was done to private points, the noise an epsilon takes.
+"""Privacy cost: the epsilon of what was done to private points, and the noise an epsilon needs.
 
-What this promises of a secret that a policy may redact is computed by
-:mod:`crtlib.accounting.confidentiality`, and how often the secret is guessed by
+What this promises about a secret that a policy may redact is computed by
+:mod:`crtlib.accounting.confidentiality`, and how often the secret can be guessed by
 :mod:`crtlib.accounting.guess_bounds`.
 
 >>> phase = SampledGaussian(sampling_probability=0.1, noise_multiplier=2.2477115, steps=100)
@@ -23,7 +23,7 @@ from crtlib.checks import check_allowed, check_choice, check_delta, check_whole_
 
 
 def describe_relation(neighbouring_relation: str, accountant: str) -> str:
-    """In words, which pairs of datasets a guarantee compares and how that was accounted."""
+    """Describe which pairs of datasets a guarantee compares and how that was accounted."""
     if neighbouring_relation == "add_or_remove":
         return "one data point added or removed"
     if neighbouring_relation != "replace":
@@ -49,26 +49,26 @@ def epsilon(
         accountant: "pld" (the privacy loss, composed by tilted Fourier transforms: tight, both
             directions), "rdp" (Renyi divergences), "prv" (Opacus: tight plus 0.01) or "autodp" (the
             CRT authors' choice; Renyi as well).
-        neighbouring_relation: "add_or_remove", or "replace" for the exchange of data points, which
-            is what confidentiality needs: the masked point is still a point. For "replace" pld and
-            rdp use the antipodal pair, gradients u and -u, which is the worst (the theorem stands
-            in the book's chapter on amplification); the other two use 2 epsilon(delta') with (1 +
-            e^epsilon(delta')) delta' = delta.
+        neighbouring_relation: "add_or_remove", or "replace" for the exchange of data points.
+            Confidentiality needs "replace": the masked point is still a point. For "replace", pld
+            and rdp use the antipodal pair, gradients u and -u, which is the worst case (the theorem
+            is in the book's chapter on amplification); the other two use 2 epsilon(delta') with
+            (1 + e^epsilon(delta')) delta' = delta.
         group: How many points differ (CRT, Definition 3: a person with several points), or how many
-            in each event, where an earlier run on the same people had smaller data points; pld and
-            rdp only.
+            differ in each event, if an earlier run on the same people had smaller data points; pld
+            and rdp only.
 
     Returns:
-        An upper bound; infinite where there is no noise. Where the accountant has no answer it is
-        that of a looser bound: :func:`epsilon_and_accountant` names it.
+        An upper bound; infinite if there is no noise. If the accountant has no answer, a looser
+        accountant's bound: :func:`epsilon_and_accountant` names it.
 
     Raises:
         ValueError: For arguments outside their range.
 
     Guarantee:
         Never below the truth, for these events, this unit (a data point) and this relation: pld and
-        rdp charge their numerical errors, and an answer of the other two that lies below pld's is
-        replaced by it. Tests:
+        rdp charge their numerical errors, and if an answer of the other two lies below that of pld,
+        pld's is returned instead. Tests:
         ``tests/accounting/test_privacy_cost.py::test_each_event_may_have_a_group_of_its_own``,
         ``tests/accounting/test_accountants.py::test_never_below_a_test_that_exists``,
         ``tests/accounting/test_accountants.py::test_a_borrowed_accountant_that_errs_is_corrected``.
@@ -87,7 +87,7 @@ def epsilon_and_accountant(
     neighbouring_relation: str,
     group: GroupSizes = 1,
 ) -> AccountantBound:
-    """:func:`epsilon`, with the name of the accountant whose bound it is.
+    """Return :func:`epsilon` with the name of the accountant whose bound it is.
 
     >>> terms = {"delta": 1e-5, "neighbouring_relation": "add_or_remove"}
     >>> epsilon_and_accountant(SampledGaussian(0.01, 1.0, 1000), **terms).accountant
@@ -109,7 +109,8 @@ def delta(
     neighbouring_relation: str,
     group: GroupSizes = 1,
 ) -> float:
-    """The smallest delta the accountant shows for ``epsilon`` >= 0: ``epsilon()`` inverted."""
+    """The smallest delta that the accountant proves for ``epsilon`` >= 0, which inverts
+    ``epsilon()``."""
     check_allowed("epsilon", epsilon, epsilon >= 0, "at least 0")
     return privacy_profile(
         events, accountant, neighbouring_relation=neighbouring_relation, group=group
@@ -130,14 +131,15 @@ def noise_multiplier(
     Args:
         epsilon: The target, at ``delta``.
         delta: The total delta, in (0, 1).
-        sampling_probability: Of each private point in each step.
-        steps: Noisy steps; up to 10^12 within seconds, beyond 200,000 to 1e-3.
-        accountant: As of :func:`epsilon`; :func:`epsilon_and_accountant` tells whose bound it rests
+        sampling_probability: The probability of each private point in each step.
+        steps: The number of noisy steps: up to 10^12 within seconds; beyond 200,000 the result is
+            precise to 1e-3 only.
+        accountant: As in :func:`epsilon`; :func:`epsilon_and_accountant` tells whose bound it rests
             on.
-        neighbouring_relation: As of :func:`epsilon`.
+        neighbouring_relation: As in :func:`epsilon`.
 
     Returns:
-        Zero where nothing is released (no steps, or nothing is ever sampled); else at least
+        Zero if nothing is released (no steps, or nothing is ever sampled); else at least
         ``accountants.MIN_NOISE_MULTIPLIER``.
 
     Raises:
@@ -168,7 +170,8 @@ def privacy_profile(
     group: GroupSizes = 1,
     coarse: bool = False,
 ) -> PrivacyProfile:
-    """The accountant's curve; equal events are merged, so that equal histories are cached once.
+    """The accountant's privacy profile of these events. Equal events are merged, so that equal
+    histories are cached once.
 
     ``coarse`` is quicker and a little looser.
     """

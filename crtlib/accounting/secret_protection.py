@@ -47,18 +47,20 @@ PROMISE_DIRECTIONS: dict[str, tuple[DivergenceDirection, ...]] = {
     "add_or_remove": ("forward", "backward"),
     "replace": ("replace",),
 }
-"""The directions of the pair of laws that must meet a promise.
+"""For each relation, the directions in which the divergence of two laws must keep a promise.
 
-Definition 3.1 fixes candidate inputs that differ in one secret alone; the training data is one of
-them, none with more than the prior. "reference" compares each candidate's output P with that of
-ONE fixed law Q, training with the secret's examples zeroed. That suffices, whatever replaces what:
-(candidate, output) under P and under Q have the divergence E_candidate D(P || Q), post-processing
-to "the guess is right" does not raise it, and under Q, which knows nothing of the candidate, a
-guess succeeds with the prior at most. So only N(count, sigma^2) against N(0, sigma^2) is needed:
-one clipping norm apart, and in this direction. "replace" is Lemma 3.2 as the paper states it, for
-pairs of candidates: opposite gradients are the worst of them (the theorem on replacement in the
-book's chapter on amplification), two clipping norms apart; it needs about twice the noise of the
-reference. "add_or_remove" asks for both directions of the reference."""
+Definition 3.1 fixes candidate inputs that differ only in one secret. The training data is one of
+them, and none has a probability above the prior. "reference" compares the output law P of each
+candidate with ONE fixed law Q: training with the secret's examples zeroed. That suffices, whatever
+replaces what. The laws of (candidate, output) under P and under Q have the divergence
+E_candidate D(P || Q); post-processing to "the guess is right" does not raise it; and under Q, which
+knows nothing about the candidate, a guess succeeds with at most the prior. So only
+N(count, sigma^2) against N(0, sigma^2) is needed: one clip norm apart, and only in this direction.
+
+"replace" is Lemma 3.2 as the paper states it, for pairs of candidates. The worst pair has opposite
+gradients, two clip norms apart (the theorem on replacement in the book's chapter on amplification);
+this needs about twice the noise of "reference". "add_or_remove" requires both directions of
+"reference"."""
 
 TARGET_EXPONENTS = {"linear": 1.0, "sqrt": 0.5}
 IndexArray = NDArray[np.int64]
@@ -67,10 +69,10 @@ SECRETS_SEARCHED_FIRST = 256  # secrets that a search looks at before all are ve
 
 
 def probabilities_from_weights(weights: np.ndarray, batch_size: float) -> tuple[np.ndarray, int]:
-    """``p_i = w_i batch_size / sum(w)``, ``(examples,)``, and how many had to be cut to 1.
+    """Return ``p_i = w_i batch_size / sum(w)``, ``(examples,)``, and how many were cut to 1.
 
-    What is cut is given to the others in proportion, so that the expected batch stays
-    ``batch_size``. Raises ValueError where fewer examples than that have a weight.
+    The excess goes to the other examples in proportion, so that the expected batch size stays
+    ``batch_size``. Raises ValueError if fewer examples than that have a positive weight.
     """
     w = np.asarray(weights, dtype=float)
     check_allowed("batch_size", batch_size, 0 < batch_size < math.inf, "positive and finite")
@@ -94,8 +96,8 @@ def secret_kl_divergences(
     *,
     neighbouring_relation: str,
 ) -> Array:
-    """KL divergence of one round in nats for every secret, ``(secrets,)``; T rounds cost T times
-    as much, also where later rounds depend on earlier ones."""
+    """The KL divergence of one round for every secret, in nats, ``(secrets,)``. T rounds cost T
+    times as much, even if later rounds depend on earlier ones."""
     check_choice("neighbouring_relation", neighbouring_relation, tuple(PROMISE_DIRECTIONS))
     return _worst_direction_kl(
         _secret_count_laws(incidence, probabilities), noise_multiplier,
@@ -129,20 +131,21 @@ def noise_multiplier_for_promises(
 
     Args:
         incidence: ``(secrets, examples)``, non-zero where the example holds the secret.
-        probabilities: ``(examples,)``: of each in each step.
-        prior: The chance of a guess without the model; one number, or one a secret.
-        posterior: What that chance may become; one number, or one a secret.
-        steps: Noisy steps.
+        probabilities: ``(examples,)``: the probability of each example in each step.
+        prior: The chance of a right guess without the model; one number, or one per secret.
+        posterior: What that chance may become; one number, or one per secret.
+        steps: The number of noisy steps.
         neighbouring_relation: "reference", "replace" or "add_or_remove".
 
     Returns:
-        The deviation of the noise over the clip norm, at least ``MIN_PLANNED_NOISE_MULTIPLIER``.
+        The standard deviation of the noise divided by the clip norm, at least
+        ``MIN_PLANNED_NOISE_MULTIPLIER``.
 
     Raises:
-        ValueError: For a relation or for promises that cannot be.
+        ValueError: For an unknown relation, and for impossible promises.
 
     Guarantee:
-        Of every secret, steps times the KL divergence of one round is at most
+        For every secret, steps times the KL divergence of one round is at most
         ``allowed_divergence(prior, posterior)``. Test: ``tests/accounting/
         test_secret_protection.py::test_noise_is_the_least_that_keeps_every_promise``.
     """
@@ -183,8 +186,9 @@ def noise_multiplier_for_promises(
 class ProtectionPlan:
     """How to train: sampling ``probabilities (examples,)`` and noise that keep every promise.
 
-    ``bound`` is a certified bound on the sum of any ``weights`` within the budgets; ``binding``
-    are the secrets whose KL divergence is nearest to (or furthest above) what is allowed.
+    ``bound`` is a certified upper bound on the sum of any ``weights`` within the budgets;
+    ``binding`` are the secrets whose KL divergence is nearest to (or furthest above) what is
+    allowed.
     """
 
     incidence: sparse.csr_array
@@ -209,7 +213,7 @@ class ProtectionPlan:
 
     @property
     def gap(self) -> float:
-        """At most this share of the weight could be gained within the same budgets."""
+        """An upper bound on the share of weight that could still be gained within the budgets."""
         return max(0.0, 1 - float(self.weights.sum()) / self.bound)
 
     def summary(self) -> dict[str, object]:
@@ -233,7 +237,8 @@ class ProtectionPlan:
     def tables(
         self, examples: Sequence[object], secrets: Sequence[object]
     ) -> dict[str, pd.DataFrame]:
-        """``weights``, one row an example, and ``secrets``, with what KL accounts for each."""
+        """Return ``weights``, one row per example, and ``secrets``, with what KL accounts for
+        each."""
         held = self.incidence
         spent = self.steps * secret_kl_divergences(
             held,
@@ -273,27 +278,28 @@ def plan_protection(
 
     Args:
         incidence: ``(secrets, examples)``, non-zero where the example holds the secret.
-        prior: The chance of a guess without the model; one number, or one a secret.
-        posterior: What that chance may become; one number, or one a secret.
-        steps: Noisy steps.
-        batch_size: Examples of a batch, in expectation.
-        scale: A secret's examples may weigh this times its divergence c; infinite keeps every
-            example: no preprocessing.
+        prior: The chance of a right guess without the model; one number, or one per secret.
+        posterior: What that chance may become; one number, or one per secret.
+        steps: The number of noisy steps.
+        batch_size: The expected number of examples in a batch.
+        scale: The total weight of a secret's examples may be this times its allowed divergence c,
+            or the square root of c (``targets``). Infinite keeps every example: no preprocessing.
         neighbouring_relation: "reference", "replace" or "add_or_remove"
             (:data:`PROMISE_DIRECTIONS`).
-        targets: "linear" in c, as in the paper, or in its square root ("sqrt", ours: the divergence
-            of a round grows with the square of the load, so this keeps more with less noise).
-        solver: Of the linear program; its answer is repaired and certified.
+        targets: Whether budgets are "linear" in c, as in the paper, or in its square root ("sqrt",
+            not in the paper: the divergence of a round grows with the square of the load, so this
+            keeps more with less noise).
+        solver: The solver of the linear program; its answer is repaired and certified.
 
     Returns:
-        The plan. It depends on public data alone: who holds what, and the promises.
+        The plan. It depends only on public data: who holds what, and the promises.
 
     Raises:
-        ValueError: For promises, budgets or batches that cannot be.
+        ValueError: For impossible promises, budgets or batches.
 
     Guarantee:
-        Steps with these probabilities and this noise let every secret be guessed with at most its
-        ``posterior``. Test:
+        With these probabilities and this noise, every secret is guessed with a chance of at most
+        its ``posterior``. Test:
         ``tests/accounting/test_secret_protection.py::test_every_secret_keeps_its_promise``.
     """
     held = sparse.csr_array(incidence, copy=True).astype(float)
@@ -339,10 +345,10 @@ def sweep_scales(
     scales: Sequence[float],
     **options: Any,
 ) -> pd.DataFrame:
-    """What each constant C of ``scales`` keeps, and the noise that it needs: a plan a row.
+    """A table of what each constant C in ``scales`` keeps and the noise it needs: one row per plan.
 
-    ``options`` as for :func:`plan_protection`. The search costs no privacy: plans read public data
-    alone.
+    ``options`` as for :func:`plan_protection`. The search costs no privacy, because plans read only
+    public data.
     """
     return compare_plans(
         [plan_protection(incidence, prior, posterior, scale=s, **options) for s in scales]
@@ -350,7 +356,7 @@ def sweep_scales(
 
 
 def compare_plans(plans: Sequence[ProtectionPlan]) -> pd.DataFrame:
-    """What each of these plans keeps, and the noise that it needs: a plan a row."""
+    """A table of what each of these plans keeps and the noise it needs: one row per plan."""
     columns = ["targets", "scale", "kept", "noise_multiplier", "certified_gap", "in_every_batch"]
     table = pd.DataFrame([plan.summary() for plan in plans])[columns]
     return table.assign(binding=[len(plan.binding) for plan in plans])
@@ -363,22 +369,24 @@ def secret_guess_bounds(
     prior,
     neighbouring_relation: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """From what was done: how often each secret may be guessed (Hush!, by KL divergences).
+    """How often each secret may be guessed after these events (Hush!, by KL divergences).
 
     Args:
-        events: Of a plan's phases; their divergences add up.
+        events: The events of a plan's phases; their divergences add up.
         incidence: ``(secrets, points)``, 1 where the point holds the secret.
-        prior: The chance of a guess without the model; one number, or one a secret.
+        prior: The chance of a right guess without the model; one number, or one per secret.
         neighbouring_relation: "reference", "replace" or "add_or_remove".
 
     Returns:
-        The bound on a guess by KL, and the KL divergence itself in nats, each ``(secrets,)``.
+        The KL bound on the chance of a right guess, and the KL divergence itself in nats, each
+        ``(secrets,)``.
 
     Raises:
-        ValueError: For a phase of another number of points than ``incidence`` has.
+        ValueError: For a phase whose number of points is not that of ``incidence``.
 
     Guarantee:
-        What was done is charged round by round; without noise a bound is 1. Tests:
+        What was done is charged round by round; without noise, the bound for a sampled secret is 1.
+        Tests:
         ``tests/training/test_phases.py::test_the_phases_of_a_plan_keep_its_promises``,
         ``tests/training/test_phases.py::
         test_without_noise_nothing_is_promised_of_a_sampled_secret``.

@@ -1,4 +1,4 @@
-"""Runs of CRT and of what it is compared with: what is read, one training, its measurements.
+"""The settings of one run of CRT, or of a method that it is compared with.
 
 >>> from crtlib.studies.study_data import prepare_data
 >>> from crtlib.studies.study_run import fit_study
@@ -50,21 +50,21 @@ from crtlib.values import (
 )
 
 DEFAULT_CORPUS = "customersim"
-"""The corpus where none is named: it is simulated, so it is on every machine."""
+"""The corpus if none is named. It is simulated, so every machine has it."""
 
 TUNING_SEED = 1000
-"""Corpus, canaries and initialisation of the search: a seed that no figure uses."""
+"""The seed of the search, for its corpus, canaries and initialisation; no figure uses it."""
 
 MAX_PRIVATE_SEGMENTS = {"turn": 8, "dialogue": 128, "user": 128}
 """The most private segments that a point may have (S-DP)."""
 
 MAX_PUBLIC_DIALOGUES = 1000
-"""At most so many dialogues of a public corpus initialise a model."""
+"""The most dialogues of a public corpus that initialise a model."""
 
 TokenIdLists = list[list[int]]
 BoolMask = NDArray[np.bool_]
 StudyRow = tuple[str, int, int, float]
-"""``(metric, epoch, item, value)``; ``item`` numbers canaries, 0 where there is but one."""
+"""``(metric, epoch, item, value)``; ``item`` numbers canaries, and is 0 if there is only one."""
 
 UTILITY_METRICS = ("ppl", "ppl_words", "acc", "acc_words")
 
@@ -78,23 +78,25 @@ class CrtStudy:
     paper), from which ``noise_multiplier`` is calibrated before the run (:meth:`ready`).
     ``sampling_probability``, ``epochs`` and ``normaliser`` are public constants.
 
-    ``dialogues`` are trained on, ``heldout`` more validate and as many test; ``labelled`` others
-    teach the policy "tagger". ``context`` is in tokens, ``normaliser`` in points. ``init`` is
-    "random"; the name of a public corpus on which the model is trained first, ``init_epochs``
-    times; or a pre-trained causal model, by hub id or folder or "smollm2", which brings its own
-    shape and vocabulary (``model`` is then "pretrained"). ``lora`` is the rank of adapters, which
-    alone learn (0: everything does), ``lora_alpha`` their scale (0: twice the rank).
-    ``precision`` is that of products; weights, norms and sums stay in float32. A text of more than
-    ``context`` tokens is read in pieces that are clipped together (``long`` "split"), or cut.
-    ``template`` says how turns become text (:mod:`crtlib.text.canaries`). ``audited``: the
-    canaries are those of an audit (:mod:`crtlib.attacks.run_audit`), which pi passes over.
-    ``split`` "order" cuts the people of a corpus, in random order, into parts of so many dialogues;
-    "coin" draws for each person alone whether it validates, tests (a tenth each, nobody where
-    ``heldout`` is 0) or is trained on, and ``dialogues`` is how many there are in all.
-    ``coin``: what the dial of ``gamma`` draws its coins from
-    (:func:`crtlib.screening.policy_changes.with_misses`). ``duplicates`` "drop", ``coin``
-    "point" and ``split`` "order" are those of the recorded studies: with each of them one
-    message decides about others, so nothing may be promised of a training that has one.
+    ``dialogues`` are trained on, ``heldout`` more are for validation and as many for testing;
+    ``labelled`` others teach the policy "tagger". ``context`` is in tokens, ``normaliser`` in
+    points. ``init`` is "random"; the name of a public corpus on which the model is trained first,
+    ``init_epochs`` times; or a pre-trained causal model, by hub id, by folder or as "smollm2",
+    which brings its own shape and vocabulary (``model`` is then "pretrained"). ``lora`` is the rank
+    of adapters, which are then all that learns (0: everything does), ``lora_alpha`` their scale (0:
+    twice the rank). ``precision`` is that of products; weights, norms and sums stay in float32.
+
+    A text of more than ``context`` tokens is read in pieces that are clipped together (``long``
+    "split"), or cut. ``template`` defines how turns become text (:mod:`crtlib.text.templates`).
+    ``audited``: the canaries are those of an audit (:mod:`crtlib.attacks.run_audit`), which pi
+    passes over. ``split`` "order" shuffles the people of a corpus and cuts them into parts of these
+    sizes. "coin" assigns each person independently to validation, testing (a tenth each, nobody if
+    ``heldout`` is 0) or training; ``dialogues`` is then the total number. ``coin`` is what the
+    misses of ``gamma`` are drawn from (:func:`crtlib.screening.policy_changes.with_misses`).
+
+    ``duplicates`` "drop", ``coin`` "point" and ``split`` "order" are those of the recorded studies.
+    With each of them, one message decides about others, so nothing may be promised about a training
+    that uses one.
     """
 
     seed: NonNegativeInt
@@ -156,7 +158,7 @@ class CrtStudy:
         self._refuse_text_form()
 
     def _refuse_method(self) -> None:
-        """Refuse a method that trains no such model, and canaries that no audit can read."""
+        """Refuse a method that cannot train this model, and canaries that no audit can read."""
         method = self.how
         if method.weighs or not method.trains:
             raise ValueError(f"method={self.method!r}: is no method of these runs")
@@ -169,7 +171,7 @@ class CrtStudy:
             raise ValueError(f"copies={self.copies}: must be 1 where canaries are audited")
 
     def _refuse_start(self) -> None:
-        """Refuse weights to start from that are private, or that do not fit the model."""
+        """Refuse initial weights that are private or that do not fit the model."""
         if self.init == self.corpus:
             raise ValueError(f"init={self.init!r}: is the private corpus itself, must be public")
         starts_from_corpus = self.init != "random" and not self.brings_vocabulary
@@ -181,7 +183,8 @@ class CrtStudy:
             raise ValueError(f"lora={self.lora}: adapters need a pre-trained model (init)")
 
     def _refuse_text_form(self) -> None:
-        """Refuse a template that the model cannot keep, or for what is text already."""
+        """Refuse a template that the model cannot keep, or that needs speakers that the corpus does
+        not name."""
         template = self.template
         if self.recurrent and template not in templates.CANDIDATE_TEMPLATES:
             raise ValueError(f"template={template!r}: is kept with a transformer only")
@@ -197,12 +200,12 @@ class CrtStudy:
 
     @property
     def recurrent(self) -> bool:
-        """Whether the model is one of ours that reads token by token."""
+        """Whether the model is one of this library's that read token by token."""
         return self.model in ("lstm", "gru")
 
     @property
     def how(self) -> Method:
-        """Its method."""
+        """The study's method."""
         return methods.method_by_name(self.method)
 
     @property
@@ -212,17 +215,17 @@ class CrtStudy:
 
     @property
     def learned(self) -> bool:
-        """True where a policy learned from labels: it is judged on held-out ones."""
+        """Whether a policy learned from labels; if so, it is judged on held-out ones."""
         return any(policy_names.is_learned(name) for name in (self.policy, self.conservative))
 
     @property
     def brings_vocabulary(self) -> bool:
-        """True where ``init`` is a pre-trained model, which comes with its tokenizer."""
+        """Whether ``init`` is a pre-trained model, which comes with its tokenizer."""
         return self.init != "random" and not is_corpus(self.init)
 
     @property
     def screening(self) -> dict[str, Any] | None:
-        """What screening said of its corpus, where that was screened before."""
+        """The summary of the screening, if the corpus was screened before, else None."""
         return (
             screened_folder.read_screening_summary(self.corpus)
             if screened_folder.is_screened_folder(self.corpus)
@@ -233,7 +236,7 @@ class CrtStudy:
         """The same run with the fields that it does not read set to fixed values, and
         ``noise_multiplier`` calibrated.
 
-        So DP-SGD, which trains on raw text and knows no gamma, is one study for all gammas.
+        So DP-SGD, which trains on raw text and ignores gamma, is one study for all gammas.
         """
         method = self.how
         every = frozenset[str]().union(*(m.reads for m in methods.METHODS.values()))
@@ -241,7 +244,7 @@ class CrtStudy:
         fixed |= {"gamma": 0.0, "dedup": "none"}
         unread = {n: fixed[n] for n in every - method.reads if n in fixed}
         if self.learned:
-            unread.pop("policy", None)  # who taught it is held out, whatever the method reads
+            unread.pop("policy", None)  # the text that taught it is held out for every method
         else:
             unread["labelled"] = 0
         if self.init == "random":
@@ -258,7 +261,8 @@ class CrtStudy:
 
 
 def _noise_multiplier_of(study: CrtStudy) -> float:
-    """The noise multiplier of its method: fixed, or the least that keeps epsilon and delta."""
+    """The noise multiplier of a study: fixed by its method, or the least that keeps epsilon and
+    delta."""
     noise = study.how.noise
     if noise != "calibrated":
         return noise
@@ -272,12 +276,12 @@ def _noise_multiplier_of(study: CrtStudy) -> float:
         accountant=study.accountant,
         neighbouring_relation=study.neighbouring_relation,
     )
-    # Rounded up: a little more noise than needed, and a name that survives a finer accountant.
+    # Rounded up: a little more noise than needed, and the same study with a finer accountant.
     return math.ceil(sigma * 1e4) / 1e4
 
 
 def schedule_phases(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:
-    """The phases of a run: public constants only."""
+    """The phases of a run, from public constants only."""
     segments = MAX_PRIVATE_SEGMENTS[study.unit]
     return study.how.phases(
         PublicConstants.of(study, private_segments=segments, has_public=has_public)
@@ -285,5 +289,5 @@ def schedule_phases(study: CrtStudy, *, has_public: bool = True) -> list[Phase]:
 
 
 def is_corpus(name: str) -> bool:
-    """Whether this names a corpus, and not a file, a folder or a hub's model."""
+    """Whether this names a corpus, not a file, a folder or a model on a hub."""
     return name in corpora.available_corpora()

@@ -1,4 +1,4 @@
-"""What a study reads: its corpus split, screened, tokenised, with its canaries."""
+"""The data of a study: its corpus, with canaries, split, screened and tokenised."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from crtlib.text.templates import SPEAKER_TEMPLATE, Template
 from crtlib.text.tokenizer import BpeTokenizer, adapt_tokenizer, train_bpe
 
 HELDOUT_SHARE = 0.1
-"""Share of the people who validate, and of those who test, where a coin of each decides."""
+"""The share of the people held out for validation, and again for testing, if coins split them."""
 
 _load_corpus_cached = functools.lru_cache(maxsize=1)(corpora.load_corpus)
 
@@ -38,8 +38,8 @@ _load_corpus_cached = functools.lru_cache(maxsize=1)(corpora.load_corpus)
 # --------------------------------------------------------------------------- what a run reads
 @dataclass(frozen=True)
 class CorpusSplits:
-    """Disjoint parts of one corpus. ``labelled`` is what a policy may learn from; ``others`` are
-    people whom no run reads, a source of secrets that are not in the training text."""
+    """Disjoint parts of one corpus. A policy may learn from ``labelled``; no run reads the people
+    in ``others``, a source of secrets that are not in the training text."""
 
     train: Corpus
     valid: Corpus
@@ -58,15 +58,15 @@ def split_corpus(
     labelled: int = 0,
     split: Literal["order", "coin"] = "order",
 ) -> CorpusSplits:
-    """Simulated dialogues, or those of a corpus shuffled and cut, or split by a coin of each person
+    """Split a corpus: simulate its parts, shuffle and cut it, or draw a coin for each person
     (:func:`split_by_coins`).
 
-    ``heldout_dialogues`` validate, and as many others test; by coins, a tenth of the people each,
-    or nobody where it is 0. ``labelled`` dialogues are the same for every seed, so that one policy
-    serves all runs; the rest differs with the seed. The search (``TUNING_SEED``) has a block of a
-    named corpus to itself, which no other run reads. Dialogues of one user stay together, so that a
-    person of the training text is not also held out (but for the one at a cut). Raises
-    ``ValueError`` where the corpus is too small.
+    ``heldout_dialogues`` are for validation, and as many others for testing; with coins, a tenth of
+    the people each, or nobody if it is 0. ``labelled`` dialogues are the same for every seed, so
+    that one policy serves all runs; the rest differs with the seed. The search (``TUNING_SEED``)
+    has its own block of a named corpus, which no other run reads. Dialogues of one user stay
+    together, so that nobody in the training text is also held out (except the person at a cut).
+    Raises ``ValueError`` if the corpus is too small.
     """
     if draw := corpora.find_source(corpus).draw:
         sizes = (dialogues, heldout_dialogues, heldout_dialogues)
@@ -98,28 +98,28 @@ def split_corpus(
 
 
 def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
-    """People who validate, who test, and who are trained on, each by a coin of their own.
+    """Assign each person to validation, testing or training by a coin of their own.
 
     Args:
         corpus: Dialogues; their order is kept.
-        seed: Of the coins.
-        share: Of the people who validate, and of those who test, in expectation.
+        seed: The seed of the coins.
+        share: The expected share of the people for validation, and again for testing.
 
     Returns:
-        The parts; nobody is ``labelled``, or one of the ``others``. Of a small corpus nobody may be
-        held out.
+        The parts; ``labelled`` and ``others`` are empty. In a small corpus the coins may hold out
+        nobody.
 
     Raises:
-        ValueError: Everybody is held out, as one person alone may be.
+        ValueError: If everybody is held out, which may happen to a single person.
 
     Guarantee:
-        Whether a person is held out depends on nobody else, so of two corpora that differ in one
-        message, one conversation or one person the parts differ in no other. Test:
+        Whether a person is held out depends on nobody else. So if two corpora differ in one
+        message, one conversation or one person, their parts differ in nothing else. Test:
         ``tests/test_held_out.py::test_one_message_decides_about_nobody_else``.
     """
     parts: dict[str, list[Dialogue]] = {"valid": [], "test": [], "train": []}
     for dialogue in corpus.dialogues:
-        person = dialogue.user or dialogue.id  # where nobody is named, a conversation is one
+        person = dialogue.user or dialogue.id  # without a name, a conversation is a person
         digest = hashlib.blake2b(f"{seed}\0{person}".encode(), digest_size=8).digest()
         drawn = int.from_bytes(digest, "big") / 2**64
         name = "valid" if drawn < share else "test" if drawn < 2 * share else "train"
@@ -135,7 +135,7 @@ def split_by_coins(corpus: Corpus, seed: int, share: float) -> CorpusSplits:
 
 
 def _shuffle_by_user(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue, ...]:
-    """The dialogues in random order of users, those of each user together."""
+    """Shuffle the users, and keep the dialogues of each user together and in order."""
     by_user: dict[str, list[Dialogue]] = {}
     for d in dialogues:
         by_user.setdefault(d.user, []).append(d)
@@ -145,53 +145,54 @@ def _shuffle_by_user(dialogues: Sequence[Dialogue], seed: int) -> tuple[Dialogue
 
 
 def clear_corpus_caches() -> None:
-    """Read corpora anew from now on: a file may hold other text than when it was read."""
+    """Clear the caches, so that corpora are read again: a file may have changed."""
     for cached in (split_corpus, _load_corpus_cached, _fit_tagger_policies):
         cached.cache_clear()
 
 
 @dataclass(frozen=True, repr=False)
 class PreparedData:
-    """What a run reads: the parts, the tokenizer and the held-out texts (perfectly redacted)."""
+    """The data of a run: the parts, the tokenizer and the held-out texts."""
 
     corpus: Corpus
-    """What was read, without canaries."""
+    """The training text, without canaries."""
     points: tuple[Point, ...]
-    """All points, raw, with canaries."""
+    """All training points, raw, with canaries."""
     pi: FlaggedSpans
     """What the policy pi flags in these points."""
     checked: tuple[Sequence[Point], FlaggedSpans, FlaggedSpans]
-    """Where the policies are judged: points with labels, and what pi and pi_c flag in them."""
+    """The labelled points on which the policies are judged, and what pi and pi_c flag in them."""
     policies: tuple[Policy, Policy]
-    """pi, with its misses on purpose, and pi_c."""
+    """pi, with its deliberate misses, and pi_c."""
     prepared: PreparedPoints
     """The public and the private part, as the method reads them."""
     tokenizer: BpeTokenizer
     canaries: tuple[str, ...]
     """The secrets that were planted."""
     valid: dict[Point, int]
-    """Validation texts, and how often each occurs."""
+    """Validation texts, and how often each occurs; perfectly redacted, unless the method reads raw
+    text."""
     test: dict[Point, int]
-    """Test texts, and how often each occurs."""
+    """Test texts, like ``valid``."""
     read: tuple[Point, ...]
-    """The points as the method reads them, with noise or without, redacted where it redacts."""
+    """The points as the method reads them, with or without noise, redacted if it redacts."""
     others: tuple[Point, ...]
-    """Points of people whom no run reads."""
+    """Points of people whose text no run reads."""
     template: Template = SPEAKER_TEMPLATE
-    """What makes text of turns."""
+    """How turns become text."""
     texts: TextCounts | None = None
-    """How often each text occurs that may repeat; None: nothing is deduplicated."""
+    """How often each text occurs, for deduplication; None: nothing is deduplicated."""
     find_values_in_whole_point: bool = False
-    """Whether a labelled value is looked for in the whole of its point."""
+    """Whether a labelled value is searched for in its whole point."""
     known: PolicyRates | None = None
-    """The rates as screening counted them, or labels that people made."""
+    """Rates that screening counted, or that were counted on labels that people made."""
     labels: Mapping[str, Any] | None = None
-    """Which those labels are, for whoever prints the rates."""
+    """Facts about those labels, to be printed with the rates."""
 
     @functools.cached_property
     def counter(self) -> RateCounter:
-        """What became of each labelled secret, on the training points or, for a policy that learned
-        from labels, on held-out ones."""
+        """A count of what became of each labelled secret, on the training points or, for a policy
+        that learned from labels, on held-out ones."""
         points, flags, conservative_flags = self.checked
         counter = RateCounter(
             *self.policies,
@@ -203,16 +204,16 @@ class PreparedData:
 
     @functools.cached_property
     def rates(self) -> PolicyRates:
-        """Miss, trace and public rate of the pair of policies, one secret of each user."""
+        """Miss, trace and public rate of the pair of policies, for one secret of each user."""
         return self.counter.rates() if self.known is None else self.known
 
     def misses(self, policy: Literal["pi", "pi_c"]) -> BoundedRate:
-        """Miss rate of a policy, counted on labelled secrets: on the training points themselves,
-        or for a policy that learned from labels on held-out ones.
+        """The miss rate of a policy, counted on labelled secrets: those of the training points or,
+        for a policy that learned from labels, those of held-out points.
 
-        Canaries do not count: we planted them, and a policy is easily right about twenty copies.
-        This is recall, for people: it never enters a guarantee (:attr:`rates` does). Where nothing
-        is labelled nothing is known, and the rate is 1.
+        Canaries do not count: they were planted, and a policy is easily right about twenty copies.
+        This is recall, for human readers: it never enters a guarantee (:attr:`rates` does). If
+        nothing is labelled, nothing is known, and the rate is 1.
         """
         points, *labels = self.checked
         overall = detection_recall.recall_by_kind(points, labels[policy == "pi_c"]).loc["all"]
@@ -229,15 +230,16 @@ def prepare_data(
     known: PolicyRates | None = None,
     evaluation: Corpus | None = None,
 ) -> PreparedData:
-    """Corpus with canaries, screened and split as the method asks; tokenizer; held-out texts.
+    """Prepare a run's data: the corpus with canaries, screened and split as the method requires,
+    the tokenizer, and the held-out texts.
 
-    ``public_words``: where points are more than turns the vocabulary is that of the public points:
-    a silent turn of a private one may hold a secret that no rate counts as public.
-    ``known``: the rates as they were counted before, of a text that was screened; without them
-    they are counted on the labels that the text has, and nothing is known where it has none.
-    ``evaluation``: the texts that validate and test, where the study holds none out.
-    Raises ``ValueError`` for the policy "oracle" on a corpus without labels: it would find nothing;
-    and for a study with nothing to measure on.
+    ``public_words``: if points are longer than turns, the vocabulary is learned from public points
+    only: an unflagged turn of a private point may hold a secret that no rate counts as public.
+    ``known``: the rates counted earlier, for text that was screened. Without them, rates are
+    counted on the labels in the text, and nothing is known if it has none.
+    ``evaluation``: the texts for validation and testing, if the study holds none out.
+    Raises ``ValueError`` for the policy "oracle" on a corpus without labels, where it would find
+    nothing, and for a study with nothing to measure on.
     Every source of randomness (people, canaries, misses) follows from ``study.seed``, so that error
     bars over seeds cover all of them.
     """
@@ -270,7 +272,7 @@ def prepare_data(
         if study.brings_vocabulary
         else None
     )
-    if study.template == "chat" and tokenizer is not None:  # as the pre-trained model says
+    if study.template == "chat" and tokenizer is not None:  # the pre-trained model's own
         form = templates.template_of_model(pretrained.resolve_model_path(study.init), tokenizer)
     else:
         form = templates.template_by_name(study.template, tokenizer)
@@ -292,9 +294,9 @@ def prepare_data(
             [part[k] for k in of_text] for part in (points, flagged, conservative_flags)
         )  # type: ignore[assignment]
     private_flags, private_policy = conservative_flags, conservative_policy
-    # What pi alone finds is redacted, so the vocabulary may not learn it either. Where both have
-    # one name, they are of one tagger, and pi_c flags all that pi flags; a method without a policy
-    # has no pi.
+    # What only pi finds is redacted, so the vocabulary must not learn it either. If both have the
+    # same name, they are one policy or come from one tagger, and pi_c flags all that pi flags. A
+    # method without a policy has no pi.
     if study.policy != study.conservative and "policy" in study.how.reads:
         private_policy = union_policy(redacting, conservative_policy)
         private_flags = _override_audit_canaries(study, points, private_policy(points), found=True)
@@ -337,7 +339,7 @@ def prepare_data(
 def _override_audit_canaries(
     study: CrtStudy, points: Sequence[Point], labels: FlaggedSpans, *, found: bool
 ) -> FlaggedSpans:
-    """The labels, but that the canaries of an audit are all found, or all passed over."""
+    """Return the labels, with the canaries of an audit either all found or all passed over."""
     if not study.audited:
         return labels
     return [
@@ -366,7 +368,8 @@ def _prepare_parts(
 
 
 def study_policies(study: CrtStudy) -> tuple[Policy, Policy]:
-    """The policies pi (before the dial) and pi_c of a study; they never read a template."""
+    """The policies pi (before ``gamma`` adds misses) and pi_c of a study; they never read what a
+    template adds."""
     named_corpus = study.corpus if is_corpus(study.corpus) else DEFAULT_CORPUS
     policies = [
         _fit_tagger_policies(study.corpus, study.variety, study.labelled, study.unit)[k]
@@ -379,7 +382,7 @@ def study_policies(study: CrtStudy) -> tuple[Policy, Policy]:
             )
         )
     ]
-    if study.template != "speaker":  # one of a screened folder knows points, not words
+    if study.template != "speaker":  # a screened folder's policy knows points, not words
         policies = [
             p if p.name.startswith("screened:") else replace(p, own_words=True) for p in policies
         ]
@@ -392,7 +395,7 @@ def _fit_tagger_policies(
 ) -> tuple[Policy, Policy]:
     """The redacting and the conservative policy of a tagger that learned from labelled dialogues.
 
-    Some of those say an ID, as some of the training dialogues do; the numbers are others.
+    Some of these state an ID, as some of the training dialogues do, but the numbers are different.
     """
     teaching = split_corpus(corpus, variety, 1, 1, 0, labelled).labelled
     if not any(t.secrets for t in teaching.turns()):
@@ -415,12 +418,12 @@ def _train_tokenizer(
     private_flags: FlaggedSpans,
     private_policy: Policy,
 ) -> BpeTokenizer:
-    """BPE on the turns that are public for every gamma and neighbouring dataset: those of which
-    ``private_policy`` flags nothing and which hold no ``<MASK>`` (one may stand for a secret).
+    """Train BPE on the turns that are public for every gamma and neighbouring dataset: those in
+    which ``private_policy`` flags nothing and which hold no ``<MASK>`` (it may hide a secret).
 
-    ``private_flags``: what ``private_policy`` flags in the ``points``. Where those are dialogues it
-    has to flag nothing in a turn within its dialogue, as its misses are counted, and nothing in the
-    turn by itself."""
+    ``private_flags``: what ``private_policy`` flags in the ``points``. If points are longer than
+    turns, it must flag nothing in a turn read within its point, which is how its misses are
+    counted, and nothing in the turn read by itself."""
     by_turn = study.unit == "turn"
     corpus = data_points.merge_by_user(corpus) if study.unit == "user" else corpus
     turns = points if by_turn else templates.render_points(corpus, "turn", form)
@@ -441,10 +444,10 @@ def _train_tokenizer(
 
 
 def _count_heldout_points(corpus: Corpus, study: CrtStudy, form: Template) -> dict[Point, int]:
-    """Unique held-out points and how often each occurs: scored once, weighted.
+    """Return the unique held-out points and how often each occurs, to be scored once and weighted.
 
-    Perfectly redacted, as a model that trained on redacted text will be used; raw for a method
-    that reads raw text and has never seen ``<MASK>``.
+    They are perfectly redacted, which is how a model trained on redacted text will be used; or raw,
+    for a method that reads raw text and has never seen ``<MASK>``.
     """
     texts = (
         point if study.how.reads_raw else redact(point, point.secrets)

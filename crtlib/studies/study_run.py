@@ -1,4 +1,4 @@
-"""One training of a study, and what is measured of its model."""
+"""One training of a study, and the measurements of its model."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ LABELS_STAY = (
     "; assumed: masking a secret changes no label elsewhere (recall.label_stability counts how "
     "often it does)"
 )
-"""What a study's promise assumes of a policy that learned from its text."""
+"""What a study's promise assumes about a policy that learned from its text."""
 
 
 # --------------------------------------------------------------------------- training
 @dataclass(frozen=True)
 class TrainedStudy:
-    """A trained model with what it read and what was done; ``spec`` is its shape, None for one that
-    was pre-trained elsewhere, which may have a utility ``before`` training."""
+    """A trained model with the data that it read and the phases of its training. ``spec`` is its
+    shape, or None if it was pre-trained elsewhere; only then may it have a utility from ``before``
+    the training."""
 
     run: TrainingRun
     data: PreparedData
@@ -62,10 +63,10 @@ class TrainedStudy:
     before: Mapping[str, float] = field(default_factory=dict)
 
     def guarantee(self, study: CrtStudy) -> Guarantee | None:
-        """What the study's method promises of what ran, or None without noise.
+        """What the study's method promises about what ran, or None if any step had no noise.
 
-        gamma is the trace rate and delta2 the public rate, counted on labels, as upper bounds of
-        what was measured, not the rates that were hoped for.
+        gamma is the trace rate and delta2 the public rate: upper bounds from counts on labels, not
+        the rates that were hoped for.
         """
         events = self.run.events  # what ran: a secure phase that was run again counts twice
         rates = self.data.rates
@@ -86,7 +87,7 @@ class TrainedStudy:
 
 
 def describe_public_knowledge(study: CrtStudy) -> str:
-    """What the guarantee treats as known to everybody."""
+    """Describe what the guarantee treats as known to everybody."""
     known = "the rounded number of private points"
     if study.how.reads_raw:
         bytes_only = study.conservative == "everything" or study.brings_vocabulary
@@ -113,17 +114,17 @@ def begin_study(
     completions_alone: bool = False,
     **training: Any,
 ) -> tuple[Training, TrainedStudy]:
-    """Prepare the data, and make a training whose steps are still to be taken. The model is
-    measured on the validation texts after each epoch; a pre-trained one also on the test texts
-    ``before`` the first step, if that is asked for.
+    """Prepare the data, and create a training whose steps are still to be taken. The model is
+    measured on the validation texts after each epoch. With ``before``, a pre-trained model is also
+    measured on the test texts before the first step.
 
-    ``prepared`` is ``prepare_data(study)`` where the caller has it already;
-    ``gradient_checkpointing`` as :func:`crtlib.models.pretrained.with_gradient_checkpointing`,
-    which changes no result. ``completions_alone``: the loss counts the last turn of each
-    conversation, which changes no guarantee: clipping and noise are those of the whole point.
-    ``training``: ``checkpoint``, ``secure``, ``memory_gib``, ``optimizer``,
-    ``on_start`` and ``progress`` of :class:`crtlib.training.loop.Training`. Raises ``ValueError``
-    where no point is private and the method trains with noise.
+    ``prepared`` is ``prepare_data(study)`` if the caller has it already.
+    ``gradient_checkpointing``: as in :func:`crtlib.models.pretrained.with_gradient_checkpointing`,
+    which changes no result. ``completions_alone``: only the last turn of each conversation counts
+    in the loss. This changes no guarantee: clipping and noise are those of the whole point.
+    ``training``: ``checkpoint``, ``secure``, ``memory_gib``, ``optimizer``, ``on_start`` and
+    ``progress`` of :class:`crtlib.training.loop.Training`. Raises ``ValueError`` if no point is
+    private and the method trains with noise.
     """
     study = study.ready()
     d = prepared or prepare_data(study)
@@ -161,7 +162,7 @@ def begin_study(
 
 
 def fit_study(study: CrtStudy, **options: Any) -> TrainedStudy:
-    """All steps of :func:`begin_study`, with these ``options`` of it."""
+    """Call :func:`begin_study` with these ``options``, take all steps, and return the result."""
     training, trained = begin_study(study, **options)
     training.take_all()
     return trained
@@ -172,11 +173,11 @@ def measure_utility(
 ) -> dict[str, float]:
     """Perplexity and top-1 accuracy per token of weighted points: over all tokens (``ppl``,
     ``acc``), and over those that are neither ``<MASK>`` nor part of a labelled secret
-    (``ppl_words``, ``acc_words``). ``own_words``: what a template puts around a text is no token.
+    (``ppl_words``, ``acc_words``). ``own_words``: tokens that a template adds do not count.
 
     Only the second kind compares a model of raw text with one of redacted text: each reads the
-    text in the form that it was trained on, and both are scored on the same words. Of no points
-    each is NaN.
+    text in the form that it was trained on, and both are scored on the same words. Without points,
+    all are NaN.
     """
     if not points:
         return dict.fromkeys(UTILITY_METRICS, math.nan)
@@ -199,14 +200,14 @@ def measure_utility(
 def predicted_token_masks(
     points: Sequence[Point], sequences: TokenIdLists, tokenizer: BpeTokenizer, *, own_words: bool
 ) -> list[BoolMask]:
-    """Of each text, which of the tokens that are predicted count in :func:`measure_utility`."""
+    """For each text, which of its predicted tokens count in :func:`measure_utility`."""
     if own_words:
         return [np.append(x, False) for x in templates.mark_spoken_tokens(points, tokenizer)]
     return [np.ones(len(ids) - 1, dtype=bool) for ids in sequences]
 
 
 def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
-    """Utility, sizes and what every registered attack finds: rows of the long table."""
+    """Return utility, sizes and what every registered attack finds, as rows of the long table."""
     d, model = fitted.data, fitted.run.model
     rows: list[StudyRow] = [
         (f"valid_{name}", int(h["epoch"]), 0, h[name])
@@ -226,7 +227,7 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
         "steps": sum(event.steps for event in fitted.run.events),
         "private_updates": fitted.run.updates["private"],
     }
-    for name in RATE_NAMES:  # what the theorem needs, one secret of each user
+    for name in RATE_NAMES:  # what the theorem needs, for one secret of each user
         rate = getattr(d.rates, name)
         facts |= {f"{name}_count": rate.failures, f"{name}_of": rate.judged_secrets}
     for policy in ("pi", "pi_c"):
@@ -235,7 +236,7 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
         facts |= {f"{policy}_labelled": missed.labelled or 0}
     rows += [(name, study.epochs, 0, float(number)) for name, number in facts.items()]
     if not np.isfinite(facts.get("test_ppl", 1.0)):
-        return rows  # it diverged: no attack has anything to ask
+        return rows  # it diverged, so no attack can measure anything
     subject = Subject(
         model=model,
         tokenizer=d.tokenizer,
@@ -251,10 +252,10 @@ def measure_study(study: CrtStudy, fitted: TrainedStudy) -> list[StudyRow]:
     return rows
 
 
-# What a model begins with, and the texts as it reads them.
+# The model at the start, and the texts as it reads them.
 def _initial_model(study: CrtStudy, tokenizer: BpeTokenizer) -> tuple[nn.Module, ModelSpec | None]:
-    """The model before it reads the corpus: random weights, those of a pre-trained model, or
-    weights that were trained here on public text."""
+    """The model before it reads the corpus: with random weights, those of a pre-trained model, or
+    weights trained here on public text."""
     if study.brings_vocabulary:
         model: Any = pretrained.load_with_added_tokens(
             pretrained.resolve_model_path(study.init), tokenizer
@@ -285,7 +286,7 @@ def _initial_model(study: CrtStudy, tokenizer: BpeTokenizer) -> tuple[nn.Module,
 def _pretrain_on_public_corpus(
     corpus: str, epochs: int, spec: ModelSpec, seed: int, tokenizer: BpeTokenizer
 ) -> dict[str, object]:
-    """Weights after ordinary training on a public corpus, read with the run's own vocabulary."""
+    """The weights after ordinary training on a public corpus, read with the run's vocabulary."""
     public = corpora.load_corpus(corpus, limit=MAX_PUBLIC_DIALOGUES)
     texts = (p.text for p in data_points.make_points(public, unit="turn"))
     sequences = [ids[: spec.context] for ids in tokenizer.encode(texts)]
@@ -299,11 +300,11 @@ def _pretrain_on_public_corpus(
 def _tokenise_parts(
     study: CrtStudy, d: PreparedData, model: nn.Module, drawn: Iterable[str]
 ) -> tuple[dict[str, RaggedArray], dict[str, Sequence[int]]]:
-    """The public and the private part as tokens, and of each part that is ``drawn`` from, in which
-    a unit owns several texts, whose they are: a user's, or of a point longer than the model's
-    context.
+    """Return the public and the private part as tokens, and the owners of the texts in the
+    ``drawn`` parts. A part has owners only if units may own several texts: users, or points longer
+    than the model's context.
 
-    Raises ``ValueError`` where no point is private and the method trains with noise.
+    Raises ``ValueError`` if no point is private and the method trains with noise.
 
     Guarantee:
         Whatever part a step with noise draws from, a unit is drawn and clipped as one. Test:
@@ -327,7 +328,7 @@ def _tokenise_parts(
     for part in drawn:
         points = {"public": d.prepared.public, "private": d.prepared.private}.get(part)
         texts = whose.get(part)
-        if points is None or texts is None:  # both parts
+        if points is None or texts is None:  # "all", which is both parts
             points, first = d.prepared.all, len(d.prepared.public)
             texts = [*whose["public"], *(first + k for k in whose["private"])]
         if study.how.by_user:
@@ -344,9 +345,9 @@ def _mark_completions(
     parts: dict[str, RaggedArray],
     owners: Mapping[str, Sequence[int]],
 ) -> dict[str, RaggedArray]:
-    """Of each token of each text whether it belongs to the last turn, or ends the text.
+    """For each token of each text, whether it belongs to the last turn or ends the text.
 
-    Raises ``ValueError`` for points that are no conversations, or are read in pieces.
+    Raises ``ValueError`` for points that are not conversations or that are read in pieces.
     """
     if study.unit != "dialogue" or "private" in owners:
         raise ValueError(
@@ -372,7 +373,7 @@ def _mark_completions(
 
 
 def _context_limit(study: CrtStudy, model: nn.Module) -> int | None:
-    """Tokens that are read at once, a public constant; None: as many as a text has."""
+    """The most tokens that are read at once, a public constant; None: as many as a text has."""
     limit = interface.context_length(model)
     if isinstance(model, interface.RecurrentLM) or not study.brings_vocabulary:
         return limit
@@ -382,8 +383,9 @@ def _context_limit(study: CrtStudy, model: nn.Module) -> int | None:
 def split_long_texts(
     rows: Iterable[Sequence[int]], owners: Iterable[int], limit: int, long: str
 ) -> tuple[RaggedArray, list[int]]:
-    """Each text in pieces of ``limit`` tokens to read and one more to predict, and whose each
-    piece is; "cut" keeps the first piece. Every token but the first is predicted once."""
+    """Split each text into pieces of ``limit`` tokens to read and one more to predict, and return
+    the pieces and the owner of each. Every token but the first is predicted once; ``long`` "cut"
+    keeps only the first piece."""
     whose = []
 
     def pieces() -> Iterator[Sequence[int]]:
@@ -397,7 +399,8 @@ def split_long_texts(
 
 
 def owner_indices(points: Sequence[Point]) -> list[int]:
-    """Whose each point is, users counted from 0. Raises ``ValueError`` where a point has none."""
+    """The owner of each point, as a number from 0 for each user. Raises ``ValueError`` if a point
+    has no user."""
     if any(not p.user for p in points):
         raise ValueError("method='user_dpsgd': a point has no user; say whose each dialogue is")
     numbers: dict[str, int] = {}

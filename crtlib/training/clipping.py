@@ -1,10 +1,11 @@
-"""Per-example clipping with one backward pass, at almost the price of ordinary training.
+"""Per-example clipping with one backward pass, at almost the cost of ordinary training.
 
 DP-SGD (Abadi et al. 2016) needs the norm of every example's gradient. A weight's gradient is a sum
-over positions of outer products, ``sum_t r_t c_t'``, of what one backward pass computes anyway: the
-inputs of the layer and the gradients of its outputs. Kept ("book-keeping", Bu et al. 2023), they
-give the norms, ``sum_ts (r_t r_s)(c_t c_s)`` (the ghost norm, Li et al. 2022), and then the clipped
-sum, without a second backward pass and without the gradients of single examples.
+of outer products over positions, ``sum_t r_t c_t'``, whose factors one backward pass computes
+anyway: the inputs of the layer and the gradients of its outputs. If they are kept ("book-keeping",
+Bu et al. 2023), they give the norms, ``sum_ts (r_t r_s)(c_t c_s)`` (the ghost norm, Li et al.
+2022), and then the clipped sum, without a second backward pass and without the gradients of single
+examples.
 
 >>> from crtlib.models.construction import build_model
 >>> from crtlib.models.specs import ModelSpec
@@ -52,9 +53,9 @@ MIN_POSITIONS_PER_BLOCK, MAX_LOGITS_PER_BLOCK = 512, 2**26
 
 
 class LossesAndNorms(NamedTuple):
-    """Of each example: its loss, and the norm of its gradient before clipping; both (B,).
+    """Each example's loss, and the norm of its gradient before clipping; both (B,).
 
-    An example whose norm is no finite number was left out of the sum.
+    An example whose norm is not finite was left out of the sum.
     """
 
     losses: Tensor
@@ -73,19 +74,19 @@ def add_clipped_gradients(
 ) -> LossesAndNorms:
     """ADD ``sum_i min(1, clip_norm / |g_i|) g_i`` to ``.grad`` of every trainable parameter.
 
-    Where ``|g_i|`` is no finite number the factor is 0: not even the noise would hide an overflow.
-    Where the positions of an example cancel so far that float32 cannot say how long the rest is,
-    ``|g_i|`` is an upper bound of it. As it adds, a logical batch larger than memory is several
-    calls. A layer that is not known makes it clip one example after the other, as
-    :func:`add_clipped_unit_gradient` does, with a warning that names the parameter. Clipping of
-    each example is that of Abadi et al. 2016, Algorithm 1.
+    If ``|g_i|`` is not finite the factor is 0, because not even the noise would hide an overflow.
+    If the positions of an example cancel so far that float32 cannot resolve the norm of the rest,
+    ``|g_i|`` is an upper bound on it. As the function adds to ``.grad``, a logical batch larger
+    than memory takes several calls. With an unknown layer, examples are clipped one after the
+    other, as by :func:`add_clipped_unit_gradient`, with a warning that names the parameter. Each
+    example is clipped as in Abadi et al. 2016, Algorithm 1.
 
     Args:
-        model: Of next tokens, or with ``targets`` of the tokens there.
+        model: A model that predicts next tokens or, with ``targets``, the tokens given there.
         tokens: (B, L), padded with anything. B may be 0: nothing is added then, but ``.grad`` holds
             zeros, never ``None``.
-        lengths: (B,): how many tokens of each row are read. On the host, where tokens are on a GPU,
-            they spare it a wait.
+        lengths: (B,): how many tokens of each row are read. If the tokens are on a GPU, lengths on
+            the host avoid a wait.
         clip_norm: The largest norm, C.
         targets: (B, L), the token at each place, ``-100`` for none (masked language models).
         reduction: Whether an example's loss is the "mean" or the "sum" over its targets.
@@ -94,15 +95,15 @@ def add_clipped_gradients(
         Each example's loss, and its gradient's norm before clipping, both (B,).
 
     Raises:
-        ValueError: By name, for a model that mixes the examples of a batch or drops out
-            (:func:`crtlib.training.layer_rules.refuse_unfit_layers`), and for a clip norm that
-            float32 cannot hold.
+        ValueError: For a layer that mixes the examples of a batch or applies dropout, which is
+            named (:func:`crtlib.training.layer_rules.refuse_unfit_layers`), and for a clip norm
+            that float32 cannot hold.
 
     Guarantee:
-        What an example adds is at most ``1 + 1.3e-3`` clip norms long: that much is what the worst
-        rounding of its norm may hide before it is charged
-        (:data:`crtlib.training.gradient_recorder.UNCHARGED_SHARE`). Measured, it is within 1e-6 of
-        the clip norm where gradients are ordinary, and below it where they cancel. Tests:
+        The norm of what an example adds is at most ``1 + 1.3e-3`` clip norms. The excess is what
+        the worst rounding of its norm may hide before it is charged
+        (:data:`crtlib.training.gradient_recorder.UNCHARGED_SHARE`). In measurements it is within
+        1e-6 of the clip norm for ordinary gradients, and below it if they cancel. Tests:
         ``tests/training/test_clipping.py::test_clipped_example_does_not_exceed_the_bound``,
         ``tests/training/test_rounding.py::test_what_cancels_is_clipped``.
     """
@@ -133,9 +134,9 @@ def add_unclipped_gradients(
     targets: Tensor | None = None,
     reduction: LossReduction = "mean",
 ) -> Tensor:
-    """ADD the gradient of the SUM over examples of their losses to ``.grad``; the losses (B,).
+    """ADD the gradient of the SUM of the examples' losses to ``.grad``; return the losses (B,).
 
-    The same kernels as :func:`add_clipped_gradients`, without clipping. The gradient of the mean
+    It runs the kernels of :func:`add_clipped_gradients`, without clipping. The gradient of the mean
     loss per token is that of ``reduction="sum"`` divided by the number of targets.
     """
     batch = SortedExamples.make(model, tokens, lengths, targets, reduction)
@@ -168,11 +169,11 @@ def add_clipped_unit_gradient(
     than the model's context. Returns its loss, and its norm before clipping, both scalars.
 
     ``pieces`` are micro-batches ``(tokens (B, L), lengths (B,))`` of the unit's texts, with targets
-    as a third where :func:`add_clipped_gradients` needs them; its loss is the mean (or the sum)
-    over all their targets, so a text in two pieces weighs as much as one in one piece.
-    One ordinary backward pass a micro-batch, so layers of any kind will do. Where the norm is no
-    finite number nothing is added. The norm is that of the very numbers that are added, in float64:
-    what cancels has cancelled before.
+    as a third item where :func:`add_clipped_gradients` needs them. The unit's loss is the mean (or
+    the sum) over all their targets, so a text in two pieces weighs as much as one in one piece.
+    Each micro-batch takes one ordinary backward pass, so layers of any kind will do. If the norm is
+    not finite, nothing is added. The norm is taken in float64 from the unit's summed gradient, so
+    whatever cancels has cancelled by then.
     """
 
     def backpropagate() -> tuple[Tensor, int]:
@@ -197,11 +198,11 @@ def add_clipped_unit_gradient(
 def add_clipped_by_autograd(
     model: nn.Module, backpropagate: Callable[[], tuple[Tensor, int]], *, clip_norm: float
 ) -> LossesAndNorms:
-    """ADD the clipped gradient of ONE unit to ``.grad``. ``backpropagate`` adds a multiple of it,
-    not clipped, and returns as large a multiple of the loss, and the number that divides both. Loss
-    and norm are scalars.
+    """ADD the clipped gradient of ONE unit to ``.grad``; return its loss and norm, both scalars.
 
-    Where the norm is no finite number nothing is added.
+    ``backpropagate`` adds a multiple of the unclipped gradient to ``.grad``. It returns the same
+    multiple of the loss, and the number that divides both. If the norm is not finite, nothing is
+    added.
     """
     checks.check_clip_norm(clip_norm)
     refuse_unfit_layers(model)
@@ -217,7 +218,7 @@ def add_clipped_by_autograd(
             p.grad = torch.zeros_like(p) if total is None else total
     norm = torch.stack([g.double().square().sum() for g in grads]).sum().sqrt()
     factor = clip_factors(norm, clip_norm)
-    if factor > 0:  # 0 times infinity would be no number
+    if factor > 0:  # 0 times infinity would be NaN
         for p, g in zip(parameters, grads, strict=True):
             gradient_buffer(p).add_(g * factor.to(g.dtype))
     return LossesAndNorms(loss / divisor, norm)
@@ -250,13 +251,13 @@ def _add_clipped_in_one_pass(
 def without_autograd_and_autocast(x: Tensor) -> Iterator[torch.dtype | None]:
     """Turn autograd and autocast off; yield the type autocast used for products, if it was on.
 
-    Norms and sums are taken in float32 at least, whatever the precision of the model's products.
+    Norms and sums are taken at least in float32, whatever the precision of the model's products.
     """
     SCRATCH.reset()
     device = x.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     # Products of tiny probabilities are denormal, which slows a CPU down fourfold and more.
-    flushed = bool(np.float32(1e-39) * np.float32(1) == 0)  # this thread's mode; torch cannot say
+    flushed = bool(np.float32(1e-39) * np.float32(1) == 0)  # this thread's mode; torch hides it
     torch.set_flush_denormal(True)
     try:
         with torch.autocast(device, enabled=False), torch.no_grad():
@@ -274,10 +275,10 @@ def _backpropagate_head(
     *,
     keeps_entries: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Logits, log-softmax, loss and its gradient in one pass over blocks of positions.
+    """Compute logits, log-softmax, loss and its gradient in one pass over blocks of positions.
 
     Returns the losses (B,) and the gradient of ``hidden`` (B, T, d). ``add_entry`` gets the head's
-    gradient entries, while their block is in the cache; ``keeps_entries``: it keeps them, so that
+    gradient entries, while their block is in the cache. With ``keeps_entries`` it keeps them, so
     what they hold must outlive the next block.
     """
     positions = batch.head_positions()
@@ -292,7 +293,7 @@ def _backpropagate_head(
     )
     if learning_weight is None and learning_bias is None:
         keeps_entries = False  # there are none
-    # Of bfloat16 there are two more copies, which shall stay in the cache.
+    # With bfloat16 there are two more copies, which should stay in the cache.
     max_logits = (
         MAX_LOGITS_PER_BLOCK
         if weight.dtype == dtype or weight.is_cuda
@@ -300,7 +301,7 @@ def _backpropagate_head(
     )
     blocks = list(_split_by_length(positions.extents, len(weight), max_logits))
     sizes = [(rows.stop - rows.start) * positions.extents[rows.start] for rows in blocks]
-    # On a CPU the gradients of logits are kept as they will be summed.
+    # On a CPU the gradients of logits are kept in the type in which they will be summed.
     like = cast_for_exact_sums(weight[:0])
     # For a ghost norm the factors of a block are kept; else the product of each example is formed
     # at once, and the next block may overwrite them.
@@ -321,7 +322,7 @@ def _backpropagate_head(
             flat_inputs, weight, bias, targets, head, dtype, out
         )
         losses[rows] = (nll * loss_weights).unflatten(0, (-1, time)).sum(1)
-        # The gradient of the logits is the loss weight times that; the narrow side is multiplied.
+        # The gradient of the logits still lacks the loss weight, which multiplies the narrow side.
         flat_scales = loss_weights[:, None].to(flat_inputs.dtype)
         of_h, grads, inputs, scales = (
             x.unflatten(0, (-1, time))
@@ -354,9 +355,9 @@ def _cross_entropy_and_gradient(
     dtype: torch.dtype,
     out: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Cross entropy of each row (N,) in ``dtype``; its gradient by what the head's linear map gives
-    (N, V), before its scale and cap, in ``out``. ``weight`` and ``bias`` are those of ``head``, as
-    precise as products are."""
+    """Return the cross entropy of each row (N,) in ``dtype`` and, in ``out``, its gradient with
+    respect to the output (N, V) of the head's linear map, before scale and cap. ``weight`` and
+    ``bias`` are those of ``head``, in the precision of products."""
     softcap, scale = head.softcap, head.scale
     into = out if out.dtype == x.dtype else None
     if bias is None:
@@ -369,11 +370,11 @@ def _cross_entropy_and_gradient(
         z.div_(softcap).tanh_().mul_(softcap)
     slope = None if softcap is None else 1 - (z / softcap).square_()
     column = targets[:, None]
-    if not is_on_host(z):  # nobody may look for what underflows
+    if not is_on_host(z):  # looking for what underflows would wait for the device
         p = torch.log_softmax(z, 1, dtype=dtype)
         nll = -p.gather(1, column)[:, 0]
         p.exp_()
-    else:  # in place, as fresh memory costs more than arithmetic
+    else:  # in place, because fresh memory costs more than arithmetic
         p = torch.softmax(z, 1, dtype=dtype, out=out if out.dtype == dtype else None)
         chosen = p.gather(1, column)
         nll = -chosen.log()[:, 0]
@@ -394,10 +395,10 @@ def _cross_entropy_and_gradient(
 
 
 def _split_by_length(extents: Sequence[int], vocabulary: int, max_logits: int) -> Iterator[slice]:
-    """Runs of examples of similar extent (sorted downwards), so that little padding is computed.
+    """Yield runs of examples of similar extent, largest first, so that little padding is computed.
 
-    A run has at least ``MIN_POSITIONS_PER_BLOCK`` positions, or products are too small to be
-    efficient, and at most ``max_logits`` logits, or they take too much memory.
+    With fewer than ``MIN_POSITIONS_PER_BLOCK`` positions in a run, products would be too small to
+    be efficient; with more than ``max_logits`` logits, they would take too much memory.
     """
     first = 0
     for i, extent in enumerate(extents):

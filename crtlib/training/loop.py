@@ -1,7 +1,7 @@
-"""A training step by step, and the loop that takes all of its steps.
+"""A training taken step by step, and the loop that takes all of its steps.
 
-A phase holds public constants only, and is the one object that makes both the batches and the
-event that is accounted: the sampler that ran is the one that is paid for.
+A phase holds only public constants. The same object makes both the batches and the event that is
+accounted, so the sampler that ran is the one that is paid for.
 
 >>> import torch
 >>> from crtlib.models.construction import build_model
@@ -70,15 +70,17 @@ from crtlib.training.weight_seal import OptimizerSeal, ReadingSeal, SettingsSeal
 
 # --------------------------------------------------------------------------- a step
 class Step:
-    """One logical batch of a phase: public points, or a Poisson sample, which may be empty.
+    """A step on one logical batch of a phase: public points, or a Poisson sample, which may be
+    empty.
 
-    Calling the step takes it: the first step of a phase charges the phase; the batch is drawn; and
-    the gradient is made, clipped, noised and given to the optimizer in one call, so that no other
-    code sees it. Nothing that a private step shows depends on its sample, not even on its size.
+    Calling the step takes it. The first step of a phase charges the phase. Then the batch is drawn,
+    and the gradient is computed, clipped, noised and given to the optimizer in one call, so that no
+    other code sees it. Nothing that a private step shows depends on its sample, not even on the
+    sample's size.
 
-    ``number`` counts from 1, also where the training goes on from a checkpoint; ``private``:
-    whether noise is added to what the step learns; ``loss``: of a public step that was taken the
-    batch's mean loss, a scalar without a graph, else None.
+    ``number`` counts from 1 and includes the steps before a checkpoint. ``private`` is whether
+    noise is added to what the step learns. ``loss`` is the batch's mean loss, a scalar without a
+    graph, once a public step was taken, else None.
     """
 
     def __init__(
@@ -99,27 +101,27 @@ class Step:
         """Take the step.
 
         Args:
-            losses: Gets the model and a micro-batch as ``transformers`` reads it (``input_ids``,
-                ``attention_mask``, ``position_ids`` and ``labels``, (B, T) each; labels are not
-                shifted) and returns the loss of each row, (B,), with a graph, in private and
-                public steps alike. None: in a private step, each example's mean loss per token; in
-                a public step, the batch's mean loss per token. A new function is tried before the
-                step (:meth:`Training.try_losses`), so define it once.
+            losses: A function of the model and a micro-batch as ``transformers`` reads it
+                (``input_ids``, ``attention_mask``, ``position_ids`` and ``labels``, (B, T) each;
+                labels are not shifted). It returns the loss of each row, (B,), with a graph, in
+                private and in public steps. None: in a private step, each example's mean loss per
+                token; in a public step, the batch's mean loss per token. A new function is tried
+                before the step (:meth:`Training.try_losses`), so define it once.
             learning_rate_factor: Multiplies the learning rate of the phase. Compute a schedule from
-                ``number``: then a training that goes on from a checkpoint keeps to it.
+                ``number``, so that a training resumed from a checkpoint keeps to it.
 
         Returns:
-            The ``loss`` of a public step; None of a private one, because its loss is private.
+            The ``loss`` of a public step; None for a private one, because its loss is private.
 
         Raises:
-            ValueError: For a step that was taken before, that failed, or that is not the current
-                one; that another thread is taking, or that a forked process calls; for a model that
+            ValueError: For a step that was taken before, that failed, that is not the current one,
+                that another thread is taking, or that a forked process calls; for a model that
                 other code has changed since the last step; and for losses that are not one per
-                row, that mix the rows of a batch, or that learn something beside the model.
+                row, that mix the rows of a batch, or that train something besides the model.
 
         Guarantee:
-            A step that is accounted once is taken once: two threads would both read a batch, and
-            a fork would go on as a second training. Tests: ``tests/training/test_own_loop.py::
+            A step that is accounted once is taken once: two threads would both read a batch, and a
+            fork would continue as a second training. Tests: ``tests/training/test_own_loop.py::
             test_a_step_is_taken_by_one_thread``, ``tests/training/test_own_loop.py::
             test_a_fork_takes_no_step``.
         """
@@ -145,7 +147,8 @@ class Step:
             self._training.taking.release()
 
     def _take(self, losses: Losses | None, learning_rate_factor: float) -> Tensor | None:
-        """Check model and optimizers, charge the phase if it begins, and learn from the batch."""
+        """Check model and optimizers, charge the phase if it begins here, and learn from the
+        batch."""
         if self._begun or self._training.current is not self:
             raise ValueError(f"{self!r}: is taken once, and before the next one is asked for")
         self._training._check_model()
@@ -169,8 +172,9 @@ class Step:
         """Draw the batch and make all of its updates.
 
         Guarantee:
-            A layer that writes into a weight as it reads, as an embedding with ``max_norm`` does,
-            is refused: no noise is added to that. Test: ``tests/training/test_own_loop.py::
+            A layer that changes a weight while it reads, as an embedding with ``max_norm`` does, is
+            refused, because no noise is added to that change. Test:
+            ``tests/training/test_own_loop.py::
             test_a_weight_that_a_step_writes_as_it_reads_is_refused``.
         """
         phase: Any = self._phase
@@ -198,68 +202,72 @@ class Step:
 # --------------------------------------------------------------------------- a training
 class Training:
     """A training that is taken step by step: its phases in order, on a model that is changed in
-    place, on the device where it is.
+    place, on the device where the model is.
 
-    Iterating gives each :class:`Step` once; the next one comes when the last was taken. A phase is
-    over, and written to the checkpoint, when what follows its last step is asked for: the next
-    step, or :meth:`finish`. :func:`train_model` is the loop of two lines over it.
+    Iterating yields each :class:`Step` once; each must be taken before the next is requested. A
+    phase ends, and is written to the checkpoint, when the step after its last one is requested or
+    :meth:`finish` is called. :func:`train_model` takes all steps in one call.
 
     Args:
         model: The model.
-        phases: What is done, in order: values of public constants.
-        parts: "public" and "private" token sequences; "all" is both. They are kept as one array
-            of four bytes a token: hand over a :class:`~crtlib.ragged_array.RaggedArray`, which is
-            not copied, where memory counts.
-        seed: Of the order of public batches, and of all else where not ``secure``.
-        private_tokens: In the shape of ``parts``, whether each token is private, for phases that
-            read that.
-        loss_mask: In the shape of ``parts``, of which tokens the prediction enters the loss;
-            default: of all.
-        owners: Of each point of a part the unit it belongs to (0, 1, ...): Poisson phases then draw
-            units and clip what each owns as one gradient, so their guarantee is one of units.
-        secure: Take Poisson draws and noise from the operating system's cryptographic generator, of
-            noise a key for each step. Else they follow from ``seed``, so a run can be repeated:
-            right for experiments, WRONG for a release, because who knows the seed knows the batches
-            and can subtract the noise. A secure phase that was cut short is run again with fresh
-            draws, and as somebody may have seen what the first ones led to, with a ``checkpoint``
-            its event is counted each time that it begins: ``TrainingRun.events`` can hold more than
-            the schedule.
-        optimizer: "adam", "sgd", or a function that makes one from the list of parameters that
-            learn. Public and private updates have one each, so that Adam's moments of one never
-            scale the other's steps; the phases set their learning rates. An optimizer must begin
-            with nothing learned, and steps alone may change its state and its settings.
-        precision: "bfloat16" is that of products; weights, norms, sums and noise stay in float32.
-            On a GPU a model's float32 products are of TF32 (:mod:`crtlib.training.devices`).
-        memory_gib: GiB that one pass may take, by default a quarter of what is free: larger
-            batches are read in parts, which changes no result but for rounding.
-        max_text_tokens: Tokens that a text may have, a public constant. Texts up to this length
-            are tried before a private phase (:func:`crtlib.training.probe.refuse_mixing`).
-        on_epoch: Called with epoch and model after the last phase of each epoch; it returns what it
-            has measured, for ``TrainingRun.history``. It should measure on other points: the loss
+        phases: What is done, in order. They hold only public constants.
+        parts: "public" and "private" token sequences; "all" is both. They are kept as one array of
+            four bytes per token. To save memory, pass a :class:`~crtlib.ragged_array.RaggedArray`,
+            which is not copied.
+        seed: The seed of the order of public batches and, unless ``secure``, of all other draws.
+        private_tokens: Whether each token is private, in the shape of ``parts``, for phases that
+            read such flags.
+        loss_mask: Whether the prediction of each token enters the loss, in the shape of ``parts``;
+            default: all enter.
+        owners: For each part, the unit (0, 1, ...) that each of its points belongs to. Poisson
+            phases then draw units and clip what each owns as one gradient, so their guarantee is
+            one for units.
+        secure: Take Poisson draws from the operating system's cryptographic generator, and noise
+            from a fresh key of it in each step. Otherwise they follow from ``seed``, so a run can
+            be repeated: right for experiments, WRONG for a release, because anyone who knows the
+            seed knows the batches and can subtract the noise. A secure phase that was cut short is
+            run again with fresh draws. As somebody may have seen the result of the first ones, its
+            event is counted each time that it begins, if there is a ``checkpoint``, so
+            ``TrainingRun.events`` can hold more than the schedule.
+        optimizer: "adam", "sgd", or a function that makes one from the list of trainable
+            parameters. Public and private updates have one each, so that Adam's moments of one
+            never scale the other's steps; the phases set their learning rates. An optimizer must
+            start with nothing learned, and only steps may change its state and its settings.
+        precision: The precision of matrix products. With "bfloat16", weights, norms, sums and noise
+            stay in float32. On a GPU, a model's float32 products use TF32
+            (:mod:`crtlib.training.matmul_precision`).
+        memory_gib: The memory in GiB that one pass may take; default: a quarter of what is free.
+            Larger batches are read in parts, which changes results only by rounding.
+        max_text_tokens: The most tokens that a text may have, a public constant. If a phase adds
+            noise, the model is first tried on random texts up to this length
+            (:func:`crtlib.training.probe.refuse_mixing`).
+        on_epoch: Called with epoch and model after the last phase of each epoch; returns its
+            measurements, for ``TrainingRun.history``. It should measure on other points: the loss
             on private points is itself private.
-        checkpoint: A file that is replaced atomically after every phase, with model, optimizers,
-            generators and events, readable by its owner alone; when it exists, training goes on
-            from there and the result is bit-identical to an uninterrupted run. A checkpoint of
-            another run is refused.
-        on_start: Called with all events that the run will have, and whether a checkpoint was found:
-            when the first step is taken, after all that can be refused has been and before it reads
-            a text, or as the steps are asked for where none is left.
+        checkpoint: A file with model, optimizers, generators and events, readable only by its
+            owner, that is replaced atomically after every phase. If it exists, training resumes
+            from it, and unless ``secure`` the result is bit-identical to an uninterrupted run. A
+            checkpoint of another run is refused.
+        on_start: Called with all events that the run will have, and whether a checkpoint was found.
+            The call comes in the first step, after everything that can be refused has been checked
+            and before a text is read; or, if no step is left, when the steps are requested.
         progress: Show a bar on a terminal: steps, the time left, and the loss of public steps.
 
-    Of several processes (:mod:`crtlib.training.parallel`) all make it with the same arguments; the
-    first one alone calls ``on_start``, writes the checkpoint, which all must see, and shows a bar.
+    With several processes (:mod:`crtlib.training.parallel`), all create the training with the same
+    arguments. Only the first one calls ``on_start``, writes the checkpoint, which all must be able
+    to read, and shows a bar.
 
     Raises:
         ValueError: For a phase whose part is missing or empty, or that cannot work with the model
-            or in several processes, and for points beyond the model's context; while it is iterated
-            for a step that was passed over, and for a model that was changed between two steps.
+            or in several processes, and for points longer than the model's context; during
+            iteration, for a step that was skipped, and for a model that was changed between steps.
 
     Guarantee:
-        Where somebody else's code runs before the first step or between two, what it changes in a
-        parameter is refused, at the latest when the phase is over (:class:`WeightSeal`): the
-        weights that are left are those that the phases made; so is a hook, or another layer or
-        forward, since the model was tried (:meth:`try_model_again`). What a script learns elsewhere
-        from the same text is not seen. Tests: ``tests/training/test_own_loop.py::
+        If other code runs before the first step or between two steps, any change that it makes to a
+        parameter is refused, at the latest when the phase ends (:class:`WeightSeal`), so the final
+        weights are those that the phases made. A hook, layer or forward that was added or replaced
+        after the model was tried (:meth:`try_model_again`) is refused too. What a script learns
+        elsewhere from the same text is not detected. Tests: ``tests/training/test_own_loop.py::
         test_a_changed_weight_is_refused``, ``tests/training/test_own_loop.py::
         test_a_weight_that_was_changed_before_the_first_step_is_refused``,
         ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``.
@@ -334,38 +342,38 @@ class Training:
 
     @property
     def run(self) -> TrainingRun:
-        """What came of it so far."""
+        """The result so far."""
         return self.state.run
 
     @property
     def model(self) -> nn.Module:
-        """The model, which nobody else may change until the training is finished."""
+        """The model, which no other code may change until the training is finished."""
         return self.state.run.model
 
     @property
     def points(self) -> int:
-        """Points of both parts. The number is private where one of the parts is."""
+        """The number of points in both parts together, which is private if one of the parts is."""
         return sum(len(self._parts.get(part, ())) for part in ("public", "private"))
 
     @property
     def is_resumed(self) -> bool:
-        """Whether it goes on from a checkpoint."""
+        """Whether the training resumes from a checkpoint."""
         return bool(self.phases_done or self.run.events)
 
     @property
     def charges(self) -> list[PrivacyEvent]:
-        """All events that the whole run will have: those of phases that are still to come, after
-        those that were charged. Before the first step and after the last."""
+        """All events of the whole run: those that were charged, then those of phases still to come.
+        Valid only before the first step and after the last."""
         ahead = [e for p in self.phases[self.phases_done :] if (e := p.event()) is not None]
         return [*self.run.events, *ahead]
 
     def __len__(self) -> int:
-        """Steps from the first to the last, also where it goes on from a checkpoint."""
+        """The number of steps from first to last, including those before a checkpoint."""
         return sum(self._steps_of_phase)
 
     @property
     def steps_left(self) -> int:
-        """Steps that were not taken."""
+        """The number of steps that were not taken."""
         return len(self) - self._steps_taken
 
     @property
@@ -390,7 +398,7 @@ class Training:
         return any(phase.adds_noise for phase in self.phases)
 
     def _try_reading(self, model: nn.Module) -> None:
-        """Try the model as it is hooked now: only so may it read texts from now on."""
+        """Try the model with its current hooks; from now on it may read texts only with these."""
         if self._adds_noise:
             refuse_mixing(
                 model,
@@ -400,30 +408,30 @@ class Training:
         self._reading_seal = ReadingSeal.of(model)
 
     def try_model_again(self) -> None:
-        """Try the model again, with what was hooked to it since the training was made, as a Trainer
-        or a logger does. Raises ValueError where the texts of a batch change what one of them adds
-        now (:func:`crtlib.training.probe.refuse_mixing`), and after the first step."""
+        """Try the model again, with what was hooked to it since the training was created, as a
+        Trainer or a logger does. Raises ValueError if the texts of a batch now change what one of
+        them adds (:func:`crtlib.training.probe.refuse_mixing`), and once iteration has begun."""
         if self._steps is not None:
             raise ValueError("training: has begun; hook the model before its first step")
         self._check_weights()
         self._try_reading(self.model)
-        self._seal_model()  # it was moved a little, and back
+        self._seal_model()  # its weights were moved a little, and back
 
     def try_losses(self, losses: Losses, phase: Phase | None = None) -> None:
-        """Try losses of one's own on random tokens, and the model again, which they may have hooked
-        as they read, as ``transformers`` does for hidden states.
+        """Try a custom loss function on random tokens, and then the model again, because the
+        function may have hooked it while reading, as ``transformers`` does for hidden states.
 
-        A step does so with losses that are new to it. Whoever takes others in later steps tries
-        them before the first one, which is charged.
+        A step does this with each loss function that is new to the training. If later steps use
+        other functions, try those before the first step, which is charged.
 
         Raises:
-            ValueError: For losses that ``phase`` does not take, by default any of the training's;
-                that mix the rows of a batch (:func:`crtlib.training.own_losses
-                .refuse_mixing_losses`); or that hook the model so that its texts do.
+            ValueError: For losses that ``phase`` (default: any phase of the training) does not
+                take, that mix the rows of a batch (:func:`crtlib.training.own_losses
+                .refuse_mixing_losses`), or that hook the model so that it mixes texts.
 
         Guarantee:
-            What is refused of the losses of a first step, of a public phase too, is refused before
-            anything is charged. Test: ``tests/training/test_own_losses.py::
+            Losses that the first step refuses, in a public phase too, are refused before anything
+            is charged. Test: ``tests/training/test_own_losses.py::
             test_losses_that_hook_the_model_are_tried_before_anything_is_charged``.
         """
         for one in self.phases if phase is None else [phase]:
@@ -444,8 +452,8 @@ class Training:
         self._tried_losses.append(losses)
 
     def take_all(self) -> TrainingRun:
-        """Take all steps. As no code but that of the training runs between them, the bits of the
-        weights are not watched, but from the last one on.
+        """Take all steps and return the run. As only the training's own code runs between them, the
+        bits of the weights are watched again only after the last step.
 
         Guarantee:
             Test: ``tests/training/test_own_loop.py::
@@ -461,18 +469,20 @@ class Training:
         return self.run
 
     def finish(self) -> TrainingRun:
-        """End the last phase, after its last step. Raises ValueError where steps are left."""
+        """End the last phase, after its last step, and return the run. Raises ValueError if steps
+        are left."""
         if self.steps_left:
             raise ValueError(f"training: {self.steps_left} steps are left; take them first")
         for step in self._steps or self:
             raise ValueError(f"{step!r}: is left; take it first")
-        self._check_model_fully()  # its phase may have been over before somebody did so
+        self._check_model_fully()  # a change may have come after the last phase had ended
         self._settings_seal.restore()
         return self.run
 
     def stop(self) -> TrainingRun:
-        """Leave the steps that were not taken: what was to come is charged as if it had run, as
-        every phase is charged in full when it begins. Raises ValueError before the first step."""
+        """End the training early and return the run. Steps that were not taken are charged as if
+        they had run, as every phase is charged in full when it begins. Raises ValueError before the
+        first step."""
         if self.current is None or self._steps is None or self._last_charged_phase < 0:
             raise ValueError("training: no step was taken; there is nothing to end")
         if self._steps_taken > self._steps_of_finished_phases:
@@ -488,7 +498,7 @@ class Training:
 
     def _run_phases(self) -> Generator[Step]:
         run, state, file = self.run, self.state, self._file
-        if not any(self._steps_of_phase[self.phases_done :]):  # killed when all were taken
+        if not any(self._steps_of_phase[self.phases_done :]):  # killed after all were taken
             self._announce_all_charges()
         self._check_weights()
         run.model.train()
@@ -523,8 +533,8 @@ class Training:
         bar.close()
 
     def _charge_phase(self) -> None:
-        """Charge a phase in full, before its first step reads a text. Before the first phase, tell
-        ``on_start`` what the whole run may cost."""
+        """Charge the current phase in full, before its first step reads a text. Before the first
+        phase, tell ``on_start`` what the whole run may cost."""
         if self._last_charged_phase == self.phases_done:
             return
         if self._last_charged_phase < 0:
@@ -536,12 +546,12 @@ class Training:
                 self._file.save(self.state, self.phases_done)
 
     def _announce_all_charges(self) -> None:
-        """Tell ``on_start`` what the whole run may cost, even where no step is left to be taken."""
+        """Tell ``on_start`` what the whole run may cost, even if no step is left to be taken."""
         if self.on_start and process_group().is_leader:
             self.on_start(self.charges, self.is_resumed)
 
     def _batches(self, phase: Phase) -> Iterator[LogicalBatch]:
-        """All batches of a phase, cut into micro-batches."""
+        """Yield all batches of a phase, cut into micro-batches."""
         points = self._parts[phase.part]
         private_tokens = self._private_tokens.get(phase.part, ())
         loss_mask = self._loss_mask.get(phase.part)
@@ -551,7 +561,7 @@ class Training:
             at_once=self._tokens_at_once,
             as_few_as_possible=phase.draws_numbers or phase.reads_flags,
         )
-        host = torch.device("cpu")  # where flags and masks stay; they are cut as their tokens are
+        host = torch.device("cpu")  # where flags and masks stay; they are cut like their tokens
 
         def cut_points(picked: Sequence[int]) -> LogicalBatch:
             batch = cut(points, picked, self._device)
@@ -569,7 +579,7 @@ class Training:
         drawn = phase.batches(lengths, self.state.generators[phase.order])
         for indices in process_group().broadcast_batches(drawn):
             picked = process_group().share(indices.tolist(), key=lambda k: int(lengths[k]))
-            units_of_several: list[Any] = []  # each stands where a micro-batch does
+            units_of_several: list[Any] = []  # each takes the place of a micro-batch
             if units is not None:
                 groups = [units[k] for k in picked]
                 picked = [group[0] for group in groups if len(group) == 1]
@@ -585,13 +595,13 @@ class Training:
     # ----------------------------------------------------------------- around a step
     @contextlib.contextmanager
     def _step_settings(self) -> Iterator[None]:
-        """Whatever the code around a step has set, it runs in the training's own precision, with
-        autograd.
+        """Run a step in the training's own precision and with autograd, whatever the code around it
+        has set.
 
         Guarantee:
-            A step learns from the weights that the last one left: autocast keeps the copies of
-            weights that it has rounded until nobody is inside of it, so an autocast around all
-            steps would feed each of them the weights of the first. Test:
+            A step learns from the weights that the last one left. Autocast keeps its rounded copies
+            of weights until its outermost context ends, so an autocast around all steps would feed
+            each of them the weights of the first. Test:
             ``tests/training/test_own_loop.py::test_a_step_in_bfloat16_reads_the_weights_that_it_finds``.
         """
         low = self.precision == "bfloat16"
@@ -609,15 +619,15 @@ class Training:
             self._optimizer_seal = OptimizerSeal.of(self.state.optimizers.values())
 
     def _check_model(self) -> None:
-        """Check the weights, and what is hooked to the model: before each step."""
+        """Check the weights, and what is hooked to the model. Called before each step."""
         self._check_weights()
         if self._adds_noise:
             self._reading_seal.refuse_changed_reading(self.model)
 
     def _check_weights(self) -> None:
-        """Refuse a model whose tensors were changed outside of a step: before anything reads the
-        model, or moves it and seals it again. On a GPU a value that was changed is only counted
-        here, and refused when its phase ends, so that no step waits for the device."""
+        """Refuse a model whose tensors were changed outside of a step. Called before anything reads
+        the model, or moves its weights and seals it again. On a GPU a changed value is only counted
+        here, and refused when the phase ends, so that no step waits for the device."""
         self._seal.refuse_visible_changes()
         if self._watched:
             self._changed_tensors = self._changed_tensors + self._seal.count_changed()
@@ -625,15 +635,15 @@ class Training:
                 self._raise_if_values_changed()
 
     def _raise_if_values_changed(self) -> None:
-        """Raise ValueError where a change was counted; on a GPU this waits for the device."""
+        """Raise ValueError if a change was counted; on a GPU this waits for the device."""
         if int(self._changed_tensors):
             raise ValueError("model: a weight was changed outside of a step")
         if int(self._changed_states):
             raise ValueError("optimizer: what it has learned was changed outside of a step")
 
     def _check_optimizers(self) -> None:
-        """Refuse optimizers whose settings or learned state were changed outside of a step: before
-        each step, which moves the weights by that state. After the last step nothing checks it."""
+        """Refuse optimizers whose settings or learned state were changed outside of a step. Called
+        before each step, which moves the weights by that state; not after the last step."""
         if self._watched:
             self._optimizer_seal.refuse_changed_settings()
             self._changed_states = self._changed_states + self._optimizer_seal.count_changed()
@@ -641,8 +651,9 @@ class Training:
                 self._raise_if_values_changed()
 
     def _check_model_fully(self) -> None:
-        """Check weights, hooks and the tensors that no step changes, and raise for all changes that
-        were counted: after the last step of a phase, and before the model is handed over."""
+        """Check weights, hooks and the tensors that no step changes, and raise ValueError if any
+        change was counted. Called after the last step of a phase, and before the model is handed
+        over."""
         self._check_model()
         if self._watched:
             if self._adds_noise:  # else a layer may keep averages of what it reads
@@ -650,7 +661,7 @@ class Training:
             self._raise_if_values_changed()
 
     def _end_phase(self) -> None:
-        """Read what the phase has left on the device: the one time that it is waited for."""
+        """Read what the phase has left on the device: the only time that a phase waits for it."""
         self._check_model_fully()
         self.run.non_finite += process_group().total(int(self.state.non_finite))
         self.state.non_finite = 0
@@ -662,7 +673,7 @@ def train_model(
     parts: Mapping[str, TokenSequences],
     **options: Any,
 ) -> TrainingRun:
-    """Take all steps of a :class:`Training` with these arguments."""
+    """Create a :class:`Training` with these arguments, take all its steps, and return the run."""
     return Training(model, phases, parts, **options).take_all()
 
 
@@ -671,8 +682,8 @@ def _flatten_parts(
     read: Collection[str],
     kind: Literal["int32", "bool"],
 ) -> dict[str, RaggedArray]:
-    """Each part in one array, and the public before the private one as the part "all", where a
-    phase reads it."""
+    """Return each part as one array and, if a phase reads it, the part "all": the public part
+    followed by the private one."""
     flat = {part: RaggedArray.of(rows, kind) for part, rows in parts.items()}
     if "all" in read and flat:
         flat["all"] = RaggedArray.joined([flat[p] for p in ("public", "private") if p in flat])
@@ -680,7 +691,7 @@ def _flatten_parts(
 
 
 def _longest_text_tokens(phases: Sequence[Phase], parts: Mapping[str, RaggedArray]) -> int:
-    """Tokens of the longest point that a phase reads."""
+    """The number of tokens in the longest point that a phase reads."""
     return max((int(parts[p.part].lengths.max(initial=0)) for p in phases), default=0)
 
 
@@ -713,8 +724,8 @@ def _check_owners(
     parts: Mapping[str, TokenSequences],
     units: Mapping[str, Sequence[Sequence[int]]],
 ) -> None:
-    """Refuse a phase that draws from points of several parts of which some have owners, unless
-    it is said whose all of them are: it would clip each text of a unit by itself."""
+    """Refuse a Poisson phase that draws from "all" if only single parts have owners: it would clip
+    each text of a unit by itself."""
     for phase in phases:
         mixes = phase.part == "all" and phase.order == "poisson" and "all" not in units
         if owned := sorted(part for part in units if mixes and parts.get(part)):
@@ -727,7 +738,7 @@ def _check_owners(
 def _check_loss_mask(
     phases: Sequence[Phase], parts: Mapping[str, RaggedArray], loss_mask: Mapping[str, RaggedArray]
 ) -> None:
-    """Refuse a mask that has not one value for each token, and phases that read none."""
+    """Refuse a mask without exactly one value for each token, and phases that read no mask."""
     for phase in phases:
         if not is_plain_phase(phase):
             raise ValueError(f"loss_mask: must be left out with a {type(phase).__name__}")
@@ -738,7 +749,8 @@ def _check_loss_mask(
 
 
 def _with_targets(tokens: Tensor, lengths: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-    """Inputs (B, T - 1), their lengths, and as targets the next tokens that are in the loss."""
+    """Return the inputs (B, T - 1), their lengths, and the targets: the next tokens that are in the
+    loss, else ``IGNORE_INDEX``."""
     targets = tokens[:, 1:].masked_fill(~mask[:, 1:].bool().to(tokens.device), IGNORE_INDEX)
     return tokens[:, :-1], (lengths - 1).clamp_min(0), targets
 
@@ -746,7 +758,7 @@ def _with_targets(tokens: Tensor, lengths: Tensor, mask: Tensor) -> tuple[Tensor
 def _group_points_by_owner(
     part: str, parts: Mapping[str, RaggedArray], owners: Sequence[int]
 ) -> list[list[int]]:
-    """The points of each owner."""
+    """The indices of each owner's points."""
     if len(owners) != len(parts.get(part, ())) or sorted(set(owners)) != [*range(len(set(owners)))]:
         raise ValueError(f"owners: must say 0, 1, ... of each point of the part {part!r}")
     units: list[list[int]] = [[] for _ in set(owners)]

@@ -1,4 +1,4 @@
-"""A method is a value: what it reads, the phases it makes of public constants, what it promises.
+"""Training methods as values: what each one reads, the phases it runs, and what it promises.
 
 >>> constants = PublicConstants(epochs=2, batch_size=16, learning_rate=1e-2)
 >>> [type(phase).__name__ for phase in method_by_name("sgd").phases(constants)]
@@ -41,16 +41,16 @@ _BUDGET_SETTINGS = {"epsilon", "delta", "accountant", "neighbouring_relation"}
 _SEARCHED_SETTINGS = ("learning_rate", "batch_size")
 _SEARCHED_PRIVATE_SETTINGS = ("private_learning_rate", "sampling_probability")
 SELECTIVE_NOISE_MULTIPLIER = 0.7
-"""Noise multiplier of S-DP: that of the dialogue results its authors released. With a policy that
-misses there is no epsilon that one could calibrate it to."""
+"""The noise multiplier of S-DP, taken from the dialogue results that its authors released. With a
+policy that misses secrets there is no epsilon to calibrate it to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublicConstants:
     """The public constants of a run; each method reads some of them.
 
-    ``plan`` is one of :mod:`crtlib.accounting.secret_protection`, of who holds which secret;
-    ``has_public`` is False where screening lets no point pass.
+    ``plan`` (:mod:`crtlib.accounting.secret_protection`) is made from who holds which secret;
+    ``has_public`` is False if screening lets no point pass.
     """
 
     epochs: int
@@ -68,13 +68,14 @@ class PublicConstants:
 
     @classmethod
     def of(cls, values: Any, **others: Any) -> PublicConstants:
-        """Those that a study or a plan has among its fields, and ``others``."""
+        """Return the constants that ``values``, a study or a plan, has as attributes, updated with
+        ``others``."""
         own = {f.name: getattr(values, f.name) for f in fields(cls) if hasattr(values, f.name)}
         return cls(**own | others)
 
     @property
     def private(self) -> DpSgdConstants:
-        """Those of DP-SGD."""
+        """The constants of DP-SGD."""
         return DpSgdConstants(
             sampling_probability=self.sampling_probability,
             noise_multiplier=self.noise_multiplier,
@@ -86,8 +87,8 @@ class PublicConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class GuaranteeTerms:
-    """What a promise is made of, beside the events: the trace and public rates of the policies, the
-    delta of the noise alone, the unit, the accounting, and what else is treated as public."""
+    """The terms of a promise, apart from the events: the trace and public rates of the policies,
+    the delta of the noise alone, the unit, the accounting, and what else is treated as public."""
 
     gamma: BoundedRate
     delta2: BoundedRate
@@ -100,7 +101,7 @@ class GuaranteeTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A way to train, as a value: what it reads, its phases, and what it promises."""
+    """One way to train: what it reads, its phases, and what it promises."""
 
     name: str
     label: str
@@ -108,7 +109,7 @@ class Method:
     phases: Callable[[PublicConstants], list[Phase]]
     promise: Callable[[SampledGaussians, GuaranteeTerms], Guarantee | None]
     reads: frozenset[str]
-    """The settings that change what it does, of those that some methods do not read."""
+    """The settings that change what it does, among those that not every method reads."""
     searched: tuple[str, ...]
     """The settings that a search draws for it."""
     noise: float | Literal["calibrated"] = 0.0
@@ -116,19 +117,20 @@ class Method:
     private: bool = False
     """Whether it trains on the part "private" with clipping and noise."""
     reads_raw: bool = False
-    """Whether it reads text as it is, and not redacted."""
+    """Whether it reads text unredacted."""
     reads_redacted: bool = False
-    """Whether a method that ``reads_raw`` reads the same points redacted as the part "public"."""
+    """Whether, besides ``reads_raw``, it reads the same points redacted, as the part "public"."""
     by_user: bool = False
     """Whether all points of a person are one unit, drawn and clipped together."""
     flags_tokens: bool = False
-    """Whether it is told of each token whether it is private."""
+    """Whether it is told which tokens are private."""
     weighs: bool = False
     """Whether each point has a sampling probability of its own, from a plan."""
     solver: str = "auto"
-    """What makes that plan (:func:`crtlib.accounting.secret_weights.maximise_weights`)."""
+    """The solver that makes that plan
+    (:func:`crtlib.accounting.secret_weights.maximise_weights`)."""
     trains: bool = True
-    """False for the public model as it is."""
+    """False for the public model, which is used as it is."""
     deduplicates: bool = False
     """Whether repeated messages are masked or left out."""
     baseline: bool = True
@@ -138,11 +140,11 @@ class Method:
 
 
 METHODS: dict[str, Method] = {}
-"""The methods that are known, by name, in the order in which they are shown."""
+"""The registered methods by name, in the order in which they are shown."""
 
 
 def register_method(method: Method) -> Method:
-    """Make a method known to studies, sweeps, figures and the command line; returns it."""
+    """Register a method for studies, sweeps, figures and the command line, and return it."""
     if METHODS.get(method.name, method) != method:
         raise ValueError(f"name={method.name!r}: another method has this name")
     METHODS[method.name] = method
@@ -150,14 +152,14 @@ def register_method(method: Method) -> Method:
 
 
 def method_by_name(name: str) -> Method:
-    """The method of this name; those of other packages come by the entry points
-    ``crtlib.methods``, each a module that registers its own."""
+    """Return the method with this name. Other packages add methods by entry points in the group
+    ``crtlib.methods``, each of which names a module that registers its own."""
     check_choice("method", name, tuple(all_methods()))
     return METHODS[name]
 
 
 def all_methods() -> dict[str, Method]:
-    """All methods by name, those of other packages too."""
+    """All methods by name, including those of other packages."""
     _load_plugin_methods()
     return METHODS
 
@@ -173,7 +175,7 @@ def _promise_nothing(events: SampledGaussians, terms: GuaranteeTerms) -> None:
 
 
 def _promise_per_point(events: SampledGaussians, terms: GuaranteeTerms) -> Guarantee:
-    """Differential privacy of one data point."""
+    """Differential privacy for one data point."""
     return Guarantee(
         privacy_cost.epsilon(
             events,
@@ -190,13 +192,13 @@ def _promise_per_point(events: SampledGaussians, terms: GuaranteeTerms) -> Guara
 
 
 def _promise_per_user(events: SampledGaussians, terms: GuaranteeTerms) -> Guarantee:
-    """Differential privacy of a person: all that he says, however much."""
+    """Differential privacy for one person: everything they say, however much."""
     return replace(_promise_per_point(events, terms), unit="one user, with all his points")
 
 
 def _promise_redacted_spans(events: SampledGaussians, terms: GuaranteeTerms) -> Guarantee:
-    """Just Fine-tune Twice: what the policy finds is read with noise alone; what it misses, also
-    without. So with a policy that may miss there is no epsilon, as for S-DP."""
+    """Just Fine-tune Twice: what the policy finds is read only with noise, but what it misses is
+    also read without. So with a policy that may miss there is no finite epsilon, as for S-DP."""
     spent = _promise_per_point(events, terms)
     return replace(
         spent,
@@ -309,7 +311,7 @@ SELECTIVE = register_method(
         private=True,
         reads_raw=True,
         flags_tokens=True,
-        models=("lstm",),  # it hands a noisy hidden state on
+        models=("lstm",),  # it passes on a noisy hidden state
     )
 )
 CRT = register_method(
@@ -324,7 +326,7 @@ CRT = register_method(
             private=c.private,
             has_public=c.has_public,
         ),
-        # Bayesian confidentiality of one random secret (CRT, Theorem 8.3)
+        # Bayesian confidentiality for one random secret (CRT, Theorem 8.3)
         promise=lambda events, terms: confidentiality.crt_guarantee(events, **vars(terms)),
         reads=frozenset(
             _POLICY_SETTINGS
@@ -357,7 +359,7 @@ LP_WEIGHTED = register_method(
         name="lp_weighted",
         label="LP-weighted",
         phases=_lp_weighted_from_constants,
-        # What is promised of each secret is its plan's: crtlib.accounting.secret_protection
+        # The promise for each secret comes from the plan: crtlib.accounting.secret_protection
         promise=_promise_nothing,
         reads=frozenset(
             {"private_learning_rate", "sampling_probability", "clip_norm", "prior", "posterior"}
@@ -377,7 +379,8 @@ GREEDY = register_method(
         baseline=False,
     )
 )
-"""The baseline of the LP: each example whole or not at all, taken while no secret has too many."""
+"""The baseline for the LP: each example is taken in full or not at all, as long as no secret gets
+too many."""
 
 PUBLIC_MODEL = register_method(
     Method(

@@ -25,9 +25,9 @@ from crtlib.training.gradient_entries import fill_missing_gradients, gradient_bu
 SECURE: Final = "secure"
 RandomSource = torch.Generator | Literal["secure"]
 GPU_CIPHER_BLOCKS_AT_ONCE = 2**21
-"""Blocks of the cipher, of eight numbers each, that few kernels make together."""
+"""Blocks of the cipher, of eight numbers each, that are made together by a few kernels."""
 CPU_NUMBERS_AT_ONCE = 2**16
-"""Numbers of noise that are made together on a CPU: they stay in its cache."""
+"""Numbers of noise that are made together on a CPU, few enough to stay in its cache."""
 
 
 @torch.no_grad()
@@ -40,19 +40,19 @@ def add_noise(
     """Add independent ``N(0, std^2)`` to every number of ``.grad`` (zeros where it is ``None``).
 
     Args:
-        parameters: All that are trained, of any shapes.
-        std: The noise multiplier times the clip norm, in units of a clipped gradient's sum.
-        generator: The noise's own, apart from data order and initialisation. ``"secure"`` draws a
-            key from the operating system's cryptographic generator, and by ChaCha20 the noise from
-            that key, not reproducible: a ``torch.Generator`` is a Mersenne twister, whose output
-            can be predicted from enough of it.
+        parameters: All trainable parameters, of any shapes.
+        std: The standard deviation: the noise multiplier times the clip norm.
+        generator: Used for noise only, apart from data order and initialisation. ``"secure"`` draws
+            a key from the operating system's cryptographic generator, and the noise from that key
+            by ChaCha20, so it cannot be reproduced. A ``torch.Generator`` is a Mersenne twister,
+            whose output can be predicted from enough of it.
 
     Raises:
-        ValueError: For a deviation that is negative or not finite.
+        ValueError: For a standard deviation that is negative or not finite.
 
     Guarantee:
-        Every number gets noise of its own of that deviation, whether it has a gradient or not.
-        Tests:
+        Every number gets noise of its own with that standard deviation, whether it has a gradient
+        or not. Tests:
         ``tests/training/test_noise_of_a_step.py::test_noise_of_every_number_is_the_accounted_one``,
         ``tests/training/test_loop.py::test_an_empty_batch_still_adds_noise_and_counts``.
     """
@@ -66,7 +66,7 @@ def add_noise(
             for piece, numbers in zip(pieces, draw(pieces), strict=True):
                 piece.add_(numbers, alpha=std)
         return
-    # Few kernels, for as much memory as the gradient takes.
+    # Few kernels, at the cost of as much memory as the gradient takes.
     sizes = [grad.numel() for grad in grads]
     drawn = draw([grads[0].new_empty(sum(sizes))])[0].split(sizes)
     noises = [x.view_as(grad).to(grad) for x, grad in zip(drawn, grads, strict=True)]
@@ -74,8 +74,8 @@ def add_noise(
 
 
 def _pieces_for_the_cache(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """All numbers of ``tensors`` in their order: flat pieces, and together as many of them as one
-    draw makes at most, so that many small tensors are one draw.
+    """Yield all numbers of ``tensors`` in order, as lists of flat pieces. A list holds at most as
+    many numbers as one draw makes, so that many small tensors share one draw.
 
     >>> [[len(x) for x in pieces] for pieces in _pieces_for_the_cache(
     ...     [torch.zeros(3), torch.zeros(2, 2), torch.zeros(70_000), torch.zeros(5)])]
@@ -93,15 +93,16 @@ def _pieces_for_the_cache(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def draw_normals(like: Tensor, generator: RandomSource) -> Tensor:
-    """Independent ``N(0, 1)`` of the shape, type and device of ``like``: see :func:`add_noise`."""
+    """Draw independent ``N(0, 1)`` with the shape, type and device of ``like``: see
+    :func:`add_noise`."""
     return _make_normal_sampler(generator)([like])[0]
 
 
 def _make_normal_sampler(
     generator: RandomSource,
 ) -> Callable[[Sequence[Tensor]], list[Tensor]]:
-    """A function that makes ever new normals of the shapes and types of some tensors on one device,
-    where secure of keys that nothing keeps. They last until its next call."""
+    """Return a function that draws fresh normals with the shapes and types of some tensors on one
+    device; if secure, from keys that are not kept. The normals last until its next call."""
     if not isinstance(generator, str):
         return lambda like: [torch.empty_like(x).normal_(generator=generator) for x in like]
     draw_on_host = _HostNormals()
@@ -125,8 +126,8 @@ def _make_normal_sampler(
 
 
 class _HostNormals:
-    """Ever new float32 normals from one key of the operating system, in memory that the next ones
-    overwrite. A word of the cipher's stream is used once."""
+    """Draw fresh float32 normals from one key of the operating system, in memory that the next call
+    overwrites. Each word of the cipher's stream is used once."""
 
     def __init__(self) -> None:
         self._stream = Cipher(algorithms.ChaCha20(os.urandom(32), bytes(16)), None).encryptor()
@@ -148,7 +149,7 @@ class _HostNormals:
 
 
 def _normals_from_key(key: bytes, count: int, device: torch.device) -> Tensor:
-    """The (8 * count,) normals of so many blocks: by one kernel where there is Triton."""
+    """The (8 * count,) normals of ``count`` blocks, made by one kernel if there is Triton."""
     if device.type == "cuda" and importlib.util.find_spec("triton"):
         from crtlib.training.noise_kernel import triton_normals_from_key
 
@@ -160,16 +161,16 @@ def box_muller(words: Tensor, numbers: Tensor | None = None) -> Tensor:
     """Independent ``N(0, 1)`` from uniform words, by Box and Muller's transform.
 
     Args:
-        words: (16, n) int32 on any device. A pair of numbers takes four of a column: three for its
-            radius, of which the signs are left out, and one for its angle. They are overwritten.
+        words: (16, n) int32 on any device; they are overwritten. A pair of numbers takes four words
+            of a column: three for its radius, without their sign bits, and one for its angle.
         numbers: (16 * n,) float32 on the same device to work in; new memory where None.
 
     Returns:
         (8 * n,) float32, the first half of ``numbers``. A radius has 94 bits, so no number lies
-        beyond 11.42. True Gaussian noise would: a record that moves one coordinate by s standard
-        deviations shows where noise alone cannot be with a probability of at most
-        ``sf(11.42 - s)`` in a step. That is 3e-19 at s = 2.5 (replacement at a noise multiplier of
-        0.8), and adds as much to delta for every step that a point is expected in; no accountant
+        beyond 11.42, as true Gaussian noise could. So a record that moves one coordinate by s
+        standard deviations can show up where noise alone cannot be, with a probability of at most
+        ``sf(11.42 - s)`` per step. That is 3e-19 at s = 2.5 (replacement at a noise multiplier of
+        0.8). It adds as much to delta for every step that a point is expected in; no accountant
         charges it.
     """
     if numbers is None:
@@ -191,7 +192,7 @@ def chacha20_words(key: bytes, count: int, device: torch.device) -> Tensor:
     start = torch.zeros(16, count, dtype=torch.int32, device=device)
     for row, word in zip(start, memoryview(b"expand 32-byte k" + key).cast("i"), strict=False):
         row.fill_(word)
-    # Four rows of four words: what is done to columns is then done to diagonals.
+    # Four rows of four words: each round works on the columns, then on the diagonals.
     start[12] = torch.arange(count, device=device)
     a, b, c, d = start.clone().view(4, 4, count)
     for _ in range(10):
@@ -202,7 +203,7 @@ def chacha20_words(key: bytes, count: int, device: torch.device) -> Tensor:
 
 
 def _quarter_rounds(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
-    """The RFC's quarter round, of four columns at once; the sums of int32 wrap around."""
+    """The RFC's quarter round, on four columns at once; sums of int32 wrap around."""
 
     def rotated(x: Tensor, by: int) -> Tensor:
         return (x << by) | ((x >> (32 - by)) & ((1 << by) - 1))
@@ -216,7 +217,8 @@ def _quarter_rounds(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor,
 
 
 def draw_uniforms(n: int, generator: RandomSource) -> Tensor:
-    """``n`` float64 uniforms of [0, 1), 53 bits each; "secure" asks the operating system."""
+    """Draw ``n`` float64 uniforms in [0, 1), 53 bits each; "secure" draws from the operating
+    system."""
     if not isinstance(generator, str):
         return torch.rand(n, generator=generator, dtype=torch.float64)
     bits = np.frombuffer(os.urandom(8 * n), dtype=np.uint64) >> np.uint64(11)

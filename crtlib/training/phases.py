@@ -42,30 +42,31 @@ PrivacyEvent = SampledGaussian | WeightedGaussian
 TokenSequences = Sequence[Sequence[int]]
 TokenFlags = Sequence[Sequence[bool]]
 MAX_PADDING_TOKENS = 1024
-"""Tokens of padding that take a CPU about as long as another pass of a small model does."""
+"""The tokens of padding that cost a CPU about as much time as another pass of a small model."""
 TOKENS_AT_ONCE = 4096
-"""Padded tokens of one forward pass: larger logical batches are cut, which changes no result."""
+"""The most padded tokens in one forward pass. Larger logical batches are cut, which changes results
+only by rounding."""
 
 
 class Phase(Protocol):
-    """What :func:`crtlib.training.loop.train_model` asks of a phase, with defaults. There are
-    :class:`PublicPhase`, :class:`PrivatePhase` and
+    """The interface of a phase for :func:`crtlib.training.loop.train_model`, with defaults.
+    Implementations are :class:`PublicPhase`, :class:`PrivatePhase` and
     :class:`crtlib.training.selective.SelectivePhase`."""
 
     epoch: int
-    """The epoch that it belongs to, from 1."""
+    """The epoch that it belongs to, counted from 1."""
     part: PartName
     """The points that it reads."""
     order: ClassVar[BatchOrder] = "public order"
-    """The generator of its batches: "public order", or "poisson" where they are secret."""
+    """The generator of its batches: "public order", or "poisson" if they are secret."""
     reads_flags: ClassVar[bool] = False
-    """Whether its points come with a flag for each token: whether it is private."""
+    """Whether its points come with a flag for each token that tells if the token is private."""
     draws_numbers: ClassVar[bool] = False
-    """Whether it draws random numbers in each pass: then they depend on how a batch is cut."""
+    """Whether it draws random numbers in each pass, which then depend on how a batch is cut."""
 
     @property
     def adds_noise(self) -> bool:
-        """Whether some of its updates are of private points, and get noise."""
+        """Whether some of its updates use private points and get noise."""
         return "private" in self.learning_rates()
 
     def check(self, model: nn.Module, points: TokenSequences, flags: TokenFlags) -> None:
@@ -73,13 +74,13 @@ class Phase(Protocol):
         return None
 
     def batches(self, lengths: Tensor, generator: RandomSource) -> Iterator[Tensor]:
-        """Indices of the points of each batch."""
+        """Yield the indices of the points of each batch."""
 
     def count_batches(self, points: int) -> int:
-        """How many batches :meth:`batches` gives for so many points."""
+        """The number of batches that :meth:`batches` yields for this number of points."""
 
     def event(self) -> PrivacyEvent | None:
-        """What an accountant has to know: nothing where every point is public, or unprotected."""
+        """What an accountant has to know; None if every point is public or unprotected."""
 
     def learning_rates(self) -> dict[UpdateKind, float]:
         """The learning rate of each kind of update; each kind has an optimizer of its own."""
@@ -87,14 +88,15 @@ class Phase(Protocol):
     def updates(
         self, model: nn.Module, batch: LogicalBatch, noise: RandomSource
     ) -> Iterator[PendingUpdate]:
-        """Set ``.grad`` and yield, once for each update that ``batch`` gives."""
+        """Set ``.grad`` and yield, once for each update that ``batch`` leads to."""
 
 
 @dataclass(frozen=True)
 class PublicPhase(Phase):
     """Ordinary training: shuffled batches, no noise, no guarantee for what it reads.
 
-    ``passes`` counts runs over the part; the gradient is that of the mean loss per token.
+    ``passes`` is the number of passes over the part; the gradient is that of the mean loss per
+    token.
     """
 
     epoch: int
@@ -109,10 +111,10 @@ class PublicPhase(Phase):
         )
 
     def batches(self, lengths: Tensor, generator: RandomSource) -> Iterator[Tensor]:
-        """Index tensors that cover the points once a pass, shuffled.
+        """Yield index tensors that cover all points once per pass, shuffled.
 
-        Four batches at a time are cut from one draw sorted by ``lengths``, and come in random
-        order: padding, which most of the time would go into, shrinks to a third.
+        Four batches at a time are cut from one random block sorted by ``lengths``, and come in
+        random order. This cuts padding, which would take most of the time, to a third.
         """
         assert isinstance(generator, torch.Generator)  # the order of public points is no secret
         for _ in range(self.passes):
@@ -123,11 +125,11 @@ class PublicPhase(Phase):
                     yield batches[k]
 
     def count_batches(self, points: int) -> int:
-        """All batches of all passes."""
+        """The number of batches in all passes."""
         return self.passes * math.ceil(points / self.batch_size)
 
     def event(self) -> None:
-        """Nothing: every point is public."""
+        """None, because every point is public."""
         return None
 
     def learning_rates(self) -> dict[UpdateKind, float]:
@@ -141,7 +143,7 @@ class PublicPhase(Phase):
         noise: RandomSource,
         losses: Losses | None = None,
     ) -> Iterator[PendingUpdate]:
-        """One :func:`set_public_gradient`."""
+        """Yield one update, by :func:`set_public_gradient`."""
         yield PendingUpdate("public", loss=set_public_gradient(model, batch, losses))
 
 
@@ -150,12 +152,12 @@ class PrivatePhase(Phase):
     """DP-SGD with Poisson sampling (Abadi et al. 2016): every field is a public constant.
 
     ``sampling_probability`` is one number, in (0, 1], or one for each point, in [0, 1] (weighted
-    DP-SGD: Hush!, Algorithm 2). The probabilities of points follow from which of them hold which
-    secret, and that is public there: unlike elsewhere, their number is public as well.
+    DP-SGD: Hush!, Algorithm 2). There, the probabilities follow from which points hold which
+    secret, and that is public; so, unlike elsewhere, the number of points is public too.
 
-    ``normaliser`` divides the noisy sum (the expected batch size, fixed in advance): dividing by
-    the size of the batch that was drawn, or by ``int(n * q)``, would spend budget that is not
-    accounted. An empty batch still adds noise and counts as a step.
+    ``normaliser`` divides the noisy sum; it is the expected batch size, fixed in advance. Dividing
+    by the size of the drawn batch, or by ``int(n * q)``, would spend budget that is not accounted.
+    An empty batch still adds noise and counts as a step.
     """
 
     epoch: int
@@ -184,10 +186,10 @@ class PrivatePhase(Phase):
             learning_rate=self.learning_rate,
         )
         check_clip_norm(self.clip_norm)
-        self.event()  # refuses what else is out of range
+        self.event()  # refuses other values that are out of range
 
     def check(self, model: nn.Module, points: TokenSequences, flags: TokenFlags) -> None:
-        """Refuse another number of points than of probabilities."""
+        """Refuse points whose number differs from the number of probabilities."""
         self._probabilities(len(points))
 
     def _probabilities(self, points: int) -> Tensor | float:
@@ -201,21 +203,21 @@ class PrivatePhase(Phase):
         return torch.tensor(p, dtype=torch.float64)
 
     def batches(self, lengths: Tensor, generator: RandomSource) -> Iterator[Tensor]:
-        """``steps`` Poisson samples of the points.
+        """Yield ``steps`` Poisson samples of the points.
 
         Args:
-            lengths: ``(points,)``; nothing else of them is read but their number.
-            generator: Of the samples alone; "secure" draws from the operating system.
+            lengths: ``(points,)``; only their number is read.
+            generator: Used for these samples only; "secure" draws from the operating system.
 
         Returns:
             Indices of the points of each batch, in order; a batch may be empty.
 
         Raises:
-            ValueError: For another number of points than there are probabilities.
+            ValueError: If the number of points differs from the number of probabilities.
 
         Guarantee:
             Each index is in each batch with probability ``sampling_probability``, independently:
-            the sampler that :meth:`event` accounts. Tests:
+            this is the sampler that :meth:`event` accounts for. Tests:
             ``tests/training/test_phases.py::test_each_point_is_sampled_with_its_own_probability``,
             ``tests/training/test_loop.py::
             test_the_sampler_is_poisson_with_the_probability_of_the_event``.
@@ -232,7 +234,7 @@ class PrivatePhase(Phase):
         """What an accountant has to know of this phase.
 
         Returns:
-            The steps of the phase as one event: a :class:`WeightedGaussian` where each point has a
+            The steps of the phase as one event: a :class:`WeightedGaussian` if each point has a
             probability of its own.
 
         Guarantee:
@@ -249,9 +251,9 @@ class PrivatePhase(Phase):
         return SampledGaussian(p, self.noise_multiplier, self.steps)
 
     def examples(self, batch: LogicalBatch, noise: RandomSource) -> Iterator[tuple[Tensor, ...]]:
-        """The micro-batches of a batch as the model reads them: ``(tokens, lengths)``, or with
-        targets as a third. Here the batch as it is, so that each next token is predicted; a
-        subclass may give other tokens and targets."""
+        """Yield the micro-batches of a batch as the model reads them: ``(tokens, lengths)``, or
+        with targets as a third item. Here the batch is unchanged, so that each next token is
+        predicted; a subclass may yield other tokens and targets."""
         yield from batch
 
     def learning_rates(self) -> dict[UpdateKind, float]:
@@ -265,7 +267,8 @@ class PrivatePhase(Phase):
         noise: RandomSource,
         losses: Losses | None = None,
     ) -> Iterator[PendingUpdate]:
-        """One :func:`crtlib.training.steps.set_private_gradient`, of :meth:`examples`."""
+        """Yield one update: :func:`crtlib.training.steps.set_private_gradient` of
+        :meth:`examples`."""
         non_finite = set_private_gradient(
             model,
             self.examples(batch, noise),
@@ -279,9 +282,9 @@ class PrivatePhase(Phase):
 
 
 def is_plain_phase(phase: Phase) -> bool:
-    """Whether a phase is a :class:`PublicPhase` or a :class:`PrivatePhase`, and of no subclass,
-    which may do something else with its batches. These two alone take losses of one's own and loss
-    masks, and run in several processes."""
+    """Whether a phase is exactly a :class:`PublicPhase` or a :class:`PrivatePhase`: a subclass may
+    do something else with its batches. Only these two take custom losses and loss masks, and run in
+    several processes."""
     return type(phase) in (PublicPhase, PrivatePhase)
 
 
@@ -293,9 +296,9 @@ def collate_micro_batches(
     *,
     as_few_as_possible: bool = True,
 ) -> LogicalBatch:
-    """Micro-batches of similar length, of at most ``at_once`` padded targets each: the tokens on
-    ``device``, the lengths on the host, where they are read. Unless they are to be
-    ``as_few_as_possible``, one of the CPU has at most ``MAX_PADDING_TOKENS`` tokens of padding."""
+    """Return micro-batches of points of similar length, with at most ``at_once`` padded targets
+    each. The tokens are on ``device``, the lengths on the host, where they are read. On a CPU,
+    unless ``as_few_as_possible``, each has at most ``MAX_PADDING_TOKENS`` tokens of padding."""
     cuts_padding = is_host(device) and not as_few_as_possible
     max_padding = MAX_PADDING_TOKENS if cuts_padding else math.inf
     rows = sorted((points[i] for i in indices), key=len)
@@ -303,7 +306,7 @@ def collate_micro_batches(
     start = 0
     while start < len(rows):
         end = start + 1
-        padding = 0  # tokens, of the block with the next row
+        padding = 0  # tokens of padding in the block with the next row
         while end < len(rows) and (end + 1 - start) * (len(rows[end]) - 1) <= at_once:
             padding += (end - start) * (len(rows[end]) - len(rows[end - 1]))
             if padding > max_padding:
@@ -311,7 +314,7 @@ def collate_micro_batches(
             end += 1
         block = rows[start:end]
         tokens = np.zeros((len(block), len(block[-1])), dtype=np.int64)
-        for i, row in enumerate(block):  # an eighth of the time that it takes in torch
+        for i, row in enumerate(block):  # in an eighth of the time that torch takes
             tokens[i, : len(row)] = row
         lengths = torch.tensor([len(row) for row in block])
         batch.append((send_to_device(torch.from_numpy(tokens), device), lengths))

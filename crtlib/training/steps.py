@@ -1,7 +1,7 @@
 """The two kinds of update: an ordinary gradient, and "clip, noise, divide" (Abadi et al. 2016).
 
-Every phase takes its steps here, so there is one place where private points turn into a released
-gradient, whatever a phase does to its batches before.
+Every phase computes its gradients here, so there is one place where private points turn into a
+released gradient, whatever the phase does to its batches first.
 
 >>> import torch
 >>> from crtlib.models.construction import build_model
@@ -34,21 +34,22 @@ from crtlib.training.parallel import process_group
 UpdateKind = Literal["public", "private"]
 
 LogicalBatch = list[tuple[Tensor, ...]]
-"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty for no points. For a
-phase that reads flags, ``(tokens, lengths, flags (B, L))``. Where points have owners, a
-:class:`MultiTextUnit` stands for each owner of several points."""
+"""Micro-batches ``(tokens (B, L), lengths (B,))`` of one logical batch; empty if it has no points.
+For a phase that reads flags, ``(tokens, lengths, flags (B, L))``. If points have owners, each owner
+of several points is one :class:`MultiTextUnit`."""
 
 
 class MultiTextUnit(NamedTuple):
-    """One unit of several texts that are clipped together, as micro-batches of its own."""
+    """One unit of several texts that are clipped together, as micro-batches that hold no other
+    texts."""
 
     pieces: list[tuple[Tensor, Tensor]]
 
 
 class PendingUpdate(NamedTuple):
-    """One update that waits in ``.grad``: its kind, how many examples were left out of it because
-    the norm of their gradient was no finite number, and of a public one the loss. Both numbers stay
-    on the device: to read one is to wait for it."""
+    """One update that waits in ``.grad``: its kind, how many examples were left out because the
+    norm of their gradient was not finite, and the loss if the update is public. Both numbers stay
+    on the device, so reading one means waiting for it."""
 
     kind: UpdateKind
     non_finite: Tensor | int = 0
@@ -61,13 +62,13 @@ def set_public_gradient(
     """Set ``.grad`` to the gradient of the mean token loss of ``batch``, or of the mean of its
     examples' ``losses``, and return that mean.
 
-    ``batch`` gives micro-batches ``(tokens (B, L), lengths (B,))``, or with targets (B, L) as a
-    third (:func:`crtlib.training.clipping.add_clipped_gradients`). Of several processes each is
-    given its share, and returns the mean of that. Without any target the gradient is zero (None
-    where there is no micro-batch either), and the loss is None.
+    ``batch`` yields micro-batches ``(tokens (B, L), lengths (B,))``, or with targets (B, L) as a
+    third item (:func:`crtlib.training.clipping.add_clipped_gradients`). With several processes,
+    each is given its share of the batch and returns the mean over that share. Without any target
+    the gradient is zero (None if there is no micro-batch either), and the loss is None.
     """
     parameters = _clear_gradients(model)
-    count, sums = 0, []  # of targets, or of examples where they have losses of their own
+    count, sums = 0, []  # counts targets, or examples if each has a loss of its own
     for tokens, lengths, *if_targets in batch:
         targets = if_targets[0] if if_targets else None
         if losses is None:
@@ -100,32 +101,33 @@ def set_private_gradient(
 ) -> Tensor | int:
     """Set ``.grad`` to (sum of clipped gradients + noise) / ``normaliser``.
 
-    Of several processes each is given its share of the batch. The first adds the noise, once, to
+    With several processes, each is given its share of the batch. The first adds the noise, once, to
     its own sum, before all sums are added up.
 
     Args:
-        model: Its trainable parameters get a gradient; what stood in ``.grad`` is thrown away.
+        model: Its trainable parameters get a gradient; what was in ``.grad`` is discarded.
         batch: Micro-batches, ``(tokens (B, L), lengths (B,))`` or with targets (B, L) as a third
-            (:func:`crtlib.training.clipping.add_clipped_gradients`), or units. It may be a
-            generator: each is clipped before the next is asked for, and the noise is drawn after
-            the last. It may be empty: then ``.grad`` is noise alone.
-        clip_norm: The largest norm of an example's, or a unit's, gradient.
-        noise_multiplier: The deviation of the noise over ``clip_norm``.
+            item (:func:`crtlib.training.clipping.add_clipped_gradients`), or units. It may be a
+            generator: each item is clipped before the next is requested, and the noise is drawn
+            after the last. It may be empty: then ``.grad`` is noise alone.
+        clip_norm: The largest norm that the gradient of an example, or of a unit, keeps.
+        noise_multiplier: The standard deviation of the noise divided by ``clip_norm``.
         normaliser: Divides the noisy sum: the expected batch size, fixed in advance.
         noise: Where the noise is drawn from (:func:`crtlib.training.noise.add_noise`).
-        losses: Of a micro-batch the loss of each example (:mod:`crtlib.training.own_losses`), of a
-            unit that of each of its texts, of which it is the mean; None: the mean of a token.
+        losses: Returns the loss of each example of a micro-batch
+            (:mod:`crtlib.training.own_losses`); the loss of a unit is the mean over its texts.
+            None: the mean loss per token.
 
     Returns:
         How many examples of ``batch`` had a gradient without a finite norm; they count as zero.
 
     Raises:
-        ValueError: For what cannot be clipped example by example, as ``add_clipped_gradients``
-            says, and for noise that is negative or not finite.
+        ValueError: For a model that cannot be clipped example by example (see
+            ``add_clipped_gradients``), and for noise that is negative or not finite.
 
     Guarantee:
         One example moves the sum by at most ``clip_norm`` (:func:`crtlib.training.clipping.
-        add_clipped_gradients` says what rounding may add), and every number of every trainable
+        add_clipped_gradients` states what rounding may add), and every number of every trainable
         parameter gets noise. Tests:
         ``tests/training/test_noise_of_a_step.py::test_noise_of_every_number_is_the_accounted_one``,
         ``tests/training/test_clipping.py::test_clipped_example_does_not_exceed_the_bound``.
@@ -161,7 +163,7 @@ def set_private_gradient(
 
 
 def _clear_gradients(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that learn, without what an earlier step left in ``.grad``."""
+    """Clear ``.grad`` of the trainable parameters, and return them."""
     parameters = list(trainable_parameters(model).values())
     for p in parameters:
         p.grad = None
