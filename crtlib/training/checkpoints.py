@@ -1,4 +1,4 @@
-"""A run on disk between two phases, so that it goes on as if nothing had happened."""
+"""The state of a run on disk between two phases, from which the run can resume."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hash_run_inputs(
 ) -> str:
     """A hash of all that decides a run: phases, data, options, the model before training."""
     constants = [[type(p).__name__, asdict(p)] for p in phases]  # type: ignore[call-overload]
-    shape = getattr(model, "config", model)  # a transformer's heads show in its config alone
+    shape = getattr(model, "config", model)  # a transformer's heads show only in its config
     where = device_of(model).type
     digest = hashlib.sha256(repr([str(shape), constants, dict(options), where]).encode())
     for name, tensor in model.state_dict().items():
@@ -57,19 +57,19 @@ def hash_run_inputs(
 
 
 class OtherRunError(ValueError):
-    """A checkpoint is of a run with other phases, data, seed or device."""
+    """A checkpoint belongs to a run with other phases, data, seed or device."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A file, for the owner alone, that lets the run of ``hash_run_inputs`` go on bit for bit;
-    without a ``path`` it keeps nothing."""
+    """A file, readable only by its owner, from which the run with this ``hash_run_inputs`` resumes
+    bit for bit; without a ``path`` nothing is stored."""
 
     path: StrPath | None
     identity: str
 
     def save(self, state: TrainingState, done: int) -> None:
-        """Replace the file, atomically: ``done`` phases are over. One process does it for all."""
+        """Replace the file atomically: ``done`` phases are over. One process does it for all."""
         if not self.path or not process_group().is_leader:
             return
         with files.replace_atomically(Path(self.path), mode=0o600) as part:
@@ -91,10 +91,10 @@ class Checkpoint:
         }
 
     def restore(self, state: TrainingState) -> int:
-        """Load the file into ``state``, if there is one; the number of phases that are over.
+        """Load the file into ``state``, if there is one, and return the number of finished phases.
 
         Raises ValueError for a damaged file or one that is no checkpoint, and
-        :class:`OtherRunError` for that of another run.
+        :class:`OtherRunError` for the checkpoint of another run.
         """
         if not self.path or not Path(self.path).exists():
             return 0

@@ -1,4 +1,4 @@
-"""What a GPU changes: the host must not wait for it, and it wants much at once.
+"""Devices: the host must not wait for a GPU, and a GPU needs much work at once.
 
 >>> is_on_host(torch.ones(2)), send_to_device(torch.ones(2), torch.device("cpu")).device.type
 (True, 'cpu')
@@ -10,29 +10,29 @@ import torch
 from torch import Tensor
 
 HOST_DEVICE_TYPES = frozenset({"cpu"})
-"""Kinds of device that are the host itself. From others a number is read by waiting until all work
-is done that was asked for before, so nothing that a step computes may be read while it runs."""
+"""Types of device that are the host itself. Reading a number from any other means waiting for all
+work queued before, so nothing that a step computes may be read while the step runs."""
 
 
 def is_host(device: torch.device) -> bool:
-    """Whether it is the host itself."""
+    """Whether the device is the host itself."""
     return device.type in HOST_DEVICE_TYPES
 
 
 def is_on_host(x: Tensor) -> bool:
-    """Whether its numbers can be read without waiting."""
+    """Whether the tensor's numbers can be read without waiting."""
     return is_host(x.device)
 
 
 def send_to_device(x: Tensor, device: torch.device) -> Tensor:
-    """``x`` of the host on ``device``, without waiting until it is there."""
+    """Copy ``x`` from the host to ``device``, without waiting until it is there."""
     if device.type == "cuda" and x.device.type == "cpu":
         return x.pin_memory().to(device, non_blocking=True)
     return x.to(device)
 
 
 def device_by_name(name: str) -> str:
-    """The device of this name: ``auto`` is CUDA where torch finds it, else the CPU. Raises
+    """The device with this name: ``auto`` is CUDA if torch finds it, else the CPU. Raises
     ``ValueError`` for a device that is not there."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,10 +1,10 @@
 """A weight's gradient is a sum over positions of outer products, ``sum_t r_t c_t'``, of the inputs
-of its layer and the gradients of its outputs. Kept, they give each example's squared norm,
-``sum_ts (r_t r_s)(c_t c_s)``, and the clipped sum. There is a rule for each kind of layer, hooks
-collect what they give, and :mod:`crtlib.training.clipping` is the way in.
+of its layer and the gradients of its outputs. If these are kept, they give each example's squared
+norm, ``sum_ts (r_t r_s)(c_t c_s)``, and the clipped sum. There is a rule for each kind of layer,
+hooks collect what the rules give, and :mod:`crtlib.training.clipping` is the entry point.
 
-Where positions cancel, such a sum is nothing but rounding, of either sign. So it comes with a bound
-of its rounding, and :class:`crtlib.training.gradient_recorder.GradientRecorder` charges it.
+If positions cancel, such a sum is nothing but rounding, of either sign. So it comes with a bound on
+its rounding, and :class:`crtlib.training.gradient_recorder.GradientRecorder` charges it.
 
 >>> rows, columns = torch.ones(1, 3, 2), torch.ones(1, 3, 5)  # (batch, time, ·)
 >>> entry = OuterProductGrad(nn.Parameter(torch.zeros(2, 5)), rows, columns)
@@ -26,31 +26,31 @@ from crtlib.training.devices import is_on_host
 
 DIRECT_COST_IN_MULTIPLY_ADDS = 80
 """Storing, squaring and summing one number of a per-example gradient takes about as long as this
-many multiply-adds: when the Gram matrices need more than that, the product is formed instead."""
+many multiply-adds. If the Gram matrices need more than that, the product is formed instead."""
 GPU_DIRECT_COST_IN_MULTIPLY_ADDS = {torch.float32: 120, torch.bfloat16: 700, torch.float16: 700}
-"""The same by the type of the factors, an ESTIMATE that nobody has measured yet, from the printed
-figures of an H100: twelve bytes are moved for each number (written, read for the norm, read for the
-sum) at 3.3 TB/s, and 67 (float32, never TF32 here) or 400 (bfloat16) TFLOP/s go by meanwhile."""
+"""The same on a GPU, by the type of the factors. This is an ESTIMATE, not yet measured, from the
+data sheet of an H100: twelve bytes are moved for each number (written, read for the norm, read for
+the sum) at 3.3 TB/s, against 67 (float32, never TF32 here) or 400 (bfloat16) TFLOP/s."""
 MAX_STACKED_INPUT_NUMBERS = 2**23
-"""Numbers of a layer's input up to which a GPU takes no longer to work than to be asked: layers of
-one shape are then recorded together."""
+"""The size of a layer's input up to which a GPU takes no longer for the work than for its launch:
+layers of one shape are then recorded together."""
 
 ALL_EXAMPLES = slice(None)
 BLOCK_ROUNDINGS = 384
-"""Roundings on the way of one number through a matrix product: see :func:`product_roundings`."""
+"""Roundings of one number on its way through a matrix product: see :func:`product_roundings`."""
 MAX_NUMBERS_AT_ONCE = 2**16
-"""Numbers up to which a norm is taken in one go: a CPU adds every eighth square to the last ones,
-and forty million of one size come out two hundredths short."""
+"""The most numbers whose norm is taken in one go: a CPU adds up every eighth square in turn, and
+the norm of forty million equal numbers comes out two hundredths short."""
 MAX_GRAM_TOKENS = 512
-"""Tokens of a text up to which an embedding's norm is taken from their Gram matrix. At 1,024 a CPU
-takes 20 to 90 times as long for it as for sums by token (a GPU was not measured), and of 50,000
-tokens it needs ten gigabytes."""
+"""The most tokens of a text for which an embedding's norm is taken from their Gram matrix. At 1,024
+a CPU takes 20 to 90 times as long for it as for sums by token (a GPU was not measured), and for
+50,000 tokens it needs ten gigabytes."""
 
 
 class ScratchBuffer(threading.local):
-    """Memory for what one step needs until its end, the same from step to step on a CPU.
+    """Memory that one step needs until its end, reused from step to step on a CPU.
 
-    The operating system hands out large memory in fresh pages, at about the cost of the work that
+    The operating system hands out large blocks in fresh pages, at about the cost of the work that
     fills them; a GPU's allocator has its own store. What was taken is overwritten after ``reset``.
     """
 
@@ -58,7 +58,7 @@ class ScratchBuffer(threading.local):
         self.buffer, self.used, self.wanted = torch.empty(0), 0, 0
 
     def reset(self) -> None:
-        """Begin a step, with as much memory as the last one asked for."""
+        """Begin a step, with as much memory as the last one wanted."""
         if self.wanted > len(self.buffer):
             self.buffer = torch.empty(0)  # free the old one first
             self.buffer = torch.empty(self.wanted)
@@ -84,18 +84,18 @@ class UnknownLayer(ValueError):
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that learn, by name; a shared one once."""
+    """The trainable parameters by name; a shared one appears once."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def clip_factors(norms: Tensor, clip_norm: float) -> Tensor:
     """min(1, clip_norm / norm): 1 for a gradient of zero, 0 where the norm is not finite."""
     factors = (clip_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
-    return factors.nan_to_num(0, posinf=math.inf)  # of an infinite norm it is 0 already
+    return factors.nan_to_num(0, posinf=math.inf)  # for an infinite norm it is 0 already
 
 
 def fill_missing_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Make zeros of the ``.grad`` that are missing: of each type in one piece of memory."""
+    """Fill each missing ``.grad`` with zeros, in one piece of memory per type."""
     missing: dict[torch.dtype, list[nn.Parameter]] = {}
     for p in parameters:
         if p.grad is None:
@@ -107,7 +107,7 @@ def fill_missing_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def gradient_buffer(parameter: nn.Parameter) -> Tensor:
-    """The ``.grad`` that sums are added to: :mod:`crtlib.training.clipping` has made it."""
+    """The ``.grad`` that sums are added to; :mod:`crtlib.training.clipping` has created it."""
     assert parameter.grad is not None
     return parameter.grad
 
@@ -116,22 +116,22 @@ def gradient_buffer(parameter: nn.Parameter) -> Tensor:
 
 
 def _batched_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Batched product with sums in float32 at least, also of bfloat16 factors."""
+    """Batched product with sums at least in float32, even for bfloat16 factors."""
     if a.dtype in (torch.bfloat16, torch.float16):
         return torch.bmm(a, b, out_dtype=torch.float32)
     return torch.bmm(a, b)
 
 
 def cast_for_exact_sums(x: Tensor) -> Tensor:
-    """``x`` in a type whose products :func:`_batched_matmul` sums in float32: a CPU rounds the sums
-    of bfloat16 factors, so that a norm would be off by more than the clipping norm forgives."""
+    """Return ``x`` in a type whose products :func:`_batched_matmul` sums in float32: a CPU rounds
+    sums of bfloat16 factors, and a norm would be off by more than the bound on clipping allows."""
     return x if x.is_cuda else x.to(accumulation_dtype(x))
 
 
 # --------------------------------------------------------------------------- rounding
 class BoundedSum(NamedTuple):
-    """A sum of each example (b,). Rounding has moved it by at most ``share * size``, with a
-    ``size`` (b,) of what was added up."""
+    """A sum for each example (b,). Rounding has moved it by at most ``share * size``, where
+    ``size`` (b,) measures what was added up."""
 
     value: Tensor
     size: Tensor
@@ -139,41 +139,42 @@ class BoundedSum(NamedTuple):
 
 
 def product_roundings(length: int) -> float:
-    """By how many units of rounding a sum of ``length`` products in a matrix product may be off,
-    over the sum of their sizes: ``min(n, 384 + n / 16)``.
+    """The units of rounding by which a sum of n = ``length`` products in a matrix product may be
+    off, divided by the sum of their sizes: ``min(n, 384 + n / 16)``.
 
-    ``n`` is enough in whatever order they are added (Higham 2002, section 3.1), so up to 400 this
-    is certain. Beyond, it is where the library adds blocks of at most 384, or several numbers at
-    once, as those of CPUs and the tensor cores of GPUs do; and where it adds one after the other,
-    it is at least ``9.7 sqrt(n)``, which roundings that are independent of each other exceed with a
-    chance of ``2 exp(-9.7**2 / 2) < 1e-20`` (Higham and Mary 2019, theorem 2.4).
+    ``n`` is enough in any order of addition (Higham 2002, section 3.1), so up to 400 this is
+    certain. Beyond that it is certain if the library adds blocks of at most 384, or several numbers
+    at once, as CPU libraries and the tensor cores of GPUs do. If it adds one number after the
+    other, the result is at least ``9.7 sqrt(n)``, which independent roundings exceed with a chance
+    of ``2 exp(-9.7**2 / 2) < 1e-20`` (Higham and Mary 2019, theorem 2.4).
     """
     return min(length, BLOCK_ROUNDINGS + length / 16)
 
 
 def _rounding_share(factors: Tensor, sums: Tensor, *roundings: float) -> float:
-    """So many roundings, over the size of what is added up. One is half of the distance of two
-    numbers; all of it where a tensor core, which cuts off, sums products of shorter factors."""
+    """The share of the size of a sum that these roundings may move. One rounding is half of the
+    distance between two numbers, or all of it if a tensor core, which truncates, sums products of
+    shorter factors."""
     eps = torch.finfo(sums.dtype).eps
     return 1.01 * sum(roundings) * (eps / 2 if factors.dtype == sums.dtype else eps)
 
 
 def _inner_products(a: Tensor, b: Tensor) -> Tensor:
-    """Inner product of each example, (B, ...) x (B, ...) -> (B,), added up in float64: what its
-    sum is off by then depends on no length, and so on no other example of the batch."""
+    """The inner product of each example, (B, ...) x (B, ...) -> (B,), added up in float64, so that
+    its error depends on no length, and so on no other example of the batch."""
     return (a * b).flatten(1).sum(1, dtype=torch.float64)
 
 
 class OuterProductGrad:
-    """A matrix's gradient of each example as a sum over positions of outer products.
+    """The gradients of a matrix, one per example, as sums over positions of outer products.
 
-    ``rows`` (b, T, R) and ``columns`` (b, T, C) for a parameter (R, C). ``bias``: one of shape (R,)
-    that ``rows`` give a gradient to, and its column (b, T, 1). ``span``: the examples that it holds
-    (all).
+    ``rows`` (b, T, R) and ``columns`` (b, T, C) for a parameter (R, C). ``bias``: a bias of shape
+    (R,) whose gradient also comes from ``rows``, and its column (b, T, 1). ``span``: the examples
+    that this entry holds (default: all).
     """
 
     size: Tensor
-    """Sum of the lengths of what is added up, (b,): known when the square is."""
+    """The sum of the lengths of what is added up, (b,); set by :meth:`square`."""
 
     def __init__(
         self,
@@ -191,15 +192,16 @@ class OuterProductGrad:
             self.bias, self.column = bias[0], bias[1].to(self.rows.dtype)
 
     def square(self) -> BoundedSum:
-        """Squared norm of each example's gradient, with the bias: the ghost norm.
+        """The squared norm of each example's gradient, with the bias: the ghost norm.
 
         By Cauchy and Schwarz an inner product is off by at most ``k u |r_t| |r_s|``, so that the
-        sum of their products is off by at most ``k u (sum_t |r_t| |c_t|)**2``. ``size`` is kept:
-        that sum of lengths, which is on the diagonals of the Gram matrices.
+        sum of their products is off by at most ``k u (sum_t |r_t| |c_t|)**2``. That sum of lengths,
+        which comes from the diagonals of the Gram matrices, is kept as ``size``.
 
         Guarantee:
             What is charged to an example follows from its own numbers and from the shape of the
-            weight, never from how far the others reach. Test: ``tests/training/test_rounding.py::
+            weight, never from the length of other examples. Test:
+            ``tests/training/test_rounding.py::
             test_what_is_charged_depends_on_no_other_example``.
         """
         gram = _batched_matmul(self.columns, self.columns.mT)
@@ -209,8 +211,8 @@ class OuterProductGrad:
         products = rows * gram
         width, height = self.rows.shape[2], self.columns.shape[2] + 1
         share = _matrix_share(self.rows, width, self.columns.shape[2])
-        # What underflows in a sum of n products is at most n times the least number: added to the
-        # squares on the diagonals, so that a tiny row is not hidden by a huge column.
+        # What underflows in a sum of n products is at most n times the least number. This is added
+        # to the squares on the diagonals, so that a tiny row is not hidden by a huge column.
         least = torch.finfo(rows.dtype).tiny / share
         lengths = products.diagonal(dim1=1, dim2=2)
         lengths = lengths.add(gram.diagonal(dim1=1, dim2=2), alpha=least * width)
@@ -233,7 +235,7 @@ class OuterProductGrad:
             self._add(gradient_buffer(self.bias)[:, None], self.column, factors)
 
     def _scaled(self, columns: Tensor, factors: Tensor | None) -> list[tuple[Tensor, Tensor]]:
-        """Rows and columns, one of them times the factors (b, 1, 1), in as many pairs as that takes
+        """Rows and columns, one of them times the factors (b, 1, 1), in as many pairs as it takes
         to be exact."""
         rows = self.rows
         if factors is None:
@@ -251,20 +253,22 @@ class OuterProductGrad:
                 grad.add_(_batched_matmul(left[None], right[None])[0])
 
     def sums(self, layers: int, factors: Tensor) -> Iterator[Tensor]:
-        """(layers, R, C), in parts, of the examples of so many layers, one after the other."""
+        """Yield the sums (layers, R, C), in parts, of examples that belong to ``layers`` layers,
+        one after the other."""
         for pair in self._scaled(self.columns, factors[:, None, None]):
             rows, columns = (x.reshape(layers, -1, x.shape[2]) for x in pair)
             yield _batched_matmul(rows.mT, columns)
 
 
 def _decompose_in_dtype(x: Tensor, dtype: torch.dtype) -> list[Tensor]:
-    """``x`` as a sum of tensors of ``dtype``: rounded factors would let a sum exceed the bound."""
+    """Write ``x`` as a sum of tensors of ``dtype``: rounded factors would let a sum exceed the
+    bound."""
     coarse = x.to(dtype)
     return [coarse] if dtype == x.dtype else [coarse, (x - coarse).to(dtype)]
 
 
 class EmbeddingGrad:
-    """An embedding's gradient: ``ids`` (B, T) say which rows get ``grads`` (B, T, d)."""
+    """An embedding's gradient: ``ids`` (B, T) state which rows get ``grads`` (B, T, d)."""
 
     span = ALL_EXAMPLES
     size: Tensor
@@ -273,7 +277,7 @@ class EmbeddingGrad:
         self.parameter, self.ids, self.grads = parameter, ids, grads.to(accumulation_dtype(grads))
 
     def square(self) -> BoundedSum:
-        """As of :class:`OuterProductGrad`: a token that is repeated adds to one row."""
+        """As in :class:`OuterProductGrad`: a token that is repeated adds to one row."""
         self.size = torch.linalg.vector_norm(self.grads, dim=2).sum(1)
         if self.ids.shape[1] > MAX_GRAM_TOKENS:
             square = self._square_by_token()
@@ -285,8 +289,8 @@ class EmbeddingGrad:
         return BoundedSum(square, self.size.square(), share)
 
     def _square_by_token(self) -> Tensor:
-        """The squares of each example's rows, (B,), which are added up in float64: it takes time
-        and memory by the tokens of a text, not by their pairs."""
+        """The squared norms, (B,), from each example's rows, added up in float64. Time and memory
+        grow with the tokens of a text, not with the pairs of tokens."""
         examples, vocabulary = len(self.ids), len(self.parameter)
         first = torch.arange(0, examples * vocabulary, vocabulary, device=self.ids.device)
         rows, row_of_token = (self.ids + first[:, None]).unique(return_inverse=True)
@@ -298,11 +302,11 @@ class EmbeddingGrad:
         return squares.index_add_(0, rows // vocabulary, sums.square().sum(1))
 
     def leave_out(self, examples: Tensor) -> None:
-        """As of :class:`OuterProductGrad`."""
+        """As in :class:`OuterProductGrad`."""
         self.grads = self.grads.masked_fill(examples[:, None, None], 0)
 
     def add(self, factors: Tensor | None) -> None:
-        """As of :class:`OuterProductGrad`."""
+        """As in :class:`OuterProductGrad`."""
         scaled = self.grads
         if factors is not None:
             scaled = scaled * factors[:, None, None].to(scaled.dtype)
@@ -311,7 +315,7 @@ class EmbeddingGrad:
             self.ids.flatten(),
             scaled.flatten(0, 1),
         )
-        if not is_on_host(grad):  # there index_add_ sums in any order
+        if not is_on_host(grad):  # on a GPU, index_add_ sums in any order
             table = torch.ops.aten.embedding_dense_backward(scaled, ids, len(grad), -1, False)
             grad.add_(table)
         else:
@@ -319,12 +323,12 @@ class EmbeddingGrad:
 
 
 class DenseGrad:
-    """The gradient of each example itself, (B, *shape).
+    """The gradients of the examples themselves, (B, *shape).
 
-    ``charged``: of a gradient that is a sum of outer products the size and the share of
-    :meth:`OuterProductGrad.square`. It is charged as that is, though less of it may be rounding:
-    which of the two is made depends on the longest text of the batch, and what an example adds may
-    not.
+    ``charged``: for gradients that are sums of outer products, the size and the share of
+    :meth:`OuterProductGrad.square`. They are charged like that entry, although less of them may be
+    rounding: which of the two is made depends on the longest text of the batch, and what an example
+    adds must not.
     """
 
     size: Tensor
@@ -341,8 +345,8 @@ class DenseGrad:
         self.charged = charged
 
     def square(self) -> BoundedSum:
-        """As of :class:`OuterProductGrad`, of the very numbers that are added: nothing cancels in
-        it, and it is off by a share of itself, whatever the positions did."""
+        """As in :class:`OuterProductGrad`, but from the numbers that are added themselves: nothing
+        cancels, and the error is a share of the square, whatever the positions did."""
         self.size = _dense_norms(self.grads)
         square = self.size.square()
         if self.charged is None:
@@ -351,26 +355,26 @@ class DenseGrad:
         return BoundedSum(square, lengths.square(), share)
 
     def leave_out(self, examples: Tensor) -> None:
-        """As of :class:`OuterProductGrad`."""
+        """As in :class:`OuterProductGrad`."""
         here = examples[self.span].view(-1, *[1] * (self.grads.ndim - 1))
         self.grads = self.grads.masked_fill(here, 0)
 
     def add(self, factors: Tensor | None) -> None:
-        """As of :class:`OuterProductGrad`."""
+        """As in :class:`OuterProductGrad`."""
         grads = self.grads.flatten(1)
         factors = factors[self.span] if factors is not None else grads.new_ones(len(grads))
         gradient_buffer(self.parameter).view(-1).addmv_(grads.T, factors.to(grads.dtype))
 
     def sums(self, layers: int, factors: Tensor) -> Iterator[Tensor]:
-        """As of :class:`OuterProductGrad`: (layers, *shape)."""
+        """As in :class:`OuterProductGrad`: (layers, *shape)."""
         factors = factors.view(layers, 1, -1).to(self.grads.dtype)
         sums = torch.bmm(factors, self.grads.view(layers, factors.shape[2], -1))
         yield sums.view(layers, *self.grads.shape[1:])
 
 
 class StackedGrad:
-    """An entry of several parameters of one shape, which share it with no other entry: it holds the
-    examples of one after those of the other, (k * B, ...)."""
+    """One entry for k parameters of one shape, none of which has another entry: it holds the
+    examples of the first parameter, then those of the next, (k * B, ...)."""
 
     span = ALL_EXAMPLES
 
@@ -378,7 +382,7 @@ class StackedGrad:
         self.parameters, self.entry, self.parameter = parameters, entry, parameters[0]
 
     def square(self) -> BoundedSum:
-        """As of :class:`OuterProductGrad`, the sum over all parameters."""
+        """As in :class:`OuterProductGrad`, summed over all parameters."""
         squares, sizes, share = self.entry.square()
         value = squares.view(len(self.parameters), -1).sum(0)
         if sizes is squares:
@@ -386,11 +390,11 @@ class StackedGrad:
         return BoundedSum(value, sizes.view(len(self.parameters), -1).sum(0), share)
 
     def leave_out(self, examples: Tensor) -> None:
-        """As of :class:`OuterProductGrad`, with the examples of every parameter, (k * B,)."""
+        """As in :class:`OuterProductGrad`, with the examples of every parameter, (k * B,)."""
         self.entry.leave_out(examples)
 
     def add(self, factors: Tensor) -> None:
-        """As of :meth:`leave_out`."""
+        """As in :class:`OuterProductGrad`, with factors like the examples of :meth:`leave_out`."""
         grads = [gradient_buffer(p) for p in self.parameters]
         for sums in self.entry.sums(len(grads), factors):
             torch._foreach_add_(grads, [*sums])
@@ -400,12 +404,12 @@ GradientEntry = OuterProductGrad | EmbeddingGrad | DenseGrad
 
 
 def accumulation_dtype(x: Tensor) -> torch.dtype:
-    """The type of norms and sums: float32 at least."""
+    """The type of norms and sums: at least float32."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def _dense_norms(grads: Tensor) -> Tensor:
-    """Norm of each gradient (b, ...): (b,)."""
+    """The norm of each gradient (b, ...), (b,)."""
     if grads.ndim > 2 and grads[0].numel() > MAX_NUMBERS_AT_ONCE:
         grads = torch.linalg.vector_norm(grads.flatten(1, -2), dim=-1)
     norms: Tensor = torch.linalg.vector_norm(grads.flatten(1), dim=1)
@@ -413,33 +417,33 @@ def _dense_norms(grads: Tensor) -> Tensor:
 
 
 def _dense_share(grads: Tensor) -> float:
-    """By what share of itself the square of :func:`_dense_norms` may be off: a CPU has eight sums
-    of every eighth square, and the tree of a GPU is no worse."""
+    """The share of itself by which the square of :func:`_dense_norms` may be off. A CPU keeps eight
+    sums, each of every eighth square; the tree of sums on a GPU is no worse."""
     count, width = grads[0].numel(), grads.shape[-1]
     lengths = [count] if count <= MAX_NUMBERS_AT_ONCE else [width, count // width]
     return _rounding_share(grads, grads, *(16 + length / 8 for length in lengths))
 
 
 def _gram_share(gram: Tensor, width: int) -> float:
-    """The share of a sum in float64 of a Gram matrix (b, T, S) of vectors of ``width`` numbers,
-    each number of it times one that is exact."""
+    """The share by which a sum over a Gram matrix (b, T, S) may be off. The sum is in float64, the
+    vectors have ``width`` numbers, and each number of the matrix is multiplied by an exact one."""
     return _rounding_share(gram, gram, product_roundings(width), 1)
 
 
 def _matrix_share(factors: Tensor, height: int, width: int) -> float:
-    """The share of a sum in float64 of products of numbers of two Gram matrices, of vectors of
-    ``height`` and of ``width`` numbers, with a bias."""
+    """The share by which a sum, in float64, of products of the numbers of two Gram matrices may be
+    off. Their vectors have ``height`` and ``width`` numbers, and there may be a bias."""
     sums = torch.empty((), dtype=accumulation_dtype(factors))
     roundings = product_roundings(height), product_roundings(width + 1), 1
     return _rounding_share(factors, sums, *roundings)
 
 
 def cross_inner_products(a: GradientEntry, b: GradientEntry) -> BoundedSum:
-    """Inner products of two entries of one parameter, for the examples that ``b`` holds; the
-    squares of both have been taken.
+    """The inner products of two entries of one parameter, for the examples that ``b`` holds. The
+    squares of both must have been taken before.
 
-    A parameter that is used twice (an embedding tied to the head) has the sum of its entries as
-    gradient: its squared norm needs twice this, or a clipped example can exceed the bound.
+    The gradient of a parameter that is used twice (an embedding tied to the head) is the sum of its
+    entries: its squared norm needs twice this, or a clipped example could exceed the bound.
     """
     if isinstance(b, EmbeddingGrad):
         a, b = b, a
@@ -450,7 +454,7 @@ def cross_inner_products(a: GradientEntry, b: GradientEntry) -> BoundedSum:
             value = _inner_products(b.grads.gather(1, ids[..., None].expand_as(grads)), grads)
             return _with_dense_rounding(value, size, _gram_share(grads, 0), b)
         picked = b.rows.gather(2, ids[:, None, :].expand(-1, b.rows.shape[1], -1))
-        # In the wider of both types: grads rounded would not be those that are added.
+        # In the wider of both types: rounded grads would not be those that are added.
         gram = _batched_matmul(b.columns.to(grads.dtype), grads.mT)
         return BoundedSum(_inner_products(gram, picked), size, _gram_share(gram, grads.shape[2]))
     if isinstance(a, EmbeddingGrad) and isinstance(b, EmbeddingGrad):
@@ -473,8 +477,8 @@ def cross_inner_products(a: GradientEntry, b: GradientEntry) -> BoundedSum:
 def _with_dense_rounding(
     value: Tensor, size: Tensor, share: float, *entries: DenseGrad
 ) -> BoundedSum:
-    """The sum, with the rounding of the squares of these entries added to its own: in each of them
-    it has cancelled already, and here it does not."""
+    """Return the sum with the rounding of the squares of these entries added to its own: positions
+    have already cancelled within an entry, but entries may still cancel each other."""
     for entry in entries:
         dense_share = _dense_share(entry.grads)
         size, share = size * (share / dense_share) + entry.size.square(), dense_share
@@ -482,8 +486,8 @@ def _with_dense_rounding(
 
 
 def max_ghost_positions(weight: Tensor, like: Tensor) -> float:
-    """Positions up to which a matrix's ghost norm is cheaper than the product of each example, of
-    factors like these."""
+    """The number of positions up to which a matrix's ghost norm is cheaper than forming the product
+    of each example, for factors like ``like``."""
     cost = (
         DIRECT_COST_IN_MULTIPLY_ADDS
         if is_on_host(like)
@@ -495,7 +499,8 @@ def max_ghost_positions(weight: Tensor, like: Tensor) -> float:
 def choose_matrix_entry(
     parameter: nn.Parameter, rows: Tensor, columns: Tensor, span: slice = ALL_EXAMPLES
 ) -> GradientEntry:
-    """Ghost norm or direct product, whichever is cheaper for this shape."""
+    """Return an entry with ghost norm or with direct products, whichever is cheaper for this
+    shape."""
     if rows.shape[1] <= max_ghost_positions(parameter, rows):
         return OuterProductGrad(parameter, rows, columns, span=span)
     rows = cast_for_exact_sums(rows)

@@ -48,17 +48,18 @@ from crtlib.training.layer_rules import (
 from crtlib.training.matmul_precision import float32_matmul
 
 UNCHARGED_SHARE = 2e-3
-"""Up to this share of a squared norm its rounding is not charged, so that ordinary gradients are
-clipped by the number that was computed. That bounds the worst; ordinary ones are off by 1e-6."""
+"""The share of a squared norm up to which its rounding is not charged, so that ordinary gradients
+are clipped by the number that was computed. This is the worst case; ordinary ones are off by
+1e-6."""
 UNCHARGED_DENSE_SHARE = 6e-4
-"""The same of the square of a gradient that was formed, in which nothing can cancel."""
+"""The same share for a gradient that was formed, in whose square nothing can cancel."""
 
 
 class GradientRecorder:
     """Gradient entries of each parameter, recorded in one forward and one backward pass.
 
-    ``is_recomputing``: what the layers compute now they have computed before, and it was forgotten
-    to save memory (gradient checkpointing): it has to come out the same, and is not recorded twice.
+    ``is_recomputing``: the layers are computing again what was discarded to save memory (gradient
+    checkpointing). The result has to be the same, and is not recorded twice.
     """
 
     def __init__(self, model: nn.Module, batch: int) -> None:
@@ -73,8 +74,8 @@ class GradientRecorder:
         self.has_large_inputs = False
 
     def add(self, entry: Any) -> None:
-        """Record an entry, with its squared norm and its cross terms with earlier entries of its
-        parameter."""
+        """Record an entry, with its squared norm, and its cross terms with earlier entries of the
+        same parameter."""
         earlier = self.entries[entry.parameter]
         with float32_matmul:
             self.squares.append((entry.span, entry.square()))
@@ -86,14 +87,14 @@ class GradientRecorder:
         earlier.append(entry)
 
     def norms(self) -> Tensor:
-        """Norm of each example's whole gradient, over all parameters that learn.
+        """The norm of each example's gradient over all trainable parameters.
 
         Returns:
-            (B,), in float32 at least.
+            (B,), at least in float32.
 
         Guarantee:
-            The true norm is at most ``1 + 1.3e-3`` of it, also where positions or entries cancel:
-            what rounding may have hidden (:class:`BoundedSum`) is added where it is more than
+            The true norm is at most ``1 + 1.3e-3`` times the result, even if positions or entries
+            cancel: what rounding may have hidden (:class:`BoundedSum`) is added if it is more than
             ``UNCHARGED_SHARE`` of the square. Test:
             ``tests/training/test_rounding.py::test_what_cancels_is_clipped``.
         """
@@ -109,23 +110,24 @@ class GradientRecorder:
         return total.sqrt().to(first.dtype)
 
     def add_clipped(self, factors: Tensor) -> None:
-        """Add the sum over examples, each times its factor; where that is 0, nothing at all."""
+        """Add the sum over examples, each times its factor; an example with factor 0 adds nothing
+        at all, even if it is not finite."""
         left_out = factors == 0
-        # On a GPU, masking small entries for nothing takes less time than waiting to know whether
-        # there is anything to mask; masking large ones takes more.
+        # On a GPU, masking small entries in vain takes less time than waiting to know whether there
+        # is anything to mask; masking large ones takes more.
         masks = not (is_on_host(left_out) or self.has_large_inputs) or bool(left_out.any())
         repeat = functools.cache(lambda x, layers: x.repeat(layers) if layers > 1 else x)
         with float32_matmul:
             for entry in itertools.chain(*self.entries.values()):
                 layers = len(entry.parameters) if isinstance(entry, StackedGrad) else 1
-                if masks:  # a gradient that is not finite: 0 times infinity would be no number
+                if masks:  # 0 times a gradient that is not finite would be NaN
                     entry.leave_out(repeat(left_out, layers))
                 entry.add(repeat(factors, layers))
 
     @contextlib.contextmanager
     def recording(self, model: nn.Module) -> Iterator[None]:
         """While active, layers run with frozen weights, and hooks record their inputs and output
-        gradients. It is left after the backward pass, which may recompute some layers.
+        gradients. Leave it only after the backward pass, which may recompute some layers.
 
         The weights are frozen so that autograd does not spend a third of the backward pass on
         weight gradients that would mix the examples.
@@ -161,7 +163,7 @@ class GradientRecorder:
     def _hooks(
         self, name: str, module: nn.Module, learning: list[nn.Parameter], rule: LayerRule
     ) -> tuple[Callable[..., None], Callable[..., None]]:
-        """What is called before and after the forward pass of a layer."""
+        """Return what is called before and after the forward pass of a layer."""
 
         def before(_module: nn.Module, _args: tuple[Any, ...]) -> None:
             for p in learning:
@@ -189,11 +191,11 @@ class GradientRecorder:
         return before, after
 
     def _record(self, rule: LayerRule, module: nn.Module, x: Tensor, grad: Tensor) -> None:
-        """Add the entries of a layer now, or, of small layers on a GPU, once the backward pass is
-        over, together with the others of their kind and shape."""
+        """Add the entries of a layer now. Small layers on a GPU wait until the backward pass is
+        over, and are then added together with the others of their kind and shape."""
         grad, parameters = grad.detach(), [*module.parameters(recurse=False)]
         small = not is_on_host(x) and x.numel() <= MAX_STACKED_INPUT_NUMBERS
-        small &= layer_class_name(module) in LAYER_RULES  # else it was proved for itself alone
+        small &= layer_class_name(module) in LAYER_RULES  # else the rule holds for this layer only
         self.has_large_inputs |= not small
         if small and rule is not embedding_entries and all(self.uses[p] == 1 for p in parameters):
             kind = (
@@ -234,14 +236,14 @@ class GradientRecorder:
         return sink
 
     def backward(self, h: Tensor, d_h: Tensor) -> None:
-        """Run the backward pass from ``h``, whose gradient is ``d_h``. Raises UnknownLayer where a
+        """Run the backward pass from ``h``, whose gradient is ``d_h``. Raises UnknownLayer if a
         parameter was used outside of the layer that owns it."""
         kept = {name: p.grad for name, p in self.parameters.items()}
         for p in self.parameters.values():
             p.grad = None
         try:
             torch.autograd.backward([h], [d_h])
-            while self.waiting:  # what is copied here, autograd no longer keeps
+            while self.waiting:  # autograd no longer keeps what is copied here
                 (rule, *_), records = self.waiting.popitem()
                 self._add_entries(rule, records)
             for name, p in self.parameters.items():

@@ -1,4 +1,4 @@
-"""A rule for each kind of layer: its input and the gradient of its output become entries.
+"""A rule for each kind of layer that turns its input and output gradient into entries.
 
 >>> import torch
 >>> layer, x, grad = nn.Linear(3, 2), torch.ones(1, 4, 3), torch.ones(1, 4, 2)
@@ -27,12 +27,12 @@ from crtlib.training.gradient_entries import (
     gradient_buffer,
 )
 
-# The layers belong to other libraries, some without types: a rule reads what its kind has.
+# The layers belong to other libraries, some without types: a rule reads what its layers have.
 LayerRule = Callable[[Any, Tensor, Tensor], Iterator[GradientEntry]]
 
 # By exact name: a subclass may compute something else.
 TRANSFORMERS_MODELS_PREFIX = "transformers.models."
-# Of layers that drop out by a function, and not by a layer of its own.
+# Attributes of layers that apply dropout by a function, not by a dropout layer.
 DROPOUT_ATTRIBUTES = (
     "dropout",
     "attention_dropout",
@@ -113,18 +113,18 @@ LAYER_RULES: dict[str, LayerRule] = {
 
 
 def layer_class_name(layer: nn.Module) -> str:
-    """The full name of its class."""
+    """The full name of a layer's class."""
     return f"{type(layer).__module__}.{type(layer).__qualname__}"
 
 
 def find_layer_rule(layer: nn.Module) -> LayerRule | None:
-    """The rule of a layer: by the name of its class, or, of a layer of a model of ``transformers``,
-    one that gives what autograd gives (:func:`_is_rule_of`), once for each layer. None: there is
-    none, and a model is clipped one example after the other.
+    """The rule for a layer, found by the name of its class. For another layer of a model of
+    ``transformers``, it is a rule that gives what autograd gives (:func:`_is_rule_of`), tried once
+    per layer. None: there is no rule, and the model is clipped one example after the other.
 
     Guarantee:
-        A rule that is proved on a layer is right for that layer, on random numbers, with random
-        weights; a training tries the whole model besides
+        A rule that passes this trial on a layer is right for that layer, on random numbers with
+        random weights; besides, a training tries the whole model
         (:func:`crtlib.training.probe.refuse_mixing`). Test:
         ``tests/training/test_architectures.py::test_a_layer_that_computes_otherwise_has_no_rule``.
     """
@@ -132,7 +132,7 @@ def find_layer_rule(layer: nn.Module) -> LayerRule | None:
     if name in LAYER_RULES:
         return LAYER_RULES[name]
     if not name.startswith(TRANSFORMERS_MODELS_PREFIX):
-        return None  # anybody may have written it
+        return None  # the layer may compute anything
     if layer not in _PROVED_RULES:
         rules = (_linear_entries, embedding_entries, _rms_norm_entries, _layer_norm_entries)
         _PROVED_RULES[layer] = next((rule for rule in rules if _is_rule_of(rule, layer)), None)
@@ -143,8 +143,8 @@ _PROVED_RULES: weakref.WeakKeyDictionary[nn.Module, LayerRule | None] = weakref.
 
 
 def _is_rule_of(rule: LayerRule, layer: Any) -> bool:
-    """Whether a rule gives the gradients that autograd gives, of two texts of different length and
-    size, with random weights instead of the layer's."""
+    """Whether a rule gives the gradients that autograd gives, for two inputs of different length
+    and size, with random weights instead of the layer's."""
     parameters = dict(layer.named_parameters())
     has_matrix = rule in (_linear_entries, embedding_entries)
     if [*layer.children()] or not {"weight"} <= parameters.keys() <= {"weight", "bias"}:
@@ -189,11 +189,11 @@ def _is_rule_of(rule: LayerRule, layer: Any) -> bool:
 
 
 def refuse_unfit_layers(model: nn.Module) -> None:
-    """Raise ValueError, by name, for what no clipping makes right.
+    """Raise ValueError, naming the layer, for layers that no clipping makes right.
 
-    A layer with statistics of its batch mixes the examples, and keeps what no noise was added to.
-    Dropout is refused while it is active: its randomness is no stream of the run, so that no run
-    could go on from its checkpoint, and no second engine could check the first.
+    A layer with statistics of its batch mixes the examples, and keeps something that got no noise.
+    Dropout is refused while it is active: its randomness is not a stream of the run, so no run
+    could resume exactly from its checkpoint, and no second engine could check the first.
     """
     for name, module in model.named_modules():
         if not module.training:

@@ -1,14 +1,13 @@
-"""How products of float32 are rounded: a model's may be, those of norms and sums are not.
+"""The rounding of float32 products: allowed in a model, not in norms and sums.
 
 A GPU multiplies TF32 (float32 with ten bits of mantissa) several times as fast as float32. In a
-forward or backward pass that does no harm: whatever gradient comes out is what is clipped. A norm
-that is wrong by a thousandth would let the gradient of an example exceed the bound by as much. So
-:mod:`crtlib.training.gradient_recorder` takes norms and sums inside of :data:`float32_matmul`, also
-where somebody has asked torch for less; on a CPU that may be bfloat16
-(``set_float32_matmul_precision``).
+forward or backward pass that does no harm: whatever gradient comes out is what is clipped. But a
+norm that is wrong by a thousandth would let the gradient of an example exceed the bound by as much.
+So :mod:`crtlib.training.gradient_recorder` takes norms and sums inside of :data:`float32_matmul`,
+even if torch was set to less (``set_float32_matmul_precision``), which on a CPU may mean bfloat16.
 
-The setting is one of the whole process. So it is counted how many contexts of each precision are
-active, and the exact one wins.
+The setting belongs to the whole process. So the active contexts of each precision are counted, and
+the exact one wins.
 
 >>> before = torch.get_float32_matmul_precision()
 >>> torch.set_float32_matmul_precision("medium")
@@ -39,21 +38,21 @@ def _read_precisions() -> BackendPrecisions:
 
 
 def _is_default_precision() -> bool:
-    """Whether nobody has asked for less than float32: a look, where reading takes longer."""
+    """Whether torch is set to full float32: a quick look, as reading the settings takes longer."""
     try:
         return torch.get_float32_matmul_precision() == "highest"
-    except RuntimeError:  # it was asked for in a way that has no such name
+    except RuntimeError:  # it was set in a way that this function has no name for
         return False
 
 
 class _PrecisionContext:
-    """A way of rounding that holds while anybody is inside of it, in any thread."""
+    """A precision that holds while any thread is inside the context."""
 
     lock = threading.Lock()
     active: ClassVar[dict[BackendPrecisions, int]] = {_FLOAT32_PRECISIONS: 0, _TF32_PRECISIONS: 0}
-    """How many contexts of each way are active."""
+    """The number of active contexts by precision."""
     outside: BackendPrecisions = _FLOAT32_PRECISIONS
-    """What was set before the first of them began, and is set again after the last."""
+    """What was set before the first context began, and is set again after the last."""
     current: BackendPrecisions = _FLOAT32_PRECISIONS
     """What is set now."""
 
@@ -86,11 +85,11 @@ class _PrecisionContext:
 
 
 float32_matmul = _PrecisionContext(_FLOAT32_PRECISIONS)
-"""While active, products of float32 are of float32."""
+"""While active, float32 products are computed in full float32."""
 
 
 def tf32_matmul(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """While active, products of float32 on a GPU are of TF32, but inside of
+    """While active, float32 products on a GPU use TF32, except inside of
     :data:`float32_matmul`."""
     return (
         _PrecisionContext(_TF32_PRECISIONS) if device.type == "cuda" else contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""How many tokens a model reads at once, so that a pass fits into memory.
+"""The number of tokens that a model reads at once, so that a pass fits into memory.
 
 >>> from crtlib.models.construction import build_model
 >>> from crtlib.models.specs import ModelSpec
@@ -24,23 +24,23 @@ from crtlib.training.phases import TOKENS_AT_ONCE
 
 MIN_TOKENS_AT_ONCE = 64
 GPU_TOKENS_AT_ONCE = 2**18
-"""As :data:`crtlib.training.phases.TOKENS_AT_ONCE`, with which a GPU would wait for its host."""
+"""Like :data:`crtlib.training.phases.TOKENS_AT_ONCE`, which would make a GPU wait for its host."""
 FREE_MEMORY_SHARE = 0.25
-"""The share of the free memory that one pass may take, where no bound is given."""
+"""The share of the free memory that one pass may take, if no limit is given."""
 
 
 def tokens_at_once(
     model: nn.Module, memory_gib: float | None = None, longest_text_tokens: int = 0
 ) -> int:
-    """At most ``TOKENS_AT_ONCE``, on a GPU ``GPU_TOKENS_AT_ONCE``, and fewer where the activations
-    that one pass keeps would take more than ``memory_gib`` GiB (default: a quarter of what is free
-    on the model's device).
+    """The number of tokens to read at once: ``TOKENS_AT_ONCE``, or ``GPU_TOKENS_AT_ONCE`` on a GPU,
+    or fewer if the activations that one pass keeps would take more than ``memory_gib`` GiB
+    (default: a quarter of what is free on the model's device).
 
-    An estimate of the bytes for each token: each weight matrix keeps its input and the gradient of
-    its output, the head two rows of the vocabulary if it learns, else a part of one; half as much
-    again for what autograd keeps between them. Where some text is so long that a matrix's gradient
-    of each example is formed, the shortest such texts take most: each such gradient is then shared
-    by the fewest tokens.
+    The bytes per token are an estimate. Each weight matrix keeps its input and the gradient of its
+    output, and half as much again is for what autograd keeps between them; the head keeps two rows
+    of the vocabulary if it learns, else a part of one. If some text is so long that a matrix's
+    gradient of each example is formed, the shortest such texts take the most memory, because the
+    fewest tokens then share each such gradient.
     """
     if memory_gib is not None:
         check_allowed("memory_gib", memory_gib, memory_gib > 0, "positive")

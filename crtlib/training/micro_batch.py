@@ -35,25 +35,25 @@ IGNORE_INDEX = -100
 
 @dataclass(frozen=True)
 class HeadPositions:
-    """The positions that the head reads: of a masked model, or where the last turn alone counts,
-    those that have a target, which are few.
+    """The positions that the head reads. In a masked model, or if only the last turn counts, few
+    positions have a target, and the head reads only those.
 
-    An example has its own first, and then others of no weight.
+    An example's positions with a target come first, then others of weight zero.
     """
 
     targets: Tensor  # (B, T') token ids, 0 where there is none
     weights: Tensor  # (B, T') weight of each target in its example's loss
-    extents: list[int]  # (B,) how many an example and all after it have at most
-    places: Tensor | None = None  # (B, T') where they stand in the text; None: its first T'
+    extents: list[int]  # (B,) the most that an example or any after it has
+    places: Tensor | None = None  # (B, T') where they are in the text; None: its first T'
 
     def gather(self, h: Tensor) -> Tensor:
-        """Of what each position of a text has, (B, T, d), that of these positions, (B, T', d)."""
+        """Select these positions, (B, T', d), from all positions of the texts, (B, T, d)."""
         if self.places is None:
             return h
         return h.gather(1, self.places[..., None].expand(-1, -1, h.shape[2]))
 
     def scatter(self, grads: Tensor, h: Tensor) -> Tensor:
-        """(B, T, d), the shape of ``h``: these (B, T', d) at their places, and 0 elsewhere."""
+        """Put ``grads`` (B, T', d) at their places in the shape of ``h`` (B, T, d), 0 elsewhere."""
         if self.places is None:
             return grads
         places = self.places[..., None].expand_as(grads)
@@ -79,10 +79,10 @@ class SortedExamples:
         targets: Tensor | None,
         reduction: LossReduction,
     ) -> SortedExamples:
-        """Sort and cut the examples of a micro-batch, and make zeros of each missing ``.grad``.
+        """Sort and cut the examples of a micro-batch, and fill each missing ``.grad`` with zeros.
         Raises ValueError for shapes that do not fit, and for a masked model without targets.
 
-        ``lengths`` are read, so they should lie on the host wherever ``tokens`` are.
+        ``lengths`` are read, so they should be on the host, wherever ``tokens`` are.
         """
         checks.check_choice("reduction", reduction, ("mean", "sum"))
         if tokens.ndim != 2 or lengths.shape != tokens.shape[:1]:
@@ -119,8 +119,8 @@ class SortedExamples:
         return SortedExamples(inputs, targets, weights, lengths, extents, order)
 
     def head_positions(self) -> HeadPositions:
-        """The positions that have a target, on the host. On a GPU all positions: to count those
-        with a target would be to wait for it."""
+        """The positions that have a target; on a GPU all positions, because counting those with a
+        target would mean waiting for it."""
         if not is_on_host(self.targets) or not len(self.inputs):
             return HeadPositions(self.targets, self.weights, self.extents)
         has_target = self.weights > 0

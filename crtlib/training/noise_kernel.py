@@ -1,4 +1,4 @@
-"""Noise on a GPU by one kernel of Triton, which reads a key and writes four bytes a number.
+"""Noise on a GPU by one Triton kernel, which reads a key and writes four bytes per number.
 
 The words are those of ChaCha20 (RFC 8439) and the numbers those of
 :func:`crtlib.training.noise.box_muller`, in the same places.
@@ -83,7 +83,7 @@ def _normals_kernel(key, out, count, block: tl.constexpr):
 
 def triton_normals_from_key(key: bytes, count: int, device: torch.device) -> Tensor:
     """The (8 * count,) float32 normals of the first ``count`` <= 2^28 blocks under a ``key`` of 32
-    bytes. Raises ValueError for more blocks, whose places would not fit."""
+    bytes. Raises ValueError for more blocks, whose indices would overflow."""
     if not 0 < count <= 2**28:
         raise ValueError(f"count={count}: must be from 1 to 2^28")
     words = torch.frombuffer(bytearray(key), dtype=torch.int32).view(torch.uint32).to(device)

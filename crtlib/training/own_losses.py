@@ -1,9 +1,9 @@
-"""Losses of somebody's own, one of each example, in steps with noise and without.
+"""Custom losses, one per example, in steps with and without noise.
 
 The engine of :mod:`crtlib.training.clipping` knows the cross entropy of the next token, and makes
 logits and their gradient in one pass. Any other loss is a function of the model and of a
-micro-batch as ``transformers`` reads it: the gradients of each example are recorded at the layers
-that it calls, the output layer like all others.
+micro-batch as ``transformers`` reads it. The gradients of each example are then recorded at the
+layers that the function calls; the output layer is treated like all others.
 
 >>> from crtlib.models.construction import build_model
 >>> from crtlib.models.specs import ModelSpec
@@ -48,12 +48,13 @@ from crtlib.training.micro_batch import IGNORE_INDEX
 
 MicroBatch = Mapping[str, Tensor]
 Losses = Callable[[nn.Module, MicroBatch], Tensor]
-"""The model and a micro-batch of B rows -> the loss of each row, (B,), with a graph."""
+"""A function from the model and a micro-batch of B rows to the loss of each row, (B,), with a
+graph."""
 
 
 def make_micro_batch(tokens: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-    """Rows (B, T) as models of ``transformers`` read them. Each row has positions of its own: else
-    the table of positions would see a batch of one."""
+    """Return rows (B, T) as models of ``transformers`` read them. Each row has its own positions:
+    otherwise the table of positions would see a batch of one."""
     positions = torch.arange(tokens.shape[1], device=tokens.device).repeat(len(tokens), 1)
     is_real = positions < send_to_device(lengths, tokens.device)[:, None]
     return {
@@ -67,7 +68,7 @@ def make_micro_batch(tokens: Tensor, lengths: Tensor) -> dict[str, Tensor]:
 def add_gradients_of_losses(
     model: nn.Module, tokens: Tensor, lengths: Tensor, losses: Losses
 ) -> Tensor:
-    """ADD the gradient of the SUM of the rows' losses to ``.grad``; the losses (B,)."""
+    """ADD the gradient of the SUM of the rows' losses to ``.grad``; return the losses (B,)."""
     fill_missing_gradients(trainable_parameters(model).values())
     if not len(tokens):
         return torch.zeros(0, device=tokens.device)
@@ -83,13 +84,13 @@ def add_clipped_gradients_of_losses(
     """ADD the sum of the clipped gradients of the rows' losses to ``.grad``, as
     :func:`crtlib.training.clipping.add_clipped_gradients` does for the loss of the next token.
 
-    Raises ValueError for losses that are not one of each row, or that read a parameter which learns
-    outside of the model.
-    A layer that is not known makes it clip one row after the other, with a warning that names it.
+    Raises ValueError for losses that are not one per row, or that read a trainable parameter
+    outside of the model. With an unknown layer, rows are clipped one after the other, with a
+    warning that names the layer.
 
     Guarantee:
-        It is the sum of what each row adds alone, to within 1e-4 clip norms, for losses that
-        :func:`refuse_mixing_losses` lets through. Test:
+        What is added is the sum of what each row adds alone, to within 1e-4 clip norms, for losses
+        that :func:`refuse_mixing_losses` lets through. Test:
         ``tests/training/test_own_losses.py::test_losses_are_clipped_row_by_row``.
     """
     checks.check_clip_norm(clip_norm)
@@ -116,8 +117,8 @@ def add_clipped_gradients_of_losses(
 def add_clipped_unit_gradient_of_losses(
     model: nn.Module, pieces: Iterable[tuple[Tensor, Tensor]], losses: Losses, *, clip_norm: float
 ) -> LossesAndNorms:
-    """ADD the clipped gradient of ONE unit of several texts to ``.grad``: of the mean of their
-    losses. Its loss, and its norm before clipping, both scalars."""
+    """ADD the clipped gradient of ONE unit of several texts to ``.grad``. Its loss is the mean of
+    their losses. Returns that loss, and the norm before clipping, both scalars."""
 
     def backpropagate() -> tuple[Tensor, int]:
         loss, texts = torch.zeros(()), 0
@@ -132,22 +133,22 @@ def add_clipped_unit_gradient_of_losses(
 def refuse_mixing_losses(
     model: nn.Module, losses: Losses, *, max_text_tokens: int | None = None
 ) -> None:
-    """Refuse losses of which one depends on another row of its batch, or that draw at random.
+    """Refuse losses that draw at random, or in which a row's loss depends on another row.
 
-    As :func:`crtlib.training.probe.refuse_mixing` tries a model: the clipped sum of a batch of
-    random tokens, never a text, is compared with itself, and with the sum of the clipped gradients
-    of each row alone by autograd, with weights that are moved a little; of short texts and of long
-    ones. The model is left as it was.
+    The function is tried like a model (:func:`crtlib.training.probe.refuse_mixing`): on random
+    tokens, never a text, in a batch of short and one of long texts, with weights that are moved a
+    little. The clipped sum of each batch is compared with itself, and with the sum of the clipped
+    gradients of each row alone, by autograd. The model is left as it was.
 
     Raises:
-        ValueError: One line that says what was seen, in clip norms.
+        ValueError: One line that states what was seen, in clip norms.
 
     Guarantee:
-        Of losses that are let through, these batches add to the clipped sum what their rows add
+        For losses that are let through, these batches add to the clipped sum what their rows add
         alone, to within ``probe.CPU_TOLERANCE`` clip norms (``GPU_TOLERANCE`` on a GPU), in the
-        model's own precision or in double precision. It is tried, not proved: what a function does
-        with certain tokens, or keeps for a later call, is not found; a certificate assumes that it
-        is nothing. Test:
+        model's own precision or in double precision. This is tried, not proved: what a function
+        does only with certain tokens, or keeps for a later call, is not found; a certificate
+        assumes that there is no such thing. Test:
         ``tests/training/test_own_losses.py::test_losses_that_mix_are_refused``.
     """
     limit = interface.context_length(model) or probe.MAX_TOKENS_IF_UNLIMITED
@@ -158,7 +159,7 @@ def refuse_mixing_losses(
     if longest > max(short):
         batches.append(probe.long_text_tokens(longest))
     with probe.with_perturbed_weights(model), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that rows are clipped alone is said by the training
+        warnings.simplefilter("ignore")  # the training itself warns that rows are clipped alone
         for sizes in batches:
             texts = probe.random_texts(model, sizes)
             tokens, lengths = probe.pad_texts(texts)
@@ -171,14 +172,15 @@ def refuse_mixing_losses(
                     "losses: their gradients of random tokens overflow, or are no numbers: must be "
                     "finite"
                 )
-            # Half are clipped, and then none: a factor of what is clipped does not show.
+            # First half are clipped, then none: clipping hides a factor in a gradient.
             for clip_norm in (float(norms.median()), 10 * float(norms.max())):
                 _refuse_if_apart(model, losses, texts, max(clip_norm, 1e-3), allowed)
 
 
 def _refuse_lasting_tensors(model: nn.Module, losses: Losses, batch: MicroBatch) -> None:
-    """Refuse losses that read a tensor outside of the model which an optimizer may move, whatever
-    its type: one that is the same in two calls, unlike those that a layer makes as it reads."""
+    """Refuse losses that read a tensor outside of the model that an optimizer could move, whatever
+    its type. Such a tensor is the same in two calls, unlike those that a layer makes as it
+    reads."""
     with torch.enable_grad():
         first, second = ([*_leaves(_losses_of_rows(model, losses, batch))] for _ in range(2))
     lasting = set(map(id, second)) - set(map(id, model.parameters()))
@@ -193,8 +195,8 @@ def _refuse_lasting_tensors(model: nn.Module, losses: Losses, batch: MicroBatch)
 def _refuse_if_apart(
     model: nn.Module, losses: Losses, texts: Sequence[Tensor], clip_norm: float, allowed: float
 ) -> None:
-    """Raise ValueError where the clipped sum of these texts is another when it is taken again, or
-    is not what they add alone."""
+    """Raise ValueError if the clipped sum of these texts changes when it is taken again, or is not
+    what the texts add alone."""
     first, second = (_clipped_sum(model, losses, [texts], clip_norm) for _ in range(2))
     if (by := probe.distance_in_clip_norms(first, second, clip_norm)) > allowed:
         raise ValueError(
@@ -217,7 +219,7 @@ def _refuse_if_apart(
 def _clipped_sum(
     model: nn.Module, losses: Losses, batches: Sequence[Sequence[Tensor]], clip_norm: float
 ) -> list[Tensor]:
-    """The clipped sum of batches of texts; the gradient of a batch of one text is by autograd."""
+    """The clipped sum over batches of texts; a batch of one text takes its gradient by autograd."""
     for p in trainable_parameters(model).values():
         p.grad = None
     for texts in batches:
@@ -232,8 +234,8 @@ def _clipped_sum(
 
 
 def _losses_of_rows(model: nn.Module, losses: Losses, batch: MicroBatch) -> Tensor:
-    """What ``losses`` returns, of which it is checked that it is a loss of each row, with a graph
-    that ends in the model."""
+    """Call ``losses``, and check that it returns one loss per row, with a graph that ends in the
+    model."""
     row_losses, rows = losses(model, batch), len(batch["input_ids"])
     if not isinstance(row_losses, Tensor) or row_losses.shape != (rows,):  # the number is private
         raise ValueError(

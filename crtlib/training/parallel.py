@@ -1,13 +1,13 @@
 """Several processes that train one model: each clips its share of every batch, one adds the noise.
 
-Clipped gradients add, so it matters to nobody which process clips an example: each is clipped
-alone, in one of them, and the bound of what one point moves is that of one process. The first one
-draws the batches and tells the others, so that they share one sample; it alone draws noise and
-adds it to its own sum, and what all processes then add up holds it exactly once. Events, and so
-the accounting, are those of one process.
+Clipped gradients add up, so it does not matter which process clips an example: each example is
+clipped alone, in one process, and the bound on what one point moves is the same as with one
+process. The first process draws the batches and sends them to the others, so that they share one
+sample. It alone draws noise and adds it to its own sum, so the total over all processes holds the
+noise exactly once. Events, and so the accounting, are those of one process.
 
-The processes are those of ``torchrun``, which says in the environment how many there are. What they
-send to each other is not encrypted and holds sums without noise: use a network that is your own.
+The processes are started by ``torchrun``, which states their number in the environment. What they
+send to each other is not encrypted and holds sums without noise: use a network of your own.
 
 >>> process_group()
 ProcessGroup(rank=0, size=1)
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes that train one model, seen by one of them; here it may be the only one."""
+    """The processes that train one model, as seen by one of them, which may be the only one."""
 
     rank: int = 0
     size: int = 1
@@ -45,14 +45,14 @@ class ProcessGroup:
         return self.rank == 0
 
     def share(self, items: Sequence[T], key: Callable[[T], int] | None = None) -> Sequence[T]:
-        """This process' part of ``items``; each is in the part of one process. With a ``key``
-        parts are about as large."""
+        """This process's part of ``items``; each item is in the part of exactly one process. With
+        a ``key``, for instance a length, the parts have about the same total."""
         if self.size == 1:
             return items
         return (items if key is None else sorted(items, key=key))[self.rank :: self.size]
 
     def broadcast_batches(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
-        """The batches (n,) that the first process draws, in every process."""
+        """Yield, in every process, the batches (n,) that the first process draws."""
         if self.size == 1:
             yield from batches
             return
@@ -77,7 +77,7 @@ class ProcessGroup:
             grad.copy_(part.view_as(grad))
 
     def total(self, number: int) -> int:
-        """The sum over all processes of a number of the host."""
+        """The sum over all processes of a number on the host."""
         if self.size == 1:
             return number
         numbers = torch.tensor([number])
@@ -89,8 +89,8 @@ class ProcessGroup:
         self.total(0)
 
     def check_agreement(self, digest: str) -> None:
-        """Raise ValueError, in all processes, where the ``digest`` (hexadecimal) of what they are
-        about to do is not the same: where points differed, one could be read twice in a batch."""
+        """Raise ValueError, in all processes, if the ``digest`` (hexadecimal) of what they are
+        about to do differs: with different points, one could be read twice in a batch."""
         if self.size == 1:
             return
         own = torch.tensor(list(bytes.fromhex(digest)))
@@ -101,7 +101,7 @@ class ProcessGroup:
             )
 
     def _from_leader(self, x: Tensor) -> Tensor:
-        """Overwrite ``x`` with that of the first process, and return it."""
+        """Overwrite ``x`` with the first process's ``x``, and return it."""
         dist.broadcast(x, 0)
         return x
 
@@ -115,15 +115,15 @@ def process_group() -> ProcessGroup:
 
 
 def count_launched_processes() -> int:
-    """How many processes ``torchrun`` has started, of which this is one; 1 without it."""
+    """The number of processes that ``torchrun`` has started, including this one; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", 1)) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
 @contextlib.contextmanager
 def join_process_group(**options: Any) -> Iterator[ProcessGroup]:
-    """While active, trainings in this process are shared with the other processes, if ``torchrun``
-    has started several; ``options`` are those of ``torch.distributed.init_process_group``. Each
-    takes the GPU of its number on its machine."""
+    """While active, share trainings in this process with the other processes, if ``torchrun`` has
+    started several. ``options`` are those of ``torch.distributed.init_process_group``. Each process
+    takes the GPU with its own number on its machine."""
     global _current_group
     if count_launched_processes() == 1 and not options:
         yield _current_group

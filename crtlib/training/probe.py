@@ -1,9 +1,9 @@
 """Before the first private step: does a model keep the examples of a batch apart, and is the loss
 that is trained on its own?
 
-The noise of DP-SGD covers what one example adds to the clipped sum. It covers nothing where one
-example decides what the others add: by a norm over the batch, by attention to padding, by positions
-that follow the longest text of the batch. Some of that is refused by name
+The noise of DP-SGD covers what one example adds to the clipped sum. It covers nothing if one
+example influences what the others add: by a norm over the batch, by attention to padding, by
+positions that depend on the longest text of the batch. Some of that is refused by name
 (:func:`crtlib.training.layer_rules.refuse_unfit_layers`); what nobody has thought of is found by
 trying.
 
@@ -43,22 +43,23 @@ from crtlib.training.gradient_entries import trainable_parameters
 from crtlib.training.weight_seal import sum_of_bits
 
 SHORT_TEXT_TOKENS = (5, 12, 3, 24)
-"""Tokens of the texts whose gradients are compared first."""
+"""The lengths, in tokens, of the texts whose gradients are compared first."""
 MAX_LONG_TOKENS_AT_ONCE = 2**14
-"""Tokens up to which long texts are read beside each other, padding included; two are always."""
+"""The most tokens, with padding, of long texts in one batch, which always has at least two."""
 UNCLIPPED = 1e9
 """A clip norm that clips no gradient of a probe."""
 WEIGHT_SHIFT_STD = 0.02
-"""Deviation by which weights are moved: an adapter that starts at zero hides what it does."""
+"""The standard deviation by which weights are moved: an adapter that starts at zero would hide what
+it does."""
 CPU_TOLERANCE, GPU_TOLERANCE = 1e-4, 1e-2
-"""How far sums may be apart, in clip norms, and hidden states, in their own size: by rounding, on a
-CPU and on a GPU, whose products are of fewer bits. On a CPU rounding makes 3e-6 on ninety small
-architectures; the least effect that was ever seen was 6e-3."""
+"""How far apart rounding may bring sums, in clip norms, and hidden states, in their own size: on a
+CPU, and on a GPU, whose products have fewer bits. On a CPU, rounding makes 3e-6 on ninety small
+architectures; the smallest real effect ever seen was 6e-3."""
 MOST_BY_ROUNDING = 2e-3
-"""How far sums may be apart in the model's own precision, in clip norms, where double precision
-finds nothing: rounding makes 1.2e-4 on SmolLM2, of 30 layers, and 1e-15 there in doubles."""
+"""How far apart sums may be in the model's own precision, in clip norms, if double precision finds
+nothing. Rounding makes 1.2e-4 on SmolLM2 with its 30 layers, and 1e-15 there in doubles."""
 MAX_TOKENS_IF_UNLIMITED = 256
-"""Tokens that are tried of a model without a longest text, where nobody says how many."""
+"""The length of the longest text that is tried, if neither the model nor the caller limits it."""
 
 
 def refuse_mixing(
@@ -66,17 +67,20 @@ def refuse_mixing(
 ) -> None:
     """Refuse a model that noise would not cover, before it has read any text.
 
-    A model for next tokens that looks ahead is refused by what it says of itself, as it would be
-    read without a mask of its padding. The others read random tokens, never a text. First the
-    clipped sum of a batch of short texts (``SHORT_TEXT_TOKENS``) is taken twice, which finds what
-    draws, and compared with the clipped sum of each alone. Without clipping it is compared with the
-    gradients that autograd takes of the model's own logits of each text alone, unpadded; so a loss
-    that is not the model's own is found as well, as of a head that scales. Then the same of a batch
-    of long texts (:func:`long_text_tokens`): a short one, one of half of the longest length, one
-    of a token less than that, and one of all of it. Both of the parameters that learn, by the
-    way in which they will be clipped (at once, or one text after the other), with weights that are
-    moved a little. What is charged for rounding, of long texts up to some hundredths of a clip
-    norm, is the same in company and alone, so clipped sums are compared with clipped sums.
+    A model for next tokens is refused if its settings state that it looks ahead, because it would
+    be read without a mask of its padding. All others read random tokens, never a text.
+
+    First, the clipped sum of a batch of short texts (``SHORT_TEXT_TOKENS``) is taken twice, which
+    finds random draws, and compared with the sum of what each text adds alone. Without clipping, it
+    is compared with the gradients that autograd takes from the model's own logits for each text
+    alone, unpadded. This also finds a loss that is not the model's own, as with a head that scales.
+    Then the comparisons are repeated on a batch of long texts (:func:`long_text_tokens`): a short
+    one, one of half the longest length, one a token shorter than the longest, and the longest.
+
+    Both batches use the trainable parameters, the way in which they will be clipped (at once, or
+    one text after the other), and weights that are moved a little. What is charged for rounding, up
+    to some hundredths of a clip norm for long texts, is the same in a batch and alone, so clipped
+    sums are compared with clipped sums.
 
     The recurrent models of this library are not tried: they read a text token by token, each row by
     itself, and their clipping is tested against autograd.
@@ -84,21 +88,21 @@ def refuse_mixing(
     Args:
         model: On the device where it will be trained. It is left as it was: weights, gradients,
             buffers, mode, and the state of torch's generators.
-        max_text_tokens: Tokens of the longest text that may be read, a public constant; None is
+        max_text_tokens: The tokens of the longest text that may be read, a public constant; None:
             what the model can read, at most ``MAX_TOKENS_IF_UNLIMITED``.
         progress: Show a bar of passes; a large model takes minutes for its longest texts.
 
     Raises:
-        ValueError: One line that says what was seen, in clip norms, or that the model raised
+        ValueError: One line that states what was seen, in clip norms, or that the model raised
             something.
 
     Guarantee:
-        Of a model that is let through, these two batches of random texts add to the clipped sum
+        For a model that is let through, these two batches of random texts add to the clipped sum
         what their texts add alone, to within ``CPU_TOLERANCE`` clip norms (``GPU_TOLERANCE`` on a
-        GPU), in the model's own precision or in double precision, where what is rounding vanishes
-        (:func:`distance_beyond_rounding`); private text decides nothing here, as none is read and
-        ``max_text_tokens`` is public. It is tried, not proved: what shows with certain tokens,
-        lengths or weights alone is not found.
+        GPU), in the model's own precision or in double precision, where rounding vanishes
+        (:func:`distance_beyond_rounding`). Private text decides nothing here, because none is read
+        and ``max_text_tokens`` is public. This is tried, not proved: what shows only with certain
+        tokens, lengths or weights is not found.
         Tests: ``tests/training/test_probe.py::test_what_mixes_is_refused``,
         ``tests/training/test_probe.py::test_what_mixes_long_texts_alone_is_refused``.
     """
@@ -159,8 +163,8 @@ def refuse_mixing(
 
 @contextlib.contextmanager
 def _errors_in_one_line(name: str) -> Iterator[None]:
-    """Make one line of what a model raises that cannot be read or clipped here. A lack of memory is
-    raised as it is."""
+    """Turn any error of a model that cannot be read or clipped here into one line. A lack of memory
+    is raised as it is."""
     try:
         yield
     except (ValueError, MemoryError, torch.OutOfMemoryError):
@@ -172,11 +176,12 @@ def _errors_in_one_line(name: str) -> Iterator[None]:
 
 # --------------------------------------------------------------------------- what is compared
 def long_text_tokens(longest: int) -> list[int]:
-    """Tokens of the long texts that are read beside each other: as many of them, from the longest
-    on, as ``MAX_LONG_TOKENS_AT_ONCE`` lets.
+    """The lengths of the long texts that are read in one batch: as many of them, from the longest
+    down, as ``MAX_LONG_TOKENS_AT_ONCE`` allows.
 
-    What decides by the length of the batch, as attention to the best few positions of it, changes
-    a text that is just shorter than the longest; what decides by a length, one on the other side.
+    An effect of the batch's length, such as attention to its best few positions, changes a text
+    that is just shorter than the longest. An effect of one fixed length changes a text on the other
+    side of it.
 
     >>> long_text_tokens(256)
     [24, 128, 255, 256]
@@ -186,13 +191,13 @@ def long_text_tokens(longest: int) -> list[int]:
 
 
 def _sums_of_saved_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """A sum of the bits of each tensor that is saved: weights, and buffers such as averages."""
+    """The sum of bits of each tensor that is saved: weights, and buffers such as averages."""
     return {name: sum_of_bits(x) for name, x in model.state_dict(keep_vars=True).items()}
 
 
 def _layer_that_looks_ahead(model: nn.Module) -> str | None:
-    """The name of a layer that says of itself that it is not causal; a decoder's attention to an
-    encoder, which is not asked here, is none."""
+    """The name of a layer whose settings state that it is not causal, or None. A decoder's
+    attention to an encoder, which is not used here, does not count."""
     for name, module in model.named_modules():
         decoder = getattr(module, "is_decoder", None)
         if decoder is False or (decoder is None and getattr(module, "is_causal", None) is False):
@@ -201,7 +206,7 @@ def _layer_that_looks_ahead(model: nn.Module) -> str | None:
 
 
 def random_texts(model: nn.Module, lengths: Sequence[int]) -> list[Tensor]:
-    """Texts of random tokens, (length,) each, the same for every call."""
+    """Texts of random tokens, (length,) each, the same in every call."""
     generator = torch.Generator().manual_seed(0)
     vocabulary = len(interface.output_head(model).weight)
     config = getattr(interface.unwrap_model(model), "config", None)
@@ -222,14 +227,14 @@ def pad_texts(texts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 def _clipped_sum_of_batch(
     model: nn.Module, texts: Sequence[Tensor], clip_norm: float | None = None
 ) -> tuple[list[Tensor], float]:
-    """The clipped sum of a batch, and the clip norm: by default the median of the gradients' norms,
-    so that half of them are clipped."""
+    """Return the clipped sum of a batch, and the clip norm. Its default is the median norm of the
+    gradients, so that half of them are clipped."""
     tokens, lengths = pad_texts(texts)
     targets = None if interface.is_causal(model) else tokens
     for p in trainable_parameters(model).values():
         p.grad = None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a layer is clipped by parts is said by the training
+        warnings.simplefilter("ignore")  # the training itself warns of a layer clipped in parts
         if clip_norm is None:
             norms = clipping.add_clipped_gradients(
                 model, tokens, lengths, clip_norm=1.0, targets=targets
@@ -248,12 +253,11 @@ def _clipped_sum_of_batch(
 def _effect_of_company(
     model: nn.Module, texts: Sequence[Tensor], clip_norm: float, bar: tqdm[Any]
 ) -> float:
-    """How far the sum of a batch is from what its texts add alone, in clip norms. Two distances are
-    taken, and the larger is returned: that of the clipped sums, and, without clipping, that from
-    the gradients by autograd.
+    """The distance of the sum of a batch from what its texts add alone, in clip norms. It is the
+    larger of two: between the clipped sums and, without clipping, from the gradients by autograd.
 
-    That the gradients of texts alone are right, too, is what makes their clipped sum right: the
-    norm by which one is clipped is a function of it.
+    The clipped sum is right only if the gradients of single texts are right too, because the norm
+    by which a gradient is clipped is computed from it.
     """
     clipped_together, _ = _clipped_sum_of_batch(model, texts, clip_norm)
     bar.update()
@@ -276,7 +280,7 @@ def _effect_of_company(
 
 
 def _gradient_by_autograd(model: nn.Module, text: Tensor) -> list[Tensor]:
-    """The gradient of a text by autograd, unpadded, by the model's own logits."""
+    """The gradient of a text by autograd, unpadded, from the model's own logits."""
     parameters = list(trainable_parameters(model).values())
     with torch.enable_grad():
         output = interface.unwrap_model(model)(input_ids=text[None], use_cache=False)
@@ -301,7 +305,7 @@ def gradients_or_zeros(model: nn.Module) -> list[Tensor]:
 def distance_in_clip_norms(
     one: Sequence[Tensor], other: Sequence[Tensor], clip_norm: float
 ) -> float:
-    """The distance of two sums, in clip norms."""
+    """The distance between two sums, in clip norms."""
     apart = [a.double() - b.double() for a, b in zip(one, other, strict=True)]
     return _norm(apart) / clip_norm
 
@@ -309,21 +313,21 @@ def distance_in_clip_norms(
 def distance_beyond_rounding(
     model: nn.Module, distance: Callable[[], float], allowed: float
 ) -> float:
-    """A distance of sums of a model, in clip norms; taken again with the model in double precision
-    where it is more than is allowed and rounding may be why: on many layers, in single precision.
+    """The distance between two sums of a model, in clip norms. It is taken again with the model in
+    double precision if it is more than allowed and may be due to rounding, as with many layers.
 
     Args:
         model: The model whose sums are compared; it is left as it was, without gradients.
-        distance: Reads and clips with the model as it is when called, and says how far two sums
-            are apart.
-        allowed: What a caller lets through; up to it nothing is measured again.
+        distance: Reads and clips with the model as it is when called, and returns how far apart two
+            sums are.
+        allowed: What a caller lets through; a distance up to this is not taken again.
 
     Returns:
-        The distance in double precision, or the first one: where that is allowed, is more than
-        ``MOST_BY_ROUNDING``, or is of a model that cannot be read in double precision.
+        The distance in double precision. Or the first one, if that is allowed or more than
+        ``MOST_BY_ROUNDING``, or if the model cannot be read in double precision.
 
     Raises:
-        torch.OutOfMemoryError: Where a GPU holds the model in single precision alone.
+        torch.OutOfMemoryError: If a GPU can hold the model in single precision only.
     """
     by = distance()
     if not allowed < by <= MOST_BY_ROUNDING:
@@ -339,7 +343,8 @@ def distance_beyond_rounding(
 
 @contextlib.contextmanager
 def _in_doubles(model: nn.Module) -> Iterator[None]:
-    """The model in double precision; afterwards it has the tensors that it had, and no gradient."""
+    """While active, the model is in double precision; afterwards it has its old tensors again, and
+    no gradient."""
     parameters = [(p, p.data) for p in model.parameters()]
     buffers = [
         (module, name, buffer)
@@ -362,7 +367,8 @@ def _in_doubles(model: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def with_perturbed_weights(model: nn.Module) -> Iterator[None]:
-    """The model in training, with its weights moved; afterwards all is as it was."""
+    """While active, the model is in training mode with its weights moved; afterwards all is as it
+    was."""
     parameters = list(trainable_parameters(model).values())
     before = [(p, p.detach().clone(), p.grad) for p in parameters]
     buffers = [(b, b.detach().clone()) for b in model.buffers()]

@@ -1,4 +1,4 @@
-"""What a run is between two phases, in memory and as a checkpoint.
+"""The state of a run between two phases, in memory and as a checkpoint.
 
 >>> model = nn.Linear(2, 2)
 >>> state = TrainingState.begin(model, seed=0, secure=False, optimizer="sgd")
@@ -44,9 +44,9 @@ class TrainingRun:
     ``on_epoch`` measured (``history``), the seconds of training, the number of ``updates`` by kind,
     and how many ``processes`` trained together.
 
-    ``non_finite`` counts the gradients of private examples whose norm was no finite number, and
-    which therefore moved nothing. It is a number about private points, which no guarantee covers:
-    for whoever runs the training, not for publication.
+    ``non_finite`` counts the gradients of private examples whose norm was not finite, and which
+    therefore moved nothing. It is a number about private points that no guarantee covers: it is for
+    whoever runs the training, not for publication.
     """
 
     model: nn.Module
@@ -58,7 +58,7 @@ class TrainingRun:
     processes: int = 1
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint says of it, as JSON values."""
+        """What a checkpoint stores about the run, as JSON values."""
         return {
             "events": [{"type": type(event).__name__, **asdict(event)} for event in self.events],
             "history": self.history,
@@ -70,8 +70,8 @@ class TrainingRun:
 @dataclass
 class TrainingState:
     """All that the next phase depends on: the run so far, optimizers and generators.
-    ``optimizer_name`` tells one kind of optimizer from another; ``non_finite`` counts those of the
-    phase that runs, on the device."""
+    ``optimizer_name`` identifies the kind of optimizer; ``non_finite`` counts the left-out examples
+    of the current phase, on the device."""
 
     run: TrainingRun
     optimizers: dict[UpdateKind, torch.optim.Optimizer]
@@ -88,15 +88,16 @@ class TrainingState:
         secure: bool,
         optimizer: OptimizerName | OptimizerFactory,
     ) -> TrainingState:
-        """Before the first phase; the options are those of :class:`crtlib.training.loop.Training`.
+        """The state before the first phase. The options are those of
+        :class:`crtlib.training.loop.Training`.
 
-        Raises ValueError for an optimizer that steps other parameters than those that learn, or
-        not all of them, or that has learned something, and for one object for both kinds.
+        Raises ValueError for an optimizer that does not step exactly the trainable parameters or
+        that has learned something, and for one optimizer used for both kinds of update.
         """
         learning = list(trainable_parameters(model).values())
         kinds: tuple[UpdateKind, ...] = ("public", "private")
         if isinstance(optimizer, str):
-            # One kernel for all parameters: of a small transformer a third of the time, or less.
+            # One kernel for all parameters: a third of the time or less for a small transformer.
             make = partial(OPTIMIZER_CLASSES[optimizer], lr=1.0, fused=True)
             optimizers = {kind: make(learning) for kind in kinds}
             name: str = optimizer
@@ -116,8 +117,8 @@ class TrainingState:
 
 
 def _describe_optimizer(optimizer: Any, learning: list[nn.Parameter]) -> str:
-    """Its class and settings. Raises ValueError for an optimizer that does not step exactly the
-    parameters that learn, and for one whose step must be given a function that takes the loss
+    """The optimizer's class and settings. Raises ValueError for an optimizer that does not step
+    exactly the trainable parameters, and for one whose step needs a function that computes the loss
     again."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(
@@ -140,9 +141,9 @@ def _describe_optimizer(optimizer: Any, learning: list[nn.Parameter]) -> str:
 
 
 def _refuse_two_passes(optimizer: OptimizerFactory, learning: list[nn.Parameter]) -> None:
-    """Refuse, before anything is charged, an optimizer that needs a closure though its signature
-    does not say so, as sharpness-aware minimisation does: one that is made for this alone takes a
-    step without gradients."""
+    """Refuse, before anything is charged, an optimizer that needs a closure although its signature
+    does not say so, as in sharpness-aware minimisation. To find out, one that is made only for this
+    takes a step without gradients."""
     if any(p.grad is not None for p in learning):
         return
     trial = optimizer(learning)
@@ -150,7 +151,7 @@ def _refuse_two_passes(optimizer: OptimizerFactory, learning: list[nn.Parameter]
         trial.step()
     except Exception as error:
         if "closure" not in f"{type(error).__name__} {error}".lower():
-            return  # without a gradient some have nothing to divide by
+            return  # some fail because there is no gradient to divide by
         raise ValueError(
             f"optimizer: a {type(trial).__name__} would read the sample again in each step, "
             "must step by the gradient alone"
@@ -160,9 +161,10 @@ def _refuse_two_passes(optimizer: OptimizerFactory, learning: list[nn.Parameter]
 def make_random_streams(
     seed: int, device: torch.device, *, secure: bool = False
 ) -> dict[RandomStream, RandomSource]:
-    """Independent generators from one seed (also from other uses of the same seed): of the order
-    of public batches, of Poisson samples, of noise. ``secure``: the last two from the operating
-    system. Batches are drawn on the CPU, so they are the same wherever the model is."""
+    """Make generators from one seed for the order of public batches, for Poisson samples and for
+    noise. They are independent of each other and of other uses of the seed. With ``secure``, the
+    last two draw from the operating system. Batches are drawn on the CPU, so they are the same
+    wherever the model is."""
     streams: dict[RandomStream, RandomSource] = {}
     for k, name in enumerate(RANDOM_STREAMS):
         if secure and name != "public order":

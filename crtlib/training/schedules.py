@@ -1,4 +1,4 @@
-"""Schedules: lists of phases, made from public constants; nothing here sees data.
+"""Schedules: lists of phases that are made from public constants; nothing here sees data.
 
 >>> schedule = crt_phases(
 ...     epochs=2, pub_passes=1, public_batch_size=16, public_learning_rate=1e-2,
@@ -25,7 +25,7 @@ from crtlib.accounting.events import SampledGaussian
 from crtlib.checks import check_allowed
 from crtlib.training.phases import Phase, PrivatePhase, PublicPhase
 
-if TYPE_CHECKING:  # it solves linear programs, which few trainings ask for
+if TYPE_CHECKING:  # it solves linear programs, which few trainings need
     from crtlib.accounting.secret_protection import ProtectionPlan
 
 
@@ -41,7 +41,7 @@ class DpSgdConstants:
 
     @property
     def steps(self) -> int:
-        """Steps of one epoch: as many as visit each point once in expectation (CRT, note 3)."""
+        """Steps in one epoch: as many as visit each point once in expectation (CRT, note 3)."""
         return max(1, round(1 / self.sampling_probability))
 
     def phase(self, epoch: int) -> PrivatePhase:
@@ -72,8 +72,8 @@ def crt_phases(
 
     ``pub_passes`` is the number of passes over D_pub in each epoch (literal Algorithm 1: 1).
     Deduplication leaves few public points (61 sentences on CustomerSim), so one pass is a handful
-    of steps; more cost no confidentiality. ``has_public=False`` where D_pub is empty: CRT is then
-    DP-SGD on redacted text, as the paper says of ``pi_c = 1``.
+    of steps; more passes cost no confidentiality. Use ``has_public=False`` if D_pub is empty: CRT
+    is then DP-SGD on redacted text, as the paper says about ``pi_c = 1``.
     """
     public = PublicPhase(1, "public", pub_passes, public_batch_size, public_learning_rate)
     phases: list[Phase] = []
@@ -85,7 +85,7 @@ def crt_phases(
 
 def jft_phases(*, epochs: int, public: PublicPhase, private: DpSgdConstants) -> list[Phase]:
     """Just Fine-tune Twice (Shi et al., EMNLP 2022): ``epochs`` of ordinary training on redacted
-    text (the part "public"), then as many of DP-SGD on the same points in clear."""
+    text (the part "public"), then as many of DP-SGD on the same points unredacted."""
     first: list[Phase] = [replace(public, epoch=e) for e in epoch_numbers(epochs)]
     return first + [private.phase(epochs + e) for e in epoch_numbers(epochs)]
 
@@ -93,8 +93,8 @@ def jft_phases(*, epochs: int, public: PublicPhase, private: DpSgdConstants) -> 
 def weighted_phases(
     plan: ProtectionPlan, *, epochs: int, clip_norm: float, learning_rate: float
 ) -> list[Phase]:
-    """The steps of a plan of :mod:`crtlib.accounting.secret_protection` (Hush!) in ``epochs``
-    phases of as equal length as can be, divided by the plan's batch size.
+    """The steps of a plan of :mod:`crtlib.accounting.secret_protection` (Hush!), in ``epochs``
+    phases of nearly equal length. The normaliser is the plan's batch size.
 
     Raises ValueError for fewer than one epoch, or more than the plan has steps.
     """
@@ -117,7 +117,8 @@ def weighted_phases(
 
 
 def combine_phase_events(phases: Sequence[Phase]) -> SampledGaussian | None:
-    """The one event of a schedule whose private phases share their constants, or None."""
+    """Combine the events of private phases that share their constants into one; None if there are
+    none."""
     events = [event for event in (p.event() for p in phases) if event is not None]
     if not events:
         return None
@@ -127,7 +128,7 @@ def combine_phase_events(phases: Sequence[Phase]) -> SampledGaussian | None:
 
 
 def epoch_numbers(epochs: int) -> range:
-    """The numbers of so many epochs, from 1; raises ValueError for none."""
+    """The numbers of the epochs, from 1; raises ValueError if there is none."""
     if epochs < 1:
         raise ValueError(f"epochs={epochs}: must be at least 1")
     return range(1, epochs + 1)

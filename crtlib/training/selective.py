@@ -1,7 +1,7 @@
 """S-DP (Shi et al. 2022), a baseline of CRT, puts noise on the private tokens only. Text is read
-raw. A policy says which tokens are private; each sequence is cut where that changes, public
-segments get ordinary steps, private ones clipped and noised steps, and the LSTM's state that leaves
-a private segment is clipped and noised as well.
+raw, and a policy decides which tokens are private. Each sequence is cut where that changes: public
+segments get ordinary steps and private ones clipped and noised steps, and the LSTM state that
+leaves a private segment is clipped and noised as well.
 
 >>> text, private = "abcdefgh", [False, True, True, False, False, False, True, False]
 >>> [(text[i:j], text[i + 1 : j + 1]) for i, j in split_into_segments(private)]  # inputs, targets
@@ -52,11 +52,12 @@ from crtlib.training.steps import (
 
 # --------------------------------------------------------------------------- S-DP
 def split_into_segments(private: Sequence[bool]) -> list[tuple[int, int]]:
-    """``[i, j)`` of each segment's inputs, whose targets are one further; even ones are public.
+    """The inputs ``[i, j)`` of each segment, with targets one further on; even ones are public.
 
-    A position is private if its token or its target is: so a private segment starts at the public
-    token before it, and one public token between two private ones is inside. The last token has no
-    target and no position. Where the first position is private, an empty public segment leads.
+    A position is private if its token or its target is. So a private segment starts at the public
+    token before it, and includes a single public token between two private ones. The last token has
+    no target and no position. If the first position is private, an empty public segment comes
+    first.
     """
     marks = [a or b for a, b in itertools.pairwise(private)]
     cuts = [(0, 0)] if marks and marks[0] else []
@@ -69,7 +70,7 @@ def split_into_segments(private: Sequence[bool]) -> list[tuple[int, int]]:
 
 
 def max_private_segments(flags: Iterable[Sequence[bool]]) -> int:
-    """Private segments of the point that has most of them: the least ``private_segments``."""
+    """The most private segments that a point has: the smallest ``private_segments`` possible."""
     return max((len(split_into_segments(row)) // 2 for row in flags), default=0)
 
 
@@ -77,15 +78,16 @@ def max_private_segments(flags: Iterable[Sequence[bool]]) -> int:
 class SelectivePhase(Phase):
     """One epoch of S-DP: a pass over shuffled batches, each point in one of them.
 
-    For the t-th segment of all sequences of a batch there is one update: the gradient of the mean
-    loss per token where it is public; (sum of gradients clipped to ``clip_norm`` + noise) /
-    ``batch_size`` where it is private. Then output and cell of the LSTM, each clipped to
-    ``hidden_clip`` and noised with the same ``noise_multiplier``, go on to the next segment
-    (``None``: zeros go on, which costs nothing). No gradient crosses a boundary.
+    For the t-th segment of all sequences of a batch there is one update. If the segment is public,
+    it is the gradient of the mean loss per token; if it is private, (sum of gradients clipped to
+    ``clip_norm`` + noise) / ``batch_size``. After a private segment, output and cell of the LSTM
+    are each clipped to ``hidden_clip``, noised with the same ``noise_multiplier``, and passed to
+    the next segment (``None``: zeros are passed, which costs nothing). No gradient crosses a
+    boundary.
 
     ``private_segments`` is the most that a point may have, a public constant; a point with more is
-    refused. Unlike the reference code, the noise of an update does not grow where few sequences
-    have a t-th segment, public gradients are not clipped, and the learning rate stays.
+    refused. Unlike in the reference code, the noise of an update does not grow when few sequences
+    have a t-th segment, public gradients are not clipped, and the learning rate is constant.
     """
 
     epoch: int
@@ -126,23 +128,23 @@ class SelectivePhase(Phase):
             )
 
     def batches(self, lengths: Tensor, generator: RandomSource) -> Iterator[Tensor]:
-        """Each point once, shuffled. Nothing else of ``lengths`` is read but their number: sorted
-        by length, a private name's length would move other points to other batches."""
+        """Yield each point once, shuffled. Only the number of ``lengths`` is read: if points were
+        sorted by length, the length of a private name would move other points to other batches."""
         assert isinstance(generator, torch.Generator)  # the order promises nothing
         yield from torch.randperm(len(lengths), generator=generator).split(self.batch_size)
 
     def count_batches(self, points: int) -> int:
-        """Those of one pass over the points."""
+        """The number of batches in one pass over the points."""
         return math.ceil(points / self.batch_size)
 
     def event(self) -> SampledGaussian:
-        """The Gaussian mechanisms of this epoch that a point takes part in, at most.
+        """The most Gaussian mechanisms in this epoch that a point takes part in.
 
         Each private segment is one update and, with ``hidden_clip``, two releases (output and
         cell). None is amplified by sampling: the public segments of a point are learned without
-        noise in the same batch, which gives away that the point is in it.
+        noise in the same batch, which reveals that the point is in it.
         """
-        mechanisms = 1 if self.hidden_clip is None else 3  # of a segment
+        mechanisms = 1 if self.hidden_clip is None else 3  # per segment
         return SampledGaussian(1.0, self.noise_multiplier, mechanisms * self.private_segments)
 
     def learning_rates(self) -> dict[UpdateKind, float]:
@@ -152,7 +154,7 @@ class SelectivePhase(Phase):
     def updates(
         self, model: nn.Module, batch: LogicalBatch, noise: RandomSource
     ) -> Iterator[PendingUpdate]:
-        """Set ``.grad`` and yield the kind of update, segment after segment."""
+        """Set ``.grad`` and yield the update, segment by segment."""
         layer = _single_lstm_layer(model)
         zeros = layer.bias.detach().new_zeros(1, layer.size)
         parts = [
@@ -160,7 +162,7 @@ class SelectivePhase(Phase):
         ]
         for t in range(max((len(c) for part in parts for c in part.cuts), default=0)):
             if t % 2 == 0:
-                # No target where every sequence begins with a private segment.
+                # There is no target if every sequence begins with a private segment.
                 if set_public_gradient(model, self._segment(layer, parts, t, noise)) is not None:
                     yield PendingUpdate("public")
                 continue
@@ -177,24 +179,24 @@ class SelectivePhase(Phase):
     def _segment(
         self, layer: Lstm, parts: list[_SegmentedBatch], t: int, noise: RandomSource
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Segment ``t`` as ``(tokens, lengths)``, micro-batch after micro-batch, each read by the
-        step from the state that its rows have reached; then they have reached the next one."""
+        """Yield segment ``t`` as ``(tokens, lengths)``, one micro-batch after the other. The step
+        reads each from the state that its rows have reached; then their state is moved on."""
         for part in parts:
             rows, tokens, sizes = part.segment(t)
             if not len(rows):
                 continue
             with layer.carrying(tuple(x[rows] for x in part.state)):
-                yield tokens, sizes + 1  # the step takes its gradient before it asks for more
+                yield tokens, sizes + 1  # the step takes its gradient before it requests more
                 states = layer.state_after(sizes)
             for reached, x in zip(part.state, states, strict=True):
                 reached[rows] = self.released(x, noise) if t % 2 else x
 
     def released(self, x: Tensor, noise: RandomSource) -> Tensor:
-        """Rows (batch, hidden) clipped to ``hidden_clip``, with noise of ``noise_multiplier``."""
+        """Clip rows (batch, hidden) to ``hidden_clip``, and add noise of ``noise_multiplier``."""
         if self.hidden_clip is None:
             return torch.zeros_like(x)
         factors = clip_factors(torch.linalg.vector_norm(x, dim=1, keepdim=True), self.hidden_clip)
-        clipped = (x * factors).masked_fill(factors == 0, 0)  # where x is not finite
+        clipped = (x * factors).masked_fill(factors == 0, 0)  # a row that is not finite
         if self.noise_multiplier == 0:
             return clipped
         return clipped + self.noise_multiplier * self.hidden_clip * draw_normals(x, noise)
@@ -209,7 +211,7 @@ def _single_lstm_layer(model: nn.Module) -> Lstm:
 
 @dataclass(frozen=True)
 class _SegmentedBatch:
-    """A micro-batch on its way through its segments, with the state that each row has reached."""
+    """A micro-batch that is read segment by segment, with the state that each row has reached."""
 
     tokens: Tensor  # (batch, time)
     cuts: list[list[tuple[int, int]]]
@@ -224,9 +226,9 @@ class _SegmentedBatch:
         )
 
     def segment(self, t: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows that have a segment ``t``, the longest first, as the engine runs them; their
-        tokens (rows, time + 1), with the last target; and, on the host, how many positions each
-        has."""
+        """Return the rows that have a segment ``t``, the longest first, as the engine runs them;
+        their tokens (rows, time + 1), with the last target; and, on the host, the number of
+        positions of each."""
         device = self.tokens.device
         rows = [i for i, cuts in enumerate(self.cuts) if t < len(cuts) and cuts[t][1] > cuts[t][0]]
         rows.sort(key=lambda i: self.cuts[i][t][0] - self.cuts[i][t][1])

@@ -1,4 +1,4 @@
-"""What tells that nobody but a step has changed a model.
+"""Seals that detect changes to a model, or its optimizers, by anything but a step.
 
 >>> import torch
 >>> model = torch.nn.Linear(2, 1)
@@ -26,27 +26,27 @@ HOOKS_OF_ALL_MODULES = (
     "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks",
 )  # fmt: skip
 HOOKS_OF_A_MODULE = (*HOOKS_OF_ALL_MODULES, "_state_dict_hooks", "_state_dict_pre_hooks")
-"""What reads with a module, and what decides which of its tensors are saved."""
+"""Hooks that take part in a module's passes, and hooks that decide which tensors are saved."""
 HOOKS_OF_A_PARAMETER = "_backward_hooks", "_post_accumulate_grad_hooks"
 PLACES = 1021
-"""Numbers of a tensor that a sum of bits tells apart by their place: a prime, so that no row of a
-matrix is taken for another one."""
+"""The number of places that a sum of bits tells apart: a prime, so that no row of a matrix is
+mistaken for another one."""
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
 class WeightSeal:
     """The tensors of a model (:func:`_tensors_by_name`) as a step left them: which of them learn,
-    how often torch has counted each as changed, and a sum of the bits of some, which ``.data`` does
-    not escape. Sums stay on the device, where nothing waits for them.
+    how often torch has counted each as changed, and a sum of the bits of some, which also shows
+    changes through ``.data``. The sums stay on the device, and nothing waits for them.
 
-    What is saved with a model and does not learn is "frozen": no step changes it. What is not
-    saved, as a table of positions, may be made anew while a step reads, and is compared from one
-    step to the next, as what is "learning" is.
+    A tensor that is saved with the model and does not learn is "frozen": no step changes it. One
+    that is not saved, such as a table of positions, may be rebuilt during a step; it is compared
+    from one step to the next, like those that are "learning".
 
     Guarantee:
-        No tensor is added, replaced or changed between two steps, and none that is saved and does
-        not learn from the first step to the last. Test: ``tests/training/test_own_loop.py::
+        No tensor is added, replaced or changed between two steps, and no frozen one from the first
+        step to the last. Test: ``tests/training/test_own_loop.py::
         test_a_tensor_that_is_no_weight_is_refused``.
     """
 
@@ -58,8 +58,8 @@ class WeightSeal:
     def of(
         cls, model: nn.Module, *, bits_of: Literal["learning", "frozen"] | None = None
     ) -> WeightSeal:
-        """The model as it is now. ``bits_of``: of which tensors the bits are summed up, a pass over
-        their memory."""
+        """Seal the model as it is now. ``bits_of`` selects the tensors whose bits are summed, which
+        takes a pass over their memory."""
         named = _tensors_by_name(model)
         saved = model.state_dict(keep_vars=True).keys() if bits_of else ()
         return cls(
@@ -74,8 +74,8 @@ class WeightSeal:
         )
 
     def refuse_visible_changes(self) -> None:
-        """Raise ValueError, by name, for what the host can see: a tensor that was added, taken
-        away, frozen, set free, replaced or changed in place, or that has a gradient."""
+        """Raise ValueError, naming the tensor, for changes that the host can see: a tensor that was
+        added, removed, frozen, unfrozen, replaced or changed in place, or that has a gradient."""
         now = _tensors_by_name(self.model)
         if moved := sorted(self.marks.keys() ^ now.keys()):
             raise ValueError(f"model: {moved[0]!r} was added or taken away between two steps")
@@ -89,7 +89,7 @@ class WeightSeal:
                 raise ValueError(f"model: {name!r} was changed outside of a step")
 
     def count_changed(self) -> Tensor:
-        """Of how many tensors the bits have another sum: a scalar, on their device."""
+        """The number of tensors whose sum of bits has changed: a scalar on their device."""
         now = _tensors_by_name(self.model)
         changed = [sum_of_bits(now[name]) != before for name, before in self.sums.items()]
         return torch.stack(changed).sum() if changed else torch.zeros((), dtype=torch.int64)
@@ -98,9 +98,9 @@ class WeightSeal:
 @dataclass(frozen=True)
 class ReadingSeal:
     """How a model read texts when it was tried (:mod:`crtlib.training.probe`), and what it saves:
-    its modules, the functions that each has of its own, and what is hooked to it. A hook that is
-    added later may let the texts of a batch change what one of them adds, or a text be saved,
-    though no weight is another.
+    its modules, the functions that are set on each of them, and what is hooked to it. A hook that
+    is added later may let the texts of a batch change what one of them adds, or let a text be
+    saved, although no weight has changed.
 
     >>> model = torch.nn.Linear(2, 1)
     >>> seal = ReadingSeal.of(model)
@@ -116,7 +116,7 @@ class ReadingSeal:
 
     @classmethod
     def of(cls, model: nn.Module) -> ReadingSeal:
-        """The model as it is now."""
+        """Seal the model as it is now."""
         hooks_of_torch = vars(nn.modules.module)
         marks: dict[str, tuple[object, ...]] = {
             "of all": tuple(
@@ -135,7 +135,7 @@ class ReadingSeal:
         return cls(marks)
 
     def refuse_changed_reading(self, model: nn.Module) -> None:
-        """Raise ValueError, by name, where something else would be called now.
+        """Raise ValueError, naming the module, if something else would be called now.
 
         Guarantee:
             Test: ``tests/training/test_own_loop.py::test_a_hook_of_a_script_is_refused``.
@@ -153,9 +153,9 @@ class ReadingSeal:
 
 @dataclass(frozen=True)
 class OptimizerSeal:
-    """What optimizers have learned, and their settings, as a step left them: who changes a moment
-    moves the weights of the next step, and who changes a learning rate would change nothing, as a
-    step sets it.
+    """What optimizers have learned, and their settings, as a step left them. Changing a moment
+    would move the weights in the next step; changing a learning rate would have no effect, because
+    a step sets it.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
     >>> optimizer = torch.optim.Adam([weight])
@@ -179,20 +179,20 @@ class OptimizerSeal:
 
     @classmethod
     def of(cls, optimizers: Iterable[torch.optim.Optimizer]) -> OptimizerSeal:
-        """The optimizers as they are now."""
+        """Seal the optimizers as they are now."""
         all_optimizers = tuple(_with_inner_optimizers(optimizers))
         sums = {name: sum_of_bits(x) for name, x in _learned_tensors(all_optimizers).items()}
         return cls(all_optimizers, _describe_settings(all_optimizers), sums)
 
     def refuse_changed_settings(self) -> None:
-        """Raise ValueError where a group has other settings."""
+        """Raise ValueError if a group of parameters has other settings."""
         if _describe_settings(self.optimizers) != self.settings:
             raise ValueError(
                 "optimizer: was given other settings; give a schedule as learning_rate_factor"
             )
 
     def count_changed(self) -> Tensor:
-        """How many tensors that were learned are gone or new, or have another sum of bits: a
+        """The number of learned tensors that are gone or new, or whose sum of bits has changed: a
         scalar."""
         now = _learned_tensors(self.optimizers)
         changed = torch.tensor(len(now.keys() ^ self.sums.keys()))
@@ -203,8 +203,8 @@ class OptimizerSeal:
 
 def refuse_learned_state(optimizer: torch.optim.Optimizer) -> None:
     """Raise ValueError for an optimizer that has learned something: its moments hold what an
-    earlier training read, which neither ledger nor certificate of this one counts. A state that is
-    one number all over, or a copy of the weights, holds nothing learned.
+    earlier training read, which neither the ledger nor the certificate of this one counts. A
+    constant state, or a copy of the weights, counts as nothing learned.
 
     Guarantee:
         Test: ``tests/training/test_own_loop.py::test_an_optimizer_begins_with_nothing_learned``.
@@ -230,7 +230,7 @@ def refuse_learned_state(optimizer: torch.optim.Optimizer) -> None:
 def _with_inner_optimizers(
     optimizers: Iterable[torch.optim.Optimizer],
 ) -> list[torch.optim.Optimizer]:
-    """Each of them once, and those that one of them holds as an attribute, as Lookahead does."""
+    """Each optimizer once, with those that another holds as an attribute, as Lookahead does."""
     by_id: dict[int, torch.optim.Optimizer] = {}
     waiting = list(optimizers)
     while waiting:
@@ -243,8 +243,8 @@ def _with_inner_optimizers(
 
 @dataclass(frozen=True)
 class SettingsSeal:
-    """The settings of a model that are released with it: ``config`` of ``transformers``, of each
-    module that has one, and those of its adapters. A script may write anything there.
+    """The settings of a model that are released with it: the ``config`` of ``transformers`` in each
+    module that has one, and those of its adapters. A script could write anything there.
 
     >>> from types import SimpleNamespace
     >>> model = torch.nn.Linear(2, 1)
@@ -260,7 +260,7 @@ class SettingsSeal:
 
     @classmethod
     def of(cls, model: nn.Module) -> SettingsSeal:
-        """Those that the model has now."""
+        """Seal the settings that the model has now."""
         return cls(tuple(
             (module, name, held, copy.deepcopy(held if isinstance(held, dict) else vars(held)))
             for module in model.modules()
@@ -269,7 +269,7 @@ class SettingsSeal:
         ))  # fmt: skip
 
     def restore(self) -> None:
-        """Give the model these settings again, whatever has become of them."""
+        """Restore these settings, whatever has been done to them."""
         for module, name, held, values in self.settings:
             setattr(module, name, held)
             current = held if isinstance(held, dict) else vars(held)
@@ -278,8 +278,8 @@ class SettingsSeal:
 
 
 def _tensors_by_name(model: nn.Module) -> dict[str, Tensor]:
-    """All tensors that a model may read with: its parameters and buffers, each once by the first of
-    its names, and those that a module holds as mere attributes."""
+    """All tensors that a model may use: its parameters and buffers, each once by the first of its
+    names, and those that a module holds as plain attributes."""
     named: dict[str, Tensor] = dict(model.named_parameters())
     named |= dict(model.named_buffers())
     for place, module in model.named_modules():
@@ -289,9 +289,9 @@ def _tensors_by_name(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Tensors of a module that are neither parameters nor buffers: attributes, and what lists and
-    dicts among its attributes hold. A module keeps what is registered in dicts of its own, whose
-    names begin with an underscore."""
+    """Yield tensors of a module that are neither parameters nor buffers: attributes, and items of
+    lists and dicts among the attributes. What is registered is in dicts whose names begin with an
+    underscore, which are skipped."""
     for name, value in vars(module).items():
         if isinstance(value, Tensor):
             yield name, value
@@ -301,8 +301,8 @@ def _plain_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _learned_tensors(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """What optimizers have learned: each tensor by the number of its optimizer, the place of its
-    parameter, and its name."""
+    """The tensors that optimizers have learned, by the number of the optimizer, the place of the
+    parameter, and the tensor's name."""
     return {
         f"{which}.{place}.{name}": x
         for which, optimizer in enumerate(optimizers)
@@ -332,15 +332,16 @@ def _describe_settings(optimizers: Sequence[torch.optim.Optimizer]) -> str:
 
 
 def _mark_tensor(x: Tensor) -> tuple[int, int, bool]:
-    """Which tensor ``x`` is, how often torch has counted it as changed, and whether it learns. Of
-    what is no parameter the bits alone are compared: ``to`` puts an equal one in its place."""
+    """Which tensor ``x`` is, how often torch has counted it as changed, and whether it learns. If
+    it is no parameter only its bits are compared, because ``to`` may put an equal one in its
+    place."""
     which = (id(x), x._version) if isinstance(x, nn.Parameter) else (0, 0)
     return *which, x.requires_grad
 
 
 def sum_of_bits(x: Tensor) -> Tensor:
-    """Another number where a bit of ``x`` is another, but for chance; also where two numbers have
-    changed places, unless by a multiple of ``PLACES`` places."""
+    """A number that changes, up to coincidence, if a bit of ``x`` changes, or if two numbers swap
+    places that are not a multiple of ``PLACES`` apart."""
     flat = x.detach().contiguous().view(-1)
     numbers = flat.view(_INTEGER_OF_SIZE.get(flat.element_size(), torch.int64))
     whole = len(numbers) - len(numbers) % PLACES
