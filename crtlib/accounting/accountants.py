@@ -1,9 +1,9 @@
 """The accountants: what composed, Poisson-sampled Gaussians cost.
 
-A profile maps delta in (0, 1) to the least epsilon that its accountant can show: never below the
-truth. Where an accountant has no answer, the least of the looser bounds in
-:data:`FALLBACK_ACCOUNTANTS` is given, with its name. The libraries are imported when they are first
-used.
+A profile maps delta in (0, 1) to the least epsilon that its accountant can prove: never below the
+truth. If an accountant has no answer, the least of the looser bounds in
+:data:`FALLBACK_ACCOUNTANTS` is returned, with its name. Other libraries are imported when they are
+first used.
 
 >>> steps = ((0.1, 2.24772, 100),)  # (q, sigma, steps), ...
 >>> curve = cached_profile(steps, "pld", neighbouring_relation="add_or_remove")
@@ -44,13 +44,13 @@ MAX_TRANSFORM_STEPS = 10**9  # beyond it the rounding of a transform would be al
 EpsilonCurve = Callable[[float], float]  # delta -> epsilon
 GaussianSteps = tuple[float, float, int]  # sampling probability, noise multiplier, steps
 HashableGroupSizes = int | tuple[int, ...]
-"""How many points differ: in all events alike, or in each."""
+"""How many points differ: the same number in all events, or one for each."""
 
 
 @dataclass(frozen=True)
 class AccountantBound:
-    """An epsilon (or delta), and the accountant whose bound it is: the one that was asked, or one
-    of :data:`FALLBACK_ACCOUNTANTS` where that one has no answer or a larger one."""
+    """An epsilon (or delta), and the accountant whose bound it is: the requested one or, if that
+    has no answer or a larger one, one of :data:`FALLBACK_ACCOUNTANTS`."""
 
     value: float
     accountant: str
@@ -65,10 +65,10 @@ def cached_profile(
     group: HashableGroupSizes = 1,
     coarse: bool = False,
 ) -> PrivacyProfile:
-    """The privacy profile of the composed events, for a ``group`` of points (one size each event,
-    where runs have data points of different kinds).
+    """The privacy profile of the composed events, for a ``group`` of points (or one size per event,
+    if runs have data points of different kinds).
 
-    ``coarse`` is for searches: quicker, and looser or without the checks of the answer.
+    ``coarse`` is for searches: quicker, but looser or without the checks of the answer.
     """
     if accountant in ("pld", "rdp"):
         return PrivacyProfile(events, accountant, neighbouring_relation, group, coarse)
@@ -78,7 +78,8 @@ def cached_profile(
 
 
 class PrivacyProfile:
-    """delta -> epsilon by our own accountants, "pld" and "rdp"; see :func:`cached_profile`."""
+    """The map from delta to epsilon by this library's own accountants, "pld" and "rdp"; see
+    :func:`cached_profile`."""
 
     def __init__(
         self,
@@ -104,8 +105,8 @@ class PrivacyProfile:
         return self._answers(delta)
 
     def charged(self, delta: float) -> float:
-        """The part of ``delta`` by which the answer there allows for numerical errors: 0 for the
-        closed forms; of the borrowed accountants no error is known."""
+        """The part of ``delta`` that the answer there charges for numerical errors: 0 for the
+        closed forms, and for the accountants of other libraries, whose errors are unknown."""
         if self.answer(delta).accountant != "pld" or not self._sampled:
             return 0.0
         return max(way.charged(delta)[1] for way in self._compositions)
@@ -158,8 +159,8 @@ class PrivacyProfile:
 
     @cached_property
     def _shift(self) -> float:
-        """Were every point in every batch, all steps together would be one Gaussian, moved by this
-        many standard deviations; sampling only hides (joint convexity)."""
+        """The number of standard deviations by which all steps together would move one Gaussian, if
+        every point were in every batch; sampling can only hide more (joint convexity)."""
         if not self._least_sigma > 0:
             return math.inf
         far = 2 if self.neighbouring_relation == "replace" else 1
@@ -167,7 +168,7 @@ class PrivacyProfile:
 
     @property
     def _transformed(self) -> bool:
-        """Whether "pld" was asked, and the events are within its reach."""
+        """Whether "pld" was requested, and the events are within its reach."""
         steps = sum(n for _, _, n, _ in self._events)
         near = self._least_sigma >= MIN_NOISE_MULTIPLIER and steps <= MAX_TRANSFORM_STEPS
         return self.accountant == "pld" and near
@@ -202,11 +203,11 @@ def _merge_unsampled_steps(event: tuple[float, float, int, int]) -> tuple[float,
 
 
 class _ExternalProfile(PrivacyProfile):
-    """The accountants of other libraries, of which no error is known to us.
+    """The accountants of other libraries, whose errors are unknown.
 
-    An answer below that of "pld", which is no less than the truth, is replaced by that: so wrong
-    numerics cannot promise too much. In the direction that "prv" leaves out, "pld" stands in for
-    it. Replacement is a removal and an addition, by the generic bound.
+    If an answer is below that of "pld", which is never below the truth, it is replaced by pld's, so
+    that wrong numerics cannot promise too much. "pld" also covers the direction that "prv" leaves
+    out. Replacement is accounted as a removal and an addition, by the generic bound.
     """
 
     @cached_property
@@ -262,9 +263,9 @@ def _silence_warnings() -> Iterator[None]:
 
 
 def import_accountant(name: str) -> Any:
-    """A module of another library's accountants.
+    """Import a module with another library's accountants.
 
-    Raises ValueError, which names the extra, where it is not installed.
+    Raises ValueError, which names the extra to install, if it is not installed.
     """
     try:
         return importlib.import_module(name)
@@ -311,7 +312,7 @@ def _autodp_curve(events: Sequence[GaussianSteps]) -> EpsilonCurve:
 
 
 def gaussian_delta(shift: float, epsilon: float) -> float:
-    """delta of N(shift, 1) against N(0, 1) (Balle and Wang 2018, Theorem 8), rounding added."""
+    """The delta of N(shift, 1) against N(0, 1) (Balle and Wang 2018, Theorem 8), rounding added."""
     if shift in (0.0, math.inf):
         return float(shift > 0)
     one = float(special.log_ndtr(shift / 2 - epsilon / shift))
@@ -375,9 +376,9 @@ def calibrate_noise(
     *,
     neighbouring_relation: str,
 ) -> float:
-    """The least noise multiplier, with epsilon(delta) <= target.
+    """The least noise multiplier with epsilon(delta) <= target.
 
-    To 1e-8 (beyond 200,000 steps: to 1e-3), on the safe side; at least
+    It is precise to 1e-8 (beyond 200,000 steps, to 1e-3), on the safe side, and at least
     :data:`MIN_NOISE_MULTIPLIER`.
     """
 
@@ -420,7 +421,7 @@ def calibrate_noise(
 
 
 def _find_root_by_secant(f: EpsilonCurve, x: float, near: float) -> float | None:
-    """A root of a smooth, falling ``f``, or ``near`` above it; None where it does not come soon."""
+    """A root of a smooth, falling ``f``, or ``near`` above it; None if it is not found soon."""
     value, slope = f(x), -1.0
     for _ in range(7):
         if abs(value) < near:

@@ -1,4 +1,4 @@
-"""What was done to private points, as an accountant has to know it.
+"""What was done to private points, in the form that an accountant needs.
 
 >>> SampledGaussian(sampling_probability=0.1, noise_multiplier=1.0, steps=20).steps
 20
@@ -28,9 +28,9 @@ def _check_noise_and_steps(noise_multiplier: float, steps: int) -> None:
 class SampledGaussian:
     """A phase of DP-SGD: ``steps`` Gaussian mechanisms, each on a fresh Poisson sample.
 
-    ``noise_multiplier`` is the noise's standard deviation over the clipping norm. The guarantee
-    is that of a sampler which takes each point independently with ``sampling_probability``;
-    shuffled batches of a fixed size are another mechanism.
+    ``noise_multiplier`` is the standard deviation of the noise divided by the clip norm. The
+    guarantee holds for a sampler that takes each point independently with
+    ``sampling_probability``; shuffled batches of a fixed size are a different mechanism.
     """
 
     sampling_probability: float
@@ -46,7 +46,8 @@ SampledGaussians = SampledGaussian | Iterable[SampledGaussian]  # one phase, or 
 
 
 def count_private_steps(events: Iterable[object]) -> dict[tuple[float, float], int]:
-    """Steps by noise multiplier and sampling probability, over all sampled Gaussians of ``events``.
+    """Count the steps by noise multiplier and sampling probability, over all sampled Gaussians in
+    ``events``.
 
     >>> count_private_steps([SampledGaussian(0.1, 1.0, 20), SampledGaussian(0.1, 1.0, 5)])
     {(1.0, 0.1): 25}

@@ -1,8 +1,8 @@
 """A group of sampled points against its absence: N(how many were drawn, sigma^2) and N(0, sigma^2).
 
-One round of DP-SGD takes each point ``i`` with its own probability ``p_i``. What a round shows of
-the points that hold a secret is no more than this pair does: a Gaussian mixture whose weights are
-a Poisson-binomial law, against the Gaussian without them (in units of the clipping norm).
+One round of DP-SGD takes each point ``i`` with its own probability ``p_i``. A round reveals no more
+about the points that hold a secret than this pair of laws: a Gaussian mixture whose weights are a
+Poisson-binomial law, against the Gaussian without these points (in units of the clip norm).
 
 >>> group = group_count_laws([0.02] * 5, [0, 5])
 >>> round(float(mixture_kl(group, sigma=1.0)[0]), 12)
@@ -27,7 +27,7 @@ from crtlib.checks import check_allowed, check_choice
 
 DivergenceDirection = Literal["forward", "backward", "replace"]
 DIVERGENCE_DIRECTIONS = ("forward", "backward", "replace")
-GROUPS_PER_BLOCK = 2048  # secrets of one block: their table stays in the cache
+GROUPS_PER_BLOCK = 2048  # secrets in one block: their table stays in the cache
 MIN_LOG_PROBABILITY = -75.0  # counts whose probability is below e^-75 are left out, and charged
 MIXTURE_REACH_SIGMAS, MIXTURE_STEP_SIGMAS = 9.5, 0.5  # of the integration grid, in sigma
 
@@ -36,19 +36,19 @@ MIXTURE_REACH_SIGMAS, MIXTURE_STEP_SIGMAS = 9.5, 0.5  # of the integration grid,
 class GroupCountLaws:
     """Poisson-binomial laws of many groups, in blocks of similar length.
 
-    A block is ``(rows, pmf, tail)``: the numbers of its groups, ``pmf[i, k]`` the probability
-    that k points are drawn, (len(rows), K + 1), and ``tail`` a bound on that of more than K.
+    A block is ``(rows, pmf, tail)``: the indices of its groups; ``pmf[i, k]``, the probability that
+    k points are drawn, (len(rows), K + 1); and ``tail``, a bound on the probability of more than K.
     """
 
     blocks: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
-    sizes: np.ndarray  # points of each group
+    sizes: np.ndarray  # the number of points in each group
 
     def __len__(self) -> int:
         return len(self.sizes)
 
 
 def group_count_laws(probabilities: ArrayLike, indptr: ArrayLike) -> GroupCountLaws:
-    """The laws of the groups ``probabilities[indptr[j]:indptr[j + 1]]`` (a CSR matrix' fields).
+    """The laws of the groups ``probabilities[indptr[j]:indptr[j + 1]]`` (as in a CSR matrix).
 
     Counts k whose Chernoff bound e^(k - load) (load / k)^k is below e^(-75 - load) are left out.
     Raises ValueError for a probability outside [0, 1].
@@ -82,8 +82,8 @@ def group_count_laws(probabilities: ArrayLike, indptr: ArrayLike) -> GroupCountL
 
 
 def poisson_binomial(probabilities: Sequence[float] | Array) -> Array:
-    """The law of how many of one group's points are drawn, ``(K + 1,)``: as
-    :func:`group_count_laws` has it of many groups.
+    """The law of how many of one group's points are drawn, ``(K + 1,)``;
+    :func:`group_count_laws` gives it for many groups.
 
     >>> poisson_binomial([0.5, 0.5]).tolist()
     [0.25, 0.5, 0.25]
@@ -100,7 +100,7 @@ def _log_chernoff_bound(k: ArrayLike, load: ArrayLike) -> Array:
 
 
 def _largest_counts(loads: Array, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each group the largest count that is kept: bisection on the Chernoff bound."""
+    """For each group, the largest count that is kept, by bisection on the Chernoff bound."""
     low, high = np.floor(loads), np.maximum(sizes, 1).astype(float)
     while (high - low > 1).any():
         k = np.ceil((low + high) / 2)
@@ -112,12 +112,12 @@ def _largest_counts(loads: Array, sizes: NDArray[np.int64]) -> NDArray[np.int64]
 def mixture_kl(
     groups: GroupCountLaws, sigma: float, *, direction: DivergenceDirection = "forward"
 ) -> Array:
-    """KL divergence of one round in nats, of every group, ``(groups,)``.
+    """The KL divergence of one round for every group, in nats, ``(groups,)``.
 
-    "forward" is with against without the group, "backward" without against with, "replace" the
-    mixture against its mirror image (each gradient u replaced by -u, the worst replacement).
-    ``sigma`` is the noise multiplier. Rounding is below 1e-12 relative; what is left out of the
-    laws is added as a bound.
+    "forward" compares with against without the group, "backward" without against with, "replace"
+    the mixture against its mirror image (each gradient u replaced by -u, the worst replacement).
+    ``sigma`` is the noise multiplier. The relative rounding error is below 1e-12; a bound on what
+    the laws leave out is added.
     """
     check_allowed("sigma", sigma, 0 < sigma < math.inf, "positive and finite")
     check_choice("direction", direction, DIVERGENCE_DIRECTIONS)

@@ -1,4 +1,4 @@
-"""A guarantee with all its parts, and the bounded rates that it stands on.
+"""A guarantee with all its parts, and the bounded rates that it rests on.
 
 >>> BoundedRate.measured(0, 200).bound < 0.015
 True
@@ -15,16 +15,16 @@ from crtlib.checks import check_allowed, check_probabilities
 from crtlib.intervals import at_most, clopper_pearson_upper, round_up_to_figures
 
 RATE_ORIGINS = {"policy": "certain from the policy", "unknown": "unknown: no label shows a secret"}
-"""What a rate stands on that nobody measured, where it is not assumed."""
+"""The basis of a rate that was neither measured nor assumed."""
 
 
 @dataclass(frozen=True)
 class BoundedRate:
     """The rate at which secrets leave a trace (gamma) or are public (delta2), with the bound that a
-    guarantee counts on.
+    guarantee relies on.
 
-    :meth:`measured` computes the bound, for labels of one reader. A rate that
-    :mod:`crtlib.screening.rates` counted has a bound already, which :meth:`counted` takes.
+    :meth:`measured` computes the bound from the labels of one reader. A rate that
+    :mod:`crtlib.screening.rates` counted already has a bound, which :meth:`counted` takes over.
 
     >>> print(BoundedRate.measured(0, 200))
     0 (measured: 0 of 200, 95 % upper bound 0.01487)
@@ -33,20 +33,20 @@ class BoundedRate:
     """
 
     rate: float
-    """What was measured; where nothing was, what is certain or assumed."""
+    """The measured rate or, if nothing was measured, the certain or assumed one."""
     upper_bound: float | None = None
-    """Of a measured rate; None: the rate itself is the bound."""
+    """The upper bound on a measured rate; None: the rate itself is the bound."""
     count: int | None = None
-    """Of a measured rate: how many of the labelled secrets leave a trace, or are public."""
+    """If measured, how many of the labelled secrets leave a trace, or are public."""
     labelled: int | None = None
-    """Of a measured rate: how many secrets were labelled."""
+    """If measured, how many secrets were labelled."""
     confidence: float = 0.95
-    """With which a measured bound holds."""
+    """The confidence with which a measured bound holds."""
     again: tuple[int, int] | None = None
-    """Where two people read: of the secrets that the second one found, how many the first had
-    overlooked and count here, and how many they are."""
+    """If two people read: of the secrets that the second one found, how many the first had
+    overlooked and count here, and how many there are in all."""
     origin: str = "assumed"
-    """What a rate stands on that was not measured."""
+    """The basis of a rate that was not measured."""
 
     def __post_init__(self) -> None:
         check_probabilities(rate=self.rate)
@@ -63,18 +63,18 @@ class BoundedRate:
 
     @classmethod
     def counted(cls, row: Mapping[str, Any], *, alpha: float) -> BoundedRate:
-        """A rate with its own bound, as ``summary.json`` and a certificate have it.
+        """A rate with its own bound, as it is stored in ``summary.json`` and in a certificate.
 
         Args:
-            row: The rate as :meth:`crtlib.screening.rates.Rate.to_json` gives it.
-            alpha: The chance with which that bound may be too low.
+            row: The rate as :meth:`crtlib.screening.rates.Rate.to_json` returns it.
+            alpha: The chance that this bound is too low.
 
         Returns:
-            The rate. Where the row's bound is assumed, or holds on average over a draw, it stands
-            in the place of the rate, without a confidence.
+            The rate. If the row's bound is assumed, or holds only on average over a draw, it takes
+            the place of the rate, without a confidence.
 
         Raises:
-            ValueError: For a bound that is no rate.
+            ValueError: For a bound that is not a rate.
 
         Guarantee:
             The bound is the row's own, whoever read the labels, and is not computed again. Test:
@@ -95,7 +95,7 @@ class BoundedRate:
 
     @property
     def bound(self) -> float:
-        """What a guarantee may count on: the upper bound, or the rate where it is assumed."""
+        """What a guarantee may rely on: the upper bound, or the rate if it was not measured."""
         return self.rate if self.upper_bound is None else self.upper_bound
 
     def __str__(self) -> str:
@@ -117,19 +117,19 @@ class BoundedRate:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A guarantee that can be printed: epsilon and delta say nothing without the other fields."""
+    """A guarantee that can be printed: epsilon and delta mean nothing without the other fields."""
 
     epsilon: float
     delta: float
     unit: str
     neighbouring_relation: str
-    """By name, or in words where no name says what differs between neighbours."""
+    """By name, or in words if no name describes how neighbours differ."""
     accountant: str
     kind: str = "differential privacy"
     gamma: BoundedRate | None = None
-    """The trace rate of the redaction policy; None where the guarantee does not use that policy."""
+    """The trace rate of the redaction policy; None if the guarantee does not use that policy."""
     delta2: BoundedRate | None = None
-    """The public rate of the conservative policy; None where the guarantee does not use that."""
+    """The public rate of the conservative policy; None if the guarantee does not use that one."""
     public: str = ""
     """What else the guarantee treats as known to everybody."""
 

@@ -1,9 +1,9 @@
-"""What a person asks of a guarantee: how often somebody guesses right who has the model.
+"""What people ask about a guarantee: how often an adversary who has the model guesses right.
 
-An adversary who must say whether a secret stood in its message or was blacked out tosses a coin
-without the model and is right in 50 cases of 100; :func:`right_guess_rate` is how often at most
-with it. (epsilon, delta) bounds such guesses on average. It does not bound what somebody believes
-after one look at the model, so no function here returns a belief.
+The adversary must decide whether a secret was in its message or was blacked out. Without the model
+this is a coin toss, right in 50 cases of 100; :func:`right_guess_rate` bounds how often a guess is
+right with the model. (epsilon, delta) bounds such guesses on average. It does not bound what
+somebody believes after one look at the model, so no function here returns a belief.
 
 >>> phase = SampledGaussian(1 / 90, noise_multiplier=1.063, steps=360)
 >>> rates = {"trace_rate": 0.055, "public_rate": 0.0092}
@@ -40,31 +40,33 @@ def guess_advantage(
     public_rate: float = 0.0,
     group: GroupSizes = 1,
 ) -> float:
-    """What a guess may gain over a coin, about a value that stands in several points or a person
-    with several secrets: min(1, A(copies trace_rate) + copies public_rate).
+    """The most that a guess may gain over a coin, about a value in several points or a person with
+    several secrets: min(1, A(copies trace_rate) + copies public_rate).
 
-    With j of them in clear the total variation distance is at most T_j. However the misses depend
-    on each other, their number J has a mean of copies trace_rate at most, and E[T_J] is at most
-    A(E[J]) for the least concave A above T_0, ..., T_copies (Jensen). The distance of a mixture
-    from a fixed law is at most the mean of the distances.
+    If j of them are in clear, the total variation distance is at most T_j. However the misses
+    depend on each other, the mean of their number J is at most copies trace_rate, and E[T_J] is at
+    most A(E[J]) for the least concave A above T_0, ..., T_copies (Jensen). The distance of a
+    mixture from a fixed law is at most the mean of the distances.
 
     Args:
         events: What was done to private points.
-        copies: In how many points the value stands, or how many secrets the person has.
-        trace_rate: The probability, at most, with which each leaves a trace.
-        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`; "replace" where
-            the value is blacked out or another one stands in its place.
-        public_rate: The probability, at most, with which each is trained on without noise.
-        group: How many points one value stands for in all events or in each, as there.
+        copies: The number of points that hold the value, or of secrets that the person has.
+        trace_rate: An upper bound on the probability with which each leaves a trace.
+        neighbouring_relation: As in :func:`crtlib.accounting.privacy_cost.epsilon`; "replace" if
+            the value is blacked out or replaced by another one.
+        public_rate: An upper bound on the probability with which each is trained on without noise.
+        group: How many points one value stands for, in all events or in each, as in the same
+            function.
 
     Returns:
-        In [0, 1]: the right guesses are half of one plus this (:func:`right_guess_rate`).
+        A number in [0, 1]: the share of right guesses is half of one plus this
+        (:func:`right_guess_rate`).
 
     Raises:
         ValueError: For arguments outside their range.
 
     Guarantee:
-        No adversary who says whether the value stood there or was blacked out gains more, however
+        No adversary who decides whether the value was there or was blacked out gains more, however
         the misses depend on each other. Tests: ``tests/accounting/test_guess_bounds.py::
         test_the_bound_for_copies_holds_however_misses_depend``,
         ``tests/accounting/test_guess_bounds.py::test_right_guesses_are_those_of_the_best_adversary``.
@@ -74,7 +76,7 @@ def guess_advantage(
     check_probabilities(trace_rate=trace_rate, public_rate=public_rate)
     every = (events,) if isinstance(events, SampledGaussian) else tuple(events)
     sizes = (group,) * len(every) if isinstance(group, int) else tuple(group)
-    far = [0.0] + [1.0] * copies  # more in clear tell no less: what follows a 1 is 1
+    far = [0.0] + [1.0] * copies  # more in clear reveal no less: what follows a 1 is 1
     for j in range(1, copies + 1):
         grown = tuple(j * size for size in sizes)
         far[j] = _total_variation_distance(
@@ -91,7 +93,7 @@ def guess_advantage(
 def _total_variation_distance(
     events: tuple[SampledGaussian, ...], group: tuple[int, ...], *, neighbouring_relation: str
 ) -> float:
-    """A bound on the total variation distance of a group in clear; of a large one, to 1e-3."""
+    """A bound on the total variation distance for a group in clear; for a large one, to 1e-3."""
     curve = privacy_cost.privacy_profile(
         events, "pld", neighbouring_relation=neighbouring_relation, group=group,
         coarse=max(group, default=0) > MAX_FINE_GROUP_SIZE,
@@ -100,7 +102,7 @@ def _total_variation_distance(
 
 
 def concave_majorant(values: Sequence[float], at: float) -> float:
-    """The least concave function above ``values`` at 0, 1, ...: its value at ``at``.
+    """The value at ``at`` of the least concave function above ``values`` at 0, 1, and so on.
 
     >>> concave_majorant([0, 0, 1], 0.5)
     0.25
@@ -114,8 +116,8 @@ def concave_majorant(values: Sequence[float], at: float) -> float:
 
 
 def right_guess_rate(advantage: float) -> float:
-    """How often who must tell two worlds apart is right, a coin choosing the world: half of what
-    the total variation distance leaves. Times 100 it is "of 100 guesses".
+    """How often a guess between two worlds is right at most, if a coin chooses the world: half of
+    one plus the total variation distance. Times 100 it is "of 100 guesses".
 
     >>> right_guess_rate(0.2)
     0.6
@@ -125,21 +127,21 @@ def right_guess_rate(advantage: float) -> float:
 
 
 def value_guess_rate(epsilon: float, *, delta: float, prior: float) -> float:
-    """How often the value of a passed-over secret is guessed, among the values that the policies
-    would treat as they treated it: e^epsilon prior + delta.
+    """How often the value of a missed secret is guessed at most, among the values that the policies
+    would have treated in the same way: e^epsilon prior + delta.
 
-    It is the definition of (epsilon, delta)-DP, applied to the event that the guess is right, and
+    This is the definition of (epsilon, delta)-DP, applied to the event that the guess is right, and
     averaged over the prior.
 
     Args:
-        epsilon: That of a *missed* secret: which values a policy misses depends on the value, so
-            redaction at random may not be counted here.
-        delta: That of a missed secret.
-        prior: The chance without the model, among the values that ``pi`` would pass over in this
-            place and, where something is learned without noise, that ``pi_c`` would flag there: the
-            model may show that a value was learned with noise, which tells a rare name from all
-            common ones. One of 1,000 names of which 990 are common words has a prior of 1/10 then,
-            not of 1/1,000.
+        epsilon: The epsilon for a *missed* secret. Which secrets a policy misses depends on their
+            values, so random redaction must not be counted here.
+        delta: The delta for a missed secret.
+        prior: The chance of a right guess without the model, among the values that ``pi`` would
+            miss in this place and, if anything is learned without noise, that ``pi_c`` would flag
+            there. The model may show that a value was learned with noise, which tells a rare name
+            from all common ones: if 990 of 1,000 names are common words, a rare one then has a
+            prior of 1/10, not of 1/1,000.
 
     Returns:
         A chance, at most 1.
@@ -168,15 +170,16 @@ def tradeoff_curve(
     trace_rate: float = 1.0,
     public_rate: float = 0.0,
 ) -> Array:
-    """The trade-off curve of composed events (f-DP; Dong, Roth and Su 2022): no test between two
-    worlds has a smaller type II error (to miss it where it was) at the type I errors ``type_i`` (to
-    say "it was in the text" where it was not), each in [0, 1]. A coin has 1 - type I.
+    """The trade-off curve of composed events (f-DP; Dong, Roth and Su 2022): at the type I errors
+    ``type_i``, each in [0, 1], no test between two worlds has a smaller type II error. A type I
+    error is to say "it was in the text" when it was not, a type II error is to miss it when it was.
+    A coin has 1 - type I.
 
-    It is max over epsilon of 1 - delta - e^epsilon type_i and e^-epsilon (1 - delta - type_i)
-    (Wasserman and Zhou 2010), delta(epsilon) from the accountant "pld": always on the safe side.
-    For adding or removing, it holds for both directions. With a ``trace_rate`` below 1 or a
-    ``public_rate`` it is the curve of a secret that may have been redacted: each (epsilon, delta)
-    becomes that of Theorem 8.3.
+    It is the maximum over epsilon of 1 - delta - e^epsilon type_i and e^-epsilon (1 - delta -
+    type_i) (Wasserman and Zhou 2010), with delta(epsilon) from the accountant "pld": always on the
+    safe side. For adding or removing, it holds for both directions. With a ``trace_rate`` below 1
+    or a ``public_rate``, it is the curve for a secret that may have been redacted: each
+    (epsilon, delta) becomes that of Theorem 8.3.
 
     >>> phase = SampledGaussian(0.01, noise_multiplier=1.27053328, steps=1000)
     >>> errors = [0.01, 0.1, 0.5]
@@ -199,7 +202,7 @@ def tradeoff_curve(
 
 @lru_cache(maxsize=8)
 def _sample_profile(curve: accountants.PrivacyProfile) -> tuple[Array, Array]:
-    """Epsilons of a profile, and its deltas there, each (POINTS,)."""
+    """Return epsilons, and a profile's deltas there, each (TRADEOFF_POINTS,)."""
     epsilons = np.linspace(
         0, min(curve.answer(1e-9).value, MAX_TRADEOFF_EPSILON) + 1e-3, TRADEOFF_POINTS
     )

@@ -3,8 +3,8 @@
 The losses of the steps add up, so their laws are convolved, by Fourier transforms. The rounding of
 a transform is as large everywhere as at the law's peak, and the tail that a small delta needs lies
 far below the peak. So each law is *tilted* first: weighted by e^(theta loss) and normalised, with
-the theta that moves the peak to where delta is decided. What rounding remains is bounded (Higham
-2002, Theorem 24.2, with Cauchy and Schwarz) and charged; it is relative to delta now.
+the theta that moves the peak to where delta is decided. The rounding that remains is bounded
+(Higham 2002, Theorem 24.2, with Cauchy and Schwarz) and charged; it is now relative to delta.
 
 >>> steps = Composition(
 ...     [(GaussianMixturePair.of(0.1, group=1, sigma=2.24772, direction="forward"), 100)]
@@ -36,31 +36,32 @@ from crtlib.accounting.privacy_loss import (
 )
 
 MAX_MASS_BEYOND_LATTICE = 1e-30
-"""Mass of all steps together that the lattices may leave out above."""
+"""The most mass above the lattices that may be left out, over all steps together."""
 MIN_DELTA = 1e-26
-"""Below it, what is left out would count."""
+"""Below this delta, what is left out would matter."""
 MAX_FINE_PARTS = 64
-"""More parts than these are put on coarser lattices, each as sound as a finer one."""
+"""With more parts than this, the lattices are coarser, but each is as sound as a finer one."""
 MAX_TRANSFORM_POINTS = 2**21
 LOG_MASS_OUTSIDE_WINDOW = -28.0
-"""Log of the share of a tilted law that may leave the window."""
+"""The log of the share of a tilted law that may leave the window."""
 LOG_TILT_RANGE = (-7.0, 9.0)
 """The range of log theta."""
 TILT_SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.05)
 """Shares of the best theta that are tried."""
 CHERNOFF_WIDTHS = np.array([0.05, 0.2, 0.7, 2.0, 4.0, 7.0, 10.0, 20.0])
-"""Of Chernoff's bounds, in 1 / spread."""
+"""The widths at which Chernoff's bound is taken, in units of 1 / spread."""
 TILT_ERROR_SHARE = 1e-5
-"""Where the numerics take no larger share of delta, no other tilt is tried."""
+"""If numerical errors take no larger share of delta, no other tilt is tried."""
 LATTICE_ERROR_SHARE = 1e-2
-"""Where the numerics take no larger share of delta, no other lattice is tried."""
+"""If numerical errors take no larger share of delta, no other lattice is tried."""
 
 
 class Composition:
-    """Independent steps of several pairs: ``parts`` are pairs, and how often each is composed.
+    """Independent steps of several pairs; ``parts`` are pairs, and how often each is composed.
 
-    ``coarse`` takes a tenth of the time and says a little more; neither is below the truth. Of more
-    than ``MAX_FINE_PARTS`` parts epsilon is at most some 0.2 % above that of the finest lattice.
+    ``coarse`` takes a tenth of the time and is a little looser; neither is below the truth. With
+    more than ``MAX_FINE_PARTS`` parts, epsilon is at most about 0.2 % above that of the finest
+    lattice.
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class Composition:
         return _LatticeComposition(self._parts, self._extent / points, per_octave)
 
     def delta(self, epsilon: float) -> float:
-        """An upper bound of the hockey-stick divergence of P from Q at e^epsilon >= 1."""
+        """An upper bound on the hockey-stick divergence of P from Q at e^epsilon >= 1."""
         least = 1.0
-        for points in self._sizes:  # fewer points err less, and say more
+        for points in self._sizes:  # fewer points have smaller errors, but are looser
             value, error_share = self._level(points).delta(epsilon)
             least = min(least, value)
             if error_share <= LATTICE_ERROR_SHARE:
@@ -89,16 +90,16 @@ class Composition:
         return least
 
     def deltas(self, epsilons: Array) -> Array:
-        """:meth:`delta` at many epsilons >= 0 at once: few transforms, and a coarser lattice."""
+        """:meth:`delta` at many epsilons >= 0 at once, by few transforms on a coarser lattice."""
         level = self._level(min(self._sizes[0], 2**16))
         return np.minimum(1.0, level.deltas(np.asarray(epsilons, dtype=float)))
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 that is shown to have ``delta``; infinite where none is."""
+        """The least epsilon >= 0 that is proved at ``delta``; infinite if none is."""
         return self.charged(delta)[0]
 
     def charged(self, delta: float) -> tuple[float, float]:
-        """:meth:`epsilon`, and the part of ``delta`` that is there for the numerics."""
+        """Return :meth:`epsilon`, and the part of ``delta`` charged for numerical errors."""
         if not MIN_DELTA < delta < 1:
             return (0.0 if delta >= 1 else math.inf), 0.0
         least = math.inf, 0.0
@@ -128,7 +129,7 @@ class _LatticeComposition:
         self._at = lru_cache(maxsize=3)(self._tilted)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
-        """delta at ``epsilon``, and the share of it that is there for the numerics."""
+        """Return delta at ``epsilon``, and the share of it that is charged for numerical errors."""
 
         def exponent(log_theta: float) -> float:  # of the integrand, at its saddle point
             theta = math.exp(log_theta)
@@ -146,7 +147,7 @@ class _LatticeComposition:
         return self._best(_minimise_over_tilts(exponent), delta_and_error_share, 1.0)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
-        """epsilon at ``delta``, and the share of delta that is there for the numerics."""
+        """Return epsilon at ``delta``, and the share of delta charged for numerical errors."""
         decade = 10 ** (math.floor(math.log10(delta)) + 0.5)  # one transform serves a decade
 
         def epsilon_and_error_share(tilt: TiltedComposition) -> tuple[float, float]:
@@ -156,7 +157,7 @@ class _LatticeComposition:
         return self._best(self._theta(decade), epsilon_and_error_share, math.inf)
 
     def deltas(self, epsilons: Array) -> Array:
-        """The least delta that a few tilts show at each of ``epsilons``."""
+        """The least delta that a few tilts prove at each of ``epsilons``."""
         thetas = [
             self._theta(d) * share for d in (0.3, 1e-2, 1e-5, 1e-9, 1e-14) for share in (0.6, 1)
         ]
@@ -181,10 +182,10 @@ class _LatticeComposition:
         value_and_error_share: Callable[[TiltedComposition], tuple[float, float]],
         vacuous_value: float,
     ) -> tuple[float, float]:
-        """The least value, with the share of delta that the numerics take, of the composed law
-        under this tilt, then under weaker ones: all are sound. Where a single step may decide (rare
-        draws, little noise) the best tilt has no window that is small. ``vacuous_value`` is what
-        holds without any tilt."""
+        """Return the least value that the composed law gives under this tilt or weaker ones, all of
+        which are sound, with the share of delta charged for numerical errors. If a single step may
+        decide (rare draws, little noise), the best tilt has no small window. ``vacuous_value`` is
+        what holds without any tilt."""
         best = vacuous_value, 1.0
         for tilt_share in TILT_SHARES:
             tilt = self._at(float(np.float32(theta * tilt_share)))
@@ -278,7 +279,7 @@ class _RepeatedLoss:
         return mean, float(weights @ (self.losses - mean) ** 2)
 
     def tilted(self, theta: float, n: int) -> Array:
-        """The tilted masses on a circle of ``n`` points, the rounding of each one added."""
+        """The tilted masses on a circle of ``n`` points, with the rounding of each one added."""
         log_moment = self.log_moment(theta)
         bend = theta * self.losses
         size = np.abs(self.log_mass) + np.abs(bend) + abs(log_moment)
@@ -300,7 +301,7 @@ def _minimise_over_tilts(cost: Callable[[float], float]) -> float:
 
 
 def log_chernoff_share(theta: float) -> float:
-    """log max_t (1 - e^-t) e^(-theta t): what of a Chernoff bound a hockey stick can use.
+    """log max_t (1 - e^-t) e^(-theta t): the share of a Chernoff bound a hockey stick can use.
 
     With order theta + 1 it is the constant of Balle et al. (2020), Theorem 21.
     """
@@ -308,7 +309,8 @@ def log_chernoff_share(theta: float) -> float:
 
 
 def _estimate_loss_extent(parts: Sequence[tuple[GaussianMixturePair, int]]) -> float:
-    """About how far the summed loss reaches, nats: 20 spreads, and twice epsilon at 1e-12."""
+    """An estimate of how far the summed loss reaches, in nats: 20 spreads, plus twice epsilon at
+    1e-12."""
     many = len(parts) > MAX_FINE_PARTS
     theta = np.logspace(-1.5, 3, 20 if many else 40)
     cgf, variance = np.zeros_like(theta), 0.0
@@ -329,7 +331,7 @@ def _estimate_loss_extent(parts: Sequence[tuple[GaussianMixturePair, int]]) -> f
 
 
 def _convolve_laws(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, float]:
-    """The laws' convolution, each taken so many times, and a bound on the error of any entry.
+    """The convolution of the laws, each repeated, and a bound on the error of any entry.
 
     A transform errs by ``bound`` in the 2-norm; its T-th power by T |z|^(T-1) times that.
     """
@@ -340,7 +342,7 @@ def _convolve_laws(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, fl
         transform: NDArray[np.complex128] = fft.rfft(law)
         bound = unit * math.sqrt(n) * float(np.linalg.norm(law))
         product = product * power_by_squaring(transform, steps)
-        size = np.log(np.abs(transform) + bound)  # at least what is exact
+        size = np.log(np.abs(transform) + bound)  # at least the exact size
         log_sizes += steps * size
         factors.append((steps * bound, size))
     twice = np.full(n // 2 + 1, 2.0)  # each frequency but the first and the last stands for two
@@ -360,12 +362,12 @@ def _convolve_laws(laws: Sequence[tuple[Array, int]], n: int) -> tuple[Array, fl
 
 @dataclass(frozen=True, eq=False)
 class TiltedComposition:
-    """A composed law, back from its tilt: ``mass[i]`` at the loss ``grid[i]``, errors added.
+    """A composed law without its tilt: ``mass[i]`` at the loss ``grid[i]``, errors added.
 
     ``top`` bounds the mass above the grid; ``tail_masses`` and ``discounted_tail_masses`` are the
     sums of the mass from each point on, plain and weighted by e^(grid[i] - grid[j]). Nothing is
-    known of an epsilon below ``least``, where the window begins. Under the tilt ``theta``,
-    normalised by e^cgf, a mass is off by ``error`` at most.
+    known about an epsilon below ``least``, where the window begins. Under the tilt ``theta``,
+    normalised by e^cgf, a mass is off by at most ``error``.
     """
 
     grid: Array
@@ -412,7 +414,7 @@ class TiltedComposition:
         return float(gain @ self.mass[first:]) + self.top
 
     def deltas(self, epsilons: Array) -> Array:
-        """:meth:`delta` at many epsilons, by sums that are there; their rounding is added."""
+        """:meth:`delta` at many epsilons, from the stored sums, with their rounding added."""
         if not len(self.grid):
             return np.ones_like(epsilons)
         j = np.searchsorted(self.grid, epsilons, "right")
@@ -423,7 +425,7 @@ class TiltedComposition:
         return np.where(epsilons < self.least, 1.0, found)
 
     def charged_delta(self, epsilon: float) -> float:
-        """How much of :meth:`delta` is there for the numerics."""
+        """The part of :meth:`delta` that is charged for numerical errors."""
         grid = self.grid[int(np.searchsorted(self.grid, epsilon, "right")) :]
         weights = np.exp(np.minimum(self.cgf - self.theta * grid, 650))
         return self.error * float(weights @ -np.expm1(epsilon - grid)) + self.top

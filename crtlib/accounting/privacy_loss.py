@@ -1,7 +1,7 @@
 """The privacy loss of one step, put on a lattice so that it can only grow.
 
-A step of DP-SGD shows of a group no more than a pair of mixtures on the line does, whose weights
-are the law of how many points of the group are drawn (in units of the clipping norm):
+A step of DP-SGD reveals no more about a group than a pair of mixtures on the line, whose weights
+are the law of how many points of the group are drawn (in units of the clip norm):
 
     forward   sum_k p_k N(k, sigma^2)   against   N(0, sigma^2)
     backward  N(0, sigma^2)             against   sum_k p_k N(-k, sigma^2)
@@ -9,7 +9,7 @@ are the law of how many points of the group are drawn (in units of the clipping 
 
 The first two are a group against its absence. The third is the worst replacement of every point
 of a group, the antipodal pair: the book's chapter on amplification has the theorem and its proof.
-In all three the loss log(dP/dQ) grows with x, so a set of large loss is a half-line.
+In all three the loss log(dP/dQ) increases with x, so a set of large loss is a half-line.
 
 >>> atoms = discretise_loss(
 ...     GaussianMixturePair.of(0.1, group=1, sigma=2.0, direction="forward"), width=2.0**-12
@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GaussianMixturePair:
-    """Two Gaussian mixtures: ``pmf[k]`` weighs the mean k or 0 of P, and 0 or -k of Q.
+    """Two Gaussian mixtures: ``pmf[k]`` is the weight of the mean k or 0 in P, and 0 or -k in Q.
 
     ``omitted_mass`` is the mass of larger counts, which ``pmf`` leaves out.
     """
@@ -52,7 +52,8 @@ class GaussianMixturePair:
 
     @classmethod
     def of(cls, q: float, *, group: int, sigma: float, direction: str) -> GaussianMixturePair:
-        """A group of ``group`` points, each drawn with probability ``q`` by its own coin."""
+        """The pair for a group of ``group`` points, each drawn independently with probability
+        ``q``."""
         law = scipy.stats.binom.pmf(np.arange(min(group, 4096) + 1), group, q)
         top = int(np.flatnonzero(law > MIN_COUNT_PROBABILITY)[-1])
         lost = float(scipy.stats.binom.sf(top, group, q))
@@ -64,7 +65,7 @@ class GaussianMixturePair:
         return len(self.pmf) - 1
 
     def means(self, k: int) -> tuple[int, int]:
-        """The means of P and of Q where ``k`` points are drawn."""
+        """The means of P and of Q if ``k`` points are drawn."""
         return (0 if self.direction == "backward" else k), (
             0 if self.direction == "forward" else -k
         )
@@ -98,21 +99,21 @@ class DiscreteLoss:
 
     @property
     def losses(self) -> Array:
-        """Exact: ``width`` has 24 bits, an index at most 29."""
+        """The losses, exact because ``width`` has 24 bits and an index at most 29."""
         return np.asarray(self.index * self.width)
 
 
 def discretise_loss(
     pair: GaussianMixturePair, width: float, *, beyond: float = 1e-30, per_octave: int = 2048
 ) -> DiscreteLoss:
-    """A discrete loss that is at least as revealing as that of ``pair``, charges included.
+    """Return a discrete loss that is at least as revealing as that of ``pair``, errors charged.
 
     The line is cut where the loss crosses multiples of ``width``: all of them near 0, and
     ``per_octave`` between l and 2 l further out. A bin's P-mass goes to its two ends so that P and
-    Q keep their masses ("connect the dots", Doroshenko et al. 2022). An edge that is a little off
-    its multiple matters in second order only, as the split reads masses and not densities. What
-    rounding may do to a mass is added to it, and to the share that goes up. ``beyond`` of P lies
-    above the last bin and counts as an infinite loss.
+    Q keep their masses ("connect the dots", Doroshenko et al. 2022). An edge slightly off its
+    multiple matters only in second order, because the split uses masses and not densities. What
+    rounding may do to a mass is added to it, and to the share that goes to the upper end. A share
+    ``beyond`` of P lies above the last bin and counts as an infinite loss.
     """
     width = float(np.float32(width))
     low, high = -LATTICE_REACH_SIGMAS * pair.sigma, pair.top - special.ndtri(beyond) * pair.sigma
@@ -135,12 +136,12 @@ def discretise_loss(
 
 
 def tail_masses(mass: Array) -> Array:
-    """The sum from each entry on."""
+    """The sum of each entry and all after it."""
     return np.cumsum(mass[::-1])[::-1]
 
 
 def discounted_tail_masses(mass: Array, spacing: float) -> Array:
-    """``sum_{j >= i} mass[j] e^(-(j - i) spacing)`` for each i, without ever a large factor."""
+    """``sum_{j >= i} mass[j] e^(-(j - i) spacing)`` for each i, without large factors."""
     return np.asarray(scipy.signal.lfilter([1.0], [1.0, -math.exp(-spacing)], mass[::-1])[::-1])
 
 
@@ -155,7 +156,7 @@ def power_by_squaring(z: NDArray[np.complex128], n: int) -> NDArray[np.complex12
 
 
 def _lattice_nodes(low: float, high: float, per_octave: int) -> NDArray[np.int64]:
-    """Whole numbers that hold [low, high]: each one near 0, and sparser further out."""
+    """Whole numbers that span [low, high]: all of them near 0, and sparser further out."""
     first, last = math.floor(low), math.ceil(high)
     last = max(last, first + 1)
     steps, top = [np.arange(per_octave)], per_octave
@@ -169,7 +170,7 @@ def _lattice_nodes(low: float, high: float, per_octave: int) -> NDArray[np.int64
 
 
 def loss_crossings(pair: GaussianMixturePair, losses: Array, low: float, high: float) -> Array:
-    """Where the loss, which grows, crosses ``losses``; all of them lie within [low, high]."""
+    """The points at which the increasing loss crosses ``losses``; all lie within [low, high]."""
     if not len(losses):
         return losses
     x = np.linspace(low, high, 8193)
@@ -193,7 +194,8 @@ def loss_crossings(pair: GaussianMixturePair, losses: Array, low: float, high: f
 def _bin_masses(
     pair: GaussianMixturePair, edges: Array, losses: Array
 ) -> tuple[Array, Array, Array, Array, tuple[float, float]]:
-    """Of the bins between ``edges``: P's mass, P - e^loss Q, the error of each; and P outside."""
+    """For the bins between ``edges``: the mass of P and its error, P - e^loss Q and its error; and
+    the mass of P outside."""
     bins: dict[int, tuple[Array, Array, float, float]] = {}
     for mean in {m for k in range(len(pair.pmf)) for m in pair.means(k)}:
         bins[mean] = _gaussian_bin_masses(edges, mean, pair.sigma)
@@ -219,9 +221,9 @@ def _bin_masses(
 def _gaussian_bin_masses(
     edges: Array, mean: int, sigma: float
 ) -> tuple[Array, Array, float, float]:
-    """N(mean, sigma^2): the masses of the bins, bounds on their errors, the masses outside.
+    """For N(mean, sigma^2): the masses of the bins, bounds on their errors, the masses outside.
 
-    The error of a tail is that of the rounded argument, 2 z^2 ulp, and that of the function.
+    The error of a tail comes from the rounded argument, 2 z^2 ulp, and from the function.
     """
     z = (edges - mean) / sigma
     below, above = special.ndtr(z), special.ndtr(-z)

@@ -1,4 +1,4 @@
-"""Renyi divergences of one step, and what they say of many: a loose bound that never gives up.
+"""Renyi divergences of one step and of many composed: a loose bound that always has an answer.
 
 Composition adds the curves, so the cost does not depend on the number of steps.
 
@@ -30,16 +30,16 @@ RENYI_ORDERS = (
     512,
 )
 MAX_GRID_POINTS = 2**15  # of the largest integration grid
-QUADRATURE_ERROR = 1e-9  # relative, added to every integral: what the quadrature may be off
+QUADRATURE_ERROR = 1e-9  # relative, added to every integral for the error of the quadrature
 
 RENYI_REACH_SIGMAS = 12.0
 
 
 class RenyiCurve:
-    """order -> Renyi divergence of the composition, at :data:`RENYI_ORDERS`; an upper bound.
+    """An upper bound on the Renyi divergence of the composition, at :data:`RENYI_ORDERS`.
 
-    ``values`` is the larger one where several directions (``others``) have to hold. One order of
-    ``every`` is taken: fewer orders are as sound, and say more.
+    ``values`` is the largest one if several directions (``others``) have to hold. With ``every``,
+    only every so many orders are taken: fewer orders are as sound, but looser.
     """
 
     def __init__(
@@ -70,18 +70,18 @@ class RenyiCurve:
 
 
 def epsilon_from_renyi(orders: Array, values: Array, delta: float) -> float:
-    """(epsilon, delta) from Renyi divergences ``values`` at ``orders``; at least 0."""
+    """The epsilon at ``delta`` from Renyi divergences ``values`` at ``orders``; at least 0."""
     shares = np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
     found = np.where(np.isfinite(values), values, np.inf) + shares
     return max(0.0, float(found.min()) * (1 + 1e-12))
 
 
 def renyi_divergences(pair: GaussianMixturePair, orders: Sequence[float]) -> Array:
-    """Renyi divergences of P from Q in nats, one an order; infinite where the grid would not do.
+    """The Renyi divergences of P from Q in nats, one per order; infinite if the grid is too large.
 
-    E_Q[R^a - 1 - a (R - 1)] with R = dP/dQ has a positive integrand and no cancellation, and it is
-    E_Q[R^a] - 1. The trapezoidal rule converges like e^(-40) at this spacing, as log R is analytic
-    to pi sigma^2 off the real line.
+    E_Q[R^a - 1 - a (R - 1)] with R = dP/dQ has a positive integrand and no cancellation, and equals
+    E_Q[R^a] - 1. The trapezoidal rule converges like e^(-40) at this spacing, because log R is
+    analytic to pi sigma^2 off the real line.
     """
     sigma = pair.sigma
     spacing = 0.5 * sigma * min(1.0, sigma)
@@ -102,7 +102,7 @@ def renyi_divergences(pair: GaussianMixturePair, orders: Sequence[float]) -> Arr
 
 @dataclass(frozen=True, eq=False)
 class _LossGrid:
-    """On a grid: log R = log(dP/dQ), R - 1, the same of R up to e^600, and the log mass of Q."""
+    """Values on a grid: log R = log(dP/dQ), R - 1, R - 1 with R at most e^600, log mass of Q."""
 
     loss: Array
     excess: Array
@@ -111,7 +111,7 @@ class _LossGrid:
 
     @classmethod
     def of(cls, pair: GaussianMixturePair, x: Array) -> _LossGrid:
-        """At the points ``x``, equally spaced."""
+        """The values at the points ``x``, which are equally spaced."""
         spacing = (x[1] - x[0]) / (pair.sigma * math.sqrt(2 * math.pi)) if len(x) > 1 else 1.0
         loss = pair.loss(x)
         logs = [

@@ -1,8 +1,8 @@
 """From a divergence to the best guess of a secret, and back (Hush!, Lemma 3.2).
 
-With D(P || Q) at most that of two coins, Bern(posterior) from Bern(prior), who guesses right with
-probability ``prior`` under Q does so with at most ``posterior`` under P. Which laws P and Q have to
-be compared is :data:`crtlib.accounting.secret_protection.PROMISE_DIRECTIONS`.
+If D(P || Q) is at most the divergence of the coin Bern(posterior) from Bern(prior), a guess that is
+right with probability ``prior`` under Q is right with at most ``posterior`` under P. The laws P and
+Q to compare are in :data:`crtlib.accounting.secret_protection.PROMISE_DIRECTIONS`.
 
 >>> round(float(allowed_divergence(0.01, 0.3572905727)), 9)  # the nats that raise a guess to 0.357
 1.0
@@ -23,7 +23,7 @@ DIVERGENCE_KINDS = ("kl", "chi2", "tv", "pure")
 
 
 def allowed_divergence(prior: ArrayLike, posterior: ArrayLike) -> Array:
-    """The largest KL divergence D(Bern(posterior) || Bern(prior)), nats, that keeps the promise.
+    """The largest KL divergence that keeps the promise, D(Bern(posterior) || Bern(prior)), in nats.
 
     Arrays broadcast. Raises ValueError unless 0 < prior < posterior < 1.
 
@@ -63,7 +63,7 @@ def posterior_from_divergence(
 
 
 def check_promises(prior: ArrayLike, posterior: ArrayLike) -> tuple[Array, Array]:
-    """Both as arrays of one shape. Raises ValueError unless 0 < prior < posterior < 1."""
+    """Return both as arrays of one shape. Raises ValueError unless 0 < prior < posterior < 1."""
     p, r = np.broadcast_arrays(np.asarray(prior, float), np.asarray(posterior, float))
     check_array("prior", p, (p > 0) & (p < 1), "in (0, 1)")
     check_array("posterior", r, (r > 0) & (r < 1), "in (0, 1)")

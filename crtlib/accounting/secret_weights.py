@@ -23,7 +23,7 @@ from scipy import optimize, sparse
 WEIGHT_SOLVERS = ("auto", "highs", "pdlp", "greedy")
 MAX_QUICK_INCIDENCES = 20_000  # incidences up to which the exact solver takes half a second
 MAX_BEARABLE_INCIDENCES = (
-    100_000  # up to which it takes ten: where the first-order solver is not installed
+    100_000  # up to which it takes ten seconds: used if the first-order solver is not installed
 )
 REPAIR_ROUNDS = 40
 
@@ -45,7 +45,7 @@ class ExampleWeights:
 
     @property
     def gap(self) -> float:
-        """At most this share is lost against the optimum."""
+        """An upper bound on the share that is lost against the optimum."""
         return max(0.0, 1 - self.value / self.bound) if self.bound > 0 else 0.0
 
 
@@ -55,12 +55,12 @@ def maximise_weights(
     """Maximise sum(w) subject to incidence @ w <= budgets and 0 <= w <= 1.
 
     ``incidence (secrets, examples)`` is 1 where the example holds the secret. ``solver``: "highs"
-    (SciPy, exact), "pdlp" (ortools, first-order, for millions of incidences), or "auto": highs
-    where it is as fast (or bearable, and ortools is absent), else pdlp. "greedy" is the baseline,
-    contribution bounding: examples whole or not at all, those with the fewest secrets first, while
-    no secret has too many.
+    (SciPy, exact), "pdlp" (ortools, first-order, for millions of incidences), or "auto": highs if
+    it is as fast, or if it is bearable and ortools is absent; else pdlp. "greedy" is the baseline,
+    contribution bounding: each example is kept in full or not at all, those with the fewest secrets
+    first, as long as no secret exceeds its budget.
 
-    Raises ValueError for budgets that are not positive, RuntimeError where a solver gives up.
+    Raises ValueError for budgets that are not positive, RuntimeError if a solver gives up.
     """
     a = sparse.csr_array(incidence, dtype=float)
     b = np.asarray(budgets, dtype=float)
@@ -133,7 +133,7 @@ def _solve_by_pdlp(a, b) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _repair_weights(a, b, w, prices) -> np.ndarray:
-    """``w`` made feasible, then raised wherever there is room, the most worthwhile first."""
+    """Make ``w`` feasible, then raise it wherever there is room, the most worthwhile first."""
     columns = a.tocsc()
     held = np.flatnonzero(np.diff(columns.indptr))
     starts = columns.indptr[held]

@@ -32,30 +32,31 @@ def selective_guarantee(
     neighbouring_relation: str,
     accountant: str = "pld",
 ) -> Guarantee:
-    """What S-DP promises at ``delta``: something for a perfect policy, and else nothing.
+    """What S-DP promises at ``delta``: a finite epsilon for a perfect policy, otherwise nothing.
 
-    A missed secret is read by steps without noise, so that with no private segment after it the
-    model is a deterministic function of it, and the noise of later segments is not calibrated to
-    it. A perfect policy could redact, at epsilon = 0 (CRT, Section 2).
+    A missed secret is read by steps without noise. If no private segment follows it, the model is a
+    deterministic function of it; and the noise of later segments is not calibrated to it. A perfect
+    policy could redact instead, at epsilon = 0 (CRT, Section 2).
 
     Args:
-        events: Those of the phases (:meth:`crtlib.training.selective.SelectivePhase.event`). A
-            secret that stands in k points has k times as many.
+        events: The events of the phases
+            (:meth:`crtlib.training.selective.SelectivePhase.event`). A secret that occurs in k
+            points has k times as many.
         gamma: The policy's miss rate; its bound decides.
         delta: The total delta, in (0, 1).
-        unit: The data point: "turn", "dialogue", "user".
-        neighbouring_relation: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
-        accountant: As of :func:`crtlib.accounting.privacy_cost.epsilon`.
+        unit: The data point: "turn", "dialogue" or "user".
+        neighbouring_relation: As in :func:`crtlib.accounting.privacy_cost.epsilon`.
+        accountant: As in :func:`crtlib.accounting.privacy_cost.epsilon`.
 
     Returns:
-        The guarantee, of the private tokens of one ``unit``.
+        The guarantee for the private tokens of one ``unit``.
 
     Raises:
         ValueError: For arguments outside their range.
 
     Guarantee:
-        Epsilon is infinite wherever a miss is possible: where the *bound* of the miss rate is
-        above 0, also if no miss was counted. Test:
+        Epsilon is infinite whenever a miss is possible: if the *bound* on the miss rate is above 0,
+        even if no miss was counted. Test:
         ``tests/training/test_selective.py::test_a_guarantee_needs_a_perfect_policy``.
     """
     check_choice("neighbouring_relation", neighbouring_relation, tuple(RELATION_DESCRIPTIONS))

@@ -1,6 +1,6 @@
-"""An attack as a value: what it measures on a trained model, and what chance would show.
+"""An attack as a value: what it measures on a trained model, and what chance would give.
 
-A file that defines an attack registers it there, and with that it is in every table:
+A file that defines an attack also registers it, which puts it into every table:
 
 >>> def measure(subject):
 ...     return [("parameters", 0, float(sum(p.numel() for p in subject.model.parameters())))]
@@ -14,7 +14,7 @@ A file that defines an attack registers it there, and with that it is in every t
 True
 >>> del ATTACKS["size"]
 
-:func:`crtlib.attacks.by_name.all_attacks` has them all, those of other packages too.
+:func:`crtlib.attacks.by_name.all_attacks` returns all of them, including those of other packages.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from crtlib.text.records import Point
 from crtlib.text.tokenizer import BpeTokenizer
 
 AttackRow = tuple[str, int, float]
-"""(metric, item, value): a row of the long table; ``item`` counts what is measured one by one."""
+"""(metric, item, value): a row of the long table; ``item`` numbers what is measured one by one."""
 
 CELL_COLUMNS = ["model", "method", "gamma"]
 METHODS_WITHOUT_GAMMA = ("dpsgd",)
-"""Methods that read the raw text, so that the miss rate of a policy changes nothing for them."""
+"""Methods that read the raw text, for which the miss rate of a policy changes nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Subject:
-    """What an attacker is given: a trained model, and who knows what; its repr says none.
+    """What an attacker is given: a trained model, and texts to try on it; its repr shows none.
 
-    ``points`` are the training points in clear with their labels, ``read`` the same as the method
-    read them, ``others`` points of the same source, of people whom no run has read. ``canaries``
-    are the planted secrets, ``seed`` is that of the run. ``reference`` is a model of the same
-    tokenizer, where there is one: it has read neither ``points`` nor ``others``, but best text of
-    their kind, so that it knows what such secrets look like. ``carrier`` is the text before the
-    digits of a canary.
+    ``points`` are the training points in clear with their labels, ``read`` the same points as the
+    method read them, ``others`` points from the same source, of people whose text no run has read.
+    ``canaries`` are the planted secrets, ``seed`` is the seed of the run. ``reference`` is an
+    optional model with the same tokenizer, which has read neither ``points`` nor ``others``. It
+    should have read text of their kind, so that it knows what such secrets look like. ``carrier``
+    is the text before the digits of a canary.
     """
 
     model: nn.Module
@@ -65,12 +65,12 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """``measure`` asks one trained model; ``summary`` reads a table of many.
+    """An attack: ``measure`` tries one trained model; ``summary`` reads a table of many.
 
     ``statistic`` is the axis label of the summary's ``mean``, with its unit. A summary has one row
-    a (model, method, gamma), or a (metric, model, method, gamma) where there are several metrics:
-    ``mean``, ``std`` and the number of ``seeds``, and ``low`` and ``high``, the ends of the band in
-    which chance lies.
+    per (model, method, gamma), or per (metric, model, method, gamma) if there are several metrics:
+    ``mean``, ``std`` and the number of ``seeds``, and ``low`` and ``high``, the ends of the chance
+    band.
     """
 
     name: str
@@ -81,11 +81,11 @@ class Attack:
 
 
 ATTACKS: dict[str, Attack] = {}
-"""The attacks that were registered so far, by name."""
+"""The attacks registered so far, by name."""
 
 
 def register_attack(attack: Attack) -> Attack:
-    """Enter ``attack`` and return it. Raises ``ValueError`` for a name that another one has; the
+    """Register ``attack`` and return it. Raises ``ValueError`` if another attack has its name; the
     same file may be imported again."""
     other = ATTACKS.get(attack.name, attack)
     if _defining_function(other) != _defining_function(attack):
@@ -111,11 +111,11 @@ def summarise_over_seeds(
     band: Callable[[int, int], ChanceBand],
     items: Literal["mean", "max"] = "mean",
 ) -> pd.DataFrame:
-    """The summary of one ``metric`` of a results table, one row a (model, method, gamma).
+    """Summarise one ``metric`` of a results table, in one row per (model, method, gamma).
 
-    The value of a run is the ``items`` "mean" or "max" over the items; ``mean`` and ``std`` are
-    those of the runs. ``band(seeds, points)`` is where chance puts the mean of so many runs, all
-    of so many such numbers at once.
+    The value of a run is the mean or the maximum over its items (``items``); ``mean`` and ``std``
+    are those over the runs. ``band(seeds, points)`` is the band in which chance puts the means of
+    ``seeds`` runs, for ``points`` such means at once.
     """
     runs = table[table.metric == metric].groupby([*CELL_COLUMNS, "seed"]).value.agg(items)
     rows = mean_and_std(runs.groupby(CELL_COLUMNS))
@@ -126,15 +126,15 @@ def summarise_over_seeds(
 
 
 def mean_and_std(runs: Any) -> pd.DataFrame:
-    """``mean``, ``std`` and number of ``seeds`` of a value of runs that are grouped by cell."""
+    """The ``mean``, ``std`` and number of ``seeds`` of a value over runs grouped by cell."""
     return runs.agg(["mean", "std", "count"]).rename(columns={"count": "seeds"})
 
 
 def repeat_at_every_gamma(
     rows: pd.DataFrame, *, by: Collection[str] = CELL_COLUMNS
 ) -> pd.DataFrame:
-    """``rows`` with the one result of each method ``METHODS_WITHOUT_GAMMA`` repeated at every gamma
-    of the others, sorted ``by`` these columns."""
+    """Return ``rows`` with the one result of each method in ``METHODS_WITHOUT_GAMMA`` repeated at
+    every gamma of the other methods, sorted ``by`` these columns."""
     fixed = rows.method.isin(METHODS_WITHOUT_GAMMA)
     one, rest = rows[fixed].drop(columns="gamma"), rows[~fixed]
     gammas = pd.DataFrame({"gamma": sorted(set(rest.gamma)) or [0.0]})

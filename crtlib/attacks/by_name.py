@@ -1,6 +1,6 @@
 """All attacks by name: those of this library, and those that other packages add.
 
-Another package adds an attack by an entry point of the group ``crtlib.attacks`` that names a module
+Another package adds an attack by an entry point in the group ``crtlib.attacks`` that names a module
 (or the attack itself) in which :func:`crtlib.attacks.attack.register_attack` is called:
 
 .. code-block:: toml
@@ -8,7 +8,8 @@ Another package adds an attack by an entry point of the group ``crtlib.attacks``
     [project.entry-points."crtlib.attacks"]
     my_attack = "my_package.my_attack"
 
-A script or notebook calls :func:`crtlib.attacks.attack.register_attack` itself, before it asks.
+A script or notebook calls :func:`crtlib.attacks.attack.register_attack` itself, before
+:func:`all_attacks`.
 
 >>> [attack.name for attack in all_attacks().values()][:2]
 ['membership', 'exposure']
@@ -29,11 +30,11 @@ BUILT_IN_ATTACKS = (
     membership_scores.MEMBERSHIP_SCORES_ATTACK,
     inference.INFERENCE_ATTACK,
 )
-"""In this order they are measured, and stand in a table."""
+"""The order in which they are measured and appear in a table."""
 
 
 def all_attacks() -> dict[str, Attack]:
-    """Every registered attack by name, ours first. Entry points are loaded at the first call."""
+    """Every registered attack by name, this library's first. The first call loads entry points."""
     _load_plugin_attacks()
     ours = {attack.name: attack for attack in BUILT_IN_ATTACKS}
     return ours | {name: attack for name, attack in ATTACKS.items() if name not in ours}
@@ -41,7 +42,7 @@ def all_attacks() -> dict[str, Attack]:
 
 @functools.cache
 def _load_plugin_attacks() -> None:
-    """Import what other packages have announced. One that cannot be imported is named."""
+    """Import the attacks of other packages. An error names one that cannot be imported."""
     for point in metadata.entry_points(group=ATTACK_ENTRY_POINTS):
         try:
             point.load()

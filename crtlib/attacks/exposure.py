@@ -1,6 +1,6 @@
-"""Canary exposure: the exact rank of a secret among all that it could have been.
+"""Canary exposure: the exact rank of a secret among all values that it could have had.
 
-CRT, Definition 9 (Carlini et al. 2019): exposure = log2 |R| - log2 rank, rank 1 the most likely.
+CRT, Definition 9 (Carlini et al. 2019): exposure = log2 |R| - log2 rank; rank 1 is the likeliest.
 
 >>> round(float(exposure_from_rank(1, 10**6)), 6), float(exposure_from_rank(10**6, 10**6))
 (19.931569, 0.0)
@@ -35,19 +35,20 @@ from crtlib.text.canaries import CANARY_SPACE_SIZE
 from crtlib.text.tokenizer import BpeTokenizer
 
 STATES_AT_ONCE = 500
-"""Prefix states that a CPU expands together: their keys and values stay in its cache, which makes
-GPT-2 more than twice as fast as blocks of 10,000. A GPU takes forty times as many."""
+"""The prefix states that a CPU expands together. Their keys and values stay in its cache, which
+makes GPT-2 more than twice as fast as with blocks of 10,000. A GPU takes forty times as many."""
 TIE_MARGIN_NATS = 1e-5
-"""Scores this close to the secret's are compared again in float64; widened where not enough."""
+"""Scores this close to the secret's are compared again in float64; widened if not enough."""
 
 
 SAMPLED_CANARIES = 1000
 MIN_PARAMETERS_TO_SAMPLE = 50_000_000
-"""Parameters from which a CPU samples the rank, and calls what it measures ``exposure_sampled``."""
+"""The number of parameters above which the rank is sampled on a CPU; the metric is then called
+``exposure_sampled``."""
 
 
 def exposure_from_rank(rank: np.ndarray | int, space: int) -> np.ndarray:
-    """Definition 9 for 1-based ``rank`` among ``space`` candidates, in bits."""
+    """The exposure of Definition 9, in bits, for a 1-based ``rank`` among ``space`` candidates."""
     rank = np.asarray(rank)
     if rank.min() < 1 or rank.max() > space:
         raise ValueError(f"rank={rank.min()}..{rank.max()}: must be in [1, {space}]")
@@ -57,10 +58,10 @@ def exposure_from_rank(rank: np.ndarray | int, space: int) -> np.ndarray:
 def all_string_logprobs(
     model: nn.Module, prefix: Sequence[int], alphabet: Sequence[int], length: int
 ) -> np.ndarray:
-    """Log-probability of every string over ``alphabet`` of this ``length`` after ``prefix``.
+    """The log-probability of every string over ``alphabet`` of this ``length`` after ``prefix``.
 
     Returns ``(len(alphabet) ** length,)``, in lexicographic order. A prefix trie shares the work:
-    for six digits 111,111 states instead of a million sequences.
+    six digits take 111,111 states instead of a million sequences.
     """
     letters = torch.as_tensor(list(alphabet), device=next(model.parameters()).device)
     state, logprobs = generation.read_prefix(model, prefix)
@@ -72,8 +73,8 @@ def all_string_logprobs(
 def _expand_prefix_trie(
     model: nn.Module, state: generation.PrefixState, scores: Tensor, letters: Tensor, depth: int
 ) -> Tensor:
-    """Scores of all continuations of the states. ``scores`` (states, letters): the next letter,
-    added to what came before."""
+    """The scores of all continuations of the states. ``scores`` (states, letters) are those of the
+    next letter, added to what came before."""
     if depth == 0:
         return scores.flatten()
     states, width = scores.shape
@@ -94,12 +95,12 @@ def _expand_prefix_trie(
 def rank_secrets(
     model: nn.Module, prefix: Sequence[int], alphabet: Sequence[int], secrets: np.ndarray
 ) -> np.ndarray:
-    """Exact 1-based rank of each secret (rows of letter indices, ``(n, length)``) among all
+    """The exact 1-based rank of each secret (rows of letter indices, ``(n, length)``) among all
     strings of its length: 1 + the number that are strictly more likely.
 
-    float32 scores tie or nearly tie for some, so those within ``TIE_MARGIN_NATS`` of a secret's are
-    scored again in float64. That also measures the float32 error; where it is more than a third of
-    the margin, the margin is widened, so the rank is that of the model and not of the rounding.
+    Some float32 scores tie or nearly tie, so those within ``TIE_MARGIN_NATS`` of a secret's are
+    scored again in float64. That also measures the float32 error. If it is more than a third of the
+    margin, the margin is widened, so that the rank comes from the model and not from rounding.
     """
     secrets = np.asarray(secrets)
     width, length = len(alphabet), secrets.shape[1]
@@ -111,7 +112,7 @@ def rank_secrets(
     margin = TIE_MARGIN_NATS
     while True:
         near = [np.flatnonzero(np.abs(scores - scores[i]) <= margin) for i in index]
-        candidates = np.unique(np.concatenate(near))  # each candidate once, though near to several
+        candidates = np.unique(np.concatenate(near))  # each candidate once, even if near to several
         texts = letters[candidates[:, None] // places % width]
         rescored = scoring.token_logprobs(exact, [[*prefix, *text] for text in texts.tolist()])
         total = np.array([s[len(prefix) - 1 :].sum() for s in rescored])
@@ -133,7 +134,7 @@ def canary_exposure(
     *,
     carrier: str = planted.canary_prefix(),
 ) -> np.ndarray:
-    """Exposure in bits of each six-digit canary, ``(n,)``; ``carrier`` is the text before its
+    """The exposure of each six-digit canary, in bits, ``(n,)``; ``carrier`` is the text before its
     digits, by default that of :mod:`crtlib.text.canaries`."""
     digits = np.array([[int(c) for c in s] for s in secrets])
     before = tokenizer.encode_prefix(carrier)
@@ -151,11 +152,11 @@ def sampled_exposure(
     samples: int = SAMPLED_CANARIES,
     carrier: str = planted.canary_prefix(),
 ) -> np.ndarray:
-    """Exposure in bits of each canary, from its rank among ``samples`` random others, ``(n,)``;
-    ``carrier`` as of :func:`canary_exposure`.
+    """The exposure of each canary, in bits, from its rank among ``samples`` random others,
+    ``(n,)``; ``carrier`` as in :func:`canary_exposure`.
 
-    At most log2(samples + 1): who stands first among a thousand has 10 bits or more. The exact one
-    asks a model 111,111 times, which takes a large one hours on a CPU.
+    It is at most log2(samples + 1): the first among a thousand has 10 bits or more. The exact
+    exposure takes 111,111 states, which takes a large model hours on a CPU.
     """
     others = [
         s for s in planted.make_canaries(samples + len(secrets), seed=seed) if s not in set(secrets)
@@ -179,10 +180,11 @@ def exposure_chance_band(
     points: int = 1,
     draws: int = 200_000,
 ) -> ChanceBand:
-    """Chance band of the "max" or "mean" exposure over ``canaries``, averaged over ``seeds`` runs.
+    """The chance band of the mean over ``seeds`` runs of the "max" or "mean" exposure of
+    ``canaries``.
 
-    Under the null each rank is uniform on 1..10**6. ``points`` is how many such numbers are drawn
-    in one figure: the band is widened (Sidak) so that all lie inside with probability ``level``.
+    Under the null each rank is uniform on 1..10**6. ``points`` is the number of such means in one
+    figure: the band is widened (Sidak) so that all lie inside with probability ``level``.
     """
     check_allowed("level", level, 0 < level < 1, "in (0, 1)")
     check_choice("statistic", statistic, ("max", "mean"))
@@ -198,8 +200,8 @@ def exposure_chance_band(
 
 
 def summarise_luckiest_canary(table: pd.DataFrame) -> pd.DataFrame:
-    """The exposure of the luckiest canary, one row a (model, method, gamma): mean, spread, and the
-    chance band of all rows at once (:func:`crtlib.attacks.attack.summarise_over_seeds`)."""
+    """The exposure of the luckiest canary, one row per (model, method, gamma): mean, spread, and
+    the chance band for all rows at once (:func:`crtlib.attacks.attack.summarise_over_seeds`)."""
     rows = table[table.metric == "exposure"]
     planted_in_each = (
         int(rows.groupby([*CELL_COLUMNS, "seed"]).item.nunique().max()) if len(rows) else 1

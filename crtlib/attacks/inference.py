@@ -1,9 +1,9 @@
 """Inference and reconstruction of a secret in its context (Lukas et al. 2023).
 
-The attacker has a sentence of the training text with its secret masked. *Inference*: he knows the
-secret to be one of ``CANDIDATES_PER_QUESTION`` values and names the one that makes the sentence
-likeliest. *Reconstruction*: he has no list, and lets the model go on greedily from what stands
-before it.
+The attacker has a sentence of the training text with its secret masked. *Inference*: the attacker
+knows that the secret is one of ``CANDIDATES_PER_QUESTION`` values, and names the one that makes the
+sentence likeliest. *Reconstruction*: the attacker has no list, and lets the model continue greedily
+from the text before the secret.
 
 >>> from crtlib.attacks.attack import ATTACKS
 >>> ATTACKS["pii"].label
@@ -12,10 +12,10 @@ before it.
 [1.0, 0.0, 0.5]
 
 **Chance.** The other candidates are values of the same kind that nobody's training text holds, each
-for one sentence only; a value counts if it stands once in all the points. Whatever the model, if it
-has not read the secret, each of the k values is as likely to be named, and sentences are
-independent: right answers are Binomial(n, 1/k). As often as the true value, any candidate would be
-reconstructed, so the others show how often luck does it.
+used for one sentence only; only values that occur once in all the points are used. Whatever the
+model, if it has not read the secret, each of the k values is equally likely to be named, and
+sentences are independent: right answers are Binomial(n, 1/k). Any other candidate would then be
+reconstructed as often as the true value, so the others show how often luck does it.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ from crtlib.text.tokenizer import BpeTokenizer
 
 CANDIDATES_PER_QUESTION = 10
 MAX_QUESTIONS = 500
-"""At most so many sentences are asked for."""
+"""The most sentences that are asked about."""
 
 QUESTION_COUNT_METRICS = {
     "pii_inference": "pii_questions",
     "pii_missed_inference": "pii_missed_questions",
     "pii_reconstruction": "pii_questions",
 }
-"""Each share, and the metric that counts what it is a share of."""
+"""For each share, the metric that counts what it is a share of."""
 
 
 @dataclass(frozen=True, repr=False)
 class InferenceQuestion:
-    """One sentence with each candidate in the secret's place, the true one first; ``missed`` says
-    whether the model has read it."""
+    """One sentence with each candidate in the secret's place, the true one first; ``missed`` is
+    whether the model has read the true one."""
 
     candidates: tuple[Point, ...]
     missed: bool
@@ -79,10 +79,11 @@ def pose_questions(
     seed: int,
     candidates: int = CANDIDATES_PER_QUESTION,
 ) -> list[InferenceQuestion]:
-    """As many as the fresh values of ``others`` allow, at most ``MAX_QUESTIONS``, in random order.
+    """Make as many questions as the fresh values of ``others`` allow, at most ``MAX_QUESTIONS``, in
+    random order.
 
-    Arguments as in :func:`crtlib.attacks.membership.build_probe`. Raises ``ValueError`` for fewer
-    than two candidates.
+    The arguments are as in :func:`crtlib.attacks.membership.build_probe`. Raises ``ValueError`` for
+    fewer than two candidates.
     """
     check_allowed("candidates", candidates, candidates >= 2, "at least 2")
     rng = np.random.default_rng([seed, 5])
@@ -107,8 +108,8 @@ def _replace_secret(point: Point, s: Secret, value: str) -> Point:
 def answer_questions(
     model: nn.Module, tokenizer: BpeTokenizer, questions: Sequence[InferenceQuestion]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of every candidate of every question, (questions, candidates): the negative log-likelihood
-    of the whole sentence in nats, and whether greedy decoding from what stands before gives it."""
+    """For every candidate of every question, (questions, candidates): the negative log-likelihood
+    of the whole sentence in nats, and whether greedy decoding from the text before it gives it."""
     sentences = [p for question in questions for p in question.candidates]
     sequences, flags = tokenizer.encode_marked(sentences)
     logprobs, ranks = scoring.token_scores(model, sequences)
@@ -119,16 +120,17 @@ def answer_questions(
 
 
 def right_answer_shares(losses: np.ndarray) -> np.ndarray:
-    """Whether the first of the candidates (questions, k) is the likeliest, (questions,); where
-    several are, the share that a guess among them gets right."""
+    """Whether the first of the candidates (questions, k) is the likeliest, (questions,); if several
+    are, the share that a random guess among them gets right."""
     best = losses == losses.min(axis=1, keepdims=True)
     return best[:, 0] / best.sum(axis=1)
 
 
 def measure_inference(subject: Subject) -> list[AttackRow]:
-    """``pii_inference``, the share of secrets that are named, ``pii_missed_inference`` of those
-    that the model has read, ``pii_reconstruction``, and ``pii_reconstruction_null``, the share of
-    the other candidates that it gives; and how many were asked for."""
+    """Measure ``pii_inference``, the share of secrets that are named; ``pii_missed_inference``, the
+    same share among those that the model has read; ``pii_reconstruction``, the share that is
+    reconstructed; ``pii_reconstruction_null``, the share of other candidates that is; and how many
+    questions were asked."""
     questions = pose_questions(subject.points, subject.read, subject.others, seed=subject.seed)
     rows: list[AttackRow] = [("pii_questions", 0, float(len(questions)))]
     if not questions:
@@ -146,11 +148,11 @@ def measure_inference(subject: Subject) -> list[AttackRow]:
 
 
 def summarise_inference(table: pd.DataFrame) -> pd.DataFrame:
-    """One row a (metric, model, method, gamma): mean and spread over seeds, and the band that all
-    numbers of that metric keep with probability 95 % if no secret was learned.
+    """Summarise in one row per (metric, model, method, gamma): mean and spread over seeds, and the
+    band in which all numbers of that metric lie with probability 95 % if no secret was learned.
 
-    Reconstruction has its band from the other candidates: their rate's upper bound is what luck
-    may give, so it errs on the side of chance.
+    The band of reconstruction comes from the other candidates: the upper bound on their rate is
+    what luck may give, so it errs on the side of chance.
     """
     runs = table[table.metric.str.startswith("pii_")].pivot_table(
         index=[*CELL_COLUMNS, "seed"], columns="metric", values="value"

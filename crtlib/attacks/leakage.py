@@ -3,22 +3,22 @@
 Inan et al. (2021), Algorithm 1 and Section 5. A run is a maximal stretch of tokens each of which
 is among the model's top k guesses, given the true text before it; S is the multiset of runs.
 
-Where the paper is silent or wrong (its Algorithm 1 and tables read literally):
+Where the paper, read literally, is silent or wrong, this module makes these choices:
 
-- Printed, Algorithm 1 loses a run that reaches the end of its document. ``flush=True`` keeps it;
+- As printed, Algorithm 1 loses a run that reaches the end of its document. ``flush=True`` keeps it;
   ``flush=False`` is verbatim.
-- It asks for predictions given ``D[:l]``, which holds the answer ``w_l``; we give ``D[:l-1]``.
-- The first token has a context only where the model knows a BOS token; otherwise it is no target.
-- "The" perplexity of a sequence that is guessed in several contexts is ambiguous: a ratio of the
-  public model's and the model's perplexity is taken for each run, and the largest counts.
+- The paper predicts from ``D[:l]``, which holds the answer ``w_l``; here it is ``D[:l-1]``.
+- The first token has a context only if the model knows a BOS token; otherwise it is not a target.
+- The perplexity of a sequence that is guessed in several contexts is ambiguous: the ratio of the
+  public model's perplexity to the model's is taken for each run, and the largest counts.
 - Metric 2 removes ratios *below* t, so one that equals t stays. Equation 2 maximises over S, the
-  text over the unique sequences: we do the latter.
+  paper's text over the unique sequences: here it is the latter.
 - No minimum length is stated, though the tables show three tokens or more: ``min_length`` is 1.
-- The tables print one ratio rounded down (6.69 / 3.53 is 1.895, not 1.89) and one epsilon both as
-  26.8 and 26.4. The worst-case leakage epsilon is a RATIO of perplexities, no logarithm and no
-  differential-privacy epsilon: the two must not be compared.
+- The tables print one ratio rounded down (6.69 / 3.53 is 1.895, not 1.89), and one epsilon both as
+  26.8 and as 26.4. The worst-case leakage epsilon is a RATIO of perplexities, neither a logarithm
+  nor a differential-privacy epsilon: the two must not be compared.
 - Counts are of token sequences, not of letters: "is" does not occur in "this".
-- Where two tokens are equally likely both count as guessed, so ties report more and never less.
+- If two tokens are equally likely, both count as guessed, so ties report more and never less.
 
 >>> thank, you, very, much = range(4)
 >>> corpus = [Document("ann", "a", [thank, you, very, much]), Document("bob", "b", [you, thank])]
@@ -72,12 +72,12 @@ TEMPLATE_SAMPLE_TEXTS, MIN_LOSS_GAIN_NATS, MIN_BETTER_TEXTS_SHARE, SIGN_TEST_LEV
     0.6,
     1e-3,
 )
-"""How many texts are read; how much lower a loss must be, in how much of them, at what level."""
+"""How many texts are read; how much lower a loss must be, in what share of them, at what level."""
 
 
 # --------------------------------------------------------------------------- text and scores
 class Document(NamedTuple):
-    """One text of one user as tokens, without BOS and EOS: they are nobody's content.
+    """One text of one user as tokens, without BOS and EOS, which are nobody's content.
 
     ``secrets`` are the labelled ones: kind, first token, and the token after the last.
     """
@@ -92,8 +92,8 @@ class Document(NamedTuple):
 
 
 class DocumentStore(Sequence[Document]):
-    """Documents that memory may not hold: in a database of SQLite whose file has no name and goes
-    with this object. It grows at its end, not while it is iterated over.
+    """Documents that may not fit into memory: in an SQLite database whose unnamed file disappears
+    with this object. It can be extended at its end, but not while it is iterated over.
 
     >>> said = DocumentStore()
     >>> said.extend([Document("ann", "a/0", [3, 1]), Document("bob", "b/0", [5])])
@@ -106,7 +106,7 @@ class DocumentStore(Sequence[Document]):
         self._rows.execute("create table texts (document)")
 
     def extend(self, documents: Iterable[Document]) -> None:
-        """Put documents at the end."""
+        """Append documents."""
         rows = ((json.dumps(d),) for d in documents)
         self._rows.executemany("insert into texts values (?)", rows)
 
@@ -128,7 +128,7 @@ class DocumentStore(Sequence[Document]):
 
 class TokenScores(NamedTuple):
     """For each token of each document: its log-probability given the true text before it, and how
-    many tokens the model holds likelier. A token without context has NaN and the largest rank."""
+    many tokens the model finds likelier. A token without context has NaN and the largest rank."""
 
     logprobs: Sequence[np.ndarray]
     ranks: Sequence[np.ndarray]
@@ -138,9 +138,10 @@ class TokenScores(NamedTuple):
 
 
 def tokenise_documents(points: Sequence[Point], tokenizer: AnyTokenizer) -> tuple[Document, ...]:
-    """The points as documents; those without a token are left out.
+    """Return the points as documents; those without a token are left out.
 
-    Raises ``ValueError`` where a point has no user (what is unique to a person cannot be told).
+    Raises ``ValueError`` if a point has no user, because what is unique to a person is then
+    unknown.
     """
     if any(not p.user for p in points):
         raise ValueError(NO_USER_MESSAGE)
@@ -167,8 +168,8 @@ def score_documents(
     device: torch.device | str | None = None,
 ) -> TokenScores:
     """Score every token of the documents, each distinct text once (in dialogues most repeat).
-    ``model`` may be what scores in another place, as :func:`crtlib.models.scoring.token_scores`
-    does here."""
+    ``model`` may also be a function that scores elsewhere, in the way of
+    :func:`crtlib.models.scoring.token_scores`."""
     if isinstance(model, nn.Module):
         model = partial(scoring.token_scores, model, device=device)
     texts, place = deduplicate_texts(documents, bos)
@@ -182,7 +183,7 @@ def score_documents(
 def deduplicate_texts(
     documents: Sequence[Document], bos: int | None
 ) -> tuple[list[list[int]], list[int]]:
-    """The different texts, with BOS, and which of them each document is."""
+    """Return the distinct texts, with BOS, and for each document the index of its text."""
     seen: dict[tuple[int, ...], int] = {}
     place = [seen.setdefault(tuple(d.tokens), len(seen)) for d in documents]
     start = [] if bos is None else [bos]
@@ -190,8 +191,8 @@ def deduplicate_texts(
 
 
 class ScoredPoints(NamedTuple):
-    """What a model makes of some points: the documents that have a token, what it gives each, masks
-    of the tokens that count, how many points are ``empty``, and what a ``public`` model gives."""
+    """The scores of some points: the documents that have a token, the model's scores, masks of the
+    tokens that count, how many points are ``empty``, and the scores of a ``public`` model."""
 
     documents: Sequence[Document]
     scores: TokenScores
@@ -207,9 +208,9 @@ def score_points(
     model: nn.Module | scoring.SequenceScorer, tokenizer: AnyTokenizer, points: Sequence[Point], *,
     own_words: bool = False, start: bool = True, device: torch.device | str | None = None,
 ) -> ScoredPoints:  # fmt: skip
-    """Score the points as :func:`score_documents` does; ``own_words`` counts no token of the
-    template around them, ``start`` reads each after the token that begins a text, where there is
-    one."""
+    """Score the points with :func:`score_documents`. With ``own_words``, tokens of the template
+    around them do not count; with ``start``, each is read after the token that begins a text, if
+    there is one."""
     texts = tokenise_documents(points, tokenizer)
     scores = score_documents(
         model, texts, bos=bos_id_of(tokenizer) if start else None, device=device
@@ -231,15 +232,15 @@ def find_runs(
     min_length: int = 1,
     answered: Sequence[np.ndarray] | None = None,
 ) -> pd.DataFrame:
-    """Algorithm 1: the multiset S as a long table, one row a run.
+    """Algorithm 1: return the multiset S as a long table, one row per run.
 
     Columns: ``user``, ``document`` (its id), ``index`` (its place in ``documents``),
     ``start`` (also the length of the context: ``documents[index].tokens[:start]``), ``length``,
     ``tokens``, ``perplexity`` of the run's tokens given the true text before them,
     ``public_perplexity`` and ``ratio`` (NaN without ``public``), ``secret_tokens`` (how many are
-    part of a labelled secret) and ``kinds`` (of the labelled secrets that are wholly inside).
+    part of a labelled secret) and ``kinds`` (of the labelled secrets that lie entirely inside).
 
-    ``answered`` are masks of the tokens for which the interface gives an answer (all by default).
+    ``answered`` are masks of the tokens for which the interface gives an answer (default: all).
     Raises ``ValueError`` for ``k`` or ``min_length`` below 1.
     """
     for name, value in (("top_k", k), ("min_length", min_length)):
@@ -284,7 +285,7 @@ def find_runs(
 def _run_perplexities(
     logprobs: Sequence[np.ndarray], begin: np.ndarray, end: np.ndarray
 ) -> np.ndarray:
-    """Of each run, ``(runs,)``; infinite where the model excludes one of its tokens."""
+    """The perplexity of each run, ``(runs,)``; infinite if the model excludes one of its tokens."""
     if not len(begin):
         return np.empty(0)
     row, edges = np.concatenate([*logprobs, [0.0]]), np.stack([begin, end], 1).ravel()
@@ -295,8 +296,8 @@ def _run_perplexities(
 def _count_secret_tokens(
     documents: Sequence[Document], first: np.ndarray, begin: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, list[tuple[str, ...]]]:
-    """Of each run, how many of its tokens are part of a labelled secret, and the kinds of those
-    that are wholly inside."""
+    """For each run, how many of its tokens are part of a labelled secret, and the kinds of the
+    secrets that lie entirely inside it."""
     secret = np.zeros(sum(len(d.tokens) for d in documents) + 1, dtype=np.int64)
     kinds: list[tuple[str, ...]] = [()] * len(begin)
     for place, d in zip(first.tolist(), documents, strict=True):
@@ -310,14 +311,14 @@ def _count_secret_tokens(
 
 
 def sequence_features(runs: pd.DataFrame, documents: Sequence[Document]) -> pd.DataFrame:
-    """The six features (Section 4): one row a distinct sequence W of S.
+    """The six features (Section 4): one row per distinct sequence W in S.
 
-    ``total_in_s`` and ``users_in_s`` count runs; ``total_in_d`` and ``users_in_d`` occurrences of
-    W anywhere in the documents, guessed or not. ``contexts`` are pairs (index of the document,
-    length of the context), ``perplexities``, ``public_perplexities`` lists in the same order, and
-    ``ratio`` the largest of the ratios. Most worrying first: what touches a labelled secret; then
-    what fewer users have; then by ratio, and by rarity, the mean information of W's tokens by how
-    often each stands in the documents. A long run of everyday words is no secret.
+    ``total_in_s`` and ``users_in_s`` count runs; ``total_in_d`` and ``users_in_d`` count the
+    occurrences of W anywhere in the documents, guessed or not. ``contexts`` are pairs (index of the
+    document, length of the context), ``perplexities`` and ``public_perplexities`` lists in the same
+    order, and ``ratio`` the largest of the ratios. The most worrying rows come first: those that
+    touch a labelled secret, then those that fewer users have, then by ratio, then by rarity (how
+    seldom W's tokens occur in the documents), because a long run of everyday words is no secret.
     """
     number, first = pd.factorize(runs.tokens)
     counts = count_sequences(
@@ -353,10 +354,10 @@ def leakage_metrics(
 ) -> dict[str, float | int | None]:
     """Both metrics of Section 5 from :func:`sequence_features`.
 
-    ``unique``: distinct sequences that one user alone has (metric 1); ``unique_above``: those of
+    ``unique``: distinct sequences that only one user has (metric 1); ``unique_above``: those among
     them whose ratio is at least ``threshold`` (metric 2); ``leakage_epsilon``: their largest ratio,
-    a ratio of perplexities and not a differential-privacy epsilon. None where no public model (or
-    no threshold, or no unique sequence) says.
+    a ratio of perplexities and not a differential-privacy epsilon. A value is None if it needs a
+    public model, a threshold or a unique sequence that is not there.
     """
     ratio = table.ratio[table.users_in_d == 1]
     known = ratio.notna().any()
@@ -370,10 +371,10 @@ def leakage_metrics(
 
 @dataclass(frozen=True, repr=False)
 class LeakageReport:
-    """A report: what was read, the runs, the distinct sequences, and by which options.
+    """A report: what was read, the runs, the distinct sequences, and the options.
 
-    ``accuracy`` is that of the top k over the tokens that have a context. ``scores`` are empty
-    where the documents are not held in memory either.
+    ``accuracy`` is the top-k accuracy over the tokens that have a context. ``scores`` are empty if
+    the documents are not held in memory either.
     """
 
     documents: Sequence[Document]
@@ -390,7 +391,7 @@ class LeakageReport:
 
     @cached_property
     def read(self) -> tuple[int, int]:
-        """How many tokens were read, of how many users."""
+        """How many tokens were read, from how many users."""
         users, tokens = set(), 0
         for document in self.documents:
             users.add(document.user)
@@ -399,11 +400,11 @@ class LeakageReport:
 
     @cached_property
     def owner(self) -> dict[int, str]:
-        """The user of each document in which something is guessed, by its index."""
+        """The user of each document in which something is guessed, by the document's index."""
         return dict(zip(self.runs["index"].tolist(), self.runs.user, strict=True))
 
     def unique(self) -> pd.DataFrame:
-        """The sequences that one user alone has; with ``k=1`` the result of the tab attack."""
+        """The sequences that only one user has; with ``k=1``, the result of the tab attack."""
         return self.sequences[self.sequences.users_in_d == 1]
 
     def fewer(self, p: int) -> pd.DataFrame:
@@ -411,7 +412,7 @@ class LeakageReport:
         return self.sequences[self.sequences.users_in_s < p]
 
     def owners(self) -> set[str]:
-        """The users of the unique sequences."""
+        """The users who have the unique sequences."""
         unique = self.runs.tokens.isin(set(self.unique().tokens))
         return set(self.runs.user[unique])
 
@@ -423,7 +424,7 @@ def check_leakage_models(
     k: int,
     public: nn.Module | None = None,
 ) -> None:
-    """Raise ``ValueError`` unless there are k tokens to guess, and all read one vocabulary."""
+    """Raise ``ValueError`` unless there are k tokens to guess and all use one vocabulary."""
     rows = len(interface.output_head(model).weight)
     if not 1 <= k <= rows:
         raise ValueError(f"top_k={k}: must be at least 1 and at most {rows}, the vocabulary")
@@ -446,19 +447,19 @@ def measure_leakage(
 ) -> LeakageReport:
     """The leakage report of a model on its training points (Inan et al. 2021, Algorithm 1).
 
-    Texts beyond the model's context are read in windows and counted.
+    Texts longer than the model's context are read in windows and counted.
 
     Args:
-        model: Of next tokens.
-        tokenizer: Its own.
-        points: What it was trained on.
-        k: Tokens that an attacker tries at each place; 1 is the tab attack.
-        public: A model of the same tokenizer that has not read the points, as one that was trained
-            on other people, or before.
+        model: A model that predicts next tokens.
+        tokenizer: The model's own tokenizer.
+        points: What the model was trained on.
+        k: The number of tokens that an attacker tries at each place; 1 is the tab attack.
+        public: A model with the same tokenizer that has not read the points, for instance one
+            trained on other people, or the model before training.
         flush: Count runs at the end of a text, which the printed Algorithm 1 leaves out.
-        min_length: Tokens of the shortest run that is listed.
-        own_words: What a template puts around the texts is context, and never counted.
-        device: Where the models are read.
+        min_length: The number of tokens in the shortest run that is listed.
+        own_words: Treat what a template puts around the texts as context only, never counted.
+        device: Where the models run.
 
     Returns:
         The report.
@@ -490,11 +491,11 @@ def measure_leakage_of_lots(
     min_length: int = 1,
     into: Any = None,
 ) -> LeakageReport:
-    """The report of a corpus that is read in ``lots``, one after another.
+    """The leakage report of a corpus that is read in ``lots``, one after another.
 
-    Documents and scores are held in lists; or documents go ``into`` a sequence that can be extended
-    and scores are forgotten, so that memory holds a lot and the runs. Raises ``ValueError`` where
-    no text has a token.
+    Documents and scores are held in lists. Or documents go ``into`` a sequence that can be
+    extended, and scores are discarded, so that memory holds only one lot and the runs. Raises
+    ``ValueError`` if no text has a token.
     """
     begin, limit = bos_id_of(tokenizer) is not None, interface.context_length(model)
     texts: Any = [] if into is None else into
@@ -550,15 +551,17 @@ def choose_template(
     used: Template | None = None,
     device: str | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Read ``TEMPLATE_SAMPLE_TEXTS`` texts, evenly drawn, under ``used`` and every candidate: the
-    name of the template to read with, and what a report says of it. ``template``: the one that is
-    ``used``, the ``best``, and the mean loss of each (nats a token, own tokens of the texts), to
-    one decimal, as an exact loss is a hash of the text; ``warning``: what a person must be told, if
-    anything.
+    """Choose the template to read a corpus with, by reading ``TEMPLATE_SAMPLE_TEXTS`` texts, spread
+    evenly, under ``used`` and every candidate.
 
-    Without ``used`` the best candidate is used. Another one wins where its loss is lower by
-    ``MIN_LOSS_GAIN_NATS`` on average, in ``MIN_BETTER_TEXTS_SHARE`` of the texts, at level
-    ``SIGN_TEST_LEVEL`` of a sign test.
+    Returns the name of the template, and facts for a report. ``template``: the one that is
+    ``used``, the ``best``, and the mean loss of each (nats per token, over the texts' own tokens),
+    to one decimal, because an exact loss acts as a hash of the text. ``warning``: what a person
+    must be told, if anything.
+
+    Without ``used`` the best candidate is used. Another one counts as better if its loss is lower
+    by ``MIN_LOSS_GAIN_NATS`` on average, and lower in ``MIN_BETTER_TEXTS_SHARE`` of the texts, at
+    level ``SIGN_TEST_LEVEL`` of a sign test.
     """
     every = templates.CANDIDATE_TEMPLATES | ({used.name: used} if used else {})
     some = _sample_dialogues(corpus, unit)
@@ -590,7 +593,7 @@ def choose_template(
 
 
 def _is_easier_to_read(gain: np.ndarray) -> bool:
-    """Whether texts whose losses are lower by this, (texts,), are read more easily."""
+    """Whether texts are read more easily if their losses are lower by ``gain``, (texts,)."""
     better, differ = int((gain > 0).sum()), int((gain != 0).sum())
     if np.nanmean(gain) < MIN_LOSS_GAIN_NATS or better < MIN_BETTER_TEXTS_SHARE * len(gain):
         return False
@@ -600,7 +603,7 @@ def _is_easier_to_read(gain: np.ndarray) -> bool:
 
 
 def _sample_dialogues(corpus: Corpus, unit: str) -> Corpus:
-    """Dialogues evenly over the corpus with about ``TEMPLATE_SAMPLE_TEXTS`` texts."""
+    """Dialogues spread evenly over the corpus, with about ``TEMPLATE_SAMPLE_TEXTS`` texts."""
     each = 1.0
     if unit == "turn":
         each = max(1.0, sum(len(d.turns) for d in corpus.dialogues) / max(1, len(corpus)))
@@ -612,7 +615,7 @@ def _sample_dialogues(corpus: Corpus, unit: str) -> Corpus:
 
 
 def _mean_point_losses(reading: ScoredPoints, points: Sequence[Point]) -> np.ndarray:
-    """Mean loss of the own tokens of each point; NaN where none has a context."""
+    """The mean loss of each point's own tokens; NaN if none has a context."""
     rows = zip(reading.documents, reading.scores.logprobs, reading.answered, strict=True)
     own = {d.id: logprobs[mask] for d, logprobs, mask in rows}
     losses = {name: -np.nanmean(x) for name, x in own.items() if np.isfinite(x).any()}
@@ -629,11 +632,12 @@ def scan_beginnings(
     used: Template,
     k: int,
 ) -> tuple[ScoredPoints, Counter[str]]:
-    """Read every text after nothing, the start token, each candidate's opening and (turns) the
-    turn before it; of each text the reading in which most of its tokens are among the top ``k``.
+    """Read every text after several beginnings: nothing, the start token, each candidate's opening
+    and, for turns, the turn before it. For each text, keep the reading in which most of its tokens
+    are among the top ``k``.
 
-    Returns that, and how many texts each beginning was best for. Costs as many times a report as
-    there are beginnings (:func:`list_beginnings`).
+    Returns these readings, and for how many texts each beginning was best. The cost is that of a
+    report for each beginning (:func:`list_beginnings`).
     """
     best: dict[str, tuple[int, str, tuple[Any, ...]]] = {}
     for name, points, start in list_beginnings(corpus, unit, used):
@@ -652,7 +656,7 @@ def scan_beginnings(
 def list_beginnings(
     corpus: Corpus, unit: str, used: Template
 ) -> list[tuple[str, tuple[Point, ...], bool]]:
-    """Each beginning: its name, the texts under it, whether the start token stands first."""
+    """Each beginning: its name, the texts under it, and whether the start token comes first."""
     plain = templates.render_points(corpus, unit, templates.PLAIN_TEMPLATE)
     every = {used.name: used} | templates.CANDIDATE_TEMPLATES
     out = [(name, templates.render_points(corpus, unit, t), True) for name, t in every.items()]

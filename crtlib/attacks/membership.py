@@ -1,8 +1,8 @@
 """Membership inference: does the model give secrets that it was trained on a higher likelihood
 than secrets that it never saw?
 
-CRT, Section 5.1 and Appendix A.5: members are sentences of the training text that hold a secret,
-non-members are of the same format with secrets that the model never saw; the half of lower
+CRT, Section 5.1 and Appendix A.5: members are sentences of the training text that hold a secret;
+non-members have the same format, with secrets that the model never saw. The half with the lower
 perplexity is called members. An accuracy of one half is chance.
 
 >>> from crtlib.attacks.membership_measures import best_possible_accuracy
@@ -21,19 +21,21 @@ True
 >>> round(band.low, 2), round(band.high, 2)
 (0.47, 0.53)
 
-**Exchangeable by construction.** Of each kind only the values are kept that stand *once* in the
-training and the pool points together. Where both are draws from one source, each such value was
-as likely to be drawn on either side, whatever the sizes, so without training nothing tells a member
-from a non-member. (Keeping every training value and every fresh one would not do: values that
-occur in the training text are then commoner, such as short names, than those that do not.)
+**Exchangeable by construction.** For each kind, only values are kept that occur *once* in the
+training and the pool points together. If both are draws from one source, each such value was
+equally likely to be drawn on either side, whatever the sizes, so without training nothing tells a
+member from a non-member. (Keeping every training value and every fresh one would not do: values
+that occur in the training text, such as short names, would then be commoner than those that do
+not.)
 
-**One carrier, worn by both sides.** Each member's sentence is scored with its own value and with a
-fresh one. The wording, which the model has read with a mask, then says nothing, and no luck in
-dealing out easy sentences widens the band. What remains assumed is that, given its kind, a value
-does not depend on the sentence: true of CustomerSim; elsewhere a run at gamma = 0 shows it.
+**One carrier for both sides.** Each member's sentence is scored with its own value and with a fresh
+one. The wording, which the model has read with a mask, then reveals nothing, and no luck in the
+choice of easy sentences widens the band. The remaining assumption is that, given its kind, a value
+does not depend on the sentence. This is true for CustomerSim; elsewhere a run at gamma = 0 shows
+it.
 
-**Scores beyond the loss**: zlib, Min-K%++, a reference model, RMIA. Each gives a number of a
-sentence that is lower where the model has read it, and each is judged as the loss is.
+**Scores beyond the loss**: zlib, Min-K%++, a reference model, RMIA. Each gives a sentence a number
+that is lower if the model has read it, and each is judged like the loss.
 
 >>> reading = TextLogprobs(
 ...     texts=("USR: I am Ada", "USR: aaaaaaaaaaaa"), logprobs=[np.array([-1.0, -3]), -np.ones(2)],
@@ -98,8 +100,8 @@ ACCURACY_METRIC_NAMES = tuple(each.name for each in ACCURACY_METRICS)
 class MembershipProbe:
     """Sentences in clear; the k-th of both sides differ in one secret only.
 
-    ``missed`` says of each member whether its secret stands in what the model was trained on,
-    ``kinds`` what it is.
+    ``missed`` states for each member whether its secret is in what the model was trained on,
+    ``kinds`` what kind of secret it is.
     """
 
     members: tuple[str, ...]
@@ -117,13 +119,15 @@ def build_probe(
     seed: int,
     kinds: Collection[str] | None = None,
 ) -> MembershipProbe:
-    """Members from ``points``, fresh values for them from ``pool``; at most ``sequences`` in all.
+    """Build a probe: members from ``points``, fresh values for them from ``pool``; at most
+    ``sequences`` sentences in all.
 
-    ``points`` are the training points in clear with their labels, and ``trained`` the same as the
-    method read them (``Prepared.all``), from which follows what was missed. ``pool`` are points of
-    the same source that nothing was trained on. ``kinds``: these kinds of secret only (the paper:
-    addresses). Canaries are left out; a sentence is used once, for one of its secrets. The probe
-    is smaller where the corpora are, and empty where nothing is labelled.
+    ``points`` are the training points in clear with their labels. ``trained`` are the same points
+    as the method read them (``PreparedData.read``), which shows what was missed. ``pool`` are
+    points from the same source that nothing was trained on. ``kinds`` limits the probe to these
+    kinds of secret (in the paper, addresses). Canaries are left out; a sentence is used once, for
+    one of its secrets. The probe is smaller if the corpora are small, and empty if nothing is
+    labelled.
 
     Raises ``ValueError`` for an odd or too small ``sequences``.
     """
@@ -150,7 +154,8 @@ def secret_value(point: Point, s: Secret) -> str:
 def unrepeated_secrets(
     points: Sequence[Point], pool: Sequence[Point], *, kinds: Collection[str] | None = None
 ) -> SecretPredicate:
-    """Which secrets stand once in all these points together, are of ``kinds``, and no canary."""
+    """A predicate for secrets whose value occurs once in all these points together, that are of
+    ``kinds``, and that are not canaries."""
     seen = Counter(secret_value(p, s) for p in (*points, *pool) for s in p.secrets)
 
     def single(p: Point, s: Secret) -> bool:
@@ -163,7 +168,7 @@ def unrepeated_secrets(
 def draw_secret_per_point(
     source: Sequence[Point], single: SecretPredicate, rng: np.random.Generator
 ) -> list[tuple[Point, Secret]]:
-    """In random order, one single secret of each point that has one."""
+    """One ``single`` secret from each point that has one, in random order."""
     pairs = []
     for p in source:
         own = [s for s in p.secrets if single(p, s)]
@@ -175,7 +180,7 @@ def draw_secret_per_point(
 def fresh_values(
     pool: Sequence[Point], single: SecretPredicate, rng: np.random.Generator
 ) -> dict[str, list[str]]:
-    """One value of each point that has one, by kind, in random order."""
+    """One ``single`` value from each point that has one, by kind, in random order."""
     fresh: dict[str, list[str]] = defaultdict(list)
     for p, s in draw_secret_per_point(pool, single, rng):
         fresh[s.kind].append(secret_value(p, s))
@@ -183,7 +188,8 @@ def fresh_values(
 
 
 def remaining_secrets(trained: Iterable[Point]) -> SecretPredicate:
-    """Whether a secret still stands in its point as the method read it, wholly or in part."""
+    """A predicate for secrets that are still, at least in part, in their point as the method read
+    it."""
     left = {p.id: [(s.kind, secret_value(p, s)) for s in p.secrets] for p in trained}
 
     def missed(p: Point, s: Secret) -> bool:
@@ -196,7 +202,8 @@ def remaining_secrets(trained: Iterable[Point]) -> SecretPredicate:
 def score_probe(
     model: nn.Module, tokenizer: BpeTokenizer, probe: MembershipProbe
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean negative log-likelihood a token of members and of non-members, each ``(n,)``, in nats.
+    """The mean negative log-likelihood per token of members and of non-members, in nats, ``(n,)``
+    each.
 
     The texts are encoded as in training, with their end. ``np.exp`` of it is the perplexity.
     """
@@ -206,12 +213,12 @@ def score_probe(
 
 
 def subtract_reference_scores(scores: np.ndarray, reference_scores: np.ndarray) -> np.ndarray:
-    """Scores less those of a model that never read these values: what is hard for every model,
-    such as a rare name, cancels out (Carlini et al. 2021; Watson et al. 2022).
+    """Return the scores less those of a model that never read these values, so that what is hard
+    for every model, such as a rare name, cancels out (Carlini et al. 2021; Watson et al. 2022).
 
-    The reference must know what such values look like: a run with another seed, of equal gamma.
-    One at gamma = 0 has read nothing but masks; its scores of secrets are noise, and so is the
-    difference.
+    The reference must know what such values look like: use a run with another seed and the same
+    gamma. One at gamma = 0 has read nothing but masks; its scores of secrets are noise, and so is
+    the difference.
     """
     return np.asarray(scores) - reference_scores
 
@@ -223,8 +230,8 @@ def member_views(probe: MembershipProbe) -> dict[str, np.ndarray]:
 
 
 def paper_kind_mask(probe: MembershipProbe) -> np.ndarray:
-    """Mask of the members of the kind that A.5 takes: reference numbers where there are any, else
-    addresses; nobody where the kinds are not known."""
+    """The mask of the members of the kind that A.5 uses: reference numbers if there are any, else
+    addresses; no member if the kinds are not known."""
     kind = "reference" if "reference" in probe.kinds else "address"
     return np.array([k == kind for k in probe.kinds] or [False] * len(probe.members), dtype=bool)
 
@@ -232,11 +239,11 @@ def paper_kind_mask(probe: MembershipProbe) -> np.ndarray:
 def membership_metrics(
     probe: MembershipProbe, members: np.ndarray, nonmembers: np.ndarray, *, seed: int
 ) -> list[tuple[str, float]]:
-    """Every attack on given scores, as (metric, value).
+    """Run every attack on given scores, as (metric, value).
 
-    Each accuracy is taken over four sets of members: all, those whose secret was missed, those
-    redacted, and those of the kind that the paper attacks (:func:`paper_kind_mask`). A set without
-    members is left out.
+    Each accuracy is taken over one of four sets of members: all, those whose secret was missed,
+    those redacted, and those of the kind that the paper attacks (:func:`paper_kind_mask`). A set
+    without members is left out.
     """
     masks = member_views(probe) | {"paper_kind": paper_kind_mask(probe)}
     rows = [("n_members", float(len(members))), ("n_missed", float(masks["missed"].sum()))]
@@ -258,7 +265,7 @@ def statistic_with_null(
     *,
     statistic: MembershipStatistic = accuracy,
 ) -> list[tuple[str, float]]:
-    """A statistic and its null deviation as two metrics; none where there is no member."""
+    """A statistic and its null deviation as two metrics; no metric if there is no member."""
     if not len(members):
         return []
     value = float(statistic(members, nonmembers))
@@ -268,7 +275,7 @@ def statistic_with_null(
 def measure_membership(
     model: nn.Module, tokenizer: BpeTokenizer, probe: MembershipProbe, *, seed: int
 ) -> list[tuple[str, float]]:
-    """:func:`membership_metrics` of one trained model; each sentence is scored once."""
+    """The :func:`membership_metrics` of one trained model; each sentence is scored once."""
     if not probe.members:
         return [("n_members", 0.0), ("n_missed", 0.0)]
     return membership_metrics(probe, *score_probe(model, tokenizer, probe), seed=seed)
@@ -277,12 +284,12 @@ def measure_membership(
 def summarise_membership(
     table: pd.DataFrame, *, ours: tuple[str, ...] = ("mia_", "group_", "n_members", "n_missed")
 ) -> pd.DataFrame:
-    """One row a (metric, model, method, gamma) of a results table, of metrics that begin with one
-    of ``ours``: mean and spread over seeds.
+    """Summarise a results table in one row per (metric, model, method, gamma), for metrics that
+    begin with one of ``ours``: mean and spread over seeds.
 
-    For metrics with a null deviation also the chance band, ``low`` to ``high``, which all numbers
-    of that metric keep with probability 95 % if nothing was learned, and the ``verdict``:
-    below, inside, above. DP-SGD knows no gamma: its one result stands at every gamma.
+    Metrics with a null deviation also have the chance band, ``low`` to ``high``, in which all
+    numbers of that metric lie with probability 95 % if nothing was learned, and the ``verdict``:
+    below, inside, above. DP-SGD ignores gamma: its one result appears at every gamma.
     """
     cells = ["metric", *CELL_COLUMNS]
     rows = table[table.metric.str.startswith(ours)]
@@ -307,7 +314,7 @@ def summarise_membership(
 
 
 def probe_of_subject(subject: Subject) -> MembershipProbe:
-    """The sentences on which every attack of membership asks this model."""
+    """The sentences on which every membership attack tries this model."""
     return build_probe(subject.points, subject.read, subject.others, seed=subject.seed)
 
 

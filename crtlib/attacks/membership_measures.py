@@ -16,14 +16,15 @@ from crtlib.intervals import ChanceBand
 # --------------------------------------------------------------------------- the attacks
 StatisticValues = float | np.ndarray
 MembershipStatistic = Callable[[np.ndarray, np.ndarray], StatisticValues]
-"""A number of two sides, (n,) and (m,); of (draws, n) and (draws, m) one a draw."""
+"""A function of two sides, (n,) and (m,), to a number; for (draws, n) and (draws, m), one number
+per draw."""
 
 NULL_DRAWS_AT_ONCE = 50
-"""So many are scored together: more would leave the cache."""
+"""The number of draws that are scored together: more would not fit into the cache."""
 
 
 def _join_sides(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """The scores of both sides, (..., n + m), n and m."""
+    """Return the scores of both sides, (..., n + m), and n and m."""
     scores = np.concatenate([members, nonmembers], axis=-1)
     n, m = np.shape(members)[-1], np.shape(nonmembers)[-1]
     if not n or not m or not np.isfinite(scores).all():
@@ -34,11 +35,12 @@ def _join_sides(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray
 
 
 def accuracy(members: np.ndarray, nonmembers: np.ndarray) -> StatisticValues:
-    """Share of right guesses when the half of lower score is called members (A.5).
+    """The share of right guesses if the half with the lower scores is called members (A.5).
 
-    Where sizes differ both sides weigh the same, and scores that tie at the threshold are told
-    apart by a coin: it is the point of the ROC curve where TPR + FPR = 1. As every statistic here,
-    it takes sides (n,) and (m,), or many at once, (draws, n) and (draws, m), and gives (draws,).
+    Sides of different sizes weigh the same, and a coin decides between scores that tie at the
+    threshold: this is the point of the ROC curve where TPR + FPR = 1. Like every statistic here,
+    it takes sides (n,) and (m,), or many at once, (draws, n) and (draws, m), and then returns
+    (draws,).
     """
     scores, n, m = _join_sides(members, nonmembers)
     order = np.argsort(scores, axis=-1)
@@ -54,7 +56,7 @@ def accuracy(members: np.ndarray, nonmembers: np.ndarray) -> StatisticValues:
 
 
 def auc(members: np.ndarray, nonmembers: np.ndarray) -> StatisticValues:
-    """Probability that a member scores below a non-member, ties counted half."""
+    """The probability that a member scores below a non-member, with ties counted as half."""
     scores, n, m = _join_sides(members, nonmembers)
     ranks = scipy.stats.rankdata(scores, axis=-1)[..., :n].sum(-1)
     below = 1 - (ranks - n * (n + 1) / 2) / (n * m)
@@ -62,9 +64,11 @@ def auc(members: np.ndarray, nonmembers: np.ndarray) -> StatisticValues:
 
 
 def tpr_at_fpr(fpr: float, members: np.ndarray, nonmembers: np.ndarray) -> float:
-    """Largest true positive rate at a false positive rate of at most ``fpr`` (Carlini et al. 2022).
+    """The largest true positive rate at a false positive rate of at most ``fpr`` (Carlini et al.
+    2022).
 
-    Below one in ``len(nonmembers)`` it is the share of members that beat every non-member.
+    If ``fpr`` is below 1 / ``len(nonmembers)``, it is the share of members that score below every
+    non-member.
     """
     check_probabilities(fpr=fpr)
     _, _, m = _join_sides(members, nonmembers)
@@ -73,8 +77,9 @@ def tpr_at_fpr(fpr: float, members: np.ndarray, nonmembers: np.ndarray) -> float
 
 
 def paired_accuracy(members: np.ndarray, nonmembers: np.ndarray) -> StatisticValues:
-    """Ours: told that one of the two sentences on a carrier is a member, how often the lower score
-    is. Stronger than the median where carriers or kinds differ much; chance is 0.5 +- 0.5/sqrt(n).
+    """How often the lower score is that of the member, if one of the two sentences on a carrier is
+    known to be one. Not in the paper; stronger than the median if carriers or kinds differ much.
+    Chance is 0.5 +- 0.5/sqrt(n).
     """
     lower, equal = np.less(members, nonmembers), np.equal(members, nonmembers)
     return np.mean(lower + 0.5 * equal, axis=-1)
@@ -83,13 +88,13 @@ def paired_accuracy(members: np.ndarray, nonmembers: np.ndarray) -> StatisticVal
 def group_accuracy(
     members: np.ndarray, nonmembers: np.ndarray, *, groups: int = 2000, size: int = 20, seed: int
 ) -> StatisticValues:
-    """Group membership (A.5): ``accuracy`` of the sum of scores of ``size`` sentences, over
-    ``groups`` groups, half of them of members. The paper sums perplexities, which a few rare names
-    decide; sums of their logarithms see more.
+    """Group membership (A.5): the ``accuracy`` of sums of the scores of ``size`` sentences, over
+    ``groups`` groups, half of which are of members. The paper sums perplexities, which a few rare
+    names decide; sums of their logarithms see more.
 
-    Each group is drawn with replacement from all sentences of its side. 20,000 draws use the same
-    n sentences again and again, so that luck in those counts: with 1,000 the null deviation is
-    0.04, with 100 0.12, and no number of groups makes it smaller.
+    Each group is drawn with replacement from all sentences of its side. The 20,000 draws per side
+    use the same n sentences again and again, so luck in these sentences matters: with n = 1,000 the
+    null deviation is 0.04, with n = 100 it is 0.12, and no number of groups makes it smaller.
     """
     check_allowed("groups", groups, groups >= 2 and groups % 2 == 0, "even and at least 2")
     check_allowed("size", size, size >= 1, "at least 1")
@@ -102,10 +107,10 @@ def group_accuracy(
 
 
 def best_possible_accuracy(missed: float) -> float:
-    """The best that ``accuracy`` can do where a share ``missed`` of the members was in clear.
+    """The best that ``accuracy`` can do if a share ``missed`` of the members was in clear.
 
-    All those are in the lower half, and the rest of it is dealt out between redacted members and
-    non-members: 1 / (2 - missed), which at 0.1 is 0.526. (0.5 + missed / 2 would need a threshold
+    All of those are in the lower half, and the rest of that half is shared by redacted members and
+    non-members: 1 / (2 - missed), which is 0.526 at 0.1. (0.5 + missed / 2 would need a threshold
     that knows ``missed``.)
     """
     check_probabilities(missed=missed)
@@ -123,10 +128,10 @@ def null_std(
     draws: int = 400,
     seed: int = 0,
 ) -> float:
-    """Deviation from one half of a statistic, were members and non-members exchangeable.
+    """The deviation of a statistic from one half if members and non-members were exchangeable.
 
-    Swaps the two sentences on a carrier by coin flips and scores again; for the group attack too it
-    is the sentences that are swapped, not the groups, which share them. For a
+    It swaps the two sentences on a carrier by coin flips and takes the statistic again. For the
+    group attack too, sentences are swapped, not groups, which share them. It applies to any
     :class:`MembershipStatistic` that becomes ``1 - x`` when the sides are exchanged: the accuracies
     and ``auc``. Raises ``ValueError`` for sides of different sizes.
     """
@@ -148,9 +153,9 @@ def null_std(
 def accuracy_chance_band(
     sd: float, *, seeds: int = 1, points: int = 1, level: float = 0.95
 ) -> ChanceBand:
-    """Where the mean over ``seeds`` runs of an accuracy lands if nothing was learned.
+    """The band in which the mean accuracy over ``seeds`` runs lies if nothing was learned.
 
-    ``sd`` is :func:`null_std` of one run. ``points`` is how many such numbers a figure holds: the
+    ``sd`` is :func:`null_std` of one run. ``points`` is the number of such means in a figure: the
     band is widened (Sidak) so that all lie inside with probability ``level``.
     """
     check_allowed("level", level, 0 < level < 1, "in (0, 1)")
@@ -162,11 +167,11 @@ def accuracy_chance_band(
 
 # --------------------------------------------------------------------------- the table
 class AccuracyMetric(NamedTuple):
-    """A metric that is one half by chance; ``name_null`` is its null deviation.
+    """A metric that is one half by chance; its null deviation is the metric ``NAME_null``.
 
-    ``of`` is applied to the mean negative log-likelihoods of a sentence. ``members`` says over
-    which members it is taken: all, those whose secret was missed, those that were redacted, or
-    those of the kind that the paper attacks (addresses, and in MultiWOZ reference numbers).
+    ``of`` is applied to the mean negative log-likelihoods of sentences. ``members`` selects the
+    members: all, those whose secret was missed, those that were redacted, or those of the kind that
+    the paper attacks (addresses, and in MultiWOZ reference numbers).
     """
 
     name: str

@@ -25,19 +25,20 @@ from crtlib.text.tokenizer import BpeTokenizer
 
 # --------------------------------------------------------------------------- other scores
 MIN_K_SHARE = 0.2
-"""Of the tokens of a sentence, those of least score count for Min-K%++."""
+"""The share of a sentence's tokens, those with the lowest scores, that count for Min-K%++."""
 MAX_POPULATION_SENTENCES = 500
-"""At most so many sentences that no model has read compare with each one in RMIA."""
+"""The most sentences, read by no model, with which each sentence is compared in RMIA."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TextLogprobs:
-    """What models make of some texts: all that a score may look at, one entry a text.
+    """Everything that a score may use about some texts, one entry per text.
 
-    ``logprobs`` of the tokens (t,) in nats; ``standard`` the same less their mean under the model's
-    own next-token law, over its standard deviation; ``reference`` the log-probabilities (t,) by a
-    model that has read none of the secrets; ``population`` (z,) the mean log-probability less that
-    of the reference, a token, of sentences that neither has read.
+    ``logprobs`` are the log-probabilities of the tokens (t,) in nats. ``standard`` is the same,
+    less the mean under the model's own next-token law, divided by that law's standard deviation.
+    ``reference`` are the log-probabilities (t,) by a model that has read none of the secrets.
+    ``population`` (z,) is the mean log-probability per token, less that by the reference, of
+    sentences that neither has read.
     """
 
     texts: tuple[str, ...]
@@ -48,7 +49,7 @@ class TextLogprobs:
 
 
 class MembershipScore(NamedTuple):
-    """A number of each text of a :class:`TextLogprobs`, ``(texts,)``, lower where it was read."""
+    """A number for each text in a :class:`TextLogprobs`, ``(texts,)``, lower if it was read."""
 
     name: str
     label: str
@@ -57,26 +58,26 @@ class MembershipScore(NamedTuple):
 
 
 def mean_loss(reading: TextLogprobs) -> np.ndarray:
-    """Mean negative log-likelihood of a token, in nats (Yeom et al. 2018)."""
+    """The mean negative log-likelihood per token, in nats (Yeom et al. 2018)."""
     return -_mean_per_text(reading.logprobs)
 
 
 def zlib_ratio(reading: TextLogprobs) -> np.ndarray:
-    """The loss over the number of bytes that zlib makes of the text (Carlini et al. 2021): what is
-    likely because it repeats itself is discounted."""
+    """The loss divided by the number of bytes to which zlib compresses the text (Carlini et al.
+    2021): text that is likely because it repeats itself is discounted."""
     sizes = np.array([len(zlib.compress(text.encode())) for text in reading.texts])
     return mean_loss(reading) / sizes
 
 
 def min_k_plus_plus(reading: TextLogprobs) -> np.ndarray:
-    """Min-K%++ (Zhang et al. 2024): the mean of the ``MIN_K_SHARE`` of tokens that are least likely
-    against what the model thought of all tokens in their place."""
+    """Min-K%++ (Zhang et al. 2024): minus the mean ``standard`` score of the ``MIN_K_SHARE`` of
+    tokens that are least likely, compared with all tokens that the model weighed in their place."""
     lowest = [np.sort(z)[: max(1, round(MIN_K_SHARE * len(z)))] for z in reading.standard]
     return -_mean_per_text(lowest)
 
 
 def loss_less_reference(reading: TextLogprobs) -> np.ndarray:
-    """The loss less that of the reference: :func:`subtract_reference_scores`."""
+    """The loss less the loss of the reference: :func:`subtract_reference_scores`."""
     return subtract_reference_scores(
         mean_loss(reading), -_mean_per_text(_require_reference(reading))
     )
@@ -84,9 +85,10 @@ def loss_less_reference(reading: TextLogprobs) -> np.ndarray:
 
 def rmia(reading: TextLogprobs) -> np.ndarray:
     """Robust membership inference (Zarifzadeh et al. 2024), offline, with one reference, threshold
-    1 and likelihoods a token: minus the share of the population whose gain over the reference
-    the text exceeds. With one population for all it ranks as the reference does, but for ties;
-    what it adds is a scale that is the same for every model.
+    1 and likelihoods per token: minus the share of the population whose gain over the reference the
+    text reaches. With one population for all texts it ranks them like
+    :func:`loss_less_reference`, except for ties. What it adds is a scale that is the same for every
+    model.
     """
     if reading.population is None:
         raise ValueError("population=None: must be given for RMIA")
@@ -104,7 +106,7 @@ MEMBERSHIP_SCORES = (
     MembershipScore(name="rmia", label="RMIA", of=rmia, needs_reference=True),
 )
 SCORES_BESIDE_LOSS = MEMBERSHIP_SCORES[1:]
-"""The loss is the first attack's own."""
+"""All scores but the loss, which the first attack uses."""
 
 
 def _mean_per_text(values: Sequence[np.ndarray]) -> np.ndarray:
@@ -134,8 +136,8 @@ def read_texts(
     reference: nn.Module | None = None,
     population: Sequence[str] = (),
 ) -> TextLogprobs:
-    """Score the texts, with their ends, by the model and by the ``reference`` if there is one; it
-    then also needs a ``population``."""
+    """Score the texts, with their ends, by the model and by the ``reference`` if there is one; then
+    a ``population`` is needed too."""
     sequences = tokenizer.encode(texts)
     logprobs, standard = scoring.map_token_distributions(model, sequences, _standardise_logprobs)
     by_reference = gains = None
@@ -154,8 +156,9 @@ def read_texts(
 
 
 def measure_scores(subject: Subject) -> list[AttackRow]:
-    """``mia_SCORE_accuracy`` of every score but the loss, on all members, on the missed and on the
-    redacted ones, each with its null deviation. Without a reference model its scores are left out.
+    """Measure ``mia_SCORE_accuracy`` for every score but the loss, on all members, on the missed
+    and on the redacted ones, each with its null deviation. Scores that need a reference model are
+    left out without one.
     """
     probe = probe_of_subject(subject)
     if not probe.members:

@@ -1,8 +1,8 @@
-"""What an attack on one training proves: a lower bound of epsilon, with confidence.
+"""What an attack on one training proves: a lower bound on epsilon, with a confidence.
 
-An accountant says what a model can leak at the most; an audit, what it leaks at the least. The coin
-must flip what the guarantee is about: for CRT the canary against ``<MASK>`` in its place, not
-against its absence, or another claim is tested.
+An accountant bounds what a model can leak at most; an audit shows what it leaks at least. The coin
+must decide between what the guarantee is about, or another claim is tested: for CRT, the canary
+against ``<MASK>`` in its place, not against its absence.
 
 >>> round(one_run_lower_bound(1000, guesses=100, correct=100), 4)
 3.493
@@ -19,7 +19,7 @@ from scipy import optimize, special
 from crtlib.checks import check_allowed
 
 AUDIT_CONFIDENCE = 0.95
-"""Of the lower bound of an audit, where nobody says another."""
+"""The default confidence of an audit's lower bound."""
 
 
 def one_run_lower_bound(
@@ -30,28 +30,29 @@ def one_run_lower_bound(
     delta: float = 0.0,
     confidence: float = AUDIT_CONFIDENCE,
 ) -> float:
-    """Lower bound of epsilon from a single run (Steinke, Nasr and Jagielski 2023).
+    """A lower bound on epsilon from a single run (Steinke, Nasr and Jagielski 2023).
 
-    Each of ``examples`` was in the training data by a fair coin of its own; the attacker named the
-    coin of some of them and left the rest open. Under (epsilon, delta) the chance of as many right
-    answers is at most P[Bin(guesses, e^eps / (1 + e^eps)) >= correct] plus a term for delta.
+    A fair coin for each of the ``examples`` decided whether it was in the training data. The
+    attacker guessed the coins of some of them and left the rest open. Under (epsilon, delta) the
+    chance of this many right guesses is at most P[Bin(guesses, e^eps / (1 + e^eps)) >= correct]
+    plus a term for delta.
 
     Args:
-        examples: Coins.
-        guesses: Coins that were named.
-        correct: Of these, rightly.
-        delta: Of the claim that is tested.
-        confidence: Over the coins.
+        examples: The number of coins.
+        guesses: The number of coins that were guessed.
+        correct: The number of right guesses.
+        delta: The delta of the claim that is tested.
+        confidence: The confidence of the bound, over the coins.
 
     Returns:
-        The epsilon at which that chance becomes 1 - ``confidence``: 0 where nothing is shown.
+        The epsilon at which that chance becomes 1 - ``confidence``; 0 if nothing is shown.
 
     Raises:
-        ValueError: For counts that cannot be, and for arguments outside their range.
+        ValueError: For impossible counts, and for arguments outside their range.
 
     Guarantee:
-        A training that is (epsilon, delta)-DP for each of the examples is said to have more with a
-        chance of at most 1 - ``confidence``. Test:
+        For a training that is (epsilon, delta)-DP for each of the examples, the bound exceeds
+        epsilon with a chance of at most 1 - ``confidence``. Test:
         ``tests/attacks/test_audit.py::test_both_hold_for_randomised_response``.
     """
     check_allowed("delta", delta, 0 <= delta < 1, "in [0, 1)")
@@ -76,8 +77,8 @@ def one_run_lower_bound(
 def bound_guess_chance(
     examples: int, *, guesses: int, correct: int, delta: float, epsilon: float
 ) -> float:
-    """A bound on the chance of so many right guesses under (epsilon, delta): see
-    :func:`one_run_lower_bound`."""
+    """An upper bound on the chance of at least ``correct`` right guesses under (epsilon, delta):
+    see :func:`one_run_lower_bound`."""
     below = scipy.stats.binom.cdf(np.arange(-1, correct), guesses, special.expit(epsilon))
     i = np.arange(1, correct + 1)
     spread = ((below[-1] - below[correct - i]) / i).max(initial=0.0)
@@ -87,8 +88,8 @@ def bound_guess_chance(
 
 # --------------------------------------------------------------------------- one run
 class RefutedEpsilon(NamedTuple):
-    """The ``epsilon`` that one training refutes: of its canaries, each in by a coin of its own, the
-    attacker named the coins of ``guesses`` and was ``correct`` so many times."""
+    """The ``epsilon`` that one training refutes. A coin decided for each canary whether it was in;
+    the attacker guessed the coins of ``guesses`` canaries and was right ``correct`` times."""
 
     epsilon: float
     guesses: int
@@ -96,7 +97,7 @@ class RefutedEpsilon(NamedTuple):
 
 
 def guess_counts(canaries: int, guesses: int | None) -> list[int]:
-    """How many of the canaries are guessed on: so many, or five numbers."""
+    """How many of the canaries are guessed on: ``guesses``, or five numbers to try if None."""
     tries = [max(2, canaries // part) for part in (20, 10, 5, 2, 1)]
     return tries if guesses is None else [guesses]
 
@@ -109,13 +110,13 @@ def audit_one_run(
     confidence: float = AUDIT_CONFIDENCE,
     guesses: int | None = None,
 ) -> RefutedEpsilon:
-    """Audit of one training with many single-copy canaries (:func:`one_run_lower_bound`).
+    """Audit one training with many single-copy canaries (:func:`one_run_lower_bound`).
 
-    ``scores`` are high where the attacker thinks that a canary was in; ``included`` are the fair
-    coins, of bool, that said so before training. The half of the ``guesses`` with the highest
-    scores is called in, that with the lowest out, and the middle is left open. None tries a
-    twentieth, a tenth, a fifth, a half and all of the canaries and divides the error among the
-    five. Raises ``ValueError`` for sizes that differ.
+    ``scores`` are high if the attacker thinks that a canary was in; ``included`` are the fair
+    coins, of bool, that decided this before training. Half of the ``guesses`` are "in", for the
+    highest scores, the other half "out", for the lowest; the middle is left open. None tries a
+    twentieth, a tenth, a fifth, a half and all of the canaries, and divides the error among the
+    five. Raises ``ValueError`` if the sizes differ.
     """
     scores, included = np.asarray(scores, dtype=float), np.asarray(included, dtype=bool)
     m = len(scores)

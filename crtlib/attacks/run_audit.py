@@ -1,11 +1,11 @@
 """Audit of one real training: many invented secrets, each planted once, against controls.
 
-A canary is a word of rare letters that the redaction policy passes over; to it belongs a control,
-drawn like it, that nobody trained on. A coin decides which of the two the attacker sees first; he
-names the one that the model finds likelier. The two could have changed places before training, so
-the coins are fair whatever the model has read, and to exchange them is to replace one data point,
-which is what the proof is about: the audit of Steinke, Nasr and Jagielski (2023) with pairs in
-place of "in or out".
+A canary is a word of rare letters that the redaction policy passes over. It has a control, drawn in
+the same way, that nobody trained on. A coin decides which of the two the attacker sees first; the
+attacker names the one that the model finds likelier. The two could have been exchanged before
+training, so the coins are fair whatever the model has read. An exchange replaces one data point,
+which is what the proof is about. This is the audit of Steinke, Nasr and Jagielski (2023), with
+pairs in place of "in or out".
 
 >>> found = RunAudit(0.4, 0.95, 300, 100, 60, 3.0, refuted_from=99,
 ...                  strongest_attacker_power=0.61)
@@ -57,20 +57,21 @@ from crtlib.text.records import Corpus
 from crtlib.text.tokenizer import AnyTokenizer, bos_id_of
 
 MIN_AUDIT_CANARIES, MAX_AUDIT_CANARIES = 200, 8_000
-"""Canaries of an audit."""
+"""The fewest and the most canaries of an audit."""
 AUDITED_RECORD_FILE = "record.json"
 SETTINGS_FILE = "experiment.json"
-"""Settings of a training, which are released with its model."""
+"""The settings of a training, which are released with its model."""
 ModelAndTokenizer = tuple[nn.Module, AnyTokenizer]
 
 
 @dataclass(frozen=True)
 class RunAudit:
-    """``epsilon_lower`` is what one training shows at the least, ``proved`` what it may leak, or
-    what somebody ``claimed``. ``refuted_from`` is the least number of right guesses, of so many
-    ``guessed``, that shows more; None where no number does. ``strongest_attacker_power`` bounds how
-    often this audit would refute a training that had half of the noise, whatever the attacker: it
-    is no power of the attacker that there was. 0 where nothing is proved, None of a claim."""
+    """The result of an audit. ``epsilon_lower`` is the lower bound that one training shows,
+    ``proved`` what it may leak at most, as proved or as somebody ``claimed``. ``refuted_from`` is
+    the smallest number of right guesses, among ``guessed``, that shows more; None if no number
+    does. ``strongest_attacker_power`` bounds how often this audit would refute a training with half
+    of the noise, whatever the attacker: it is not the power of the actual attacker. It is 0 if
+    nothing is proved, and None for a claim."""
 
     epsilon_lower: float
     confidence: float
@@ -84,25 +85,25 @@ class RunAudit:
 
     @property
     def refuted(self) -> bool:
-        """Whether more was shown than was proved."""
+        """Whether more was shown than was proved or claimed."""
         return self.epsilon_lower > self.proved
 
     @property
     def says_nothing(self) -> str | None:
-        """Why nothing follows from this audit; None where it refutes, or where it does not and
-        would have noticed half of the noise more often than it accuses honest noise.
+        """Why nothing follows from this audit. None if it refutes, or if it would have noticed half
+        of the noise more often than it accuses honest noise.
 
         Guarantee:
-            Whoever reads that less noise would have been noticed reads it of an attacker who was
+            A statement that less noise would have been noticed is made only if the attacker was
             right more often than a coin. Test: ``tests/attacks/test_run_audit.py::
             test_an_audit_whose_attacker_saw_nothing_prints_no_power``.
         """
         if self.refuted:
             return None
-        if not self.epsilon_lower:  # as blind attackers do, whatever the noise
+        if not self.epsilon_lower:  # like a blind attacker, whatever the noise
             return f"{self.right} of {self.guessed} are a coin's guesses"
         power = self.strongest_attacker_power
-        if power is not None and power <= 2 * (1 - self.confidence):  # as honest noise, nearly
+        if power is not None and power <= 2 * (1 - self.confidence):  # almost like honest noise
             return f"half of the noise would be {self._how_often_refuted(power)}"
         return None
 
@@ -111,12 +112,12 @@ class RunAudit:
         return f"refuted at most {math.ceil(100 * power)} % of the time"
 
     def to_json(self) -> dict[str, Any]:
-        """``audit.json``; infinite is "inf"."""
+        """The content of ``audit.json``; infinity is "inf"."""
         proved = {"proved": "inf"} if self.proved == math.inf else {}
         return asdict(self) | proved | {"says_nothing": self.says_nothing}
 
     def lines(self) -> list[str]:
-        """What was proved and shown, and what the audit could have seen."""
+        """Two lines: what was proved and shown, and what the audit could have noticed."""
         verdict = f"not refuted: {self.right} of {self.guessed} guesses right, "
         verdict += f"{self.refuted_from or 'no number'} would refute"
         if (power := self.strongest_attacker_power) is not None:
@@ -147,34 +148,37 @@ def audit_training(
 ) -> RunAudit:
     """Audit the training in the folder ``run`` and write ``audit.json`` into ``out``.
 
-    Canaries that trained without noise are left out where nothing is claimed: no epsilon is proved
-    of them. The bound is that of one run (Steinke, Nasr and Jagielski 2023).
+    Canaries that were trained on without noise are left out unless something is claimed, because no
+    epsilon is proved for them. The bound is that for one run (Steinke, Nasr and Jagielski 2023).
 
     Args:
         run: The folder of the model, with its record.
         corpus: The text that it was trained on.
         out: A folder for the result.
         references: Models that have not read the canaries (:func:`canary_control_gaps`).
-        claim: An epsilon that somebody says this training has, for every secret; None: what its
+        claim: An epsilon that somebody claims for this training, for every secret; None: what its
             record proves.
-        guesses: Canaries that are named in or out; None tries several and pays for it.
-        confidence: Over the coins.
-        seed: Of the coins; None: they follow from the key of the run and its weights, so that
-            nobody draws them anew.
-        force: Replace what stands in ``out``.
-        enter: Called with a name of what is asked, and None, before anything is measured, and with
-            the lower bound at :data:`AUDIT_CONFIDENCE` before anything is written or told.
+        guesses: The number of canaries that are guessed on; None tries several numbers and pays for
+            that.
+        confidence: The confidence of the bound, over the coins.
+        seed: The seed of the coins; None: they follow from the key and the weights of the run, so
+            that nobody can draw them again.
+        force: Replace the contents of ``out``.
+        enter: Called with a name for the question and None before anything is measured, and with
+            that name and the lower bound at :data:`AUDIT_CONFIDENCE` before anything is written or
+            returned.
 
     Returns:
         The lower bound that was shown, what was proved or claimed, and the power of the audit.
 
     Raises:
         ValueError: For a run without enough canaries or without a record, for another corpus, and
-            for a run or a reference that has read the canaries before.
+            for a run or a reference that had read the canaries before.
 
     Guarantee:
-        An honest training is refuted with a chance of at most 1 - ``confidence``: what is proved of
-        a canary counts every training that read it; and who asks again gets the same answer. Tests:
+        An honest training is refuted with a chance of at most 1 - ``confidence``: what is proved
+        for a canary counts every training that read it, and asking again gives the same answer.
+        Tests:
         ``tests/attacks/test_run_audit.py::test_what_is_proved_counts_all_that_read_the_canaries``,
         ``tests/attacks/test_run_audit.py::test_no_audit_is_drawn_again``,
         ``tests/attacks/test_run_audit.py::
@@ -227,10 +231,10 @@ def audit_training(
         half_noise_epsilon=_proved_epsilon(record, 0.5) if claim is None else math.inf,
         confidence=confidence, guesses=guesses, seed=coins,
     )  # fmt: skip
-    asks_more = claim is not None and bool(planted["in_public"])  # than what is promised
+    asks_more = claim is not None and bool(planted["in_public"])  # more than what is promised
     enter(name, 0.0 if asks_more else _bound_at_audit_confidence(found, record["delta"], guesses))
     inputs = {"corpus": outputs.with_keyed_hashes(record["corpus"]["sha256"], key)}
-    inputs |= {"model": weights}  # what was read, not what is said
+    inputs |= {"model": weights}  # of the file that was read, not from the record
     with outputs.staged_folder(
         out, command="audit", options=options, inputs=inputs, public=("*",), force=force
     ) as part:
@@ -241,7 +245,7 @@ def audit_training(
 
 
 def _bound_at_audit_confidence(found: RunAudit, delta: float, guesses: int | None) -> float:
-    """The lower bound of an audit at :data:`AUDIT_CONFIDENCE`, whatever it was made at."""
+    """The lower bound of an audit at :data:`AUDIT_CONFIDENCE`, whatever its own confidence."""
     return one_run_lower_bound(
         found.canaries, guesses=found.guessed, correct=found.right, delta=delta,
         confidence=1 - (1 - AUDIT_CONFIDENCE) / len(guess_counts(found.canaries, guesses)),
@@ -255,8 +259,8 @@ def canary_control_gaps(
     references: Sequence[ModelAndTokenizer] = (),
     form: str = "speaker",
 ) -> np.ndarray:
-    """By how much the log-probability of each canary is above that of its control, (canaries,);
-    less the mean of the same over ``references``, where there are any."""
+    """The log-probability of each canary minus that of its control, (canaries,), less the mean of
+    this difference over ``references`` if there are any."""
     words = [word for pair in pairs.values() for word in pair]
     logprobs, *others = [_canary_logprobs(each, words, form) for each in (audited, *references)]
     values = logprobs - np.mean(others or [np.zeros(1)], axis=0)
@@ -264,7 +268,7 @@ def canary_control_gaps(
 
 
 def _canary_logprobs(read: ModelAndTokenizer, words: Sequence[str], form: str) -> np.ndarray:
-    """Of each word as a canary, (words,)."""
+    """The log-probability of each word as a canary, (words,)."""
     model, tokenizer = read
     planted = canaries.insert_canaries(Corpus("", ()), words, copies=1, seed=0, carrier="")
     points = templates.render_points(planted, "turn", templates.template_by_name(form, tokenizer))
@@ -287,8 +291,8 @@ def judge_gaps(
     seed: int,
     claimed: bool = False,
 ) -> RunAudit:
-    """What these gaps show of a training of epsilon ``proved``, which with half of the noise would
-    be ``half_noise_epsilon``."""
+    """What these gaps show about a training for which the epsilon ``proved`` holds, and would be
+    ``half_noise_epsilon`` with half of the noise."""
     m = len(gaps)
     coins = np.random.default_rng([seed, 2]).random(m) < 0.5
     values = np.where(coins, 1, -1) * gaps
@@ -319,7 +323,7 @@ def judge_gaps(
 def _refuting_guess_counts(
     m: int, proved: float, *, delta: float, confidence: float, guesses: int | None
 ) -> dict[int, int]:
-    """Of each number of guesses, the least right ones that show more than was proved, if any do."""
+    """For each number of guesses, how many right ones show more than was proved, if any do."""
     sizes, found = guess_counts(m, guesses), {}
     for tried in sizes:
 
@@ -338,9 +342,9 @@ def _refuting_guess_counts(
 def count_canaries_needed(
     proved: float, half_noise_epsilon: float, *, delta: float, power: float
 ) -> int:
-    """Canaries with which an audit refutes ``power`` of the trainings that say ``proved`` and are
-    of ``half_noise_epsilon``, where the attacker is as good as that lets him be in a fifth of
-    them. Raises ``ValueError`` where :data:`MAX_AUDIT_CANARIES` do not do."""
+    """The number of canaries with which an audit refutes a share ``power`` of the trainings that
+    claim ``proved`` and have ``half_noise_epsilon``, if the attacker guesses on a fifth of them, as
+    well as that epsilon allows. Raises ``ValueError`` if :data:`MAX_AUDIT_CANARIES` are too few."""
     for m in np.geomspace(MIN_AUDIT_CANARIES, MAX_AUDIT_CANARIES, 20).round().astype(int).tolist():
         found = judge_gaps(
             np.zeros(m), delta=delta, proved=proved, half_noise_epsilon=half_noise_epsilon,
@@ -355,20 +359,20 @@ def count_canaries_needed(
 
 
 def _reads_canaries_first(record: dict[str, Any]) -> bool:
-    """Whether no model that a run started from had read its canaries. A record of before says it of
-    those alone that started from random weights."""
+    """Whether no model that a run started from had read its canaries. An older record states this
+    only for runs that started from random weights."""
     planted = record["canaries"]
     before = planted.get("read_before", [] if record["model"]["base"] is None else None)
     return before is not None and planted["seed"] not in before
 
 
 def _proved_epsilon(record: dict[str, Any], share: float = 1.0) -> float:
-    """epsilon of a secret that is in clear in a private point, with a share of the noise, by all
-    trials of a search; infinite where noise is missing or known.
+    """The epsilon for a secret in clear in a private point, with this share of the noise, over all
+    trials of a search; infinite if noise is missing or known.
 
     Guarantee:
-        What is proved of a canary counts every training that read it: each trial, and none before
-        (:func:`_reads_canaries_first`). Test:
+        What is proved for a canary counts every training that read it: each trial, and there was
+        none before (:func:`_reads_canaries_first`). Test:
         ``tests/attacks/test_run_audit.py::test_what_is_proved_counts_all_that_read_the_canaries``.
     """
     private = [p for p in record["phases"] if p["kind"] == "private"]
@@ -389,8 +393,8 @@ def _proved_epsilon(record: dict[str, Any], share: float = 1.0) -> float:
 
 
 def _seeds_of_canaries_read(folder: Path) -> set[int]:
-    """Seeds of the canaries that a model had read, as far as its record says, or, where somebody
-    has the released folder alone, its settings."""
+    """The seeds of the canaries that a model has read, as far as its record states, or its settings
+    if only the released folder is there."""
     if find_record(folder) is not None:
         planted = _read_record(folder)["canaries"]
         seeds = {planted["seed"]} if planted["planted"] else set()
@@ -406,7 +410,7 @@ def _seeds_of_canaries_read(folder: Path) -> set[int]:
 
 
 def find_record(run: Path) -> Path | None:
-    """Where the record of a training is, if there is one."""
+    """The path of the record of a training, or None."""
     places = (run / AUDITED_RECORD_FILE, run.with_name(run.name + ".work") / AUDITED_RECORD_FILE)
     return next((path for path in places if path.is_file()), None)
 

@@ -1,7 +1,7 @@
-"""How often token sequences occur in a corpus, and among how many people: exact, and in one pass.
+"""How often token sequences occur in a corpus, and among how many people: exact, in one pass.
 
-Tokens are compared, never letters, so "is" is not found in "this"; a sequence may overlap itself,
-and never runs from one document into the next.
+Tokens are compared, never letters, so "is" is not found in "this". Occurrences may overlap, and
+never run from one document into the next.
 
 >>> this, is_, it = 5, 6, 7
 >>> documents, users = [[this, is_, it], [it, is_, it, is_, it], [this]], ["ann", "bob", "ann"]
@@ -32,11 +32,11 @@ def count_sequences(
     users: Iterable[Hashable],
 ) -> SequenceCounts:
     """Count each of the ``sequences`` of token ids in ``documents``, the k-th of which belongs to
-    the k-th of ``users``. Both may be iterators over a corpus that memory would not hold.
+    the k-th of ``users``. Both may be iterators over a corpus that does not fit into memory.
 
-    All are sought at once (Aho and Corasick 1975), a token as the character with its number. Memory
-    grows with the distinct pairs of a sequence and a user that has it. Raises ``ValueError`` for an
-    empty sequence, one given twice, or documents without users.
+    All are searched for at once (Aho and Corasick 1975), each token as the character with its
+    number. Memory grows with the distinct pairs of a sequence and a user who has it. Raises
+    ``ValueError`` for an empty sequence, one given twice, or documents without users.
     """
     automaton = ahocorasick.Automaton()
     for k, sequence in enumerate(sequences):
