@@ -1,5 +1,4 @@
-"""Membership inference: does the model give secrets that it was trained on a higher likelihood
-than secrets that it never saw?
+"""Membership inference: does a model find secrets that it was trained on likelier than others?
 
 CRT, Section 5.1 and Appendix A.5: members are sentences of the training text that hold a secret;
 non-members have the same format, with secrets that the model never saw. The half with the lower

@@ -1,5 +1,4 @@
-"""How well scores tell members from others: accuracy, area under the curve, and where chance
-lies."""
+"""How well scores tell members from others: accuracy, area under the curve, the chance band."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def split_corpus(
     labelled: int = 0,
     split: Literal["order", "coin"] = "order",
 ) -> CorpusSplits:
-    """Split a corpus: simulate its parts, shuffle and cut it, or draw a coin for each person
+    """Split a corpus: simulate its parts, shuffle and cut it, or flip a coin for each person
     (:func:`split_by_coins`).
 
     ``heldout_dialogues`` are for validation, and as many others for testing; with coins, a tenth of

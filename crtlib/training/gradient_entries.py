@@ -1,5 +1,7 @@
-"""A weight's gradient is a sum over positions of outer products, ``sum_t r_t c_t'``, of the inputs
-of its layer and the gradients of its outputs. If these are kept, they give each example's squared
+"""Gradient entries: the parts of each example's gradient, with their norms and clipped sums.
+
+A weight's gradient is a sum over positions of outer products, ``sum_t r_t c_t'``, of the inputs of
+its layer and the gradients of its outputs. If these are kept, they give each example's squared
 norm, ``sum_ts (r_t r_s)(c_t c_s)``, and the clipped sum. There is a rule for each kind of layer,
 hooks collect what the rules give, and :mod:`crtlib.training.clipping` is the entry point.
 

@@ -249,8 +249,8 @@ class Training:
             from it, and unless ``secure`` the result is bit-identical to an uninterrupted run. A
             checkpoint of another run is refused.
         on_start: Called with all events that the run will have, and whether a checkpoint was found.
-            The call comes in the first step, after everything that can be refused has been checked
-            and before a text is read; or, if no step is left, when the steps are requested.
+            The call comes in the first step, after every check that may refuse the training and
+            before a text is read; or, if no step is left, when the steps are requested.
         progress: Show a bar on a terminal: steps, the time left, and the loss of public steps.
 
     With several processes (:mod:`crtlib.training.parallel`), all create the training with the same

@@ -1,11 +1,10 @@
-"""Before the first private step: does a model keep the examples of a batch apart, and is the loss
-that is trained on its own?
+"""Try a model before its first private step: does it keep the examples of a batch apart?
 
 The noise of DP-SGD covers what one example adds to the clipped sum. It covers nothing if one
 example influences what the others add: by a norm over the batch, by attention to padding, by
 positions that depend on the longest text of the batch. Some of that is refused by name
 (:func:`crtlib.training.layer_rules.refuse_unfit_layers`); what nobody has thought of is found by
-trying.
+trying, and so is a training loss that is not the model's own.
 
 >>> from crtlib.models.specs import ModelSpec
 >>> from crtlib.models.construction import build_model

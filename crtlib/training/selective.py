@@ -1,7 +1,8 @@
-"""S-DP (Shi et al. 2022), a baseline of CRT, puts noise on the private tokens only. Text is read
-raw, and a policy decides which tokens are private. Each sequence is cut where that changes: public
-segments get ordinary steps and private ones clipped and noised steps, and the LSTM state that
-leaves a private segment is clipped and noised as well.
+"""S-DP (Shi et al. 2022), a baseline of CRT, which puts noise on the private tokens only.
+
+Text is read raw, and a policy decides which tokens are private. Each sequence is cut where that
+changes: public segments get ordinary steps and private ones clipped and noised steps, and the LSTM
+state that leaves a private segment is clipped and noised as well.
 
 >>> text, private = "abcdefgh", [False, True, True, False, False, False, True, False]
 >>> [(text[i:j], text[i + 1 : j + 1]) for i, j in split_into_segments(private)]  # inputs, targets
